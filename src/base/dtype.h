@@ -1,0 +1,27 @@
+// Element types of tensors, and the exact conversions between them and double.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ac {
+
+enum class DType : std::uint8_t { f32, f16, bf16, i32, i64, boolean };
+
+std::size_t bytes_of(DType dtype);
+bool is_float(DType dtype);
+// Printed in graphs: f32 f16 bf16 i32 i64 bool.
+std::string_view short_name(DType dtype);
+std::optional<DType> dtype_from_short_name(std::string_view name);
+// As PyTorch and configs spell them: float32 float16 bfloat16 int32 int64 bool.
+std::string_view torch_name(DType dtype);
+std::optional<DType> dtype_from_torch_name(std::string_view name);
+
+// `element` need not be aligned.
+double load_element(DType dtype, const void* element);
+// The value that storing in `dtype` would leave (round to nearest even).
+double round_to(DType dtype, double value);
+
+}  // namespace ac

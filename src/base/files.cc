@@ -1,0 +1,69 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+std::string reason() { return std::strerror(errno); }
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) bad_input("{}: cannot open: {}", path.string(), reason());
+  struct stat info{};
+  if (fstat(file.fd, &info) != 0) bad_input("{}: cannot stat: {}", path.string(), reason());
+  if (!S_ISREG(info.st_mode)) bad_input("{}: not a regular file", path.string());
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size > max_bytes)
+    bad_input("{}: {} bytes, more than the limit of {}", path.string(), size, max_bytes);
+  std::string content(size, '\0');
+  std::size_t done = 0;
+  while (done < size) {
+    const ssize_t got = read(file.fd, content.data() + done, size - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) bad_input("{}: cannot read: {}", path.string(), reason());
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  content.resize(done);
+  return content;
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
+  std::string temporary = path.string() + ".XXXXXX";
+  Descriptor file{mkostemp(temporary.data(), O_CLOEXEC)};
+  if (file.fd < 0) job_failed("{}: cannot create a file beside it: {}", path.string(), reason());
+  auto fail = [&](const char* what) {
+    const std::string why = reason();
+    unlink(temporary.c_str());
+    job_failed("{}: cannot {}: {}", path.string(), what, why);
+  };
+  std::size_t done = 0;
+  while (done < content.size()) {
+    const ssize_t wrote = write(file.fd, content.data() + done, content.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail("write");
+    done += static_cast<std::size_t>(wrote);
+  }
+  if (fchmod(file.fd, 0644) != 0) fail("set permissions");
+  if (fsync(file.fd) != 0) fail("flush");
+  if (rename(temporary.c_str(), path.c_str()) != 0) fail("rename into place");
+}
+
+}  // namespace ac
