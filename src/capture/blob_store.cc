@@ -58,14 +58,20 @@ class Digest {
 
 }  // namespace
 
-BlobLock::BlobLock(const std::filesystem::path& lock_file) : fd_(open_or_fail(lock_file)) {
-  while (flock(fd_, LOCK_EX) != 0) {
-    if (errno == EINTR) continue;
-    const int code = std::exchange(errno, 0);
-    close(fd_);
-    errno = code;
-    fail(lock_file, "lock");
+BlobLock::BlobLock(const std::filesystem::path& lock_file, const std::function<void()>& on_wait)
+    : fd_(open_or_fail(lock_file)) {
+  bool taken = flock(fd_, LOCK_EX | LOCK_NB) == 0;
+  if (!taken && errno == EWOULDBLOCK) {
+    on_wait();
+    do {
+      taken = flock(fd_, LOCK_EX) == 0;
+    } while (!taken && errno == EINTR);
   }
+  if (taken) return;
+  const int code = errno;
+  close(fd_);
+  errno = code;
+  fail(lock_file, "lock");
 }
 
 BlobLock::~BlobLock() { close(fd_); }

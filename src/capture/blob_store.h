@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,7 +20,8 @@ struct BlobId {
 // Held while a blob is written; other processes wait. Released with the object.
 class BlobLock {
  public:
-  explicit BlobLock(const std::filesystem::path& lock_file);
+  // Calls `on_wait` once if another process holds the lock.
+  BlobLock(const std::filesystem::path& lock_file, const std::function<void()>& on_wait);
   BlobLock(const BlobLock&) = delete;
   BlobLock& operator=(const BlobLock&) = delete;
   ~BlobLock();

@@ -151,8 +151,11 @@ class Downloader {
     progress_.file = file.name;
     progress_.file_total = file.blob.size;
     if (!have(file)) {
-      const BlobLock lock(options_.cache / ".locks" / repository_.filename() /
-                          (file.blob.hash + ".lock"));
+      const fs::path lock_file =
+          options_.cache / ".locks" / repository_.filename() / (file.blob.hash + ".lock");
+      const BlobLock lock(lock_file, [&] {
+        say(fmt::format("{}: another process is fetching it; waiting", file.name));
+      });
       if (!have(file)) fetch_blob(file, before);  // another process may have, meanwhile
     }
     link_into_snapshot(file);
@@ -223,10 +226,8 @@ class Downloader {
       if (!result.worth_retrying || ++failures >= options_.attempts) explain(what, result);
       const std::chrono::milliseconds wait = std::min<std::chrono::milliseconds>(
           std::max<std::chrono::milliseconds>(delay, result.retry_after), kLongestDelay);
-      if (options_.on_message)
-        options_.on_message(fmt::format("{} of {}: {}; trying again in {:.1f} s", what,
-                                        id_.repository, result.failure,
-                                        std::chrono::duration<double>(wait).count()));
+      say(fmt::format("{} of {}: {}; trying again in {:.1f} s", what, id_.repository,
+                      result.failure, std::chrono::duration<double>(wait).count()));
       std::this_thread::sleep_for(wait);
       delay *= 2;
     }
@@ -259,6 +260,10 @@ class Downloader {
     fs::create_symlink(target, temporary, error);
     if (!error) fs::rename(temporary, link, error);
     if (error) job_failed("{}: cannot create the symlink: {}", link.string(), error.message());
+  }
+
+  void say(const std::string& text) const {
+    if (options_.on_message) options_.on_message(text);
   }
 
   void report(bool file_done) {

@@ -1,8 +1,10 @@
 """The download against a hub of our own on this machine, which misbehaves on request."""
 
+import fcntl
 import hashlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import threading
@@ -439,6 +441,36 @@ def test_an_interrupt_leaves_what_can_be_resumed(hub, tmp_path):
     check_not_published(tmp_path)
     check_complete(hub, tmp_path, download(hub, tmp_path))
     assert hub.requested("model.safetensors")[-1]["Range"] == "bytes=40000-"
+
+
+def test_a_terminal_gets_a_bar(hub, tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [TOOL, MODEL], env=environment(hub, tmp_path), stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    assert process.wait(timeout=20) == 0
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "\r" in shown and "100 %  100.2 kB of 100.2 kB  model.safetensors" in shown
+
+
+def test_a_lock_of_huggingface_hub_is_waited_for(hub, tmp_path):
+    name = hashlib.sha256(hub.files["model.safetensors"]).hexdigest() + ".lock"
+    folder = tmp_path / "hub/.locks/models--org--tiny"
+    folder.mkdir(parents=True)
+    with open(folder / name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = subprocess.Popen(
+            [TOOL, MODEL], env=environment(hub, tmp_path), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for line in process.stderr:
+            if "model.safetensors: another process is fetching it" in line:
+                break
+        assert process.poll() is None and not hub.requested("model.safetensors")
+    out, err = process.communicate(timeout=20)
+    check_complete(hub, tmp_path, subprocess.CompletedProcess([], process.returncode, out, err))
 
 
 def test_two_at_once(hub, tmp_path):
