@@ -394,7 +394,7 @@ def test_offline_means_no_request(hub, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../../../evil", "/tmp/evil", "a/../../evil", "evil\x1b[2J", "", "..", "a\\b", "a\0b"]
+    "name", ["../../../evil", "/evil", "a/../../evil", "evil\x1b[2J", "", "..", "a\\b", "a\0b"]
 )
 def test_hostile_file_names(hub, tmp_path, name):
     hub.listing = hub.siblings() + [{"rfilename": name, "size": 1, "blobId": "0" * 40}]

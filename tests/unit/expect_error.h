@@ -23,14 +23,15 @@ std::string error_of(Fault fault, Action&& action) {
 }
 
 // The action must be refused as bad input, with a message that holds every one of the parts.
-#define CHECK_BAD_INPUT(action, ...)                                                           \
-  do {                                                                                         \
-    const std::string message = ::ac::test::error_of(::ac::Fault::bad_input, [&] { action; }); \
-    for (const std::string& part : std::initializer_list<std::string>{__VA_ARGS__}) {          \
-      INFO(message);                                                                           \
-      INFO(part);                                                                              \
-      CHECK(message.find(part) != std::string::npos);                                          \
-    }                                                                                          \
+// (The odd names keep clear of names in the arguments.)
+#define CHECK_BAD_INPUT(action, ...)                                                              \
+  do {                                                                                            \
+    const std::string ac_message = ::ac::test::error_of(::ac::Fault::bad_input, [&] { action; }); \
+    for (const std::string& ac_part : std::initializer_list<std::string>{__VA_ARGS__}) {          \
+      INFO(ac_message);                                                                           \
+      INFO(ac_part);                                                                              \
+      CHECK(ac_message.find(ac_part) != std::string::npos);                                       \
+    }                                                                                             \
   } while (false)
 
 }  // namespace ac::test
