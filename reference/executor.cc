@@ -265,8 +265,8 @@ Values StepExecutor::step(std::int64_t tokens, const Values& inputs) {
 }
 
 Values StepExecutor::step(const std::vector<std::int64_t>& ids) {
-  Value value{DType::i64, {static_cast<std::int64_t>(ids.size())}, {ids.begin(), ids.end()}};
-  return step(value.shape[0], {{"ids", std::move(value)}});
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  return step(tokens, {{"ids", Value{DType::i64, {tokens}, {ids.begin(), ids.end()}}}});
 }
 
 std::int64_t StepExecutor::position() const { return state_->position; }
