@@ -272,6 +272,11 @@ DecoderConfig parse_config(const Json& json, const std::string& origin) {
   return result;
 }
 
+bool is_native_architecture(std::string_view architecture) {
+  return std::any_of(kFamilies.begin(), kFamilies.end(),
+                     [&](const Family& family) { return family.architecture == architecture; });
+}
+
 DecoderConfig read_config(const std::filesystem::path& config_json) {
   return parse_config(read_json(config_json, {.bytes = kMaxFile}), config_json.string());
 }

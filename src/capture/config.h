@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -30,6 +31,8 @@ struct DecoderConfig {
   std::vector<std::int64_t> windows;  // a layer's sliding window; 0: it sees all tokens
   RopeConfig rope;
 };
+
+bool is_native_architecture(std::string_view architecture);
 
 DecoderConfig read_config(const std::filesystem::path& config_json);
 // `origin` names the config in errors.
