@@ -15,6 +15,9 @@ from .weights import dtype_name
 
 aten = torch.ops.aten
 
+# Ops that take the shape of their result, where a -1 stands for what the shape already says.
+SIZED = {aten.reshape.default: "shape", aten.expand.default: "size"}
+
 LEFT_OUT = ("device", "layout", "pin_memory", "memory_format")
 
 OPERATORS = {"FloorDiv": "floordiv", "Mod": "mod", "PythonMod": "mod", "CleanDiv": "floordiv"}
@@ -194,8 +197,9 @@ class Document:
         if isinstance(value, (torch.SymFloat, torch.SymBool)):
             raise CaptureError(f"{where(node)} computes a number other than a size from the length")
         bound = {k: v for k, v in bind(node).items() if k not in LEFT_OUT}
-        if node.target in (aten.view.default, aten.expand.default):
-            bound["size"] = list(value.shape)  # with no -1 to work out
+        for op, size in SIZED.items():
+            if node.target is op:
+                bound[size] = list(value.shape)
         entry = {
             "name": node.name,
             "op": str(node.target),

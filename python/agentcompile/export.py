@@ -34,8 +34,9 @@ WHOLE = (
 SYNONYMS = {
     aten.mm.default: aten.matmul.default,
     aten.bmm.default: aten.matmul.default,
-    aten._unsafe_view.default: aten.view.default,
-    aten.reshape.default: aten.view.default,
+    # Without strides a view is a reshape; the copies that some views need are gone.
+    aten.view.default: aten.reshape.default,
+    aten._unsafe_view.default: aten.reshape.default,
 }
 
 # Ops that only copy, in a functional graph with no strides.
@@ -285,7 +286,7 @@ def _is_no_op(node: torch.fx.Node) -> bool:
         return True
     if node.target is aten._to_copy.default:
         return source.dtype == node.meta["val"].dtype
-    if node.target in (aten.view.default, aten.expand.default):
+    if node.target in (aten.reshape.default, aten.expand.default):
         return tuple(source.shape) == tuple(node.meta["val"].shape)
     return False
 
@@ -323,8 +324,11 @@ def _refuse_unknown_kind(node: torch.fx.Node) -> None:
         raise CaptureError(f"{where(node)} is no ATen op")
     if target.namespace not in ("aten", "agentcompile"):
         raise CaptureError(f"{where(node)} is a custom op: write the forward with PyTorch's own")
-    if torch.Tag.nondeterministic_seeded in target.tags:
+    is_attention = target is aten.scaled_dot_product_attention.default  # its dropout is 0
+    if torch.Tag.nondeterministic_seeded in target.tags and not is_attention:
         raise CaptureError(f"{where(node)} draws random numbers: call .eval(), remove the sampling")
+    if target is aten.as_strided.default:
+        raise CaptureError(f"{where(node)} depends on the layout of memory: use view and expand")
     if target._schema.is_mutable:
         raise CaptureError(f"{where(node)} writes to one of its inputs: make the forward pure")
 

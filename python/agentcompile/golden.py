@@ -5,7 +5,7 @@ import copy
 import torch
 
 from . import hf, weights
-from .errors import CaptureError
+from .errors import CaptureError, first_line
 from .export import Forward, Model, example_ids
 
 VOCAB_LIMIT = 4096
@@ -25,7 +25,7 @@ def check_one_token(model: Model, program: torch.export.ExportedProgram) -> None
             (got,) = torch.fx.Interpreter(program.graph_module).run(*_flat(program), *arguments)
         except Exception as error:  # whatever an op raises on a shape
             raise CaptureError(
-                f"the captured graph cannot run on a single token: {error}"
+                f"the captured graph cannot run on a single token: {first_line(error)}"
             ) from error
     limit = TOLERANCE.get(wanted.dtype, 1e-4) * max(1.0, float(wanted.abs().max()))
     if got.shape != wanted.shape or not bool(((got - wanted).abs() <= limit).all()):

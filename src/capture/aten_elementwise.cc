@@ -53,7 +53,7 @@ auto scaled_binary(Op op, bool reversed = false) {
     if (reversed) std::swap(a, b);
     if (const Scalar& alpha = call.scalar("alpha"); alpha.constant() != 1) {
       const DType dtype = result_dtype(call, {a, b});
-      b = call.build().binary(Op::mul, as_dtype(call, b, dtype), as_dtype(call, alpha, dtype));
+      b = call.build().add(Op::mul, {as_dtype(call, b, dtype), as_dtype(call, alpha, dtype)});
     }
     return {elementwise(call, op, a, b)};
   };
@@ -61,8 +61,8 @@ auto scaled_binary(Op op, bool reversed = false) {
 
 auto logical(Op op) {
   return [op](const AtenCall& call) -> Results {
-    return {call.build().binary(op, to_bool(call, call.tensor("self")),
-                                to_bool(call, call.tensor("other")))};
+    return {call.build().add(
+        op, {to_bool(call, call.tensor("self")), to_bool(call, call.tensor("other"))})};
   };
 }
 
@@ -178,7 +178,8 @@ NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand&
   if (op == Op::div && !is_float(dtype)) dtype = DType::f32;
   const bool compares = info(op).rule == ShapeRule::compare;
   const Op actual = dtype == DType::boolean && !compares ? on_bools(op) : op;
-  return call.build().binary(actual, as_dtype(call, a, dtype), as_dtype(call, b, dtype));
+  // In a list, because the order in which the arguments of a function are made is the compiler's.
+  return call.build().add(actual, {as_dtype(call, a, dtype), as_dtype(call, b, dtype)});
 }
 
 std::vector<AtenOp> aten_elementwise_ops() {

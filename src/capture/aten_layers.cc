@@ -91,10 +91,13 @@ Results amax(const AtenCall& call) {
   return {call.build().reduce(Op::amax, x, call.axes("dim", call.rank(x)), call.flag("keepdim"))};
 }
 
-// The variance and the mean.
-Results variance_and_mean(const AtenCall& call) {
+NodeId mean_of(const AtenCall& call, bool keep) {
   const NodeId x = call.tensor("self");
-  Builder& build = call.build();
+  return call.build().reduce(Op::mean, x, call.axes("dim", call.rank(x)), keep);
+}
+
+NodeId variance(const AtenCall& call) {
+  const NodeId x = call.tensor("self");
   const auto axes = call.axes("dim", call.rank(x));
   Dim count(1);
   for (const std::int64_t axis : axes)
@@ -103,18 +106,17 @@ Results variance_and_mean(const AtenCall& call) {
   const double correction = call.has("correction") ? call.number("correction") : 1;
   const double divisor = static_cast<double>(count.constant()) - correction;
   if (!(divisor > 0)) bad_input("over {} elements, less {}", count.constant(), correction);
-  const NodeId centred = build.binary(Op::sub, x, build.reduce(Op::mean, x, axes, true));
+  Builder& build = call.build();
+  const NodeId centred = build.binary(Op::sub, x, mean_of(call, true));
   const NodeId squares = build.binary(Op::mul, centred, centred);
-  const bool keep = call.flag("keepdim");
-  const NodeId variance = times(call, build.reduce(Op::sum, squares, axes, keep), 1 / divisor);
-  return {variance, build.reduce(Op::mean, x, axes, keep)};
+  return times(call, build.reduce(Op::sum, squares, axes, call.flag("keepdim")), 1 / divisor);
 }
 
-Results variance(const AtenCall& call) { return {variance_and_mean(call)[0]}; }
-
-Results deviation(const AtenCall& call) {
-  return {call.build().unary(Op::sqrt, variance_and_mean(call)[0])};
+Results variance_and_mean(const AtenCall& call) {
+  return {variance(call), mean_of(call, call.flag("keepdim"))};
 }
+
+Results deviation(const AtenCall& call) { return {call.build().unary(Op::sqrt, variance(call))}; }
 
 Results softmax(const AtenCall& call) {
   NodeId x = call.tensor("self");
@@ -177,8 +179,10 @@ NodeId causal_attention(const AtenCall& call, NodeId q, NodeId k, NodeId v, doub
     return build.permute(build.reshape(x, {heads, shape[rank - 2], shape[rank - 1]}), {1, 0, 2});
   };
   Shape shape = call.shape(q);
-  const NodeId attended = build.attention(tokens_first(q, "q"), tokens_first(k, "k"),
-                                          tokens_first(v, "v"), scale, window, softcap);
+  q = tokens_first(q, "q");
+  k = tokens_first(k, "k");
+  v = tokens_first(v, "v");
+  const NodeId attended = build.attention(q, k, v, scale, window, softcap);
   shape.back() = call.shape(attended).back();
   return build.reshape(build.permute(attended, {1, 0, 2}), shape);
 }
@@ -273,7 +277,8 @@ std::vector<AtenOp> aten_layer_ops() {
       {"aten.mean.default", "self:tensor dtype:dtype?", reduce_all(Op::mean)},
       {"aten.mean.dim", kReduce, reduce(Op::mean)},
       {"aten.amax.default", "self:tensor dim:ints keepdim:bool", amax},
-      {"aten.var.correction", kVariance, variance},
+      {"aten.var.correction", kVariance,
+       [](const AtenCall& call) -> Results { return {variance(call)}; }},
       {"aten.var_mean.correction", kVariance, variance_and_mean},
       {"aten.std.correction", kVariance, deviation},
       {"aten.softmax.int", "self:tensor dim:int dtype:dtype?", softmax},

@@ -104,15 +104,16 @@ std::string checked_file_name(std::string name) {
   bool leaves = name.empty() || path.is_absolute() || name.find('\0') != name.npos ||
                 name.find('\\') != name.npos;
   for (const auto& part : path) leaves = leaves || part == "..";
-  if (leaves) bad_input("the file name \"{}\" leads out of its folder", name);
+  if (leaves) bad_input("the file name {} leads out of its folder", Json(name).dump());
   return name;
 }
 
+// A null file is one that was not there when the model was captured: its key is known all the same.
 ExportedFile::Place read_place(Json& object, const ExportedFile& file) {
-  ExportedFile::Place place{name_member(object, "root"),
-                            checked_file_name(text_member(object, "file")),
-                            name_member(object, "key")};
+  ExportedFile::Place place{name_member(object, "root"), {}, name_member(object, "key")};
   if (!file.roots.contains(place.root)) bad_input("\"roots\" has no \"{}\"", place.root);
+  if (place.root != "checkpoint" || !member(object, "file").is_null())
+    place.file = checked_file_name(text_member(object, "file"));
   return place;
 }
 

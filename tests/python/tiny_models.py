@@ -192,8 +192,9 @@ def build(name: str) -> torch.nn.Module:
     model = model_class(config_class(**config)).eval()
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     neutral = 0.0 if case.family.startswith("Gemma") else 1.0
-    # A tied head with large embeddings only ever repeats the last token.
+    # A tied head with large embeddings only ever repeats the last token (Gemma scales them up).
     embedding = 0.15 if model.config.tie_word_embeddings else 0.5
+    embedding = 0.04 if neutral == 0.0 else embedding
     with torch.no_grad():
         for path, weight in model.named_parameters():
             if weight.dim() == 1:
