@@ -20,7 +20,10 @@ inline float half_to_float(std::uint16_t half) {
   // Exponents move from bias 15 to bias 127; those of infinity and NaN move twice as far.
   const std::uint32_t moved = magnitude + ((magnitude >= (31u << 23) ? 224u : 112u) << 23);
   const float tiny = static_cast<float>(static_cast<std::int32_t>(half & 0x3ffu)) * 0x1p-24f;
-  const std::uint32_t bits = magnitude < (1u << 23) ? std::bit_cast<std::uint32_t>(tiny) : moved;
+  // All ones when below the first normal number. Arithmetic, because GCC makes a branch of `?:`.
+  const std::uint32_t subnormal = 0u - ((magnitude - (1u << 23)) >> 31);
+  const std::uint32_t bits =
+      (std::bit_cast<std::uint32_t>(tiny) & subnormal) | (moved & ~subnormal);
   return std::bit_cast<float>(bits | sign);
 }
 
