@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
+
+#include "reference/half.h"
 
 namespace ac {
 namespace {
@@ -14,12 +15,6 @@ std::uint16_t load_u16(const std::byte* from) {
   std::uint16_t value;
   std::memcpy(&value, from, sizeof value);
   return value;
-}
-
-// Drops the low `bits` bits of a float's bits; ties to even.
-std::uint32_t round_bits(std::uint32_t value, int bits) {
-  const std::uint32_t unit = 1u << bits;
-  return (value + unit / 2 - 1 + ((value >> bits) & 1)) & ~(unit - 1);
 }
 
 // Every float format is exact in a float.
@@ -35,32 +30,6 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, float* out) {
 }
 
 }  // namespace
-
-float half_to_float(std::uint16_t half) {
-  const std::uint32_t sign = (half & 0x8000u) << 16;
-  const std::uint32_t magnitude = (half & 0x7fffu) << 13;
-  // Exponents move from bias 15 to bias 127; those of infinity and NaN move twice as far.
-  const std::uint32_t moved = magnitude + ((magnitude >= (31u << 23) ? 224u : 112u) << 23);
-  const float tiny = static_cast<float>(static_cast<std::int32_t>(half & 0x3ffu)) * 0x1p-24f;
-  const std::uint32_t bits = magnitude < (1u << 23) ? std::bit_cast<std::uint32_t>(tiny) : moved;
-  return std::bit_cast<float>(bits | sign);
-}
-
-float round_to_half(float value) {
-  const float magnitude = std::fabs(value);
-  if (!(magnitude <= INFINITY)) return value;
-  // Below the smallest normal half, one unit is 2^-24, which is also one unit of a float near 0.5.
-  const float rounded =
-      magnitude < 0x1p-14f
-          ? (magnitude + 0.5f) - 0.5f
-          : std::bit_cast<float>(round_bits(std::bit_cast<std::uint32_t>(magnitude), 13));
-  return std::copysign(rounded > 65504.0f ? INFINITY : rounded, value);
-}
-
-float round_to_bfloat(float value) {
-  if (!(std::fabs(value) <= INFINITY)) return value;
-  return std::bit_cast<float>(round_bits(std::bit_cast<std::uint32_t>(value), 16));
-}
 
 void StoredWeight::read(std::int64_t first, std::int64_t count, double* out) const {
   const std::byte* from = view_.data + static_cast<std::size_t>(first) * bytes_of(view_.dtype);

@@ -25,9 +25,4 @@ class StoredWeight {
   DType dtype_;
 };
 
-// Vectorisable equals of load_element(f16), round_to(f16) and round_to(bf16).
-float half_to_float(std::uint16_t half);
-float round_to_half(float value);
-float round_to_bfloat(float value);
-
 }  // namespace ac

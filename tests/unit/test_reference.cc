@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "ir/text.h"
 #include "reference/executor.h"
-#include "reference/stored_weight.h"
+#include "reference/half.h"
 
 using namespace ac;
 
