@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -13,7 +14,7 @@ using namespace ac;
 
 namespace {
 
-// A valid config with members replaced; the value `absent` removes one.
+// A valid config with members replaced; kAbsent removes one.
 const char* const kAbsent = "absent";
 
 struct Change {
@@ -313,7 +314,8 @@ TEST_CASE("a long or unprintable value does not flood the message") {
 }
 
 TEST_CASE("a config that is not an object, or not there, is an error") {
-  const auto folder = std::filesystem::temp_directory_path() / "ac_test_config";
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ac_test_config_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const auto path = folder / "config.json";
   for (const char* text : {"[]", "3", "\"x\"", "null", "", "{", "{}"}) {

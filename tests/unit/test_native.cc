@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -178,7 +179,8 @@ TEST_CASE("the printed graph of a one-layer Qwen3") {
 }
 
 TEST_CASE("capture names the graph and its checkpoint after the directory") {
-  const fs::path folder = fs::temp_directory_path() / "ac_test_native" / "my model";
+  const fs::path folder =
+      fs::temp_directory_path() / ("ac_test_native_" + std::to_string(getpid())) / "my model";
   fs::create_directories(folder);
   fs::copy_file(kData / "configs/qwen3-1.7b.json", folder / "config.json",
                 fs::copy_options::overwrite_existing);
