@@ -294,7 +294,7 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
   }
   for (const Case& bad : cases) {
     const std::string message = error_of(bad.architecture, bad.changes);
-    CAPTURE(bad.message);
+    CAPTURE(std::string(bad.message));
     CAPTURE(message);
     CHECK(message.starts_with("config.json: "));
     CHECK(message.find(bad.message) != std::string::npos);
@@ -320,7 +320,7 @@ TEST_CASE("a config that is not an object, or not there, is an error") {
   const auto path = folder / "config.json";
   for (const char* text : {"[]", "3", "\"x\"", "null", "", "{", "{}"}) {
     write_file_atomically(path, text);
-    CAPTURE(text);
+    CAPTURE(std::string(text));
     CHECK_THROWS_AS(read_config(path), Error);
   }
   CHECK_THROWS_AS(read_config(folder / "absent.json"), Error);
