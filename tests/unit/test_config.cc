@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
@@ -13,7 +14,7 @@ using namespace ac;
 
 namespace {
 
-// A valid config with members replaced; the value `absent` removes one.
+// A valid config with members replaced; kAbsent removes one.
 const char* const kAbsent = "absent";
 
 struct Change {
@@ -293,7 +294,7 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
   }
   for (const Case& bad : cases) {
     const std::string message = error_of(bad.architecture, bad.changes);
-    CAPTURE(bad.message);
+    CAPTURE(std::string(bad.message));
     CAPTURE(message);
     CHECK(message.starts_with("config.json: "));
     CHECK(message.find(bad.message) != std::string::npos);
@@ -313,12 +314,13 @@ TEST_CASE("a long or unprintable value does not flood the message") {
 }
 
 TEST_CASE("a config that is not an object, or not there, is an error") {
-  const auto folder = std::filesystem::temp_directory_path() / "ac_test_config";
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("ac_test_config_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
   const auto path = folder / "config.json";
   for (const char* text : {"[]", "3", "\"x\"", "null", "", "{", "{}"}) {
     write_file_atomically(path, text);
-    CAPTURE(text);
+    CAPTURE(std::string(text));
     CHECK_THROWS_AS(read_config(path), Error);
   }
   CHECK_THROWS_AS(read_config(folder / "absent.json"), Error);

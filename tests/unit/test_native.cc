@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -68,7 +69,7 @@ TEST_CASE("published geometries: parameters, bytes a step, time to capture") {
         Case{"llama-3.1-70b", 70'553'706'496, 0}, Case{"qwen3-1.7b", 1'720'574'976, 3.441},
         Case{"qwen3-4b", 4'022'468'096, 8.045}, Case{"qwen3-8b", 8'190'735'360, 15.14},
         Case{"mistral-7b-v0.1", 7'241'732'096, 0}, Case{"qwen2.5-7b", 7'615'616'512, 0}}) {
-    CAPTURE(model.name);
+    CAPTURE(std::string(model.name));
     const auto start = std::chrono::steady_clock::now();
     const DecoderConfig config =
         read_config(kData / "configs" / (std::string(model.name) + ".json"));
@@ -144,7 +145,7 @@ TEST_CASE("every activation function becomes its op") {
        {std::tuple{"silu", Op::silu, false}, std::tuple{"gelu", Op::gelu, false},
         std::tuple{"gelu_new", Op::gelu, true}, std::tuple{"gelu_pytorch_tanh", Op::gelu, true},
         std::tuple{"relu", Op::relu, false}}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     config["hidden_act"] = name;
     const Graph graph = build(config);
     const auto nodes = nodes_of(graph, op);
@@ -178,7 +179,8 @@ TEST_CASE("the printed graph of a one-layer Qwen3") {
 }
 
 TEST_CASE("capture names the graph and its checkpoint after the directory") {
-  const fs::path folder = fs::temp_directory_path() / "ac_test_native" / "my model";
+  const fs::path folder =
+      fs::temp_directory_path() / ("ac_test_native_" + std::to_string(getpid())) / "my model";
   fs::create_directories(folder);
   fs::copy_file(kData / "configs/qwen3-1.7b.json", folder / "config.json",
                 fs::copy_options::overwrite_existing);
