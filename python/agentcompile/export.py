@@ -217,6 +217,10 @@ def _addmm(bias, a, b, beta=1, alpha=1):
     return product + (bias if beta == 1 else bias * beta)
 
 
+def _full_like(x, value, dtype=None, **_):
+    return aten.full.default(x.shape, value, dtype=dtype or x.dtype)
+
+
 def decompose(
     program: torch.export.ExportedProgram, prefix: str = "model."
 ) -> torch.export.ExportedProgram:
@@ -229,6 +233,7 @@ def decompose(
     table[aten.split.Tensor] = _split
     table[aten.unbind.int] = _unbind
     table[aten.addmm.default] = _addmm
+    table[aten.full_like.default] = _full_like
     _label(program.graph, prefix)
     _refuse_subgraphs(program.graph)
     with torch.no_grad():
