@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "ir/graph.h"
@@ -15,6 +16,8 @@ struct Model {
   // For each `store` that the graph's weights name: a checkpoint folder, or one safetensors file.
   std::map<std::string, std::filesystem::path> stores;
   std::string architecture;
+  // Whatever must last as long as the model does: a temporary folder that a store is in.
+  std::shared_ptr<const void> files;
 };
 
 }  // namespace ac
