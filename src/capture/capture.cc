@@ -43,6 +43,10 @@ std::string architecture_of(const fs::path& directory) {
   return "";
 }
 
+Model with_python(const std::string& source, const Environment& environment) {
+  return capture_with_python(source, find_python_capture(environment.python));
+}
+
 Model capture_directory(const fs::path& directory, const CaptureOptions& options,
                         const Environment& environment) {
   const std::string architecture = architecture_of(directory);
@@ -52,7 +56,7 @@ Model capture_directory(const fs::path& directory, const CaptureOptions& options
     if (!native)
       fmt::print(stderr, "{} is not among the native architectures: capturing it with Python\n",
                  architecture);
-    return capture_with_python(directory.string(), environment);
+    return with_python(directory.string(), environment);
   }
   return capture_native(directory);
 }
@@ -66,7 +70,7 @@ Model capture(const std::string& source, const CaptureOptions& options,
   if (only_python_reads(source)) {
     if (options.front_end == FrontEnd::native)
       wrong_usage("{}: only Python can capture this; leave out --front-end native", source);
-    return capture_with_python(source, environment);
+    return with_python(source, environment);
   }
   if (options.download && !fs::exists(source)) {
     const auto id = parse_model_id(source);

@@ -142,8 +142,11 @@ Graph build_decoder(const DecoderConfig& config, std::string name) {
 
 Model capture_native(const std::filesystem::path& directory) {
   const DecoderConfig config = read_config(directory / "config.json");
-  return {
-      build_decoder(config, name_of(directory)), {{"checkpoint", directory}}, config.architecture};
+  Model model;
+  model.graph = build_decoder(config, name_of(directory));
+  model.stores = {{"checkpoint", directory}};
+  model.architecture = config.architecture;
+  return model;
 }
 
 }  // namespace ac

@@ -46,8 +46,13 @@ fs::path find_package() {
              folders[0].lexically_normal().string());
 }
 
+// An interpreter that does not even run has no modules either.
 bool has_modules(const std::string& interpreter) {
-  return run_process({interpreter, "-c", kHasModules}, ChildOutput::discarded).ok();
+  try {
+    return run_process({interpreter, "-c", kHasModules}, ChildOutput::discarded).ok();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::string find_interpreter(const fs::path& package) {
@@ -61,13 +66,8 @@ std::string find_interpreter(const fs::path& package) {
       tried.push_back(interpreter);
     }
   }
-  try {
-    if (has_modules("python3")) return "python3";
-    tried.push_back("python3");
-  } catch (const Error&) {
-    // There is no python3, which is one more thing that the advice below puts right.
-  }
-  if (tried.empty()) job_failed("this needs Python, and none was found: {}", kInstall);
+  if (has_modules("python3")) return "python3";
+  tried.push_back("python3");
   job_failed("no PyTorch with safetensors in {}: {}", fmt::join(tried, ", "), kInstall);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -38,6 +39,9 @@ int main(int argc, char** argv) {
   } catch (const ac::Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return error.exit_code();
+  } catch (const std::filesystem::filesystem_error& error) {
+    fmt::print(stderr, "error: {}: {}\n", error.path1().string(), error.code().message());
+    return static_cast<int>(ac::Fault::bad_input);
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "error: out of memory\n");
     return static_cast<int>(ac::Fault::job_failed);
