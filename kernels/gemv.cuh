@@ -62,7 +62,7 @@ struct Gemv {
   AC_DEVICE static int matrix_of(const GemvParams& p, int& row) {
     int matrix = 0;
     if constexpr (op.pair == Pair::none) {
-#pragma unroll
+      AC_UNROLL
       for (int m = 0; m + 1 < op.matrices; ++m)
         if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
     }
@@ -89,7 +89,7 @@ struct Gemv {
       const uint4 b = load_fresh(reinterpret_cast<const uint4*>(p) + 1);
       float low[4], high[4];
       unpack(a, low), unpack(b, high);
-#pragma unroll
+      AC_UNROLL
       for (int i = 0; i < 4; ++i) out[i] = low[i], out[4 + i] = high[i];
     } else {
       const uint2 v = load_fresh(reinterpret_cast<const uint2*>(p));
@@ -118,10 +118,10 @@ struct Gemv {
           float v[vector] = {};
           if (i < used && op.norm) {
             load_vector(static_cast<const W*>(p.norm_weight) + i * vector, v);
-#pragma unroll
+            AC_UNROLL
             for (int e = 0; e < vector; ++e) v[e] += p.norm_offset;
           }
-#pragma unroll
+          AC_UNROLL
           for (int j = 0; j < x_parts; ++j)
             wide_part(shared_x, padded, i, j) =
                 make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
@@ -144,14 +144,14 @@ struct Gemv {
       }
     } else {
       const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
-#pragma unroll 4
+      AC_UNROLL_BY(4)
       for (int i = threadIdx.x; i < used; i += plan.threads) {
         if constexpr (!op.wide_x()) {
           reinterpret_cast<uint4*>(shared_x)[i] = load_fresh(reinterpret_cast<const uint4*>(x) + i);
         } else {
           float v[vector];
           load_vector(x + i * vector, v);
-#pragma unroll
+          AC_UNROLL
           for (int j = 0; j < x_parts; ++j) {
             float4& part = wide_part(shared_x, padded, i, j);
             float4 w = make_float4(1, 1, 1, 1);
@@ -159,7 +159,7 @@ struct Gemv {
             part = make_float4(w.x * v[4 * j], w.y * v[4 * j + 1], w.z * v[4 * j + 2],
                                w.w * v[4 * j + 3]);
           }
-#pragma unroll
+          AC_UNROLL
           for (int e = 0; e < vector; ++e) squares += v[e] * v[e];
         }
       }
@@ -174,7 +174,7 @@ struct Gemv {
                                  const uint4 (&w)[rows], float (&sums)[rows][2]) {
     float x[vector];
     if constexpr (op.wide_x()) {
-#pragma unroll
+      AC_UNROLL
       for (int j = 0; j < x_parts; ++j) {
         const float4 part = wide_part(shared_x, padded, i, j);
         x[4 * j] = part.x, x[4 * j + 1] = part.y, x[4 * j + 2] = part.z, x[4 * j + 3] = part.w;
@@ -182,11 +182,11 @@ struct Gemv {
     } else {
       unpack_as<X>(reinterpret_cast<const uint4*>(shared_x)[i], x);
     }
-#pragma unroll
+    AC_UNROLL
     for (int r = 0; r < rows; ++r) {
       float v[vector];
       unpack_as<W>(w[r], v);
-#pragma unroll
+      AC_UNROLL
       for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
     }
   }
@@ -214,7 +214,7 @@ struct Gemv {
                               float norm_scale, float residual, unsigned long long& best) {
     const int lane = threadIdx.x % 32;
     float value = 0, up = 0;
-#pragma unroll
+    AC_UNROLL
     for (int i = 0; i < outputs; ++i)
       if (lane == i) {
         value = sums[i * op.row_sets()];
@@ -354,7 +354,7 @@ struct SharedRing {
         const int bytes = left < 0 ? 0 : left < row_bytes ? left : row_bytes;
         barrier_expect(filled + slot, plan.rows * bytes);
         if (bytes > 0) {
-#pragma unroll
+          AC_UNROLL
           for (int r = 0; r < plan.rows; ++r)
             copy_bulk(target + r * row_bytes, row[r] + begin * G::vector, bytes, filled + slot);
         }
@@ -362,7 +362,7 @@ struct SharedRing {
     } else {
       const int i = begin + lane;
       const bool inside = valid && i < used;
-#pragma unroll
+      AC_UNROLL
       for (int r = 0; r < plan.rows; ++r)
         copy_weights_async<plan.cache>(target + r * row_bytes + lane * 16,
                                        row[r] + (inside ? i * G::vector : 0), inside);
@@ -403,7 +403,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
   const int first = blockIdx.x * plan.groups_per_block() + warp / split;
   const int used = p.k / G::vector;  // vectors in a row
   const int steps = plan.steps(op, p.k), padded = plan.padded_vectors(op, p.k);
-  const int part_begin = part * (padded / split);
+  const int part_begin = part * steps * 32 * plan.chunks;
 
   if constexpr (plan.signal == Signal::entry) launch_dependents();
 
@@ -425,7 +425,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
     __syncthreads();
     if constexpr (op.norm) {
       float total = 0;
-#pragma unroll
+      AC_UNROLL
       for (int i = 0; i < plan.warps(); ++i) total += warp_squares[i];
       norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps);
     }
@@ -436,18 +436,18 @@ AC_DEVICE void gemv(const GemvParams& p) {
   int buffer = 0;
   const auto finish = [&](int group, float residual) {
     float total[rows];
-#pragma unroll
+    AC_UNROLL
     for (int r = 0; r < rows; ++r) total[r] = warp_sum(sums[r][0] + sums[r][1]);
     if constexpr (split > 1) {
       // Two buffers in turn: nobody can be two groups ahead of the barrier.
       float* const partial = partial_sums + buffer * plan.warps() * rows;
       buffer ^= 1;
-#pragma unroll
+      AC_UNROLL
       for (int r = 0; r < rows; ++r)
         if (lane == r) partial[warp * rows + r] = total[r];
       __syncthreads();
       if (part != 0) return;
-#pragma unroll
+      AC_UNROLL
       for (int r = 0; r < rows; ++r) {
         total[r] = 0;
         for (int i = 0; i < split; ++i) total[r] += partial[(warp + i) * rows + r];
@@ -456,7 +456,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
     if (group < groups) G::write(p, n, group, total, norm_scale, residual, best);
   };
   const auto clear = [&] {
-#pragma unroll
+    AC_UNROLL
     for (int r = 0; r < rows; ++r) sums[r][0] = sums[r][1] = 0;
   };
   const auto signal = [&](int group) {
@@ -465,7 +465,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
   };
   const W* row[rows];  // of the group that is loaded next
   const auto point_to = [&](int group) {
-#pragma unroll
+    AC_UNROLL
     for (int r = 0; r < rows; ++r) row[r] = G::weight_row(p, n, group, r);
   };
   point_to(first);
@@ -474,12 +474,12 @@ AC_DEVICE void gemv(const GemvParams& p) {
     uint4 slot[plan.depth][rows];
     const auto fill = [&](int u, int step, bool valid) {
       const int i = part_begin + step * 32 + lane;
-#pragma unroll
+      AC_UNROLL
       for (int r = 0; r < rows; ++r)
         load_weights<plan.cache>(slot[u][r], row[r] + i * G::vector, valid && i < used);
     };
     const auto fill_all = [&] {
-#pragma unroll
+      AC_UNROLL
       for (int u = 0; u < plan.depth; ++u) fill(u, u, first < groups && u < steps);
     };
     if constexpr (plan.early) fill_all();
@@ -497,7 +497,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
         if (last) point_to(group + stride);
         const int next = last ? 0 : (turn + 1) * plan.depth;
         const int limit = last && group + stride >= groups ? 0 : steps;
-#pragma unroll
+        AC_UNROLL
         for (int u = 0; u < plan.depth; ++u) {
           const int i = part_begin + (turn * plan.depth + u) * 32 + lane;
           G::multiply(shared_x, padded, i, slot[u], sums);
@@ -517,7 +517,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
       if (group < groups) {
         point_to(group);
         for (int i = part * 32 + lane; i < p.k; i += split * 32)
-#pragma unroll
+          AC_UNROLL
           for (int r = 0; r < rows; ++r) sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
       }
       finish(group, residual);
@@ -543,11 +543,11 @@ AC_DEVICE void gemv(const GemvParams& p) {
       clear();
       for (int step = 0; step < steps && group < groups; ++step) {
         ring.wait(slot, parity);
-#pragma unroll
+        AC_UNROLL
         for (int c = 0; c < plan.chunks; ++c) {
           const int i = part_begin + (step * plan.chunks + c) * 32 + lane;
           uint4 w[rows];
-#pragma unroll
+          AC_UNROLL
           for (int r = 0; r < rows; ++r)
             w[r] = i < used ? ring.read(slot, r, c) : make_uint4(0, 0, 0, 0);
           G::multiply(shared_x, padded, i, w, sums);

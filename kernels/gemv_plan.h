@@ -63,10 +63,11 @@ struct GemvPlan {
   constexpr int steps(const GemvOp& op, int k) const {
     return divide_up(divide_up(divide_up(k, op.vector()), 32 * chunks), split);
   }
-  // Vectors of x in shared memory: whole turns of the ring, so that no turn needs a branch.
+  // Vectors of x in shared memory. The last part ends with a whole turn of a register ring, so that
+  // no turn needs a branch.
   constexpr int padded_vectors(const GemvOp& op, int k) const {
     const int turn = ring == Ring::registers ? depth : 1;
-    return split * round_up(steps(op, k), turn) * 32 * chunks;
+    return ((split - 1) * steps(op, k) + round_up(steps(op, k), turn)) * 32 * chunks;
   }
   constexpr int x_bytes(const GemvOp& op, int k) const {
     if (ring == Ring::none) return round_up(k * 4, 128);

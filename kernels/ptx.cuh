@@ -269,17 +269,17 @@ AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const un
 
 // ---- warp reductions
 AC_DEVICE float warp_sum(float v) {
-#pragma unroll
+  AC_UNROLL
   for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(full_warp, v, lanes);
   return v;
 }
 AC_DEVICE float warp_max(float v) {
-#pragma unroll
+  AC_UNROLL
   for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(full_warp, v, lanes));
   return v;
 }
 AC_DEVICE unsigned long long warp_max(unsigned long long v) {
-#pragma unroll
+  AC_UNROLL
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     const unsigned long long other = __shfl_xor_sync(full_warp, v, lanes);
     v = other > v ? other : v;

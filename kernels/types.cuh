@@ -4,7 +4,12 @@
 #include "kernels/plan.h"
 #ifdef AC_HOST_DEVICE
 #include "kernels/shim/device.h"
+#define AC_UNROLL
+#define AC_UNROLL_BY(times)
 #else
+#define AC_UNROLL _Pragma("unroll")
+#define AC_UNROLL_BY(times) _Pragma(AC_TEXT(unroll times))
+#define AC_TEXT(text) #text
 #define AC_SHARED(T, name, count) __shared__ T name[count]
 #define AC_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif

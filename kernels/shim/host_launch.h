@@ -18,8 +18,8 @@ enum class Schedule { forward, reverse, shuffled };
 
 struct HostLaunch {
   const char* name = "kernel";  // for error messages
-  dim3 grid;
-  dim3 block;
+  dim3 grid = {};
+  dim3 block = {};
   std::size_t shared_bytes = 0;
   Schedule schedule = Schedule::forward;
   unsigned seed = 1;
