@@ -1,7 +1,7 @@
 // CUDA's device language for the host compiler, so that a kernel's own source also runs on the CPU:
-// the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks run one after another
-// and a block's threads are fibers (see host_launch.h); a barrier is a switch between them. Everything
-// lives in the kernels' own namespace, so a program may use this next to anything else.
+// the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks run one after
+// another and a block's threads are fibers (see host_launch.h); a barrier is a switch between them.
+// Everything lives in the kernels' own namespace, so a program may use this next to anything else.
 #pragma once
 
 #include <cmath>
@@ -18,12 +18,24 @@
 
 namespace ac::kernels {
 
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct uint3 { unsigned x, y, z; };
-struct dim3 { unsigned x = 1, y = 1, z = 1; };
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
 
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
@@ -138,8 +150,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int = 32,
   const unsigned lane = host::linear_thread() % 32;
   return host::shuffle("shuffle", mask, value, lane >= delta ? lane - delta : lane, place);
 }
-inline unsigned __ballot_sync(unsigned mask, int vote,
-                              host::Place place = host::Place::current()) {
+inline unsigned __ballot_sync(unsigned mask, int vote, host::Place place = host::Place::current()) {
   return host::ballot(mask, vote != 0, place);
 }
 inline int __any_sync(unsigned mask, int vote, host::Place place = host::Place::current()) {
@@ -201,9 +212,13 @@ inline float fmaf(float a, float b, float c) { return std::fma(a, b, c); }
 inline float fmaxf(float a, float b) { return std::fmax(a, b); }
 inline float fminf(float a, float b) { return std::fmin(a, b); }
 template <class T>
-T min(T a, T b) { return b < a ? b : a; }
+T min(T a, T b) {
+  return b < a ? b : a;
+}
 template <class T>
-T max(T a, T b) { return a < b ? b : a; }
+T max(T a, T b) {
+  return a < b ? b : a;
+}
 
 inline unsigned __float_as_uint(float x) {
   unsigned bits;
@@ -227,9 +242,12 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
 
 // Shared memory. CUDA's own `__shared__` is left undefined here: these two let the host give every
 // block fresh, exactly sized, poisoned memory.
-#define AC_SHARED(T, name, count)                                                       \
-  T* const name = static_cast<T*>(::ac::kernels::host::static_shared_memory(            \
-      [] { static const char key = 0; return static_cast<const void*>(&key); }(),       \
+#define AC_SHARED(T, name, count)                                            \
+  T* const name = static_cast<T*>(::ac::kernels::host::static_shared_memory( \
+      [] {                                                                   \
+        static const char key = 0;                                           \
+        return static_cast<const void*>(&key);                               \
+      }(),                                                                   \
       sizeof(T) * (count)))
 #define AC_DYNAMIC_SHARED(name) \
   auto* const name = static_cast<unsigned char*>(::ac::kernels::host::dynamic_shared_memory())

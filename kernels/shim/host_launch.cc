@@ -138,6 +138,7 @@ class Scheduler {
   void poll(const char* operation, bool (*ready)(void*), void* state, Place place);
   Thread& self() { return *current_; }
   Block& block() { return *block_; }
+  RaceChecker* checker() { return checker_.get(); }
   std::string whereabouts(const Thread& thread, Place place) const;
   void check_race();
 
@@ -304,27 +305,25 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
   switch_away();
 }
 
+// Whoever polls goes on only when nobody else can: what it waits for comes as late as possible.
 void Scheduler::poll(const char* operation, bool (*ready)(void*), void* state, Place place) {
-  while (!ready(state)) {
-    Thread& thread = *current_;
-    thread.state = State::polling;
-    thread.operation = operation;
-    thread.place = place;
-    thread.poll = ready;
-    thread.poll_state = state;
-    block_->polling.push_back(thread.number);
-    switch_away();
-  }
+  Thread& thread = *current_;
+  thread.state = State::polling;
+  thread.operation = operation;
+  thread.place = place;
+  thread.poll = ready;
+  thread.poll_state = state;
+  block_->polling.push_back(thread.number);
+  switch_away();
 }
 
 std::string Scheduler::describe_deadlock() const {
   std::map<std::string, std::vector<unsigned>> groups;
   for (unsigned t = 0; t < count_; ++t) {
     const Thread& thread = threads_[t];
-    groups[thread.state == State::done
-               ? std::string("returned")
-               : fmt::format("wait in {} at {}:{}", thread.operation, file_name(thread.place),
-                             thread.place.line())]
+    groups[thread.state == State::done ? std::string("returned")
+                                       : fmt::format("wait in {} at {}:{}", thread.operation,
+                                                     file_name(thread.place), thread.place.line())]
         .push_back(t);
   }
   std::string text = fmt::format("deadlock: kernel {}, block ({}, {}, {})", launch_->name,
@@ -465,12 +464,16 @@ namespace {
 Copy begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
   Copy copy{shared, std::vector<unsigned char>(bytes, 0)};
   if (valid) std::memcpy(copy.bytes.data(), global, bytes);
-  if (race_checker != nullptr) race_checker->hand_to_copy(shared, bytes, race_moment);
+  if (race_checker != nullptr) race_checker->start_copy(shared, bytes, race_moment);
   std::memset(shared, 0xff, bytes);
   return copy;
 }
 
-void land(const Copy& copy) { std::memcpy(copy.target, copy.bytes.data(), copy.bytes.size()); }
+void land(const Copy& copy) {
+  std::memcpy(copy.target, copy.bytes.data(), copy.bytes.size());
+  if (RaceChecker* checker = scheduler().checker())
+    checker->land_copy(copy.target, copy.bytes.size());
+}
 
 void check_aligned(const void* shared, const void* global, unsigned bytes, Place place) {
   const auto low_bits =

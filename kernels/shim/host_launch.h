@@ -24,8 +24,9 @@ struct HostLaunch {
   Schedule schedule = Schedule::forward;
   unsigned seed = 1;
   // Report two threads that touch the same shared memory with no barrier between, and any write to
-  // global memory before the wait for the previous kernel. Works for kernels that were compiled with
-  // -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies only.
+  // global memory before the wait for the previous kernel. Works for kernels that were compiled
+  // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
+  // only.
   bool check_races = false;
 };
 

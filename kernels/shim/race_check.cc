@@ -33,8 +33,7 @@ bool RaceChecker::unordered(int thread, unsigned block, unsigned warp, const Mom
 void RaceChecker::report(const Piece& piece, const void* address, int first, const Moment& now,
                          const char* what) {
   if (found()) return;
-  race_ = {address,
-           static_cast<std::size_t>(static_cast<const char*>(address) -
+  race_ = {static_cast<std::size_t>(static_cast<const char*>(address) -
                                     static_cast<const char*>(piece.begin)),
            static_cast<unsigned>(first), now.thread, what};
 }
@@ -43,7 +42,7 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
   Piece* piece = find(shared_, address);
   if (piece == nullptr) {
     if (write && !now.after_dependency && find(stacks_, address) == nullptr && !found())
-      race_ = {address, 0, now.thread, now.thread,
+      race_ = {0, now.thread, now.thread,
                "global memory is written before the wait for the previous kernel"};
     return;
   }
@@ -51,6 +50,9 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
                                                       static_cast<const char*>(piece->begin));
   for (std::size_t i = offset; i < offset + bytes && i < piece->bytes; ++i) {
     Byte& byte = piece->shadow[i];
+    if (byte.writer == copy_in_flight)
+      return report(*piece, address, static_cast<int>(now.thread), now,
+                    "an access to memory that a copy is filling");
     if (unordered(byte.writer, byte.write_block, byte.write_warp, now))
       return report(*piece, address, byte.writer, now,
                     write ? "two writes race" : "a read races with an earlier write");
@@ -79,14 +81,24 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
   }
 }
 
-void RaceChecker::hand_to_copy(const void* address, std::size_t bytes, const Moment& now) {
-  access(address, bytes, true, now);
-  if (Piece* piece = find(shared_, address)) {
-    const std::size_t offset = static_cast<std::size_t>(static_cast<const char*>(address) -
-                                                        static_cast<const char*>(piece->begin));
-    for (std::size_t i = offset; i < offset + bytes && i < piece->bytes; ++i)
-      piece->shadow[i] = Byte{};
+void RaceChecker::set_owner(const void* address, std::size_t bytes, int writer) {
+  Piece* piece = find(shared_, address);
+  if (piece == nullptr) return;
+  const std::size_t offset = static_cast<std::size_t>(static_cast<const char*>(address) -
+                                                      static_cast<const char*>(piece->begin));
+  for (std::size_t i = offset; i < offset + bytes && i < piece->bytes; ++i) {
+    piece->shadow[i] = Byte{};
+    piece->shadow[i].writer = writer;
   }
+}
+
+void RaceChecker::start_copy(const void* address, std::size_t bytes, const Moment& now) {
+  access(address, bytes, true, now);
+  set_owner(address, bytes, copy_in_flight);
+}
+
+void RaceChecker::land_copy(const void* address, std::size_t bytes) {
+  set_owner(address, bytes, -1);
 }
 
 namespace {
@@ -98,10 +110,10 @@ void note(const void* address, std::size_t bytes, bool write) {
 }  // namespace ac::kernels::host
 
 // What compilers emit under -fsanitize=thread for code without std::atomic.
-#define AC_TSAN_ACCESS(bytes)                                                               \
-  void __tsan_read##bytes(void* p) { ac::kernels::host::note(p, bytes, false); }            \
-  void __tsan_write##bytes(void* p) { ac::kernels::host::note(p, bytes, true); }            \
-  void __tsan_unaligned_read##bytes(void* p) { ac::kernels::host::note(p, bytes, false); }  \
+#define AC_TSAN_ACCESS(bytes)                                                              \
+  void __tsan_read##bytes(void* p) { ac::kernels::host::note(p, bytes, false); }           \
+  void __tsan_write##bytes(void* p) { ac::kernels::host::note(p, bytes, true); }           \
+  void __tsan_unaligned_read##bytes(void* p) { ac::kernels::host::note(p, bytes, false); } \
   void __tsan_unaligned_write##bytes(void* p) { ac::kernels::host::note(p, bytes, true); }
 
 extern "C" {
@@ -110,12 +122,8 @@ AC_TSAN_ACCESS(2)
 AC_TSAN_ACCESS(4)
 AC_TSAN_ACCESS(8)
 AC_TSAN_ACCESS(16)
-void __tsan_read_range(void* p, unsigned long bytes) {
-  ac::kernels::host::note(p, bytes, false);
-}
-void __tsan_write_range(void* p, unsigned long bytes) {
-  ac::kernels::host::note(p, bytes, true);
-}
+void __tsan_read_range(void* p, unsigned long bytes) { ac::kernels::host::note(p, bytes, false); }
+void __tsan_write_range(void* p, unsigned long bytes) { ac::kernels::host::note(p, bytes, true); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -5,8 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace ac::kernels::host {
@@ -19,9 +17,7 @@ class RaceChecker {
     bool after_dependency = false;
   };
 
-  // `location` is something a debugger can resolve: the caller's return address.
   struct Race {
-    const void* address = nullptr;
     std::size_t offset = 0;  // in its piece of shared memory
     unsigned first = 0, second = 0;
     const char* what = nullptr;
@@ -30,17 +26,20 @@ class RaceChecker {
   void begin_block();
   void add_shared(const void* begin, std::size_t bytes);
   void access(const void* address, std::size_t bytes, bool write, const Moment& now);
-  // The copy engine or an asynchronous copy owns these bytes from now on: earlier reads must be
-  // ordered before, and whoever waits for the copy is ordered after it.
-  void hand_to_copy(const void* address, std::size_t bytes, const Moment& now);
+  // An asynchronous copy owns these bytes from its start until it lands: earlier accesses must be
+  // ordered before, and whoever waits for it is ordered after.
+  void start_copy(const void* address, std::size_t bytes, const Moment& now);
+  void land_copy(const void* address, std::size_t bytes);
   void add_stack(const void* begin, std::size_t bytes) { stacks_.push_back({begin, bytes, {}}); }
 
   bool found() const { return race_.what != nullptr; }
   const Race& race() const { return race_; }
 
  private:
+  static constexpr int copy_in_flight = -2;
   struct Byte {
-    int writer = -1, reader = -1, other_reader = -1;  // two readers tell "me only" from "others too"
+    int writer = -1, reader = -1,
+        other_reader = -1;  // two readers tell "me only" from "others too"
     unsigned write_block = 0, write_warp = 0, read_block = 0, read_warp = 0;
     unsigned other_block = 0, other_warp = 0;
   };
@@ -49,6 +48,7 @@ class RaceChecker {
     std::size_t bytes;
     std::vector<Byte> shadow;
   };
+  void set_owner(const void* address, std::size_t bytes, int writer);
   Piece* find(std::vector<Piece>& pieces, const void* address);
   static bool unordered(int thread, unsigned block, unsigned warp, const Moment& now);
   void report(const Piece& piece, const void* address, int first, const Moment& now,

@@ -14,8 +14,7 @@ struct Sum {
 double activation(Pair pair, double gate) {
   if (pair == Pair::swiglu) return gate / (1 + std::exp(-gate));
   if (pair == Pair::geglu_erf) return 0.5 * gate * (1 + std::erf(gate / std::sqrt(2.0)));
-  return 0.5 * gate *
-         (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+  return 0.5 * gate * (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
 }
 
 }  // namespace

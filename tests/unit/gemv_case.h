@@ -36,7 +36,8 @@ inline DType dtype_of(Type type) {
 // `count` elements in memory of exactly that size, 16-byte aligned as a GPU's would be.
 class Elements {
  public:
-  Elements(Type type, std::size_t count) : type_(type), count_(count), bytes_(count * bytes_of(type)) {
+  Elements(Type type, std::size_t count)
+      : type_(type), count_(count), bytes_(count * bytes_of(type)) {
     if (posix_memalign(&data_, 16, bytes_) != 0) throw std::bad_alloc();
     std::memset(data_, 0xff, bytes_);
   }

@@ -13,43 +13,64 @@ constexpr GemvOp wide_weights{.weight = Type::f32, .x = Type::f16, .y = Type::bf
 constexpr GemvOp qkv{.norm = true, .bias = true, .matrices = 3};
 constexpr GemvOp projection{.residual = true};
 constexpr GemvOp swiglu{.norm = true, .pair = Pair::swiglu, .matrices = 2};
-constexpr GemvOp geglu{.weight = Type::bf16, .x = Type::f32, .y = Type::bf16, .norm = true,
-                       .pair = Pair::geglu_tanh, .bias = true, .matrices = 2};
+constexpr GemvOp geglu{.weight = Type::bf16,
+                       .x = Type::f32,
+                       .y = Type::bf16,
+                       .norm = true,
+                       .pair = Pair::geglu_tanh,
+                       .bias = true,
+                       .matrices = 2};
 constexpr GemvOp geglu_erf{.y = Type::f32, .pair = Pair::geglu_erf, .matrices = 2};
 constexpr GemvOp head{.y = Type::f32, .norm = true, .argmax = true};
 
 // Few threads keep the fibers few; registers and occupancy mean nothing here.
 constexpr GemvPlan r1{.threads = 64, .rows = 1, .depth = 4, .resident = 64};
 constexpr GemvPlan r2{.threads = 96, .rows = 2, .depth = 3, .persistent = false};
-constexpr GemvPlan r4_late{.threads = 32, .rows = 4, .depth = 2, .resident = 32, .early = false,
-                           .signal = Signal::last_group, .cache = Cache::no_allocate};
-constexpr GemvPlan r_split{.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128,
-                           .l2_ahead = 512};
-constexpr GemvPlan s1{.threads = 64, .rows = 1, .depth = 5, .ring = Ring::async_copy,
-                      .resident = 64};
-constexpr GemvPlan s2_split{.threads = 128, .rows = 2, .depth = 3, .ring = Ring::async_copy,
-                            .split = 4, .resident = 128, .early = false};
-constexpr GemvPlan b1{.threads = 64, .rows = 1, .depth = 3, .chunks = 2, .ring = Ring::bulk_copy,
-                      .resident = 64};
-constexpr GemvPlan b2_split{.threads = 128, .rows = 2, .depth = 2, .chunks = 1,
-                            .ring = Ring::bulk_copy, .split = 2, .resident = 128,
-                            .signal = Signal::last_group, .l2_ahead = 1024};
+constexpr GemvPlan r4_late{.threads = 32,
+                           .rows = 4,
+                           .depth = 2,
+                           .resident = 32,
+                           .early = false,
+                           .signal = Signal::last_group,
+                           .cache = Cache::no_allocate};
+constexpr GemvPlan r_split{
+    .threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128, .l2_ahead = 512};
+constexpr GemvPlan s1{
+    .threads = 64, .rows = 1, .depth = 5, .ring = Ring::async_copy, .resident = 64};
+constexpr GemvPlan s2_split{.threads = 128,
+                            .rows = 2,
+                            .depth = 3,
+                            .ring = Ring::async_copy,
+                            .split = 4,
+                            .resident = 128,
+                            .early = false};
+constexpr GemvPlan b1{
+    .threads = 64, .rows = 1, .depth = 3, .chunks = 2, .ring = Ring::bulk_copy, .resident = 64};
+constexpr GemvPlan b2_split{.threads = 128,
+                            .rows = 2,
+                            .depth = 2,
+                            .chunks = 1,
+                            .ring = Ring::bulk_copy,
+                            .split = 2,
+                            .resident = 128,
+                            .signal = Signal::last_group,
+                            .l2_ahead = 1024};
 constexpr GemvPlan slow{.threads = 64, .rows = 2, .depth = 1, .ring = Ring::none, .resident = 64};
-constexpr GemvPlan slow_split{.threads = 128, .rows = 1, .depth = 1, .ring = Ring::none,
-                              .split = 4, .resident = 128};
+constexpr GemvPlan slow_split{
+    .threads = 128, .rows = 1, .depth = 1, .ring = Ring::none, .split = 4, .resident = 128};
 
-#define GEMV_TEST_KERNELS(op)                      \
-  AC_GEMV_KERNEL(op##_r1, op, r1)                  \
-  AC_GEMV_KERNEL(op##_r_split, op, r_split)        \
-  AC_GEMV_KERNEL(op##_s1, op, s1)                  \
-  AC_GEMV_KERNEL(op##_b1, op, b1)                  \
+#define GEMV_TEST_KERNELS(op)               \
+  AC_GEMV_KERNEL(op##_r1, op, r1)           \
+  AC_GEMV_KERNEL(op##_r_split, op, r_split) \
+  AC_GEMV_KERNEL(op##_s1, op, s1)           \
+  AC_GEMV_KERNEL(op##_b1, op, b1)           \
   AC_GEMV_KERNEL(op##_slow_split, op, slow_split)
-#define GEMV_TEST_PAIR_KERNELS(op)                 \
-  AC_GEMV_KERNEL(op##_r2, op, r2)                  \
-  AC_GEMV_KERNEL(op##_r4_late, op, r4_late)        \
-  AC_GEMV_KERNEL(op##_r_split, op, r_split)        \
-  AC_GEMV_KERNEL(op##_s2_split, op, s2_split)      \
-  AC_GEMV_KERNEL(op##_b2_split, op, b2_split)      \
+#define GEMV_TEST_PAIR_KERNELS(op)            \
+  AC_GEMV_KERNEL(op##_r2, op, r2)             \
+  AC_GEMV_KERNEL(op##_r4_late, op, r4_late)   \
+  AC_GEMV_KERNEL(op##_r_split, op, r_split)   \
+  AC_GEMV_KERNEL(op##_s2_split, op, s2_split) \
+  AC_GEMV_KERNEL(op##_b2_split, op, b2_split) \
   AC_GEMV_KERNEL(op##_slow, op, slow)
 
 GEMV_TEST_KERNELS(plain)
@@ -65,10 +86,11 @@ GEMV_TEST_PAIR_KERNELS(geglu)
 GEMV_TEST_PAIR_KERNELS(geglu_erf)
 
 #define CASE(op, plan) GemvCase{#op "_" #plan, op, plan, op##_##plan, {}, 0}
-#define CASES(op) {CASE(op, r1), CASE(op, r_split), CASE(op, s1), CASE(op, b1), CASE(op, slow_split)}
-#define PAIR_CASES(op)                                                            \
-  {CASE(op, r2),       CASE(op, r4_late),  CASE(op, r_split), CASE(op, s2_split), \
-   CASE(op, b2_split), CASE(op, slow)}
+#define CASES(op) \
+  {CASE(op, r1), CASE(op, r_split), CASE(op, s1), CASE(op, b1), CASE(op, slow_split)}
+#define PAIR_CASES(op)                                        \
+  {CASE(op, r2),       CASE(op, r4_late),  CASE(op, r_split), \
+   CASE(op, s2_split), CASE(op, b2_split), CASE(op, slow)}
 
 void check(std::vector<GemvCase> cases, std::vector<std::vector<int>> shapes, std::vector<int> ks,
            const GemvCase& as = {}) {
