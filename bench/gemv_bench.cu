@@ -16,14 +16,14 @@
 
 #include "bench/gemv_bench.h"
 
-#define CHECK_CUDA(call)                                                              \
-  do {                                                                                \
-    const cudaError_t error = (call);                                                 \
-    if (error != cudaSuccess) {                                                       \
-      std::printf("{\"error\": \"%s\", \"at\": \"%s:%d\"}\n", cudaGetErrorString(error), \
-                  __FILE__, __LINE__);                                                \
-      std::exit(1);                                                                   \
-    }                                                                                 \
+#define CHECK_CUDA(call)                                                                           \
+  do {                                                                                             \
+    const cudaError_t error = (call);                                                              \
+    if (error != cudaSuccess) {                                                                    \
+      std::printf("{\"error\": \"%s\", \"at\": \"%s:%d\"}\n", cudaGetErrorString(error), __FILE__, \
+                  __LINE__);                                                                       \
+      std::exit(1);                                                                                \
+    }                                                                                              \
   } while (0)
 
 namespace ac::bench {
@@ -50,7 +50,8 @@ __global__ void stream_read(const uint4* data, size_t count, unsigned* sink) {
   for (; i + (loads - 1) * stride < count; i += loads * stride) {
     uint4 v[loads];
 #pragma unroll
-    for (int u = 0; u < loads; ++u) load_weights<Cache::streaming>(v[u], data + i + u * stride, true);
+    for (int u = 0; u < loads; ++u)
+      load_weights<Cache::streaming>(v[u], data + i + u * stride, true);
 #pragma unroll
     for (int u = 0; u < loads; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
   }
@@ -68,8 +69,8 @@ __global__ void reference_gemv(GemvParams p, GemvOp op, float* y) {
     const float v = to_float(x[i]), scaled = op.norm ? v * to_float(norm[i]) : v;
     squares += v * v;
     for (int m = 0; m < op.row_sets(); ++m)
-      sums[m] += scaled *
-                 to_float(static_cast<const f16*>(p.matrix[m].weight)[size_t(row) * p.pitch + i]);
+      sums[m] +=
+          scaled * to_float(static_cast<const f16*>(p.matrix[m].weight)[size_t(row) * p.pitch + i]);
   }
   squares = warp_sum(squares);
   for (float& sum : sums)
@@ -176,8 +177,8 @@ struct Bench {
     CHECK_CUDA(cudaEventCreate(&start));
     CHECK_CUDA(cudaEventCreate(&stop));
     for (const Model& m : models)
-      arena_elements = std::max(arena_elements,
-                                layer_elements(m) * m.layers + shape_of(m, head).elements);
+      arena_elements =
+          std::max(arena_elements, layer_elements(m) * m.layers + shape_of(m, head).elements);
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&arena), arena_elements * sizeof(f16)));
     fill_random<<<sms * 8, 256>>>(arena, arena_elements, 0.03f, 0);
     for (f16*& h : hidden) allocate(h, 16384);
@@ -197,10 +198,11 @@ struct Bench {
           cudaFuncAttributes attributes;
           CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
           // One carve-out for all, so that neighbours in the stream can share an SM.
-          CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-          CHECK_CUDA(cudaFuncSetAttribute(
-              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-              max_shared - static_cast<int>(attributes.sharedSizeBytes)));
+          CHECK_CUDA(
+              cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
+          CHECK_CUDA(
+              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   max_shared - static_cast<int>(attributes.sharedSizeBytes)));
         }
     CHECK_CUDA(cudaDeviceSynchronize());
     std::printf("{\"device\": \"%s\", \"sms\": %d, \"l2_mb\": %.0f, \"plans\": %d}\n",
@@ -245,7 +247,9 @@ struct Bench {
     p.scale = 1;
     p.block_best = block_best, p.finished_blocks = finished_blocks, p.best_row = best_row;
     p.x = site == o ? (in_place ? query : attention) : site == down ? activation : hidden[0];
-    void* y = site == qkv ? query : site == head ? static_cast<void*>(logits) : hidden[in_place ? 0 : 1];
+    void* y = site == qkv    ? query
+              : site == head ? static_cast<void*>(logits)
+                             : hidden[in_place ? 0 : 1];
     // A sweep must not change its own x.
     if (site == gate_up) y = in_place ? activation : query;
     p.matrix[0].y = y;
@@ -362,10 +366,12 @@ struct Bench {
   void report_chain(const Model& m, const char* what, const Choice& choice, double ms) const {
     const double bytes =
         2.0 * (double(layer_elements(m)) * m.layers + double(shape_of(m, head).elements));
-    std::printf("{\"chain\": \"%s\", \"what\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"share\": %.3f",
-                m.name, what, ms, bytes / ms / 1e6, bytes / (ms * 1e-3) / limit);
+    std::printf(
+        "{\"chain\": \"%s\", \"what\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"share\": %.3f",
+        m.name, what, ms, bytes / ms / 1e6, bytes / (ms * 1e-3) / limit);
     for (int site = 0; site < site_count; ++site)
-      std::printf(", \"%s\": \"%s\"", site_names[site], plan_name(plans[choice.plan[site]]).c_str());
+      std::printf(", \"%s\": \"%s\"", site_names[site],
+                  plan_name(plans[choice.plan[site]]).c_str());
     std::printf("}\n");
   }
 

@@ -21,18 +21,37 @@ inline constexpr GemvOp ops[] = {
 constexpr GemvPlan registers(int threads, int rows, int depth, int resident, bool persistent,
                              Signal signal = Signal::entry, int split = 1,
                              Cache cache = Cache::streaming) {
-  return {.threads = threads, .rows = rows, .depth = depth, .ring = Ring::registers, .split = split,
-          .resident = resident, .persistent = persistent, .signal = signal, .cache = cache};
+  return {.threads = threads,
+          .rows = rows,
+          .depth = depth,
+          .ring = Ring::registers,
+          .split = split,
+          .resident = resident,
+          .persistent = persistent,
+          .signal = signal,
+          .cache = cache};
 }
 constexpr GemvPlan async(int threads, int rows, int depth, int resident, bool persistent,
                          Signal signal = Signal::entry, int split = 1) {
-  return {.threads = threads, .rows = rows, .depth = depth, .ring = Ring::async_copy,
-          .split = split, .resident = resident, .persistent = persistent, .signal = signal};
+  return {.threads = threads,
+          .rows = rows,
+          .depth = depth,
+          .ring = Ring::async_copy,
+          .split = split,
+          .resident = resident,
+          .persistent = persistent,
+          .signal = signal};
 }
 constexpr GemvPlan bulk(int threads, int rows, int depth, int chunks, int resident,
                         Signal signal = Signal::entry, int split = 1, int l2_ahead = 0) {
-  return {.threads = threads, .rows = rows, .depth = depth, .chunks = chunks,
-          .ring = Ring::bulk_copy, .split = split, .resident = resident, .signal = signal,
+  return {.threads = threads,
+          .rows = rows,
+          .depth = depth,
+          .chunks = chunks,
+          .ring = Ring::bulk_copy,
+          .split = split,
+          .resident = resident,
+          .signal = signal,
           .l2_ahead = l2_ahead};
 }
 

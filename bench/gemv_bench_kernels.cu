@@ -24,7 +24,7 @@ static void fill_table(Kernel* table) {
   }
 }
 
-}  // namespace
+}  // namespace AC_JOIN(site_,AC_BENCH_SITE)
 
 void AC_JOIN(fill_table_, AC_BENCH_SITE)(Kernel* table) {
   AC_JOIN(site_, AC_BENCH_SITE)::fill_table(table);

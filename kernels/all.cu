@@ -1,5 +1,5 @@
-// Defaults of every kernel family, compiled for every architecture we name, so that a family that no
-// longer compiles, or spills registers, is seen without a GPU.
+// Defaults of every kernel family, compiled for every architecture we name, so that a family that
+// no longer compiles, or spills registers, is seen without a GPU.
 #include "kernels/gemv.cuh"
 
 namespace ac::kernels {
@@ -7,14 +7,15 @@ namespace ac::kernels {
 constexpr GemvOp qkv{.norm = true, .bias = true, .matrices = 3};
 constexpr GemvOp projection{.residual = true};
 constexpr GemvOp gate_up{.norm = true, .pair = Pair::swiglu, .matrices = 2};
-constexpr GemvOp head{.weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .norm = true,
-                      .argmax = true};
+constexpr GemvOp head{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .norm = true, .argmax = true};
 
 constexpr GemvPlan registers{};
-constexpr GemvPlan registers_pair{.rows = 2, .depth = 4, .resident = 768};
+constexpr GemvPlan registers_roomy{.resident = 512};
+constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
 constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
-AC_GEMV_KERNEL(gemv_qkv, qkv, registers)
+AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
 AC_GEMV_KERNEL(gemv_projection, projection, registers)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)

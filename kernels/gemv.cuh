@@ -170,8 +170,8 @@ struct Gemv {
   // ---- sums
 
   // Adds the products of vector i of x and of each row's w.
-  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i,
-                                 const uint4 (&w)[rows], float (&sums)[rows][2]) {
+  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, const uint4 (&w)[rows],
+                                 float (&sums)[rows][2]) {
     float x[vector];
     if constexpr (op.wide_x()) {
       AC_UNROLL
@@ -379,8 +379,8 @@ struct SharedRing {
 
   AC_DEVICE uint4 read(int slot, int r, int chunk) const {
     const int lane = threadIdx.x % 32;
-    return *reinterpret_cast<const uint4*>(slots + slot * slot_bytes + r * row_bytes +
-                                           chunk * 512 + lane * 16);
+    return *reinterpret_cast<const uint4*>(slots + slot * slot_bytes + r * row_bytes + chunk * 512 +
+                                           lane * 16);
   }
 };
 
@@ -516,9 +516,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
       clear();
       if (group < groups) {
         point_to(group);
-        for (int i = part * 32 + lane; i < p.k; i += split * 32)
-          AC_UNROLL
-          for (int r = 0; r < rows; ++r) sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
+        for (int i = part * 32 + lane; i < p.k; i += split * 32) AC_UNROLL
+        for (int r = 0; r < rows; ++r) sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
       }
       finish(group, residual);
     }
@@ -564,11 +563,11 @@ AC_DEVICE void gemv(const GemvParams& p) {
 
 }  // namespace ac::kernels
 
-// Defines the kernel `name`. It has C linkage, so that a profile, a package and a module lookup call
-// it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Put op and
-// plan in parentheses if they hold commas.
-#define AC_GEMV_KERNEL(name, op, plan)                                                       \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm())       \
-      name(const __grid_constant__ ::ac::kernels::GemvParams p) {                            \
-    ::ac::kernels::gemv<op, plan>(p);                                                        \
+// Defines the kernel `name`. It has C linkage, so that a profile, a package and a module lookup
+// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Put op
+// and plan in parentheses if they hold commas.
+#define AC_GEMV_KERNEL(name, op, plan)                                                 \
+  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
+      name(const __grid_constant__ ::ac::kernels::GemvParams p) {                      \
+    ::ac::kernels::gemv<op, plan>(p);                                                  \
   }

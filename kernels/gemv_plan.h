@@ -46,7 +46,7 @@ struct GemvPlan {
   Ring ring = Ring::registers;
   int split = 1;  // warps that share a row
   // Threads an SM that registers and grid aim at: less leaves room for the next kernel to preload.
-  int resident = 1024;
+  int resident = 768;
   bool persistent = true;  // grid of what is resident; else one block for each set of rows
   bool early = true;       // fill the ring before the wait for the previous kernel
   Signal signal = Signal::entry;
@@ -128,8 +128,6 @@ constexpr double gemv_bytes(const GemvOp& op, int n, int k) {
          (op.norm ? double(k) * bytes_of(op.weight) : 0) +
          double(n) * bytes_of(op.y) * (op.residual ? 2 : 1);
 }
-constexpr double gemv_flops(const GemvOp& op, int n, int k) {
-  return 2.0 * n * op.row_sets() * k;
-}
+constexpr double gemv_flops(const GemvOp& op, int n, int k) { return 2.0 * n * op.row_sets() * k; }
 
 }  // namespace ac::kernels

@@ -195,10 +195,10 @@ AC_DEVICE void copy_weights_async(void* shared, const void* global, bool valid) 
                  "l"(global), "r"(valid ? 16 : 0), "l"(evict_first_policy())
                  : "memory");
   } else if constexpr (cache == Cache::no_allocate) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(
-                     shared_address(shared)),
-                 "l"(global), "r"(valid ? 16 : 0)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+        "l"(global), "r"(valid ? 16 : 0)
+        : "memory");
   } else {
     copy_async16(shared, global, valid);
   }

@@ -57,7 +57,9 @@ AC_DEVICE float to_float(f16 x) {
 template <class T>
 T from_float(float x);
 template <>
-inline float from_float<float>(float x) { return x; }
+inline float from_float<float>(float x) {
+  return x;
+}
 template <>
 inline bf16 from_float<bf16>(float x) {
   const unsigned bits = __float_as_uint(x);
@@ -88,7 +90,9 @@ AC_DEVICE float to_float(f16 x) {
 template <class T>
 __device__ T from_float(float x);
 template <>
-AC_DEVICE float from_float<float>(float x) { return x; }
+AC_DEVICE float from_float<float>(float x) {
+  return x;
+}
 template <>
 AC_DEVICE f16 from_float<f16>(float x) {
   f16 y;

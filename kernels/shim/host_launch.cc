@@ -131,10 +131,13 @@ class Scheduler {
 
   // Called on fibers.
   void switch_away();
-  [[noreturn]] void abandon(std::string error);
+  void record(std::string error);
+  [[noreturn]] void stop();
   void barrier(Place place);
   void collective(const char* operation, unsigned mask, void* payload,
                   void (*combine)(void* const[32], Place), Place place);
+  void finish_collective(unsigned warp, unsigned mask, void (*combine)(void* const[32], Place),
+                         Place place);
   void poll(const char* operation, bool (*ready)(void*), void* state, Place place);
   Thread& self() { return *current_; }
   Block& block() { return *block_; }
@@ -170,9 +173,13 @@ Scheduler& scheduler() {
   return instance;
 }
 
-std::string_view file_name(const Place& place) {
+bool same(const Place& a, const Place& b) {
+  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+}
+
+std::string text(const Place& place) {
   const std::string_view path = place.file_name();
-  return path.substr(path.rfind('/') + 1);
+  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), place.line());
 }
 
 void Scheduler::fiber_main(context::transfer_t transfer) {
@@ -218,15 +225,18 @@ void Scheduler::resume(Thread& thread) {
 }
 
 std::string Scheduler::whereabouts(const Thread& thread, Place place) const {
-  return fmt::format("kernel {}, block ({}, {}, {}), thread {}, {}:{}", launch_->name, blockIdx.x,
-                     blockIdx.y, blockIdx.z, thread.number, file_name(place), place.line());
+  return fmt::format("kernel {}, block ({}, {}, {}), thread {}, {}", launch_->name, blockIdx.x,
+                     blockIdx.y, blockIdx.z, thread.number, text(place));
 }
 
-// The launch is over: nothing switches back to this fiber.
-void Scheduler::abandon(std::string error) {
-  if (error_.empty()) error_ = std::move(error);
+// Nothing switches back to a fiber that stops here, so its callers must own no memory.
+void Scheduler::stop() {
   current_->state = State::done;
   for (;;) switch_away();
+}
+
+void Scheduler::record(std::string error) {
+  if (error_.empty()) error_ = std::move(error);
 }
 
 void Scheduler::make_ready(const std::vector<unsigned>& threads) {
@@ -242,10 +252,11 @@ void Scheduler::barrier(Place place) {
   for (unsigned t = 0; t < count_; ++t) {
     const Thread& other = threads_[t];
     if (other.state != State::at_barrier) continue;
-    if (other.place.line() != place.line() || file_name(other.place) != file_name(place))
-      abandon(fmt::format("divergent barrier: {}; thread {} waits at {}:{}",
-                          whereabouts(thread, place), t, file_name(other.place),
-                          other.place.line()));
+    if (!same(other.place, place)) {
+      record(fmt::format("divergent barrier: {}; thread {} waits at {}", whereabouts(thread, place),
+                         t, text(other.place)));
+      stop();
+    }
     break;
   }
   thread.state = State::at_barrier;
@@ -265,10 +276,10 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
                            void (*combine)(void* const[32], Place), Place place) {
   Thread& thread = *current_;
   const unsigned warp = thread.number / 32, lane = thread.number % 32;
-  const auto error = [&](std::string_view what) {
-    abandon(fmt::format("{} {}: {}", operation, what, whereabouts(thread, place)));
-  };
-  if (!(mask >> lane & 1)) error("by a lane outside its mask");
+  if (!(mask >> lane & 1)) {
+    record(fmt::format("{} by a lane outside its mask: {}", operation, whereabouts(thread, place)));
+    stop();
+  }
   auto& collectives = block_->collectives[warp];
   auto waiting = std::find_if(collectives.begin(), collectives.end(),
                               [&](const Collective& c) { return (c.mask & mask) != 0; });
@@ -279,9 +290,11 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
     const unsigned other = warp * 32 + static_cast<unsigned>(__builtin_ctz(waiting->arrived));
     const Thread& first = threads_[other];
     if (waiting->mask != mask || std::string_view(first.operation) != operation ||
-        first.place.line() != place.line() || file_name(first.place) != file_name(place))
-      error(fmt::format("diverges from thread {}, which waits in a {} at {}:{}", other,
-                        first.operation, file_name(first.place), first.place.line()));
+        !same(first.place, place)) {
+      record(fmt::format("{} diverges from thread {}, which waits in a {} at {}: {}", operation,
+                         other, first.operation, text(first.place), whereabouts(thread, place)));
+      stop();
+    }
   }
   thread.operation = operation;
   thread.place = place;
@@ -290,19 +303,24 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
   waiting->arrived |= 1u << lane;
   if (waiting->arrived == mask) {
     collectives.erase(waiting);
-    void* payloads[32] = {};
-    std::vector<unsigned> lanes;
-    for (unsigned i = 0; i < 32; ++i)
-      if (mask >> i & 1) {
-        lanes.push_back(warp * 32 + i);
-        payloads[i] = threads_[lanes.back()].payload;
-      }
-    if (combine != nullptr) combine(payloads, place);
-    if (std::string_view(operation) == "__syncwarp")
-      for (unsigned t : lanes) ++threads_[t].warp_barriers;
-    make_ready(lanes);
+    finish_collective(warp, mask, combine, place);
   }
   switch_away();
+}
+
+void Scheduler::finish_collective(unsigned warp, unsigned mask,
+                                  void (*combine)(void* const[32], Place), Place place) {
+  void* payloads[32] = {};
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1) payloads[lane] = threads_[warp * 32 + lane].payload;
+  if (combine != nullptr) combine(payloads, place);
+  std::vector<unsigned> lanes;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1) {
+      lanes.push_back(warp * 32 + lane);
+      if (combine == nullptr) ++threads_[lanes.back()].warp_barriers;  // only __syncwarp orders
+    }
+  make_ready(lanes);
 }
 
 // Whoever polls goes on only when nobody else can: what it waits for comes as late as possible.
@@ -321,16 +339,17 @@ std::string Scheduler::describe_deadlock() const {
   std::map<std::string, std::vector<unsigned>> groups;
   for (unsigned t = 0; t < count_; ++t) {
     const Thread& thread = threads_[t];
-    groups[thread.state == State::done ? std::string("returned")
-                                       : fmt::format("wait in {} at {}:{}", thread.operation,
-                                                     file_name(thread.place), thread.place.line())]
-        .push_back(t);
+    const std::string what =
+        thread.state == State::done
+            ? "returned"
+            : fmt::format("wait in {} at {}", thread.operation, text(thread.place));
+    groups[what].push_back(t);
   }
-  std::string text = fmt::format("deadlock: kernel {}, block ({}, {}, {})", launch_->name,
-                                 blockIdx.x, blockIdx.y, blockIdx.z);
+  std::string description = fmt::format("deadlock: kernel {}, block ({}, {}, {})", launch_->name,
+                                        blockIdx.x, blockIdx.y, blockIdx.z);
   for (const auto& [what, threads] : groups)
-    text += fmt::format("; {} threads (first {}) {}", threads.size(), threads.front(), what);
-  return text;
+    description += fmt::format("; {} threads (first {}) {}", threads.size(), threads.front(), what);
+  return description;
 }
 
 void Scheduler::check_race() {
@@ -431,7 +450,8 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
 
 void fail(const char* what, Place place) {
   Scheduler& s = scheduler();
-  s.abandon(fmt::format("{}: {}", what, s.whereabouts(s.self(), place)));
+  s.record(fmt::format("{}: {}", what, s.whereabouts(s.self(), place)));
+  s.stop();
 }
 
 void warp_collective(const char* operation, unsigned mask, void* payload,
