@@ -1,5 +1,6 @@
 // Defaults of every kernel family, compiled for every architecture we name, so that a family that
 // no longer compiles, or spills registers, is seen without a GPU.
+#include "kernels/attention.cuh"
 #include "kernels/gemv.cuh"
 
 namespace ac::kernels {
@@ -25,5 +26,14 @@ AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
 #endif
+
+constexpr AttentionPlan mma{};
+constexpr AttentionPlan mma_wide{.threads = 128, .resident = 256};
+constexpr AttentionPlan scalar{.tile = Tile::scalar};
+AC_ATTENTION_KERNEL(attention_64, (AttentionOp{.head_dim = 64, .rotary = 64}), mma)
+AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
+AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
+AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
+                    scalar)
 
 }  // namespace ac::kernels

@@ -303,19 +303,6 @@ struct Gemv {
       }
     }
   }
-
-  // This block's share of a later kernel's weights.
-  AC_DEVICE static void prefetch_next(const GemvParams& p) {
-    if (p.next_weight == nullptr) return;
-    constexpr unsigned piece = 4096;
-    const unsigned first = blockIdx.x * plan.threads + threadIdx.x;
-    for (unsigned long long at = static_cast<unsigned long long>(first) * piece; at < p.next_bytes;
-         at += static_cast<unsigned long long>(gridDim.x) * plan.threads * piece) {
-      const unsigned left = p.next_bytes - static_cast<unsigned>(at);
-      prefetch_l2(static_cast<const unsigned char*>(p.next_weight) + at,
-                  left < piece ? left : piece);
-    }
-  }
 };
 
 // A warp's ring in shared memory; `depth` slots of [rows][chunks][32 lanes] 16-byte vectors.
@@ -414,7 +401,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
   // Everything between the ring's first loads and its first use.
   const auto prepare = [&] {
     if constexpr (plan.early) G::prefetch_stream(p, n, first, groups, stride, part);
-    if constexpr (plan.early) G::prefetch_next(p);
+    if constexpr (plan.early)
+      prefetch_share(p.next_weight, p.next_bytes, blockIdx.x, gridDim.x, plan.threads);
     G::stage_norm_weight(p, shared_x);
     wait_for_dependency();
     const float squares = G::stage_x(p, shared_x);

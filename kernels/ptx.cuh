@@ -30,6 +30,12 @@ template <class T>
 T load_fresh(const T* p) {
   return *p;
 }
+// Part of the KV cache, or zeros when !valid: through L2, in program order.
+inline void load_cached(uint4& v, const void* p, bool valid) {
+  v = valid ? load_as<uint4>(p) : uint4{};
+}
+// A value that an earlier kernel may be about to change.
+inline int load_relaxed(const int* p) { return *p - host::relaxed_lag(); }
 inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
 inline void prefetch_l2(const void* p, unsigned bytes) {
   if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
@@ -164,6 +170,21 @@ template <>
 AC_DEVICE bf16 load_fresh<bf16>(const bf16* p) {
   return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
 }
+// Part of the KV cache, or zeros when !valid: through L2, in program order.
+AC_DEVICE void load_cached(uint4& v, const void* p, bool valid) {
+  v = make_uint4(0, 0, 0, 0);
+  asm volatile(
+      "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
+      "@q ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+      : "l"(p), "r"(static_cast<int>(valid)));
+}
+// A value that an earlier kernel may be about to change.
+AC_DEVICE int load_relaxed(const int* p) {
+  int v;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
 // A shared-memory load that the compiler does not hoist out of a loop (saves registers).
 AC_DEVICE unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
@@ -266,6 +287,18 @@ AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const un
 }
 
 #endif
+
+// A block's share of asking `bytes` (a multiple of 16) into L2.
+AC_DEVICE void prefetch_share(const void* p, unsigned bytes, unsigned block, unsigned blocks,
+                              unsigned threads) {
+  if (p == nullptr) return;
+  constexpr unsigned piece = 4096;
+  for (unsigned long long at = (block * threads + threadIdx.x) * 1ull * piece; at < bytes;
+       at += blocks * 1ull * threads * piece) {
+    const unsigned left = bytes - static_cast<unsigned>(at);
+    prefetch_l2(static_cast<const unsigned char*>(p) + at, left < piece ? left : piece);
+  }
+}
 
 // ---- warp reductions
 AC_DEVICE float warp_sum(float v) {

@@ -78,6 +78,8 @@ void barrier_expect(void* barrier, unsigned bytes);
 void barrier_wait(void* barrier, unsigned parity, Place place);
 
 void mark_dependency_wait();
+// How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
+int relaxed_lag();
 
 template <class T>
 struct Shuffle {

@@ -142,6 +142,7 @@ class Scheduler {
   Thread& self() { return *current_; }
   Block& block() { return *block_; }
   RaceChecker* checker() { return checker_.get(); }
+  const HostLaunch& launch() const { return *launch_; }
   std::string whereabouts(const Thread& thread, Place place) const;
   void check_race();
 
@@ -580,6 +581,8 @@ void mark_dependency_wait() {
   scheduler().self().after_dependency = true;
   race_moment.after_dependency = true;
 }
+
+int relaxed_lag() { return scheduler().launch().relaxed_lag; }
 
 }  // namespace host
 

@@ -28,6 +28,8 @@ struct HostLaunch {
   // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
   // only.
   bool check_races = false;
+  // Relaxed loads of a counter return that much less, as before an earlier kernel counted on.
+  int relaxed_lag = 0;
 };
 
 struct LaunchReport {

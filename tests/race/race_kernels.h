@@ -1,6 +1,7 @@
 // Kernels compiled with -fsanitize=thread, so that the host device sees each of their accesses.
 #pragma once
 
+#include "kernels/attention.cuh"
 #include "kernels/gemv.cuh"
 
 namespace ac::kernels {
@@ -28,6 +29,10 @@ constexpr GemvPlan race_bulk{.threads = 128,
 constexpr GemvPlan race_slow{
     .threads = 64, .rows = 2, .depth = 1, .ring = Ring::none, .resident = 64};
 
+constexpr AttentionOp race_attention_op{.head_dim = 64, .group = 3, .qk_norm = true, .rotary = 64};
+constexpr AttentionPlan race_mma{.threads = 64, .splits = 3};
+constexpr AttentionPlan race_scalar{.tile = Tile::scalar, .threads = 128, .splits = 2};
+
 }  // namespace ac::kernels
 
 extern "C" {
@@ -36,4 +41,6 @@ void race_gemv_async(ac::kernels::GemvParams);
 void race_gemv_bulk(ac::kernels::GemvParams);
 void race_gemv_slow(ac::kernels::GemvParams);
 void race_gemv_head(ac::kernels::GemvParams);
+void race_attention_mma(ac::kernels::AttentionParams);
+void race_attention_scalar(ac::kernels::AttentionParams);
 }

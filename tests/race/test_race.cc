@@ -1,6 +1,7 @@
 // Missing barriers are found exactly, whatever the order in which threads ran; and no kernel family
 // has one.
 #include "tests/race/race_kernels.h"
+#include "tests/unit/attention_case.h"
 #include "tests/unit/gemv_case.h"
 
 namespace ac::kernels {
@@ -50,6 +51,16 @@ TEST_CASE("race: the GEMV has none") {
   for (GemvCase& c : cases) {
     c.rows = {40}, c.k = 1048, c.check_races = true;
     CHECK(run_gemv(c) == "");
+  }
+}
+
+TEST_CASE("race: attention has none") {
+  for (int position : {0, 7, 150}) {
+    AttentionCase c{.name = "mma", .op = race_attention_op, .plan = race_mma};
+    c.kernel = race_attention_mma, c.position = position, c.check_races = true;
+    CHECK(run_attention(c) == "");
+    c.name = "scalar", c.plan = race_scalar, c.kernel = race_attention_scalar;
+    CHECK(run_attention(c) == "");
   }
 }
 
