@@ -238,7 +238,7 @@ AC_DEVICE void barrier_init(CopyBarrier* barrier) {
 // Makes initialised barriers visible to the copy engine.
 AC_DEVICE void barrier_init_visible() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 AC_DEVICE void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
