@@ -1,0 +1,39 @@
+// Defaults of every kernel family, compiled for every architecture we name, so that a family that
+// no longer compiles, or spills registers, is seen without a GPU.
+#include "kernels/attention.cuh"
+#include "kernels/gemv.cuh"
+
+namespace ac::kernels {
+
+constexpr GemvOp qkv{.norm = true, .bias = true, .matrices = 3};
+constexpr GemvOp projection{.residual = true};
+constexpr GemvOp gate_up{.norm = true, .pair = Pair::swiglu, .matrices = 2};
+constexpr GemvOp head{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .norm = true, .argmax = true};
+
+constexpr GemvPlan registers{};
+constexpr GemvPlan registers_roomy{.resident = 512};
+constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
+constexpr GemvPlan async_copy{.ring = Ring::async_copy};
+constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
+AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
+AC_GEMV_KERNEL(gemv_projection, projection, registers)
+AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
+AC_GEMV_KERNEL(gemv_head, head, registers)
+AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
+AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
+AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
+#endif
+
+constexpr AttentionPlan mma{};
+constexpr AttentionPlan mma_wide{.threads = 128, .resident = 256};
+constexpr AttentionPlan scalar{.tile = Tile::scalar};
+AC_ATTENTION_KERNEL(attention_64, (AttentionOp{.head_dim = 64, .rotary = 64}), mma)
+AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
+AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
+AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
+                    scalar)
+
+}  // namespace ac::kernels

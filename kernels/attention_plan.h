@@ -1,0 +1,105 @@
+// Decode attention of one token against a KV cache, with what surrounds it in a decoder layer: q/k
+// norm, RoPE, append of the new key and value. The cache is split over blocks; the last block of a
+// KV head combines. One launch serves every position: it reads how many tokens there are.
+#pragma once
+
+#include "kernels/plan.h"
+
+namespace ac::kernels {
+
+struct AttentionOp {
+  Type type = Type::f16;  // of q, k, v, the cache and the output
+  int head_dim = 128;
+  int group = 4;             // query heads that share a KV head
+  bool qk_norm = false;      // RMSNorm of each query and key head
+  int rotary = 128;          // leading dimensions that RoPE turns; 0: none
+  bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
+};
+
+// How a warp multiplies.
+enum class Tile : unsigned char {
+  scalar,  // any type, head dimension and group
+  mma,     // tensor cores: 16-bit types, head dimensions in whole 64, groups up to 8
+};
+
+struct AttentionPlan {
+  Tile tile = Tile::mma;
+  int threads = 256;
+  int splits = 16;     // blocks a KV head
+  int min_tiles = 1;   // tiles a warp must have before another split is used
+  int resident = 512;  // threads an SM that registers aim at
+  bool early = true;   // load the first tile before the wait for the previous kernel
+
+  constexpr int warps() const { return threads / 32; }
+  constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
+  // Cached tokens a warp takes at once: 8 KB of keys and values where that makes whole mmas.
+  constexpr int tile_tokens(const AttentionOp& op) const {
+    return tile == Tile::scalar ? 4 : op.head_dim <= 64 ? 32 : 16;
+  }
+  constexpr int query_rows(const AttentionOp& op) const { return tile == Tile::mma ? 8 : op.group; }
+
+  // Shared memory: queries, new key and value | a float32 head for each warp | sums of each warp.
+  constexpr int heads_bytes(const AttentionOp& op) const {
+    return round_up((query_rows(op) + 2) * op.head_dim * bytes_of(op.type), 128);
+  }
+  constexpr int scratch_bytes(const AttentionOp& op) const {
+    return round_up(warps() * op.head_dim * 4, 128);
+  }
+  constexpr int shared_bytes(const AttentionOp& op) const {
+    return heads_bytes(op) + scratch_bytes(op) + warps() * op.group * op.head_dim * 4;
+  }
+
+  constexpr const char* why_illegal(const AttentionOp& op) const {
+    if (op.head_dim < 8 || op.head_dim > 256 || op.head_dim % 8 != 0)
+      return "head_dim must be a multiple of 8, at most 256";
+    if (op.group < 1 || op.group > 32) return "group must be 1 to 32";
+    if (op.rotary < 0 || op.rotary > op.head_dim || op.rotary % 2 != 0)
+      return "rotary must be even and at most head_dim";
+    if (threads < 32 || threads > 1024 || threads % 32 != 0)
+      return "threads must be a multiple of 32, at most 1024";
+    if (splits < 1 || splits > 256) return "splits must be 1 to 256";
+    if (min_tiles < 1) return "min_tiles must be positive";
+    if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
+    if (tile == Tile::mma) {
+      if (op.type == Type::f32) return "tensor cores need a 16-bit type";
+      if (op.head_dim % 64 != 0) return "tensor cores need a head_dim in whole 64";
+      if (op.group > 8) return "tensor cores take groups up to 8";
+    }
+    return nullptr;
+  }
+  constexpr const char* why_illegal(const AttentionOp& op, int max_shared_bytes) const {
+    if (const char* reason = why_illegal(op)) return reason;
+    const int statistics = (3 * warps() + 2 + splits) * op.group * 4;
+    if (shared_bytes(op) + statistics + 64 > max_shared_bytes) return "too much shared memory";
+    return nullptr;
+  }
+};
+
+struct AttentionParams {
+  const void* q;       // [kv_heads * group, head_dim]
+  const void* k;       // [kv_heads, head_dim]
+  const void* v;       // [kv_heads, head_dim]
+  const void* q_norm;  // [head_dim], if op.qk_norm
+  const void* k_norm;  // [head_dim], if op.qk_norm
+  float norm_eps;
+  float norm_offset;    // 1 where the norm multiplies by 1 + weight
+  const float* rope;    // [positions, rotary / 2, 2] cosine and sine, if op.rotary
+  int rope_pitch;       // floats from position to position; 0 if `rope` is the position's own row
+  const int* position;  // [1] tokens before this one
+  void* k_cache;        // [kv_heads, capacity, head_dim], a token at its position % capacity
+  void* v_cache;        // [kv_heads, capacity, head_dim]
+  int capacity;
+  int window;               // above 0: only the last `window` tokens, this one included, are seen
+  float scale;              // of the scores
+  float softcap;            // above 0: score = softcap * tanh(score / softcap)
+  void* out;                // [kv_heads * group, head_dim]
+  float* partial;           // [kv_heads, splits, group, head_dim]
+  float* partial_stats;     // [kv_heads, splits, group, 2] maximum (of base 2) and sum
+  unsigned* finished;       // [kv_heads], 0 before the first launch; every launch leaves 0 again
+  const void* next_weight;  // what to ask into L2 for a later kernel, or null
+  unsigned next_bytes;      // a multiple of 16
+};
+
+// The grid is (splits, kv_heads).
+
+}  // namespace ac::kernels

@@ -1,0 +1,470 @@
+// The decode GEMV kernel; gemv_plan.h says what op and plan mean.
+//
+// A warp takes groups of `plan.rows` weight rows, each streamed once through the warp's own ring of
+// loads in flight. The ring is filled before the kernel waits for its predecessor, so that memory
+// stays busy across the boundary. RMSNorm's scale is applied to the finished sums: they are linear
+// in it, and so one barrier serves both x and its mean square.
+#pragma once
+
+#include "kernels/gemv_plan.h"
+#include "kernels/gemv_ring.cuh"
+#include "kernels/ptx.cuh"
+
+namespace ac::kernels {
+
+template <GemvOp op, GemvPlan plan>
+struct Gemv {
+  using W = Scalar<op.weight>;
+  using X = Scalar<op.x>;
+  using Y = Scalar<op.y>;
+  static constexpr int rows = plan.rows;
+  static constexpr int outputs = plan.outputs_per_group(op);
+  static constexpr int vector = op.vector();
+  static constexpr int x_parts = op.wide_x() ? vector / 4 : 1;  // 16-byte pieces of a vector of x
+
+  // ---- which rows
+
+  AC_DEVICE static int total_rows(const GemvParams& p) {
+    int total = p.matrix[0].rows;
+    if constexpr (op.pair == Pair::none) {
+      if constexpr (op.matrices > 1) total += p.matrix[1].rows;
+      if constexpr (op.matrices > 2) total += p.matrix[2].rows;
+    }
+    return total;
+  }
+
+  // The matrix that output `row` of all matrices belongs to; `row` becomes its row there.
+  AC_DEVICE static int matrix_of(const GemvParams& p, int& row) {
+    int matrix = 0;
+    if constexpr (op.pair == Pair::none) {
+      AC_UNROLL
+      for (int m = 0; m + 1 < op.matrices; ++m)
+        if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
+    }
+    return matrix;
+  }
+
+  // Weight row r of a group; rows past the end repeat the last one.
+  AC_DEVICE static const W* weight_row(const GemvParams& p, int n, int group, int r) {
+    int row = group * outputs + (op.pair == Pair::none ? r : r / 2);
+    row = row < n ? row : n - 1;
+    int matrix = op.pair == Pair::none ? 0 : r % 2;
+    if constexpr (op.matrices > 1 && op.pair == Pair::none) matrix = matrix_of(p, row);
+    return static_cast<const W*>(p.matrix[matrix].weight) + static_cast<long long>(row) * p.pitch;
+  }
+
+  // ---- x in shared memory
+
+  template <class T>
+  AC_DEVICE static void load_vector(const T* p, float (&out)[vector]) {
+    if constexpr (vector * sizeof(T) == 16) {
+      unpack_as<T>(load_fresh(reinterpret_cast<const uint4*>(p)), out);
+    } else if constexpr (vector * sizeof(T) == 32) {
+      const uint4 a = load_fresh(reinterpret_cast<const uint4*>(p));
+      const uint4 b = load_fresh(reinterpret_cast<const uint4*>(p) + 1);
+      float low[4], high[4];
+      unpack(a, low), unpack(b, high);
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i) out[i] = low[i], out[4 + i] = high[i];
+    } else {
+      const uint2 v = load_fresh(reinterpret_cast<const uint2*>(p));
+      const float2 a = unpack_pair<T>(v.x), b = unpack_pair<T>(v.y);
+      out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
+    }
+  }
+
+  // Vector i of x: part j of all vectors lies together, so that lanes read with no bank conflict.
+  AC_DEVICE static float4& wide_part(unsigned char* shared_x, int padded, int i, int j) {
+    return reinterpret_cast<float4*>(shared_x)[j * padded + i];
+  }
+
+  // Constant data only: runs before the wait.
+  AC_DEVICE static void stage_norm_weight(const GemvParams& p, unsigned char* shared_x) {
+    if constexpr (plan.ring == Ring::none) {
+      auto* xs = reinterpret_cast<float*>(shared_x);
+      for (int i = threadIdx.x; i < p.k; i += plan.threads)
+        xs[i] = op.norm ? to_float(static_cast<const W*>(p.norm_weight)[i]) + p.norm_offset : 1.f;
+    } else {
+      const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
+      for (int i = threadIdx.x; i < padded; i += plan.threads) {
+        if constexpr (!op.wide_x()) {
+          if (i >= used) reinterpret_cast<uint4*>(shared_x)[i] = make_uint4(0, 0, 0, 0);
+        } else {
+          float v[vector] = {};
+          if (i < used && op.norm) {
+            load_vector(static_cast<const W*>(p.norm_weight) + i * vector, v);
+            AC_UNROLL
+            for (int e = 0; e < vector; ++e) v[e] += p.norm_offset;
+          }
+          AC_UNROLL
+          for (int j = 0; j < x_parts; ++j)
+            wide_part(shared_x, padded, i, j) =
+                make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
+        }
+      }
+    }
+  }
+
+  // x, times the norm weight; returns this thread's share of the sum of squares. A thread touches
+  // the same vectors as in stage_norm_weight.
+  AC_DEVICE static float stage_x(const GemvParams& p, unsigned char* shared_x) {
+    const X* x = static_cast<const X*>(p.x);
+    float squares = 0;
+    if constexpr (plan.ring == Ring::none) {
+      auto* xs = reinterpret_cast<float*>(shared_x);
+      for (int i = threadIdx.x; i < p.k; i += plan.threads) {
+        const float v = to_float(load_fresh(x + i));
+        squares += v * v;
+        xs[i] *= v;
+      }
+    } else {
+      const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
+      AC_UNROLL_BY(4)
+      for (int i = threadIdx.x; i < used; i += plan.threads) {
+        if constexpr (!op.wide_x()) {
+          reinterpret_cast<uint4*>(shared_x)[i] = load_fresh(reinterpret_cast<const uint4*>(x) + i);
+        } else {
+          float v[vector];
+          load_vector(x + i * vector, v);
+          AC_UNROLL
+          for (int j = 0; j < x_parts; ++j) {
+            float4& part = wide_part(shared_x, padded, i, j);
+            float4 w = make_float4(1, 1, 1, 1);
+            if constexpr (op.norm) w = part;
+            part = make_float4(w.x * v[4 * j], w.y * v[4 * j + 1], w.z * v[4 * j + 2],
+                               w.w * v[4 * j + 3]);
+          }
+          AC_UNROLL
+          for (int e = 0; e < vector; ++e) squares += v[e] * v[e];
+        }
+      }
+    }
+    return squares;
+  }
+
+  // ---- sums
+
+  // Adds the products of vector i of x and of each row's w.
+  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, const uint4 (&w)[rows],
+                                 float (&sums)[rows][2]) {
+    float x[vector];
+    if constexpr (op.wide_x()) {
+      AC_UNROLL
+      for (int j = 0; j < x_parts; ++j) {
+        const float4 part = wide_part(shared_x, padded, i, j);
+        x[4 * j] = part.x, x[4 * j + 1] = part.y, x[4 * j + 2] = part.z, x[4 * j + 3] = part.w;
+      }
+    } else {
+      unpack_as<X>(reinterpret_cast<const uint4*>(shared_x)[i], x);
+    }
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      float v[vector];
+      unpack_as<W>(w[r], v);
+      AC_UNROLL
+      for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
+    }
+  }
+
+  // ---- outputs
+
+  AC_DEVICE static float activate(float gate) {
+    if constexpr (op.pair == Pair::swiglu) return __fdividef(gate, 1.f + __expf(-gate));
+    if constexpr (op.pair == Pair::geglu_erf)
+      return 0.5f * gate * (1.f + erff(gate * 0.70710678118654752f));
+    return 0.5f * gate *
+           (1.f + tanhf(0.79788456080286536f * (gate + 0.044715f * gate * gate * gate)));
+  }
+
+  // Larger floats, and among equals smaller rows, have larger keys; NaN has the largest.
+  AC_DEVICE static unsigned long long argmax_key(float value, int row) {
+    const unsigned bits = __float_as_uint(value);
+    unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    if (value != value) ordered = 0xffffffffu;
+    return static_cast<unsigned long long>(ordered) << 32 | ~static_cast<unsigned>(row);
+  }
+
+  // Lane i finishes output i of the group.
+  AC_DEVICE static void write(const GemvParams& p, int n, int group, const float (&sums)[rows],
+                              float norm_scale, float residual, unsigned long long& best) {
+    const int lane = threadIdx.x % 32;
+    float value = 0, up = 0;
+    AC_UNROLL
+    for (int i = 0; i < outputs; ++i)
+      if (lane == i) {
+        value = sums[i * op.row_sets()];
+        if constexpr (op.pair != Pair::none) up = sums[i * 2 + 1];
+      }
+    int row = group * outputs + lane;
+    if (lane >= outputs || row >= n) return;
+    const int output = row;
+    const GemvMatrix& m = p.matrix[matrix_of(p, row)];
+    value *= norm_scale;
+    if constexpr (op.bias) value += to_float(static_cast<const W*>(m.bias)[row]);
+    if constexpr (op.pair != Pair::none) {
+      up *= norm_scale;
+      if constexpr (op.bias) up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);
+      value = activate(value) * up;
+    }
+    value *= p.scale;
+    if constexpr (op.residual) value += residual;
+    if (p.softcap > 0) value = p.softcap * tanhf(value / p.softcap);
+    static_cast<Y*>(m.y)[row] = from_float<Y>(value);
+    if constexpr (op.argmax) {
+      const unsigned long long key = argmax_key(value, output);
+      best = key > best ? key : best;
+    }
+  }
+
+  AC_DEVICE static float load_residual(const GemvParams& p, int n, int group) {
+    if constexpr (op.residual) {
+      const int lane = threadIdx.x % 32, row = group * outputs + lane;
+      if (lane < outputs && row < n)
+        return to_float(load_fresh(static_cast<const Y*>(p.residual) + row));
+    }
+    return 0;
+  }
+
+  // The block's best, then, in the block that comes last, the best of all.
+  AC_DEVICE static void combine_argmax(const GemvParams& p, unsigned long long best) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    AC_SHARED(unsigned long long, warp_best, plan.warps());
+    AC_SHARED(int, is_last, 1);
+    best = warp_max(best);
+    if (lane == 0) warp_best[warp] = best;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
+      p.block_best[blockIdx.x] = best;
+      __threadfence();
+      const unsigned last = gridDim.x - 1;
+      *is_last = atomicInc(p.finished_blocks, last) == last;  // wraps to 0 by itself
+    }
+    __syncthreads();
+    if (!*is_last) return;
+    __threadfence();
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += plan.threads) {
+      const unsigned long long other = load_fresh(p.block_best + i);
+      best = other > best ? other : best;
+    }
+    best = warp_max(best);
+    if (lane == 0) warp_best[warp] = best;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
+      *p.best_row = static_cast<int>(~static_cast<unsigned>(best));
+    }
+  }
+
+  // ---- L2
+
+  // Asks for what this warp will read behind its ring.
+  AC_DEVICE static void prefetch_stream(const GemvParams& p, int n, int first, int groups,
+                                        int stride, int part) {
+    if constexpr (plan.l2_ahead > 0) {
+      const int part_bytes = plan.steps(op, p.k) * 512 * plan.chunks;
+      const int row_bytes = p.k * static_cast<int>(sizeof(W));
+      const int begin = part * part_bytes;
+      const int end = begin + part_bytes < row_bytes ? begin + part_bytes : row_bytes;
+      int offset = begin + plan.depth * plan.chunks * 512, left = plan.l2_ahead;
+      const int r = threadIdx.x % 32;
+      for (int group = first; group < groups && left > 0; group += stride) {
+        const int bytes = end - offset < left ? end - offset : left;
+        if (bytes > 0 && r < rows)
+          prefetch_l2(reinterpret_cast<const unsigned char*>(weight_row(p, n, group, r)) + offset,
+                      bytes);
+        if (bytes > 0) left -= bytes;
+        offset = begin;
+      }
+    }
+  }
+};
+
+template <GemvOp op, GemvPlan plan>
+AC_DEVICE void gemv(const GemvParams& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  using G = Gemv<op, plan>;
+  using W = typename G::W;
+  constexpr int rows = plan.rows, split = plan.split;
+
+  AC_DYNAMIC_SHARED(shared);
+  AC_SHARED(float, warp_squares, plan.warps());
+  AC_SHARED(float, partial_sums, 2 * (split > 1 ? plan.warps() * rows : 1));
+  unsigned char* const shared_x = shared;
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int part = warp % split;
+  const int n = G::total_rows(p), groups = (n + G::outputs - 1) / G::outputs;
+  const int stride = gridDim.x * plan.groups_per_block();
+  const int first = blockIdx.x * plan.groups_per_block() + warp / split;
+  const int used = p.k / G::vector;  // vectors in a row
+  const int steps = plan.steps(op, p.k), padded = plan.padded_vectors(op, p.k);
+  const int part_begin = part * steps * 32 * plan.chunks;
+
+  if constexpr (plan.signal == Signal::entry) launch_dependents();
+
+  float sums[rows][2];
+  float norm_scale = 1;
+  unsigned long long best = 0;
+
+  // Everything between the ring's first loads and its first use.
+  const auto prepare = [&] {
+    if constexpr (plan.early) G::prefetch_stream(p, n, first, groups, stride, part);
+    if constexpr (plan.early)
+      prefetch_share(p.next_weight, p.next_bytes, blockIdx.x, gridDim.x, plan.threads);
+    G::stage_norm_weight(p, shared_x);
+    wait_for_dependency();
+    const float squares = G::stage_x(p, shared_x);
+    if constexpr (op.norm) {
+      const float sum = warp_sum(squares);
+      if (lane == 0) warp_squares[warp] = sum;
+    }
+    __syncthreads();
+    if constexpr (op.norm) {
+      float total = 0;
+      AC_UNROLL
+      for (int i = 0; i < plan.warps(); ++i) total += warp_squares[i];
+      norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps);
+    }
+  };
+
+  // A block's warps go through their groups together if they share rows, each alone otherwise.
+  const int last_of_block = split == 1 ? first : blockIdx.x * plan.groups_per_block();
+  int buffer = 0;
+  const auto finish = [&](int group, float residual) {
+    float total[rows];
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r) total[r] = warp_sum(sums[r][0] + sums[r][1]);
+    if constexpr (split > 1) {
+      // Two buffers in turn: nobody can be two groups ahead of the barrier.
+      float* const partial = partial_sums + buffer * plan.warps() * rows;
+      buffer ^= 1;
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r)
+        if (lane == r) partial[warp * rows + r] = total[r];
+      __syncthreads();
+      if (part != 0) return;
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        total[r] = 0;
+        for (int i = 0; i < split; ++i) total[r] += partial[(warp + i) * rows + r];
+      }
+    }
+    if (group < groups) G::write(p, n, group, total, norm_scale, residual, best);
+  };
+  const auto clear = [&] {
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r) sums[r][0] = sums[r][1] = 0;
+  };
+  const auto signal = [&](int group) {
+    if constexpr (plan.signal == Signal::last_group)
+      if (group + stride >= groups) launch_dependents();
+  };
+  const W* row[rows];  // of the group that is loaded next
+  const auto point_to = [&](int group) {
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r) row[r] = G::weight_row(p, n, group, r);
+  };
+  point_to(first);
+
+  if constexpr (plan.ring == Ring::registers) {
+    uint4 slot[plan.depth][rows];
+    const auto fill = [&](int u, int step, bool valid) {
+      const int i = part_begin + step * 32 + lane;
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r)
+        load_weights<plan.cache>(slot[u][r], row[r] + i * G::vector, valid && i < used);
+    };
+    const auto fill_all = [&] {
+      AC_UNROLL
+      for (int u = 0; u < plan.depth; ++u) fill(u, u, first < groups && u < steps);
+    };
+    if constexpr (plan.early) fill_all();
+    prepare();
+    if constexpr (!plan.early) fill_all();
+    const int turns = (steps + plan.depth - 1) / plan.depth;
+    int group = first;
+    for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
+      signal(group);
+      const float residual = G::load_residual(p, n, group);
+      clear();
+      for (int turn = 0; turn < turns; ++turn) {
+        // A freed slot takes what it will hold one turn later, be it of the next group.
+        const bool last = turn + 1 == turns;
+        if (last) point_to(group + stride);
+        const int next = last ? 0 : (turn + 1) * plan.depth;
+        const int limit = last && group + stride >= groups ? 0 : steps;
+        AC_UNROLL
+        for (int u = 0; u < plan.depth; ++u) {
+          const int i = part_begin + (turn * plan.depth + u) * 32 + lane;
+          G::multiply(shared_x, padded, i, slot[u], sums);
+          fill(u, next + u, next + u < limit);
+        }
+      }
+      finish(group, residual);
+    }
+  } else if constexpr (plan.ring == Ring::none) {
+    prepare();
+    const auto* xs = reinterpret_cast<const float*>(shared_x);
+    int group = first;
+    for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
+      signal(group);
+      const float residual = G::load_residual(p, n, group);
+      clear();
+      if (group < groups) {
+        point_to(group);
+        for (int i = part * 32 + lane; i < p.k; i += split * 32) AC_UNROLL
+        for (int r = 0; r < rows; ++r) sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
+      }
+      finish(group, residual);
+    }
+  } else {
+    const SharedRing<op, plan> ring(shared + plan.x_bytes(op, p.k));
+    int next_group = first, next_step = 0;
+    const auto fill = [&](int slot) {
+      ring.fill(slot, row, part_begin + next_step * 32 * plan.chunks, used, next_group < groups);
+      if (++next_step == steps) next_step = 0, next_group += stride, point_to(next_group);
+    };
+    const auto fill_all = [&] {
+      for (int u = 0; u < plan.depth; ++u) fill(u);
+    };
+    if constexpr (plan.early) fill_all();
+    prepare();
+    if constexpr (!plan.early) fill_all();
+    int slot = 0, group = first;
+    unsigned parity = 0;
+    for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
+      signal(group);
+      const float residual = G::load_residual(p, n, group);
+      clear();
+      for (int step = 0; step < steps && group < groups; ++step) {
+        ring.wait(slot, parity);
+        AC_UNROLL
+        for (int c = 0; c < plan.chunks; ++c) {
+          const int i = part_begin + (step * plan.chunks + c) * 32 + lane;
+          uint4 w[rows];
+          AC_UNROLL
+          for (int r = 0; r < rows; ++r)
+            w[r] = i < used ? ring.read(slot, r, c) : make_uint4(0, 0, 0, 0);
+          G::multiply(shared_x, padded, i, w, sums);
+        }
+        if constexpr (plan.ring == Ring::bulk_copy) __syncwarp();
+        fill(slot);
+        if (++slot == plan.depth) slot = 0, parity ^= 1;
+      }
+      finish(group, residual);
+    }
+  }
+  if constexpr (op.argmax) G::combine_argmax(p, best);
+}
+
+}  // namespace ac::kernels
+
+// Defines the kernel `name`. It has C linkage, so that a profile, a package and a module lookup
+// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Put op
+// and plan in parentheses if they hold commas.
+#define AC_GEMV_KERNEL(name, op, plan)                                                 \
+  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
+      name(const __grid_constant__ ::ac::kernels::GemvParams p) {                      \
+    ::ac::kernels::gemv<op, plan>(p);                                                  \
+  }

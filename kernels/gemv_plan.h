@@ -1,0 +1,159 @@
+// Decode GEMV: y[n] = epilogue(sum_k W[n,k] * prologue(x)[k]) for one token. `GemvOp` says what is
+// computed, `GemvPlan` how. Both are template arguments of the kernel, and the one place where
+// planner, generator and kernel read legality, shared memory and launch shape.
+#pragma once
+
+#include "kernels/plan.h"
+
+namespace ac::kernels {
+
+// What becomes of two matrices of equal shape (gate and up): y = act(gate) * up.
+enum class Pair : unsigned char { none, swiglu, geglu_tanh, geglu_erf };
+
+struct GemvOp {
+  Type weight = Type::f16;  // of the matrices, the bias and the norm weight
+  Type x = Type::f16;
+  Type y = Type::f16;  // and of the residual
+  bool norm = false;   // RMSNorm of x first
+  Pair pair = Pair::none;
+  bool bias = false;
+  bool residual = false;  // y = residual + ...
+  bool argmax = false;    // also the row of the largest output
+  int matrices = 1;       // 1 to 3 with one x (QKV); two for a pair
+
+  constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
+  constexpr int vector() const { return 16 / bytes_of(weight); }
+  // x is kept in shared memory as float32, unless it can stay as it is.
+  constexpr bool wide_x() const { return norm || x == Type::f32 || weight == Type::f32; }
+};
+
+// Where a warp's weights wait between their load and their use.
+enum class Ring : unsigned char {
+  none,        // loaded by the element and used at once: any K, any alignment, slow
+  registers,   // 16-byte loads
+  async_copy,  // cp.async into shared memory, each lane its own bytes
+  bulk_copy,   // the copy engine moves whole pieces of a row (sm_90 and later)
+};
+
+// When the next kernel of the stream may start its own loads.
+enum class Signal : unsigned char { entry, last_group };
+
+struct GemvPlan {
+  int threads = 256;
+  int rows = 1;    // weight rows that a warp works on at once
+  int depth = 8;   // slots of the ring
+  int chunks = 1;  // 16-byte pieces of each row that a lane has in one slot (1 unless bulk_copy)
+  Ring ring = Ring::registers;
+  int split = 1;  // warps that share a row
+  // Threads an SM that registers and grid aim at: less leaves room for the next kernel to preload.
+  int resident = 768;
+  bool persistent = true;  // grid of what is resident; else one block for each set of rows
+  bool early = true;       // fill the ring before the wait for the previous kernel
+  Signal signal = Signal::entry;
+  Cache cache = Cache::streaming;
+  int l2_ahead = 0;  // bytes behind its ring that a warp asks into L2 before the wait
+
+  constexpr int warps() const { return threads / 32; }
+  constexpr int groups_per_block() const { return warps() / split; }
+  constexpr int outputs_per_group(const GemvOp& op) const { return rows / op.row_sets(); }
+  constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
+  constexpr int bytes_in_flight() const { return threads * rows * depth * chunks * 16; }
+
+  // Steps of one warp along its part of a row; a step is 32 * chunks vectors.
+  constexpr int steps(const GemvOp& op, int k) const {
+    return divide_up(divide_up(divide_up(k, op.vector()), 32 * chunks), split);
+  }
+  // Vectors of x in shared memory. The last part ends with a whole turn of a register ring, so that
+  // no turn needs a branch.
+  constexpr int padded_vectors(const GemvOp& op, int k) const {
+    const int turn = ring == Ring::registers ? depth : 1;
+    return ((split - 1) * steps(op, k) + round_up(steps(op, k), turn)) * 32 * chunks;
+  }
+  constexpr int x_bytes(const GemvOp& op, int k) const {
+    if (ring == Ring::none) return round_up(k * 4, 128);
+    const int element = op.wide_x() ? 4 : 2;
+    return round_up(padded_vectors(op, k) * op.vector() * element, 128);
+  }
+  constexpr int ring_bytes() const {
+    return ring == Ring::async_copy || ring == Ring::bulk_copy ? bytes_in_flight() : 0;
+  }
+  constexpr int shared_bytes(const GemvOp& op, int k) const {
+    const int barriers = ring == Ring::bulk_copy ? warps() * depth * 8 : 0;
+    return x_bytes(op, k) + ring_bytes() + barriers;
+  }
+  constexpr int grid(const GemvOp& op, int n, int sms) const {
+    const int full = divide_up(divide_up(n, outputs_per_group(op)), groups_per_block());
+    const int fits = sms * blocks_per_sm();
+    return persistent && fits < full ? fits : full;
+  }
+
+  // The first reason why no shape can run with this plan, or null.
+  constexpr const char* why_illegal(const GemvOp& op) const {
+    if (threads < 32 || threads > 1024 || threads % 32 != 0)
+      return "threads must be a multiple of 32, at most 1024";
+    if (rows < 1 || rows > 8) return "rows must be 1 to 8";
+    if (op.pair != Pair::none && rows % 2 != 0) return "a pair needs an even number of rows";
+    if (op.pair != Pair::none && op.matrices != 2) return "a pair has two matrices";
+    if (op.pair != Pair::none && op.argmax) return "a pair has no argmax";
+    if (op.matrices < 1 || op.matrices > 3) return "matrices must be 1 to 3";
+    if (op.argmax && op.matrices != 1) return "argmax is over one matrix";
+    if (split < 1 || warps() % split != 0) return "split must divide the warps";
+    if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
+    if (l2_ahead < 0 || l2_ahead % 16 != 0) return "l2_ahead must be a multiple of 16";
+    if (ring == Ring::none)
+      return depth == 1 && chunks == 1 && l2_ahead == 0 ? nullptr
+                                                        : "no ring: depth and chunks must be 1";
+    if (depth < 2 || depth > 32) return "depth must be 2 to 32";
+    if (chunks < 1 || chunks > 16) return "chunks must be 1 to 16";
+    if (chunks != 1 && ring != Ring::bulk_copy) return "only a bulk ring has chunks";
+    if (ring == Ring::registers && rows * depth > 32) return "the ring does not fit in registers";
+    return nullptr;
+  }
+  // As above, for one K and the shared memory a block may have.
+  constexpr const char* why_illegal(const GemvOp& op, int k, int max_shared_bytes) const {
+    if (const char* reason = why_illegal(op)) return reason;
+    if (k < 1) return "k must be positive";
+    if (ring != Ring::none && k % op.vector() != 0) return "16-byte loads need whole vectors of k";
+    // Static shared memory: reductions and the split's partial sums.
+    if (shared_bytes(op, k) + 2048 + 4 * 2 * warps() * rows > max_shared_bytes)
+      return "too much shared memory";
+    return nullptr;
+  }
+};
+
+struct GemvMatrix {
+  const void* weight;  // [rows, k], `pitch` elements from row to row
+  const void* bias;    // [rows], if op.bias
+  void* y;             // [rows]; a pair writes the first matrix's
+  int rows;
+};
+
+struct GemvParams {
+  GemvMatrix matrix[3];     // a pair: gate, up
+  int k;                    // length of x; its vectors start at multiples of 16 bytes
+  int pitch;                // k, or 2 k for two matrices whose rows alternate
+  const void* x;            // [k]
+  const void* norm_weight;  // [k], if op.norm
+  float norm_eps;
+  float norm_offset;        // 1 where the norm multiplies by 1 + weight
+  float scale;              // y = residual + scale * (W x + bias)
+  float softcap;            // above 0: y = softcap * tanh(y / softcap)
+  const void* residual;     // [sum of rows], if op.residual; may be y
+  const void* next_weight;  // what to ask into L2 for a later kernel, or null
+  unsigned next_bytes;      // a multiple of 16
+  // If op.argmax:
+  unsigned long long* block_best;  // [grid]
+  unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again
+  int* best_row;                   // [1]
+};
+
+// Bytes that must cross the memory bus, and operations, for n outputs of length k.
+constexpr double gemv_bytes(const GemvOp& op, int n, int k) {
+  const double rows = double(n) * op.row_sets();
+  return rows * k * bytes_of(op.weight) + double(k) * bytes_of(op.x) +
+         (op.norm ? double(k) * bytes_of(op.weight) : 0) +
+         double(n) * bytes_of(op.y) * (op.residual ? 2 : 1);
+}
+constexpr double gemv_flops(const GemvOp& op, int n, int k) { return 2.0 * n * op.row_sets() * k; }
+
+}  // namespace ac::kernels

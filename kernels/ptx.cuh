@@ -1,0 +1,323 @@
+// The only place with PTX. Every instruction that CUDA C++ lacks is a small function here; on the
+// host device (AC_HOST_DEVICE) each has a portable meaning that is at least as strict: an
+// asynchronous copy lands no earlier than its wait, and its target reads as NaN until then.
+#pragma once
+
+#include "kernels/types.cuh"
+
+namespace ac::kernels {
+
+constexpr unsigned full_warp = 0xffffffffu;
+
+#ifdef AC_HOST_DEVICE
+
+// ---- programmatic dependent launch
+inline void launch_dependents() {}
+inline void wait_for_dependency() { host::mark_dependency_wait(); }
+
+// ---- loads
+template <class T>
+T load_as(const void* p) {
+  return *static_cast<const T*>(p);
+}
+// A weight, or zeros when !valid. Keeps its place in program order on the GPU.
+template <Cache>
+void load_weights(uint4& v, const void* p, bool valid) {
+  v = valid ? load_as<uint4>(p) : uint4{};
+}
+// Data that another kernel wrote: through L2, never a stale L1 line.
+template <class T>
+T load_fresh(const T* p) {
+  return *p;
+}
+// Part of the KV cache, or zeros when !valid: through L2, in program order.
+inline void load_cached(uint4& v, const void* p, bool valid) {
+  v = valid ? load_as<uint4>(p) : uint4{};
+}
+// A value that an earlier kernel may be about to change.
+inline int load_relaxed(const int* p) { return *p - host::relaxed_lag(); }
+inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
+inline void prefetch_l2(const void* p, unsigned bytes) {
+  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
+    host::fail("an L2 prefetch is not of whole 16-byte pieces", host::Place::current());
+}
+
+// ---- asynchronous copies
+inline void copy_async16(void* shared, const void* global, bool valid = true,
+                         host::Place place = host::Place::current()) {
+  host::copy_async(shared, global, 16, valid, place);
+}
+template <Cache>
+void copy_weights_async(void* shared, const void* global, bool valid,
+                        host::Place place = host::Place::current()) {
+  host::copy_async(shared, global, 16, valid, place);
+}
+inline void commit_copies() { host::commit_copies(); }
+template <int groups_left>
+void wait_for_copies() {
+  host::wait_for_copies(groups_left);
+}
+
+// ---- bulk copies that complete on a barrier in shared memory
+using CopyBarrier = unsigned long long;
+inline void barrier_init(CopyBarrier* barrier) { host::barrier_init(barrier, 1); }
+inline void barrier_init_visible() {}
+inline void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
+  host::barrier_expect(barrier, bytes);
+}
+inline void barrier_wait(CopyBarrier* barrier, unsigned parity,
+                         host::Place place = host::Place::current()) {
+  host::barrier_wait(barrier, parity, place);
+}
+inline void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarrier* barrier,
+                      host::Place place = host::Place::current()) {
+  host::copy_bulk(shared, global, bytes, barrier, place);
+}
+
+// ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
+template <class T>
+void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                 host::Place place = host::Place::current()) {
+  struct Fragment {
+    float c[4];
+    unsigned a[4], b[2];
+  } mine;
+  for (int i = 0; i < 4; ++i) mine.c[i] = c[i], mine.a[i] = a[i];
+  mine.b[0] = b[0], mine.b[1] = b[1];
+  host::warp_collective(
+      "mma", full_warp, &mine,
+      [](void* const payloads[32], host::Place) {
+        const auto half = [](unsigned word, int high) {
+          const float2 pair = unpack_pair<T>(word);
+          return high ? pair.y : pair.x;
+        };
+        float left[16][16], right[16][8];
+        for (int row = 0; row < 16; ++row)
+          for (int k = 0; k < 16; ++k) {
+            const auto* f = static_cast<Fragment*>(payloads[row % 8 * 4 + k % 8 / 2]);
+            left[row][k] = half(f->a[row / 8 + 2 * (k / 8)], k % 2);
+          }
+        for (int k = 0; k < 16; ++k)
+          for (int column = 0; column < 8; ++column) {
+            const auto* f = static_cast<Fragment*>(payloads[column * 4 + k % 8 / 2]);
+            right[k][column] = half(f->b[k / 8], k % 2);
+          }
+        for (int lane = 0; lane < 32; ++lane)
+          for (int i = 0; i < 4; ++i) {
+            float& sum = static_cast<Fragment*>(payloads[lane])->c[i];
+            for (int k = 0; k < 16; ++k)
+              sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
+          }
+      },
+      place);
+  for (int i = 0; i < 4; ++i) c[i] = mine.c[i];
+}
+
+#else
+
+// ---- programmatic dependent launch
+AC_DEVICE void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+AC_DEVICE void wait_for_dependency() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// ---- loads
+AC_DEVICE unsigned long long evict_first_policy() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// A weight, or zeros when !valid. Volatile: the compiler must not sink it below a wait.
+template <Cache cache>
+AC_DEVICE void load_weights(uint4& v, const void* p, bool valid) {
+  v = make_uint4(0, 0, 0, 0);
+  if constexpr (cache == Cache::streaming) {
+    asm volatile(
+        "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
+        "@q ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(p), "r"(static_cast<int>(valid)));
+  } else if constexpr (cache == Cache::no_allocate) {
+    asm volatile(
+        "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
+        "@q ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(p), "r"(static_cast<int>(valid)));
+  } else {
+    asm volatile(
+        "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
+        "@q ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %6; }"
+        : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+        : "l"(p), "r"(static_cast<int>(valid)), "l"(evict_first_policy()));
+  }
+}
+// Data that another kernel wrote: through L2, never a stale L1 line.
+template <class T>
+AC_DEVICE T load_fresh(const T* p) {
+  return __ldcg(p);
+}
+template <>
+AC_DEVICE f16 load_fresh<f16>(const f16* p) {
+  return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
+}
+template <>
+AC_DEVICE bf16 load_fresh<bf16>(const bf16* p) {
+  return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
+}
+// Part of the KV cache, or zeros when !valid: through L2, in program order.
+AC_DEVICE void load_cached(uint4& v, const void* p, bool valid) {
+  v = make_uint4(0, 0, 0, 0);
+  asm volatile(
+      "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
+      "@q ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+      : "l"(p), "r"(static_cast<int>(valid)));
+}
+// A value that an earlier kernel may be about to change.
+AC_DEVICE int load_relaxed(const int* p) {
+  int v;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+// A shared-memory load that the compiler does not hoist out of a loop (saves registers).
+AC_DEVICE unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+AC_DEVICE uint4 load_pinned(const void* shared) {
+  uint4 v;
+  asm volatile("ld.volatile.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(shared_address(shared)));
+  return v;
+}
+AC_DEVICE void prefetch_l2(const void* p, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
+// ---- asynchronous copies
+AC_DEVICE void copy_async16(void* shared, const void* global, bool valid = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(valid ? 16 : 0)
+               : "memory");
+}
+template <Cache cache>
+AC_DEVICE void copy_weights_async(void* shared, const void* global, bool valid) {
+  if constexpr (cache == Cache::evict_first) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(
+                     shared_address(shared)),
+                 "l"(global), "r"(valid ? 16 : 0), "l"(evict_first_policy())
+                 : "memory");
+  } else if constexpr (cache == Cache::no_allocate) {
+    asm volatile(
+        "cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+        "l"(global), "r"(valid ? 16 : 0)
+        : "memory");
+  } else {
+    copy_async16(shared, global, valid);
+  }
+}
+AC_DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int groups_left>
+AC_DEVICE void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
+}
+
+// ---- bulk copies that complete on a barrier in shared memory (sm_90 and later)
+using CopyBarrier = unsigned long long;
+AC_DEVICE void barrier_init(CopyBarrier* barrier) {
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+// Makes initialised barriers visible to the copy engine.
+AC_DEVICE void barrier_init_visible() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+AC_DEVICE void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+AC_DEVICE void barrier_wait(CopyBarrier* barrier, unsigned parity) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{ .reg .pred done;\n\t"
+      "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n\t"
+      "@!done bra again; }" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+#endif
+}
+AC_DEVICE void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarrier* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
+      : "memory");
+#endif
+}
+
+// ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
+template <class T>
+AC_DEVICE void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
+template <>
+AC_DEVICE void mma_16x8x16<f16>(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <>
+AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+// A block's share of asking `bytes` (a multiple of 16) into L2.
+AC_DEVICE void prefetch_share(const void* p, unsigned bytes, unsigned block, unsigned blocks,
+                              unsigned threads) {
+  if (p == nullptr) return;
+  constexpr unsigned piece = 4096;
+  for (unsigned long long at = (block * threads + threadIdx.x) * 1ull * piece; at < bytes;
+       at += blocks * 1ull * threads * piece) {
+    const unsigned left = bytes - static_cast<unsigned>(at);
+    prefetch_l2(static_cast<const unsigned char*>(p) + at, left < piece ? left : piece);
+  }
+}
+
+// ---- warp reductions
+AC_DEVICE float warp_sum(float v) {
+  AC_UNROLL
+  for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(full_warp, v, lanes);
+  return v;
+}
+AC_DEVICE float warp_max(float v) {
+  AC_UNROLL
+  for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(full_warp, v, lanes));
+  return v;
+}
+AC_DEVICE unsigned long long warp_max(unsigned long long v) {
+  AC_UNROLL
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const unsigned long long other = __shfl_xor_sync(full_warp, v, lanes);
+    v = other > v ? other : v;
+  }
+  return v;
+}
+
+}  // namespace ac::kernels

@@ -1,0 +1,255 @@
+// CUDA's device language for the host compiler, so that a kernel's own source also runs on the CPU:
+// the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks run one after
+// another and a block's threads are fibers (see host_launch.h); a barrier is a switch between them.
+// Everything lives in the kernels' own namespace, so a program may use this next to anything else.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <source_location>
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace ac::kernels {
+
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+extern constinit thread_local uint3 threadIdx;
+extern constinit thread_local uint3 blockIdx;
+extern constinit thread_local dim3 blockDim;
+extern constinit thread_local dim3 gridDim;
+
+namespace host {
+
+using Place = std::source_location;
+
+// Ends the launch with an error that names the kernel, block, thread and place.
+[[noreturn]] void fail(const char* what, Place place);
+
+// Waits until every lane of `mask` came to the same operation at the same place. The last one runs
+// `combine` over the lanes' payloads (null outside the mask) before anyone goes on.
+void warp_collective(const char* operation, unsigned mask, void* payload,
+                     void (*combine)(void* const payloads[32], Place place), Place place);
+
+// Waits until `ready(state)`; if nothing else can run and it still is not, that is a deadlock.
+void wait_until(const char* operation, bool (*ready)(void* state), void* state, Place place);
+
+unsigned linear_thread();
+
+void* dynamic_shared_memory();
+std::size_t dynamic_shared_bytes();
+// One allocation of exactly `bytes` for each key and block, so that AddressSanitizer sees overruns.
+void* static_shared_memory(const void* key, std::size_t bytes);
+
+void copy_async(void* shared, const void* global, unsigned bytes, bool valid, Place place);
+void commit_copies();
+void wait_for_copies(unsigned groups_left);
+void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place);
+void barrier_init(void* barrier, unsigned arrivals);
+void barrier_expect(void* barrier, unsigned bytes);
+void barrier_wait(void* barrier, unsigned parity, Place place);
+
+void mark_dependency_wait();
+// How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
+int relaxed_lag();
+
+template <class T>
+struct Shuffle {
+  T value;
+  unsigned source;
+};
+
+template <class T>
+T shuffle(const char* operation, unsigned mask, T value, unsigned source, Place place) {
+  static_assert(sizeof(T) <= 8);
+  Shuffle<T> mine{value, source};
+  warp_collective(
+      operation, mask, &mine,
+      [](void* const payloads[32], Place where) {
+        T values[32] = {};
+        for (unsigned lane = 0; lane < 32; ++lane)
+          if (payloads[lane]) values[lane] = static_cast<Shuffle<T>*>(payloads[lane])->value;
+        for (unsigned lane = 0; lane < 32; ++lane) {
+          auto* shuffle = static_cast<Shuffle<T>*>(payloads[lane]);
+          if (!shuffle) continue;
+          if (!payloads[shuffle->source]) fail("a shuffle reads a lane outside its mask", where);
+          shuffle->value = values[shuffle->source];
+        }
+      },
+      place);
+  return mine.value;
+}
+
+inline unsigned ballot(unsigned mask, bool vote, Place place) {
+  unsigned mine = vote;
+  warp_collective(
+      "vote", mask, &mine,
+      [](void* const payloads[32], Place) {
+        unsigned votes = 0;
+        for (unsigned lane = 0; lane < 32; ++lane)
+          if (payloads[lane] && *static_cast<unsigned*>(payloads[lane])) votes |= 1u << lane;
+        for (unsigned lane = 0; lane < 32; ++lane)
+          if (payloads[lane]) *static_cast<unsigned*>(payloads[lane]) = votes;
+      },
+      place);
+  return mine;
+}
+
+}  // namespace host
+
+void __syncthreads(host::Place place = host::Place::current());
+void __syncwarp(unsigned mask = ~0u, host::Place place = host::Place::current());
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int = 32,
+              host::Place place = host::Place::current()) {
+  return host::shuffle("shuffle", mask, value, static_cast<unsigned>(source) % 32, place);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int = 32,
+                  host::Place place = host::Place::current()) {
+  const unsigned lane = host::linear_thread() % 32;
+  return host::shuffle("shuffle", mask, value, (lane ^ static_cast<unsigned>(lane_mask)) % 32,
+                       place);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int = 32,
+                   host::Place place = host::Place::current()) {
+  const unsigned lane = host::linear_thread() % 32;
+  return host::shuffle("shuffle", mask, value, lane + delta < 32 ? lane + delta : lane, place);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int = 32,
+                 host::Place place = host::Place::current()) {
+  const unsigned lane = host::linear_thread() % 32;
+  return host::shuffle("shuffle", mask, value, lane >= delta ? lane - delta : lane, place);
+}
+inline unsigned __ballot_sync(unsigned mask, int vote, host::Place place = host::Place::current()) {
+  return host::ballot(mask, vote != 0, place);
+}
+inline int __any_sync(unsigned mask, int vote, host::Place place = host::Place::current()) {
+  return host::ballot(mask, vote != 0, place) != 0;
+}
+inline int __all_sync(unsigned mask, int vote, host::Place place = host::Place::current()) {
+  return host::ballot(mask, vote != 0, place) == mask;
+}
+
+// Blocks run in turn on one thread of the operating system, so that plain code is atomic. Kept out
+// of the race checker's sight, as two atomics never race.
+template <class T>
+__attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address = old + value;
+  return old;
+}
+__attribute__((no_sanitize("thread"))) inline unsigned atomicInc(unsigned* address,
+                                                                 unsigned limit) {
+  const unsigned old = *address;
+  *address = old >= limit ? 0 : old + 1;
+  return old;
+}
+template <class T>
+__attribute__((no_sanitize("thread"))) T atomicMax(T* address, T value) {
+  const T old = *address;
+  if (value > old) *address = value;
+  return old;
+}
+template <class T>
+__attribute__((no_sanitize("thread"))) T atomicExch(T* address, T value) {
+  const T old = *address;
+  *address = value;
+  return old;
+}
+template <class T>
+__attribute__((no_sanitize("thread"))) T atomicCAS(T* address, T expected, T value) {
+  const T old = *address;
+  if (old == expected) *address = value;
+  return old;
+}
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float exp2f(float x) { return std::exp2(x); }
+inline float expf(float x) { return std::exp(x); }
+inline float logf(float x) { return std::log(x); }
+inline float erff(float x) { return std::erf(x); }
+inline float tanhf(float x) { return std::tanh(x); }
+inline float sinf(float x) { return std::sin(x); }
+inline float cosf(float x) { return std::cos(x); }
+inline float sqrtf(float x) { return std::sqrt(x); }
+inline float fabsf(float x) { return std::fabs(x); }
+inline float fmaf(float a, float b, float c) { return std::fma(a, b, c); }
+inline float fmaxf(float a, float b) { return std::fmax(a, b); }
+inline float fminf(float a, float b) { return std::fmin(a, b); }
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}
+
+inline unsigned __float_as_uint(float x) {
+  unsigned bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const std::uint64_t bytes = static_cast<std::uint64_t>(high) << 32 | low;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+  return result;
+}
+
+}  // namespace ac::kernels
+
+// Shared memory. CUDA's own `__shared__` is left undefined here: these two let the host give every
+// block fresh, exactly sized, poisoned memory.
+#define AC_SHARED(T, name, count)                                            \
+  T* const name = static_cast<T*>(::ac::kernels::host::static_shared_memory( \
+      [] {                                                                   \
+        static const char key = 0;                                           \
+        return static_cast<const void*>(&key);                               \
+      }(),                                                                   \
+      sizeof(T) * (count)))
+#define AC_DYNAMIC_SHARED(name) \
+  auto* const name = static_cast<unsigned char*>(::ac::kernels::host::dynamic_shared_memory())

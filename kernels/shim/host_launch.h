@@ -1,0 +1,58 @@
+// Launches a kernel on the CPU: blocks in turn, in an order drawn from a seed; threads as fibers.
+// Shared memory is full of NaN when a block starts. A kernel that the GPU would hang on (a barrier
+// that some threads never reach, lanes that meet at different operations) ends with an error.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "kernels/shim/device.h"
+
+namespace ac::kernels {
+
+// The order in which runnable threads take their turns. A kernel with a missing barrier usually
+// gives other results in another order.
+enum class Schedule { forward, reverse, shuffled };
+
+struct HostLaunch {
+  const char* name = "kernel";  // for error messages
+  dim3 grid = {};
+  dim3 block = {};
+  std::size_t shared_bytes = 0;
+  Schedule schedule = Schedule::forward;
+  unsigned seed = 1;
+  // Report two threads that touch the same shared memory with no barrier between, and any write to
+  // global memory before the wait for the previous kernel. Works for kernels that were compiled
+  // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
+  // only.
+  bool check_races = false;
+  // Relaxed loads of a counter return that much less, as before an earlier kernel counted on.
+  int relaxed_lag = 0;
+};
+
+struct LaunchReport {
+  std::string error;  // empty if the launch went well
+  bool ok() const { return error.empty(); }
+};
+
+LaunchReport run_on_host(const HostLaunch& launch, void (*thread_body)(void*), void* argument);
+
+template <class... Parameters, class... Arguments>
+LaunchReport host_launch(const HostLaunch& launch, void (*kernel)(Parameters...),
+                         Arguments&&... arguments) {
+  struct Call {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> arguments;
+  } call{kernel, {std::forward<Arguments>(arguments)...}};
+  return run_on_host(
+      launch,
+      [](void* argument) {
+        auto& c = *static_cast<Call*>(argument);
+        std::apply(c.kernel, c.arguments);
+      },
+      &call);
+}
+
+}  // namespace ac::kernels

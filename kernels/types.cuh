@@ -1,0 +1,142 @@
+// Element types of kernels, with conversions that need no CUDA header (NVRTC may have none).
+#pragma once
+
+#include "kernels/plan.h"
+#ifdef AC_HOST_DEVICE
+#include "kernels/shim/device.h"
+#define AC_UNROLL
+#define AC_UNROLL_BY(times)
+#else
+#define AC_UNROLL _Pragma("unroll")
+#define AC_UNROLL_BY(times) _Pragma(AC_TEXT(unroll times))
+#define AC_TEXT(text) #text
+#define AC_SHARED(T, name, count) __shared__ T name[count]
+#define AC_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#endif
+
+#define AC_DEVICE __device__ __forceinline__
+
+namespace ac::kernels {
+
+struct f16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+template <Type type>
+struct ScalarOf;
+template <>
+struct ScalarOf<Type::f32> {
+  using type = float;
+};
+template <>
+struct ScalarOf<Type::f16> {
+  using type = f16;
+};
+template <>
+struct ScalarOf<Type::bf16> {
+  using type = bf16;
+};
+template <Type type>
+using Scalar = typename ScalarOf<type>::type;
+
+AC_DEVICE float to_float(float x) { return x; }
+AC_DEVICE float to_float(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+
+#ifdef AC_HOST_DEVICE
+
+AC_DEVICE float to_float(f16 x) {
+  const unsigned sign = (x.bits & 0x8000u) << 16, rest = x.bits & 0x7fffu;
+  if (rest >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+  // Scaling by 2^112 moves the exponent's bias and normalises subnormals.
+  return __uint_as_float(sign | __float_as_uint(__uint_as_float(rest << 13) * 0x1p112f));
+}
+
+template <class T>
+T from_float(float x);
+template <>
+inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+inline bf16 from_float<bf16>(float x) {
+  const unsigned bits = __float_as_uint(x);
+  if (x != x) return {0x7fff};
+  return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16)};
+}
+template <>
+inline f16 from_float<f16>(float x) {
+  const unsigned bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+  if (rest > 0x7f800000u) return {static_cast<unsigned short>(sign | 0x7fffu)};
+  if (rest >= 0x477ff000u) return {static_cast<unsigned short>(sign | 0x7c00u)};
+  if (rest < 0x38800000u) {  // subnormal in f16: let float addition round at the right bit
+    const float rounded = __uint_as_float(rest) + 0.5f;
+    return {static_cast<unsigned short>(sign | (__float_as_uint(rounded) - 0x3f000000u))};
+  }
+  const unsigned rounded = rest - 0x38000000u + 0xfffu + (rest >> 13 & 1);
+  return {static_cast<unsigned short>(sign | rounded >> 13)};
+}
+
+#else
+
+AC_DEVICE float to_float(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+
+template <class T>
+__device__ T from_float(float x);
+template <>
+AC_DEVICE float from_float<float>(float x) {
+  return x;
+}
+template <>
+AC_DEVICE f16 from_float<f16>(float x) {
+  f16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+template <>
+AC_DEVICE bf16 from_float<bf16>(float x) {
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+
+#endif
+
+// The elements in one 32-bit word: two of a 16-bit type.
+template <class T>
+AC_DEVICE float2 unpack_pair(unsigned word) {
+  return make_float2(to_float(T{static_cast<unsigned short>(word & 0xffffu)}),
+                     to_float(T{static_cast<unsigned short>(word >> 16)}));
+}
+template <class T>
+AC_DEVICE unsigned pack_pair(float low, float high) {
+  return from_float<T>(low).bits | static_cast<unsigned>(from_float<T>(high).bits) << 16;
+}
+
+// The elements of 16 bytes.
+template <class T>
+inline constexpr int vector_size = 16 / sizeof(T);
+
+AC_DEVICE void unpack(uint4 v, float (&out)[4]) {
+  out[0] = __uint_as_float(v.x), out[1] = __uint_as_float(v.y);
+  out[2] = __uint_as_float(v.z), out[3] = __uint_as_float(v.w);
+}
+template <class T>
+AC_DEVICE void unpack_as(uint4 v, float (&out)[vector_size<T>]) {
+  if constexpr (sizeof(T) == 4) {
+    unpack(v, out);
+  } else {
+    const float2 a = unpack_pair<T>(v.x), b = unpack_pair<T>(v.y);
+    const float2 c = unpack_pair<T>(v.z), d = unpack_pair<T>(v.w);
+    out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
+    out[4] = c.x, out[5] = c.y, out[6] = d.x, out[7] = d.y;
+  }
+}
+
+}  // namespace ac::kernels

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Compiles kernels/all.cu with nvcc for every architecture we name; fails on a warning, and on a
+# spilled register in any default plan.
+set -e
+cd "$(dirname "$0")/.."
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for sm in 80 90a 100; do
+  "$nvcc" -std=c++20 -O3 --expt-relaxed-constexpr -Werror all-warnings -Xptxas -v -I. -cubin \
+    -gencode=arch=compute_$sm,code=sm_$sm kernels/all.cu -o "$work/all.cubin" 2> "$work/log" ||
+    { cat "$work/log"; exit 1; }
+  kernels=$(grep -c 'Compiling entry function' "$work/log") || true
+  if [ "$kernels" -eq 0 ]; then
+    echo "sm_$sm: no kernels were compiled"
+    exit 1
+  fi
+  if grep -qE ' [1-9][0-9]* bytes spill' "$work/log"; then
+    echo "sm_$sm: a default plan spills registers"
+    grep -B1 -E ' [1-9][0-9]* bytes spill' "$work/log"
+    exit 1
+  fi
+  echo "sm_$sm: $kernels kernels, no spills"
+done

@@ -1,0 +1,56 @@
+#include "tests/race/race_kernels.h"
+
+namespace ac::kernels {
+
+__global__ void sum_neighbours(const float* in, float* out, Fault fault) {
+  AC_SHARED(float, values, 64);
+  const unsigned i = threadIdx.x;
+  if (fault == Fault::early_write) out[i] = 0;
+  wait_for_dependency();
+  for (int pass = 0; pass < 2; ++pass) {
+    values[i] = in[i];
+    if (fault != Fault::missing_barrier) __syncthreads();
+    out[i] = values[i] + values[i ^ 33];
+    if (fault != Fault::write_after_read) __syncthreads();
+  }
+}
+
+__global__ void swap_in_warp(const float* in, float* out, Fault fault) {
+  AC_DYNAMIC_SHARED(memory);
+  auto* values = reinterpret_cast<float*>(memory);
+  wait_for_dependency();
+  values[threadIdx.x] = in[threadIdx.x];
+  if (fault != Fault::missing_warp_barrier) __syncwarp();
+  out[threadIdx.x] = values[threadIdx.x ^ 1];
+}
+
+__global__ void bulk_ring(const float* in, float* out, Fault fault) {
+  AC_DYNAMIC_SHARED(memory);
+  auto* slot = reinterpret_cast<float*>(memory);
+  AC_SHARED(CopyBarrier, filled, 1);
+  wait_for_dependency();
+  if (threadIdx.x == 0) barrier_init(filled);
+  __syncwarp();
+  float sum = 0;
+  for (unsigned turn = 0; turn < 3; ++turn) {
+    if (threadIdx.x == 0) {
+      barrier_expect(filled, 128);
+      copy_bulk(slot, in + 32 * turn, 128, filled);
+    }
+    barrier_wait(filled, turn % 2);
+    sum += slot[threadIdx.x];
+    if (fault != Fault::missing_warp_barrier) __syncwarp();
+  }
+  out[threadIdx.x] = sum;
+}
+
+}  // namespace ac::kernels
+
+using namespace ac::kernels;
+AC_GEMV_KERNEL(race_gemv_registers, race_op, race_registers)
+AC_GEMV_KERNEL(race_gemv_async, race_op, race_async)
+AC_GEMV_KERNEL(race_gemv_bulk, race_op, race_bulk)
+AC_GEMV_KERNEL(race_gemv_slow, race_op, race_slow)
+AC_GEMV_KERNEL(race_gemv_head, race_head, race_registers)
+AC_ATTENTION_KERNEL(race_attention_mma, race_attention_op, race_mma)
+AC_ATTENTION_KERNEL(race_attention_scalar, race_attention_op, race_scalar)

@@ -1,0 +1,68 @@
+// Missing barriers are found exactly, whatever the order in which threads ran; and no kernel family
+// has one.
+#include "tests/race/race_kernels.h"
+#include "tests/unit/attention_case.h"
+#include "tests/unit/gemv_case.h"
+
+namespace ac::kernels {
+namespace {
+
+std::string run(void (*kernel)(const float*, float*, Fault), unsigned threads, Fault fault,
+                Schedule schedule = Schedule::forward) {
+  alignas(16) static float in[128];
+  float out[128];
+  const HostLaunch launch{.name = "planted",
+                          .block = {threads},
+                          .shared_bytes = 128 * 4,
+                          .schedule = schedule,
+                          .check_races = true};
+  return host_launch(launch, kernel, in, out, fault).error;
+}
+
+TEST_CASE("race: a planted missing barrier is found in every schedule") {
+  for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CHECK(run(sum_neighbours, 64, Fault::none, schedule) == "");
+    std::string error = run(sum_neighbours, 64, Fault::missing_barrier, schedule);
+    CHECK(error.find("race: kernel planted") == 0);
+    error = run(sum_neighbours, 64, Fault::write_after_read, schedule);
+    CHECK(error.find("race: kernel planted") == 0);
+  }
+}
+
+TEST_CASE("race: warp barriers order a warp, also before a bulk copy overwrites") {
+  CHECK(run(swap_in_warp, 64, Fault::none) == "");
+  CHECK(run(swap_in_warp, 64, Fault::missing_warp_barrier).find("race") == 0);
+  CHECK(run(bulk_ring, 32, Fault::none) == "");
+  CHECK(run(bulk_ring, 32, Fault::missing_warp_barrier, Schedule::reverse).find("race") == 0);
+}
+
+TEST_CASE("race: a write before the wait for the previous kernel") {
+  CHECK(run(sum_neighbours, 64, Fault::early_write).find("before the wait") != std::string::npos);
+}
+
+TEST_CASE("race: the GEMV has none") {
+  std::vector<GemvCase> cases = {
+      {.name = "registers", .op = race_op, .plan = race_registers, .kernel = race_gemv_registers},
+      {.name = "async", .op = race_op, .plan = race_async, .kernel = race_gemv_async},
+      {.name = "bulk", .op = race_op, .plan = race_bulk, .kernel = race_gemv_bulk},
+      {.name = "slow", .op = race_op, .plan = race_slow, .kernel = race_gemv_slow},
+      {.name = "head", .op = race_head, .plan = race_registers, .kernel = race_gemv_head},
+  };
+  for (GemvCase& c : cases) {
+    c.rows = {40}, c.k = 1048, c.check_races = true;
+    CHECK(run_gemv(c) == "");
+  }
+}
+
+TEST_CASE("race: attention has none") {
+  for (int position : {0, 7, 150}) {
+    AttentionCase c{.name = "mma", .op = race_attention_op, .plan = race_mma};
+    c.kernel = race_attention_mma, c.position = position, c.check_races = true;
+    CHECK(run_attention(c) == "");
+    c.name = "scalar", c.plan = race_scalar, c.kernel = race_attention_scalar;
+    CHECK(run_attention(c) == "");
+  }
+}
+
+}  // namespace
+}  // namespace ac::kernels
