@@ -127,7 +127,8 @@ def pick_length(model: Model, forward: Forward) -> int:
         if not model.real_weights:
             return length
         try:
-            _run_twice(model.module, lambda: forward(*forward.arguments(example_ids(model, length))))
+            arguments = forward.arguments(example_ids(model, length))
+            _run_twice(model.module, lambda: forward(*arguments))
             return length
         except CaptureError:
             raise
