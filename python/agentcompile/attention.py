@@ -1,8 +1,8 @@
 """Keeps attention whole: one opaque op in the captured graph instead of repeat, mask and softmax.
 
 HuggingFace models reach it through transformers' own registries, where a name selects an attention
-function and the function that makes its mask. Ours makes no mask at all: it works out which rule the
-model asked for, and hands that rule to the attention function under the guise of a mask.
+function and the function that makes its mask. Ours makes no mask at all: it works out which rule
+the model asked for, and hands that rule to the attention function under the guise of a mask.
 """
 
 import math

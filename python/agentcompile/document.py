@@ -114,8 +114,16 @@ class Document:
         (self.symbol,) = symbols
 
     def _longest(self) -> int:
+        """The largest S that the graph is right for."""
         for symbol, limits in self.program.range_constraints.items():
-            if str(symbol) == self.symbol and limits.upper.is_finite and int(limits.upper) < 1 << 40:
+            if str(symbol) != self.symbol:
+                continue
+            if limits.lower > 2:  # 2 is where tracing starts; check_one_token() covers 1
+                raise CaptureError(
+                    f"the model is only right for at least {limits.lower} tokens: it tests the "
+                    "length"
+                )
+            if limits.upper.is_finite and limits.upper < 1 << 40:
                 return int(limits.upper)
         return MAX_LENGTH
 
@@ -130,7 +138,8 @@ class Document:
     def _parameter_groups(self) -> dict:
         if self.model.module is None:
             return weights.same_storage(self.program.state_dict)
-        return weights.same_storage(dict(self.model.module.named_parameters(remove_duplicate=False)))
+        named = self.model.module.named_parameters(remove_duplicate=False)
+        return weights.same_storage(dict(named))
 
     def _unique(self, name: str) -> str:
         while name in self.names:

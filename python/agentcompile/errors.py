@@ -19,6 +19,9 @@ class BadInput(CaptureError):
     exit_code = 3
 
 
+LIBRARIES = ("site-packages", "/agentcompile/", "<frozen", "/lib/python")
+
+
 def first_line(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its text that says anything."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -30,7 +33,7 @@ def user_frame(error: BaseException) -> str:
     place, trace = "", error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not any(part in file for part in ("site-packages", "/agentcompile/", "<frozen", "/lib/python")):
+        if not any(part in file for part in LIBRARIES):
             place = f" at {file.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
         trace = trace.tb_next
     return place

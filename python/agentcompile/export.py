@@ -3,8 +3,9 @@
 import inspect
 import math
 import operator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
 
 import torch
 from torch.export import Dim
@@ -71,7 +72,6 @@ class Model:
     max_length: int | None = None
     checkpoint: str | None = None  # folder whose safetensors hold the weights
     config_sha256: str | None = None
-    config: dict = field(default_factory=dict)
 
 
 class Forward(torch.nn.Module):
@@ -82,7 +82,8 @@ class Forward(torch.nn.Module):
         self.model = model.module
         self.is_transformers = model.is_transformers
         names = inspect.signature(model.module.forward).parameters
-        self.position_argument = next((n for n in ("position_ids", "positions") if n in names), None)
+        wanted = (name for name in ("position_ids", "positions") if name in names)
+        self.position_argument = next(wanted, None)
 
     def forward(self, ids, positions=None):
         kwargs = {}
@@ -126,8 +127,8 @@ def pick_length(model: Model, forward: Forward) -> int:
         if not model.real_weights:
             return length
         try:
-            with torch.no_grad():
-                forward(*forward.arguments(example_ids(model, length)))
+            arguments = forward.arguments(example_ids(model, length))
+            _run_twice(model.module, lambda: forward(*arguments))
             return length
         except CaptureError:
             raise
@@ -139,6 +140,22 @@ def pick_length(model: Model, forward: Forward) -> int:
         f"the forward of {model.architecture} raises on random tokens{user_frame(failure)}: "
         f"{first_line(failure)}"
     ) from failure
+
+
+def _run_twice(module: torch.nn.Module, run) -> None:
+    """Runs the forward, and refuses one that changes a buffer. The first run may still fill a
+    lazy cache, so only the second is watched."""
+    with torch.no_grad():
+        run()
+        before = {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
+        run()
+    for name, buffer in module.named_buffers():
+        old, version = before.get(name, (None, 0))
+        if buffer is not old or buffer._version != version:
+            raise CaptureError(
+                f"the forward writes to the buffer '{name}': a decoder that changes its own state "
+                "(a cache, say) cannot be captured; make the forward pure"
+            )
 
 
 @contextmanager
@@ -168,7 +185,8 @@ def export(model: Model) -> torch.export.ExportedProgram:
     shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
     with torch.no_grad(), module_trail(model.module) as trail:
         try:
-            return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
+            with redirect_stderr(StringIO()):  # torch prints whole graphs when it fails
+                return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
         except CaptureError as error:
             raise type(error)(f"{error}{_inside(trail)}") from error
         except Exception as error:  # torch.export raises whatever it likes
@@ -203,7 +221,8 @@ def _split_with_sizes(x, sizes, dim=0):
 
 def _split(x, size, dim=0):
     return [
-        aten.slice.Tensor(x, dim, a, min(a + size, x.shape[dim])) for a in range(0, x.shape[dim], size)
+        aten.slice.Tensor(x, dim, start, min(start + size, x.shape[dim]))
+        for start in range(0, x.shape[dim], size)
     ]
 
 
@@ -300,7 +319,7 @@ def _regularise(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
             if node.op in ("call_module", "get_attr") and node.users:
-                raise CaptureError(f"the graph refers to '{node.target}', which has no meaning outside torch")
+                raise CaptureError(f"the graph uses '{node.target}', which only torch can run")
             if node.op in ("call_module", "get_attr"):
                 graph.erase_node(node)
             continue
@@ -321,7 +340,8 @@ def _regularise(graph: torch.fx.Graph) -> None:
 
 def _refuse_unknown_kind(node: torch.fx.Node) -> None:
     target = node.target
-    if target is operator.getitem or not isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):
+    value = node.meta.get("val")
+    if target is operator.getitem or not isinstance(value, (torch.Tensor, tuple, list)):
         return  # a result of a node with several, or arithmetic on sizes
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise CaptureError(f"{where(node)} is a higher-order op: write the forward without it")

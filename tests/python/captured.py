@@ -170,7 +170,7 @@ class Runner:
             self.fixed[entry["name"]] = _constant(self.capture, entry, self.folder)
 
     def logits(self, ids: list) -> torch.Tensor:
-        """Logits [S, vocab]; every value is compared with the dtype and shape that it should have."""
+        """Logits [S, vocab]; every value must have the dtype and shape that the file states."""
         values = dict(self.fixed)
         for entry in self.capture["inputs"]:
             data = ids if entry["kind"] == "ids" else list(range(len(ids)))

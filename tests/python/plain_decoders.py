@@ -139,5 +139,8 @@ def build(name):
             if weight.dim() == 1:
                 weight.normal_(1.0 if "norm" in path and "bias" not in path else 0.0, 0.2)
             else:
-                weight.normal_(0.0, (0.15 if tied else 0.5) if "tokens" in path else 1.5 * weight.shape[1] ** -0.5)
+                embedding = 0.15 if tied else 0.5
+                weight.normal_(
+                    0.0, embedding if "tokens" in path else 1.5 * weight.shape[1] ** -0.5
+                )
     return model

@@ -247,7 +247,7 @@ def factory():
 
 UNSUPPORTED = {
     "writes_buffer": ("self.count.add_(1); x = x + self.count", ["count", "state"]),
-    "assigns_state": ("self.last = x", ["last"]),
+    "replaces_buffer": ("self.count = self.count + 1; x = x + self.count", ["count"]),
     "data_dependent": ("x = x if x.sum() > 0 else -x", ["values of a tensor", "source.py:11"]),
     "item": ("x = x * x.max().item()", ["'"]),
     "not_causal": (
@@ -258,8 +258,8 @@ UNSUPPORTED = {
     "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),
     "last_token_only": ("x = x[:, -1:]", ["logits", "[1, 1, 50]"]),
     "fixed_length": ("x = x + torch.zeros(37, 16)[None]", ["length"]),
-    "even_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["length"]),
-    "long_branch": ("x = x * 2 if x.shape[1] > 40 else x", []),
+    "folded_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["[1, S, vocab]"]),
+    "short_branch": ("x = x * 2 if x.shape[1] < 10 else x", ["at least 10 tokens"]),
     "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["one token"]),
     "strides": ("x = torch.as_strided(x, (1, x.shape[1], 16), (16, 16, 1))", ["as_strided"]),
 }
@@ -270,6 +270,13 @@ def test_unsupported_forwards(name, tmp_path):
     body, words = UNSUPPORTED[name]
     (tmp_path / "source.py").write_text(FORWARD.replace("{body}", body))
     expect_error(tmp_path, tmp_path / "source.py", 1, *words)
+
+
+def test_a_bound_on_the_length_is_recorded(tmp_path):
+    text = FORWARD.replace("{body}", "x = x * 2 if x.shape[1] > 40 else x")
+    (tmp_path / "source.py").write_text(text)
+    content = command.capture(str(tmp_path / "source.py"), str(tmp_path / "out.json"))
+    assert content["symbols"] == {"S": {"min": 1, "max": 40}}
 
 
 def test_bad_python_sources(tmp_path):

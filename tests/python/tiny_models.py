@@ -90,7 +90,9 @@ def _cases() -> dict:
         "llama": {
             **_native("Llama"),
             "attention_bias": Case("Llama", dict(attention_bias=True)),
-            "all_biases": Case("Llama", dict(attention_bias=True, mlp_bias=True, hidden_act="gelu")),
+            "all_biases": Case(
+                "Llama", dict(attention_bias=True, mlp_bias=True, hidden_act="gelu")
+            ),
             "sharded": Case("Llama", shard="60KB"),
         },
         "mistral": {
@@ -142,7 +144,10 @@ def _cases() -> dict:
                 ),
             ),
         },
-        "olmo2": {"post_norm": Case("Olmo2"), "tied": Case("Olmo2", dict(tie_word_embeddings=True))},
+        "olmo2": {
+            "post_norm": Case("Olmo2"),
+            "tied": Case("Olmo2", dict(tie_word_embeddings=True)),
+        },
         "gpt2": {
             "tied": Case("GPT2"),
             "untied": Case(
@@ -150,7 +155,9 @@ def _cases() -> dict:
             ),
         },
     }
-    cases = {f"{family}_{name}": case for family, all in variants.items() for name, case in all.items()}
+    cases = {}
+    for family, named in variants.items():
+        cases.update({f"{family}_{name}": case for name, case in named.items()})
     cases.update({name: Case("") for name in plain_decoders.MODELS})
     return cases
 
