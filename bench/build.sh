@@ -13,5 +13,5 @@ for site in 4 0 1 2; do
 done > "$out/jobs"
 echo "bench/attention_bench_kernels.cu -o $out/bench_attention.o" >> "$out/jobs"
 echo "bench/gemv_bench.cu -o $out/bench_main.o" >> "$out/jobs"
-xargs -P 2 -L 1 "$nvcc" $flags -c < "$out/jobs"
+xargs -P "${JOBS:-2}" -L 1 "$nvcc" $flags -c < "$out/jobs"
 "$nvcc" $flags "$out"/bench_gemv_?.o "$out"/bench_attention.o "$out"/bench_main.o -o "$out/gemv_bench"

@@ -50,7 +50,7 @@ def compare(path, model, name: str) -> dict:
     return runner.capture
 
 
-@pytest.mark.parametrize("name", tiny_models.CASES)
+@pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
 def test_a_capture_says_everything(name, written, tmp_path):
     source, folder = written(name)
     content = command.capture(str(source), str(tmp_path / "out.json"), "float32")

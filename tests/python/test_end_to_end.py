@@ -18,23 +18,7 @@ sys.path.insert(0, str(ROOT / "python"))
 
 from agentcompile import capture as command  # noqa: E402
 
-NATIVE = [name for name in tiny_models.CASES if name.split("_")[0] in ("llama", "mistral", "qwen2", "qwen3")]
-ONLY_PYTHON = [name for name in tiny_models.CASES if name not in NATIVE]
-# Each thing that a native config can state, once; test_capture.py captures all of them.
-BOTH = [
-    "llama_all_biases",
-    "llama_mha_tied",
-    "llama_mqa_head_dim",
-    "llama_old_llama3",
-    "llama_linear",
-    "llama_yarn",
-    "llama_bfloat16_sharded",
-    "mistral_window_head_dim",
-    "mistral_float16",
-    "qwen2_window",
-    "qwen3_attention_bias",
-    "qwen3_layer_types",
-]
+NATIVE = [name for name in tiny_models.CASES if tiny_models.is_native(name)]
 NEW_TOKENS = 24
 
 
@@ -96,14 +80,14 @@ def test_native_front_end(name, case):
         check(generate(source, truth["ids"], "--front-end", "native", "--chunk", chunk), truth)
 
 
-@pytest.mark.parametrize("name", ONLY_PYTHON + BOTH)
+@pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
 def test_python_capture(name, case, tmp_path):
     source, folder, truth = case(name)
     file = tmp_path / "capture.json"
     command.capture(str(source), str(file))
     check(generate(file, truth["ids"], "--chunk", 7), truth)
     check(generate(file, truth["ids"], "--chunk", 1000), truth)
-    if name in BOTH:
+    if tiny_models.is_native(name):
         for stage in ("graph", "step"):
             same = program("inspect", file, "--stage", stage, "--against", folder)
             assert same.stdout == "equal\n"
