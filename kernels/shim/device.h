@@ -65,7 +65,6 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 unsigned linear_thread();
 
 void* dynamic_shared_memory();
-std::size_t dynamic_shared_bytes();
 // One allocation of exactly `bytes` for each key and block, so that AddressSanitizer sees overruns.
 void* static_shared_memory(const void* key, std::size_t bytes);
 

@@ -328,7 +328,6 @@ void wait_until(const char* operation, bool (*ready)(void*), void* state, Place 
 unsigned linear_thread() { return scheduler().self().number; }
 
 void* dynamic_shared_memory() { return scheduler().block().dynamic_shared->get(); }
-std::size_t dynamic_shared_bytes() { return scheduler().block().dynamic_shared->bytes(); }
 
 void* static_shared_memory(const void* key, std::size_t bytes) {
   auto& memory = scheduler().block().static_shared[key];

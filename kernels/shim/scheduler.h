@@ -44,7 +44,7 @@ class Stack {
 // Shared memory of exactly `bytes`, all ones: NaN in every floating-point type.
 class SharedMemory {
  public:
-  explicit SharedMemory(std::size_t bytes) : bytes_(bytes) {
+  explicit SharedMemory(std::size_t bytes) {
     if (posix_memalign(&memory_, 128, bytes) != 0) throw std::bad_alloc();
     std::memset(memory_, 0xff, bytes);
   }
@@ -52,11 +52,9 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   void* get() const { return memory_; }
-  std::size_t bytes() const { return bytes_; }
 
  private:
   void* memory_ = nullptr;
-  std::size_t bytes_;
 };
 
 struct Copy {

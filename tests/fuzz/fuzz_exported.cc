@@ -83,7 +83,10 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
       if (target.is_array() && !target.empty()) target.erase(target.begin());
       break;
     default:
-      if (target.is_number_integer()) target = target.get<std::int64_t>() + (random() % 2 ? 1 : -1);
+      if (target.is_number_integer()) {
+        const auto value = target.get<std::uint64_t>();  // wraps around, where a signed one may not
+        target = static_cast<std::int64_t>(random() % 2 ? value + 1 : value - 1);
+      }
       if (target.is_array()) target.push_back(ac::Json(*pick(values)));
   }
   const std::string text = root.dump(-1, ' ', false, ac::Json::error_handler_t::replace);
