@@ -39,7 +39,7 @@ mkdir -p build
 scripts/setup.sh
 part "build" scripts/build.sh release
 part "unit tests" ctest --test-dir build/release --output-on-failure
-part "python tests" .venv/bin/python -m pytest -q tests/python
+part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "sanitizer build" scripts/build.sh sanitize
   part "unit tests under sanitizers" ctest --test-dir build/sanitize --output-on-failure

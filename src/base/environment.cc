@@ -21,7 +21,8 @@ constexpr std::array kVariables = std::to_array<EnvironmentVariable>({
     {"HF_HUB_OFFLINE", "1: never use the network, not even with --download", "0"},
     {"HF_ENDPOINT", "the hub to download from", "https://huggingface.co"},
     {"NO_COLOR", "any value: no colours on a terminal", ""},
-    {"AGENTCOMPILE_PYTHON", "the Python interpreter that captures models", "python3"},
+    {"AGENTCOMPILE_PYTHON", "the Python interpreter that captures models",
+     "one with PyTorch in .venv or venv, here or beside the program, else python3"},
 });
 
 std::string value_of(std::string_view name) {
@@ -89,7 +90,6 @@ Environment read_environment() {
   result.hub_offline = is_true("HF_HUB_OFFLINE");
   result.no_color = !value_of("NO_COLOR").empty();
   result.python = value_of("AGENTCOMPILE_PYTHON");
-  if (result.python.empty()) result.python = "python3";
   return result;
 }
 

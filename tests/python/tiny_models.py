@@ -10,6 +10,7 @@ decoder, and expected.json with {"ids", "last_logits", "generated", "gaps"}.
 import argparse
 import importlib.util
 import json
+import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,6 +164,32 @@ def _cases() -> dict:
 
 
 CASES = _cases()
+
+# What the Python capture is tested on: all that only it can take, and each thing that a native config
+# can state once. AC_TEST_ALL=1 captures every case.
+TO_CAPTURE = [
+    "llama_all_biases",
+    "llama_bfloat16_sharded",
+    "llama_linear",
+    "llama_mha_tied",
+    "llama_mqa_head_dim",
+    "llama_old_llama3",
+    "llama_yarn",
+    "mistral_float16",
+    "mistral_window_head_dim",
+    "qwen2_window",
+    "qwen3_attention_bias",
+    "qwen3_layer_types",
+]
+
+
+def is_native(name: str) -> bool:
+    return CASES[name].family in ("Llama", "Mistral", "Qwen2", "Qwen3")
+
+
+TO_CAPTURE += [name for name in CASES if not is_native(name)]
+if os.environ.get("AC_TEST_ALL"):
+    TO_CAPTURE = list(CASES)
 
 
 def _gpt2_config(config: dict) -> dict:
