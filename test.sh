@@ -35,8 +35,13 @@ fuzz() {
   done
 }
 
+formatted() {
+  git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs .venv/bin/clang-format --dry-run --Werror
+}
+
 mkdir -p build
 scripts/setup.sh
+part "format" formatted
 part "build" scripts/build.sh release
 part "unit tests" ctest --test-dir build/release --output-on-failure
 part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
@@ -44,7 +49,7 @@ if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "sanitizer build" scripts/build.sh sanitize
   part "unit tests under sanitizers" ctest --test-dir build/sanitize --output-on-failure
   part "fuzzer build" scripts/build.sh fuzz
-  part "fuzzers" fuzz 20
+  part "fuzzers" fuzz 15
 fi
 echo "took $((SECONDS - started)) s"
 echo "$passed passed, $failed failed"

@@ -9,7 +9,10 @@ options=(-DAC_WERROR=${CI:+ON})
 case $kind in
   release) ;;
   sanitize) options+=(-DAC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug) ;;
-  fuzz) options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release) ;;
+  fuzz)
+    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release)
+    set -- fuzzers
+    ;;
   *) echo "build.sh: unknown kind $kind" >&2; exit 2 ;;
 esac
 cmake -S . -B "build/$kind" -G Ninja "${options[@]}" >"build/$kind.cmake.log" 2>&1 || {
