@@ -130,8 +130,9 @@ class Grouper {
       return needed;
     };
     need(outside(pending));
-    for (const int index : merged)
-      for (const NodeId id : part(index).nodes) need(outside(sources(id)));
+    if (merged.size() > 1)  // one part by itself does not need itself
+      for (const int index : merged)
+        for (const NodeId id : part(index).nodes) need(outside(sources(id)));
     while (!stack.empty()) {
       const int index = stack.back();
       stack.pop_back();
