@@ -1,7 +1,6 @@
 #include "analyze/grouping.h"
 
 #include <algorithm>
-#include <climits>
 #include <queue>
 #include <set>
 
@@ -92,15 +91,26 @@ class Grouper {
  private:
   struct Part {
     Kind kind = Kind::alone;
-    std::vector<NodeId> nodes;  // in order
-    int first = 0, last = 0;    // their positions
-    Rows rows;                  // of row-wise ops
-    bool has_side = false;      // an epilogue reads a tensor besides
+    std::vector<NodeId> nodes;
+    std::set<int> needs;    // parts that it reads from
+    int first = 0;          // position of its first node
+    Rows rows;              // of row-wise ops
+    bool has_side = false;  // an epilogue reads a tensor besides
     std::vector<Boundary> boundaries;
+    int absorbed_by = -1;
   };
 
-  int home(NodeId id) const { return home_[static_cast<std::size_t>(id)]; }
   Part& part(int index) { return parts_[static_cast<std::size_t>(index)]; }
+  int living(int index) const {
+    while (parts_[static_cast<std::size_t>(index)].absorbed_by >= 0)
+      index = parts_[static_cast<std::size_t>(index)].absorbed_by;
+    return index;
+  }
+  // The part of a node, or -1.
+  int home(NodeId id) const {
+    const int index = home_[static_cast<std::size_t>(id)];
+    return index < 0 ? -1 : living(index);
+  }
 
   Boundary edge(Reason reason, NodeId from, NodeId to, const char* why) const {
     return {reason, from, to,
@@ -118,29 +128,26 @@ class Grouper {
   // Whether the parts, and a new node that reads `pending`, would need themselves through a third.
   bool would_cycle(const std::set<int>& merged, const std::set<int>& pending) {
     std::vector<int> stack;
-    std::set<int> seen;
-    int first = INT_MAX;
-    for (const int index : merged) first = std::min(first, part(index).first);
-    const auto need = [&](const std::set<int>& needed) {
-      for (const int index : needed)  // what ends before they begin cannot need them
-        if (part(index).last > first && seen.insert(index).second) stack.push_back(index);
+    std::vector<bool> seen(parts_.size());
+    const auto need = [&](int index) {
+      if (seen[static_cast<std::size_t>(index)]) return;
+      seen[static_cast<std::size_t>(index)] = true;
+      stack.push_back(index);
     };
-    const auto outside = [&](std::set<int> needed) {
-      for (const int index : merged) needed.erase(index);
-      return needed;
+    const auto need_outside = [&](const std::set<int>& needed) {
+      for (const int index : needed)
+        if (merged.count(living(index)) == 0) need(living(index));
     };
-    need(outside(pending));
+    need_outside(pending);
     if (merged.size() > 1)  // one part by itself does not need itself
-      for (const int index : merged)
-        for (const NodeId id : part(index).nodes) need(outside(sources(id)));
+      for (const int index : merged) need_outside(part(index).needs);
     while (!stack.empty()) {
       const int index = stack.back();
       stack.pop_back();
-      for (const NodeId id : part(index).nodes)
-        for (const int source : sources(id)) {
-          if (merged.count(source) > 0) return true;
-          need({source});
-        }
+      for (const int needed : part(index).needs) {
+        if (merged.count(living(needed)) > 0) return true;
+        need(living(needed));
+      }
     }
     return false;
   }
@@ -151,24 +158,12 @@ class Grouper {
     if (info(graph_[id].op).memory == Memory::state)
       boundaries.push_back({Reason::state, id, id, describe(graph_, id) + ": writes a cache"});
 
-    // Products first, the last one first of all: what else an epilogue needs is ready by then.
-    std::vector<NodeId> producers;
-    for (const NodeId operand : uses_.operands(id))
-      if (home(operand) >= 0) producers.push_back(operand);
-    const auto product_first = [&](NodeId a, NodeId b) {
-      const bool a_first = part(home(a)).kind == Kind::matrix;
-      const bool b_first = part(home(b)).kind == Kind::matrix;
-      if (a_first != b_first) return a_first;
-      return a_first && uses_.position(a) > uses_.position(b);
-    };
-    std::stable_sort(producers.begin(), producers.end(), product_first);
-
     int joined = -1;
-    for (const NodeId producer : producers) {
-      if (home(producer) == joined) continue;
-      auto boundary = hard_edge(uses_, producer, id);
-      if (!boundary) boundary = try_join(producer, id, joined);
-      if (boundary) boundaries.push_back(*boundary);
+    for (const std::vector<NodeId>& producers : producers_by_part(id)) {
+      const auto refusal = try_join(producers, id, joined);
+      if (!refusal) continue;
+      for (const NodeId producer : producers)
+        boundaries.push_back({refusal->reason, producer, id, refusal->text});
     }
     if (joined < 0) {
       joined = static_cast<int>(parts_.size());
@@ -181,21 +176,48 @@ class Grouper {
     home_[static_cast<std::size_t>(id)] = joined;
     Part& chosen = part(joined);
     chosen.nodes.push_back(id);
-    chosen.last = uses_.position(id);
+    chosen.needs.merge(sources(id));
+    chosen.needs.erase(joined);
     chosen.boundaries.insert(chosen.boundaries.end(), boundaries.begin(), boundaries.end());
   }
 
-  // Puts `id` with its producer (and with the part that it joined before), or says why not.
-  std::optional<Boundary> try_join(NodeId producer, NodeId id, int& joined) {
-    const Kind from = part(home(producer)).kind, to = kind_of(graph_[id].op);
-    if (to == Kind::alone)
-      return edge(Reason::stands_alone, producer, id, "gathers, copies and attention stand alone");
+  // What `id` reads, part by part. Products first, the last one first of all: what else an epilogue
+  // needs is ready by then.
+  std::vector<std::vector<NodeId>> producers_by_part(NodeId id) const {
+    std::vector<std::vector<NodeId>> lists;
+    for (const NodeId operand : uses_.operands(id)) {
+      if (home(operand) < 0) continue;
+      const auto list = std::find_if(lists.begin(), lists.end(), [&](const auto& other) {
+        return home(other[0]) == home(operand);
+      });
+      if (list == lists.end())
+        lists.push_back({operand});
+      else
+        list->push_back(operand);
+    }
+    const auto is_product = [&](const std::vector<NodeId>& list) {
+      return parts_[static_cast<std::size_t>(home(list[0]))].kind == Kind::matrix;
+    };
+    std::stable_sort(lists.begin(), lists.end(), [&](const auto& a, const auto& b) {
+      if (is_product(a) != is_product(b)) return is_product(a);
+      return is_product(a) && uses_.position(a[0]) > uses_.position(b[0]);
+    });
+    return lists;
+  }
+
+  // Puts `id` with its producers, all of one part (and with the part that it joined before), or
+  // says why not.
+  std::optional<Boundary> try_join(const std::vector<NodeId>& producers, NodeId id, int& joined) {
+    for (const NodeId producer : producers)
+      if (auto boundary = hard_edge(uses_, producer, id)) return boundary;
+    const Kind from = part(home(producers[0])).kind, to = kind_of(graph_[id].op);
     if (to == Kind::matrix)
-      return edge(Reason::stands_alone, producer, id, "a product starts a region");
-    if (from == Kind::alone)
-      return edge(Reason::stands_alone, producer, id, "gathers, copies and attention stand alone");
-    if (from == Kind::matrix) return try_epilogue(producer, id, joined);
-    return try_rows(producer, id, joined);
+      return edge(Reason::stands_alone, producers[0], id, "a product starts a region");
+    if (from == Kind::alone || to == Kind::alone)
+      return edge(Reason::stands_alone, producers[0], id,
+                  "gathers, copies and attention stand alone");
+    if (from == Kind::matrix) return try_epilogue(producers[0], id, joined);
+    return try_rows(producers, id, joined);
   }
 
   std::optional<Boundary> try_epilogue(NodeId producer, NodeId id, int& joined) {
@@ -248,13 +270,16 @@ class Grouper {
     return true;
   }
 
-  std::optional<Boundary> try_rows(NodeId producer, NodeId id, int& joined) {
+  std::optional<Boundary> try_rows(const std::vector<NodeId>& producers, NodeId id, int& joined) {
+    const NodeId producer = producers[0];
     if (joined >= 0 && part(joined).kind == Kind::matrix)
       return edge(Reason::stands_alone, producer, id, "it is the epilogue of a product");
-    for (const NodeId input : graph_[id].inputs)
-      if (storage_of(graph_, input) == producer && !keeps_rows(input))
-        return edge(Reason::layout, producer, id, "a view in between moves elements across rows");
     const int other = home(producer);
+    for (const NodeId input : graph_[id].inputs)
+      if (home(storage_of(graph_, input)) == other && !keeps_rows(input))
+        return edge(Reason::layout, producer, id, "a view in between moves elements across rows");
+    if (joined >= 0)
+      if (auto boundary = boundary_between(other, joined)) return boundary;
     auto rows = join(part(other).rows, rows_of(graph_, graph_[id]));
     if (joined >= 0 && std::holds_alternative<Rows>(rows))
       rows = join(std::get<Rows>(rows), part(joined).rows);
@@ -271,14 +296,24 @@ class Grouper {
     return std::nullopt;
   }
 
+  // Why two parts were kept apart before.
+  std::optional<Boundary> boundary_between(int a, int b) {
+    for (const auto& [reader, source] : {std::pair{a, b}, std::pair{b, a}})
+      for (const Boundary& boundary : part(reader).boundaries)
+        if (boundary.from != boundary.to && home(boundary.from) == source) return boundary;
+    return std::nullopt;
+  }
+
   void absorb(int into, int from) {
     Part &to = part(into), &gone = part(from);
-    for (const NodeId id : gone.nodes) home_[static_cast<std::size_t>(id)] = into;
-    to.nodes.insert(to.nodes.end(), gone.nodes.begin(), gone.nodes.end());
     to.first = std::min(to.first, gone.first);
-    to.last = std::max(to.last, gone.last);
+    to.nodes.insert(to.nodes.end(), gone.nodes.begin(), gone.nodes.end());
+    to.needs.merge(gone.needs);
     to.boundaries.insert(to.boundaries.end(), gone.boundaries.begin(), gone.boundaries.end());
     gone = {};
+    gone.absorbed_by = into;
+    to.needs.erase(into);
+    to.needs.erase(from);
   }
 
   // Of the parts that can run, always the one whose first node comes first.
@@ -291,10 +326,10 @@ class Grouper {
     std::size_t live = 0;
     for (std::size_t i = 0; i < count; ++i) {
       Part& part = parts_[i];
-      if (part.nodes.empty()) continue;
+      if (part.absorbed_by >= 0) continue;
       ++live;
       std::set<int> needed;
-      for (const NodeId id : part.nodes) needed.merge(sources(id));
+      for (const int index : part.needs) needed.insert(living(index));
       needed.erase(static_cast<int>(i));
       for (const int source : needed)
         readers[static_cast<std::size_t>(source)].insert(static_cast<int>(i));

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <random>
 
 #include "analyze/analyse.h"
 #include "expect_error.h"
@@ -111,6 +112,22 @@ TEST_CASE("refusing to fuse: an aliased output") {
   CHECK(c.groups() == "relu | neg");
   CHECK(c.ends(Reason::aliasing, y, z));
   CHECK(c.refusal({y, z}) == Reason::aliasing);
+
+  // Nor does a sibling bring the two together, directly or by merging their regions.
+  Chain sibling;
+  const NodeId first = sibling.b.unary(Op::relu, sibling.x());
+  const NodeId seen = sibling.b.unary(Op::neg, first), unseen = sibling.b.unary(Op::abs, first);
+  const NodeId after = sibling.b.unary(Op::exp, seen);
+  const NodeId both = sibling.b.binary(Op::add, seen, unseen);
+  const NodeId all = sibling.b.binary(Op::mul, after, unseen);
+  sibling.output(both);
+  sibling.output(all);
+  CHECK(sibling.groups() == "relu+neg+abs+add+exp+mul");
+  sibling.output(sibling.b.slice(seen, 1, 0, 8));
+  CHECK(sibling.groups() == "relu+neg+abs | add | exp+mul");
+  CHECK(sibling.ends(Reason::aliasing, seen, both));
+  CHECK(sibling.ends(Reason::aliasing, unseen, both));
+  CHECK(sibling.ends(Reason::aliasing, unseen, all));
 
   // An output that is itself computed, with no view, does not stop anyone.
   Chain plain;
@@ -245,16 +262,33 @@ TEST_CASE("what merges, and what does not") {
     CHECK(c.ends(Reason::order, a, z));
     CHECK(c.refusal({a, b, z}) == Reason::not_convex);
   }
-  SUBCASE("two chains that would need each other stay apart") {
-    // abs reads relu, and exp reads what a product makes of abs: neither pair alone is in the way.
+  SUBCASE("chains that would need each other through a third stay apart") {
+    // The second chain already needs the first, through a copy; its product must not come back.
     Chain c;
-    const NodeId a1 = c.b.unary(Op::relu, c.x()), a2 = c.b.unary(Op::abs, a1);
-    const NodeId product = c.b.linear(a2, c.weight({32, 32}));
-    const NodeId b1 = c.b.softmax(product, 1);
-    const NodeId b2 = c.b.binary(Op::add, b1, c.b.unary(Op::exp, a1));
-    c.output(b2);
-    const std::string found = c.groups();  // verified: it can run
-    CHECK(found == "relu+abs+exp | linear | softmax+add");
+    const NodeId y1 = c.b.unary(Op::relu, c.x());
+    const NodeId product = c.b.linear(y1, c.weight({32, 32}));
+    c.output(product);
+    const NodeId m1 = c.b.unary(Op::exp, c.x());
+    c.output(c.b.binary(Op::add, y1, c.b.concat({m1}, 1)));
+    const NodeId m2 = c.b.binary(Op::mul, m1, c.b.concat({product}, 1));
+    c.output(m2);
+    CHECK(c.groups() == "exp | concat | relu+add | linear | concat | mul");
+    CHECK(c.ends(Reason::order, m1, m2));
+    // Either one alone may have its second op.
+    Chain half;
+    const NodeId one = half.b.unary(Op::exp, half.x());
+    half.output(half.b.binary(Op::mul, one,
+                              half.b.concat({half.b.linear(half.x(), half.weight({32, 32}))}, 1)));
+    CHECK(half.groups() == "linear | concat | exp+mul");
+  }
+  SUBCASE("two chains that meet may not need each other through a third") {
+    Chain c;
+    const NodeId a = c.b.unary(Op::relu, c.x());
+    const NodeId b = c.b.unary(Op::neg, c.b.concat({a}, 1));
+    const NodeId both = c.b.binary(Op::add, a, b);
+    c.output(both);
+    CHECK(c.groups() == "relu | concat | neg+add");
+    CHECK(c.ends(Reason::order, a, both));
   }
   SUBCASE("views that no strides can say") {
     Chain c;
@@ -411,6 +445,71 @@ TEST_CASE("a signature tells apart what needs other kernels, and nothing else") 
   const NodeId y = other.x();
   other.output(other.b.binary(Op::mul, y, other.x()));
   CHECK(analyse(square.step).regions[0].signature != analyse(other.step).regions[0].signature);
+}
+
+// Whatever the step, its regions are legal, cover it, can run, and stay legal when renumbered.
+TEST_CASE("random steps") {
+  std::size_t merged = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    Chain c;
+    std::vector<NodeId> values{c.x(), c.x()};
+    std::size_t ops = 0;
+    while (ops < 40) {
+      const auto pick = [&] { return values[random() % values.size()]; };
+      const NodeId a = pick();
+      NodeId made = a;
+      switch (random() % 12) {
+        case 0:
+        case 1:
+          made = c.b.unary(Op::relu, a);
+          break;
+        case 2:
+        case 3:
+        case 4:
+          made = c.b.binary(Op::add, a, pick());
+          break;
+        case 5:
+        case 6:
+          made = c.b.linear(a, c.weight({32, 32}));
+          break;
+        case 7:
+          made = c.b.softmax(a, 1);
+          break;
+        case 8:
+          made = c.b.binary(Op::mul, a, c.b.reduce(Op::mean, pick(), {1}, true));
+          ++ops;
+          break;
+        case 9:
+          made = c.b.concat({c.b.slice(a, 1, 0, 16), c.b.slice(pick(), 1, 16, 32)}, 1);
+          break;
+        case 10:
+          made = c.b.cast(c.b.unary(Op::exp, c.b.cast(a, DType::f32)), DType::bf16);
+          ops += 2;
+          break;
+        case 11:
+          c.output(random() % 2 ? a : c.b.slice(a, 1, 0, 8));
+          continue;
+      }
+      ++ops;
+      values.push_back(made);
+    }
+    // Nothing is dead: the order of dead nodes is that of their numbers.
+    std::vector<bool> used(c.step.graph.nodes.size());
+    for (const Node& node : c.step.graph.nodes)
+      for (const NodeId input : node.inputs) used[static_cast<std::size_t>(input)] = true;
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (!used[i]) c.output(static_cast<NodeId>(i));
+    const Regions regions = analyse(c.step);
+    verify(regions, "random");
+    merged += ops - regions.regions.size();
+    const Regions other = analyse(test::shuffled(c.step, seed));
+    verify(other, "shuffled");
+    CHECK(other.regions.size() == regions.regions.size());
+    CHECK(other.signatures.size() == regions.signatures.size());
+  }
+  CHECK(merged > 1000);
 }
 
 TEST_CASE("hostile steps") {
