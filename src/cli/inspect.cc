@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "analyze/analyse.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/source.h"
@@ -15,7 +16,7 @@
 namespace ac {
 namespace {
 
-enum class Stage { capture, graph, step, decode, prefill };
+enum class Stage { capture, graph, step, decode, prefill, regions };
 
 struct Inspect {
   SourceArguments source;
@@ -30,7 +31,7 @@ struct Inspect {
     graph = normalise(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};
     const StepGraph step = incrementalise(graph);
-    if (stage == Stage::decode) return decode_instance(step);
+    if (stage == Stage::decode || stage == Stage::regions) return decode_instance(step);
     if (stage == Stage::prefill) return prefill_instance(step);
     return step;
   }
@@ -38,11 +39,21 @@ struct Inspect {
   void run() const {
     const StepGraph result = reach(source);
     if (!against.empty()) return compare(result);
+    if (stage == Stage::regions) return show_regions(analyse(result));
     const bool is_step = stage >= Stage::step;
     if (json)
       fmt::print("{}\n", (is_step ? to_json(result) : to_json(result.graph)).dump(1));
     else
       fmt::print("{}", is_step ? print(result) : print(result.graph));
+  }
+
+  void show_regions(const Regions& regions) const {
+    constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
+    verify(regions, "analyse");
+    if (json)
+      fmt::print("{}\n", to_json(regions, kAt).dump(1));
+    else
+      fmt::print("{}", print(regions, kAt));
   }
 
   void compare(const StepGraph& result) const {
@@ -65,18 +76,18 @@ void add_inspect_command(CLI::App& app) {
       app.add_subcommand("inspect", "Show a model as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
-                                            {"graph", Stage::graph},
-                                            {"step", Stage::step},
-                                            {"decode", Stage::decode},
-                                            {"prefill", Stage::prefill}};
+  const std::map<std::string, Stage> stages{
+      {"capture", Stage::capture}, {"graph", Stage::graph},     {"step", Stage::step},
+      {"decode", Stage::decode},   {"prefill", Stage::prefill}, {"regions", Stage::regions}};
   command
       ->add_option(
           "--stage", inspect->stage,
           "capture: as the front end gave it; graph: in normal form (default); step: T new "
-          "tokens after P cached ones; decode, prefill: the instances that run")
-      ->transform(
-          CLI::CheckedTransformer(stages).description("{capture,graph,step,decode,prefill}"));
+          "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
+          "decode instance, with "
+          "their work after 1024 tokens")
+      ->transform(CLI::CheckedTransformer(stages).description(
+          "{capture,graph,step,decode,prefill,regions}"));
   command->add_flag("--json", inspect->json, "Print JSON");
   command->add_option("--against", inspect->against,
                       "Say whether another SOURCE gives the same graph (exit code 1 if not)");
