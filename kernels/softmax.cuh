@@ -33,7 +33,7 @@ AC_DEVICE void softmax(const SoftmaxParams& p) {
     const X* const x = static_cast<const X*>(p.x) + row * p.x_pitch;
     Y* const y = static_cast<Y*>(p.y) + row * p.y_pitch;
     // Past the end of the row there is NaN, which fmaxf ignores, whatever the scale's sign.
-    constexpr float nothing = NAN;
+    const float nothing = NAN;
     float maximum = -INFINITY, sum = 0;
     const auto largest = [&](const float(&v)[n]) {
       float m = -INFINITY;
