@@ -51,7 +51,8 @@ constexpr NormPlan race_norm_shared{
     .keep = Keep::shared, .kept = 1, .threads = 96, .vector = 4, .resident = 96};
 constexpr NormPlan race_norm_welford{
     .kept = 4, .variance = Variance::welford, .threads = 128, .vector = 4, .resident = 128};
-constexpr RopeAppendOp race_rope_op{.head_dim = 64, .qk_norm = true, .rotary = 64};
+// A pair is on two lanes.
+constexpr RopeAppendOp race_rope_op{.head_dim = 80, .qk_norm = true, .rotary = 40};
 constexpr RopeAppendPlan race_rope_plan{.threads = 64, .resident = 64};
 constexpr SamplingOp race_logits{};
 constexpr SamplingPlan race_blocks{.threads = 96, .resident = 96};
