@@ -87,13 +87,13 @@ AC_DEVICE void norm(const NormParams& p) {
       AC_UNROLL
       for (int e = 0; e < n; ++e) out[e] = (op.layer() ? v[e] - mean : v[e]) * scale;
       if constexpr (op.weighted) {
-        float w[n];
+        float w[n] = {};
         load_some<Data::constant>(static_cast<const W*>(p.weight) + column, count, w);
         AC_UNROLL
         for (int e = 0; e < n; ++e) out[e] *= op.layer() ? w[e] : p.weight_offset + w[e];
       }
       if constexpr (op.bias) {
-        float b[n];
+        float b[n] = {};
         load_some<Data::constant>(static_cast<const W*>(p.bias) + column, count, b);
         AC_UNROLL
         for (int e = 0; e < n; ++e) out[e] += b[e];
