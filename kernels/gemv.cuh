@@ -6,9 +6,11 @@
 // in it, and so one barrier serves both x and its mean square.
 #pragma once
 
+#include "kernels/argmax.cuh"
 #include "kernels/gemv_plan.h"
 #include "kernels/gemv_ring.cuh"
 #include "kernels/ptx.cuh"
+#include "kernels/vectors.cuh"
 
 namespace ac::kernels {
 
@@ -54,24 +56,6 @@ struct Gemv {
   }
 
   // ---- x in shared memory
-
-  template <class T>
-  AC_DEVICE static void load_vector(const T* p, float (&out)[vector]) {
-    if constexpr (vector * sizeof(T) == 16) {
-      unpack_as<T>(load_fresh(reinterpret_cast<const uint4*>(p)), out);
-    } else if constexpr (vector * sizeof(T) == 32) {
-      const uint4 a = load_fresh(reinterpret_cast<const uint4*>(p));
-      const uint4 b = load_fresh(reinterpret_cast<const uint4*>(p) + 1);
-      float low[4], high[4];
-      unpack(a, low), unpack(b, high);
-      AC_UNROLL
-      for (int i = 0; i < 4; ++i) out[i] = low[i], out[4 + i] = high[i];
-    } else {
-      const uint2 v = load_fresh(reinterpret_cast<const uint2*>(p));
-      const float2 a = unpack_pair<T>(v.x), b = unpack_pair<T>(v.y);
-      out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
-    }
-  }
 
   // Vector i of x: part j of all vectors lies together, so that lanes read with no bank conflict.
   AC_DEVICE static float4& wide_part(unsigned char* shared_x, int padded, int i, int j) {
@@ -176,14 +160,6 @@ struct Gemv {
            (1.f + tanhf(0.79788456080286536f * (gate + 0.044715f * gate * gate * gate)));
   }
 
-  // Larger floats, and among equals smaller rows, have larger keys; NaN has the largest.
-  AC_DEVICE static unsigned long long argmax_key(float value, int row) {
-    const unsigned bits = __float_as_uint(value);
-    unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (value != value) ordered = 0xffffffffu;
-    return static_cast<unsigned long long>(ordered) << 32 | ~static_cast<unsigned>(row);
-  }
-
   // Lane i finishes output i of the group.
   AC_DEVICE static void write(const GemvParams& p, int n, int group, const float (&sums)[rows],
                               float norm_scale, float residual, unsigned long long& best) {
@@ -223,37 +199,6 @@ struct Gemv {
         return to_float(load_fresh(static_cast<const Y*>(p.residual) + row));
     }
     return 0;
-  }
-
-  // The block's best, then, in the block that comes last, the best of all.
-  AC_DEVICE static void combine_argmax(const GemvParams& p, unsigned long long best) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    AC_SHARED(unsigned long long, warp_best, plan.warps());
-    AC_SHARED(int, is_last, 1);
-    best = warp_max(best);
-    if (lane == 0) warp_best[warp] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
-      p.block_best[blockIdx.x] = best;
-      __threadfence();
-      const unsigned last = gridDim.x - 1;
-      *is_last = atomicInc(p.finished_blocks, last) == last;  // wraps to 0 by itself
-    }
-    __syncthreads();
-    if (!*is_last) return;
-    __threadfence();
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += plan.threads) {
-      const unsigned long long other = load_fresh(p.block_best + i);
-      best = other > best ? other : best;
-    }
-    best = warp_max(best);
-    if (lane == 0) warp_best[warp] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
-      *p.best_row = static_cast<int>(~static_cast<unsigned>(best));
-    }
   }
 
   // ---- L2
@@ -455,7 +400,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
       finish(group, residual);
     }
   }
-  if constexpr (op.argmax) G::combine_argmax(p, best);
+  if constexpr (op.argmax)
+    combine_argmax<plan.warps()>(best, p.block_best, p.finished_blocks, p.best_row);
 }
 
 }  // namespace ac::kernels

@@ -30,6 +30,11 @@ template <class T>
 T load_fresh(const T* p) {
   return *p;
 }
+// Data that no kernel writes, read many times: through L1.
+template <class T>
+T load_constant(const T* p) {
+  return *p;
+}
 // Part of the KV cache, or zeros when !valid: through L2, in program order.
 inline void load_cached(uint4& v, const void* p, bool valid) {
   v = valid ? load_as<uint4>(p) : uint4{};
@@ -169,6 +174,19 @@ AC_DEVICE f16 load_fresh<f16>(const f16* p) {
 template <>
 AC_DEVICE bf16 load_fresh<bf16>(const bf16* p) {
   return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
+}
+// Data that no kernel writes, read many times: through L1.
+template <class T>
+AC_DEVICE T load_constant(const T* p) {
+  return __ldg(p);
+}
+template <>
+AC_DEVICE f16 load_constant<f16>(const f16* p) {
+  return {__ldg(reinterpret_cast<const unsigned short*>(p))};
+}
+template <>
+AC_DEVICE bf16 load_constant<bf16>(const bf16* p) {
+  return {__ldg(reinterpret_cast<const unsigned short*>(p))};
 }
 // Part of the KV cache, or zeros when !valid: through L2, in program order.
 AC_DEVICE void load_cached(uint4& v, const void* p, bool valid) {
