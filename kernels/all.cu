@@ -1,7 +1,9 @@
 // Defaults of every kernel family, compiled for every architecture we name, so that a family that
 // no longer compiles, or spills registers, is seen without a GPU.
 #include "kernels/attention.cuh"
+#include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/mma_gemm.cuh"
 
 namespace ac::kernels {
 
@@ -35,5 +37,24 @@ AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = t
 AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
 AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
                     scalar)
+
+constexpr GemmOp gemm_projection{.residual = true};
+constexpr GemmOp gemm_gate_up{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .pair = Pair::swiglu, .matrices = 2};
+constexpr GemmOp gemm_f32{
+    .weight = Type::f32, .x = Type::f32, .y = Type::f32, .bias = true, .matrices = 3};
+constexpr GemmPlan gemm_plan{};
+AC_GEMM_KERNEL(gemm_projection_any_shape, gemm_projection, gemm_plan)
+AC_GEMM_KERNEL(gemm_gate_up_any_shape, gemm_gate_up, gemm_plan)
+AC_GEMM_KERNEL(gemm_qkv_any_shape, gemm_f32, gemm_plan)
+
+constexpr MmaGemmPlan mma_gemm_plan{};
+constexpr MmaGemmPlan mma_gemm_large{.tile_n = 256};
+constexpr MmaGemmPlan mma_gemm_split{
+    .tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .stages = 4, .split = 4};
+AC_MMA_GEMM_KERNEL(mma_gemm_projection, gemm_projection, mma_gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_gate_up, gemm_gate_up, mma_gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), mma_gemm_large)
+AC_MMA_GEMM_KERNEL(mma_gemm_projection_split, gemm_projection, mma_gemm_split)
 
 }  // namespace ac::kernels

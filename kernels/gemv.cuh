@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/gemv_plan.h"
+#include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
 
 namespace ac::kernels {
@@ -193,14 +194,6 @@ struct Gemv {
 
   // ---- outputs
 
-  AC_DEVICE static float activate(float gate) {
-    if constexpr (op.pair == Pair::swiglu) return __fdividef(gate, 1.f + __expf(-gate));
-    if constexpr (op.pair == Pair::geglu_erf)
-      return 0.5f * gate * (1.f + erff(gate * 0.70710678118654752f));
-    return 0.5f * gate *
-           (1.f + tanhf(0.79788456080286536f * (gate + 0.044715f * gate * gate * gate)));
-  }
-
   // Larger floats, and among equals smaller rows, have larger keys; NaN has the largest.
   AC_DEVICE static unsigned long long argmax_key(float value, int row) {
     const unsigned bits = __float_as_uint(value);
@@ -229,7 +222,7 @@ struct Gemv {
     if constexpr (op.pair != Pair::none) {
       up *= norm_scale;
       if constexpr (op.bias) up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);
-      value = activate(value) * up;
+      value = activate<op.pair>(value) * up;
     }
     value *= p.scale;
     if constexpr (op.residual) value += residual;
