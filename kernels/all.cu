@@ -4,6 +4,7 @@
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
 #include "kernels/mma_gemm.cuh"
+#include "kernels/prefill_attention.cuh"
 
 namespace ac::kernels {
 
@@ -56,5 +57,25 @@ AC_MMA_GEMM_KERNEL(mma_gemm_projection, gemm_projection, mma_gemm_plan)
 AC_MMA_GEMM_KERNEL(mma_gemm_gate_up, gemm_gate_up, mma_gemm_plan)
 AC_MMA_GEMM_KERNEL(mma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), mma_gemm_large)
 AC_MMA_GEMM_KERNEL(mma_gemm_projection_split, gemm_projection, mma_gemm_split)
+
+constexpr PrefillAttentionPlan prefill_mma{};
+constexpr PrefillAttentionPlan prefill_mma_tall{.query_tile = 128};
+constexpr PrefillAttentionPlan prefill_mma_wide{
+    .key_tile = 32, .keep_queries = false, .resident = 1};
+constexpr PrefillAttentionPlan prefill_scalar{
+    .tile = Tile::scalar, .query_tile = 16, .key_tile = 32, .stages = 1};
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_64, (PrefillAttentionOp{.head_dim = 64}),
+                            prefill_mma_tall)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_80, (PrefillAttentionOp{.head_dim = 80, .group = 1}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_96, (PrefillAttentionOp{.head_dim = 96, .group = 1}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
+                            prefill_mma_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
+                            (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),
+                            prefill_scalar)
 
 }  // namespace ac::kernels
