@@ -42,6 +42,18 @@ AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin,
   }
 }
 
+// The same of whole rows that lie one after the other: addresses need next to no arithmetic.
+template <class T, int rows, int chunks, int threads>
+AC_DEVICE void copy_whole_tile(unsigned char* shared, const T* from) {
+  constexpr int count = rows * chunks;
+  AC_UNROLL
+  for (int i = 0; i < (count + threads - 1) / threads; ++i) {
+    const int at = threadIdx.x + i * threads;
+    if (count % threads != 0 && at >= count) break;
+    copy_async16(shared + TileRows<chunks>::offset(at / chunks, at % chunks), from + at * 8);
+  }
+}
+
 // A lane's place in fragments of rows from `first_row` on: of an mma's left operand (16 rows), of
 // its right operand (two of 8 columns, stored as rows), and of one stored as it is multiplied.
 template <int chunks>

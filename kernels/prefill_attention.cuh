@@ -82,6 +82,12 @@ struct PrefillMma {
                                   unsigned char* shared, const void* cache, int first) {
     const long long head = block.head / op.group;
     const T* const base = static_cast<const T*>(cache) + head * p.capacity * dim;
+    const int first_slot = block.slot(p, first);
+    if (first + plan.key_tile <= block.end_key && first_slot + plan.key_tile <= p.capacity) {
+      copy_whole_tile<T, plan.key_tile, chunks, plan.threads()>(
+          shared, base + static_cast<long long>(first_slot) * dim);
+      return;
+    }
     const auto valid = [&](int r) { return first + r < block.end_key; };
     const auto row = [&](int r) {
       const int token = valid(r) ? first + r : first;
@@ -153,6 +159,8 @@ struct PrefillMma {
 
   // Scores become weights; what was summed before shrinks to the new maximum.
   AC_DEVICE void weigh(Scores& scores, float factor) {
+    float shrink[tiles][2];
+    bool moved = false;
     AC_UNROLL
     for (int t = 0; t < tiles; ++t) AC_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -162,21 +170,24 @@ struct PrefillMma {
         largest = fmaxf(largest, fmaxf(scores[t][j][2 * half], scores[t][j][2 * half + 1]));
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 2));
-      const float shrink = exp2_fast((maximum[t][half] - largest) * factor);
-      const float bias = largest * factor;
+      shrink[t][half] = exp2_fast((maximum[t][half] - largest) * factor);
+      moved = moved || largest != maximum[t][half];
       maximum[t][half] = largest;
-      float total = sum[t][half] * shrink;
+      float total = sum[t][half] * shrink[t][half];
       AC_UNROLL
       for (int j = 0; j < key_parts; ++j) AC_UNROLL
       for (int i = 0; i < 2; ++i) {
         float& score = scores[t][j][2 * half + i];
-        score = exp2_fast(fmaf(score, factor, -bias));
+        score = exp2_fast(fmaf(score, factor, -largest * factor));
         total += score;
       }
       sum[t][half] = total;
-      AC_UNROLL
-      for (auto& o : out[t]) o[2 * half] *= shrink, o[2 * half + 1] *= shrink;
     }
+    if (!__any_sync(full_warp, moved)) return;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (auto& o : out[t])
+      o[0] *= shrink[t][0], o[1] *= shrink[t][0], o[2] *= shrink[t][1], o[3] *= shrink[t][1];
   }
 
   // The scores' layout as a product is their layout as a factor.
