@@ -38,6 +38,7 @@ struct GemmShape {
   }
 };
 
+// Memory starts at multiples of 16 bytes; for tensor cores, so do the rows of x and the weights.
 struct GemmMatrix {
   const void* weight;    // [rows, k], `pitch` elements from row to row
   const void* bias;      // [rows], if op.bias

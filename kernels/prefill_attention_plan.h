@@ -75,6 +75,7 @@ struct PrefillAttentionPlan {
   }
 };
 
+// Memory starts at multiples of 16 bytes; for tensor cores, so do the rows of q.
 struct PrefillAttentionParams {
   const void* q;        // [tokens, kv_heads * group, head_dim], q_pitch from token to token
   int q_pitch;          // in elements

@@ -21,7 +21,8 @@ struct PrefillAttentionCase {
   int window = 0;
   int gap = 0;  // elements between the rows of q
   float softcap = 0;
-  float size = 2;  // of queries and keys
+  float size = 2;        // of queries and keys
+  bool hostile = false;  // the last KV head's keys are NaN
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;
   bool check_races = false;

@@ -98,6 +98,13 @@ TEST_CASE("prefill attention: soft cap, and scores that leave one weight") {
   }
 }
 
+TEST_CASE("prefill attention: a KV head of NaN spoils its own queries only") {
+  for (PrefillAttentionCase c : cases) {
+    c.position = 5, c.tokens = 18, c.hostile = true;
+    CHECK(run_prefill_attention(c) == "");
+  }
+}
+
 TEST_CASE("prefill attention: any thread schedule gives the same bits") {
   for (PrefillAttentionCase c : cases) {
     c.position = 10, c.tokens = 35, c.kv_heads = 1;
