@@ -12,11 +12,20 @@ namespace {
 struct Tensors {
   Elements q, k, v;
 };
+struct Values {
+  std::vector<double> q, k, v;
+};
+
+std::vector<double> values_of(const Elements& elements) {
+  std::vector<double> values(elements.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = elements.get(i);
+  return values;
+}
 
 // One head of one new token: the truth if Real is double. In float, a plain implementation, whose
 // weights have the type of the values.
 template <class Real>
-std::vector<Real> output_of(const PrefillAttentionCase& c, const Tensors& t, int query, int head) {
+std::vector<Real> output_of(const PrefillAttentionCase& c, const Values& t, int query, int head) {
   const auto dim = static_cast<std::size_t>(c.op.head_dim);
   const int heads = c.kv_heads * c.op.group, last = c.position + query;
   const int first = c.window > 0 ? std::max(0, last - c.window + 1) : 0;
@@ -31,8 +40,7 @@ std::vector<Real> output_of(const PrefillAttentionCase& c, const Tensors& t, int
   for (int token = first; token <= last; ++token) {
     Real score = 0;
     for (std::size_t d = 0; d < dim; ++d)
-      score +=
-          static_cast<Real>(t.q.get(q_row + d)) * static_cast<Real>(t.k.get(cached(token) + d));
+      score += static_cast<Real>(t.q[q_row + d]) * static_cast<Real>(t.k[cached(token) + d]);
     score *= scale;
     weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
   }
@@ -44,7 +52,7 @@ std::vector<Real> output_of(const PrefillAttentionCase& c, const Tensors& t, int
     Real weight = weights[static_cast<std::size_t>(token - first)] / sum;
     if (sizeof(Real) == 4) weight = static_cast<Real>(round_to(dtype_of(c.op.type), weight));
     for (std::size_t d = 0; d < dim; ++d)
-      out[d] += weight * static_cast<Real>(t.v.get(cached(token) + d));
+      out[d] += weight * static_cast<Real>(t.v[cached(token) + d]);
   }
   return out;
 }
@@ -105,12 +113,13 @@ std::string run_prefill_attention(const PrefillAttentionCase& c, std::string* ou
   // rounding to it.
   const Type type = c.op.type;
   const double rounding = type == Type::f32 ? 1e-6 : type == Type::f16 ? 0x1p-11 : 0x1p-8;
+  const Values values{values_of(t.q), values_of(t.k), values_of(t.v)};
   std::vector<double> truths;
   double plain_error = 0;
   for (int query = 0; query < c.tokens; ++query)
     for (int head = 0; head < heads; ++head) {
-      const auto truth = output_of<double>(c, t, query, head);
-      const auto plain = output_of<float>(c, t, query, head);
+      const auto truth = output_of<double>(c, values, query, head);
+      const auto plain = output_of<float>(c, values, query, head);
       for (std::size_t d = 0; d < dim; ++d) {
         truths.push_back(truth[d]);
         plain_error = std::max(plain_error, std::fabs(plain[d] - truth[d]));
