@@ -7,13 +7,13 @@
 #include "bench/gemm_bench.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "bench/bench.h"
+#include "bench/gpu.cuh"
+#include "bench/models.h"
 
 namespace ac::bench {
 namespace {
@@ -145,12 +145,9 @@ std::string attention_name(int plan) {
 
 // ---- the machine
 
-struct Bench {
+struct Bench : Gpu {
   static constexpr int most_tokens = 20480, samples = 96;
   static constexpr size_t arena_elements = size_t(512) << 20;
-  int sms = 0, max_shared = 0;
-  cudaStream_t stream{};
-  cudaEvent_t start{}, stop{};
   f16 *arena = nullptr, *x = nullptr, *y = nullptr, *residual = nullptr, *gathered = nullptr;
   float *reference = nullptr, *partial = nullptr;
   size_t partial_bytes = size_t(256) << 20;
@@ -159,33 +156,13 @@ struct Bench {
   GemmKernel gemm_kernels[site_count][plan_count] = {};
   AttentionKernel attention_kernels[attention_count][attention_plan_count] = {};
 
-  template <class T>
-  static void allocate(T*& p, size_t count) {
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&p), count * sizeof(T)));
-    CHECK_CUDA(cudaMemset(p, 0, count * sizeof(T)));
-  }
   void fill(f16* p, size_t count, float bound) {
     fill_random<<<sms * 8, 256, 0, stream>>>(p, count, bound, 0);
     CHECK_CUDA(cudaGetLastError());
   }
-  template <class Kernel>
-  void allow_shared(Kernel kernel) {
-    if (kernel == nullptr) return;
-    cudaFuncAttributes attributes;
-    CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-    CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    max_shared - static_cast<int>(attributes.sharedSizeBytes)));
-    CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-  }
 
   void set_up() {
-    cudaDeviceProp properties;
-    CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
-    sms = properties.multiProcessorCount;
-    max_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
-    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK_CUDA(cudaEventCreate(&start));
-    CHECK_CUDA(cudaEventCreate(&stop));
+    const cudaDeviceProp properties = open();
     const size_t activations = size_t(8192) * 9728;  // no less than any q or attention output
     static_assert(activations >= size_t(most_tokens) * 32 * 64);
     allocate(arena, arena_elements), allocate(x, activations * 2), allocate(y, activations * 2);
@@ -198,10 +175,12 @@ struct Bench {
     fill_gemm_table_2(gemm_kernels[gate_up]), fill_gemm_table_1(gemm_kernels[down]);
     fill_attention_table_0(attention_kernels[0]), fill_attention_table_1(attention_kernels[1]);
     for (auto& row : gemm_kernels)
-      for (GemmKernel kernel : row) allow_shared(kernel);
+      for (GemmKernel kernel : row)
+        if (kernel != nullptr) prepare(kernel);
     for (auto& row : attention_kernels)
-      for (AttentionKernel kernel : row) allow_shared(kernel);
-    allow_shared(reference_attention);
+      for (AttentionKernel kernel : row)
+        if (kernel != nullptr) prepare(kernel);
+    prepare(reference_attention);
     CHECK_CUDA(cudaDeviceSynchronize());
     std::printf("{\"device\": \"%s\", \"sms\": %d, \"gemm_plans\": %d, \"attention_plans\": %d}\n",
                 properties.name, sms, plan_count, attention_plan_count);
@@ -338,7 +317,7 @@ struct Bench {
       count_nans<<<sms * 8, 256, 0, stream>>>(y, size_t(tokens) * row, worst + 1);
       gather_rows<<<samples, 256, 0, stream>>>(y, gathered, row, samples, tokens);
       largest_error<<<sms * 8, 256, 0, stream>>>(gathered, Type::f16, reference,
-                                                 static_cast<long long>(samples) * row, worst);
+                                                 size_t(samples) * row, worst);
       const float error = take_worst();
       const double us = time(launch);
       const bool right = error < 4e-3f;
@@ -362,7 +341,6 @@ struct Bench {
 int main(int argc, char** argv) {
   using namespace ac::bench;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const auto began = std::chrono::steady_clock::now();
   static Bench bench;
   bench.set_up();
   for (int index = 0; index < 3; ++index) {
@@ -376,6 +354,5 @@ int main(int argc, char** argv) {
     if (argc > 1 && std::strstr(models[index].name, argv[1]) == nullptr) continue;
     for (int tokens : {2048, 8192, 20480}) bench.run_attention(index, tokens);
   }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-  std::printf("{\"seconds\": %.1f}\n", seconds.count());
+  std::printf("{\"seconds\": %.1f}\n", bench.seconds());
 }

@@ -2,7 +2,8 @@
 //   limit  what a streaming read of several GB reaches, before, between and after the rest
 //   gemv   each plan for each matrix of three models: cold L2, checked against a plain kernel
 //   chain  all GEMVs of one decode step in a CUDA graph with programmatic dependent launch
-// Usage: gemv_bench [seconds that the sweeps may take]
+//   step   the same with attention at several contexts
+// Usage: gemv_bench [seconds that all of it may take]
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -14,187 +15,20 @@
 #include <string>
 #include <vector>
 
-#include "bench/bench.h"
-#include "bench/gemv_bench.h"
+#include "bench/machine.cuh"
 
 namespace ac::bench {
 namespace {
 
-// ---- device helpers
-
-template <int loads>
-__global__ void stream_read(const uint4* data, size_t count, unsigned* sink) {
-  unsigned sum = 0;
-  const size_t stride = size_t(gridDim.x) * blockDim.x;
-  size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x;
-  for (; i + (loads - 1) * stride < count; i += loads * stride) {
-    uint4 v[loads];
-#pragma unroll
-    for (int u = 0; u < loads; ++u)
-      load_weights<Cache::streaming>(v[u], data + i + u * stride, true);
-#pragma unroll
-    for (int u = 0; u < loads; ++u) sum ^= v[u].x ^ v[u].y ^ v[u].z ^ v[u].w;
-  }
-  if (sum == 0x12345678u) *sink = sum;
-}
-
-// One warp an output, in float32, one product at a time.
-__global__ void reference_gemv(GemvParams p, GemvOp op, float* y) {
-  const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= p.matrix[0].rows) return;
-  const f16* x = static_cast<const f16*>(p.x);
-  const f16* norm = static_cast<const f16*>(p.norm_weight);
-  float squares = 0, sums[2] = {0, 0};
-  for (int i = lane; i < p.k; i += 32) {
-    const float v = to_float(x[i]), scaled = op.norm ? v * to_float(norm[i]) : v;
-    squares += v * v;
-    for (int m = 0; m < op.row_sets(); ++m)
-      sums[m] +=
-          scaled * to_float(static_cast<const f16*>(p.matrix[m].weight)[size_t(row) * p.pitch + i]);
-  }
-  squares = warp_sum(squares);
-  for (float& sum : sums)
-    sum = warp_sum(sum) * (op.norm ? rsqrtf(squares / p.k + p.norm_eps) : 1.f);
-  float value = sums[0];
-  if (op.pair == Pair::swiglu) value = value / (1.f + expf(-value)) * sums[1];
-  if (op.residual) value += to_float(static_cast<const f16*>(p.residual)[row]);
-  if (lane == 0) y[row] = value;
-}
-
-// ---- models
-
-struct Shape {
-  int n, k;
-  size_t elements;
-};
-Shape shape_of(const Model& m, int site) {
-  const int query = m.heads * m.head_dim;
-  int n = 0, k = 0;
-  if (site == qkv) n = query + 2 * m.kv_heads * m.head_dim, k = m.hidden;
-  if (site == o) n = m.hidden, k = query;
-  if (site == gate_up) n = m.intermediate, k = m.hidden;
-  if (site == down) n = m.hidden, k = m.intermediate;
-  if (site == head) n = m.vocabulary, k = m.hidden;
-  return {n, k, size_t(n) * k * ops[site].row_sets()};
-}
-size_t layer_elements(const Model& m) {
-  size_t total = 0;
-  for (int site = qkv; site <= down; ++site) total += shape_of(m, site).elements;
-  return total;
-}
-
-std::string plan_name(const GemvPlan& p) {
-  char text[96];
-  const char* ring = p.ring == Ring::registers ? "R" : p.ring == Ring::async_copy ? "S" : "B";
-  int length = std::snprintf(text, sizeof text, "%s%dx%dx%d", ring, p.threads, p.rows, p.depth);
-  std::string name(text, static_cast<size_t>(length));
-  if (p.chunks > 1) name += "x" + std::to_string(p.chunks);
-  name += p.persistent ? "/" + std::to_string(p.resident) : std::string("/full");
-  if (p.split > 1) name += "/split" + std::to_string(p.split);
-  if (p.signal == Signal::last_group) name += "/late";
-  if (p.cache == Cache::no_allocate) name += "/noalloc";
-  if (p.cache == Cache::evict_first) name += "/evict";
-  if (p.l2_ahead > 0) name += "/ahead" + std::to_string(p.l2_ahead);
-  return name;
-}
-
-// ---- the machine
-
-struct Bench {
-  int sms = 0, max_shared = 0;
-  cudaStream_t stream{};
-  cudaEvent_t start{}, stop{};
-  f16* arena = nullptr;  // random weights of the largest model
-  size_t arena_elements = 0;
-  f16 *hidden[2] = {}, *attention = nullptr, *query = nullptr, *activation = nullptr;
-  f16* norm_weight = nullptr;
-  float *logits = nullptr, *reference = nullptr;
-  unsigned long long* block_best = nullptr;
-  unsigned *finished_blocks = nullptr, *worst = nullptr;
-  int* best_row = nullptr;
-  Kernel kernels[site_count][plan_count] = {};
-  int blocks_per_sm[site_count][plan_count] = {};
-  double limit = 0;  // bytes a second
-  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
-
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  }
-
-  template <class T>
-  static void allocate(T*& p, size_t count) {
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&p), count * sizeof(T)));
-    CHECK_CUDA(cudaMemset(p, 0, count * sizeof(T)));
-  }
-
-  void set_up() {
-    cudaDeviceProp properties;
-    CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
-    sms = properties.multiProcessorCount;
-    max_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
-    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK_CUDA(cudaEventCreate(&start));
-    CHECK_CUDA(cudaEventCreate(&stop));
-    for (const Model& m : models)
-      arena_elements =
-          std::max(arena_elements, layer_elements(m) * m.layers + shape_of(m, head).elements);
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&arena), arena_elements * sizeof(f16)));
-    fill_random<<<sms * 8, 256>>>(arena, arena_elements, 0.03f, 0);
-    for (f16*& h : hidden) allocate(h, 16384);
-    allocate(attention, 16384), allocate(query, 16384), allocate(activation, 16384);
-    allocate(norm_weight, 16384);
-    fill_random<<<16, 256>>>(norm_weight, 16384, 0.2f, 1);
-    fill_random<<<16, 256>>>(attention, 16384, 1, 0);
-    fill_random<<<16, 256>>>(activation, 16384, 1, 0);
-    for (f16* h : hidden) fill_random<<<16, 256>>>(h, 16384, 1, 0);
-    allocate(logits, 160000), allocate(reference, 160000), allocate(block_best, 160000);
-    allocate(finished_blocks, 1), allocate(worst, 1), allocate(best_row, 1);
-    fill_table_0(kernels[qkv]), fill_table_1(kernels[o]), fill_table_2(kernels[gate_up]);
-    fill_table_1(kernels[down]), fill_table_4(kernels[head]);
-    for (auto& row : kernels)
-      for (Kernel kernel : row)
-        if (kernel != nullptr) {
-          cudaFuncAttributes attributes;
-          CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-          // One carve-out for all, so that neighbours in the stream can share an SM.
-          CHECK_CUDA(
-              cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-          CHECK_CUDA(
-              cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   max_shared - static_cast<int>(attributes.sharedSizeBytes)));
-        }
-    CHECK_CUDA(cudaDeviceSynchronize());
-    std::printf("{\"device\": \"%s\", \"sms\": %d, \"l2_mb\": %.0f, \"plans\": %d}\n",
-                properties.name, sms, properties.l2CacheSize / 1048576.0, plan_count);
-  }
-
-  void measure_limit(const char* when) {
-    const size_t vectors = arena_elements / 8;
-    double best = 0;
-    for (int blocks : {2, 3, 4}) {
-      for (int repeat = 0; repeat < 4; ++repeat) {
-        CHECK_CUDA(cudaEventRecord(start, stream));
-        stream_read<8><<<sms * blocks, 512, 0, stream>>>(reinterpret_cast<const uint4*>(arena),
-                                                         vectors, worst);
-        CHECK_CUDA(cudaEventRecord(stop, stream));
-        CHECK_CUDA(cudaEventSynchronize(stop));
-        float ms = 0;
-        CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
-        if (repeat > 0) best = std::max(best, vectors * 16.0 / (ms * 1e-3));
-      }
-    }
-    if (limit == 0) limit = best;
-    std::printf("{\"limit\": \"%s\", \"gb_s\": %.1f, \"gb\": %.2f}\n", when, best / 1e9,
-                vectors * 16.0 / 1e9);
-  }
-
+struct Bench : Machine {
   bool legal(const Model& m, int site, int plan) const {
     return kernels[site][plan] != nullptr &&
            plans[plan].why_illegal(ops[site], shape_of(m, site).k, max_shared) == nullptr;
   }
 
   // `weights` holds the matrix, gate and up rows in turn.
-  GemvParams params(const Model& m, int site, const f16* weights, bool in_place) const {
+  GemvParams params(const Model& m, int site, const f16* weights, bool in_place,
+                    bool after_attention = false) const {
     const Shape s = shape_of(m, site);
     GemvParams p{};
     p.matrix[0] = {weights, nullptr, nullptr, s.n};
@@ -205,7 +39,9 @@ struct Bench {
     p.norm_eps = 1e-6f;
     p.scale = 1;
     p.block_best = block_best, p.finished_blocks = finished_blocks, p.best_row = best_row;
-    p.x = site == o ? (in_place ? query : attention) : site == down ? activation : hidden[0];
+    p.x = site == o      ? (in_place && !after_attention ? query : attention)
+          : site == down ? activation
+                         : hidden[0];
     void* y = site == qkv    ? query
               : site == head ? static_cast<void*>(logits)
                              : hidden[in_place ? 0 : 1];
@@ -218,42 +54,8 @@ struct Bench {
 
   void launch(const Model& m, int site, int plan, const GemvParams& p, bool dependent) const {
     const Shape s = shape_of(m, site);
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(plans[plan].grid(ops[site], s.n, sms)));
-    config.blockDim = dim3(static_cast<unsigned>(plans[plan].threads));
-    config.dynamicSmemBytes = static_cast<size_t>(plans[plan].shared_bytes(ops[site], s.k));
-    config.stream = stream;
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &attribute;
-    config.numAttrs = dependent ? 1 : 0;
-    CHECK_CUDA(cudaLaunchKernelEx(&config, kernels[site][plan], p));
-  }
-
-  // Milliseconds of one replay of what `enqueue` puts on the stream: the least of `rounds`.
-  template <class Enqueue>
-  double time_graph(Enqueue enqueue, int rounds, int replays) {
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
-    double best = 1e9;
-    for (int round = 0; round < rounds; ++round) {
-      CHECK_CUDA(cudaEventRecord(start, stream));
-      for (int i = 0; i < replays; ++i) CHECK_CUDA(cudaGraphLaunch(executable, stream));
-      CHECK_CUDA(cudaEventRecord(stop, stream));
-      CHECK_CUDA(cudaEventSynchronize(stop));
-      float ms = 0;
-      CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
-      best = std::min(best, double(ms) / replays);
-    }
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaGraphDestroy(graph));
-    return best;
+    enqueue(kernels[site][plan], dim3(plans[plan].grid(ops[site], s.n, sms)), plans[plan].threads,
+            plans[plan].shared_bytes(ops[site], s.k), p, dependent);
   }
 
   double check(const Model& m, int site, int plan) {
@@ -278,6 +80,7 @@ struct Bench {
     const size_t bytes = s.elements * sizeof(f16);
     const int copies = static_cast<int>(
         std::max<size_t>(2, std::min<size_t>(arena_elements / s.elements, 400000000 / bytes)));
+    reset();
     reference_gemv<<<(s.n + 7) / 8, 256, 0, stream>>>(params(m, site, arena, false), ops[site],
                                                       reference);
     std::vector<std::pair<double, int>> order;
@@ -309,6 +112,7 @@ struct Bench {
   };
 
   double time_chain(const Model& m, const Choice& choice, bool dependent, int rounds = 3) {
+    reset();
     return time_graph(
         [&] {
           const f16* weights = arena;
@@ -335,7 +139,7 @@ struct Bench {
   }
 
   void run(const Model& m, double budget) {
-    const double stop_at = seconds() + budget;
+    const double stop_at = seconds() + 0.5 * budget;
     std::vector<int> order[site_count];
     Choice isolated{};
     for (int site = 0; site < site_count; ++site) {
@@ -381,8 +185,179 @@ struct Bench {
     report_chain(m, "tuned in the chain", best, time_chain(m, best, true, 6));
     report_chain(m, "tuned, no dependent launch", best, time_chain(m, best, false));
     Choice plain{};
-    for (int site = 0; site < site_count; ++site) plain.plan[site] = 0;
     report_chain(m, "plain plan, no dependent launch", plain, time_chain(m, plain, false));
+
+    sweep_attention(m);
+    tune_step(m, best, order, seconds() + 0.5 * budget);
+  }
+
+  // ---- the step with attention
+
+  struct Step {
+    Choice gemv;
+    int attention = 1;
+    bool ahead = false;  // attention asks the output projection into L2
+  };
+
+  AttentionParams attention_params(const Model& m, int layer) const {
+    const size_t layer_kv = size_t(m.kv_heads) * m.head_dim * capacity;
+    AttentionParams p{};
+    p.q = query;
+    p.k = query + m.heads * m.head_dim;
+    p.v = query + (m.heads + m.kv_heads) * m.head_dim;
+    p.q_norm = p.k_norm = norm_weight;
+    p.norm_eps = 1e-6f;
+    p.rope = rope;  // the position's own row
+    p.position = position;
+    p.k_cache = kv + 2 * layer * layer_kv;
+    p.v_cache = kv + (2 * layer + 1) * layer_kv;
+    p.capacity = capacity;
+    p.scale = 1 / std::sqrt(float(m.head_dim));
+    p.out = attention;
+    p.partial = partial, p.partial_stats = partial_stats, p.finished = finished_heads;
+    return p;
+  }
+
+  void launch_attention(const Model& m, int plan, const AttentionParams& p, bool dependent) const {
+    const auto model = &m - models;
+    const AttentionPlan& a = attention_plans[plan];
+    enqueue(attention_kernels[model][plan], dim3(a.splits, m.kv_heads), a.threads,
+            a.shared_bytes(attention_ops[model]), p, dependent);
+  }
+
+  void set_position(int context) const {
+    CHECK_CUDA(cudaMemcpyAsync(position, &context, sizeof context, cudaMemcpyHostToDevice, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+  }
+
+  static std::string attention_name(int plan) {
+    const AttentionPlan& a = attention_plans[plan];
+    return std::to_string(a.threads) + "x" + std::to_string(a.splits) + "/min" +
+           std::to_string(a.min_tiles) + (a.early ? "" : "/wait") +
+           (a.tile == Tile::scalar ? "/scalar" : "");
+  }
+
+  // Each attention plan alone, over all layers, against the scalar one.
+  void sweep_attention(const Model& m) {
+    const size_t n = size_t(m.heads) * m.head_dim;
+    reset();
+    std::vector<f16> expected(n), got(n);
+    for (int context : contexts) {
+      set_position(context);
+      for (int plan = 0; plan < attention_plan_count; ++plan) {
+        std::vector<f16>& result = plan == 0 ? expected : got;
+        CHECK_CUDA(cudaMemsetAsync(attention, 0xff, n * sizeof(f16), stream));
+        launch_attention(m, plan, attention_params(m, 0), true);
+        CHECK_CUDA(cudaMemcpyAsync(result.data(), attention, n * sizeof(f16),
+                                   cudaMemcpyDeviceToHost, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        if (plan == 0) continue;
+        double error = 0, largest = 0;
+        for (size_t i = 0; i < n; ++i) {
+          largest = std::max(largest, std::fabs(host_float(expected[i])));
+          const double d = std::fabs(host_float(got[i]) - host_float(expected[i]));
+          error = std::max(error, d < 1e6 ? d : 1e6);
+        }
+        error /= largest;
+        const double us = time_graph(
+                              [&] {
+                                for (int layer = 0; layer < m.layers; ++layer)
+                                  launch_attention(m, plan, attention_params(m, layer), true);
+                              },
+                              3, 2) *
+                          1e3 / m.layers;
+        const double bytes = 4.0 * context * m.kv_heads * m.head_dim;
+        std::printf(
+            "{\"attention\": \"%s\", \"context\": %d, \"plan\": \"%s\", \"us\": %.2f, "
+            "\"gb_s\": %.0f, \"error\": %.1e%s}\n",
+            m.name, context, attention_name(plan).c_str(), us, bytes / us / 1e3, error,
+            error < 1e-2 ? "" : ", \"wrong\": true");
+      }
+    }
+  }
+
+  double time_step(const Model& m, const Step& step, int context, bool dependent = true,
+                   int rounds = 2) {
+    set_position(context);
+    reset();
+    return time_graph(
+        [&] {
+          const f16* weights = arena;
+          for (int layer = 0; layer < m.layers; ++layer)
+            for (int site = qkv; site <= down; ++site) {
+              launch(m, site, step.gemv.plan[site], params(m, site, weights, true, true),
+                     dependent);
+              weights += shape_of(m, site).elements;
+              if (site != qkv) continue;
+              AttentionParams p = attention_params(m, layer);
+              if (step.ahead) {
+                p.next_weight = weights;
+                p.next_bytes = static_cast<unsigned>(shape_of(m, o).elements * sizeof(f16));
+              }
+              launch_attention(m, step.attention, p, dependent);
+            }
+          launch(m, head, step.gemv.plan[head], params(m, head, weights, true, true), dependent);
+        },
+        rounds, 4);
+  }
+
+  double step_bytes(const Model& m, int context) const {
+    return 2.0 * (double(layer_elements(m)) * m.layers + double(shape_of(m, head).elements)) +
+           4.0 * context * m.layers * m.kv_heads * m.head_dim;
+  }
+
+  void report_step(const Model& m, const char* what, const Step& step, bool dependent = true) {
+    for (int context : contexts) {
+      const double ms = time_step(m, step, context, dependent, 4);
+      std::printf(
+          "{\"step\": \"%s\", \"what\": \"%s\", \"context\": %d, \"ms\": %.4f, \"share\": "
+          "%.3f, \"attention\": \"%s\", \"ahead\": %s",
+          m.name, what, context, ms, step_bytes(m, context) / (ms * 1e-3) / limit,
+          attention_name(step.attention).c_str(), step.ahead ? "true" : "false");
+      for (int site = 0; site < site_count; ++site)
+        std::printf(", \"%s\": \"%s\"", site_names[site],
+                    plan_name(plans[step.gemv.plan[site]]).c_str());
+      std::printf("}\n");
+    }
+  }
+
+  // Coordinate descent on the mean time over the limit's, at a short and a middling context.
+  void tune_step(const Model& m, const Choice& chain, const std::vector<int> (&order)[site_count],
+                 double stop_at) {
+    const auto cost = [&](const Step& step, int rounds) {
+      double sum = 0;
+      for (int context : {128, 2048, 8192})
+        sum += time_step(m, step, context, true, rounds) * 1e-3 * limit / step_bytes(m, context);
+      return sum / 3;
+    };
+    Step best{chain};
+    double best_cost = cost(best, 2);
+    const auto attempt = [&](const Step& step) {
+      if (seconds() > stop_at) return;
+      double c = cost(step, 1);
+      if (c < best_cost * 0.999) c = cost(step, 3);
+      if (c < best_cost * 0.999) best_cost = c, best = step;
+    };
+    report_step(m, "chain's plans", best);
+    for (int pass = 0; pass < 2; ++pass) {
+      for (int plan = 1; plan < attention_plan_count; ++plan)
+        for (bool ahead : {false, true}) {
+          Step step = best;
+          step.attention = plan, step.ahead = ahead;
+          attempt(step);
+        }
+      for (int site : {o, qkv, gate_up, down, head})
+        for (size_t i = 0; i < std::min<size_t>(order[site].size(), pass == 0 ? 20 : 8); ++i) {
+          Step step = best;
+          step.gemv.plan[site] = order[site][i];
+          attempt(step);
+        }
+    }
+    report_step(m, "tuned", best);
+    Step other = best;
+    other.ahead = !best.ahead;
+    report_step(m, "tuned, ahead switched", other);
+    report_step(m, "tuned, no dependent launch", best, false);
   }
 };
 
@@ -391,14 +366,13 @@ struct Bench {
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  const double budget = argc > 1 ? std::atof(argv[1]) : 54;
+  const double budget = argc > 1 ? std::atof(argv[1]) : 58;
   static ac::bench::Bench bench;
   bench.set_up();
   bench.measure_limit("before");
-  double share = budget;
   int left = 3;
   for (const auto& model : ac::bench::models) {
-    bench.run(model, (share - bench.seconds()) / left--);
+    bench.run(model, (budget - bench.seconds()) / left--);
     bench.measure_limit(model.name);
   }
   std::printf("{\"seconds\": %.1f}\n", bench.seconds());

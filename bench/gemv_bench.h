@@ -1,6 +1,7 @@
 // The plans and ops that the GEMV benchmark compiles, and the table of compiled kernels.
 #pragma once
 
+#include "kernels/attention.cuh"
 #include "kernels/gemv.cuh"
 
 namespace ac::bench {
@@ -130,5 +131,30 @@ void fill_table_0(Kernel* table);
 void fill_table_1(Kernel* table);
 void fill_table_2(Kernel* table);
 void fill_table_4(Kernel* table);
+
+// Attention of the three models, in their order.
+inline constexpr AttentionOp attention_ops[] = {
+    {.head_dim = 64, .group = 4, .rotary = 64},
+    {.head_dim = 128, .group = 2, .qk_norm = true},
+    {.head_dim = 128, .group = 4, .qk_norm = true},
+};
+// The first is the reference of the others: no tensor cores, one split.
+inline constexpr AttentionPlan attention_plans[] = {
+    {.tile = Tile::scalar, .threads = 256, .splits = 1},
+    {.threads = 128, .splits = 16},
+    {.threads = 128, .splits = 33},
+    {.threads = 128, .splits = 33, .min_tiles = 2},
+    {.threads = 128, .splits = 66},
+    {.threads = 128, .splits = 66, .min_tiles = 2},
+    {.threads = 256, .splits = 16},
+    {.threads = 256, .splits = 16, .min_tiles = 2},
+    {.threads = 256, .splits = 33},
+    {.threads = 256, .splits = 33, .min_tiles = 2},
+    {.threads = 256, .splits = 33, .early = false},
+    {.threads = 512, .splits = 16},
+};
+inline constexpr int attention_plan_count = sizeof(attention_plans) / sizeof(attention_plans[0]);
+using AttentionKernel = void (*)(AttentionParams);
+void fill_attention_table(AttentionKernel (*table)[attention_plan_count]);
 
 }  // namespace ac::bench

@@ -1,10 +1,17 @@
 // Defaults of every kernel family, compiled for every architecture we name, so that a family that
 // no longer compiles, or spills registers, is seen without a GPU.
 #include "kernels/attention.cuh"
+#include "kernels/elementwise.cuh"
+#include "kernels/embedding.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
 #include "kernels/mma_gemm.cuh"
+#include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
+#include "kernels/reduction.cuh"
+#include "kernels/rope_append.cuh"
+#include "kernels/sampling.cuh"
+#include "kernels/softmax.cuh"
 
 namespace ac::kernels {
 
@@ -77,5 +84,47 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
                             (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),
                             prefill_scalar)
+
+struct GatedSilu {
+  AC_DEVICE float operator()(float gate, float up) const { return math::mul(math::silu(gate), up); }
+};
+struct ScaledGeluPlusBias {
+  AC_DEVICE float operator()(float x, float scale, float bias, float residual) const {
+    return math::add(residual, math::gelu_erf(math::add(math::mul(x, scale), bias)));
+  }
+};
+struct Square {
+  AC_DEVICE float operator()(float x) const { return x * x; }
+};
+constexpr ElementwisePlan lean{.resident = 512};
+AC_ELEMENTWISE_KERNEL(elementwise_gated_silu, (ElementwiseOp{.inputs = 2}), (ElementwisePlan{}),
+                      GatedSilu)
+AC_ELEMENTWISE_KERNEL(elementwise_four, (ElementwiseOp{.out = Type::f32, .inputs = 4}), lean,
+                      ScaledGeluPlusBias)
+AC_REDUCTION_KERNEL(reduction_mean_square, (ReductionOp{.y = Type::f32, .fold = Fold::mean}),
+                    (ReductionPlan{}), Square)
+AC_REDUCTION_KERNEL(reduction_max, (ReductionOp{.fold = Fold::max}),
+                    (ReductionPlan{.team = Team::warp}), Identity)
+AC_SOFTMAX_KERNEL(softmax_online, (SoftmaxOp{}), (SoftmaxPlan{}))
+AC_SOFTMAX_KERNEL(softmax_warp, (SoftmaxOp{.x = Type::f32}),
+                  (SoftmaxPlan{.team = Team::warp,
+                               .passes = SoftmaxPasses::two,
+                               .keep = Keep::registers,
+                               .kept = 4,
+                               .resident = 512}))
+AC_NORM_KERNEL(norm_rms, (NormOp{}), (NormPlan{}))
+AC_NORM_KERNEL(norm_rms_residual, (NormOp{.residual = true}),
+               (NormPlan{.team = Team::warp, .keep = Keep::reread, .kept = 1}))
+AC_NORM_KERNEL(norm_layer, (NormOp{.norm = Norm::layer, .bias = true}),
+               (NormPlan{.keep = Keep::shared, .kept = 1}))
+AC_NORM_KERNEL(norm_layer_welford, (NormOp{.norm = Norm::layer, .x = Type::bf16}),
+               (NormPlan{.variance = Variance::welford}))
+AC_EMBEDDING_KERNEL(embedding_rows, (EmbeddingOp{}), (EmbeddingPlan{}))
+AC_ROPE_APPEND_KERNEL(rope_append_128, (RopeAppendOp{.qk_norm = true}), (RopeAppendPlan{}))
+AC_ROPE_APPEND_KERNEL(rope_append_partial,
+                      (RopeAppendOp{
+                          .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
+                      (RopeAppendPlan{}))
+AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
 
 }  // namespace ac::kernels

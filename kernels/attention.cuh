@@ -6,8 +6,8 @@
 #pragma once
 
 #include "kernels/attention_plan.h"
+#include "kernels/head.cuh"
 #include "kernels/math.cuh"
-#include "kernels/ptx.cuh"
 
 namespace ac::kernels {
 
@@ -210,40 +210,6 @@ struct TileOf<op, plan> {
   using type = ScalarTile<op, plan>;
 };
 
-// Norm and RoPE of one head by one warp; `scratch` holds head_dim floats of this warp alone.
-template <AttentionOp op>
-AC_DEVICE void prepare_head(const AttentionParams& p, const Scalar<op.type>* in,
-                            const Scalar<op.type>* norm_weight, const float* rope, float* scratch,
-                            Scalar<op.type>* out) {
-  using T = Scalar<op.type>;
-  const int lane = threadIdx.x % 32;
-  float squares = 0;
-  for (int d = lane; d < op.head_dim; d += 32) {
-    const float value = to_float(load_fresh(in + d));
-    scratch[d] = value;
-    squares += value * value;
-  }
-  if (norm_weight != nullptr) {
-    const float scale = rsqrtf(warp_sum(squares) / op.head_dim + p.norm_eps);
-    for (int d = lane; d < op.head_dim; d += 32)
-      scratch[d] *= scale * (to_float(norm_weight[d]) + p.norm_offset);
-  }
-  __syncwarp();
-  for (int d = lane; d < op.head_dim; d += 32) {
-    float value = scratch[d];
-    if (rope != nullptr && d < op.rotary) {
-      constexpr int half = op.rotary / 2;
-      const int angle = op.interleaved ? d / 2 : d < half ? d : d - half;
-      const bool second = op.interleaved ? d % 2 == 1 : d >= half;
-      const int partner = op.interleaved ? d ^ 1 : second ? d - half : d + half;
-      const float turned = second ? scratch[partner] : -scratch[partner];
-      value = value * rope[2 * angle] + turned * rope[2 * angle + 1];
-    }
-    out[d] = from_float<T>(value);
-  }
-  __syncwarp();  // scratch is free for the next head
-}
-
 template <AttentionOp op, AttentionPlan plan>
 AC_DEVICE void attention(const AttentionParams& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
@@ -310,9 +276,10 @@ AC_DEVICE void attention(const AttentionParams& p) {
     if (head == group) in = static_cast<const T*>(p.k) + kv_head * dim;
     if (head > group) in = static_cast<const T*>(p.v) + kv_head * dim;
     T* const out = head < group ? queries + head * dim : head == group ? new_key : new_value;
-    prepare_head<op>(p, in,
-                     norm ? static_cast<const T*>(head < group ? p.q_norm : p.k_norm) : nullptr,
-                     rope, scratch + warp * dim, out);
+    const auto angle = [&](int pair) { return make_float2(rope[2 * pair], rope[2 * pair + 1]); };
+    prepare_head<op.head_dim, op.rotary, op.interleaved>(
+        in, norm ? static_cast<const T*>(head < group ? p.q_norm : p.k_norm) : nullptr, p.norm_eps,
+        p.norm_offset, rope != nullptr, angle, scratch + warp * dim, out);
     if (head >= group) {
       T* const row =
           (head == group ? k_cache : v_cache) + static_cast<long long>(visible.cursor) * dim;

@@ -96,4 +96,13 @@ struct AttentionParams {
 
 // The grid is (splits, kv_heads).
 
+// Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
+constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {
+  const double head = double(op.head_dim) * bytes_of(op.type);
+  return kv_heads * head * (2 * tokens + 4 + 2 * op.group);
+}
+constexpr double attention_flops(const AttentionOp& op, int kv_heads, double tokens) {
+  return 4.0 * kv_heads * op.group * op.head_dim * (tokens + 1);
+}
+
 }  // namespace ac::kernels

@@ -6,37 +6,14 @@
 // in it, and so one barrier serves both x and its mean square.
 #pragma once
 
+#include "kernels/argmax.cuh"
 #include "kernels/gemv_plan.h"
+#include "kernels/gemv_ring.cuh"
 #include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
+#include "kernels/vectors.cuh"
 
 namespace ac::kernels {
-
-struct GemvMatrix {
-  const void* weight;  // [rows, k], `pitch` elements from row to row
-  const void* bias;    // [rows], if op.bias
-  void* y;             // [rows]; a pair writes the first matrix's
-  int rows;
-};
-
-struct GemvParams {
-  GemvMatrix matrix[3];     // a pair: gate, up
-  int k;                    // length of x; its vectors start at multiples of 16 bytes
-  int pitch;                // k, or 2 k for two matrices whose rows alternate
-  const void* x;            // [k]
-  const void* norm_weight;  // [k], if op.norm
-  float norm_eps;
-  float norm_offset;        // 1 where the norm multiplies by 1 + weight
-  float scale;              // y = residual + scale * (W x + bias)
-  float softcap;            // above 0: y = softcap * tanh(y / softcap)
-  const void* residual;     // [sum of rows], if op.residual; may be y
-  const void* next_weight;  // what to ask into L2 for a later kernel, or null
-  unsigned next_bytes;      // a multiple of 16
-  // If op.argmax:
-  unsigned long long* block_best;  // [grid]
-  unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again
-  int* best_row;                   // [1]
-};
 
 template <GemvOp op, GemvPlan plan>
 struct Gemv {
@@ -80,24 +57,6 @@ struct Gemv {
   }
 
   // ---- x in shared memory
-
-  template <class T>
-  AC_DEVICE static void load_vector(const T* p, float (&out)[vector]) {
-    if constexpr (vector * sizeof(T) == 16) {
-      unpack_as<T>(load_fresh(reinterpret_cast<const uint4*>(p)), out);
-    } else if constexpr (vector * sizeof(T) == 32) {
-      const uint4 a = load_fresh(reinterpret_cast<const uint4*>(p));
-      const uint4 b = load_fresh(reinterpret_cast<const uint4*>(p) + 1);
-      float low[4], high[4];
-      unpack(a, low), unpack(b, high);
-      AC_UNROLL
-      for (int i = 0; i < 4; ++i) out[i] = low[i], out[4 + i] = high[i];
-    } else {
-      const uint2 v = load_fresh(reinterpret_cast<const uint2*>(p));
-      const float2 a = unpack_pair<T>(v.x), b = unpack_pair<T>(v.y);
-      out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
-    }
-  }
 
   // Vector i of x: part j of all vectors lies together, so that lanes read with no bank conflict.
   AC_DEVICE static float4& wide_part(unsigned char* shared_x, int padded, int i, int j) {
@@ -194,14 +153,6 @@ struct Gemv {
 
   // ---- outputs
 
-  // Larger floats, and among equals smaller rows, have larger keys; NaN has the largest.
-  AC_DEVICE static unsigned long long argmax_key(float value, int row) {
-    const unsigned bits = __float_as_uint(value);
-    unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-    if (value != value) ordered = 0xffffffffu;
-    return static_cast<unsigned long long>(ordered) << 32 | ~static_cast<unsigned>(row);
-  }
-
   // Lane i finishes output i of the group.
   AC_DEVICE static void write(const GemvParams& p, int n, int group, const float (&sums)[rows],
                               float norm_scale, float residual, unsigned long long& best) {
@@ -226,7 +177,7 @@ struct Gemv {
     }
     value *= p.scale;
     if constexpr (op.residual) value += residual;
-    if (p.softcap > 0) value = p.softcap * tanhf(value / p.softcap);
+    value = soft_cap(value, p.softcap);
     static_cast<Y*>(m.y)[row] = from_float<Y>(value);
     if constexpr (op.argmax) {
       const unsigned long long key = argmax_key(value, output);
@@ -241,37 +192,6 @@ struct Gemv {
         return to_float(load_fresh(static_cast<const Y*>(p.residual) + row));
     }
     return 0;
-  }
-
-  // The block's best, then, in the block that comes last, the best of all.
-  AC_DEVICE static void combine_argmax(const GemvParams& p, unsigned long long best) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    AC_SHARED(unsigned long long, warp_best, plan.warps());
-    AC_SHARED(int, is_last, 1);
-    best = warp_max(best);
-    if (lane == 0) warp_best[warp] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
-      p.block_best[blockIdx.x] = best;
-      __threadfence();
-      const unsigned last = gridDim.x - 1;
-      *is_last = atomicInc(p.finished_blocks, last) == last;  // wraps to 0 by itself
-    }
-    __syncthreads();
-    if (!*is_last) return;
-    __threadfence();
-    for (unsigned i = threadIdx.x; i < gridDim.x; i += plan.threads) {
-      const unsigned long long other = load_fresh(p.block_best + i);
-      best = other > best ? other : best;
-    }
-    best = warp_max(best);
-    if (lane == 0) warp_best[warp] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < plan.warps(); ++i) best = warp_best[i] > best ? warp_best[i] : best;
-      *p.best_row = static_cast<int>(~static_cast<unsigned>(best));
-    }
   }
 
   // ---- L2
@@ -295,72 +215,6 @@ struct Gemv {
         offset = begin;
       }
     }
-  }
-};
-
-// A warp's ring in shared memory; `depth` slots of [rows][chunks][32 lanes] 16-byte vectors.
-template <GemvOp op, GemvPlan plan>
-struct SharedRing {
-  using G = Gemv<op, plan>;
-  using W = typename G::W;
-  static constexpr int row_bytes = plan.chunks * 512;
-  static constexpr int slot_bytes = plan.rows * row_bytes;
-  static constexpr bool bulk = plan.ring == Ring::bulk_copy;
-
-  unsigned char* slots;
-  CopyBarrier* filled;  // [depth], bulk copies only
-
-  AC_DEVICE SharedRing(unsigned char* shared_ring) {
-    const int warp = threadIdx.x / 32;
-    slots = shared_ring + warp * plan.depth * slot_bytes;
-    filled = reinterpret_cast<CopyBarrier*>(shared_ring + plan.ring_bytes()) + warp * plan.depth;
-    if constexpr (bulk) {
-      if (threadIdx.x % 32 == 0) {
-        for (int slot = 0; slot < plan.depth; ++slot) barrier_init(filled + slot);
-        barrier_init_visible();
-      }
-      __syncwarp();
-    }
-  }
-
-  // Asks for vectors [begin, begin + 32 chunks) of each row, as far as `used` goes.
-  AC_DEVICE void fill(int slot, const W* const (&row)[plan.rows], int begin, int used,
-                      bool valid) const {
-    unsigned char* const target = slots + slot * slot_bytes;
-    const int lane = threadIdx.x % 32;
-    if constexpr (bulk) {
-      if (lane == 0 && valid) {
-        const int left = (used - begin) * 16;
-        const int bytes = left < 0 ? 0 : left < row_bytes ? left : row_bytes;
-        barrier_expect(filled + slot, plan.rows * bytes);
-        if (bytes > 0) {
-          AC_UNROLL
-          for (int r = 0; r < plan.rows; ++r)
-            copy_bulk(target + r * row_bytes, row[r] + begin * G::vector, bytes, filled + slot);
-        }
-      }
-    } else {
-      const int i = begin + lane;
-      const bool inside = valid && i < used;
-      AC_UNROLL
-      for (int r = 0; r < plan.rows; ++r)
-        copy_weights_async<plan.cache>(target + r * row_bytes + lane * 16,
-                                       row[r] + (inside ? i * G::vector : 0), inside);
-      commit_copies();
-    }
-  }
-
-  AC_DEVICE void wait(int slot, unsigned parity) const {
-    if constexpr (bulk)
-      barrier_wait(filled + slot, parity);
-    else
-      wait_for_copies<plan.depth - 1>();
-  }
-
-  AC_DEVICE uint4 read(int slot, int r, int chunk) const {
-    const int lane = threadIdx.x % 32;
-    return *reinterpret_cast<const uint4*>(slots + slot * slot_bytes + r * row_bytes + chunk * 512 +
-                                           lane * 16);
   }
 };
 
@@ -539,7 +393,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
       finish(group, residual);
     }
   }
-  if constexpr (op.argmax) G::combine_argmax(p, best);
+  if constexpr (op.argmax)
+    combine_argmax<plan.warps()>(best, p.block_best, p.finished_blocks, p.best_row);
 }
 
 }  // namespace ac::kernels

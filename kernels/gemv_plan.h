@@ -118,6 +118,32 @@ struct GemvPlan {
   }
 };
 
+struct GemvMatrix {
+  const void* weight;  // [rows, k], `pitch` elements from row to row
+  const void* bias;    // [rows], if op.bias
+  void* y;             // [rows]; a pair writes the first matrix's
+  int rows;
+};
+
+struct GemvParams {
+  GemvMatrix matrix[3];     // a pair: gate, up
+  int k;                    // length of x; its vectors start at multiples of 16 bytes
+  int pitch;                // k, or 2 k for two matrices whose rows alternate
+  const void* x;            // [k]
+  const void* norm_weight;  // [k], if op.norm
+  float norm_eps;
+  float norm_offset;        // 1 where the norm multiplies by 1 + weight
+  float scale;              // y = residual + scale * (W x + bias)
+  float softcap;            // above 0: y = softcap * tanh(y / softcap)
+  const void* residual;     // [sum of rows], if op.residual; may be y
+  const void* next_weight;  // what to ask into L2 for a later kernel, or null
+  unsigned next_bytes;      // a multiple of 16
+  // If op.argmax:
+  unsigned long long* block_best;  // [grid]
+  unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again
+  int* best_row;                   // [1]
+};
+
 // Bytes that must cross the memory bus, and operations, for n outputs of length k.
 constexpr double gemv_bytes(const GemvOp& op, int n, int k) {
   const double rows = double(n) * op.row_sets();

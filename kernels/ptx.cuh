@@ -30,6 +30,11 @@ template <class T>
 T load_fresh(const T* p) {
   return *p;
 }
+// Data that no kernel writes, read many times: through L1.
+template <class T>
+T load_constant(const T* p) {
+  return *p;
+}
 // Part of the KV cache, or zeros when !valid: through L2, in program order.
 inline void load_cached(uint4& v, const void* p, bool valid) {
   v = valid ? load_as<uint4>(p) : uint4{};
@@ -208,6 +213,19 @@ template <>
 AC_DEVICE bf16 load_fresh<bf16>(const bf16* p) {
   return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
 }
+// Data that no kernel writes, read many times: through L1.
+template <class T>
+AC_DEVICE T load_constant(const T* p) {
+  return __ldg(p);
+}
+template <>
+AC_DEVICE f16 load_constant<f16>(const f16* p) {
+  return {__ldg(reinterpret_cast<const unsigned short*>(p))};
+}
+template <>
+AC_DEVICE bf16 load_constant<bf16>(const bf16* p) {
+  return {__ldg(reinterpret_cast<const unsigned short*>(p))};
+}
 // Part of the KV cache, or zeros when !valid: through L2, in program order.
 AC_DEVICE void load_cached(uint4& v, const void* p, bool valid) {
   v = make_uint4(0, 0, 0, 0);
@@ -276,7 +294,7 @@ AC_DEVICE void barrier_init(CopyBarrier* barrier) {
 // Makes initialised barriers visible to the copy engine.
 AC_DEVICE void barrier_init_visible() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.mbarrier_init.release.cluster; fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 AC_DEVICE void barrier_expect(CopyBarrier* barrier, unsigned bytes) {

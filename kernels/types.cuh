@@ -12,6 +12,10 @@
 #define AC_TEXT(text) #text
 #define AC_SHARED(T, name, count) __shared__ T name[count]
 #define AC_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#ifndef INFINITY  // NVRTC has no <cmath>
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#endif
 #endif
 
 #define AC_DEVICE __device__ __forceinline__

@@ -65,7 +65,6 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 unsigned linear_thread();
 
 void* dynamic_shared_memory();
-std::size_t dynamic_shared_bytes();
 // One allocation of exactly `bytes` for each key and block, so that AddressSanitizer sees overruns.
 void* static_shared_memory(const void* key, std::size_t bytes);
 
@@ -205,6 +204,9 @@ inline float exp2f(float x) { return std::exp2(x); }
 inline float expf(float x) { return std::exp(x); }
 inline float logf(float x) { return std::log(x); }
 inline float erff(float x) { return std::erf(x); }
+inline float erfcf(float x) { return std::erfc(x); }
+inline float powf(float a, float b) { return std::pow(a, b); }
+inline float rintf(float x) { return std::rint(x); }
 inline float tanhf(float x) { return std::tanh(x); }
 inline float sinf(float x) { return std::sin(x); }
 inline float cosf(float x) { return std::cos(x); }

@@ -1,20 +1,11 @@
 #include "kernels/shim/host_launch.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <boost/context/detail/fcontext.hpp>
-#include <cstdlib>
-#include <deque>
-#include <map>
-#include <memory>
-#include <random>
-#include <stdexcept>
 #include <string_view>
-#include <vector>
 
-#include "kernels/shim/race_check.h"
+#include "kernels/shim/scheduler.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define AC_ASAN 1
@@ -36,143 +27,13 @@ constinit thread_local dim3 blockDim;
 constinit thread_local dim3 gridDim;
 
 namespace host {
-namespace {
-
-namespace context = boost::context::detail;
-
-// A fiber's stack, above a page that faults, so that an overrun is seen.
-class Stack {
- public:
-  static constexpr std::size_t bytes = 128 * 1024, guard = 4096;
-  Stack() {
-    memory_ = static_cast<char*>(mmap(nullptr, bytes + guard, PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    if (memory_ == MAP_FAILED) throw std::bad_alloc();
-    mprotect(memory_, guard, PROT_NONE);
-  }
-  ~Stack() { munmap(memory_, bytes + guard); }
-  Stack(const Stack&) = delete;
-  Stack& operator=(const Stack&) = delete;
-  char* bottom() const { return memory_ + guard; }
-
- private:
-  char* memory_;
-};
-
-// Shared memory of exactly `bytes`, all ones: NaN in every floating-point type.
-class SharedMemory {
- public:
-  explicit SharedMemory(std::size_t bytes) : bytes_(bytes) {
-    if (posix_memalign(&memory_, 128, bytes) != 0) throw std::bad_alloc();
-    std::memset(memory_, 0xff, bytes);
-  }
-  ~SharedMemory() { std::free(memory_); }
-  SharedMemory(const SharedMemory&) = delete;
-  SharedMemory& operator=(const SharedMemory&) = delete;
-  void* get() const { return memory_; }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  void* memory_ = nullptr;
-  std::size_t bytes_;
-};
-
-struct Copy {
-  void* target;
-  std::vector<unsigned char> bytes;
-};
-
-enum class State { ready, at_barrier, at_collective, polling, done };
-
-struct Thread {
-  std::unique_ptr<Stack> stack;
-  context::fcontext_t fiber = nullptr;
-  void* fake_stack = nullptr;  // AddressSanitizer's
-  uint3 index{0, 0, 0};
-  unsigned number = 0;
-  State state = State::ready;
-  const char* operation = "";  // what it waits at, and where
-  Place place;
-  void* payload = nullptr;
-  bool (*poll)(void*) = nullptr;
-  void* poll_state = nullptr;
-  std::vector<Copy> open_copies;
-  std::deque<std::vector<Copy>> copy_groups;
-  unsigned warp_barriers = 0;
-  bool after_dependency = false;
-};
-
-// Lanes that wait for each other; a warp may have several at once, with disjoint masks.
-struct Collective {
-  unsigned mask = 0, arrived = 0;
-};
-
-// What the host keeps in the 8 bytes of a copy barrier.
-struct BarrierState {
-  unsigned short arrivals_left, arrivals;
-  int bytes_left : 31;
-  unsigned phase : 1;
-};
-static_assert(sizeof(BarrierState) == 8);
-
-struct Block {
-  std::vector<Collective> collectives[32];  // of each warp
-  std::unique_ptr<SharedMemory> dynamic_shared;
-  std::map<const void*, std::unique_ptr<SharedMemory>> static_shared;
-  std::vector<std::pair<BarrierState*, Copy>> bulk_copies;
-  std::deque<unsigned> ready;
-  std::vector<unsigned> polling;
-  unsigned at_barrier = 0, block_barriers = 0;
-};
-
-class Scheduler {
- public:
-  LaunchReport run(const HostLaunch& launch, void (*body)(void*), void* argument);
-
-  // Called on fibers.
-  void switch_away();
-  void record(std::string error);
-  [[noreturn]] void stop();
-  void barrier(Place place);
-  void collective(const char* operation, unsigned mask, void* payload,
-                  void (*combine)(void* const[32], Place), Place place);
-  void finish_collective(unsigned warp, unsigned mask, void (*combine)(void* const[32], Place),
-                         Place place);
-  void poll(const char* operation, bool (*ready)(void*), void* state, Place place);
-  Thread& self() { return *current_; }
-  Block& block() { return *block_; }
-  RaceChecker* checker() { return checker_.get(); }
-  const HostLaunch& launch() const { return *launch_; }
-  std::string whereabouts(const Thread& thread, Place place) const;
-  void check_race();
-
- private:
-  void run_block();
-  void resume(Thread& thread);
-  void make_ready(const std::vector<unsigned>& threads);
-  std::string describe_deadlock() const;
-  static void fiber_main(context::transfer_t transfer);
-
-  const HostLaunch* launch_ = nullptr;
-  void (*body_)(void*) = nullptr;
-  void* argument_ = nullptr;
-  std::vector<Thread> threads_;
-  unsigned count_ = 0;
-  Block* block_ = nullptr;
-  Thread* current_ = nullptr;
-  context::fcontext_t main_ = nullptr;
-  void* main_fake_stack_ = nullptr;
-  const void* main_stack_ = nullptr;
-  std::size_t main_stack_bytes_ = 0;
-  std::string error_;
-  std::mt19937 random_;
-  std::unique_ptr<RaceChecker> checker_;
-};
 
 Scheduler& scheduler() {
   static thread_local Scheduler instance;
   return instance;
 }
+
+namespace {
 
 bool same(const Place& a, const Place& b) {
   return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
@@ -182,6 +43,8 @@ std::string text(const Place& place) {
   const std::string_view path = place.file_name();
   return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), place.line());
 }
+
+}  // namespace
 
 void Scheduler::fiber_main(context::transfer_t transfer) {
   Scheduler& s = *static_cast<Scheduler*>(transfer.data);
@@ -447,8 +310,6 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   return {error_};
 }
 
-}  // namespace
-
 void fail(const char* what, Place place) {
   Scheduler& s = scheduler();
   s.record(fmt::format("{}: {}", what, s.whereabouts(s.self(), place)));
@@ -467,7 +328,6 @@ void wait_until(const char* operation, bool (*ready)(void*), void* state, Place 
 unsigned linear_thread() { return scheduler().self().number; }
 
 void* dynamic_shared_memory() { return scheduler().block().dynamic_shared->get(); }
-std::size_t dynamic_shared_bytes() { return scheduler().block().dynamic_shared->bytes(); }
 
 void* static_shared_memory(const void* key, std::size_t bytes) {
   auto& memory = scheduler().block().static_shared[key];
@@ -476,110 +336,6 @@ void* static_shared_memory(const void* key, std::size_t bytes) {
     if (race_checker != nullptr) race_checker->add_shared(memory->get(), bytes);
   }
   return memory->get();
-}
-
-// ---- asynchronous copies
-
-namespace {
-
-Copy begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
-  Copy copy{shared, std::vector<unsigned char>(bytes, 0)};
-  if (valid) std::memcpy(copy.bytes.data(), global, bytes);
-  if (race_checker != nullptr) race_checker->start_copy(shared, bytes, race_moment);
-  std::memset(shared, 0xff, bytes);
-  return copy;
-}
-
-void land(const Copy& copy) {
-  std::memcpy(copy.target, copy.bytes.data(), copy.bytes.size());
-  if (RaceChecker* checker = scheduler().checker())
-    checker->land_copy(copy.target, copy.bytes.size());
-}
-
-void check_aligned(const void* shared, const void* global, unsigned bytes, Place place) {
-  const auto low_bits =
-      reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global) | bytes;
-  if (low_bits % 16 != 0) fail("an asynchronous copy is not of whole, aligned 16 bytes", place);
-}
-
-}  // namespace
-
-void copy_async(void* shared, const void* global, unsigned bytes, bool valid, Place place) {
-  check_aligned(shared, global, bytes, place);
-  scheduler().self().open_copies.push_back(begin_copy(shared, global, bytes, valid));
-}
-
-void commit_copies() {
-  Thread& thread = scheduler().self();
-  thread.copy_groups.push_back(std::move(thread.open_copies));
-  thread.open_copies.clear();
-}
-
-void wait_for_copies(unsigned groups_left) {
-  Thread& thread = scheduler().self();
-  while (thread.copy_groups.size() > groups_left) {
-    for (const Copy& copy : thread.copy_groups.front()) {
-      land(copy);
-      // Only its own thread knows so: to all others it is a write of this moment.
-      if (race_checker != nullptr)
-        race_checker->access(copy.target, copy.bytes.size(), true, race_moment);
-    }
-    thread.copy_groups.pop_front();
-  }
-}
-
-// ---- bulk copies
-
-namespace {
-
-void finish_phase(BarrierState& state) {
-  if (state.arrivals_left != 0 || state.bytes_left != 0) return;
-  state.phase ^= 1;
-  state.arrivals_left = state.arrivals;
-}
-
-}  // namespace
-
-void barrier_init(void* barrier, unsigned arrivals) {
-  auto& state = *static_cast<BarrierState*>(barrier);
-  state.arrivals = state.arrivals_left = static_cast<unsigned short>(arrivals);
-  state.bytes_left = 0;
-  state.phase = 0;
-}
-
-void barrier_expect(void* barrier, unsigned bytes) {
-  auto& state = *static_cast<BarrierState*>(barrier);
-  state.bytes_left += static_cast<int>(bytes);
-  --state.arrivals_left;
-  finish_phase(state);
-}
-
-void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
-  check_aligned(shared, global, bytes, place);
-  scheduler().block().bulk_copies.push_back(
-      {static_cast<BarrierState*>(barrier), begin_copy(shared, global, bytes, true)});
-}
-
-void barrier_wait(void* barrier, unsigned parity, Place place) {
-  struct Wait {
-    BarrierState* state;
-    unsigned parity;
-  } wait{static_cast<BarrierState*>(barrier), parity};
-  wait_until(
-      "a wait for bulk copies",
-      [](void* argument) {
-        const auto& w = *static_cast<Wait*>(argument);
-        if (w.state->phase != w.parity) return true;
-        std::erase_if(scheduler().block().bulk_copies, [&](const auto& pending) {
-          if (pending.first != w.state) return false;
-          land(pending.second);
-          w.state->bytes_left -= static_cast<int>(pending.second.bytes.size());
-          return true;
-        });
-        finish_phase(*w.state);
-        return w.state->phase != w.parity;
-      },
-      &wait, place);
 }
 
 void mark_dependency_wait() {

@@ -13,8 +13,8 @@ namespace {
 // Builds the value like nlohmann's own DOM builder, but refuses depth and duplicate keys.
 class CappedBuilder : public nlohmann::json_sax<Json> {
  public:
-  CappedBuilder(Json& root, const std::string& origin, int depth)
-      : root_(root), origin_(origin), max_depth_(depth) {}
+  CappedBuilder(Json& root, const std::string& origin, const JsonLimits& limits)
+      : root_(root), origin_(origin), limits_(limits) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -41,6 +41,7 @@ class CappedBuilder : public nlohmann::json_sax<Json> {
  private:
   template <class T>
   Json* place(T&& value) {
+    if (++values_ > limits_.values) bad_input("{}: more than {} values", origin_, limits_.values);
     if (open_.empty()) {
       root_ = std::forward<T>(value);
       return &root_;
@@ -62,8 +63,8 @@ class CappedBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
   bool open(Json container) {
-    if (static_cast<int>(open_.size()) >= max_depth_)
-      bad_input("{}: nested deeper than {} levels", origin_, max_depth_);
+    if (static_cast<int>(open_.size()) >= limits_.depth)
+      bad_input("{}: nested deeper than {} levels", origin_, limits_.depth);
     open_.push_back(place(std::move(container)));
     keys_.emplace_back();
     return true;
@@ -76,7 +77,8 @@ class CappedBuilder : public nlohmann::json_sax<Json> {
 
   Json& root_;
   const std::string& origin_;
-  int max_depth_;
+  const JsonLimits& limits_;
+  std::size_t values_ = 0;
   std::string key_;
   std::vector<Json*> open_;  // a parent never grows while a child of it is open
   std::vector<std::set<std::string>> keys_;
@@ -88,7 +90,7 @@ Json parse_json(std::string_view text, const std::string& origin, JsonLimits lim
   if (text.size() > limits.bytes)
     bad_input("{}: {} bytes of JSON, more than the limit of {}", origin, text.size(), limits.bytes);
   Json root;
-  CappedBuilder builder(root, origin, limits.depth);
+  CappedBuilder builder(root, origin, limits);
   Json::sax_parse(text, &builder);
   return root;
 }

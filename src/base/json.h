@@ -15,6 +15,8 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   std::size_t bytes = 256u << 20;
   int depth = 64;
+  // Values of all kinds; each costs memory many times its text.
+  std::size_t values = 32'000'000;
 };
 
 // `origin` names the text in errors (a file name, usually). Duplicate keys are an error.

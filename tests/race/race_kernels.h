@@ -5,7 +5,12 @@
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
 #include "kernels/mma_gemm.cuh"
+#include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
+#include "kernels/reduction.cuh"
+#include "kernels/rope_append.cuh"
+#include "kernels/sampling.cuh"
+#include "kernels/softmax.cuh"
 
 namespace ac::kernels {
 
@@ -53,9 +58,37 @@ constexpr PrefillAttentionPlan race_prefill_deep{
 constexpr PrefillAttentionPlan race_prefill_scalar{
     .tile = Tile::scalar, .query_tile = 8, .key_tile = 32, .warps = 2, .stages = 1};
 
+constexpr ReductionOp race_sum{.y = Type::f32};
+constexpr ReductionPlan race_rows{.threads = 96, .resident = 96};
+constexpr SoftmaxOp race_softmax_op{};
+constexpr SoftmaxPlan race_online{.threads = 64, .resident = 64};
+constexpr SoftmaxPlan race_two_shared{
+    .passes = SoftmaxPasses::two, .keep = Keep::shared, .threads = 128, .resident = 128};
+constexpr NormOp race_rms{.residual = true};
+constexpr NormOp race_layer{.norm = Norm::layer, .bias = true};
+constexpr NormPlan race_norm_registers{.threads = 64, .resident = 64};
+constexpr NormPlan race_norm_shared{
+    .keep = Keep::shared, .kept = 1, .threads = 96, .vector = 4, .resident = 96};
+constexpr NormPlan race_norm_welford{
+    .kept = 4, .variance = Variance::welford, .threads = 128, .vector = 4, .resident = 128};
+// A pair is on two lanes.
+constexpr RopeAppendOp race_rope_op{.head_dim = 80, .qk_norm = true, .rotary = 40};
+constexpr RopeAppendPlan race_rope_plan{.threads = 64, .resident = 64};
+constexpr SamplingOp race_logits{};
+constexpr SamplingPlan race_blocks{.threads = 96, .resident = 96};
+
 }  // namespace ac::kernels
 
 extern "C" {
+void race_reduction(ac::kernels::ReductionParams);
+void race_softmax_online(ac::kernels::SoftmaxParams);
+void race_softmax_two_shared(ac::kernels::SoftmaxParams);
+void race_norm_rms_registers(ac::kernels::NormParams);
+void race_norm_rms_shared(ac::kernels::NormParams);
+void race_norm_layer_shared(ac::kernels::NormParams);
+void race_norm_layer_welford(ac::kernels::NormParams);
+void race_rope_append(ac::kernels::RopeAppendParams);
+void race_sampling(ac::kernels::SamplingParams);
 void race_gemv_registers(ac::kernels::GemvParams);
 void race_gemv_async(ac::kernels::GemvParams);
 void race_gemv_bulk(ac::kernels::GemvParams);

@@ -5,6 +5,9 @@
 #include "tests/unit/gemm_case.h"
 #include "tests/unit/gemv_case.h"
 #include "tests/unit/prefill_attention_case.h"
+#include "tests/unit/rope_append_case.h"
+#include "tests/unit/rows_case.h"
+#include "tests/unit/sampling_case.h"
 
 namespace ac::kernels {
 namespace {
@@ -90,6 +93,30 @@ TEST_CASE("race: prefill attention has none") {
     c.name = "scalar", c.plan = race_prefill_scalar, c.kernel = race_prefill_any;
     CHECK(run_prefill_attention(c) == "");
   }
+}
+
+// Several rows a block, so that one row's end meets the next one's beginning.
+TEST_CASE("race: the row-wise kernels have none") {
+  const RowsShape shape{.rows = 7, .columns = 301, .check_races = true};
+  CHECK(run_reduction({"reduction", race_sum, race_rows, race_reduction}, shape) == "");
+  CHECK(run_softmax({"online", race_softmax_op, race_online, race_softmax_online}, shape) == "");
+  CHECK(run_softmax({"two", race_softmax_op, race_two_shared, race_softmax_two_shared}, shape) ==
+        "");
+  CHECK(run_norm({"rms", race_rms, race_norm_registers, race_norm_rms_registers}, shape) == "");
+  CHECK(run_norm({"rms", race_rms, race_norm_shared, race_norm_rms_shared}, shape) == "");
+  CHECK(run_norm({"layer", race_layer, race_norm_shared, race_norm_layer_shared}, shape) == "");
+  CHECK(run_norm({"welford", race_layer, race_norm_welford, race_norm_layer_welford}, shape) == "");
+}
+
+TEST_CASE("race: RoPE and append, and sampling, have none") {
+  RopeAppendCase rope{.name = "rope", .op = race_rope_op, .plan = race_rope_plan};
+  rope.kernel = race_rope_append, rope.tokens = 5, rope.position = 9, rope.check_races = true;
+  CHECK(run_rope_append(rope) == "");
+  SamplingCase sampling{.name = "sampling", .op = race_logits, .plan = race_blocks};
+  sampling.kernel = race_sampling, sampling.check_races = true;
+  std::vector<float> logits(1003);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1009);
+  CHECK(run_sampling(sampling, logits) == "");
 }
 
 }  // namespace

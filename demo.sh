@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, captures a small PyTorch decoder, shows what the compiler makes of
+# it, and generates tokens from it. Needs no GPU.
+set -euo pipefail
+cd "$(dirname "$0")"
+mkdir -p build
+scripts/setup.sh
+scripts/build.sh release agentcompile
+show() {
+  echo "\$ $*"
+  "$@"
+}
+agentcompile=build/release/agentcompile
+show $agentcompile devices
+.venv/bin/python -m agentcompile.capture --help >/dev/null 2>&1 || export PYTHONPATH=python
+show .venv/bin/python -m agentcompile.capture examples/tiny_decoder.py -o build/tiny_decoder.json
+echo "\$ $agentcompile inspect build/tiny_decoder.json --stage step | head -n 40"
+$agentcompile inspect build/tiny_decoder.json --stage step >build/tiny_decoder.step
+head -n 40 build/tiny_decoder.step
+show $agentcompile run build/tiny_decoder.json --reference --ids 72,101,108,108,111 -n 24 --json

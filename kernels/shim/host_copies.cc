@@ -1,0 +1,111 @@
+// Asynchronous copies on the host device. Their bytes are read at the start and land at the wait;
+// until then the target is NaN.
+#include <cstring>
+
+#include "kernels/shim/scheduler.h"
+
+namespace ac::kernels::host {
+
+namespace {
+
+Copy begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
+  Copy copy{shared, std::vector<unsigned char>(bytes, 0)};
+  if (valid) std::memcpy(copy.bytes.data(), global, bytes);
+  if (race_checker != nullptr) race_checker->start_copy(shared, bytes, race_moment);
+  std::memset(shared, 0xff, bytes);
+  return copy;
+}
+
+void land(const Copy& copy) {
+  std::memcpy(copy.target, copy.bytes.data(), copy.bytes.size());
+  if (RaceChecker* checker = scheduler().checker())
+    checker->land_copy(copy.target, copy.bytes.size());
+}
+
+void check_aligned(const void* shared, const void* global, unsigned bytes, Place place) {
+  const auto low_bits =
+      reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global) | bytes;
+  if (low_bits % 16 != 0) fail("an asynchronous copy is not of whole, aligned 16 bytes", place);
+}
+
+}  // namespace
+
+void copy_async(void* shared, const void* global, unsigned bytes, bool valid, Place place) {
+  check_aligned(shared, global, bytes, place);
+  scheduler().self().open_copies.push_back(begin_copy(shared, global, bytes, valid));
+}
+
+void commit_copies() {
+  Thread& thread = scheduler().self();
+  thread.copy_groups.push_back(std::move(thread.open_copies));
+  thread.open_copies.clear();
+}
+
+void wait_for_copies(unsigned groups_left) {
+  Thread& thread = scheduler().self();
+  while (thread.copy_groups.size() > groups_left) {
+    for (const Copy& copy : thread.copy_groups.front()) {
+      land(copy);
+      // Only its own thread knows so: to all others it is a write of this moment.
+      if (race_checker != nullptr)
+        race_checker->access(copy.target, copy.bytes.size(), true, race_moment);
+    }
+    thread.copy_groups.pop_front();
+  }
+}
+
+// ---- bulk copies
+
+namespace {
+
+void finish_phase(BarrierState& state) {
+  if (state.arrivals_left != 0 || state.bytes_left != 0) return;
+  state.phase ^= 1;
+  state.arrivals_left = state.arrivals;
+}
+
+}  // namespace
+
+void barrier_init(void* barrier, unsigned arrivals) {
+  auto& state = *static_cast<BarrierState*>(barrier);
+  state.arrivals = state.arrivals_left = static_cast<unsigned short>(arrivals);
+  state.bytes_left = 0;
+  state.phase = 0;
+}
+
+void barrier_expect(void* barrier, unsigned bytes) {
+  auto& state = *static_cast<BarrierState*>(barrier);
+  state.bytes_left += static_cast<int>(bytes);
+  --state.arrivals_left;
+  finish_phase(state);
+}
+
+void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
+  check_aligned(shared, global, bytes, place);
+  scheduler().block().bulk_copies.push_back(
+      {static_cast<BarrierState*>(barrier), begin_copy(shared, global, bytes, true)});
+}
+
+void barrier_wait(void* barrier, unsigned parity, Place place) {
+  struct Wait {
+    BarrierState* state;
+    unsigned parity;
+  } wait{static_cast<BarrierState*>(barrier), parity};
+  wait_until(
+      "a wait for bulk copies",
+      [](void* argument) {
+        const auto& w = *static_cast<Wait*>(argument);
+        if (w.state->phase != w.parity) return true;
+        std::erase_if(scheduler().block().bulk_copies, [&](const auto& pending) {
+          if (pending.first != w.state) return false;
+          land(pending.second);
+          w.state->bytes_left -= static_cast<int>(pending.second.bytes.size());
+          return true;
+        });
+        finish_phase(*w.state);
+        return w.state->phase != w.parity;
+      },
+      &wait, place);
+}
+
+}  // namespace ac::kernels::host

@@ -1,0 +1,155 @@
+// How the host device runs a block: its threads are fibers, and the scheduler switches to one that
+// can go on until all have returned or none can.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/shim/host_launch.h"
+#include "kernels/shim/race_check.h"
+
+namespace ac::kernels::host {
+
+namespace context = boost::context::detail;
+
+// A fiber's stack, above a page that faults, so that an overrun is seen.
+class Stack {
+ public:
+  static constexpr std::size_t bytes = 128 * 1024, guard = 4096;
+  Stack() {
+    memory_ = static_cast<char*>(mmap(nullptr, bytes + guard, PROT_READ | PROT_WRITE,
+                                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    mprotect(memory_, guard, PROT_NONE);
+  }
+  ~Stack() { munmap(memory_, bytes + guard); }
+  Stack(const Stack&) = delete;
+  Stack& operator=(const Stack&) = delete;
+  char* bottom() const { return memory_ + guard; }
+
+ private:
+  char* memory_;
+};
+
+// Shared memory of exactly `bytes`, all ones: NaN in every floating-point type.
+class SharedMemory {
+ public:
+  explicit SharedMemory(std::size_t bytes) {
+    if (posix_memalign(&memory_, 128, bytes) != 0) throw std::bad_alloc();
+    std::memset(memory_, 0xff, bytes);
+  }
+  ~SharedMemory() { std::free(memory_); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+};
+
+struct Copy {
+  void* target;
+  std::vector<unsigned char> bytes;
+};
+
+enum class State { ready, at_barrier, at_collective, polling, done };
+
+struct Thread {
+  std::unique_ptr<Stack> stack;
+  context::fcontext_t fiber = nullptr;
+  void* fake_stack = nullptr;  // AddressSanitizer's
+  uint3 index{0, 0, 0};
+  unsigned number = 0;
+  State state = State::ready;
+  const char* operation = "";  // what it waits at, and where
+  Place place;
+  void* payload = nullptr;
+  bool (*poll)(void*) = nullptr;
+  void* poll_state = nullptr;
+  std::vector<Copy> open_copies;
+  std::deque<std::vector<Copy>> copy_groups;
+  unsigned warp_barriers = 0;
+  bool after_dependency = false;
+};
+
+// Lanes that wait for each other; a warp may have several at once, with disjoint masks.
+struct Collective {
+  unsigned mask = 0, arrived = 0;
+};
+
+// What the host keeps in the 8 bytes of a copy barrier.
+struct BarrierState {
+  unsigned short arrivals_left, arrivals;
+  int bytes_left : 31;
+  unsigned phase : 1;
+};
+static_assert(sizeof(BarrierState) == 8);
+
+struct Block {
+  std::vector<Collective> collectives[32];  // of each warp
+  std::unique_ptr<SharedMemory> dynamic_shared;
+  std::map<const void*, std::unique_ptr<SharedMemory>> static_shared;
+  std::vector<std::pair<BarrierState*, Copy>> bulk_copies;
+  std::deque<unsigned> ready;
+  std::vector<unsigned> polling;
+  unsigned at_barrier = 0, block_barriers = 0;
+};
+
+class Scheduler {
+ public:
+  LaunchReport run(const HostLaunch& launch, void (*body)(void*), void* argument);
+
+  // Called on fibers.
+  void switch_away();
+  void record(std::string error);
+  [[noreturn]] void stop();
+  void barrier(Place place);
+  void collective(const char* operation, unsigned mask, void* payload,
+                  void (*combine)(void* const[32], Place), Place place);
+  void finish_collective(unsigned warp, unsigned mask, void (*combine)(void* const[32], Place),
+                         Place place);
+  void poll(const char* operation, bool (*ready)(void*), void* state, Place place);
+  Thread& self() { return *current_; }
+  Block& block() { return *block_; }
+  RaceChecker* checker() { return checker_.get(); }
+  const HostLaunch& launch() const { return *launch_; }
+  std::string whereabouts(const Thread& thread, Place place) const;
+  void check_race();
+
+ private:
+  void run_block();
+  void resume(Thread& thread);
+  void make_ready(const std::vector<unsigned>& threads);
+  std::string describe_deadlock() const;
+  static void fiber_main(context::transfer_t transfer);
+
+  const HostLaunch* launch_ = nullptr;
+  void (*body_)(void*) = nullptr;
+  void* argument_ = nullptr;
+  std::vector<Thread> threads_;
+  unsigned count_ = 0;
+  Block* block_ = nullptr;
+  Thread* current_ = nullptr;
+  context::fcontext_t main_ = nullptr;
+  void* main_fake_stack_ = nullptr;
+  const void* main_stack_ = nullptr;
+  std::size_t main_stack_bytes_ = 0;
+  std::string error_;
+  std::mt19937 random_;
+  std::unique_ptr<RaceChecker> checker_;
+};
+
+// Of this thread of the operating system.
+Scheduler& scheduler();
+
+}  // namespace ac::kernels::host

@@ -1,0 +1,400 @@
+"""From a live module to a small, regular, functional ATen graph over S tokens."""
+
+import inspect
+import math
+import operator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+
+import torch
+from torch.export import Dim
+
+from .errors import BadInput, CaptureError, first_line, user_frame
+
+aten = torch.ops.aten
+
+MAX_LENGTH = 131072
+EXAMPLE_LENGTHS = (37, 41, 43, 47, 53, 59, 61, 29, 23, 19, 13, 11, 7, 5)
+
+# Composite ops that stay whole, because their meaning is lost once they are in pieces.
+WHOLE = (
+    aten.linear.default,
+    aten.matmul.default,
+    aten.scaled_dot_product_attention.default,
+    aten.rms_norm.default,
+    aten.layer_norm.default,
+    aten.softmax.int,
+    aten.silu.default,
+    aten.gelu.default,
+    aten.tril.default,
+    aten.triu.default,
+)
+
+# Ops that say the same as another one: the right-hand side is what comes out.
+SYNONYMS = {
+    aten.mm.default: aten.matmul.default,
+    aten.bmm.default: aten.matmul.default,
+    # Without strides a view is a reshape; the copies that some views need are gone.
+    aten.view.default: aten.reshape.default,
+    aten._unsafe_view.default: aten.reshape.default,
+}
+
+# Ops that only copy, in a functional graph with no strides.
+COPIES = (
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.lift_fresh_copy.default,
+    aten.contiguous.default,
+)
+
+# Run-time checks of what the shapes and dtypes in the file already say.
+CHECKS = (
+    "_assert_tensor_metadata",
+    "_assert_scalar",
+    "_assert_async",
+    "sym_constrain_range",
+    "sym_constrain_range_for_size",
+)
+
+
+@dataclass
+class Model:
+    """What there is to capture, whatever it came from."""
+
+    module: torch.nn.Module
+    name: str
+    architecture: str
+    is_transformers: bool = False
+    real_weights: bool = True  # False: the parameters are unset memory of the right shape
+    vocab_size: int | None = None
+    max_length: int | None = None
+    checkpoint: str | None = None  # folder whose safetensors hold the weights
+    config_sha256: str | None = None
+
+
+class Forward(torch.nn.Module):
+    """The model behind the one signature that is captured: (ids[, positions]) -> logits."""
+
+    def __init__(self, model: Model):
+        super().__init__()
+        self.model = model.module
+        self.is_transformers = model.is_transformers
+        names = inspect.signature(model.module.forward).parameters
+        wanted = (name for name in ("position_ids", "positions") if name in names)
+        self.position_argument = next(wanted, None)
+
+    def forward(self, ids, positions=None):
+        kwargs = {}
+        if positions is not None:
+            kwargs[self.position_argument] = positions
+        if self.is_transformers:
+            # Without a padding mask transformers looks for packed sequences in the positions.
+            kwargs.update(use_cache=False, attention_mask=torch.ones_like(ids))
+        out = self.model(ids, **kwargs)
+        if hasattr(out, "logits"):
+            out = out.logits
+        elif isinstance(out, dict):
+            out = out.get("logits")
+        elif isinstance(out, (tuple, list)):
+            out = out[0]
+        if not isinstance(out, torch.Tensor):
+            raise CaptureError(f"the model returns {type(out).__name__}, not a tensor of logits")
+        return out
+
+    def arguments(self, ids: torch.Tensor) -> tuple:
+        if self.position_argument is None:
+            return (ids,)
+        return ids, torch.arange(ids.shape[1])[None, :]
+
+
+def example_ids(model: Model, length: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + length)
+    return torch.randint(0, model.vocab_size or 2, (1, length), generator=generator)
+
+
+def pick_length(model: Model, forward: Forward) -> int:
+    """An example length that no other dimension has (so that S cannot be mistaken for it) and
+    that the model takes; a plain model is simply tried."""
+    tensors = [*model.module.parameters(), *model.module.buffers()]
+    taken = {size for tensor in tensors for size in tensor.shape}
+    limit = model.max_length or MAX_LENGTH
+    failure = None
+    for length in EXAMPLE_LENGTHS:
+        if length in taken or length > limit:
+            continue
+        if not model.real_weights:
+            return length
+        try:
+            arguments = forward.arguments(example_ids(model, length))
+            _run_twice(model.module, lambda: forward(*arguments))
+            return length
+        except CaptureError:
+            raise
+        except Exception as error:  # whatever the user's model raises
+            failure = failure or error
+    if failure is None:
+        raise CaptureError(f"the model takes at most {limit} tokens: too few to capture it")
+    raise BadInput(
+        f"the forward of {model.architecture} raises on random tokens{user_frame(failure)}: "
+        f"{first_line(failure)}"
+    ) from failure
+
+
+def _run_twice(module: torch.nn.Module, run) -> None:
+    """Runs the forward, and refuses one that changes a buffer. The first run may still fill a
+    lazy cache, so only the second is watched."""
+    with torch.no_grad():
+        run()
+        before = {name: (buffer, buffer._version) for name, buffer in module.named_buffers()}
+        run()
+    for name, buffer in module.named_buffers():
+        old, version = before.get(name, (None, 0))
+        if buffer is not old or buffer._version != version:
+            raise CaptureError(
+                f"the forward writes to the buffer '{name}': a decoder that changes its own state "
+                "(a cache, say) cannot be captured; make the forward pure"
+            )
+
+
+@contextmanager
+def module_trail(module: torch.nn.Module):
+    """Yields a list that names the modules being run, innermost last: where a failure happened."""
+    trail, handles = [], []
+
+    def leave(*_) -> None:
+        trail.pop()
+
+    for name, child in module.named_modules():
+        handles.append(child.register_forward_pre_hook(lambda *_, name=name: trail.append(name)))
+        handles.append(child.register_forward_hook(leave))
+    try:
+        yield trail
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def export(model: Model) -> torch.export.ExportedProgram:
+    """Traces the model's forward with a symbolic number of tokens."""
+    forward = Forward(model).eval()
+    length = pick_length(model, forward)
+    arguments = forward.arguments(example_ids(model, length))
+    limit = min(model.max_length or MAX_LENGTH, MAX_LENGTH)
+    shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
+    with torch.no_grad(), module_trail(model.module) as trail:
+        try:
+            with redirect_stderr(StringIO()):  # torch prints whole graphs when it fails
+                return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
+        except CaptureError as error:
+            raise type(error)(f"{error}{_inside(trail)}") from error
+        except Exception as error:  # torch.export raises whatever it likes
+            raise CaptureError(f"{_explain(error)}{_inside(trail)}") from error
+
+
+def _inside(trail: list) -> str:
+    return f" (in module '{trail[-1] or 'the model itself'}')" if trail else ""
+
+
+def _explain(error: Exception) -> str:
+    text, place = str(error), user_frame(error)
+    if "data-dependent" in text or "Could not guard" in text or "DataDependent" in text:
+        return (
+            f"control flow or a size depends on the values of a tensor{place}: only the number of "
+            f"tokens may decide what a decoder computes ({first_line(error)})"
+        )
+    if "specialized" in text or "Constraints violated" in text or "ConstraintViolation" in text:
+        return (
+            f"the model is only right for certain numbers of tokens{place}: it tests the length or "
+            f"gives it a fixed size ({first_line(error)})"
+        )
+    if "were assigned during export" in text or "mutated in the forward" in text:
+        return f"the forward changes the model's own state{place}: {first_line(error)}"
+    return f"torch.export cannot trace the model{place}: {first_line(error)}"
+
+
+def _split_with_sizes(x, sizes, dim=0):
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [aten.slice.Tensor(x, dim, a, a + n) for a, n in zip(starts, sizes)]
+
+
+def _split(x, size, dim=0):
+    return [
+        aten.slice.Tensor(x, dim, start, min(start + size, x.shape[dim]))
+        for start in range(0, x.shape[dim], size)
+    ]
+
+
+def _unbind(x, dim=0):
+    return [aten.select.int(x, dim, i) for i in range(x.shape[dim])]
+
+
+def _addmm(bias, a, b, beta=1, alpha=1):
+    product = aten.matmul.default(a, b)
+    product = product if alpha == 1 else product * alpha
+    return product + (bias if beta == 1 else bias * beta)
+
+
+def _full_like(x, value, dtype=None, **_):
+    return aten.full.default(x.shape, value, dtype=dtype or x.dtype)
+
+
+def decompose(
+    program: torch.export.ExportedProgram, prefix: str = "model."
+) -> torch.export.ExportedProgram:
+    """Functionalises the graph and reduces it to the ops listed in docs/capture-format.md.
+    `prefix` is what stands before the model's own module paths: the attribute of Forward."""
+    table = torch.export.default_decompositions()
+    for op in WHOLE:
+        table.pop(op, None)
+    table[aten.split_with_sizes.default] = _split_with_sizes
+    table[aten.split.Tensor] = _split
+    table[aten.unbind.int] = _unbind
+    table[aten.addmm.default] = _addmm
+    table[aten.full_like.default] = _full_like
+    _label(program.graph, prefix)
+    _refuse_subgraphs(program.graph)
+    with torch.no_grad():
+        try:
+            program = program.run_decompositions(table)
+        except Exception as error:  # torch raises whatever it likes
+            raise CaptureError(
+                f"torch cannot make the graph functional: {first_line(error)}"
+            ) from error
+    _refuse_mutation(program, prefix)
+    _label(program.graph, prefix)
+    _regularise(program.graph)
+    return program
+
+
+def where(node: torch.fx.Node) -> str:
+    path = node.meta.get("module_path")
+    return f"op '{node.target}' in module '{path}'" if path else f"op '{node.target}'"
+
+
+def _label(graph: torch.fx.Graph, prefix: str) -> None:
+    """Notes on each node the model's own dotted path of the module that made it."""
+    for node in graph.nodes:
+        stack = node.meta.get("nn_module_stack") or {}
+        paths = [entry[0] for entry in stack.values() if isinstance(entry[0], str)]
+        path = paths[-1] if paths else ""
+        path = path.removeprefix("L['self'].").removeprefix("L__self__.")
+        if path.startswith("_empty_nn_module_stack"):
+            path = ""
+        node.meta["module_path"] = (path + ".").removeprefix(prefix).removesuffix(".")
+
+
+def _refuse_subgraphs(graph: torch.fx.Graph) -> None:
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(
+                f"{where(node)} is a higher-order op (control flow, autocast or a checkpoint): "
+                "write the forward without it"
+            )
+
+
+def _refuse_mutation(program, prefix: str) -> None:
+    signature = program.graph_signature
+    for kind in ("buffers_to_mutate", "parameters_to_mutate", "user_inputs_to_mutate"):
+        for target in (getattr(signature, kind, None) or {}).values():
+            raise CaptureError(
+                f"the forward writes to '{target.removeprefix(prefix)}': a decoder that changes "
+                "its own state (a cache, say) cannot be captured; make the forward pure"
+            )
+
+
+def _is_no_op(node: torch.fx.Node) -> bool:
+    source = node.args[0].meta["val"] if isinstance(node.args[0], torch.fx.Node) else None
+    if node.target in COPIES:
+        return True
+    if node.target is aten._to_copy.default:
+        return source.dtype == node.meta["val"].dtype
+    if node.target in (aten.reshape.default, aten.expand.default):
+        return tuple(source.shape) == tuple(node.meta["val"].shape)
+    return False
+
+
+def _regularise(graph: torch.fx.Graph) -> None:
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            if node.op in ("call_module", "get_attr") and node.users:
+                raise CaptureError(f"the graph uses '{node.target}', which only torch can run")
+            if node.op in ("call_module", "get_attr"):
+                graph.erase_node(node)
+            continue
+        if getattr(node.target, "_opname", None) in CHECKS:
+            graph.erase_node(node)
+            continue
+        node.target = SYNONYMS.get(node.target, node.target)
+        if _is_no_op(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif node.target is aten.scaled_dot_product_attention.default:
+            _keep_causal_attention(node)
+    graph.eliminate_dead_code()
+    for node in graph.nodes:
+        if node.op == "call_function":
+            _refuse_unknown_kind(node)
+
+
+def _refuse_unknown_kind(node: torch.fx.Node) -> None:
+    target = node.target
+    value = node.meta.get("val")
+    if target is operator.getitem or not isinstance(value, (torch.Tensor, tuple, list)):
+        return  # a result of a node with several, or arithmetic on sizes
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        raise CaptureError(f"{where(node)} is a higher-order op: write the forward without it")
+    if not isinstance(target, torch._ops.OpOverload):
+        raise CaptureError(f"{where(node)} is no ATen op")
+    if target.namespace not in ("aten", "agentcompile"):
+        raise CaptureError(f"{where(node)} is a custom op: write the forward with PyTorch's own")
+    is_attention = target is aten.scaled_dot_product_attention.default  # its dropout is 0
+    if torch.Tag.nondeterministic_seeded in target.tags and not is_attention:
+        raise CaptureError(f"{where(node)} draws random numbers: call .eval(), remove the sampling")
+    if target is aten.as_strided.default:
+        raise CaptureError(f"{where(node)} depends on the layout of memory: use view and expand")
+    if target._schema.is_mutable:
+        raise CaptureError(f"{where(node)} writes to one of its inputs: make the forward pure")
+
+
+def _keep_causal_attention(node: torch.fx.Node) -> None:
+    """F.scaled_dot_product_attention(is_causal=True) becomes our attention op; with a mask it
+    stays what it is, for the reader to prove the mask."""
+    bound = bind(node)
+    q, k, v = (bound[name].meta["val"] for name in ("query", "key", "value"))
+    if bound["dropout_p"]:
+        raise CaptureError(f"{where(node)} has dropout: call .eval() or pass dropout_p=0.0")
+    if bound["attn_mask"] is not None:
+        return
+    if not bound["is_causal"]:
+        raise CaptureError(
+            f"{where(node)} has no mask and is_causal=False: every token would see later ones"
+        )
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise CaptureError(f"{where(node)} takes {q.dim()} dimensions: give it [1, heads, S, d]")
+    if q.shape[2] != k.shape[2]:
+        raise CaptureError(f"{where(node)} has more keys than queries: capture without a cache")
+    if q.shape[1] != k.shape[1] and not bound["enable_gqa"]:
+        raise CaptureError(f"{where(node)} repeats heads without enable_gqa=True")
+    if k.shape[1] != v.shape[1]:
+        raise CaptureError(f"{where(node)} has {k.shape[1]} key heads and {v.shape[1]} value heads")
+    scale = bound["scale"] if bound["scale"] is not None else 1.0 / math.sqrt(q.shape[-1])
+    node.target = torch.ops.agentcompile.attention.default
+    node.args = (bound["query"], bound["key"], bound["value"], float(scale), True, 0, 0.0)
+    node.kwargs = {}
+
+
+def bind(node: torch.fx.Node) -> dict:
+    """Every argument of the op's schema by name, defaults filled in."""
+    bound = {}
+    for position, argument in enumerate(node.target._schema.arguments):
+        if position < len(node.args):
+            bound[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            bound[argument.name] = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            bound[argument.name] = argument.default_value
+        else:
+            raise CaptureError(f"{where(node)} has no value for its argument '{argument.name}'")
+    return bound

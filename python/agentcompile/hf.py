@@ -1,0 +1,170 @@
+"""HuggingFace models: built from config.json with parameters that occupy no memory."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import attention, weights
+from .errors import BadInput, CaptureError, first_line
+from .export import Model
+
+REFUSED_ROPE = ("dynamic", "longrope", "su")
+
+
+class _EmptyOnMeta(TorchFunctionMode):
+    """Sends what is created without a value (nearly every parameter) to the meta device, so that
+    building a model costs nothing; what has a value, such as RoPE's frequencies, stays real."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if function is torch.empty:
+            kwargs["device"] = "meta"
+        return function(*args, **kwargs)
+
+
+def from_cache(name: str) -> str | None:
+    """The folder of a model id in the local HuggingFace cache, without going online."""
+    try:
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+    except ImportError:
+        return None
+    try:
+        config = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None
+    return os.path.dirname(config) if isinstance(config, str) else None
+
+
+def open_directory(folder: str, name: str, dtype: str | None) -> Model:
+    """The model in a folder with a config.json, its weights left where they are."""
+    transformers = _transformers()
+    config_file = Path(folder) / "config.json"
+    try:
+        raw = config_file.read_bytes()
+        stated = json.loads(raw)
+        if not isinstance(stated, dict) or not stated.get("model_type"):
+            raise ValueError("it states no model_type")
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # transformers raises whatever a config provokes
+        raise BadInput(f"{config_file} is no usable config: {first_line(error)}") from error
+    if stated.get("quantization_config"):
+        raise CaptureError(f"{config_file}: quantised checkpoints are not supported")
+    check_config(config)
+    model_class = _model_class(transformers, config, config_file)
+    config.dtype = _dtype(config, folder, dtype)
+    module = _build(model_class, config, config_file)
+    return Model(
+        module=module,
+        name=name,
+        architecture=type(module).__name__,
+        is_transformers=True,
+        real_weights=False,
+        vocab_size=config.vocab_size,
+        max_length=getattr(config, "max_position_embeddings", None),
+        checkpoint=folder,
+        config_sha256=hashlib.sha256(raw).hexdigest(),
+    )
+
+
+def adopt(module: torch.nn.Module) -> None:
+    """Makes a transformers model that already exists attend through our op."""
+    check_config(module.config)
+    attention.register()
+    module.set_attn_implementation(attention.IMPLEMENTATION)
+
+
+def is_transformers_model(module) -> bool:
+    return any(c.__module__ == "transformers.modeling_utils" for c in type(module).__mro__)
+
+
+def load_float32(folder: str, architecture: str) -> torch.nn.Module:
+    """The same model as transformers itself loads and computes it: the truth for golden cases."""
+    model_class = getattr(_transformers(), architecture)
+    return model_class.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+    ).eval()
+
+
+def check_config(config) -> None:
+    for kind in _rope_types(config.to_dict()):
+        if kind in REFUSED_ROPE:
+            raise CaptureError(
+                f"rope type '{kind}' is not supported: its frequencies depend on the length"
+            )
+
+
+def _rope_types(config: dict):
+    for key in ("rope_parameters", "rope_scaling"):
+        entry = config.get(key)
+        if not isinstance(entry, dict):
+            continue
+        for part in (entry, *(v for v in entry.values() if isinstance(v, dict))):
+            yield part.get("rope_type") or part.get("type")
+
+
+def _transformers():
+    try:
+        import transformers
+    except ImportError as error:
+        raise BadInput(
+            "this model needs transformers: pip install transformers safetensors"
+        ) from error
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+def _model_class(transformers, config, config_file: Path):
+    for name in getattr(config, "architectures", None) or []:
+        if name.endswith(("ForCausalLM", "LMHeadModel")) and hasattr(transformers, name):
+            return getattr(transformers, name)
+    mapping = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    if type(config) in mapping.keys():
+        return mapping[type(config)]
+    raise CaptureError(
+        f"{config_file}: transformers has no causal language model for model_type "
+        f"'{config.model_type}' ({', '.join(getattr(config, 'architectures', None) or ['?'])})"
+    )
+
+
+def _dtype(config, folder: str, wanted: str | None) -> torch.dtype:
+    """The dtype asked for, else the config's, else the checkpoint's."""
+    stated = wanted or getattr(config, "dtype", None)
+    if stated is None:
+        spelling = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+        stored = weights.Checkpoint(folder).tensors.values()
+        stated = next((spelling[t.dtype] for t in stored if t.dtype in spelling), "float32")
+    return getattr(torch, stated) if isinstance(stated, str) else stated
+
+
+def _build(model_class, config, config_file: Path) -> torch.nn.Module:
+    attention.register()
+    try:
+        with _EmptyOnMeta():
+            module = model_class._from_config(
+                config, dtype=config.dtype, attn_implementation=attention.IMPLEMENTATION
+            ).eval()
+    except CaptureError:
+        raise
+    except Exception as error:  # transformers raises whatever a config provokes
+        raise BadInput(f"{config_file}: cannot build the model: {first_line(error)}") from error
+    _give_memory(module)
+    return module
+
+
+def _give_memory(module: torch.nn.Module) -> None:
+    """Replaces meta parameters by unset ones: pages that nobody touches cost nothing."""
+    real = {}
+    for child in module.modules():
+        for name, parameter in child._parameters.items():
+            if parameter is None or not parameter.is_meta:
+                continue
+            if parameter not in real:
+                empty = torch.empty(parameter.shape, dtype=parameter.dtype)
+                real[parameter] = torch.nn.Parameter(empty, requires_grad=False)
+            child._parameters[name] = real[parameter]

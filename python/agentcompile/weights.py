@@ -1,0 +1,176 @@
+"""Says where the value of each parameter and buffer is found, and writes those found nowhere."""
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+
+from .errors import BadInput, CaptureError
+
+INLINE_LIMIT = 65536
+INDEX = "model.safetensors.index.json"
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def same_storage(tensors: dict) -> dict:
+    """Maps each name to all names of the very same tensor, the first of them first."""
+    groups = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage()._cdata
+        place = (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+        groups.setdefault(place, []).append(name)
+    return {name: group for group in groups.values() for name in group}
+
+
+@dataclass(frozen=True)
+class Stored:
+    file: str
+    key: str
+    shape: tuple
+    dtype: str  # safetensors' spelling
+
+
+class Checkpoint:
+    """The safetensors files of a folder, one or sharded; there may be none at all."""
+
+    def __init__(self, folder: str, model=None):
+        self.folder = Path(folder)
+        self.tensors: dict[str, Stored] = {}
+        for file in self._files():
+            self._read_header(file)
+        self.by_name: dict[str, list[Stored]] = {}
+        for key, stored in self.tensors.items():
+            self.by_name.setdefault(_parameter_of(key, model), []).append(stored)
+
+    def _files(self) -> list:
+        index = self.folder / INDEX
+        if index.exists():
+            try:
+                files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                raise BadInput(f"{index} is no index of safetensors files: {error}") from error
+            for file in files:
+                if not isinstance(file, str) or file != os.path.basename(file):
+                    raise BadInput(f"{index} names a file outside its folder: {file!r}")
+                if not (self.folder / file).exists():
+                    raise BadInput(f"{index} names {file}, which is missing: fetch it again")
+            return files
+        if (self.folder / "model.safetensors").exists():
+            return ["model.safetensors"]
+        if any(self.folder.glob("*.bin")):
+            raise BadInput(
+                f"{self.folder} has its weights in .bin files: load the model with transformers "
+                "and save_pretrained() it, which writes safetensors"
+            )
+        return []
+
+    def _read_header(self, file: str) -> None:
+        try:
+            with safetensors.safe_open(self.folder / file, framework="pt") as archive:
+                for key in archive.keys():
+                    part = archive.get_slice(key)
+                    if key in self.tensors:
+                        raise BadInput(f"{self.folder}: '{key}' is in two files")
+                    self.tensors[key] = Stored(file, key, tuple(part.get_shape()), part.get_dtype())
+        except safetensors.SafetensorError as error:
+            raise BadInput(f"{self.folder / file} is no safetensors file: {error}") from error
+
+    def read(self, stored: Stored) -> torch.Tensor:
+        with safetensors.safe_open(self.folder / stored.file, framework="pt") as archive:
+            return archive.get_tensor(stored.key)
+
+    def find(self, names: list, shape: tuple) -> Stored | None:
+        """The one tensor that holds a weight with these names; None where there are no files."""
+        if not self.tensors:
+            return None
+        found = [stored for name in names for stored in self.by_name.get(name, [])]
+        if not found:
+            raise CaptureError(
+                f"the checkpoint in {self.folder} has no tensor for parameter '{names[0]}' (under "
+                f"{', '.join(names)}): its weights are fused or renamed in a way that is not known"
+            )
+        for stored in found:
+            if stored.shape != tuple(shape):
+                raise BadInput(
+                    f"'{stored.key}' in {self.folder / stored.file} has the shape "
+                    f"{list(stored.shape)}, but the model wants {list(shape)}"
+                )
+        if any(not torch.equal(self.read(found[0]), self.read(other)) for other in found[1:]):
+            raise CaptureError(
+                f"the model ties {', '.join(names)}, but the checkpoint in {self.folder} has "
+                "different values for them"
+            )
+        return found[0]
+
+
+def _parameter_of(key: str, model) -> str:
+    """The name in the model of a checkpoint's key: its own, or what transformers renames it to."""
+    if model is None:
+        return key
+    names = model.state_dict().keys()
+    prefix = getattr(model, "base_model_prefix", "") + "."
+    for name in (key, key.removeprefix(prefix), prefix + key):
+        if name in names:
+            return name
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightRenaming, rename_source_key
+    except ImportError:
+        return key
+    rules = [r for r in get_model_conversion_mapping(model) or [] if isinstance(r, WeightRenaming)]
+    return rename_source_key(key, rules, [])[0] if rules else key
+
+
+def constant_value(tensor: torch.Tensor) -> dict | None:
+    """A constant as it stands in the file, or None where it is too big for that."""
+    flat = tensor.detach().reshape(-1)
+    if flat.numel() > 1 and bool((flat == flat[0]).all()):
+        return {"fill": number(flat[0])}
+    if flat.numel() > 1 and tensor.dim() >= 2:
+        rows, columns = tensor.shape[-2:]
+        last = int((tensor.reshape(-1, columns)[0] != 0).sum()) - 1
+        if torch.equal(tensor, torch.ones_like(tensor).tril(last)):
+            return {"tril": last}
+    if flat.numel() > INLINE_LIMIT:
+        return None
+    return {"data": [number(value) for value in flat]}
+
+
+def number(value):
+    """A JSON number, or the name of one that JSON lacks."""
+    if isinstance(value, torch.Tensor):
+        value = int(value) if value.dtype == torch.bool else value.item()
+    if isinstance(value, complex):
+        raise CaptureError("complex numbers are not supported")
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def write_atomically(path: Path, write) -> None:
+    """write(temporary path), then a rename: readers see the old file or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def write_sidecar(path: Path, tensors: dict) -> None:
+    copies = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(copies, temporary))

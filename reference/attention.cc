@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "reference/ops_internal.h"
+#include "reference/parallel.h"
+
+namespace ac {
+namespace {
+
+// Queries of the tokens past .. past+n-1 over the keys and values of all tokens up to there.
+Value attend(const Call& call, const std::vector<double>& keys, const std::vector<double>& values,
+             std::int64_t past) {
+  const Node& node = call.node();
+  const Value& q = call[0];
+  const double scale = node.number("scale"), softcap = node.number("softcap");
+  const std::int64_t window = node.integer("window");
+  const std::int64_t tokens = q.shape[0], heads = q.shape[1], key_size = q.shape[2];
+  const std::int64_t kv_heads = call[1].shape[1], value_size = call[2].shape[2];
+  Value result = call.result();
+
+  parallel_for(
+      call.threads, tokens * heads, 1 + (1 << 14) / (1 + (past + tokens) * key_size),
+      [&](std::int64_t begin, std::int64_t end) {
+        std::vector<double> scores;
+        for (std::int64_t unit = begin; unit < end; ++unit) {
+          const std::int64_t head = unit % heads, kv_head = head / (heads / kv_heads);
+          const std::int64_t token = past + unit / heads;
+          const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
+          scores.clear();
+          for (std::int64_t other = first; other <= token; ++other) {
+            const double* key = keys.data() + (other * kv_heads + kv_head) * key_size;
+            const double score = scale * dot(q.data.data() + unit * key_size, key, key_size);
+            scores.push_back(softcap > 0 ? softcap * std::tanh(score / softcap) : score);
+          }
+          const double largest = *std::max_element(scores.begin(), scores.end());
+          double total = 0;
+          for (double& score : scores) total += score = std::exp(score - largest);
+          double* out = result.data.data() + unit * value_size;
+          for (std::int64_t other = first; other <= token; ++other) {
+            const double* value = values.data() + (other * kv_heads + kv_head) * value_size;
+            const double share = scores[static_cast<std::size_t>(other - first)] / total;
+            add_scaled(out, share, value, value_size);
+          }
+        }
+      });
+  return result;
+}
+
+}  // namespace
+
+Value attention(const Call& call) { return attend(call, call[1].data, call[2].data, 0); }
+
+Value append_attend(const Call& call) {
+  // The verifier cannot say that a size is T: in an instance of a step it is a number.
+  if (call[1].shape[0] != call.bindings.T)
+    bad_input("{}: appends {} tokens in a step of {}", call.where(), call[1].shape[0],
+              call.bindings.T);
+  KvState& cache = *call.cache;
+  cache.keys.insert(cache.keys.end(), call[1].data.begin(), call[1].data.end());
+  cache.values.insert(cache.values.end(), call[2].data.begin(), call[2].data.end());
+  return attend(call, cache.keys, cache.values, call.bindings.P);
+}
+
+Value rope(const Call& call) {
+  const Value &x = call[0], &positions = call[1], &frequencies = call[2];
+  const double scale = call.node().number("scale");
+  const bool interleaved = call.node().flag("interleaved");
+  const std::size_t size = static_cast<std::size_t>(x.shape.back()),
+                    pairs = frequencies.data.size();
+  Value result = x;
+  if (x.data.empty()) return result;
+  const std::size_t token_size = x.data.size() / positions.data.size();
+  for (std::size_t at = 0; at < x.data.size(); at += size) {
+    const double position = positions.data[at / token_size];
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const std::size_t a = at + (interleaved ? 2 * i : i);
+      const std::size_t b = at + (interleaved ? 2 * i + 1 : i + pairs);
+      const double angle = position * frequencies.data[i];
+      const double c = std::cos(angle) * scale, s = std::sin(angle) * scale;
+      result.data[a] = x.data[a] * c - x.data[b] * s;
+      result.data[b] = x.data[b] * c + x.data[a] * s;
+    }
+  }
+  return result;
+}
+
+}  // namespace ac

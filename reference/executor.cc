@@ -1,0 +1,285 @@
+#include "reference/executor.h"
+
+#include <new>
+#include <optional>
+
+#include "base/error.h"
+#include "ir/verify.h"
+#include "reference/ops.h"
+
+namespace ac {
+namespace {
+
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 31;  // 16 GiB of doubles
+
+// The other attributes with sizes repeat the node's own shape.
+bool uses(const Node& node, Symbol symbol) {
+  for (const Dim& dim : node.type.shape)
+    if (dim.uses(symbol)) return true;
+  return node.op == Op::slice && (node.dim("start").uses(symbol) || node.dim("end").uses(symbol));
+}
+
+std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
+
+// One graph, made ready to run many times.
+class Runner {
+ public:
+  Runner(const Graph& graph, const WeightLookup& weights, int threads)
+      : graph_(graph), threads_(threads), nodes_(graph.nodes.size()) {
+    AC_ASSERT(threads >= 1);
+    mark_live();
+    mark_fixed();
+    count_uses();
+    load_weights(weights);
+    evaluate_fixed();
+  }
+
+  Values run(const Bindings& bindings, const Values& inputs, std::vector<KvState>& caches) const {
+    check_symbols(bindings);
+    std::vector<std::optional<Value>> values(nodes_.size());
+    bind_inputs(bindings, inputs, values);
+    std::vector<int> uses = remaining_uses_;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].live || nodes_[i].fixed) continue;
+      const auto id = static_cast<NodeId>(i);
+      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &caches);
+      release_inputs(id, uses, values);
+    }
+    Values outputs;
+    for (const Output& output : graph_.outputs)
+      outputs[output.name] = value_of(output.node, values);
+    return outputs;
+  }
+
+ private:
+  struct NodeInfo {
+    bool live = false;   // an output depends on it, or it writes a cache
+    bool fixed = false;  // depends on no input, no position and no symbol
+    std::optional<StoredWeight> stored;
+  };
+  using Slots = std::vector<std::optional<Value>>;
+
+  void mark_live() {
+    for (const Output& output : graph_.outputs) nodes_[index(output.node)].live = true;
+    for (std::size_t i = nodes_.size(); i-- > 0;) {
+      const Node& node = graph_.nodes[i];
+      if (info(node.op).memory == Memory::state) nodes_[i].live = true;
+      if (!nodes_[i].live) continue;
+      for (const NodeId input : node.inputs) nodes_[index(input)].live = true;
+    }
+  }
+
+  void mark_fixed() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      nodes_[i].fixed =
+          node.op != Op::input && node.op != Op::positions && info(node.op).memory != Memory::state;
+      for (std::size_t symbol = 0; symbol < kSymbols; ++symbol)
+        if (uses(node, static_cast<Symbol>(symbol))) nodes_[i].fixed = false;
+      for (const NodeId input : node.inputs)
+        if (!nodes_[index(input)].fixed) nodes_[i].fixed = false;
+    }
+  }
+
+  // Whether that input is read from the weight's own bytes.
+  bool reads_stored(const Node& node, std::size_t input) const {
+    return takes_stored(node.op, input) && graph_[node.inputs[input]].op == Op::weight;
+  }
+
+  // How often each node's value (not: its stored bytes) is used; an output is used at the end.
+  void count_uses() {
+    remaining_uses_.assign(nodes_.size(), 0);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (!nodes_[i].live) continue;
+      for (std::size_t input = 0; input < node.inputs.size(); ++input)
+        if (!reads_stored(node, input)) ++remaining_uses_[index(node.inputs[input])];
+    }
+    for (const Output& output : graph_.outputs) ++remaining_uses_[index(output.node)];
+  }
+
+  void load_weights(const WeightLookup& weights) {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.op != Op::weight || !nodes_[i].live) continue;
+      AC_ASSERT(weights);
+      WeightView view = weights(node);
+      Sizes expected;
+      for (const Dim& dim : node.type.shape) expected.push_back(dim.constant());
+      const bool convertible =
+          view.dtype == node.type.dtype || (is_float(view.dtype) && is_float(node.type.dtype));
+      if (view.shape != expected || !convertible)
+        bad_input("{}: is stored as {}, but the graph needs {}",
+                  describe(graph_, static_cast<NodeId>(i)), to_string(view.dtype, view.shape),
+                  to_string(node.type));
+      AC_ASSERT(view.data);
+      nodes_[i].stored.emplace(std::move(view), node.type.dtype);
+    }
+  }
+
+  // Afterwards the fixed values that are left are those that a run needs.
+  void evaluate_fixed() {
+    fixed_.resize(nodes_.size());
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].live || !nodes_[i].fixed) continue;
+      const auto id = static_cast<NodeId>(i);
+      if (remaining_uses_[i] > 0) fixed_[i] = evaluate_node(id, {}, fixed_, nullptr);
+      release_inputs(id, remaining_uses_, fixed_);
+    }
+  }
+
+  void release_inputs(NodeId id, std::vector<int>& uses, Slots& values) const {
+    const Node& node = graph_[id];
+    for (std::size_t input = 0; input < node.inputs.size(); ++input) {
+      const std::size_t from = index(node.inputs[input]);
+      if (!reads_stored(node, input) && --uses[from] == 0) values[from].reset();
+    }
+    if (uses[index(id)] == 0) values[index(id)].reset();
+  }
+
+  const Value& value_of(NodeId id, const Slots& values) const {
+    const std::optional<Value>& value = values[index(id)] ? values[index(id)] : fixed_[index(id)];
+    AC_ASSERT(value.has_value());
+    return *value;
+  }
+
+  void check_symbols(const Bindings& bindings) const {
+    const std::int64_t values[kSymbols] = {bindings.S, bindings.T, bindings.P};
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      for (std::size_t symbol = 0; symbol < kSymbols; ++symbol)
+        if (values[symbol] < 0 && uses(graph_.nodes[i], static_cast<Symbol>(symbol)))
+          bad_input("{}: depends on {}, which has no value",
+                    describe(graph_, static_cast<NodeId>(i)),
+                    Dim(static_cast<Symbol>(symbol)).str());
+  }
+
+  Sizes sizes_of(NodeId id, const Bindings& bindings) const {
+    Sizes shape;
+    std::int64_t elements = 1;
+    for (const Dim& dim : graph_.type(id).shape) {
+      shape.push_back(dim.evaluate(bindings));
+      if (shape.back() < 0)
+        bad_input("{}: the size {} is negative here", describe(graph_, id), dim.str());
+      if (__builtin_mul_overflow(elements, shape.back(), &elements) || elements > kMaxElements)
+        bad_input("{}: {} is too large for the reference", describe(graph_, id),
+                  to_string(graph_.type(id)));
+    }
+    return shape;
+  }
+
+  void bind_inputs(const Bindings& bindings, const Values& inputs, Slots& values) const {
+    std::map<std::string, bool> known;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const Node& node = graph_.nodes[i];
+      if (node.op != Op::input) continue;
+      const std::string& name = node.text("name");
+      known[name] = true;
+      const auto found = inputs.find(name);
+      if (found == inputs.end()) bad_input("the graph's input \"{}\" was not given", name);
+      const Value& value = found->second;
+      const Sizes expected = sizes_of(static_cast<NodeId>(i), bindings);
+      if (value.dtype != node.type.dtype || value.shape != expected ||
+          value.data.size() != static_cast<std::size_t>(element_count(expected)))
+        bad_input("input \"{}\" is {} with {} elements, but the graph needs {}", name,
+                  to_string(value.dtype, value.shape), value.data.size(),
+                  to_string(node.type.dtype, expected));
+      if (const std::string why = why_not_elements(value.dtype, value.data); !why.empty())
+        bad_input("input \"{}\": {}", name, why);
+      values[i] = value;
+    }
+    for (const auto& [name, value] : inputs)
+      if (!known.contains(name)) bad_input("the graph has no input \"{}\"", name);
+  }
+
+  Value evaluate_node(NodeId id, const Bindings& bindings, const Slots& values,
+                      std::vector<KvState>* caches) const try {
+    const Node& node = graph_[id];
+    Call call{graph_, id, {}, sizes_of(id, bindings), bindings};
+    call.threads = threads_;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (reads_stored(node, i))
+        call.inputs.emplace_back(*nodes_[index(node.inputs[i])].stored);
+      else
+        call.inputs.emplace_back(value_of(node.inputs[i], values));
+    }
+    if (node.op == Op::append_attend) {
+      const std::int64_t cache = node.integer("cache");
+      if (cache < 0 || cache >= static_cast<std::int64_t>(caches->size()))
+        bad_input("{}: there is no cache {}", describe(graph_, id), cache);
+      call.cache = &(*caches)[static_cast<std::size_t>(cache)];
+    }
+    Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
+    AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
+    if (const std::string why = why_not_elements(value.dtype, value.data); !why.empty())
+      bad_input("{}: {}", describe(graph_, id), why);
+    return value;
+  } catch (const std::bad_alloc&) {
+    job_failed("{}: not enough memory for its value", describe(graph_, id));
+  }
+
+  const Graph& graph_;
+  const int threads_;
+  std::vector<NodeInfo> nodes_;
+  std::vector<int> remaining_uses_;  // by the nodes of a run: what is not fixed, and the outputs
+  Slots fixed_;
+};
+
+}  // namespace
+
+Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inputs,
+                const WeightLookup& weights, int threads) {
+  verify(graph, "reference");
+  std::vector<KvState> no_caches;
+  return Runner(graph, weights, threads).run(bindings, inputs, no_caches);
+}
+
+struct StepExecutor::State {
+  State(StepGraph graph, const WeightLookup& weights, int threads)
+      : step(std::move(graph)),
+        runner((verify(step, "reference"), step.graph), weights, threads),
+        caches(step.caches.size()) {}
+
+  StepGraph step;
+  Runner runner;
+  std::vector<KvState> caches;
+  std::int64_t position = 0;
+};
+
+StepExecutor::StepExecutor(StepGraph step, const WeightLookup& weights, int threads)
+    : state_(std::make_unique<State>(std::move(step), weights, threads)) {}
+StepExecutor::~StepExecutor() = default;
+StepExecutor::StepExecutor(StepExecutor&&) noexcept = default;
+StepExecutor& StepExecutor::operator=(StepExecutor&&) noexcept = default;
+
+Values StepExecutor::step(std::int64_t tokens, const Values& inputs) {
+  if (tokens < 1) bad_input("a step needs at least one token");
+  try {
+    Values outputs =
+        state_->runner.run({.T = tokens, .P = state_->position}, inputs, state_->caches);
+    state_->position += tokens;
+    return outputs;
+  } catch (...) {
+    truncate(state_->position);  // some caches may have been appended to
+    throw;
+  }
+}
+
+Values StepExecutor::step(const std::vector<std::int64_t>& ids) {
+  const auto tokens = static_cast<std::int64_t>(ids.size());
+  return step(tokens, {{"ids", Value{DType::i64, {tokens}, {ids.begin(), ids.end()}}}});
+}
+
+std::int64_t StepExecutor::position() const { return state_->position; }
+
+void StepExecutor::truncate(std::int64_t tokens) {
+  AC_ASSERT(tokens >= 0 && tokens <= state_->position);
+  state_->position = tokens;
+  for (std::size_t i = 0; i < state_->caches.size(); ++i) {
+    const Cache& cache = state_->step.caches[i];
+    const std::int64_t rows = tokens * cache.heads;
+    state_->caches[i].keys.resize(static_cast<std::size_t>(rows * cache.key_size));
+    state_->caches[i].values.resize(static_cast<std::size_t>(rows * cache.value_size));
+  }
+}
+
+}  // namespace ac

@@ -1,0 +1,61 @@
+#include "reference/stored_weight.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "reference/half.h"
+
+namespace ac {
+namespace {
+
+constexpr std::int64_t kBlock = 256;  // elements converted at a time, through the first-level cache
+
+std::uint16_t load_u16(const std::byte* from) {
+  std::uint16_t value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// Every float format is exact in a float.
+void widen(DType dtype, const std::byte* from, std::int64_t count, float* out) {
+  if (dtype == DType::f32) {
+    std::memcpy(out, from, static_cast<std::size_t>(count) * sizeof(float));
+  } else if (dtype == DType::f16) {
+    for (std::int64_t i = 0; i < count; ++i) out[i] = half_to_float(load_u16(from + 2 * i));
+  } else {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = std::bit_cast<float>(std::uint32_t{load_u16(from + 2 * i)} << 16);
+  }
+}
+
+}  // namespace
+
+void StoredWeight::read(std::int64_t first, std::int64_t count, double* out) const {
+  const std::byte* from = view_.data + static_cast<std::size_t>(first) * bytes_of(view_.dtype);
+  if (!is_float(view_.dtype)) {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] =
+          load_element(view_.dtype, from + static_cast<std::size_t>(i) * bytes_of(view_.dtype));
+    return;
+  }
+  const bool narrower = dtype_ != view_.dtype && dtype_ != DType::f32;
+  float block[kBlock];
+  for (std::int64_t at = 0; at < count; at += kBlock) {
+    const std::int64_t size = std::min(kBlock, count - at);
+    widen(view_.dtype, from + static_cast<std::size_t>(at) * bytes_of(view_.dtype), size, block);
+    if (narrower)
+      for (std::int64_t i = 0; i < size; ++i)
+        block[i] = dtype_ == DType::f16 ? round_to_half(block[i]) : round_to_bfloat(block[i]);
+    for (std::int64_t i = 0; i < size; ++i) out[at + i] = block[i];
+  }
+}
+
+Value StoredWeight::whole() const {
+  Value value{dtype_, view_.shape, {}};
+  value.data.resize(static_cast<std::size_t>(element_count(value.shape)));
+  read(0, static_cast<std::int64_t>(value.data.size()), value.data.data());
+  return value;
+}
+
+}  // namespace ac

@@ -1,0 +1,32 @@
+// A tensor of the reference executor. Every element is a double, whatever the dtype: activations
+// are never rounded to it, and bools and integers (up to 2^53) are exact.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace ac {
+
+using Sizes = std::vector<std::int64_t>;
+
+struct Value {
+  DType dtype = DType::f32;
+  Sizes shape;
+  std::vector<double> data;  // dense, row-major
+};
+using Values = std::map<std::string, Value>;  // by name of input or output
+
+// Asserts that the product fits.
+std::int64_t element_count(const Sizes& shape);
+
+std::string to_string(DType dtype, const Sizes& shape);  // "f16[3, 64]"
+
+// Why `data` cannot be the elements of a tensor of `dtype`, or nothing: integers are whole and in
+// range, bools are 0 or 1, floats are anything.
+std::string why_not_elements(DType dtype, const std::vector<double>& data);
+
+}  // namespace ac

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds into build/KIND: release, sanitize (AddressSanitizer + UBSan) or fuzz (libFuzzer, clang).
+#   scripts/build.sh KIND [TARGET...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kind=$1
+shift
+options=(-DAC_WERROR=${CI:+ON})
+case $kind in
+  release) ;;
+  sanitize) options+=(-DAC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug) ;;
+  fuzz)
+    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=Release)
+    set -- fuzzers
+    ;;
+  *) echo "build.sh: unknown kind $kind" >&2; exit 2 ;;
+esac
+cmake -S . -B "build/$kind" -G Ninja "${options[@]}" >"build/$kind.cmake.log" 2>&1 || {
+  cat "build/$kind.cmake.log" >&2
+  exit 1
+}
+grep -h '^-- No CUDA' "build/$kind.cmake.log" || true
+ninja -C "build/$kind" "$@"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and this machine lacks: Debian or Ubuntu packages (as root
+# or through sudo), and a local Python environment in .venv for the capture and its tests.
+#   scripts/setup.sh [build|all]     build: no Python environment
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-all}
+
+packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
+          libcurl4-openssl-dev libssl-dev libboost-context-dev doctest-dev)
+if [ "$what" = all ]; then
+  packages+=(python3 python3-venv clang libclang-rt-dev)
+fi
+missing=()
+for package in "${packages[@]}"; do
+  # A compiler or interpreter that came another way is as good.
+  case $package in
+    g++ | cmake | ccache | python3) command -v "$package" >/dev/null && continue ;;
+    ninja-build) command -v ninja >/dev/null && continue ;;
+    python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
+  esac
+  dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || {
+      echo "setup: install these packages as root, then try again: ${missing[*]}" >&2
+      exit 1
+    }
+    as_root=(sudo)
+  fi
+  echo "setup: installing ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "${missing[@]}" >/dev/null
+fi
+
+if [ "$what" = all ]; then
+  stamp=.venv/requirements.installed
+  if ! cmp -s python/requirements.txt "$stamp"; then
+    echo "setup: installing PyTorch and transformers into .venv"
+    python3 -m venv .venv
+    .venv/bin/python -m pip install -q --disable-pip-version-check -r python/requirements.txt
+    cp python/requirements.txt "$stamp"
+  fi
+fi

@@ -1,0 +1,22 @@
+// Running another program, without a shell.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ac {
+
+struct ProcessResult {
+  int exit_code = 0;  // when it was not killed
+  int signal = 0;     // that killed it, or 0
+  bool ok() const { return exit_code == 0 && signal == 0; }
+};
+
+enum class ChildOutput { to_stderr, discarded };
+
+// Waits for the program. What it writes on stdout never reaches ours, which may be machine-read.
+// `arguments[0]` is a path, or a name that is looked up in PATH. Throws Fault::job_failed when the
+// program cannot be started at all.
+ProcessResult run_process(const std::vector<std::string>& arguments, ChildOutput output);
+
+}  // namespace ac

@@ -1,0 +1,251 @@
+#include <cmath>
+
+#include "base/error.h"
+#include "capture/aten.h"
+
+namespace ac {
+namespace {
+
+using Results = std::vector<NodeId>;
+
+int kind_of(DType dtype) { return is_float(dtype) ? 2 : dtype == DType::boolean ? 0 : 1; }
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (kind_of(a) != kind_of(b)) return kind_of(a) > kind_of(b) ? a : b;
+  return is_float(a) ? DType::f32 : DType::i64;  // float16 and bfloat16 meet in float32
+}
+
+// On bools, arithmetic is logic.
+Op on_bools(Op op) {
+  switch (op) {
+    case Op::add:
+    case Op::maximum:
+      return Op::logical_or;
+    case Op::mul:
+    case Op::minimum:
+      return Op::logical_and;
+    default:
+      return op;
+  }
+}
+
+NodeId to_bool(const AtenCall& call, NodeId x) { return call.build().cast(x, DType::boolean); }
+
+auto unary(Op op) {
+  return [op](const AtenCall& call) -> Results {
+    const NodeId x = call.tensor("self");
+    const bool keeps_integers = op == Op::neg || op == Op::abs;
+    return {call.build().unary(op, keeps_integers ? x : as_float(call, x))};
+  };
+}
+
+auto binary(Op op) {
+  return [op](const AtenCall& call) -> Results {
+    return {elementwise(call, op, call.operand("self"), call.operand("other"))};
+  };
+}
+
+// add and sub: self + alpha * other.
+auto scaled_binary(Op op, bool reversed = false) {
+  return [op, reversed](const AtenCall& call) -> Results {
+    Operand a = call.operand("self"), b = call.operand("other");
+    if (reversed) std::swap(a, b);
+    if (const Scalar& alpha = call.scalar("alpha"); alpha.constant() != 1) {
+      const DType dtype = result_dtype(call, {a, b});
+      b = call.build().add(Op::mul, {as_dtype(call, b, dtype), as_dtype(call, alpha, dtype)});
+    }
+    return {elementwise(call, op, a, b)};
+  };
+}
+
+auto logical(Op op) {
+  return [op](const AtenCall& call) -> Results {
+    return {call.build().add(
+        op, {to_bool(call, call.tensor("self")), to_bool(call, call.tensor("other"))})};
+  };
+}
+
+Results logical_not(const AtenCall& call) {
+  return {call.build().unary(Op::logical_not, to_bool(call, call.tensor("self")))};
+}
+
+// The bitwise ops on bools; on integers they have no counterpart here.
+void require_bool(const AtenCall& call, const Operand& operand) {
+  const DType dtype = result_dtype(call, {operand});
+  if (dtype != DType::boolean)
+    bad_input("is only supported on bools, not on {}", torch_name(dtype));
+}
+
+auto bitwise(Op op) {
+  return [op](const AtenCall& call) -> Results {
+    const Operand a = call.operand("self"), b = call.operand("other");
+    require_bool(call, a);
+    require_bool(call, b);
+    return {elementwise(call, op, a, b)};
+  };
+}
+
+Results bitwise_not(const AtenCall& call) {
+  require_bool(call, call.tensor("self"));
+  return {call.build().unary(Op::logical_not, call.tensor("self"))};
+}
+
+Results power(const AtenCall& call) {
+  return {elementwise(call, Op::pow, call.operand("self"), call.operand("exponent"))};
+}
+
+Results square(const AtenCall& call) {
+  return {elementwise(call, Op::mul, call.tensor("self"), call.tensor("self"))};
+}
+
+Results gelu(const AtenCall& call) {
+  const std::string& kind = call.text("approximate");
+  if (kind != "none" && kind != "tanh") bad_input("approximate is \"{}\"", kind);
+  return {call.build().gelu(call.tensor("self"), kind == "tanh")};
+}
+
+Results where(const AtenCall& call) {
+  const Operand a = call.operand("self"), b = call.operand("other");
+  const DType dtype = result_dtype(call, {a, b});
+  return {call.build().add(Op::where, {to_bool(call, call.tensor("condition")),
+                                       as_dtype(call, a, dtype), as_dtype(call, b, dtype)})};
+}
+
+Results masked_fill(const AtenCall& call) {
+  const NodeId x = call.tensor("self");
+  const Operand value = call.operand("value");
+  if (const auto* tensor = std::get_if<NodeId>(&value); tensor && call.rank(*tensor) != 0)
+    bad_input("the value is {}, expected a number", to_string(call.type(*tensor)));
+  return {call.build().add(Op::where,
+                           {call.tensor("mask"), as_dtype(call, value, call.type(x).dtype), x})};
+}
+
+Results clamp(const AtenCall& call) {
+  Operand x = call.tensor("self");
+  // Bounds take part in promotion together: an integer tensor between floats becomes float.
+  std::vector<Operand> operands{x};
+  for (const char* bound : {"min", "max"})
+    if (call.has(bound)) operands.push_back(call.operand(bound));
+  if (operands.size() == 1) bad_input("has neither min nor max");
+  const DType dtype = result_dtype(call, operands);
+  if (call.has("min"))
+    x = elementwise(call, Op::maximum, as_dtype(call, x, dtype), call.operand("min"));
+  if (call.has("max"))
+    x = elementwise(call, Op::minimum, as_dtype(call, x, dtype), call.operand("max"));
+  return {std::get<NodeId>(x)};
+}
+
+auto clamp_one(Op op, const char* bound) {
+  return [op, bound](const AtenCall& call) -> Results {
+    return {elementwise(call, op, call.tensor("self"), call.operand(bound))};
+  };
+}
+
+}  // namespace
+
+DType result_dtype(const AtenCall& call, const std::vector<Operand>& operands) {
+  std::optional<DType> classes[3];  // tensors with axes, without, numbers
+  for (const Operand& operand : operands) {
+    const auto* tensor = std::get_if<NodeId>(&operand);
+    const DType dtype = tensor ? call.type(*tensor).dtype : std::get<Scalar>(operand).dtype();
+    auto& known = classes[!tensor ? 2 : call.rank(*tensor) == 0 ? 1 : 0];
+    known = known ? promote(*known, dtype) : dtype;
+  }
+  std::optional<DType> result;
+  for (const auto& known : classes)
+    if (known && (!result || kind_of(*known) > kind_of(*result))) result = known;
+  return *result;
+}
+
+NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype) {
+  if (const auto* tensor = std::get_if<NodeId>(&operand)) return call.build().cast(*tensor, dtype);
+  double value = std::get<Scalar>(operand).constant();
+  if (dtype == DType::boolean) value = value != 0;
+  if (!is_float(dtype)) {
+    if (!std::isfinite(value)) bad_input("the value {} does not fit {}", value, torch_name(dtype));
+    value = std::trunc(value);
+  }
+  return call.build().scalar(dtype, value);
+}
+
+NodeId as_float(const AtenCall& call, NodeId x) {
+  return is_float(call.type(x).dtype) ? x : call.build().cast(x, DType::f32);
+}
+
+NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b) {
+  DType dtype = result_dtype(call, {a, b});
+  if (op == Op::div && !is_float(dtype)) dtype = DType::f32;
+  const bool compares = info(op).rule == ShapeRule::compare;
+  const Op actual = dtype == DType::boolean && !compares ? on_bools(op) : op;
+  // In a list, because the order in which the arguments of a function are made is the compiler's.
+  return call.build().add(actual, {as_dtype(call, a, dtype), as_dtype(call, b, dtype)});
+}
+
+std::vector<AtenOp> aten_elementwise_ops() {
+  std::vector<AtenOp> ops{
+      {"aten.add.Tensor", "self:tensor other:operand alpha:number", scaled_binary(Op::add)},
+      {"aten.add.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::add)},
+      {"aten.sub.Tensor", "self:tensor other:operand alpha:number", scaled_binary(Op::sub)},
+      {"aten.sub.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::sub)},
+      {"aten.rsub.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::sub, true)},
+      {"aten.mul.Tensor", "self:tensor other:operand", binary(Op::mul)},
+      {"aten.mul.Scalar", "self:tensor other:number", binary(Op::mul)},
+      {"aten.div.Tensor", "self:tensor other:operand", binary(Op::div)},
+      {"aten.div.Scalar", "self:tensor other:number", binary(Op::div)},
+      {"aten.maximum.default", "self:tensor other:tensor", binary(Op::maximum)},
+      {"aten.minimum.default", "self:tensor other:tensor", binary(Op::minimum)},
+      {"aten.pow.Tensor_Scalar", "self:tensor exponent:number", power},
+      {"aten.pow.Tensor_Tensor", "self:tensor exponent:operand", power},
+      {"aten.pow.Scalar", "self:number exponent:tensor", power},
+      {"aten.square.default", "self:tensor", square},
+      {"aten.gelu.default", "self:tensor approximate:text", gelu},
+      {"aten.logical_not.default", "self:tensor", logical_not},
+      {"aten.logical_and.default", "self:tensor other:tensor", logical(Op::logical_and)},
+      {"aten.logical_or.default", "self:tensor other:tensor", logical(Op::logical_or)},
+      {"aten.bitwise_not.default", "self:tensor", bitwise_not},
+      {"aten.bitwise_and.Tensor", "self:tensor other:operand", bitwise(Op::logical_and)},
+      {"aten.bitwise_and.Scalar", "self:tensor other:number", bitwise(Op::logical_and)},
+      {"aten.bitwise_or.Tensor", "self:tensor other:operand", bitwise(Op::logical_or)},
+      {"aten.bitwise_or.Scalar", "self:tensor other:number", bitwise(Op::logical_or)},
+      {"aten.where.self", "condition:tensor self:operand other:operand", where},
+      {"aten.where.ScalarSelf", "condition:tensor self:number other:tensor", where},
+      {"aten.where.ScalarOther", "condition:tensor self:tensor other:number", where},
+      {"aten.where.Scalar", "condition:tensor self:number other:number", where},
+      {"aten.masked_fill.Scalar", "self:tensor mask:tensor value:number", masked_fill},
+      {"aten.masked_fill.Tensor", "self:tensor mask:tensor value:operand", masked_fill},
+      {"aten.clamp.default", "self:tensor min:number? max:number?", clamp},
+      {"aten.clamp.Tensor", "self:tensor min:tensor? max:tensor?", clamp},
+      {"aten.clamp_min.default", "self:tensor min:number", clamp_one(Op::maximum, "min")},
+      {"aten.clamp_max.default", "self:tensor max:number", clamp_one(Op::minimum, "max")},
+  };
+  for (const auto& [name, op] :
+       std::initializer_list<std::pair<const char*, Op>>{{"neg", Op::neg},
+                                                         {"abs", Op::abs},
+                                                         {"exp", Op::exp},
+                                                         {"log", Op::log},
+                                                         {"sqrt", Op::sqrt},
+                                                         {"rsqrt", Op::rsqrt},
+                                                         {"sin", Op::sin},
+                                                         {"cos", Op::cos},
+                                                         {"reciprocal", Op::reciprocal},
+                                                         {"tanh", Op::tanh},
+                                                         {"erf", Op::erf},
+                                                         {"sigmoid", Op::sigmoid},
+                                                         {"silu", Op::silu},
+                                                         {"relu", Op::relu}})
+    ops.push_back({fmt::format("aten.{}.default", name), "self:tensor", unary(op)});
+  for (const auto& [name, op] :
+       std::initializer_list<std::pair<const char*, Op>>{{"eq", Op::equal},
+                                                         {"ne", Op::not_equal},
+                                                         {"lt", Op::less},
+                                                         {"le", Op::less_equal},
+                                                         {"gt", Op::greater},
+                                                         {"ge", Op::greater_equal}}) {
+    ops.push_back({fmt::format("aten.{}.Tensor", name), "self:tensor other:operand", binary(op)});
+    ops.push_back({fmt::format("aten.{}.Scalar", name), "self:tensor other:number", binary(op)});
+  }
+  return ops;
+}
+
+}  // namespace ac

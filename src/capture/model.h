@@ -1,0 +1,23 @@
+// What capture produces, whichever front end made it: a graph, and where its weights are. Weights
+// are not opened before a model runs.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ir/graph.h"
+
+namespace ac {
+
+struct Model {
+  Graph graph;  // the plain forward over S tokens: input "ids" i64[S] -> output "logits" [S, vocab]
+  // For each `store` that the graph's weights name: a checkpoint folder, or one safetensors file.
+  std::map<std::string, std::filesystem::path> stores;
+  std::string architecture;
+  // Whatever must last as long as the model does: a temporary folder that a store is in.
+  std::shared_ptr<const void> files;
+};
+
+}  // namespace ac

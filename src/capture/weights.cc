@@ -1,0 +1,34 @@
+#include "capture/weights.h"
+
+#include <fmt/core.h>
+
+#include "base/error.h"
+
+namespace ac {
+
+ModelWeights::ModelWeights(const Model& model) : paths_(model.stores) {}
+
+const Checkpoint& ModelWeights::store(const std::string& name) {
+  if (const auto found = open_.find(name); found != open_.end()) return found->second;
+  const auto path = paths_.find(name);
+  if (path == paths_.end())
+    bad_input("the graph names a weight store \"{}\" that does not exist", name);
+  Checkpoint checkpoint =
+      std::filesystem::is_directory(path->second)
+          ? Checkpoint::open_model(path->second)
+          : Checkpoint::open_file(path->second.parent_path(), path->second.filename().string());
+  for (const std::string& warning : checkpoint.warnings())
+    fmt::print(stderr, "warning: {}\n", warning);
+  return open_.emplace(name, std::move(checkpoint)).first->second;
+}
+
+WeightLookup ModelWeights::lookup() {
+  return [this](const Node& weight) {
+    std::vector<std::int64_t> shape;
+    for (const Dim& dim : weight.type.shape) shape.push_back(dim.constant());
+    const TensorView view = store(weight.text("store")).require(weight.text("key"), shape);
+    return WeightView{view.dtype, view.shape, view.bytes.data()};
+  };
+}
+
+}  // namespace ac

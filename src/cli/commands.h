@@ -1,0 +1,13 @@
+// One function a command: declares its options and what runs when it is given. They are listed in
+// main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace ac {
+
+void add_devices_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_run_command(CLI::App& app);
+
+}  // namespace ac

@@ -1,0 +1,97 @@
+#include <fmt/format.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "analyze/analyse.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/source.h"
+#include "ir/incrementalise.h"
+#include "ir/normalise.h"
+#include "ir/rewrite.h"
+#include "ir/text.h"
+
+namespace ac {
+namespace {
+
+enum class Stage { capture, graph, step, decode, prefill, regions };
+
+struct Inspect {
+  SourceArguments source;
+  Stage stage = Stage::graph;
+  bool json = false;
+  std::string against;
+
+  // The stage of a model, as a step when it is one.
+  StepGraph reach(const SourceArguments& from) const {
+    Graph graph = from.capture().graph;
+    if (stage == Stage::capture) return {std::move(graph), {}};
+    graph = normalise(graph);
+    if (stage == Stage::graph) return {std::move(graph), {}};
+    const StepGraph step = incrementalise(graph);
+    if (stage == Stage::decode || stage == Stage::regions) return decode_instance(step);
+    if (stage == Stage::prefill) return prefill_instance(step);
+    return step;
+  }
+
+  void run() const {
+    const StepGraph result = reach(source);
+    if (!against.empty()) return compare(result);
+    if (stage == Stage::regions) return show_regions(analyse(result));
+    const bool is_step = stage >= Stage::step;
+    if (json)
+      fmt::print("{}\n", (is_step ? to_json(result) : to_json(result.graph)).dump(1));
+    else
+      fmt::print("{}", is_step ? print(result) : print(result.graph));
+  }
+
+  void show_regions(const Regions& regions) const {
+    constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
+    verify(regions, "analyse");
+    if (json)
+      fmt::print("{}\n", to_json(regions, kAt).dump(1));
+    else
+      fmt::print("{}", print(regions, kAt));
+  }
+
+  void compare(const StepGraph& result) const {
+    SourceArguments other = source;
+    other.source = against;
+    other.options = {};
+    const std::string difference = first_difference(result.graph, reach(other).graph);
+    if (json)
+      fmt::print("{}\n", Json{{"equal", difference.empty()}, {"difference", difference}}.dump(1));
+    else
+      fmt::print("{}\n", difference.empty() ? "equal" : difference);
+    if (!difference.empty()) job_failed("{} and {} differ", source.source, against);
+  }
+};
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show a model as a stage of the compiler sees it");
+  const auto inspect = std::make_shared<Inspect>();
+  inspect->source.add_to(*command);
+  const std::map<std::string, Stage> stages{
+      {"capture", Stage::capture}, {"graph", Stage::graph},     {"step", Stage::step},
+      {"decode", Stage::decode},   {"prefill", Stage::prefill}, {"regions", Stage::regions}};
+  command
+      ->add_option(
+          "--stage", inspect->stage,
+          "capture: as the front end gave it; graph: in normal form (default); step: T new "
+          "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
+          "decode instance, with "
+          "their work after 1024 tokens")
+      ->transform(CLI::CheckedTransformer(stages).description(
+          "{capture,graph,step,decode,prefill,regions}"));
+  command->add_flag("--json", inspect->json, "Print JSON");
+  command->add_option("--against", inspect->against,
+                      "Say whether another SOURCE gives the same graph (exit code 1 if not)");
+  command->callback([inspect] { inspect->run(); });
+}
+
+}  // namespace ac

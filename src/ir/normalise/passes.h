@@ -1,0 +1,24 @@
+// The passes of normalise(), in the order in which it runs them.
+#pragma once
+
+#include "ir/rewrite.h"
+
+namespace ac {
+
+// Removes what changes nothing (casts to the same type, views of views, x + 0), folds constants,
+// and spells out what the later passes need (an outer product is a mul). Runs after each pass.
+std::vector<Rule> cleanup_rules();
+
+// softmax(mask(q k^T)) v becomes `attention`, where the mask is proven to be causal. Must run while
+// both token axes are still visible.
+Graph recognise_attention(const Graph& graph);
+
+// Moves the token axis to the front of every value and drops axes of size 1, the batch axis among
+// them. Transposes around attention vanish here.
+Graph put_tokens_first(const Graph& graph);
+
+// Spelled-out norms, RoPE, activations and projections become one op each. Needs the token axis
+// first, which leaves one spelling of each broadcast.
+std::vector<Rule> recognition_rules();
+
+}  // namespace ac

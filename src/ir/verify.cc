@@ -1,0 +1,36 @@
+#include "ir/verify.h"
+
+#include <set>
+
+#include "base/error.h"
+#include "ir/shape.h"
+
+namespace ac {
+
+void verify(const Graph& graph, const std::string& origin) {
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto id = static_cast<NodeId>(i);
+    const Node& node = graph.nodes[i];
+    const Inferred inferred = infer_type(graph, id);
+    if (!inferred.problem.empty())
+      bad_input("{}: {}: {}", origin, describe(graph, id), inferred.problem);
+    if (inferred.type != node.type)
+      bad_input("{}: {}: is declared {}, but its inputs make it {}", origin, describe(graph, id),
+                to_string(node.type), to_string(inferred.type));
+    if (node.op == Op::weight)
+      for (const Dim& dim : node.type.shape)
+        if (!dim.is_constant() || dim.constant() < 1)
+          bad_input("{}: {}: a weight of shape {}", origin, describe(graph, id),
+                    to_string(node.type.shape));
+  }
+  if (graph.outputs.empty()) bad_input("{}: the graph has no output", origin);
+  std::set<std::string> names;
+  for (const Output& output : graph.outputs) {
+    if (output.node < 0 || static_cast<std::size_t>(output.node) >= graph.nodes.size())
+      bad_input("{}: output \"{}\" is %{}, which is not a node", origin, output.name, output.node);
+    if (!names.insert(output.name).second)
+      bad_input("{}: two outputs are named \"{}\"", origin, output.name);
+  }
+}
+
+}  // namespace ac

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test that needs no GPU. Takes under 20 minutes on
+# two cores from a clean checkout. AC_TEST_QUICK=1 leaves out the sanitizer build and the fuzzers.
+set -euo pipefail
+cd "$(dirname "$0")"
+passed=0
+failed=0
+started=$SECONDS
+
+# Runs one part, and goes on after a failure so that one run shows them all.
+part() {
+  local name=$1
+  shift
+  local at=$SECONDS
+  echo "=== $name"
+  if "$@"; then
+    passed=$((passed + 1))
+    echo "--- $name: ok ($((SECONDS - at)) s)"
+  else
+    failed=$((failed + 1))
+    echo "--- $name: FAILED ($((SECONDS - at)) s)"
+  fi
+}
+
+fuzz() {
+  local seconds=$1 target
+  for target in build/fuzz/fuzz_*; do
+    [ -x "$target" ] && [ -f "$target" ] || continue
+    local corpus
+    corpus=$(mktemp -d)
+    local seeds=tests/fuzz/corpus/${target##*/fuzz_}
+    "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
+      $([ -d "$seeds" ] && echo "$seeds") || return 1
+    rm -rf "$corpus"
+  done
+}
+
+formatted() {
+  git ls-files '*.cc' '*.h' '*.cu' '*.cuh' | xargs .venv/bin/clang-format --dry-run --Werror
+}
+
+mkdir -p build
+scripts/setup.sh
+part "format" formatted
+part "build" scripts/build.sh release
+part "unit tests" ctest --test-dir build/release --output-on-failure
+part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
+if [ -z "${AC_TEST_QUICK:-}" ]; then
+  part "sanitizer build" scripts/build.sh sanitize
+  part "unit tests under sanitizers" ctest --test-dir build/sanitize --output-on-failure
+  part "fuzzer build" scripts/build.sh fuzz
+  part "fuzzers" fuzz 15
+fi
+echo "took $((SECONDS - started)) s"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

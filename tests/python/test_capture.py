@@ -1,0 +1,389 @@
+"""The capture of every tiny model: complete (what the file says, run on its own, gives the model's
+logits), well formed, and for what cannot be captured an error that names it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import captured
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import load_file, save_file
+
+PYTHON = Path(__file__).resolve().parents[2] / "python"
+sys.path.insert(0, str(PYTHON))
+
+from agentcompile import capture as command  # noqa: E402
+from agentcompile.weights import constant_value  # noqa: E402
+
+LENGTHS = (1, 5, 37)
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """Writes a case once: name -> (SOURCE, folder)."""
+    root, done = tmp_path_factory.mktemp("cases"), {}
+
+    def write(name: str):
+        if name not in done:
+            done[name] = tiny_models.write_case(name, root / name), root / name
+        return done[name]
+
+    return write
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor, tolerance: float = 1e-5) -> None:
+    limit = tolerance * max(1.0, float(wanted.abs().max()))
+    assert float((got - wanted).abs().max()) <= limit
+
+
+def compare(path, model, name: str) -> dict:
+    runner = captured.Runner(path)
+    for length in LENGTHS:
+        ids = tiny_models.prompt(name, length)
+        close(runner.logits(ids), tiny_models.logits_of(model, ids))
+    return runner.capture
+
+
+@pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
+def test_a_capture_says_everything(name, written, tmp_path):
+    source, folder = written(name)
+    content = command.capture(str(source), str(tmp_path / "out.json"), "float32")
+    model = tiny_models.load_float32(name, folder)
+    assert compare(tmp_path / "out.json", model, name) == json.loads(json.dumps(content))
+    assert len(content["golden"]) == 2
+    for golden in content["golden"]:
+        wanted = tiny_models.logits_of(model, golden["ids"])[-1]
+        close(torch.tensor(golden["last_logits"]), wanted)
+
+
+@pytest.mark.parametrize("name", ["llama_bfloat16_sharded", "qwen3_float16", "gemma2_bfloat16"])
+def test_a_model_keeps_its_own_dtype(name, written, tmp_path):
+    source, folder = written(name)
+    content = command.capture(str(source), str(tmp_path / "out.json"))
+    assert content["model"]["dtype"] == name.split("_")[1]
+    ids = tiny_models.prompt(name, 37)
+    wanted = tiny_models.logits_of(tiny_models.load_float32(name, folder), ids)
+    got = captured.Runner(tmp_path / "out.json").logits(ids).float()
+    close(got, wanted, 0.05)
+
+
+def attentions(content: dict) -> list:
+    return [n for n in content["nodes"] if n["op"] == "agentcompile.attention.default"]
+
+
+def test_attention_stays_one_op_with_its_window(written, tmp_path):
+    windows = {
+        "mistral_window": [16, 16],
+        "qwen2_window": [0, 16, 16],
+        "qwen3_layer_types": [0, 16, 0],
+        "gemma3_text": [16, 16, 16],
+        "gemma2_softcap": [16, 0],
+        "llama_gqa": [0, 0],
+        "plain_handnorm_rope_gqa": [0, 0],
+    }
+    for name, wanted in windows.items():
+        content = command.capture(str(written(name)[0]), str(tmp_path / "out.json"))
+        nodes = attentions(content)
+        assert [node["args"]["window"] for node in nodes] == wanted
+        shapes = {node["name"]: node["shape"] for node in content["nodes"]}
+        assert {shapes[node["args"]["k"]["ref"]][1] for node in nodes} == {2}, "unrepeated"
+        assert all(node["module"].endswith(("self_attn", "attention")) for node in nodes)
+    content = command.capture(str(written("gemma2_softcap")[0]), str(tmp_path / "out.json"))
+    assert {(n["args"]["softcap"], n["args"]["scale"]) for n in attentions(content)} == {
+        (50.0, 24**-0.5)
+    }
+
+
+def test_tied_weights_are_one_parameter(written, tmp_path):
+    for name in ("llama_mha_tied", "gpt2_tied", "plain_nanogpt"):
+        content = command.capture(str(written(name)[0]), str(tmp_path / "out.json"))
+        heads = [p for p in content["parameters"] if p["aliases"]]
+        assert len(heads) == 1 and heads[0]["shape"][0] in (199, 211)
+        assert not any(p["path"].endswith("head.weight") for p in content["parameters"])
+
+
+def test_a_mask_buffer_is_a_triangle(written, tmp_path):
+    content = command.capture(str(written("plain_nanogpt")[0]), str(tmp_path / "out.json"))
+    assert [c["tril"] for c in content["constants"]] == [0, 0]
+    assert content["symbols"]["S"]["max"] == 96
+    assert constant_value(torch.ones(3, 5).tril(1)) == {"tril": 1}
+    assert constant_value(torch.full((2, 2), 7)) == {"fill": 7}
+    assert constant_value(torch.tensor([[1.0, 0.5], [1.0, 1.0]])) == {"data": [1.0, 0.5, 1.0, 1.0]}
+    assert constant_value(torch.tensor(float("-inf"))) == {"data": ["-inf"]}
+    assert constant_value(torch.arange(70000)) is None
+
+
+def test_config_alone_is_enough(written, tmp_path):
+    _, folder = written("llama_llama3")
+    (tmp_path / "model").mkdir()
+    shutil.copy(folder / "config.json", tmp_path / "model")
+    content = command.capture(str(tmp_path / "model"), str(tmp_path / "out.json"))
+    captured.validate(captured.read(tmp_path / "out.json"), tmp_path)
+    assert content["golden"] == [] and {p["file"] for p in content["parameters"]} == {None}
+    assert all(p["key"] == p["path"] for p in content["parameters"])
+    assert not (tmp_path / "out.safetensors").exists()
+    whole = command.capture(str(folder), str(tmp_path / "whole.json"))
+    assert content["nodes"] == whole["nodes"] and content["constants"] == whole["constants"]
+
+
+def test_keys_without_the_base_models_prefix(written, tmp_path):
+    """As in the GPT-2 checkpoints on the Hub."""
+    _, folder = written("gpt2_tied")
+    shutil.copytree(folder, tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(file)
+    save_file(
+        {k.removeprefix("transformer."): v for k, v in tensors.items()}, file, {"format": "pt"}
+    )
+    command.capture(str(tmp_path / "model"), str(tmp_path / "out.json"))
+    compare(tmp_path / "out.json", tiny_models.load_float32("gpt2_tied", folder), "gpt2_tied")
+
+
+def test_an_exported_program(tmp_path):
+    name = "plain_rmsnorm_rope"
+    model = tiny_models.build(name)
+    example = torch.zeros(1, 21, dtype=torch.int64)
+    dynamic = ({1: torch.export.Dim("length", min=2, max=96)},)
+    program = torch.export.export(model, (example,), dynamic_shapes=dynamic)
+    torch.export.save(program, tmp_path / "model.pt2")
+    content = command.capture(str(tmp_path / "model.pt2"), str(tmp_path / "out.json"))
+    compare(tmp_path / "out.json", model, name)
+    assert attentions(content)[1]["module"] == "blocks.1.attention"
+    static = torch.export.export(model, (example,))
+    torch.export.save(static, tmp_path / "static.pt2")
+    expect_error(tmp_path, tmp_path / "static.pt2", 1, "constant 21")
+
+
+def test_a_transformers_model_from_a_file(tmp_path):
+    text = """
+        import sys
+        sys.path.insert(0, {folder!r})
+        import tiny_models
+        def small():
+            return tiny_models.build("qwen3_window")
+    """
+    (tmp_path / "small.py").write_text(
+        textwrap.dedent(text).format(folder=str(Path(__file__).parent))
+    )
+    content = command.capture(f"{tmp_path}/small.py:small", str(tmp_path / "out.json"))
+    compare(tmp_path / "out.json", tiny_models.build("qwen3_window"), "qwen3_window")
+    assert [n["args"]["window"] for n in attentions(content)] == [0, 0, 16]
+
+
+def test_a_project_folder(written, tmp_path):
+    source, _ = written("plain_tril")
+    project = tmp_path / "project"
+    (project / "nets").mkdir(parents=True)
+    (project / "nets" / "small.py").write_text(source.read_text())
+    (project / "model.py").write_text("from nets.small import factory as build_model\n")
+    for spelling in (str(project), f"{project}:nets.small", f"{project}:nets.small:factory"):
+        command.capture(spelling, str(tmp_path / "out.json"))
+        model = tiny_models.build("plain_tril")
+        compare(tmp_path / "out.json", model, "plain_tril")
+
+
+def test_a_cached_id(written, tmp_path):
+    _, folder = written("olmo2_tied")
+    repository = tmp_path / "hub" / "models--tiny--olmo"
+    shutil.copytree(folder, repository / "snapshots" / "abc")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    done = subprocess.run(
+        [sys.executable, "-m", "agentcompile.capture", "tiny/olmo", "-o", tmp_path / "out.json"],
+        env={**os.environ, "HF_HOME": str(tmp_path), "PYTHONPATH": str(PYTHON)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    model = tiny_models.load_float32("olmo2_tied", folder)
+    content = compare(tmp_path / "out.json", model, "olmo2_tied")
+    assert content["model"]["name"] == "tiny/olmo"
+
+
+# What cannot be captured.
+
+
+def expect_error(tmp_path, source, code: int, *words: str) -> None:
+    """Runs the command on a bad SOURCE: the exit code, the words, and no file left behind."""
+    errors = tmp_path / "stderr"
+    out = tmp_path / "bad.json"
+    stderr = sys.stderr
+    with open(errors, "w") as sys.stderr:
+        try:
+            got = command.main([str(source), "-o", str(out)])
+        finally:
+            sys.stderr = stderr
+    text = errors.read_text()
+    assert got == code, text
+    assert "Traceback" not in text
+    assert text.startswith("error: ")
+    for word in words:
+        assert word in text, text
+    assert not out.exists() and not out.with_suffix(".safetensors").exists()
+
+
+FORWARD = """
+import torch, torch.nn as nn, torch.nn.functional as F
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        self.head = nn.Linear(16, 50)
+        self.register_buffer("count", torch.zeros(1))
+    def forward(self, ids):
+        x = self.embed(ids)
+        {body}
+        return self.head(x)
+def factory():
+    return Net()
+"""
+
+UNSUPPORTED = {
+    "writes_buffer": ("self.count.add_(1); x = x + self.count", ["count", "state"]),
+    "replaces_buffer": ("self.count = self.count + 1; x = x + self.count", ["count"]),
+    "data_dependent": ("x = x if x.sum() > 0 else -x", ["values of a tensor", "source.py:11"]),
+    "item": ("x = x * x.max().item()", ["'"]),
+    "not_causal": (
+        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y)[:, 0]",
+        ["scaled_dot_product_attention", "is_causal=False"],
+    ),
+    "dropout": ("x = F.dropout(x, 0.5, True)", ["random", "dropout"]),
+    "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),
+    "last_token_only": ("x = x[:, -1:]", ["logits", "[1, 1, 50]"]),
+    "fixed_length": ("x = x + torch.zeros(37, 16)[None]", ["length"]),
+    "folded_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["[1, S, vocab]"]),
+    "short_branch": ("x = x * 2 if x.shape[1] < 10 else x", ["at least 10 tokens"]),
+    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["one token"]),
+    "strides": ("x = torch.as_strided(x, (1, x.shape[1], 16), (16, 16, 1))", ["as_strided"]),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_forwards(name, tmp_path):
+    body, words = UNSUPPORTED[name]
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", body))
+    expect_error(tmp_path, tmp_path / "source.py", 1, *words)
+
+
+def test_a_bound_on_the_length_is_recorded(tmp_path):
+    text = FORWARD.replace("{body}", "x = x * 2 if x.shape[1] > 40 else x")
+    (tmp_path / "source.py").write_text(text)
+    content = command.capture(str(tmp_path / "source.py"), str(tmp_path / "out.json"))
+    assert content["symbols"] == {"S": {"min": 1, "max": 40}}
+
+
+def test_bad_python_sources(tmp_path):
+    def source(text: str) -> Path:
+        (tmp_path / "source.py").write_text(text)
+        return tmp_path / "source.py"
+
+    expect_error(tmp_path, source("def make(): pass"), 3, "no factory", "make")
+    expect_error(tmp_path, str(source("def make(): pass")) + ":other", 3, "'other'", "make")
+    expect_error(tmp_path, source("x = 1\nraise ValueError('sad')"), 3, "sad", "source.py:2")
+    expect_error(tmp_path, source("def factory(:"), 3, "SyntaxError")
+    expect_error(tmp_path, source("import no_such_thing"), 3, "no_such_thing")
+    expect_error(tmp_path, source("def factory(): raise SystemExit(0)"), 3, "SystemExit")
+    expect_error(tmp_path, source("def factory(): return 7"), 3, "int")
+    text = FORWARD.replace("{body}", "x = x @ x")
+    expect_error(tmp_path, source(text), 3, "forward of Net", "source.py:11")
+    expect_error(tmp_path, tmp_path / "none.py", 3, "none.py")
+    expect_error(tmp_path, tmp_path / "none.pt2", 3, "none.pt2")
+    expect_error(tmp_path, "no/such-model", 3, "no/such-model", "hf download")
+    expect_error(tmp_path, "a//b", 3, "a//b")
+    (tmp_path / "broken.pt2").write_bytes(b"PK nothing")
+    expect_error(tmp_path, tmp_path / "broken.pt2", 3, "broken.pt2")
+    (tmp_path / "project").mkdir()
+    expect_error(tmp_path, tmp_path / "project", 3, "no config.json", "model.py")
+    expect_error(tmp_path, f"{tmp_path}/project:nowhere", 3, "nowhere")
+    expect_error(tmp_path, tmp_path / "stderr", 2, "--help")
+
+
+def test_wrong_usage(capsys):
+    for arguments in ([], ["x"], ["x", "-o", "y", "--dtype", "int4"]):
+        with pytest.raises(SystemExit) as stop:
+            command.main(arguments)
+        assert stop.value.code == 2
+    assert command.main(["x", "-o", "y.safetensors"]) == 2
+
+
+CONFIGS = {
+    "longrope": (
+        "phi3_fused",
+        dict(
+            original_max_position_embeddings=128,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0] * 8,
+                "long_factor": [2.0] * 8,
+                "original_max_position_embeddings": 128,
+            },
+        ),
+        1,
+        ["longrope"],
+    ),
+    "dynamic": (
+        "llama_gqa",
+        dict(rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        1,
+        ["dynamic"],
+    ),
+    "bidirectional": ("gemma3_text", dict(use_bidirectional_attention=True), 1, ["causal"]),
+    "not_causal": ("llama_gqa", dict(is_causal=False), 1, ["causal"]),
+    "quantised": ("llama_gqa", dict(quantization_config={"quant_method": "gptq"}), 1, ["quant"]),
+    "wrong_shape": ("llama_gqa", dict(intermediate_size=128), 3, ["mlp", "[112, 64]", "[128, 64]"]),
+    "more_layers": ("llama_gqa", dict(num_hidden_layers=3), 1, ["model.layers.2."]),
+    "no_type": ("llama_gqa", dict(model_type=None), 3, ["model_type"]),
+    "new_type": ("llama_gqa", dict(model_type="llama99"), 3, ["llama99"]),
+    "encoder": ("llama_gqa", dict(model_type="clip", architectures=["CLIPModel"]), 1, ["clip"]),
+    "bad_heads": ("llama_gqa", dict(num_attention_heads=0), 3, ["config.json"]),
+    "untied": ("llama_gqa", dict(tie_word_embeddings=True), 1, ["ties", "lm_head.weight"]),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bad_configs(name, written, tmp_path):
+    case, change, code, words = CONFIGS[name]
+    shutil.copytree(written(case)[1], tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    config = {**json.loads(file.read_text()), **change}
+    file.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    expect_error(tmp_path, tmp_path / "model", code, *words)
+
+
+def test_bad_checkpoints(written, tmp_path):
+    def fresh(case: str) -> Path:
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        shutil.copytree(written(case)[1], tmp_path / "model")
+        return tmp_path / "model"
+
+    model = fresh("llama_gqa")
+    (model / "config.json").write_text("{")
+    expect_error(tmp_path, model, 3, "config.json")
+    model = fresh("llama_gqa")
+    whole = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    expect_error(tmp_path, model, 3, "model.safetensors")
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(b"")
+    expect_error(tmp_path, model, 3, ".bin")
+    model = fresh("llama_sharded")
+    (model / "model-00002-of-00007.safetensors").unlink()
+    expect_error(tmp_path, model, 3, "model-00002-of-00007.safetensors", "missing")
+    index = model / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "../evil.safetensors"}}')
+    expect_error(tmp_path, model, 3, "../evil.safetensors")
+    index.write_text('{"weight_map": 7}')
+    expect_error(tmp_path, model, 3, "index")
+    model = fresh("llama_gqa")
+    tensors = load_file(model / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    expect_error(tmp_path, model, 1, "model.norm.weight")

@@ -1,0 +1,199 @@
+"""The program against transformers and PyTorch: logits and greedy tokens of every tiny model, through
+the native front end and through the Python capture, in chunks and whole."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
+sys.path.insert(0, str(ROOT / "python"))
+
+from agentcompile import capture as command  # noqa: E402
+
+NATIVE = [name for name in tiny_models.CASES if tiny_models.is_native(name)]
+NEW_TOKENS = 24
+
+
+def program(*arguments, expect=0, **environment):
+    result = subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
+    )
+    assert result.returncode == expect, result.stderr
+    return result
+
+
+def generate(source, ids, *options) -> dict:
+    ids = ",".join(map(str, ids))
+    arguments = ("--reference", "--ids", ids, "-n", NEW_TOKENS, "--logits", "--json", *options)
+    return json.loads(program("run", source, *arguments).stdout)
+
+
+@pytest.fixture(scope="session")
+def case(tmp_path_factory):
+    """name -> (SOURCE, folder, truth), each made once."""
+    root, done = tmp_path_factory.mktemp("models"), {}
+
+    def make(name: str):
+        if name not in done:
+            folder = root / name
+            source = tiny_models.write_case(name, folder)
+            truth = tiny_models.expected(name, folder, tiny_models.prompt(name), NEW_TOKENS)
+            done[name] = source, folder, truth
+        return done[name]
+
+    return make
+
+
+def check(got: dict, truth: dict) -> None:
+    assert got["ids"] == truth["ids"]
+    wanted = truth["last_logits"]
+    assert len(got["last_logits"]) == len(wanted)
+    span = max(wanted) - min(wanted)
+    error = max(abs(a - b) for a, b in zip(got["last_logits"], wanted)) / span
+    assert error < 1e-4
+    assert len(got["generated"]) == NEW_TOKENS
+    for ours, theirs, gap in zip(got["generated"], truth["generated"], truth["gaps"]):
+        if ours != theirs:
+            # A tie may fall either way, and then the sequences part.
+            assert gap < 1e-4 * span
+            break
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_front_end(name, case):
+    source, _, truth = case(name)
+    whole = generate(source, truth["ids"], "--front-end", "native", "--chunk", 1000)
+    check(whole, truth)
+    for chunk in (1, 7):
+        check(generate(source, truth["ids"], "--front-end", "native", "--chunk", chunk), truth)
+
+
+@pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
+def test_python_capture(name, case, tmp_path):
+    source, folder, truth = case(name)
+    file = tmp_path / "capture.json"
+    command.capture(str(source), str(file))
+    check(generate(file, truth["ids"], "--chunk", 7), truth)
+    check(generate(file, truth["ids"], "--chunk", 1000), truth)
+    if tiny_models.is_native(name):
+        for stage in ("graph", "step"):
+            same = program("inspect", file, "--stage", stage, "--against", folder)
+            assert same.stdout == "equal\n"
+
+
+def test_what_has_its_own_op_is_recognised(case, tmp_path):
+    """Raising is for speed only, so wrong logits would not show that it failed."""
+    wanted = {
+        "gemma2_softcap": {"rms_norm", "rope", "append_attend", "gelu"},
+        "phi3_partial": {"rms_norm", "rope", "append_attend", "silu"},
+        "olmo2_tied": {"rms_norm", "rope", "append_attend", "silu"},
+        "gpt2_tied": {"layer_norm", "append_attend", "gelu"},
+        "plain_nanogpt": {"layer_norm", "append_attend"},
+    }
+    spelled_out = {"matmul", "softmax", "cos", "sin", "rsqrt", "mean", "tanh", "sigmoid", "tril"}
+    for name, ops in wanted.items():
+        command.capture(str(case(name)[0]), str(tmp_path / "capture.json"))
+        step = program("inspect", tmp_path / "capture.json", "--stage", "step", "--json").stdout
+        present = {node["op"] for node in json.loads(step)["nodes"]}
+        assert ops <= present
+        allowed = {"tanh"} if name == "gemma2_softcap" else set()  # the cap of the final logits
+        assert not (present & spelled_out) - allowed
+
+
+def test_source_is_captured_on_the_fly(case):
+    source, folder, truth = case("gemma2_softcap")
+    python = {"AGENTCOMPILE_PYTHON": sys.executable}
+    ids = ",".join(map(str, truth["ids"]))
+    arguments = ("run", folder, "--reference", "--ids", ids, "-n", 24, "--logits", "--json")
+    result = program(*arguments, **python)
+    assert "Gemma2ForCausalLM" in result.stderr
+    check(json.loads(result.stdout), truth)
+    source, _, truth = case("plain_nanogpt")
+    text = program("inspect", source, "--stage", "step", **python).stdout
+    assert text.startswith("step ") and "append_attend" in text
+
+
+def test_without_python_the_error_says_what_to_install(case, tmp_path):
+    _, folder, _ = case("gemma2_softcap")
+    nothing = {"AGENTCOMPILE_PYTHON": str(tmp_path / "no-python")}
+    message = program("inspect", folder, expect=1, **nothing).stderr
+    assert "Gemma2ForCausalLM" in message and "torch" in message and "pip install" in message
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "tests/data/configs").glob("*.json")), ids=lambda p: p.stem)
+def test_real_geometries_are_captured_in_under_a_second(config, tmp_path):
+    shutil.copy(config, tmp_path / "config.json")
+    best = 60.0
+    for _ in range(3):  # a busy machine is not a slow program
+        started = time.monotonic()
+        step = program("inspect", tmp_path, "--stage", "step").stdout
+        best = min(best, time.monotonic() - started)
+    assert "append_attend" in step
+    assert best < 1.0
+
+
+# ---- bad input, as a user meets it
+
+
+def bad_input(source, *fragments, arguments=("inspect",)):
+    message = program(*arguments, source, expect=3).stderr
+    assert message.startswith("error: ")
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_bad_sources(tmp_path, case):
+    bad_input("no/such-model", "no/such-model")
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": 0}')
+    bad_input(tmp_path, "vocab_size is 0", "config.json")
+    (tmp_path / "config.json").write_text("[" * 100000)
+    bad_input(tmp_path, "nested")
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").symlink_to("config.json")
+    bad_input(tmp_path, "config.json")
+    (tmp_path / "capture.json").write_text('{"format": "agentcompile.capture", "format_version": 2}')
+    bad_input(tmp_path / "capture.json", "version", "2")
+
+
+def test_damaged_weights(tmp_path, case):
+    _, folder, _ = case("llama_gqa")
+    run = ("run", "--reference", "--ids", "1,2", "-n", "1")
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    weights = (model / "model.safetensors").read_bytes()
+    (model / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    bad_input(model, "model.safetensors", arguments=run)
+    (model / "model.safetensors").unlink()
+    bad_input(model, "safetensors", arguments=run)
+    program("inspect", model)  # capture needs no weights
+    config = json.loads((model / "config.json").read_text())
+    config["intermediate_size"] *= 2
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "model.safetensors").write_bytes(weights)
+    bad_input(model, "mlp.gate_proj.weight", "shape", arguments=run)
+
+
+def test_wrong_usage(case):
+    _, folder, _ = case("llama_gqa")
+    program(expect=2)
+    program("run", folder, expect=2)
+    program("run", folder, "--reference", "--ids", "1,x", expect=2)
+    program("run", folder, "--reference", "--ids", "", expect=2)
+    program("inspect", folder, "--stage", "nonsense", expect=2)
+    program("run", folder, "--reference", "--ids", "1", "--chunk", "0", expect=2)
+    outside = program("run", folder, "--reference", "--ids", "100000", expect=3).stderr
+    assert "100000" in outside
+    assert program("--version").stdout.startswith("agentcompile ")
+    assert "host" in json.loads(program("devices", "--json").stdout)

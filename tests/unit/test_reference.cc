@@ -1,0 +1,173 @@
+// Holds every evaluator to PyTorch: tests/data/op_cases.json is written by
+// tests/python/make_op_cases.py.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "ir/text.h"
+#include "reference/executor.h"
+#include "reference/half.h"
+
+using namespace ac;
+
+namespace {
+
+const Json& op_cases() {
+  static const Json cases = read_json(AC_TEST_DATA "/op_cases.json");
+  return cases;
+}
+
+Value value_from(const Json& json) {
+  Value value{
+      *dtype_from_short_name(json["dtype"].get<std::string>()), json["shape"].get<Sizes>(), {}};
+  for (const Json& element : json["data"])
+    value.data.push_back(element.is_string() ? std::stod(element.get<std::string>())
+                                             : element.get<double>());
+  return value;
+}
+
+Values values_from(const Json& json) {
+  Values values;
+  for (const auto& [name, value] : json.items()) values[name] = value_from(value);
+  return values;
+}
+
+// The bytes live in `store`, one byte off alignment: weights are not aligned in files.
+WeightLookup lookup_in(const Json& json, std::map<std::string, std::vector<std::byte>>& store) {
+  std::map<std::string, WeightView> views;
+  for (const auto& [key, weight] : json.items()) {
+    const auto hex = weight["bytes"].get<std::string>();
+    std::vector<std::byte>& bytes = store[key];
+    bytes.resize(1 + hex.size() / 2);
+    for (std::size_t i = 1; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(std::stoi(hex.substr(2 * (i - 1), 2), nullptr, 16));
+    views[key] = {*dtype_from_short_name(weight["dtype"].get<std::string>()),
+                  weight["shape"].get<Sizes>(), bytes.data() + 1};
+  }
+  return [views](const Node& weight) { return views.at(weight.text("key")); };
+}
+
+std::int64_t binding(const Json& bindings, const char* symbol) {
+  return bindings.contains(symbol) ? bindings[symbol].get<std::int64_t>() : -1;
+}
+
+void check_equal(const Values& values, const Values& expected, double tolerance) {
+  REQUIRE(values.size() == expected.size());
+  for (const auto& [name, want] : expected) {
+    const Value& got = values.at(name);
+    CHECK(to_string(got.dtype, got.shape) == to_string(want.dtype, want.shape));
+    REQUIRE(got.data.size() == want.data.size());
+    for (std::size_t i = 0; i < want.data.size(); ++i) {
+      const double a = got.data[i], b = want.data[i];
+      CAPTURE(i);
+      CAPTURE(a);
+      CAPTURE(b);
+      const bool close = std::fabs(a - b) <= tolerance * std::max(1.0, std::fabs(b));
+      CHECK((a == b || close || (std::isnan(a) && std::isnan(b))));
+    }
+  }
+}
+
+void run_case(const Json& item, int threads) {
+  std::map<std::string, std::vector<std::byte>> store;
+  const WeightLookup weights = lookup_in(item["weights"], store);
+  const auto text = item["graph"].get<std::string>();
+  const double tolerance = item["tolerance"].get<double>();
+  if (item.contains("steps")) {
+    StepExecutor executor(parse_step(text, "case"), weights, threads);
+    for (const Json& step : item["steps"])
+      check_equal(executor.step(step["tokens"].get<std::int64_t>(), values_from(step["inputs"])),
+                  values_from(step["outputs"]), tolerance);
+    return;
+  }
+  const Json& symbols = item["bindings"];
+  const Bindings bindings{binding(symbols, "S"), binding(symbols, "T"), binding(symbols, "P")};
+  check_equal(
+      evaluate(parse_graph(text, "case"), bindings, values_from(item["inputs"]), weights, threads),
+      values_from(item["outputs"]), tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("every op computes what PyTorch computes") {
+  for (const Json& item : op_cases()) {
+    const std::string name = item["op"].get<std::string>() + ": " + item["name"].get<std::string>();
+    CAPTURE(name);
+    CHECK_NOTHROW(run_case(item, 1));
+  }
+}
+
+TEST_CASE("every op of the table has a case, and the case has the op") {
+  std::set<std::string> covered;
+  for (const Json& item : op_cases()) {
+    const auto op = item["op"].get<std::string>();
+    CHECK(item["graph"].get<std::string>().find("= " + op) != std::string::npos);
+    covered.insert(op);
+  }
+  for (const OpInfo& op : op_table()) {
+    CAPTURE(op.name);
+    CHECK(covered.contains(std::string(op.name)));
+  }
+}
+
+namespace {
+
+Value random_value(const Sizes& shape, int seed) {
+  std::mt19937 random(static_cast<unsigned>(seed));
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  Value value{DType::f32, shape, {}};
+  for (std::int64_t i = 0; i < element_count(shape); ++i) value.data.push_back(uniform(random));
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("the number of threads changes nothing, bit for bit") {
+  // Large enough for every parallel loop to be split.
+  const Graph graph = parse_graph(R"(graph "threads" {
+    %0 = input {name="x"} : f32[S, 96]
+    %1 = input {name="w"} : f32[1030, 96]
+    %2 = linear(%0, %1) : f32[S, 1030]
+    %3 = silu(%2) : f32[S, 1030]
+    %4 = add(%3, %2) : f32[S, 1030]
+    %5 = softmax(%4) {axis=1} : f32[S, 1030]
+    %6 = matmul(%5, %1) : f32[S, 96]
+    %7 = reshape(%6) {shape=[S, 6, 16]} : f32[S, 6, 16]
+    %8 = attention(%7, %7, %7) {scale=2.0, window=20, softcap=3.0} : f32[S, 6, 16]
+    return %8 as "y"
+  })",
+                                  "test");
+  const Values inputs{{"x", random_value({50, 96}, 1)}, {"w", random_value({1030, 96}, 2)}};
+  const Value one = evaluate(graph, {.S = 50}, inputs, {}, 1).at("y");
+  for (const int threads : {2, 3, 16})
+    CHECK(evaluate(graph, {.S = 50}, inputs, {}, threads).at("y").data == one.data);
+}
+
+TEST_CASE("the fast conversions of weights are the exact ones") {
+  const auto same = [](double a, double b) {
+    return std::signbit(a) == std::signbit(b) && (a == b || (std::isnan(a) && std::isnan(b)));
+  };
+  for (int bits = 0; bits < 1 << 16; ++bits) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    const double fast = half_to_float(half), exact = load_element(DType::f16, &half);
+    // The sign of a NaN means nothing.
+    if (!same(fast, exact) && !(std::isnan(fast) && std::isnan(exact))) FAIL(bits);
+  }
+  std::mt19937 random(7);
+  for (int i = 0; i < 400'000; ++i) {
+    // Every fourth is in the range of halves, and every third near a tie.
+    std::uint32_t bits = random();
+    if (i % 4 == 0) bits = (bits & 0x87ffffffu) + 0x34000000u;
+    if (i % 3 == 0) bits = (bits & ~0x1fffu) | (0x0fffu + static_cast<std::uint32_t>(i % 5));
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    if (std::isnan(value)) continue;
+    if (!same(round_to_half(value), round_to(DType::f16, value))) FAIL(value);
+    if (!same(round_to_bfloat(value), round_to(DType::bf16, value))) FAIL(value);
+  }
+}
