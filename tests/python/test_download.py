@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import tiny_models
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = os.environ.get("DOWNLOAD_TOOL", str(ROOT / "build/release/download_tool"))
@@ -485,3 +486,30 @@ def test_two_at_once(hub, tmp_path):
         done = subprocess.CompletedProcess([], process.returncode, out, err)
         check_complete(hub, tmp_path, done)
     assert len(hub.requested("model.safetensors")) == 1
+
+
+def test_the_program_downloads_and_runs(hub, tmp_path):
+    """From an id to tokens: fetch once, then work from the cache without the network."""
+    tiny_models.write_case("llama_sharded", tmp_path / "model")
+    hub.files = {f.name: f.read_bytes() for f in (tmp_path / "model").iterdir()}
+    program = os.environ.get("AGENTCOMPILE", str(ROOT / "build/release/agentcompile"))
+    cache = tmp_path / "cache"
+
+    def run(*options, **more):
+        command = [program, "run", MODEL, "--reference", "--ids", "1,2,3", "-n", "4", "--json"]
+        return subprocess.run(
+            command + list(options),
+            env=environment(hub, cache, **more),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    missing = run()
+    assert missing.returncode == BAD_INPUT and "--download" in missing.stderr
+    assert hub.requests == []
+    fetched = run("--download")
+    assert fetched.returncode == 0, fetched.stderr
+    assert len(json.loads(fetched.stdout)["generated"]) == 4
+    offline = run(HF_HUB_OFFLINE="1")
+    assert offline.stdout == fetched.stdout
