@@ -1,17 +1,40 @@
 #!/bin/sh
-# Builds bench/gemv_bench with nvcc: build.sh OUTPUT_FOLDER [SM], by default for sm_90a.
+# Builds the kernel benchmarks with nvcc: build.sh OUTPUT_FOLDER [SM [gemv|gemm]], by default both of
+# them for sm_90a. JOBS, or two, compilers run at once.
 set -e
 cd "$(dirname "$0")/.."
 out=$1
 sm=${2:-90a}
+benches=${3:-gemv gemm}
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 mkdir -p "$out"
 flags="-std=c++20 -O3 --expt-relaxed-constexpr -I. -cudart=static
        -gencode=arch=compute_$sm,code=sm_$sm"
-for site in 4 0 1 2; do
-  echo "-DAC_BENCH_SITE=$site bench/gemv_bench_kernels.cu -o $out/bench_gemv_$site.o"
-done > "$out/jobs"
-echo "bench/attention_bench_kernels.cu -o $out/bench_attention.o" >> "$out/jobs"
-echo "bench/gemv_bench.cu -o $out/bench_main.o" >> "$out/jobs"
+
+# job OBJECT SOURCE [MACRO]
+job() {
+  echo "$3 bench/$2.cu -o $out/$1.o"
+}
+gemv_jobs() {
+  for site in 4 0 1 2; do
+    job gemv_bench_$site gemv_bench_kernels -DAC_BENCH_SITE=$site
+  done
+  job gemv_bench_attention attention_bench_kernels
+  job gemv_bench_main gemv_bench
+}
+gemm_jobs() {
+  for part in 0 1 2 3 4; do
+    job gemm_bench_$part gemm_bench_kernels -DAC_BENCH_PART=$part
+  done
+  job gemm_bench_main gemm_bench
+}
+
+rm -f "$out/jobs"
+for bench in $benches; do
+  rm -f "$out/${bench}_bench_"*.o
+  "${bench}_jobs" >> "$out/jobs"
+done
 xargs -P "${JOBS:-2}" -L 1 "$nvcc" $flags -c < "$out/jobs"
-"$nvcc" $flags "$out"/bench_gemv_?.o "$out"/bench_attention.o "$out"/bench_main.o -o "$out/gemv_bench"
+for bench in $benches; do
+  "$nvcc" $flags "$out/${bench}_bench_"*.o -o "$out/${bench}_bench"
+done

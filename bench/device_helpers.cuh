@@ -1,4 +1,4 @@
-// Small kernels of the decode benchmark: random data, the streaming limit, references.
+// Small kernels of the benchmarks: random data, the streaming limit, references.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -72,9 +72,10 @@ static __global__ void reference_gemv(GemvParams p, GemvOp op, float* y) {
   if (lane == 0) y[row] = value;
 }
 
-static __global__ void largest_error(const void* y, Type type, const float* reference, int n,
+static __global__ void largest_error(const void* y, Type type, const float* reference, size_t n,
                                      unsigned* worst) {
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n;
+       i += size_t(gridDim.x) * blockDim.x) {
     const float got = type == Type::f32 ? static_cast<const float*>(y)[i]
                                         : to_float(static_cast<const f16*>(y)[i]);
     float error = fabsf(got - reference[i]) / (1.f + fabsf(reference[i]));

@@ -2,25 +2,21 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
 
-#include "bench/device_helpers.cuh"
-#include "bench/models.h"
+#include "bench/gemv_shapes.h"
+#include "bench/gpu.cuh"
 
 namespace ac::bench {
 
 constexpr int capacity = 20480 + 64;
 constexpr int contexts[] = {128, 2048, 8192, 20480};
 
-// The GPU, the buffers and compiled kernels on it, and the clock.
-struct Machine {
-  int sms = 0, max_shared = 0;
-  cudaStream_t stream{};
-  cudaEvent_t start{}, stop{};
+// The GPU with the buffers and compiled kernels on it.
+struct Machine : Gpu {
   f16* arena = nullptr;  // random weights of the largest model
   size_t arena_elements = 0;
   f16 *hidden[2] = {}, *attention = nullptr, *query = nullptr, *activation = nullptr;
@@ -36,36 +32,9 @@ struct Machine {
   unsigned* finished_heads = nullptr;
   int* position = nullptr;
   double limit = 0;  // bytes a second
-  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
-
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  }
-
-  template <class T>
-  static void allocate(T*& p, size_t count) {
-    CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&p), count * sizeof(T)));
-    CHECK_CUDA(cudaMemset(p, 0, count * sizeof(T)));
-  }
-
-  template <class K>
-  void prepare(K kernel) const {
-    cudaFuncAttributes attributes;
-    CHECK_CUDA(cudaFuncGetAttributes(&attributes, kernel));
-    // One carve-out for all, so that neighbours in the stream can share an SM.
-    CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100));
-    CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    max_shared - static_cast<int>(attributes.sharedSizeBytes)));
-  }
 
   void set_up() {
-    cudaDeviceProp properties;
-    CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
-    sms = properties.multiProcessorCount;
-    max_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
-    CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CHECK_CUDA(cudaEventCreate(&start));
-    CHECK_CUDA(cudaEventCreate(&stop));
+    const cudaDeviceProp properties = open();
     for (const Model& m : models)
       arena_elements =
           std::max(arena_elements, layer_elements(m) * m.layers + shape_of(m, head).elements);

@@ -3,8 +3,11 @@
 #include "kernels/attention.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/embedding.cuh"
+#include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/mma_gemm.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/prefill_attention.cuh"
 #include "kernels/reduction.cuh"
 #include "kernels/rope_append.cuh"
 #include "kernels/sampling.cuh"
@@ -42,6 +45,45 @@ AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = t
 AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
 AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
                     scalar)
+
+constexpr GemmOp gemm_projection{.residual = true};
+constexpr GemmOp gemm_gate_up{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .pair = Pair::swiglu, .matrices = 2};
+constexpr GemmOp gemm_f32{
+    .weight = Type::f32, .x = Type::f32, .y = Type::f32, .bias = true, .matrices = 3};
+constexpr GemmPlan gemm_plan{};
+AC_GEMM_KERNEL(gemm_projection_any_shape, gemm_projection, gemm_plan)
+AC_GEMM_KERNEL(gemm_gate_up_any_shape, gemm_gate_up, gemm_plan)
+AC_GEMM_KERNEL(gemm_qkv_any_shape, gemm_f32, gemm_plan)
+
+constexpr MmaGemmPlan mma_gemm_plan{};
+constexpr MmaGemmPlan mma_gemm_large{.tile_n = 256};
+constexpr MmaGemmPlan mma_gemm_split{
+    .tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .stages = 4, .split = 4};
+AC_MMA_GEMM_KERNEL(mma_gemm_projection, gemm_projection, mma_gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_gate_up, gemm_gate_up, mma_gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), mma_gemm_large)
+AC_MMA_GEMM_KERNEL(mma_gemm_projection_split, gemm_projection, mma_gemm_split)
+
+constexpr PrefillAttentionPlan prefill_mma{};
+constexpr PrefillAttentionPlan prefill_mma_tall{.query_tile = 128};
+constexpr PrefillAttentionPlan prefill_mma_wide{
+    .key_tile = 32, .keep_queries = false, .resident = 1};
+constexpr PrefillAttentionPlan prefill_scalar{
+    .tile = Tile::scalar, .query_tile = 16, .key_tile = 32, .stages = 1};
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_64, (PrefillAttentionOp{.head_dim = 64}),
+                            prefill_mma_tall)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_80, (PrefillAttentionOp{.head_dim = 80, .group = 1}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_96, (PrefillAttentionOp{.head_dim = 96, .group = 1}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
+                            prefill_mma_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
+                            (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),
+                            prefill_scalar)
 
 struct GatedSilu {
   AC_DEVICE float operator()(float gate, float up) const { return math::mul(math::silu(gate), up); }

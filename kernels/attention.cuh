@@ -7,11 +7,9 @@
 
 #include "kernels/attention_plan.h"
 #include "kernels/head.cuh"
+#include "kernels/math.cuh"
 
 namespace ac::kernels {
-
-constexpr float log2_e = 1.4426950408889634f;
-constexpr float no_score = -1e30f;  // below every score, and finite
 
 // Which slots of the cache the new token at `position` sees.
 struct VisibleTokens {

@@ -16,12 +16,6 @@ struct AttentionOp {
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
 };
 
-// How a warp multiplies.
-enum class Tile : unsigned char {
-  scalar,  // any type, head dimension and group
-  mma,     // tensor cores: 16-bit types, head dimensions in whole 64, groups up to 8
-};
-
 struct AttentionPlan {
   Tile tile = Tile::mma;
   int threads = 256;

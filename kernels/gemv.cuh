@@ -9,6 +9,7 @@
 #include "kernels/argmax.cuh"
 #include "kernels/gemv_plan.h"
 #include "kernels/gemv_ring.cuh"
+#include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/vectors.cuh"
 
@@ -152,14 +153,6 @@ struct Gemv {
 
   // ---- outputs
 
-  AC_DEVICE static float activate(float gate) {
-    if constexpr (op.pair == Pair::swiglu) return __fdividef(gate, 1.f + __expf(-gate));
-    if constexpr (op.pair == Pair::geglu_erf)
-      return 0.5f * gate * (1.f + erff(gate * 0.70710678118654752f));
-    return 0.5f * gate *
-           (1.f + tanhf(0.79788456080286536f * (gate + 0.044715f * gate * gate * gate)));
-  }
-
   // Lane i finishes output i of the group.
   AC_DEVICE static void write(const GemvParams& p, int n, int group, const float (&sums)[rows],
                               float norm_scale, float residual, unsigned long long& best) {
@@ -180,11 +173,11 @@ struct Gemv {
     if constexpr (op.pair != Pair::none) {
       up *= norm_scale;
       if constexpr (op.bias) up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);
-      value = activate(value) * up;
+      value = activate<op.pair>(value) * up;
     }
     value *= p.scale;
     if constexpr (op.residual) value += residual;
-    if (p.softcap > 0) value = p.softcap * tanhf(value / p.softcap);
+    value = soft_cap(value, p.softcap);
     static_cast<Y*>(m.y)[row] = from_float<Y>(value);
     if constexpr (op.argmax) {
       const unsigned long long key = argmax_key(value, output);

@@ -7,9 +7,6 @@
 
 namespace ac::kernels {
 
-// What becomes of two matrices of equal shape (gate and up): y = act(gate) * up.
-enum class Pair : unsigned char { none, swiglu, geglu_tanh, geglu_erf };
-
 struct GemvOp {
   Type weight = Type::f16;  // of the matrices, the bias and the norm weight
   Type x = Type::f16;

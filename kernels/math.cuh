@@ -1,10 +1,14 @@
-// The elementwise ops of the op table (src/ir/ops.def) on float32, by their names there: generated
-// chains are made of these. A truth value is 0 or 1. NaN goes through maximum, minimum and relu.
+// Arithmetic that kernel families share.
 #pragma once
 
+#include "kernels/plan.h"
 #include "kernels/types.cuh"
 
-namespace ac::kernels::math {
+namespace ac::kernels {
+
+// The elementwise ops of the op table (src/ir/ops.def) on float32, by their names there: generated
+// chains are made of these. A truth value is 0 or 1. NaN goes through maximum, minimum and relu.
+namespace math {
 
 AC_DEVICE bool is_nan(float x) { return x != x; }
 
@@ -84,4 +88,23 @@ AC_DEVICE float2 cos_sin(float position, float frequency) {
   return make_float2(quarter == 1 || quarter == 2 ? -cosine : cosine, quarter >= 2 ? -sine : sine);
 }
 
-}  // namespace ac::kernels::math
+}  // namespace math
+
+constexpr float log2_e = 1.4426950408889634f;
+constexpr float no_score = -1e30f;  // below every attention score, and finite
+
+// What a gate does to its partner; Pair::none has no gate.
+template <Pair pair>
+AC_DEVICE float activate(float gate) {
+  static_assert(pair != Pair::none);
+  if constexpr (pair == Pair::swiglu) return math::silu(gate);
+  if constexpr (pair == Pair::geglu_erf) return math::gelu_erf(gate);
+  return math::gelu_tanh(gate);
+}
+
+// Within (-cap, cap), if cap is above 0.
+AC_DEVICE float soft_cap(float value, float cap) {
+  return cap > 0 ? cap * math::tanh(value / cap) : value;
+}
+
+}  // namespace ac::kernels

@@ -15,9 +15,26 @@ enum class Cache : unsigned char {
   evict_first,  // past L1, first to leave L2, so that activations and KV stay
 };
 
+// What becomes of two matrices of equal shape (gate and up): y = act(gate) * up.
+enum class Pair : unsigned char { none, swiglu, geglu_tanh, geglu_erf };
+
+// How attention multiplies.
+enum class Tile : unsigned char {
+  scalar,  // plain arithmetic: any type and shape
+  mma,     // tensor cores: 16-bit types, head dimensions in whole fragments
+};
+
 constexpr int round_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 constexpr int divide_up(int value, int by) { return (value + by - 1) / by; }
+
+// Bytes from row to row of a tile in shared memory whose rows are of so many 16-byte chunks, such
+// that eight rows' chunks of one column are never in one bank: a power of two is swizzled (see
+// mma_tile.cuh), anything else padded to an odd number.
+constexpr bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
+constexpr int tile_row_bytes(int chunks) {
+  return 16 * (is_power_of_two(chunks) ? chunks : chunks | 1);
+}
 
 }  // namespace ac::kernels

@@ -79,6 +79,44 @@ inline void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarr
   host::copy_bulk(shared, global, bytes, barrier, place);
 }
 
+// ---- four 8x8 matrices of 16-bit elements from shared memory, one warp
+// Lane i points to row i % 8 of matrix i / 8 (16 bytes). Of each matrix, a lane gets elements
+// lane % 4 * 2 and the next of row lane / 4: an mma's fragment; of its transpose if transposed.
+template <bool transposed = false>
+void load_matrices(unsigned (&out)[4], const void* shared_row,
+                   host::Place place = host::Place::current()) {
+  if (reinterpret_cast<std::uintptr_t>(shared_row) % 16 != 0)
+    host::fail("a matrix row in shared memory is not 16-byte aligned", place);
+  struct Rows {
+    unsigned short row[8];
+    unsigned out[4];
+  } mine;
+  std::memcpy(mine.row, shared_row, 16);
+  host::warp_collective(
+      "load_matrices", full_warp, &mine,
+      [](void* const payloads[32], host::Place) {
+        for (int lane = 0; lane < 32; ++lane)
+          for (int matrix = 0; matrix < 4; ++matrix) {
+            unsigned word = 0;
+            for (int i = 0; i < 2; ++i) {
+              const int row = transposed ? lane % 4 * 2 + i : lane / 4;
+              const int column = transposed ? lane / 4 : lane % 4 * 2 + i;
+              const auto* source = static_cast<Rows*>(payloads[matrix * 8 + row]);
+              word |= static_cast<unsigned>(source->row[column]) << 16 * i;
+            }
+            static_cast<Rows*>(payloads[lane])->out[matrix] = word;
+          }
+      },
+      place);
+  for (int i = 0; i < 4; ++i) out[i] = mine.out[i];
+}
+
+// x; what is computed from it is computed where it stands, not ahead of a loop (saves registers).
+inline int in_place(int x) { return x; }
+
+// 2 to the power of x; subnormal results may be 0.
+inline float exp2_fast(float x) { return std::exp2(x); }
+
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>
 void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
@@ -284,6 +322,36 @@ AC_DEVICE void copy_bulk(void* shared, const void* global, unsigned bytes, CopyB
       "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
       : "memory");
 #endif
+}
+
+// ---- four 8x8 matrices of 16-bit elements from shared memory, one warp
+// Lane i points to row i % 8 of matrix i / 8 (16 bytes). Of each matrix, a lane gets elements
+// lane % 4 * 2 and the next of row lane / 4: an mma's fragment; of its transpose if transposed.
+template <bool transposed = false>
+AC_DEVICE void load_matrices(unsigned (&out)[4], const void* shared_row) {
+  if constexpr (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(shared_address(shared_row))
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(shared_address(shared_row))
+                 : "memory");
+}
+
+// x; what is computed from it is computed where it stands, not ahead of a loop (saves registers).
+AC_DEVICE int in_place(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+// 2 to the power of x; subnormal results may be 0.
+AC_DEVICE float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp

@@ -44,7 +44,12 @@ void commit_copies() {
 void wait_for_copies(unsigned groups_left) {
   Thread& thread = scheduler().self();
   while (thread.copy_groups.size() > groups_left) {
-    for (const Copy& copy : thread.copy_groups.front()) land(copy);
+    for (const Copy& copy : thread.copy_groups.front()) {
+      land(copy);
+      // Only its own thread knows so: to all others it is a write of this moment.
+      if (race_checker != nullptr)
+        race_checker->access(copy.target, copy.bytes.size(), true, race_moment);
+    }
     thread.copy_groups.pop_front();
   }
 }

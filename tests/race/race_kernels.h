@@ -2,8 +2,11 @@
 #pragma once
 
 #include "kernels/attention.cuh"
+#include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/mma_gemm.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/prefill_attention.cuh"
 #include "kernels/reduction.cuh"
 #include "kernels/rope_append.cuh"
 #include "kernels/sampling.cuh"
@@ -37,6 +40,23 @@ constexpr GemvPlan race_slow{
 constexpr AttentionOp race_attention_op{.head_dim = 64, .group = 3, .qk_norm = true, .rotary = 64};
 constexpr AttentionPlan race_mma{.threads = 64, .splits = 3};
 constexpr AttentionPlan race_scalar{.tile = Tile::scalar, .threads = 128, .splits = 2};
+
+constexpr GemmOp race_gemm_op{.pair = Pair::swiglu, .residual = true, .matrices = 2};
+constexpr GemmPlan race_gemm_double{
+    .tile_m = 16, .tile_n = 32, .tile_k = 8, .thread_m = 2, .thread_n = 4};
+constexpr GemmPlan race_gemm_single{
+    .tile_m = 16, .tile_n = 32, .tile_k = 8, .thread_m = 2, .thread_n = 4, .stages = 1};
+constexpr MmaGemmPlan race_mma_deep{
+    .tile_m = 32, .tile_n = 32, .tile_k = 32, .warp_m = 16, .warp_n = 16};
+constexpr MmaGemmPlan race_mma_short{
+    .tile_m = 32, .tile_n = 32, .tile_k = 16, .warp_m = 16, .warp_n = 16, .stages = 2, .split = 2};
+
+constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
+constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};
+constexpr PrefillAttentionPlan race_prefill_deep{
+    .query_tile = 32, .key_tile = 16, .warps = 2, .stages = 3, .keep_queries = false};
+constexpr PrefillAttentionPlan race_prefill_scalar{
+    .tile = Tile::scalar, .query_tile = 8, .key_tile = 32, .warps = 2, .stages = 1};
 
 constexpr ReductionOp race_sum{.y = Type::f32};
 constexpr ReductionPlan race_rows{.threads = 96, .resident = 96};
@@ -76,4 +96,11 @@ void race_gemv_slow(ac::kernels::GemvParams);
 void race_gemv_head(ac::kernels::GemvParams);
 void race_attention_mma(ac::kernels::AttentionParams);
 void race_attention_scalar(ac::kernels::AttentionParams);
+void race_gemm_double_stage(ac::kernels::GemmParams);
+void race_gemm_single_stage(ac::kernels::GemmParams);
+void race_mma_gemm_deep(ac::kernels::GemmParams);
+void race_mma_gemm_short(ac::kernels::GemmParams);
+void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
+void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
+void race_prefill_any(ac::kernels::PrefillAttentionParams);
 }

@@ -2,7 +2,9 @@
 // has one.
 #include "tests/race/race_kernels.h"
 #include "tests/unit/attention_case.h"
+#include "tests/unit/gemm_case.h"
 #include "tests/unit/gemv_case.h"
+#include "tests/unit/prefill_attention_case.h"
 #include "tests/unit/rope_append_case.h"
 #include "tests/unit/rows_case.h"
 #include "tests/unit/sampling_case.h"
@@ -64,6 +66,32 @@ TEST_CASE("race: attention has none") {
     CHECK(run_attention(c) == "");
     c.name = "scalar", c.plan = race_scalar, c.kernel = race_attention_scalar;
     CHECK(run_attention(c) == "");
+  }
+}
+
+TEST_CASE("race: the matrix products have none") {
+  std::vector<GemmCase> cases = {
+      {.name = "double", .kernel = race_gemm_double_stage, .launch = launch_of<race_gemm_double>},
+      {.name = "single", .kernel = race_gemm_single_stage, .launch = launch_of<race_gemm_single>},
+      {.name = "deep", .kernel = race_mma_gemm_deep, .launch = launch_of<race_mma_deep>},
+      {.name = "short", .kernel = race_mma_gemm_short, .launch = launch_of<race_mma_short>},
+  };
+  for (GemmCase& c : cases) {
+    c.op = race_gemm_op, c.shape = {40, {20, 20}, 200}, c.check_races = true;
+    CHECK(run_gemm(c) == "");
+  }
+}
+
+TEST_CASE("race: prefill attention has none") {
+  for (int window : {0, 20}) {
+    PrefillAttentionCase c{.name = "short", .op = race_prefill_op, .plan = race_prefill_mma};
+    c.kernel = race_prefill_mma_short, c.check_races = true;
+    c.position = 60, c.tokens = 40, c.capacity = 110, c.window = window;
+    CHECK(run_prefill_attention(c) == "");
+    c.name = "deep", c.plan = race_prefill_deep, c.kernel = race_prefill_mma_deep;
+    CHECK(run_prefill_attention(c) == "");
+    c.name = "scalar", c.plan = race_prefill_scalar, c.kernel = race_prefill_any;
+    CHECK(run_prefill_attention(c) == "");
   }
 }
 

@@ -1,0 +1,81 @@
+// The plans and ops that the prefill benchmark compiles, and the tables of compiled kernels.
+#pragma once
+
+#include "kernels/gemm.cuh"
+#include "kernels/mma_gemm.cuh"
+#include "kernels/prefill_attention.cuh"
+
+namespace ac::bench {
+
+using namespace ac::kernels;
+
+// The matrices of a decoder layer.
+enum Site { qkv, o, gate_up, down, site_count };
+inline constexpr const char* site_names[] = {"qkv", "o", "gate_up", "down"};
+inline constexpr GemmOp ops[] = {
+    {}, {.residual = true}, {.pair = Pair::swiglu, .matrices = 2}, {.residual = true}};
+
+constexpr MmaGemmPlan mma(int tile_m, int tile_n, int tile_k, int warp_m, int warp_n, int stages,
+                          int resident, int split = 1, int group_m = 8) {
+  return {.tile_m = tile_m,
+          .tile_n = tile_n,
+          .tile_k = tile_k,
+          .warp_m = warp_m,
+          .warp_n = warp_n,
+          .stages = stages,
+          .split = split,
+          .group_m = group_m,
+          .resident = resident};
+}
+
+inline constexpr MmaGemmPlan mma_plans[] = {
+    mma(128, 128, 64, 64, 64, 3, 2),       mma(128, 128, 32, 64, 64, 4, 2),
+    mma(128, 256, 64, 64, 64, 3, 1),       mma(128, 256, 64, 64, 64, 4, 1),
+    mma(128, 256, 32, 64, 64, 4, 1),       mma(256, 128, 64, 64, 64, 3, 1),
+    mma(256, 128, 32, 64, 64, 4, 1, 1, 4), mma(128, 192, 64, 64, 48, 3, 1),
+    mma(128, 128, 64, 64, 32, 4, 1),       mma(64, 128, 64, 32, 64, 4, 2),
+    mma(128, 64, 64, 64, 32, 4, 2),        mma(64, 64, 64, 32, 32, 4, 3),
+    mma(128, 128, 64, 64, 64, 3, 2, 2),    mma(64, 128, 64, 32, 64, 4, 2, 4),
+    mma(128, 64, 64, 64, 32, 4, 2, 4),     mma(64, 64, 128, 32, 32, 3, 2, 4),
+};
+inline constexpr int mma_plan_count = sizeof(mma_plans) / sizeof(mma_plans[0]);
+
+inline constexpr GemmPlan plain_plans[] = {
+    {},
+    {.tile_m = 128, .tile_n = 128, .tile_k = 8, .thread_m = 8, .thread_n = 8},
+};
+inline constexpr int plain_plan_count = sizeof(plain_plans) / sizeof(plain_plans[0]);
+inline constexpr int plan_count = mma_plan_count + plain_plan_count;
+
+// The attention of the first two models; the third has the second's, with more heads.
+inline constexpr int attention_count = 2;
+inline constexpr PrefillAttentionOp attention_ops[] = {{.head_dim = 64, .group = 4},
+                                                       {.head_dim = 128, .group = 2}};
+
+constexpr PrefillAttentionPlan flash(int query_tile, int key_tile, int warps, int stages,
+                                     bool keep_queries, int resident) {
+  return {.query_tile = query_tile,
+          .key_tile = key_tile,
+          .warps = warps,
+          .stages = stages,
+          .keep_queries = keep_queries,
+          .resident = resident};
+}
+inline constexpr PrefillAttentionPlan attention_plans[] = {
+    flash(64, 64, 4, 2, true, 2),  flash(64, 64, 4, 2, true, 3),   flash(64, 64, 4, 2, false, 3),
+    flash(64, 128, 4, 2, true, 2), flash(64, 32, 4, 3, true, 3),   flash(128, 64, 8, 2, true, 1),
+    flash(128, 64, 4, 2, true, 2), flash(128, 64, 4, 2, false, 2), flash(128, 32, 4, 3, false, 2),
+    flash(256, 64, 8, 2, true, 1), flash(256, 64, 8, 2, false, 1),
+};
+inline constexpr int attention_plan_count = sizeof(attention_plans) / sizeof(attention_plans[0]);
+
+using GemmKernel = void (*)(GemmParams);
+using AttentionKernel = void (*)(PrefillAttentionParams);
+// Fill the plans that are legal for the op; o and down share one.
+void fill_gemm_table_0(GemmKernel* table);
+void fill_gemm_table_1(GemmKernel* table);
+void fill_gemm_table_2(GemmKernel* table);
+void fill_attention_table_0(AttentionKernel* table);
+void fill_attention_table_1(AttentionKernel* table);
+
+}  // namespace ac::bench

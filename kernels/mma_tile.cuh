@@ -1,0 +1,70 @@
+// Tiles of 16-bit elements in shared memory, from asynchronous copies to tensor-core fragments.
+#pragma once
+
+#include "kernels/ptx.cuh"
+
+namespace ac::kernels {
+
+// Where chunk c (16 bytes) of row r lies. Copies write rows, load_matrices reads one chunk of eight
+// rows; neither meets a bank twice: chunks of a power of two are swizzled by their row, others lie
+// on an odd pitch (see tile_row_bytes).
+template <int chunks>
+struct TileRows {
+  static constexpr bool swizzled = is_power_of_two(chunks);
+  static constexpr int row_bytes = tile_row_bytes(chunks);
+  static constexpr int rows_per_line = chunks < 8 ? 8 / chunks : 1;  // of all 32 banks
+  static constexpr int mask = (chunks < 8 ? chunks : 8) - 1;
+
+  AC_DEVICE static int offset(int row, int chunk) {
+    if constexpr (swizzled) chunk ^= row / rows_per_line & mask;
+    return row * row_bytes + chunk * 16;
+  }
+  // The offset `more` chunks further, where `offset` is of chunk 0 or 1 and `more` is even.
+  AC_DEVICE static int advance(int offset, int more) {
+    return swizzled ? offset ^ (more * 16) : offset + more * 16;
+  }
+};
+
+// Starts a block's copies of `rows` rows of a tile. row(r) points to the row's first element,
+// always to valid memory; what lies at `end` and beyond, or is not valid(r), becomes 0.
+template <class T, int rows, int chunks, int threads, class Row, class Valid>
+AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin, int end) {
+  constexpr int count = rows * chunks;
+  const int thread = in_place(threadIdx.x);
+  AC_UNROLL
+  for (int i = 0; i < (count + threads - 1) / threads; ++i) {
+    const int at = thread + i * threads, r = at / chunks, chunk = at % chunks;
+    if (count % threads != 0 && at >= count) break;
+    const int first = begin + chunk * 8;
+    const bool inside = first < end && valid(r);
+    const T* from = row(r) + (inside ? first : 0);
+    copy_async16(shared + TileRows<chunks>::offset(r, chunk), from, inside);
+  }
+}
+
+// The same of whole rows that lie one after the other: addresses need next to no arithmetic.
+template <class T, int rows, int chunks, int threads>
+AC_DEVICE void copy_whole_tile(unsigned char* shared, const T* from) {
+  constexpr int count = rows * chunks;
+  AC_UNROLL
+  for (int i = 0; i < (count + threads - 1) / threads; ++i) {
+    const int at = threadIdx.x + i * threads;
+    if (count % threads != 0 && at >= count) break;
+    copy_async16(shared + TileRows<chunks>::offset(at / chunks, at % chunks), from + at * 8);
+  }
+}
+
+// A lane's place in fragments of rows from `first_row` on: of an mma's left operand (16 rows), of
+// its right operand (two of 8 columns, stored as rows), and of one stored as it is multiplied.
+template <int chunks>
+AC_DEVICE int left_offset(int first_row) {
+  const int lane = threadIdx.x % 32;
+  return TileRows<chunks>::offset(first_row + lane % 16, lane / 16);
+}
+template <int chunks>
+AC_DEVICE int right_offset(int first_row) {
+  const int lane = threadIdx.x % 32;
+  return TileRows<chunks>::offset(first_row + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+}
+
+}  // namespace ac::kernels

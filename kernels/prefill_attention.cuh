@@ -1,0 +1,389 @@
+// The prefill attention kernel; prefill_attention_plan.h says what op, plan and parameters mean.
+//
+// Online softmax in base 2: a query keeps the maximum and sum of its scores, and its weighted
+// values, over the tiles of keys so far. Tiles start at the first key that any query of the block
+// sees and end with the last, so a window costs what it shows; only tiles at the edges are masked.
+// Blocks with the most keys come first.
+#pragma once
+
+#include "kernels/math.cuh"
+#include "kernels/mma_tile.cuh"
+#include "kernels/prefill_attention_plan.h"
+
+namespace ac::kernels {
+
+// What a block works on. Tokens are counted from the start of the text; `first_*` and `end_*` are
+// of the block.
+struct PrefillBlock {
+  int head, first_query, position, first_key, end_key, first_slot;
+
+  AC_DEVICE PrefillBlock(const PrefillAttentionParams& p, int query_tile) {
+    head = blockIdx.x;
+    first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * query_tile;  // of the new tokens
+    position = load_fresh(p.position);
+    const int left = p.tokens - first_query;
+    end_key = position + first_query + (left < query_tile ? left : query_tile);
+    const int oldest = position + first_query - p.window + 1;
+    first_key = p.window > 0 && oldest > 0 ? oldest : 0;
+    first_slot = first_key % p.capacity;
+  }
+  // Where in the cache `token` is. No more keys are visible than fit the cache: one turn at most.
+  AC_DEVICE int slot(const PrefillAttentionParams& p, int token) const {
+    const int slot = first_slot + token - first_key;
+    return slot < p.capacity ? slot : slot - p.capacity;
+  }
+};
+
+// Scores are kept unscaled: weight = 2^(score * factor - maximum * factor). A soft cap needs them
+// scaled, and leaves a factor of 1.
+AC_DEVICE float capped_score(const PrefillAttentionParams& p, float score) {
+  return log2_e * soft_cap(score * p.scale, p.softcap);
+}
+AC_DEVICE float score_factor(const PrefillAttentionParams& p) {
+  return p.softcap > 0 ? 1.f : p.scale * log2_e;
+}
+
+// ---- tensor cores: a warp has 16 queries or a multiple, a thread two rows of each 16
+
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+struct PrefillMma {
+  using T = Scalar<op.type>;
+  static constexpr int dim = op.head_dim, chunks = dim / 8, steps = dim / 16;
+  static constexpr int tiles = plan.warp_queries() / 16, key_parts = plan.key_tile / 8;
+  using Rows = TileRows<chunks>;
+
+  struct Queries {
+    unsigned part[tiles][plan.keep_queries ? steps : 1][4];
+  };
+  using Scores = float[tiles][key_parts][4];
+
+  Queries queries;
+  float out[tiles][steps * 2][4] = {};
+  float maximum[tiles][2], sum[tiles][2] = {};
+
+  AC_DEVICE PrefillMma() {
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) maximum[t][0] = maximum[t][1] = no_score;
+  }
+
+  AC_DEVICE static void copy_queries(const PrefillAttentionParams& p, const PrefillBlock& block,
+                                     unsigned char* shared) {
+    const auto row = [&](int r) {
+      const int query = block.first_query + r < p.tokens ? block.first_query + r : p.tokens - 1;
+      return static_cast<const T*>(p.q) + static_cast<long long>(query) * p.q_pitch +
+             block.head * dim;
+    };
+    copy_tile<T, plan.query_tile, chunks, plan.threads()>(
+        shared, row, [](int) { return true; }, 0, dim);
+  }
+
+  // Keys past the end become 0.
+  AC_DEVICE static void copy_keys(const PrefillAttentionParams& p, const PrefillBlock& block,
+                                  unsigned char* shared, const void* cache, int first) {
+    const long long head = block.head / op.group;
+    const T* const base = static_cast<const T*>(cache) + head * p.capacity * dim;
+    const int first_slot = block.slot(p, first);
+    if (first + plan.key_tile <= block.end_key && first_slot + plan.key_tile <= p.capacity) {
+      copy_whole_tile<T, plan.key_tile, chunks, plan.threads()>(
+          shared, base + static_cast<long long>(first_slot) * dim);
+      return;
+    }
+    const auto valid = [&](int r) { return first + r < block.end_key; };
+    const auto row = [&](int r) {
+      const int token = valid(r) ? first + r : first;
+      return base + static_cast<long long>(block.slot(p, token)) * dim;
+    };
+    copy_tile<T, plan.key_tile, chunks, plan.threads()>(shared, row, valid, 0, dim);
+  }
+
+  AC_DEVICE static void load_queries(unsigned (&part)[tiles][4], const unsigned char* shared,
+                                     int offset, int step) {
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t)
+      load_matrices(part[t], shared + Rows::advance(offset, 2 * step) + t * 16 * Rows::row_bytes);
+  }
+  AC_DEVICE void keep(const unsigned char* shared, int offset) {
+    if constexpr (plan.keep_queries) {
+      AC_UNROLL
+      for (int s = 0; s < steps; ++s) {
+        unsigned part[tiles][4];
+        load_queries(part, shared, offset, s);
+        AC_UNROLL
+        for (int t = 0; t < tiles; ++t) AC_UNROLL
+        for (int i = 0; i < 4; ++i) queries.part[t][s][i] = part[t][i];
+      }
+    }
+  }
+
+  AC_DEVICE void multiply_keys(Scores& scores, const unsigned char* shared_queries,
+                               int query_offset, const unsigned char* keys, int key_offset) const {
+    AC_UNROLL
+    for (int s = 0; s < steps; ++s) {
+      unsigned part[tiles][4];
+      if constexpr (plan.keep_queries) {
+        AC_UNROLL
+        for (int t = 0; t < tiles; ++t) AC_UNROLL
+        for (int i = 0; i < 4; ++i) part[t][i] = queries.part[t][s][i];
+      } else {
+        load_queries(part, shared_queries, query_offset, s);
+      }
+      AC_UNROLL
+      for (int j = 0; j < key_parts; j += 2) {
+        unsigned k[4];
+        load_matrices(k, keys + Rows::advance(key_offset, 2 * s) + j * 8 * Rows::row_bytes);
+        AC_UNROLL
+        for (int t = 0; t < tiles; ++t) {
+          mma_16x8x16<T>(scores[t][j], part[t], {k[0], k[1]});
+          mma_16x8x16<T>(scores[t][j + 1], part[t], {k[2], k[3]});
+        }
+      }
+    }
+  }
+
+  // `first_query` and `first_key` are positions of this warp's first query and the tile's first
+  // key.
+  AC_DEVICE static void mask(Scores& scores, int first_query, int first_key, int window) {
+    const int lane = threadIdx.x % 32;
+    const bool all_seen = first_key + plan.key_tile - 1 <= first_query &&
+                          (window <= 0 || first_query + 16 * tiles - 1 - first_key < window);
+    if (all_seen) return;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int j = 0; j < key_parts; ++j) AC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int query = first_query + 16 * t + lane / 4 + i / 2 * 8;
+      const int key = first_key + 8 * j + lane % 4 * 2 + i % 2;
+      if (key > query || (window > 0 && query - key >= window)) scores[t][j][i] = -INFINITY;
+    }
+  }
+
+  // Scores become weights; what was summed before shrinks to the new maximum.
+  AC_DEVICE void weigh(Scores& scores, float factor) {
+    float shrink[tiles][2];
+    bool moved = false;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float largest = maximum[t][half];
+      AC_UNROLL
+      for (int j = 0; j < key_parts; ++j)
+        largest = fmaxf(largest, fmaxf(scores[t][j][2 * half], scores[t][j][2 * half + 1]));
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 2));
+      shrink[t][half] = exp2_fast((maximum[t][half] - largest) * factor);
+      moved = moved || largest != maximum[t][half];
+      maximum[t][half] = largest;
+      float total = sum[t][half] * shrink[t][half];
+      AC_UNROLL
+      for (int j = 0; j < key_parts; ++j) AC_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[t][j][2 * half + i];
+        score = exp2_fast(fmaf(score, factor, -largest * factor));
+        total += score;
+      }
+      sum[t][half] = total;
+    }
+    if (!__any_sync(full_warp, moved)) return;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (auto& o : out[t])
+      o[0] *= shrink[t][0], o[1] *= shrink[t][0], o[2] *= shrink[t][1], o[3] *= shrink[t][1];
+  }
+
+  // The scores' layout as a product is their layout as a factor.
+  AC_DEVICE void multiply_values(const Scores& weights, const unsigned char* values, int offset) {
+    AC_UNROLL
+    for (int k = 0; k < key_parts / 2; ++k) {
+      unsigned part[tiles][4];
+      AC_UNROLL
+      for (int t = 0; t < tiles; ++t) AC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const float(&w)[4] = weights[t][2 * k + i / 2];
+        part[t][i] = pack_pair<T>(w[i % 2 * 2], w[i % 2 * 2 + 1]);
+      }
+      AC_UNROLL
+      for (int s = 0; s < steps; ++s) {
+        unsigned v[4];
+        load_matrices<true>(v, values + Rows::advance(offset, 2 * s) + k * 16 * Rows::row_bytes);
+        AC_UNROLL
+        for (int t = 0; t < tiles; ++t) {
+          mma_16x8x16<T>(out[t][2 * s], part[t], {v[0], v[1]});
+          mma_16x8x16<T>(out[t][2 * s + 1], part[t], {v[2], v[3]});
+        }
+      }
+    }
+  }
+
+  AC_DEVICE void write(const PrefillAttentionParams& p, const PrefillBlock& block,
+                       int warp_query) const {
+    const int lane = threadIdx.x % 32;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float total = sum[t][half];
+      total += __shfl_xor_sync(full_warp, total, 1);
+      total += __shfl_xor_sync(full_warp, total, 2);
+      const int query = block.first_query + warp_query + 16 * t + lane / 4 + 8 * half;
+      if (query >= p.tokens) continue;
+      const float inverse = 1.f / total;
+      T* const row = static_cast<T*>(p.out) +
+                     (static_cast<long long>(query) * gridDim.x + block.head) * dim + lane % 4 * 2;
+      AC_UNROLL
+      for (int i = 0; i < steps * 2; ++i)
+        *reinterpret_cast<unsigned*>(row + 8 * i) =
+            pack_pair<T>(out[t][i][2 * half] * inverse, out[t][i][2 * half + 1] * inverse);
+    }
+  }
+};
+
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
+  using Mma = PrefillMma<op, plan>;
+  constexpr int stages = plan.stages, keys_bytes = plan.keys_bytes(op);
+  AC_DYNAMIC_SHARED(shared);
+  const auto keys = [&](int stage) {
+    return shared + plan.query_bytes(op) + stage * 2 * keys_bytes;
+  };
+  launch_dependents();
+  wait_for_dependency();
+  const PrefillBlock block(p, plan.query_tile);
+  const int tiles = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
+  const auto copy = [&](int stage, int tile) {
+    if (tile < tiles) {
+      const int first = block.first_key + tile * plan.key_tile;
+      Mma::copy_keys(p, block, keys(stage), p.k_cache, first);
+      Mma::copy_keys(p, block, keys(stage) + keys_bytes, p.v_cache, first);
+    }
+    commit_copies();
+  };
+  Mma::copy_queries(p, block, shared);
+  for (int i = 0; i < stages - 1; ++i) copy(i, i);
+
+  const int warp_query = threadIdx.x / 32 * plan.warp_queries();
+  const int first_query = block.position + block.first_query + warp_query;
+  const int query_offset = left_offset<Mma::chunks>(warp_query);
+  const int key_offset = right_offset<Mma::chunks>(0), value_offset = left_offset<Mma::chunks>(0);
+  const float factor = score_factor(p);
+  Mma mma;
+  int reading = 0;
+  for (int tile = 0; tile < tiles; ++tile) {
+    wait_for_copies<stages - 2>();
+    __syncthreads();  // the tile is complete, and its predecessor read by everyone
+    copy(reading == 0 ? stages - 1 : reading - 1, tile + stages - 1);
+    if (tile == 0) mma.keep(shared, query_offset);
+    const int first_key = block.first_key + tile * plan.key_tile;
+    if (first_key < first_query + plan.warp_queries()) {
+      typename Mma::Scores scores = {};
+      mma.multiply_keys(scores, shared, query_offset, keys(reading), key_offset);
+      if (p.softcap > 0) {
+        AC_UNROLL
+        for (auto& rows : scores) AC_UNROLL
+        for (auto& part : rows) AC_UNROLL
+        for (float& score : part) score = capped_score(p, score);
+      }
+      Mma::mask(scores, first_query, first_key, p.window);
+      mma.weigh(scores, factor);
+      mma.multiply_values(scores, keys(reading) + keys_bytes, value_offset);
+    }
+    reading = reading + 1 < stages ? reading + 1 : 0;
+  }
+  mma.write(p, block, warp_query);
+}
+
+// ---- plain arithmetic: a lane has a key of 32 while it scores, and every 32nd dimension while it
+// sums values
+
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
+  using T = Scalar<op.type>;
+  constexpr int dim = op.head_dim, share = (dim + 31) / 32, queries = plan.warp_queries();
+  constexpr int pitch = plan.row_bytes(op) / static_cast<int>(sizeof(T));
+  AC_DYNAMIC_SHARED(shared);
+  auto* const shared_queries = reinterpret_cast<float*>(shared);        // [query_tile, dim]
+  T* const keys = reinterpret_cast<T*>(shared + plan.query_bytes(op));  // [key_tile, pitch]
+  T* const values = reinterpret_cast<T*>(shared + plan.query_bytes(op) + plan.keys_bytes(op));
+  launch_dependents();
+  wait_for_dependency();
+  const PrefillBlock block(p, plan.query_tile);
+  const int lane = threadIdx.x % 32, warp_query = threadIdx.x / 32 * queries;
+  for (int i = threadIdx.x; i < plan.query_tile * dim; i += plan.threads()) {
+    const int query = block.first_query + i / dim;
+    const T* const row = static_cast<const T*>(p.q) + static_cast<long long>(query) * p.q_pitch;
+    shared_queries[i] =
+        query < p.tokens ? to_float(load_fresh(row + block.head * dim + i % dim)) : 0;
+  }
+
+  float maximum[queries], sum[queries] = {}, out[queries][share] = {};
+  AC_UNROLL
+  for (float& m : maximum) m = no_score;
+  const float factor = score_factor(p);
+  const long long cache_offset = static_cast<long long>(block.head / op.group) * p.capacity * dim;
+  for (int first = block.first_key; first < block.end_key; first += plan.key_tile) {
+    __syncthreads();  // everyone is done with the tile before
+    for (int i = threadIdx.x; i < plan.key_tile * dim; i += plan.threads()) {
+      const int r = i / dim, d = i % dim;
+      const bool valid = first + r < block.end_key;
+      const long long at = cache_offset + (valid ? block.slot(p, first + r) : 0ll) * dim + d;
+      const T zero = from_float<T>(0);
+      keys[r * pitch + d] = valid ? load_fresh(static_cast<const T*>(p.k_cache) + at) : zero;
+      values[r * pitch + d] = valid ? load_fresh(static_cast<const T*>(p.v_cache) + at) : zero;
+    }
+    __syncthreads();
+    AC_UNROLL
+    for (int q = 0; q < queries; ++q) {
+      const int query = block.position + block.first_query + warp_query + q;
+      const float* const mine = shared_queries + (warp_query + q) * dim;
+      for (int part = 0; part < plan.key_tile; part += 32) {
+        const int key = first + part + lane;
+        const T* const k = keys + (part + lane) * pitch;
+        float score = 0;
+        for (int d = 0; d < dim; ++d) score = fmaf(mine[d], to_float(k[d]), score);
+        if (p.softcap > 0) score = capped_score(p, score);
+        if (key > query || (p.window > 0 && query - key >= p.window)) score = -INFINITY;
+        const float largest = fmaxf(maximum[q], warp_max(score));
+        const float shrink = exp2_fast((maximum[q] - largest) * factor);
+        const float weight = exp2_fast((score - largest) * factor);
+        maximum[q] = largest;
+        sum[q] = sum[q] * shrink + weight;  // of this lane's keys
+        AC_UNROLL
+        for (int i = 0; i < share; ++i) out[q][i] *= shrink;
+        for (int j = 0; j < 32; ++j) {
+          const float w = __shfl_sync(full_warp, weight, j);
+          AC_UNROLL
+          for (int i = 0; i < share; ++i)
+            if (lane + 32 * i < dim)
+              out[q][i] = fmaf(w, to_float(values[(part + j) * pitch + lane + 32 * i]), out[q][i]);
+        }
+      }
+    }
+  }
+  AC_UNROLL
+  for (int q = 0; q < queries; ++q) {
+    const float inverse = 1.f / warp_sum(sum[q]);
+    const int query = block.first_query + warp_query + q;
+    if (query >= p.tokens) continue;
+    T* const row =
+        static_cast<T*>(p.out) + (static_cast<long long>(query) * gridDim.x + block.head) * dim;
+    AC_UNROLL
+    for (int i = 0; i < share; ++i)
+      if (lane + 32 * i < dim) row[lane + 32 * i] = from_float<T>(out[q][i] * inverse);
+  }
+}
+
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+AC_DEVICE void prefill_attention(const PrefillAttentionParams& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  if constexpr (plan.tile == Tile::mma)
+    prefill_attention_mma<op, plan>(p);
+  else
+    prefill_attention_scalar<op, plan>(p);
+}
+
+}  // namespace ac::kernels
+
+// Defines the kernel `name`; its grid is (query heads, prefill_tiles(plan, tokens)).
+#define AC_PREFILL_ATTENTION_KERNEL(name, op, plan)                               \
+  extern "C" __global__ void __launch_bounds__((plan).threads(), (plan).resident) \
+      name(const __grid_constant__ ::ac::kernels::PrefillAttentionParams p) {     \
+    ::ac::kernels::prefill_attention<op, plan>(p);                                \
+  }

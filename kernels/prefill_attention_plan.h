@@ -1,0 +1,108 @@
+// Attention of many new tokens against a KV cache that already holds them (flash attention): a
+// block takes a tile of queries of one head through the keys that they see.
+#pragma once
+
+#include "kernels/plan.h"
+
+namespace ac::kernels {
+
+struct PrefillAttentionOp {
+  Type type = Type::f16;  // of q, the cache and the output
+  int head_dim = 128;
+  int group = 4;  // query heads that share a KV head
+};
+
+struct PrefillAttentionPlan {
+  Tile tile = Tile::mma;
+  int query_tile = 64;       // queries of a block
+  int key_tile = 64;         // keys that a block holds at once
+  int warps = 4;             // each has its own queries
+  int stages = 2;            // tiles of keys and values in shared memory (1 if scalar)
+  bool keep_queries = true;  // fragments of the queries stay in registers (mma)
+  int resident = 2;          // blocks an SM that registers aim at
+
+  constexpr int threads() const { return 32 * warps; }
+  constexpr int warp_queries() const { return query_tile / warps; }
+  // An mma tile's rows are in chunks (see tile_row_bytes). A scalar tile's queries are float32, its
+  // keys and values of an odd number of 4-byte words: 32 lanes read 32 keys at once.
+  constexpr int row_bytes(const PrefillAttentionOp& op) const {
+    if (tile == Tile::mma) return tile_row_bytes(op.head_dim / 8);
+    return (divide_up(op.head_dim * bytes_of(op.type), 4) | 1) * 4;
+  }
+  constexpr int query_bytes(const PrefillAttentionOp& op) const {
+    return round_up(query_tile * (tile == Tile::mma ? row_bytes(op) : op.head_dim * 4), 128);
+  }
+  constexpr int keys_bytes(const PrefillAttentionOp& op) const {
+    return round_up(key_tile * row_bytes(op), 128);
+  }
+  constexpr int shared_bytes(const PrefillAttentionOp& op) const {
+    return query_bytes(op) + stages * 2 * keys_bytes(op);
+  }
+  // Of a thread: outputs, scores, and two generations of fragments.
+  constexpr int registers(const PrefillAttentionOp& op) const {
+    const int tiles = warp_queries() / 16, steps = op.head_dim / 16;
+    return tiles * (op.head_dim / 2 + key_tile / 2 + 4) + 16 +
+           (keep_queries ? tiles * steps * 4 : 0);
+  }
+
+  constexpr const char* why_illegal(const PrefillAttentionOp& op) const {
+    if (op.head_dim < 1 || op.head_dim > 256) return "head_dim must be 1 to 256";
+    if (op.group < 1) return "group must be positive";
+    if (warps < 1 || warps > 16) return "warps must be 1 to 16";
+    if (query_tile < warps || query_tile % warps != 0) return "warps must divide query_tile";
+    if (resident < 1 || resident * threads() > 2048) return "resident blocks do not fit an SM";
+    if (tile == Tile::scalar) {
+      if (stages != 1) return "a scalar tile has one stage";
+      if (warp_queries() * divide_up(op.head_dim, 32) > 64)
+        return "a warp's queries do not fit in registers";
+      if (key_tile < 32 || key_tile > 256 || key_tile % 32 != 0)
+        return "a scalar tile's keys must be 32 to 256 in whole 32";
+      return nullptr;
+    }
+    if (op.type == Type::f32) return "tensor cores need a 16-bit type";
+    if (op.head_dim % 16 != 0) return "tensor cores need a head_dim in whole 16";
+    if (warp_queries() % 16 != 0) return "tensor cores need a warp's queries in whole 16";
+    if (key_tile < 16 || key_tile > 256 || key_tile % 16 != 0)
+      return "tensor cores need 16 to 256 keys in whole 16";
+    if (stages < 2 || stages > 4) return "stages must be 2 to 4";
+    if (registers(op) > 216) return "a warp's queries do not fit in registers";
+    return nullptr;
+  }
+  constexpr const char* why_illegal(const PrefillAttentionOp& op, int max_shared_bytes) const {
+    if (const char* reason = why_illegal(op)) return reason;
+    if (shared_bytes(op) > max_shared_bytes) return "too much shared memory";
+    return nullptr;
+  }
+};
+
+// Memory starts at multiples of 16 bytes; for tensor cores, so do the rows of q.
+struct PrefillAttentionParams {
+  const void* q;        // [tokens, kv_heads * group, head_dim], q_pitch from token to token
+  int q_pitch;          // in elements
+  int tokens;           // new ones
+  const int* position;  // [1] tokens before the new ones
+  const void* k_cache;  // [kv_heads, capacity, head_dim], a token at its position % capacity
+  const void* v_cache;  // [kv_heads, capacity, head_dim]
+  int capacity;         // at least what is visible: position + tokens, or window + tokens - 1
+  int window;           // above 0: a token sees only the last `window` ones, itself included
+  float scale;          // of the scores; above 0
+  float softcap;        // above 0: score = softcap * tanh(score / softcap)
+  void* out;            // [tokens, kv_heads * group, head_dim]
+};
+
+// The grid is (query heads, tiles of queries).
+constexpr int prefill_tiles(const PrefillAttentionPlan& plan, int tokens) {
+  return divide_up(tokens, plan.query_tile);
+}
+// Multiplications and additions of `heads` query heads.
+constexpr double prefill_flops(const PrefillAttentionOp& op, int heads, int tokens, int position,
+                               int window) {
+  double pairs = 0;  // of a query and a key that it sees
+  for (int i = 0; i < tokens; ++i) {
+    const int seen = position + i + 1;
+    pairs += window > 0 && window < seen ? window : seen;
+  }
+  return 4.0 * pairs * heads * op.head_dim;
+}
+
+}  // namespace ac::kernels

@@ -1,0 +1,151 @@
+// The tensor-core matrix product on the host device: rings, splits and epilogues, at sizes with
+// tails everywhere.
+#include <vector>
+
+#include "tests/unit/gemm_case.h"
+
+namespace ac::kernels {
+namespace {
+
+constexpr GemmOp plain{};
+constexpr GemmOp bf16_to_f32{.weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .bias = true};
+constexpr GemmOp projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true};
+constexpr GemmOp qkv{.bias = true, .matrices = 3};
+constexpr GemmOp swiglu{.pair = Pair::swiglu, .matrices = 2};
+constexpr GemmOp geglu{.weight = Type::bf16,
+                       .x = Type::bf16,
+                       .y = Type::f32,
+                       .pair = Pair::geglu_erf,
+                       .bias = true,
+                       .residual = true,
+                       .matrices = 2};
+
+// Rows of 16 to 128 elements in shared memory; rings that are longer and shorter than K.
+constexpr MmaGemmPlan k16{.tile_m = 32, .tile_n = 16, .tile_k = 16, .warp_m = 16, .warp_n = 16};
+constexpr MmaGemmPlan k32{.tile_m = 32,
+                          .tile_n = 64,
+                          .tile_k = 32,
+                          .warp_m = 32,
+                          .warp_n = 32,
+                          .stages = 4,
+                          .group_m = 2};
+constexpr MmaGemmPlan k64{.tile_m = 16,
+                          .tile_n = 32,
+                          .tile_k = 64,
+                          .warp_m = 16,
+                          .warp_n = 32,
+                          .stages = 2,
+                          .group_m = 1};
+constexpr MmaGemmPlan split{
+    .tile_m = 48, .tile_n = 32, .tile_k = 32, .warp_m = 48, .warp_n = 16, .stages = 3, .split = 3};
+constexpr MmaGemmPlan k128{
+    .tile_m = 32, .tile_n = 32, .tile_k = 128, .warp_m = 16, .warp_n = 16, .stages = 2};
+
+#define MMA_TEST_KERNELS(op)                  \
+  AC_MMA_GEMM_KERNEL(mma_##op##_k16, op, k16) \
+  AC_MMA_GEMM_KERNEL(mma_##op##_k32, op, k32) \
+  AC_MMA_GEMM_KERNEL(mma_##op##_k64, op, k64) \
+  AC_MMA_GEMM_KERNEL(mma_##op##_split, op, split)
+MMA_TEST_KERNELS(plain)
+AC_MMA_GEMM_KERNEL(mma_plain_k128, plain, k128)
+MMA_TEST_KERNELS(bf16_to_f32)
+MMA_TEST_KERNELS(projection)
+MMA_TEST_KERNELS(qkv)
+MMA_TEST_KERNELS(swiglu)
+MMA_TEST_KERNELS(geglu)
+
+#define CASE(op, plan) \
+  GemmCase { "mma_" #op "_" #plan, op, mma_##op##_##plan, launch_of<plan> }
+#define CASES(op) {CASE(op, k16), CASE(op, k32), CASE(op, k64), CASE(op, split)}
+
+void check(std::vector<GemmCase> cases, std::vector<GemmShape> shapes, const GemmCase& as = {}) {
+  unsigned seed = 1;
+  for (GemmCase& c : cases)
+    for (const GemmShape& shape : shapes) {
+      c.shape = shape, c.seed = seed++;
+      const auto legal = c.launch(c.op, c.shape);
+      if (legal.illegal != nullptr && legal.split > 1) continue;
+      c.interleaved = as.interleaved, c.in_place = as.in_place, c.hostile = as.hostile;
+      c.gap = as.gap, c.size = as.size, c.scale = as.scale, c.softcap = as.softcap;
+      CAPTURE(shape.m);
+      CAPTURE(shape.rows[0]);
+      CAPTURE(shape.k);
+      CHECK(run_gemm(c) == "");
+    }
+}
+
+// One vector of K, part of a slot, whole slots, more slots than any ring; odd numbers of rows.
+const std::vector<GemmShape> shapes = {
+    {1, {1}, 8}, {3, {34}, 24}, {32, {64}, 128}, {50, {37}, 136}, {97, {20}, 328}};
+const std::vector<GemmShape> pair_shapes = {
+    {1, {1, 1}, 8}, {3, {34, 34}, 24}, {32, {64, 64}, 128}, {50, {37, 37}, 136}};
+
+TEST_CASE("mma_gemm: element types") {
+  check(CASES(plain), shapes);
+  check({CASE(plain, k128)}, shapes, {.gap = 8});
+  check(CASES(bf16_to_f32), shapes, {.gap = 8});
+}
+
+TEST_CASE("mma_gemm: residual, scale and soft cap") {
+  check(CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check(CASES(projection), shapes, {.in_place = true, .softcap = 2});
+}
+
+TEST_CASE("mma_gemm: matrices of one x") {
+  check(CASES(qkv), {{1, {1, 1, 1}, 8}, {37, {32, 8, 8}, 72}, {5, {40, 33, 1}, 168}}, {.gap = 8});
+}
+
+TEST_CASE("mma_gemm: gate and up") {
+  check(CASES(swiglu), pair_shapes);
+  check(CASES(swiglu), pair_shapes, {.interleaved = true, .gap = 8});
+  check(CASES(geglu), pair_shapes, {.in_place = true, .scale = 0.5f});
+}
+
+TEST_CASE("mma_gemm: an infinity and a NaN stay in their row and column; small values count") {
+  check(CASES(plain), shapes, {.hostile = true, .gap = 8});
+  check(CASES(projection), shapes, {.hostile = true});
+  check(CASES(bf16_to_f32), shapes, {.size = 1e18f});
+  check(CASES(plain), shapes, {.size = 1e-6f});
+}
+
+TEST_CASE("mma_gemm: any thread schedule and order of blocks gives the same bits") {
+  for (GemmCase c : std::vector<GemmCase> CASES(projection)) {
+    std::vector<std::string> outputs;
+    for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+      c.shape = {50, {37}, 136}, c.schedule = schedule;
+      outputs.emplace_back();
+      CHECK(run_gemm(c, &outputs.back()) == "");
+      CHECK(outputs.back() == outputs.front());
+    }
+  }
+}
+
+TEST_CASE("mma_gemm: illegal plans say why") {
+  const auto says = [](const char* reason, const char* word) {
+    return reason != nullptr && std::string(reason).find(word) != std::string::npos;
+  };
+  const GemmShape shape{8, {8}, 8};
+  const int most = 227 * 1024;
+  CHECK(MmaGemmPlan{}.why_illegal(plain, shape, most) == nullptr);
+  CHECK(says(MmaGemmPlan{}.why_illegal({.matrices = 0}), "1 to 3"));
+  CHECK(says(MmaGemmPlan{}.why_illegal({.x = Type::f32}), "16-bit"));
+  CHECK(says(MmaGemmPlan{}.why_illegal({.x = Type::bf16}), "one 16-bit"));
+  CHECK(says(MmaGemmPlan{.tile_k = 48}.why_illegal(plain), "tile_k"));
+  CHECK(says(MmaGemmPlan{.warp_n = 24}.why_illegal(plain), "whole 16"));
+  CHECK(says(MmaGemmPlan{.warp_m = 48}.why_illegal(plain), "divide"));
+  CHECK(says(MmaGemmPlan{.tile_m = 512}.why_illegal(plain), "256"));
+  CHECK(says(MmaGemmPlan{.tile_m = 256, .tile_n = 256, .warp_m = 16}.why_illegal(plain), "1024"));
+  CHECK(says(MmaGemmPlan{.warp_m = 128}.why_illegal(plain), "registers"));
+  CHECK(says(MmaGemmPlan{.stages = 1}.why_illegal(plain), "stages"));
+  CHECK(says(MmaGemmPlan{.split = 0}.why_illegal(plain), "split"));
+  CHECK(says(MmaGemmPlan{.group_m = 0}.why_illegal(plain), "group_m"));
+  CHECK(says(MmaGemmPlan{.resident = 20}.why_illegal(plain), "resident"));
+  CHECK(says(MmaGemmPlan{}.why_illegal(plain, {8, {0}, 8}, most), "rows"));
+  CHECK(says(MmaGemmPlan{}.why_illegal(plain, {8, {8}, 12}, most), "vectors"));
+  CHECK(says(MmaGemmPlan{.split = 2}.why_illegal(plain, shape, most), "parts"));
+  CHECK(says(MmaGemmPlan{.stages = 8}.why_illegal(plain, shape, most), "shared"));
+}
+
+}  // namespace
+}  // namespace ac::kernels

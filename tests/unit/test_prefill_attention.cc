@@ -1,0 +1,147 @@
+// Prefill attention on the host device at every kind of position, window, cache and head.
+#include <string>
+#include <vector>
+
+#include "tests/unit/prefill_attention_case.h"
+
+namespace ac::kernels {
+namespace {
+
+constexpr PrefillAttentionOp llama{.head_dim = 64, .group = 2};
+constexpr PrefillAttentionOp phi{.type = Type::bf16, .head_dim = 80, .group = 1};
+constexpr PrefillAttentionOp phi3{.head_dim = 96, .group = 1};
+constexpr PrefillAttentionOp qwen{.type = Type::bf16, .head_dim = 128, .group = 3};
+constexpr PrefillAttentionOp gemma{.head_dim = 256, .group = 1};
+constexpr PrefillAttentionOp odd{.type = Type::f32, .head_dim = 37, .group = 2};
+
+constexpr PrefillAttentionPlan small{.query_tile = 16, .key_tile = 16, .warps = 1};
+constexpr PrefillAttentionPlan deep{
+    .query_tile = 32, .key_tile = 32, .warps = 2, .stages = 3, .keep_queries = false};
+constexpr PrefillAttentionPlan tall{.query_tile = 64, .key_tile = 16, .warps = 2};
+constexpr PrefillAttentionPlan wide{.query_tile = 16, .key_tile = 64, .warps = 1, .stages = 4};
+constexpr PrefillAttentionPlan scalar{
+    .tile = Tile::scalar, .query_tile = 6, .key_tile = 32, .warps = 2, .stages = 1};
+constexpr PrefillAttentionPlan scalar_wide{
+    .tile = Tile::scalar, .query_tile = 4, .key_tile = 64, .warps = 4, .stages = 1};
+
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_small, llama, small)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_deep, llama, deep)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_tall, llama, tall)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_scalar, llama, scalar)
+AC_PREFILL_ATTENTION_KERNEL(prefill_phi_small, phi, small)
+AC_PREFILL_ATTENTION_KERNEL(prefill_phi_deep, phi, deep)
+AC_PREFILL_ATTENTION_KERNEL(prefill_phi3_wide, phi3, wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_deep, qwen, deep)
+AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_wide, qwen, wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_deep, gemma, deep)
+AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_scalar, gemma, scalar)
+AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar, odd, scalar)
+AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar_wide, odd, scalar_wide)
+
+#define CASE(op, plan) \
+  PrefillAttentionCase { "prefill_" #op "_" #plan, op, plan, prefill_##op##_##plan }
+const std::vector<PrefillAttentionCase> cases = {
+    CASE(llama, small),    CASE(llama, deep), CASE(llama, tall),   CASE(llama, scalar),
+    CASE(phi, small),      CASE(phi, deep),   CASE(phi3, wide),    CASE(qwen, deep),
+    CASE(qwen, wide),      CASE(gemma, deep), CASE(gemma, scalar), CASE(odd, scalar),
+    CASE(odd, scalar_wide)};
+
+struct Extent {
+  int position, tokens;
+};
+
+TEST_CASE("prefill attention: new tokens after none, a few and many") {
+  for (PrefillAttentionCase c : cases)
+    for (const auto& [position, tokens] :
+         std::vector<Extent>{{0, 1}, {0, 16}, {0, 67}, {1, 33}, {63, 18}, {150, 5}}) {
+      c.position = position, c.tokens = tokens;
+      c.seed = static_cast<unsigned>(position + tokens);
+      c.gap = position > 0 ? 8 : 0;
+      c.kv_heads = tokens > 20 ? 1 : 2;
+      CAPTURE(position);
+      CAPTURE(tokens);
+      CHECK(run_prefill_attention(c) == "");
+    }
+}
+
+TEST_CASE("prefill attention: windows, in a long cache and in one that only keeps the window") {
+  for (PrefillAttentionCase c : cases)
+    for (const auto& [position, tokens] :
+         std::vector<Extent>{{0, 50}, {3, 1}, {23, 40}, {100, 33}}) {
+      c.window = 24, c.position = position, c.tokens = tokens, c.kv_heads = 1;
+      for (int capacity : {256, 90, c.window + tokens - 1}) {
+        // A cache shorter than the text wraps; one as short as can be has no room to spare.
+        c.capacity = capacity;
+        CAPTURE(position);
+        CAPTURE(tokens);
+        CAPTURE(capacity);
+        CHECK(run_prefill_attention(c) == "");
+      }
+    }
+}
+
+TEST_CASE("prefill attention: a window of one is the value itself") {
+  for (PrefillAttentionCase c : cases) {
+    c.window = 1, c.position = 20, c.tokens = 35;
+    CHECK(run_prefill_attention(c) == "");
+  }
+}
+
+TEST_CASE("prefill attention: soft cap, and scores that leave one weight") {
+  for (PrefillAttentionCase c : cases) {
+    c.position = 30, c.tokens = 20, c.softcap = 2;
+    CHECK(run_prefill_attention(c) == "");
+    c.softcap = 0, c.size = 60;
+    CHECK(run_prefill_attention(c) == "");
+    c.size = 1e-4f;
+    CHECK(run_prefill_attention(c) == "");
+  }
+}
+
+TEST_CASE("prefill attention: a KV head of NaN spoils its own queries only") {
+  for (PrefillAttentionCase c : cases) {
+    c.position = 5, c.tokens = 18, c.hostile = true;
+    CHECK(run_prefill_attention(c) == "");
+  }
+}
+
+TEST_CASE("prefill attention: any thread schedule gives the same bits") {
+  for (PrefillAttentionCase c : cases) {
+    c.position = 10, c.tokens = 35, c.kv_heads = 1;
+    std::vector<std::string> outputs(3);
+    for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+      c.schedule = schedule;
+      CHECK(run_prefill_attention(c, &outputs[static_cast<std::size_t>(schedule)]) == "");
+    }
+    CHECK(outputs[0] == outputs[1]);
+    CHECK(outputs[0] == outputs[2]);
+  }
+}
+
+TEST_CASE("prefill attention: illegal plans say why") {
+  const auto says = [](const char* reason, const char* word) {
+    return reason != nullptr && std::string(reason).find(word) != std::string::npos;
+  };
+  using Plan = PrefillAttentionPlan;
+  CHECK(Plan{}.why_illegal(llama, 48 * 1024) == nullptr);
+  CHECK(says(Plan{}.why_illegal({.head_dim = 272}), "1 to 256"));
+  CHECK(says(Plan{}.why_illegal({.group = 0}), "group"));
+  CHECK(says(Plan{.warps = 17}.why_illegal(llama), "1 to 16"));
+  CHECK(says(Plan{.query_tile = 66}.why_illegal(llama), "divide"));
+  CHECK(says(Plan{.resident = 0}.why_illegal(llama), "resident"));
+  CHECK(says(Plan{.tile = Tile::scalar}.why_illegal(llama), "one stage"));
+  CHECK(says(Plan{.tile = Tile::scalar, .query_tile = 256, .stages = 1}.why_illegal(llama),
+             "registers"));
+  CHECK(
+      says(Plan{.tile = Tile::scalar, .key_tile = 16, .stages = 1}.why_illegal(llama), "whole 32"));
+  CHECK(says(Plan{}.why_illegal(odd), "16-bit"));
+  CHECK(says(Plan{}.why_illegal({.head_dim = 72}), "whole 16"));
+  CHECK(says(Plan{.warps = 8}.why_illegal(llama), "queries in whole 16"));
+  CHECK(says(Plan{.key_tile = 24}.why_illegal(llama), "keys in whole 16"));
+  CHECK(says(Plan{.stages = 1}.why_illegal(llama), "2 to 4"));
+  CHECK(says(Plan{.query_tile = 128}.why_illegal(gemma), "registers"));
+  CHECK(says(Plan{.stages = 4}.why_illegal(llama, 48 * 1024), "shared"));
+}
+
+}  // namespace
+}  // namespace ac::kernels
