@@ -1,0 +1,87 @@
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "build/compiler.h"
+
+namespace ac {
+namespace {
+
+// The visibility keeps a kernel's templates from binding to those of another kernel, or of the
+// program. The device's own functions and thread-locals are in a library that the program started
+// with, so that thread-locals may use the quick model. Undefined symbols meet it when the kernel is
+// loaded; with no default libraries, -fsanitize=thread does not bring libtsan (race_check.h).
+const std::vector<std::string> kFlags = {
+    "-std=c++20", "-O1",   "-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec",
+    "-DNDEBUG",   "-pipe", "-g0",   "-w"};
+
+std::vector<std::string> flags_for(HostChecks checks) {
+  std::vector<std::string> flags = kFlags;
+  flags.push_back("-DAC_HOST_DEVICE");
+  if (checks == HostChecks::addresses) {
+    for (const char* flag : {"-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+                             "-fno-omit-frame-pointer", "-g1"})
+      flags.push_back(flag);
+    return flags;
+  }
+  if (checks == HostChecks::races) flags.push_back("-fsanitize=thread");
+  flags.push_back("-nodefaultlibs");
+  return flags;
+}
+
+class HostCompiler : public Compiler {
+ public:
+  HostCompiler(std::string program, std::string version, HostChecks checks)
+      : program_(std::move(program)), version_(std::move(version)), checks_(checks) {}
+
+  std::string name() const override { return program_; }
+  std::string identity() const override {
+    return fmt::format("{}\n{}", version_, fmt::join(flags_for(checks_), " "));
+  }
+  const char* artifact_name() const override { return "kernel.so"; }
+
+  Compiled compile(const Compilation& compilation) const override {
+    std::vector<std::string> command = {program_};
+    const std::vector<std::string> flags = flags_for(checks_);
+    command.insert(command.end(), flags.begin(), flags.end());
+    const std::string folder = compilation.folder;
+    for (const std::string& argument : {"-I" + folder, "-ffile-prefix-map=" + folder + "/=",
+                                        write_sources(compilation, ".cc").string(),
+                                        std::string("-o"), compilation.artifact.string()})
+      command.push_back(argument);
+    if (checks_ != HostChecks::addresses)
+      for (const char* library : {"-lm", "-lc"}) command.push_back(library);
+    return run_compiler(compilation, std::move(command));
+  }
+
+ private:
+  std::string program_, version_;
+  HostChecks checks_;
+};
+
+// What `program -v` says of it: version, target and how it was configured. Empty: it does not run.
+std::string version_of(const std::string& program) {
+  try {
+    const ProcessResult result =
+        run_process({"env", "LC_ALL=C", program, "-v"}, ChildOutput::captured);
+    return result.ok() ? result.output : "";
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Compiler> find_host_compiler(const std::string& wanted, HostChecks checks) {
+  const std::vector<std::string> programs =
+      wanted.empty() ? std::vector<std::string>{"c++", "g++"} : std::vector<std::string>{wanted};
+  for (const std::string& program : programs)
+    if (std::string version = version_of(program); !version.empty())
+      return std::make_unique<HostCompiler>(program, std::move(version), checks);
+  if (!wanted.empty()) job_failed("{}: this C++ compiler does not run (AGENTCOMPILE_CXX)", wanted);
+  job_failed(
+      "no C++ compiler for the host device: install g++ 12 or later, or point AGENTCOMPILE_CXX at "
+      "one");
+}
+
+}  // namespace ac
