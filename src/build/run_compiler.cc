@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::array kMachineFaults = std::to_array<std::string_view>(
     {"No space left on device", "Disk quota exceeded", "Read-only file system", "File too large",
      "Input/output error", "Cannot allocate memory", "virtual memory exhausted", "out of memory",
-     "Killed signal", "Permission denied", "Too many open files"});
+     "Killed signal", "Permission denied", "Too many open files", "nvcc fatal"});
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 
 #include "kernels/attention.cuh"
@@ -15,6 +16,8 @@ struct AttentionCase {
   AttentionOp op = {};
   AttentionPlan plan = {};
   void (*kernel)(AttentionParams) = nullptr;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const AttentionParams&)> launcher = {};
   int kv_heads = 2;
   int position = 0;
   int capacity = 512;

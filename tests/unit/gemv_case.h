@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct GemvCase {
   GemvOp op = {};
   GemvPlan plan = {};
   void (*kernel)(GemvParams) = nullptr;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const GemvParams&)> launcher = {};
   std::vector<int> rows = {};  // of each matrix; of gate and up: one number
   int k = 0;
   bool interleaved = false;  // the pair's rows alternate in one matrix
