@@ -55,8 +55,7 @@ std::vector<fs::path> nvrtc_candidates(const fs::path& cuda_home) {
   }
   for (const fs::path& parent : parents)
     for (const char* name : {".venv", "venv"}) add_environment(found, parent / name);
-  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"})
-    found.push_back(name);
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) found.push_back(name);
   for (const fs::path& home : toolkits()) add_toolkit(found, home);
   return found;
 }

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int kOldestWithCxx20 = 12;
+
 // nvrtcResult values, fixed by its ABI.
 enum Status { success = 0, compilation_failed = 6, internal_error = 11 };
 
@@ -103,8 +105,8 @@ const std::vector<std::string> kFlags = {"-std=c++20", "-default-device", "-DNDE
 
 class NvrtcCompiler : public Compiler {
  public:
-  explicit NvrtcCompiler(const Nvrtc& nvrtc) : nvrtc_(nvrtc) {
-    nvrtc_.version(&major_, &minor_);
+  NvrtcCompiler(const Nvrtc& nvrtc, int major, int minor)
+      : nvrtc_(nvrtc), major_(major), minor_(minor) {
     // Only PTX tells one build of a version from another, in the lines at its beginning.
     Program program(nvrtc_, "version.cu", "", {});
     const int status = program.compile({});
@@ -140,7 +142,7 @@ class NvrtcCompiler : public Compiler {
 
  private:
   Nvrtc nvrtc_;
-  int major_ = 0, minor_ = 0;
+  int major_, minor_;
   std::string version_;
 };
 
@@ -162,7 +164,11 @@ std::unique_ptr<Compiler> find_nvrtc(const fs::path& cuda_home) {
     void* const library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     // Never closed: its threads and exit handlers may outlive the builder.
-    if (Nvrtc nvrtc{}; load_all(library, nvrtc)) return std::make_unique<NvrtcCompiler>(nvrtc);
+    Nvrtc nvrtc{};
+    int major = 0, minor = 0;
+    if (load_all(library, nvrtc) && nvrtc.version(&major, &minor) == success &&
+        major >= kOldestWithCxx20)
+      return std::make_unique<NvrtcCompiler>(nvrtc, major, minor);
   }
   return nullptr;
 }

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
+#include <chrono>
 
 #include "base/files.h"
+#include "build/compiler.h"
+#include "build/cuda_folders.h"
 #include "device/host.h"
 #include "tests/unit/attention_case.h"
 #include "tests/unit/expect_error.h"
@@ -202,44 +205,103 @@ TEST_CASE("build: a missing compiler is an error that says what to do") {
     error_of(Fault::wrong_usage, [&] { builder.build(gemv("2"), {Target::cuda, arch}); });
 }
 
-TEST_CASE("build: cubins for GPUs, where a compiler for them is found") {
+void check_cubin(const fs::path& file, int registers, int spill_bytes, int static_shared) {
+  const std::string cubin = read_file(file, 1u << 24);
+  CHECK(
+      cubin.starts_with("\x7f"
+                        "ELF"));
+  CHECK(contains(cubin, ".text.kernel"));
+  CHECK(registers > 15);
+  CHECK(registers <= 255);
+  CHECK(spill_bytes == 0);
+  CHECK(static_shared > 0);
+}
+
+TEST_CASE("build: NVRTC and nvcc make cubins, where they are found") {
   const RealKernels real;
-  KernelBuilder builder(real.options);
-  std::string compiler;
-  try {
-    compiler = builder.compiler({Target::cuda, "sm_80"});
-  } catch (const Error& error) {
-    CHECK(contains(error.what(), "pip install"));
-    MESSAGE("skipped sm_80, sm_90a and sm_100: " << error.what());
-    return;
-  }
-  for (const char* arch : {"sm_80", "sm_90a", "sm_100"}) {
-    INFO(compiler, " ", arch);
-    const auto results = builder.build_all({gemv("2"), kAttention}, {Target::cuda, arch});
-    for (const BuildResult& result : results) {
-      const Artifact& artifact = built(result);
-      const std::string cubin = read_file(artifact.file, 1u << 24);
-      CHECK(
-          cubin.starts_with("\x7f"
-                            "ELF"));
-      CHECK(contains(cubin, ".text.kernel"));
-      CHECK(artifact.registers > 15);
-      CHECK(artifact.registers <= 255);
-      CHECK(artifact.spill_bytes == 0);
-      CHECK(artifact.static_shared > 0);
-      MESSAGE(fmt::format("{} {}: {:.2f} s, {} registers", compiler, arch, artifact.seconds,
-                          artifact.registers));
+  const fs::path home = real.options.cuda_home;
+  for (const auto& [name, compiler] :
+       {std::pair("NVRTC", find_nvrtc(home).release()), {"nvcc", find_nvcc(home).release()}}) {
+    if (compiler == nullptr) {
+      MESSAGE(fmt::format("skipped, as {} is not here: sm_80, sm_90a, sm_100", name));
+      continue;
+    }
+    const std::unique_ptr<Compiler> owner(compiler);
+    Headers headers(real.options.sources);
+    for (const char* arch : {"sm_80", "sm_90a", "sm_100"}) {
+      INFO(name, " ", std::string(arch));
+      const TemporaryFolder folder;
+      const KernelSource source = gemv("2");
+      const std::vector<const Header*> reached = headers.reached_by(source.text);
+      const auto start = std::chrono::steady_clock::now();
+      const Compiled compiled =
+          compiler->compile({source, reached, arch, folder.path(), folder.path() / "k"});
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+      INFO(compiled.log);
+      REQUIRE(compiled.ok);
+      check_cubin(folder.path() / "k", compiled.registers, compiled.spill_bytes,
+                  compiled.static_shared);
+      CHECK(contains(compiled.log, "as no NVRTC was found") == (name == std::string("nvcc")));
+      MESSAGE(fmt::format("{} {}: {:.2f} s", name, arch, taken.count()));
     }
   }
-  const BuildResult again = builder.build(gemv("2"), {Target::cuda, "sm_80"});
+}
+
+TEST_CASE("build: cubins for GPUs come from the cache too, and failures say why") {
+  const RealKernels real;
+  KernelBuilder builder(real.options);
+  const Target target{Target::cuda, "sm_90a"};
+  try {
+    builder.compiler(target);
+  } catch (const Error& error) {
+    CHECK(contains(error.what(), "pip install"));
+    MESSAGE("skipped: " << error.what());
+    return;
+  }
+  const auto results = builder.build_all({gemv("2"), kAttention}, target);
+  for (const BuildResult& result : results) {
+    const Artifact& a = built(result);
+    check_cubin(a.file, a.registers, a.spill_bytes, a.static_shared);
+  }
+  const BuildResult again = builder.build(gemv("2"), target);
   CHECK(built(again).from_cache);
-  CHECK(built(again).registers > 15);
-  const BuildResult illegal = builder.build(gemv("3"), {Target::cuda, "sm_80"});
+  CHECK(built(again).registers == built(results[0]).registers);
+  CHECK(built(builder.build(gemv("2"), {Target::cuda, "sm_80"})).key != built(again).key);
+  const BuildResult illegal = builder.build(gemv("3"), target);
   CHECK(contains(failed(illegal).log, "the plan is illegal for this op"));
   CHECK(contains(failed(illegal).log, "GemvPlan{64, 3, 3"));
   CHECK(contains(
       error_of(Fault::job_failed, [&] { builder.build(gemv("2"), {Target::cuda, "sm_999"}); }),
       "sm_999"));
+}
+
+TEST_CASE("build: CUDA is looked for in the named toolkit, Python environments, /usr/local") {
+  const TemporaryFolder folder;
+  const fs::path home = folder.path();
+  for (const char* name : {"lib64/libnvrtc.so.13", "lib64/libnvrtc.so.12", "lib64/libcudart.so"}) {
+    fs::create_directories((home / name).parent_path());
+    write_file(home / name, "");
+  }
+  const std::vector<fs::path> found = nvrtc_candidates(home);
+  REQUIRE(found.size() >= 2);
+  CHECK(found[0] == home / "lib64/libnvrtc.so.13");
+  CHECK(found[1] == home / "lib64/libnvrtc.so.12");
+  CHECK(std::ranges::find(found, home / "lib64/libcudart.so") == found.end());
+  CHECK(std::ranges::find(found, "libnvrtc.so.13") != found.end());
+  CHECK(nvcc_candidates(home)[0] == home / "bin/nvcc");
+  // An empty file is no library: the search goes on, and ends well or with nothing.
+  const auto compiler = find_nvrtc(home);
+  CHECK((compiler == nullptr || contains(compiler->name(), "NVRTC")));
+
+  const fs::path packages = home / ".venv/lib/python3.11/site-packages/nvidia/cu13/lib";
+  fs::create_directories(packages);
+  write_file(packages / "libnvrtc.so.13", "");
+  const fs::path before = fs::current_path();
+  fs::current_path(home);
+  const std::vector<fs::path> here = nvrtc_candidates({});
+  fs::current_path(before);
+  CHECK(here[0].lexically_normal() ==
+        ".venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13");
 }
 
 }  // namespace
