@@ -7,8 +7,8 @@
 namespace ac {
 
 struct ProcessResult {
-  int exit_code = 0;  // when it was not killed
-  int signal = 0;     // that killed it, or 0
+  int exit_code = 0;   // when it was not killed
+  int signal = 0;      // that killed it, or 0
   std::string output;  // of ChildOutput::captured
   bool ok() const { return exit_code == 0 && signal == 0; }
 };

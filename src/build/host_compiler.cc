@@ -58,12 +58,16 @@ class HostCompiler : public Compiler {
   HostChecks checks_;
 };
 
-// What `program -v` says of it: version, target and how it was configured. Empty: it does not run.
-std::string version_of(const std::string& program) {
+// What the compiler says of itself, its target and its library: how it was configured, and every
+// macro that it defines. Empty if it does not run or lacks what the shim of CUDA needs.
+std::string identity_of(const std::string& program) {
   try {
     const ProcessResult result =
-        run_process({"env", "LC_ALL=C", program, "-v"}, ChildOutput::captured);
-    return result.ok() ? result.output : "";
+        run_process({"env", "LC_ALL=C", program, "-v", "-std=c++20", "-E", "-dM", "-include",
+                     "version", "-x", "c++", "/dev/null"},
+                    ChildOutput::captured);
+    const bool fits = result.output.find("__cpp_lib_source_location") != std::string::npos;
+    return result.ok() && fits ? result.output : "";
   } catch (const Error&) {
     return "";
   }
@@ -75,9 +79,13 @@ std::unique_ptr<Compiler> find_host_compiler(const std::string& wanted, HostChec
   const std::vector<std::string> programs =
       wanted.empty() ? std::vector<std::string>{"c++", "g++"} : std::vector<std::string>{wanted};
   for (const std::string& program : programs)
-    if (std::string version = version_of(program); !version.empty())
-      return std::make_unique<HostCompiler>(program, std::move(version), checks);
-  if (!wanted.empty()) job_failed("{}: this C++ compiler does not run (AGENTCOMPILE_CXX)", wanted);
+    if (std::string identity = identity_of(program); !identity.empty())
+      return std::make_unique<HostCompiler>(program, std::move(identity), checks);
+  if (!wanted.empty())
+    job_failed(
+        "{}: no working C++20 compiler with <source_location>, such as g++ 12 or clang 16 "
+        "(AGENTCOMPILE_CXX)",
+        wanted);
   job_failed(
       "no C++ compiler for the host device: install g++ 12 or later, or point AGENTCOMPILE_CXX at "
       "one");

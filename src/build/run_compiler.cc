@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 constexpr std::array kMachineFaults = std::to_array<std::string_view>(
     {"No space left on device", "Disk quota exceeded", "Read-only file system", "File too large",
      "Input/output error", "Cannot allocate memory", "virtual memory exhausted", "out of memory",
-     "Killed signal", "Permission denied", "Too many open files", "nvcc fatal"});
+     "Killed signal", "Permission denied", "Too many open files", "nvcc fatal",
+     "terminated with signal"});
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
@@ -32,6 +33,12 @@ int number_before(std::string_view log, std::string_view words) {
   int number = 0;
   std::from_chars(log.data() + begin, log.data() + end, number);
   return number;
+}
+
+// Of the temporary folder nobody should hear: the same kernel has the same log everywhere.
+void remove_all_of(const std::string& part, std::string& text) {
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos;)
+    text.erase(at, part.size());
 }
 
 }  // namespace
@@ -64,6 +71,7 @@ Compiled run_compiler(const Compilation& compilation, std::vector<std::string> a
                  std::make_move_iterator(arguments.end()));
   ProcessResult result = run_process(command, ChildOutput::captured);
 
+  remove_all_of(compilation.folder.string() + "/", result.output);
   std::error_code error;
   if (result.ok() && fs::is_regular_file(compilation.artifact, error))
     return {.ok = true, .log = std::move(result.output)};
@@ -75,7 +83,8 @@ Compiled run_compiler(const Compilation& compilation, std::vector<std::string> a
         return contains(result.output, fault);
       }))
     job_failed("{}: cannot compile {} here:\n{}", program, compilation.source.entry, result.output);
-  const bool crashed = contains(result.output, "internal compiler error");
+  const bool crashed = contains(result.output, "internal compiler error") ||
+                       contains(result.output, "died due to signal");
   const bool blamed = contains(result.output, "error");
   return {.conclusive = blamed && !crashed, .log = std::move(result.output)};
 }

@@ -200,6 +200,8 @@ TEST_CASE("build: a missing compiler is an error that says what to do") {
   const std::string error = error_of(Fault::job_failed, [&] { real.build(gemv("2")); });
   CHECK(contains(error, "/no/such/compiler"));
   CHECK(contains(error, "AGENTCOMPILE_CXX"));
+  real.options.host_compiler = "true";  // runs, but is no compiler
+  CHECK(contains(error_of(Fault::job_failed, [&] { real.build(gemv("2")); }), "true: no working"));
   KernelBuilder builder(real.options);
   for (const char* arch : {"", "sm_", "90", "sm_90x", "sm_90ab", "sm_90 -I/"})
     error_of(Fault::wrong_usage, [&] { builder.build(gemv("2"), {Target::cuda, arch}); });
