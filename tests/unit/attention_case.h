@@ -16,8 +16,6 @@ struct AttentionCase {
   AttentionOp op = {};
   AttentionPlan plan = {};
   void (*kernel)(AttentionParams) = nullptr;
-  // Instead of `kernel`.
-  std::function<LaunchReport(const HostLaunch&, const AttentionParams&)> launcher = {};
   int kv_heads = 2;
   int position = 0;
   int capacity = 512;
@@ -27,6 +25,8 @@ struct AttentionCase {
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;
   bool check_races = false;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const AttentionParams&)> launcher = {};
 };
 
 // Runs the case; returns what is wrong, or "".

@@ -17,8 +17,6 @@ struct GemvCase {
   GemvOp op = {};
   GemvPlan plan = {};
   void (*kernel)(GemvParams) = nullptr;
-  // Instead of `kernel`.
-  std::function<LaunchReport(const HostLaunch&, const GemvParams&)> launcher = {};
   std::vector<int> rows = {};  // of each matrix; of gate and up: one number
   int k = 0;
   bool interleaved = false;  // the pair's rows alternate in one matrix
@@ -27,6 +25,8 @@ struct GemvCase {
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;
   bool check_races = false;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const GemvParams&)> launcher = {};
 };
 
 // Runs the case; returns what is wrong, or "". `output_bytes` gets the outputs as they are.
