@@ -370,11 +370,9 @@ AC_DEVICE void attention(const AttentionParams& p) {
   }
 }
 
-// Defines the kernel `name`; its grid is (plan.splits, KV heads).
-#define AC_ATTENTION_KERNEL(name, op, plan)                                            \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::AttentionParams p) {                 \
-    ::ac::kernels::attention<op, plan>(p);                                             \
-  }
+// The grid of the kernel is (plan.splits, KV heads).
+#define AC_ATTENTION_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::AttentionParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::attention<op, plan>(p))
 
 }  // namespace ac::kernels

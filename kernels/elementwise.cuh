@@ -73,10 +73,8 @@ AC_DEVICE void elementwise(const ElementwiseParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_ELEMENTWISE_KERNEL(name, op, plan, Chain)                                   \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::ElementwiseParams p) {               \
-    ::ac::kernels::elementwise<op, plan, Chain>(p);                                    \
-  }
+#define AC_ELEMENTWISE_KERNEL(name, op, plan, Chain)                                              \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::ElementwiseParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::elementwise<op, plan, Chain>(p))
 
 }  // namespace ac::kernels

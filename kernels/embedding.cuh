@@ -40,10 +40,8 @@ AC_DEVICE void embedding(const EmbeddingParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_EMBEDDING_KERNEL(name, op, plan)                                            \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::EmbeddingParams p) {                 \
-    ::ac::kernels::embedding<op, plan>(p);                                             \
-  }
+#define AC_EMBEDDING_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::EmbeddingParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::embedding<op, plan>(p))
 
 }  // namespace ac::kernels

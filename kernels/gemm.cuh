@@ -108,8 +108,6 @@ AC_DEVICE void gemm(const GemmParams& p) {
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is plan.grid(op, shape).
-#define AC_GEMM_KERNEL(name, op, plan)                                                   \
-  extern "C" __global__ void __launch_bounds__((plan).threads(), (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::GemmParams p) {                        \
-    ::ac::kernels::gemm<op, plan>(p);                                                    \
-  }
+#define AC_GEMM_KERNEL(name, op, plan)                                                       \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemmParams, (plan).threads(), (plan).blocks_per_sm(), \
+                  ::ac::kernels::gemm<op, plan>(p))

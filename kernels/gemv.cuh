@@ -399,11 +399,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
 
 }  // namespace ac::kernels
 
-// Defines the kernel `name`. It has C linkage, so that a profile, a package and a module lookup
-// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Put op
-// and plan in parentheses if they hold commas.
-#define AC_GEMV_KERNEL(name, op, plan)                                                 \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::GemvParams p) {                      \
-    ::ac::kernels::gemv<op, plan>(p);                                                  \
-  }
+// Put op and plan in parentheses if they hold commas.
+#define AC_GEMV_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::gemv<op, plan>(p))

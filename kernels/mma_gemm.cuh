@@ -194,8 +194,6 @@ AC_DEVICE void mma_gemm(const GemmParams& p) {
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is (plan.grid(op, shape), plan.split).
-#define AC_MMA_GEMM_KERNEL(name, op, plan)                                        \
-  extern "C" __global__ void __launch_bounds__((plan).threads(), (plan).resident) \
-      name(const __grid_constant__ ::ac::kernels::GemmParams p) {                 \
-    ::ac::kernels::mma_gemm<op, plan>(p);                                         \
-  }
+#define AC_MMA_GEMM_KERNEL(name, op, plan)                                            \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemmParams, (plan).threads(), (plan).resident, \
+                  ::ac::kernels::mma_gemm<op, plan>(p))

@@ -104,10 +104,8 @@ AC_DEVICE void norm(const NormParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_NORM_KERNEL(name, op, plan)                                                 \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::NormParams p) {                      \
-    ::ac::kernels::norm<op, plan>(p);                                                  \
-  }
+#define AC_NORM_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::NormParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::norm<op, plan>(p))
 
 }  // namespace ac::kernels

@@ -382,8 +382,6 @@ AC_DEVICE void prefill_attention(const PrefillAttentionParams& p) {
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is (query heads, prefill_tiles(plan, tokens)).
-#define AC_PREFILL_ATTENTION_KERNEL(name, op, plan)                               \
-  extern "C" __global__ void __launch_bounds__((plan).threads(), (plan).resident) \
-      name(const __grid_constant__ ::ac::kernels::PrefillAttentionParams p) {     \
-    ::ac::kernels::prefill_attention<op, plan>(p);                                \
-  }
+#define AC_PREFILL_ATTENTION_KERNEL(name, op, plan)                                               \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::PrefillAttentionParams, (plan).threads(), (plan).resident, \
+                  ::ac::kernels::prefill_attention<op, plan>(p))

@@ -45,10 +45,8 @@ AC_DEVICE void reduction(const ReductionParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_REDUCTION_KERNEL(name, op, plan, Map)                                       \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::ReductionParams p) {                 \
-    ::ac::kernels::reduction<op, plan, Map>(p);                                        \
-  }
+#define AC_REDUCTION_KERNEL(name, op, plan, Map)                                                \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::ReductionParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::reduction<op, plan, Map>(p))
 
 }  // namespace ac::kernels

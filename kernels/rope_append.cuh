@@ -51,10 +51,8 @@ AC_DEVICE void rope_append(const RopeAppendParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_ROPE_APPEND_KERNEL(name, op, plan)                                          \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::RopeAppendParams p) {                \
-    ::ac::kernels::rope_append<op, plan>(p);                                           \
-  }
+#define AC_ROPE_APPEND_KERNEL(name, op, plan)                                                    \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::RopeAppendParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::rope_append<op, plan>(p))
 
 }  // namespace ac::kernels

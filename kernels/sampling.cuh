@@ -32,10 +32,8 @@ AC_DEVICE void sampling(const SamplingParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_SAMPLING_KERNEL(name, op, plan)                                             \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::SamplingParams p) {                  \
-    ::ac::kernels::sampling<op, plan>(p);                                              \
-  }
+#define AC_SAMPLING_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::SamplingParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::sampling<op, plan>(p))
 
 }  // namespace ac::kernels

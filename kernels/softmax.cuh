@@ -71,10 +71,8 @@ AC_DEVICE void softmax(const SoftmaxParams& p) {
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.
-#define AC_SOFTMAX_KERNEL(name, op, plan)                                              \
-  extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
-      name(const __grid_constant__ ::ac::kernels::SoftmaxParams p) {                   \
-    ::ac::kernels::softmax<op, plan>(p);                                               \
-  }
+#define AC_SOFTMAX_KERNEL(name, op, plan)                                                     \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::SoftmaxParams, (plan).threads, (plan).blocks_per_sm(), \
+                  ::ac::kernels::softmax<op, plan>(p))
 
 }  // namespace ac::kernels

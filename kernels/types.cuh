@@ -12,10 +12,31 @@
 #define AC_TEXT(text) #text
 #define AC_SHARED(T, name, count) __shared__ T name[count]
 #define AC_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
-#ifndef INFINITY  // NVRTC has no <cmath>
+#ifdef __CUDACC_RTC__  // has no <cmath>
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
 #endif
+#endif
+
+// Defines the kernel `name`, a function of one parameter `p` of the type `Params`; the arguments
+// after min_blocks are its body. It has C linkage, so that a profile, a package and a module lookup
+// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs).
+#ifdef AC_HOST_DEVICE
+// A launcher that knows the parameters as bytes alone (src/device/host.h) finds their number and
+// the body of a thread beside it. Kernels that are built one by one hide all else.
+#define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...)                          \
+  extern "C" {                                                                           \
+  AC_EXPORTED void name(const Params p) { __VA_ARGS__; }                                 \
+  AC_EXPORTED void name##_on_host(void* params) { name(*static_cast<Params*>(params)); } \
+  AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }             \
+  }
+#define AC_EXPORTED __attribute__((visibility("default")))
+#else
+#define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...)     \
+  extern "C" __global__ void __launch_bounds__(threads, min_blocks) \
+      name(const __grid_constant__ Params p) {                      \
+    __VA_ARGS__;                                                    \
+  }
 #endif
 
 #define AC_DEVICE __device__ __forceinline__

@@ -23,6 +23,11 @@ constexpr std::array kVariables = std::to_array<EnvironmentVariable>({
     {"NO_COLOR", "any value: no colours on a terminal", ""},
     {"AGENTCOMPILE_PYTHON", "the Python interpreter that captures models",
      "one with PyTorch in .venv or venv, here or beside the program, else python3"},
+    {"AGENTCOMPILE_CXX", "the C++ compiler that builds kernels for the host device",
+     "c++, else g++"},
+    {"CUDA_HOME", "the CUDA toolkit whose NVRTC or nvcc builds kernels for GPUs", "$CUDA_PATH"},
+    {"CUDA_PATH", "the same, where CUDA_HOME is not set",
+     "a Python package, the loader's path or /usr/local/cuda*"},
 });
 
 std::string value_of(std::string_view name) {
@@ -90,6 +95,9 @@ Environment read_environment() {
   result.hub_offline = is_true("HF_HUB_OFFLINE");
   result.no_color = !value_of("NO_COLOR").empty();
   result.python = value_of("AGENTCOMPILE_PYTHON");
+  result.cache = cache;
+  result.host_compiler = value_of("AGENTCOMPILE_CXX");
+  result.cuda_home = folder("CUDA_HOME", folder("CUDA_PATH", {}));
   return result;
 }
 

@@ -25,6 +25,9 @@ struct Environment {
   bool hub_offline = false;
   bool no_color = false;
   std::string python;
+  std::filesystem::path cache;      // the user's cache folder; empty when not even a home is known
+  std::string host_compiler;        // empty: c++ or g++
+  std::filesystem::path cuda_home;  // empty: wherever CUDA is found
 };
 
 // Throws Fault::wrong_usage, naming the variable, for a value that makes no sense.

@@ -19,6 +19,17 @@ struct Descriptor {
   }
 };
 
+// False with errno set.
+bool write_all(int fd, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t wrote = write(fd, content.data(), content.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return true;
+}
+
 std::string reason() { return std::strerror(errno); }
 
 }  // namespace
@@ -45,6 +56,12 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
   return content;
 }
 
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  Descriptor file{open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+  if (file.fd < 0) job_failed("{}: cannot create: {}", path.string(), reason());
+  if (!write_all(file.fd, content)) job_failed("{}: cannot write: {}", path.string(), reason());
+}
+
 void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
   std::string temporary = path.string() + ".XXXXXX";
   Descriptor file{mkostemp(temporary.data(), O_CLOEXEC)};
@@ -54,13 +71,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
     unlink(temporary.c_str());
     job_failed("{}: cannot {}: {}", path.string(), what, why);
   };
-  std::size_t done = 0;
-  while (done < content.size()) {
-    const ssize_t wrote = write(file.fd, content.data() + done, content.size() - done);
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail("write");
-    done += static_cast<std::size_t>(wrote);
-  }
+  if (!write_all(file.fd, content)) fail("write");
   if (fchmod(file.fd, 0644) != 0) fail("set permissions");
   if (fsync(file.fd) != 0) fail("flush");
   if (rename(temporary.c_str(), path.c_str()) != 0) fail("rename into place");

@@ -7,12 +7,13 @@
 namespace ac {
 
 struct ProcessResult {
-  int exit_code = 0;  // when it was not killed
-  int signal = 0;     // that killed it, or 0
+  int exit_code = 0;   // when it was not killed
+  int signal = 0;      // that killed it, or 0
+  std::string output;  // of ChildOutput::captured
   bool ok() const { return exit_code == 0 && signal == 0; }
 };
 
-enum class ChildOutput { to_stderr, discarded };
+enum class ChildOutput { to_stderr, discarded, captured };
 
 // Waits for the program. What it writes on stdout never reaches ours, which may be machine-read.
 // `arguments[0]` is a path, or a name that is looked up in PATH. Throws Fault::job_failed when the

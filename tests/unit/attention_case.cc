@@ -78,16 +78,16 @@ std::string run_attention(const AttentionCase& c) {
   p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.softcap = c.softcap;
   p.out = out.at(8);
   p.partial = partial.data(), p.partial_stats = stats.data(), p.finished = finished.data();
-  const LaunchReport report =
-      host_launch({.name = c.name,
-                   .grid = {static_cast<unsigned>(c.plan.splits), static_cast<unsigned>(kv_heads)},
-                   .block = {static_cast<unsigned>(c.plan.threads)},
-                   .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
-                   .schedule = c.schedule,
-                   .seed = c.seed,
-                   .check_races = c.check_races,
-                   .relaxed_lag = c.lag},
-                  c.kernel, p);
+  const HostLaunch launch{
+      .name = c.name,
+      .grid = {static_cast<unsigned>(c.plan.splits), static_cast<unsigned>(kv_heads)},
+      .block = {static_cast<unsigned>(c.plan.threads)},
+      .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
+      .schedule = c.schedule,
+      .seed = c.seed,
+      .check_races = c.check_races,
+      .relaxed_lag = c.lag};
+  const LaunchReport report = c.launcher ? c.launcher(launch, p) : host_launch(launch, c.kernel, p);
   if (!report.ok()) return report.error;
 
   const std::size_t slot = position % capacity;

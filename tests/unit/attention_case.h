@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 
 #include "kernels/attention.cuh"
@@ -24,6 +25,8 @@ struct AttentionCase {
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;
   bool check_races = false;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const AttentionParams&)> launcher = {};
 };
 
 // Runs the case; returns what is wrong, or "".

@@ -79,7 +79,7 @@ std::string run_gemv(const GemvCase& c, std::string* output_bytes) {
                           .schedule = c.schedule,
                           .seed = c.seed,
                           .check_races = c.check_races};
-  const LaunchReport report = host_launch(launch, c.kernel, p);
+  const LaunchReport report = c.launcher ? c.launcher(launch, p) : host_launch(launch, c.kernel, p);
   if (!report.ok()) return report.error;
   if (output_bytes != nullptr)
     for (const Elements& y : outputs) *output_bytes += y.bytes();

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct GemvCase {
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;
   bool check_races = false;
+  // Instead of `kernel`.
+  std::function<LaunchReport(const HostLaunch&, const GemvParams&)> launcher = {};
 };
 
 // Runs the case; returns what is wrong, or "". `output_bytes` gets the outputs as they are.

@@ -74,16 +74,26 @@ TEST_CASE("defaults and values of the other variables") {
   const Environment none = environment_of({});
   CHECK(none.hf_endpoint == "https://huggingface.co");
   CHECK(none.python.empty());
+  CHECK(none.host_compiler.empty());
+  CHECK(none.cuda_home.empty());
+  CHECK(none.cache.empty());
   CHECK_FALSE(none.hub_offline);
   CHECK_FALSE(none.no_color);
   const Environment set = environment_of({{"HF_ENDPOINT", "https://mirror.example/"},
                                           {"HF_HUB_OFFLINE", "YES"},
                                           {"NO_COLOR", "0"},
-                                          {"AGENTCOMPILE_PYTHON", "/p"}});
+                                          {"AGENTCOMPILE_PYTHON", "/p"},
+                                          {"AGENTCOMPILE_CXX", "/c"},
+                                          {"CUDA_PATH", "/cuda"},
+                                          {"HOME", "/h"}});
   CHECK(set.hf_endpoint == "https://mirror.example");
   CHECK(set.hub_offline);
   CHECK(set.no_color);
   CHECK(set.python == "/p");
+  CHECK(set.host_compiler == "/c");
+  CHECK(set.cuda_home == "/cuda");
+  CHECK(set.cache == "/h/.cache");
+  CHECK(environment_of({{"CUDA_HOME", "/a"}, {"CUDA_PATH", "/b"}}).cuda_home == "/a");
 }
 
 TEST_CASE("values that make no sense are named") {

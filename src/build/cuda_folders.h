@@ -1,0 +1,18 @@
+// Where CUDA's compilers may be.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ac {
+
+// Files that may be NVRTC, best first; those with no folder are for the loader to find. After the
+// named toolkit: Python environments here and beside the program (pip install nvidia-cuda-nvrtc),
+// the loader's path, toolkits in /usr/local.
+std::vector<std::filesystem::path> nvrtc_candidates(const std::filesystem::path& cuda_home);
+
+// The same for nvcc; a bare name is for PATH.
+std::vector<std::filesystem::path> nvcc_candidates(const std::filesystem::path& cuda_home);
+
+}  // namespace ac

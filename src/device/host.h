@@ -1,0 +1,35 @@
+// The host device: runs a kernel that was built for it (build/compile.h), knowing no more than its
+// name and the bytes of its parameters. kernels/shim/host_launch.h says what a launch checks.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/shim/host_launch.h"
+
+namespace ac {
+
+class HostKernel {
+ public:
+  // Throws Fault::job_failed, naming the file, if it cannot be loaded or has no such kernel.
+  HostKernel(const std::filesystem::path& file, const std::string& entry);
+
+  const std::string& name() const { return name_; }
+  std::size_t params_bytes() const { return params_bytes_; }
+
+  // `params` holds the kernel's parameter struct; `launch.name` is not used. May run on several
+  // threads at once, if what the parameters point to may.
+  kernels::LaunchReport launch(const kernels::HostLaunch& launch,
+                               std::span<const std::byte> params) const;
+
+ private:
+  std::string name_;
+  std::shared_ptr<void> library_;
+  void (*thread_body_)(void* params) = nullptr;
+  std::size_t params_bytes_ = 0;
+};
+
+}  // namespace ac
