@@ -14,7 +14,7 @@ const std::vector<DeviceInfo>& known_devices() {
     a100.multiprocessors = 108, a100.registers = 65536, a100.threads = 2048, a100.blocks = 32;
     a100.shared_bytes = 164 * kKb, a100.max_shared_bytes = 163 * kKb, a100.l2_bytes = 40 << 20;
     a100.bandwidth = 1.85e12, a100.flops = 19.5e12, a100.tensor_flops = 312e12;
-    a100.latency = 0.7e-6, a100.launch = 2e-6;
+    a100.latency = 0.75e-6, a100.launch = 1.3e-6;
     a100.bulk_copies = false;
 
     DeviceInfo ada = a100;

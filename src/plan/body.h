@@ -11,6 +11,9 @@ namespace ac {
 
 std::optional<kernels::Type> kernel_type(DType dtype);
 
+// Elements of a row, with room for 32-bit offsets in bytes.
+inline constexpr int kMaxRow = 1 << 24;
+
 class Body {
  public:
   Body(const StepGraph& step, const Region& region, const Bindings& at);

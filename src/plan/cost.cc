@@ -7,6 +7,8 @@
 namespace ac {
 namespace {
 
+constexpr double kBlockStart = 0.95e-6;  // seconds, fitted as those of footprint.cc
+
 // Blocks that an SM really has at once.
 int resident_blocks(const Footprint& need, const DeviceInfo& device) {
   constexpr int kReserved = 1024;  // shared memory that each block loses to the system
@@ -27,29 +29,33 @@ Cost predict(const Choice& choice, const DeviceInfo& device) {
   const int resident = resident_blocks(need, device);
   cost.occupancy = double(resident) * need.threads / device.threads;
 
-  // Little's law: the loads of all SMs under way, over what the bus takes in one latency.
   const double sms = device.multiprocessors;
-  const double blocks = std::min<double>(resident, std::ceil(double(need.grid) / sms));
-  const double busy_sms = std::min<double>(sms, double(need.grid));
-  const double in_flight = std::min(busy_sms * blocks * need.in_flight, cost.bytes);
+  const double slots = std::min<double>(double(need.grid), sms * resident) * need.units_at_once;
+  const double rounds = std::ceil(need.units / slots);
+  const double last = need.units - (rounds - 1) * slots;  // units of the last round
+  // Little's law: the bytes under way, of what the bus takes in one latency.
   const double wanted = device.bandwidth * device.latency;
-  const double share = in_flight / std::hypot(in_flight, wanted);
-  const double memory = cost.bytes / (device.bandwidth * std::max(share, 1e-4));
+  const auto share = [&](double units) {
+    const double in_flight = std::min(units * need.unit_in_flight, cost.bytes);
+    return std::max(in_flight / std::hypot(in_flight, wanted), 1e-6);
+  };
+  // Blocks drift apart, so that the last round is not quite by itself.
+  constexpr double kAlone = 0.7;
+  const double busy = std::min(slots, need.units), rest = last / need.units;
+  const double memory = need.slowdown * cost.bytes / device.bandwidth *
+                        ((1 - kAlone * rest) / share(busy) + kAlone * rest / share(last));
   const double compute = cost.flops / device.flops;
 
-  // Blocks beyond those that are resident start, and read again what all share, one after another.
-  const double generations = std::ceil(double(need.grid) / (double(resident) * sms));
-  const double starts = (generations - 1) * device.latency;
-  const double shared_reads =
-      need.rounds_bytes * double(need.grid) / (4 * device.bandwidth);  // from L2
-  // The last round is as long as the others, full or not.
-  const double tail = need.waves > 1 ? device.latency / 2 : 0;
-
-  const double body = std::max(memory, compute) + starts + shared_reads + tail;
+  // Blocks beyond those that are resident start one after another.
+  const double generations = std::max(1.0, double(need.grid) / (sms * resident));
+  const double starts =
+      (generations - 1) * kBlockStart + need.block_seconds * need.blocks_per_sm * generations;
+  const double body = std::max(memory, compute) + starts + need.finish_seconds +
+                      need.unit_seconds * std::min(rounds, need.units);
   cost.microseconds = (device.launch + body) * 1e6;
   cost.limit = body < device.launch ? Limit::launch
                : compute > memory   ? Limit::compute
-               : share < 0.7        ? Limit::latency
+               : share(busy) < 0.7  ? Limit::latency
                                     : Limit::memory;
   return cost;
 }

@@ -12,56 +12,87 @@ using namespace kernels;
 constexpr int kMaxThreads = 1024;
 constexpr int kBaseRegisters = 32;
 
-double waves_of(double units, double at_once) {
-  return std::max(1.0, std::ceil(units / std::max(1.0, at_once)));
+// Fitted to bench/results: see test_plan_cost.cc, which holds the model to them.
+constexpr double kStageElement = 14e-12;  // to bring an element of x on chip and convert it
+constexpr double kNextGroup = 13e-9;      // sum, epilogue and store of a warp's rows
+constexpr double kNextSharedGroup = 24e-9;
+constexpr double kFurtherRow = 23e-9;
+constexpr double kLateSignal = 0.25e-6;
+constexpr double kAsyncCopies = 1.045, kBulkCopies = 1.013, kAhead = 1.1;
+constexpr double kCacheHint = 0.98;
+constexpr double kPadding = 0.026;                       // cost of steps beyond the end of a row
+constexpr double kScalarStep = 0.4e-6, kCombine = 1e-6;  // of attention; not fitted
+
+double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded) {
+  double factor = 1 + kPadding * (padded / task.k - 1);
+  if (plan.ring == Ring::async_copy) factor *= kAsyncCopies;
+  if (plan.ring == Ring::bulk_copy) factor *= kBulkCopies;
+  if (plan.ring == Ring::registers && plan.cache != kernels::Cache::streaming) factor *= kCacheHint;
+  if (plan.l2_ahead > 0) factor *= kAhead;
+  return factor;
 }
 
 Footprint measure(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
+  const bool in_registers = plan.ring == Ring::registers || plan.ring == Ring::none;
   const int held = plan.ring == Ring::registers ? plan.rows * plan.depth * 4 : 8;
-  const double groups = divide_up(task.n, plan.outputs_per_group(task.op));
   const int grid = plan.grid(task.op, task.n, device.multiprocessors);
+  const double groups = divide_up(task.n, plan.outputs_per_group(task.op));
+  const double at_once = std::min(groups, double(grid) * plan.groups_per_block());
+  // Rings in shared memory run on into the next group, where there is one.
+  const int steps = plan.steps(task.op, task.k);
+  const int depth = in_registers || groups <= at_once ? std::min(plan.depth, steps) : plan.depth;
   const double load = plan.ring == Ring::none ? bytes_of(task.op.weight) * 2.0 : 16.0;
+  const double padded = double(plan.padded_vectors(task.op, task.k)) * task.op.vector();
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(task.op, task.k) + 2048 + 8 * plan.warps() * plan.rows,
           .registers = kBaseRegisters + held + plan.rows * 2,
           .blocks_per_sm = plan.blocks_per_sm(),
           .grid = grid,
-          .in_flight = load * plan.threads * plan.rows * plan.depth * plan.chunks,
-          .waves = waves_of(groups, double(grid) * plan.groups_per_block()),
-          .rounds_bytes = double(task.k) * bytes_of(task.op.x) * (task.op.norm ? 2 : 1)};
+          .units = groups,
+          .units_at_once = double(plan.groups_per_block()),
+          .unit_in_flight = load * 32 * plan.split * plan.rows * depth * plan.chunks,
+          .unit_seconds = in_registers ? kNextGroup : kNextSharedGroup,
+          .block_seconds = kStageElement * padded,
+          .finish_seconds =
+              kFurtherRow * (plan.rows - 1) + (plan.signal == Signal::last_group ? kLateSignal : 0),
+          .slowdown = slowdown_of(task, plan, padded)};
 }
 
 Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const DeviceInfo&) {
   const int tile = plan.tile_tokens(task.op);
-  const double tiles = std::max(1, divide_up(task.tokens + 1, tile));
-  // No more splits than give each warp its tiles.
-  const double useful =
-      std::clamp(tiles / (plan.min_tiles * plan.warps()), 1.0, double(plan.splits));
+  const double tiles = divide_up(task.tokens + 1, tile);
+  // No more splits than give each warp its tiles; the others have nothing to do.
+  const double splits =
+      std::clamp(std::ceil(tiles / (plan.min_tiles * plan.warps())), 1.0, double(plan.splits));
+  const bool scalar = plan.tile == Tile::scalar;
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(task.op) + 64 +
                           (3 * plan.warps() + 2 + plan.splits) * task.op.group * 4,
-          .registers = plan.tile == Tile::mma ? 96 : 40 + task.op.group * task.op.head_dim / 32,
+          .registers = scalar ? 40 + task.op.group * task.op.head_dim / 32 : 96,
           .blocks_per_sm = plan.blocks_per_sm(),
-          .grid = static_cast<long long>(plan.splits) * task.kv_heads,
-          .in_flight = 2.0 * plan.warps() * tile * task.op.head_dim * bytes_of(task.op.type) *
-                       useful / plan.splits,
-          .waves = waves_of(tiles, useful * plan.warps()),
-          .rounds_bytes = 4.0 * task.op.group * task.op.head_dim * useful};
+          .grid = static_cast<long long>(splits) * task.kv_heads,
+          .units = tiles * task.kv_heads,
+          .units_at_once = double(plan.warps()),
+          .unit_in_flight = 2.0 * tile * task.op.head_dim * bytes_of(task.op.type),
+          .unit_seconds = scalar ? kScalarStep : kNextSharedGroup,
+          .finish_seconds = splits > 1 ? kCombine + splits * kNextGroup : kCombine / 2};
 }
 
 template <class Task, class Plan>
 Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double width,
                        const DeviceInfo& device) {
-  const int grid = plan.grid(task.rows, device.multiprocessors);
+  // A team goes through its row in as many turns as it needs.
+  const double turn = double(team_threads(plan.team, plan.threads)) * plan.vector * kept;
   return {.threads = plan.threads,
           .shared_bytes = shared_bytes + 1024,
           .registers = kBaseRegisters + kept * plan.vector,
           .blocks_per_sm = plan.blocks_per_sm(),
-          .grid = grid,
-          .in_flight = width * plan.threads * plan.vector * kept,
-          .waves = waves_of(task.rows, double(grid) * plan.rows_at_once()) *
-                   waves_of(task.columns,
-                            double(team_threads(plan.team, plan.threads)) * plan.vector * kept)};
+          .grid = plan.grid(task.rows, device.multiprocessors),
+          .units = double(task.rows),
+          .units_at_once = double(plan.rows_at_once()),
+          .unit_in_flight = width * std::min<double>(turn, task.columns),
+          .unit_seconds = kNextGroup * std::ceil(task.columns / turn),
+          .finish_seconds = plan.team == Team::block ? kNextSharedGroup * plan.threads / 256 : 0};
 }
 Footprint measure(const NormTask& task, const NormPlan& plan, const DeviceInfo& device) {
   return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept,
@@ -75,32 +106,37 @@ Footprint measure(const ReductionTask& task, const ReductionPlan& plan, const De
   return measure_rows(task, plan, plan.shared_bytes(), 1, bytes_of(task.op.x), device);
 }
 
+// A thread takes `bytes` of loads at once.
 template <class Plan>
-Footprint measure_flat(const Plan& plan, int grid, double vectors, int held, double width) {
+Footprint measure_flat(const Plan& plan, int grid, double units, int held, double bytes) {
   return {.threads = plan.threads,
           .shared_bytes = 0,
           .registers = kBaseRegisters - 8 + held,
           .blocks_per_sm = plan.blocks_per_sm(),
           .grid = grid,
-          .in_flight = width * plan.threads * plan.vector,
-          .waves = waves_of(vectors, double(grid) * plan.threads)};
+          .units = std::max(units, 1.0),
+          .units_at_once = double(plan.threads),
+          .unit_in_flight = bytes,
+          .unit_seconds = kNextGroup};
 }
 Footprint measure(const ElementwiseTask& task, const ElementwisePlan& plan,
                   const DeviceInfo& device) {
-  double width = 0;
-  for (int i = 0; i < task.op.inputs; ++i) width += bytes_of(task.op.in[i]);
+  double element = 0;
+  for (int i = 0; i < task.op.inputs; ++i) element += bytes_of(task.op.in[i]);
   return measure_flat(plan, plan.grid(task.rows, task.columns, device.multiprocessors),
                       double(plan.vectors(task.rows, task.columns)) / plan.unroll,
-                      task.op.inputs * plan.vector * plan.unroll, width * plan.unroll);
+                      task.op.inputs * plan.vector * plan.unroll,
+                      element * plan.vector * plan.unroll);
 }
 Footprint measure(const EmbeddingTask& task, const EmbeddingPlan& plan, const DeviceInfo& device) {
   return measure_flat(plan, plan.grid(task.count, task.width, device.multiprocessors),
                       double(plan.vectors(task.count, task.width)), plan.vector,
-                      bytes_of(task.op.table));
+                      plan.vector * bytes_of(task.op.table));
 }
 Footprint measure(const SamplingTask& task, const SamplingPlan& plan, const DeviceInfo& device) {
   return measure_flat(plan, plan.grid(task.vocab, device.multiprocessors),
-                      divide_up(task.vocab, plan.vector), plan.vector, bytes_of(task.op.logits));
+                      divide_up(task.vocab, plan.vector), plan.vector,
+                      plan.vector * bytes_of(task.op.logits));
 }
 
 const char* family_reason(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {

@@ -63,9 +63,9 @@ class GemvMatcher {
       if (id != linears_[0] && bias != task_.op.bias) return refuse("only some have a bias");
       task_.op.bias = bias;
       const int rows = body_.size(weight[0]);
-      if (rows < 0 || body_.size(weight[1]) < 0) return refuse("sizes beyond 32 bits");
-      total += rows;
       task_.k = body_.size(weight[1]);
+      if (rows < 0 || task_.k < 0 || task_.k > kMaxRow) return refuse("sizes beyond 32 bits");
+      total += rows;
     }
     if (total > 1 << 30) return refuse("sizes beyond 32 bits");
     task_.n = static_cast<int>(total);

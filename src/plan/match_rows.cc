@@ -9,11 +9,6 @@
 namespace ac {
 namespace {
 
-std::optional<NodeId> only_node(const Body& body, Op op) {
-  if (body.compute().size() != 1 || body[body.compute()[0]].op != op) return std::nullopt;
-  return body.compute()[0];
-}
-
 // A chain of unary ops and of binary ones with immediates, from an outside value to `value`.
 std::optional<NodeId> source_of_chain(const Body& body, NodeId value, std::size_t& length) {
   while (body.inside(value)) {
@@ -33,7 +28,8 @@ std::optional<NodeId> source_of_chain(const Body& body, NodeId value, std::size_
 }
 
 std::string no_rows(const Body& body, const Shape& shape) {
-  return body.rows(shape) < 0 || body.columns(shape) < 0 ? "sizes beyond 32 bits" : "";
+  const int columns = body.columns(shape);
+  return body.rows(shape) < 0 || columns < 0 || columns > kMaxRow ? "sizes beyond 32 bits" : "";
 }
 
 }  // namespace

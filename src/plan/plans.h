@@ -21,16 +21,21 @@ std::vector<kernels::ElementwisePlan> enumerate_plans(const ElementwiseTask& tas
 std::vector<kernels::EmbeddingPlan> enumerate_plans(const EmbeddingTask& task);
 std::vector<kernels::SamplingPlan> enumerate_plans(const SamplingTask& task);
 
-// What a plan asks of an SM, and how it uses the memory bus.
+// What a plan asks of an SM, and how it uses the memory bus. Its work comes in units (weight rows
+// of a warp, rows of a team, vectors of a thread) that blocks take in turns.
 struct Footprint {
   int threads = 0;        // a block
   int shared_bytes = 0;   // a block, the static part included
   int registers = 0;      // a thread needs at least, estimated
   int blocks_per_sm = 0;  // that the plan aims at
   long long grid = 0;
-  double in_flight = 0;     // bytes of loads a resident block has under way
-  double waves = 1;         // rounds that the busiest block makes over its work
-  double rounds_bytes = 0;  // bytes on chip that every block reads again (x of a GEMV)
+  double units = 1;           // in all
+  double units_at_once = 1;   // of a block
+  double unit_in_flight = 0;  // bytes of loads under way for one unit
+  double unit_seconds = 0;    // between one unit and the next, when nothing is under way
+  double block_seconds = 0;   // before a block begins with the first
+  double finish_seconds = 0;  // after the last
+  double slowdown = 1;        // of all loads
 };
 
 // The first reason why the kernel cannot be, on this device, or null.
