@@ -60,7 +60,9 @@ class Proposer {
   void offer(Neighbourhood& around, Fusion fusion, Kernels kernels) const {
     std::erase_if(kernels, [](const Kernel& k) { return k.nodes.empty() && !k.argmax; });
     FusionOption option;
-    option.fusion = fusion;
+    const bool single = std::all_of(kernels.begin(), kernels.end(),
+                                    [](const Kernel& k) { return k.nodes.size() + k.argmax <= 1; });
+    option.fusion = single ? Fusion::none : fusion;
     option.text = text_of(kernels);
     for (const FusionOption& other : around.options)
       if (other.text == option.text) return;

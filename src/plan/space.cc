@@ -11,6 +11,18 @@
 namespace ac {
 namespace {
 
+// A grid that is resident as a whole is the same whether it is called persistent or not.
+template <class T>
+bool is_repeated(const T& task, typename T::Plan plan, const DeviceInfo& device) {
+  if constexpr (requires { plan.persistent; }) {
+    if (plan.persistent) return false;
+    const long long grid = footprint(Implementation<T>{task, plan}, device).grid;
+    plan.persistent = true;
+    return footprint(Implementation<T>{task, plan}, device).grid == grid;
+  }
+  return false;
+}
+
 template <class T>
 void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
   for (const typename T::Plan& plan : enumerate_plans(task)) {
@@ -18,6 +30,10 @@ void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
     Choice choice = Implementation<T>{task, plan};
     if (const char* reason = why_illegal(choice, device)) {
       ++space.illegal[fmt::format("{}: {}", T::family, reason)];
+      continue;
+    }
+    if (is_repeated(task, plan, device)) {
+      ++space.illegal[fmt::format("{}: the same as a persistent grid", T::family)];
       continue;
     }
     ++space.legal;

@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <set>
 
+#include "capture/config.h"
+#include "capture/native.h"
 #include "expect_error.h"
+#include "ir/incrementalise.h"
+#include "ir/normalise.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
 #include "regions_models.h"
@@ -210,4 +214,87 @@ TEST_CASE("what a device does not have is illegal there") {
   CHECK(count(planned(regions, "sm_90"), "gemv bulk_copy") > 0);
   const std::string unknown = error_of(Fault::wrong_usage, [] { device_info("sm_12"); });
   CHECK(unknown.find("sm_80, sm_89, sm_90, sm_100, host") != std::string::npos);
+}
+
+TEST_CASE("odd sizes still get legal kernels") {
+  const Json config{{"architectures", {"Qwen3ForCausalLM"}},
+                    {"model_type", "qwen3"},
+                    {"hidden_size", 100},
+                    {"intermediate_size", 77},
+                    {"num_hidden_layers", 1},
+                    {"num_attention_heads", 9},
+                    {"num_key_value_heads", 3},
+                    {"head_dim", 24},
+                    {"vocab_size", 101},
+                    {"rope_theta", 1000000},
+                    {"torch_dtype", "float32"}};
+  const Regions regions = analyse(decode_instance(
+      incrementalise(normalise(build_decoder(parse_config(config, "config.json"), "odd")))));
+  for (const char* target : {"sm_80", "sm_90", "host"}) {
+    const Plans plans = planned(regions, target);
+    CHECK(families(plans, "rms_norm+linear+linear+linear") == Names{"gemv"});
+    CHECK(families(plans, "rms_norm+linear+linear+silu+mul") == Names{"gemv"});
+    CHECK(families(plans, "rms_norm+rms_norm+rope+rope+append_attend") == Names{"attention"});
+    CHECK(families(plans, "rms_norm+linear+argmax") == Names{"gemv"});
+    // Rows of 77 floats are not whole vectors, so the down projection takes what needs none.
+    std::set<std::string> kinds;
+    for (const Space& space : plans.spaces)
+      for (const Candidate& candidate : space.candidates) {
+        const auto* gemv = std::get_if<Implementation<GemvTask>>(&candidate.choice);
+        if (gemv && gemv->task.k == 77) kinds.insert(candidate.kind);
+        if (std::holds_alternative<Implementation<AttentionTask>>(candidate.choice))
+          CHECK(candidate.kind == "attention scalar");
+      }
+    CHECK(kinds == std::set<std::string>{"gemv none"});
+  }
+}
+
+TEST_CASE("windows, softcaps, GeGLU and scaled embeddings") {
+  const Regions regions = analyse(gemma_like(2, 1));
+  const Plans plans = planned(regions);
+  std::set<int> tokens;
+  bool embedding = false, head = false;
+  for (const Space& space : plans.spaces)
+    for (const Candidate& candidate : space.candidates) {
+      if (const auto* made = std::get_if<Implementation<AttentionTask>>(&candidate.choice))
+        tokens.insert(made->task.tokens);
+      if (const auto* made = std::get_if<Implementation<GemvTask>>(&candidate.choice))
+        head = head || (made->task.n == 50 && made->task.op.argmax);
+    }
+  CHECK(tokens == std::set<int>{15, 1024});
+  for (std::size_t i = 0; i < regions.regions.size(); ++i)
+    if (regions.regions[i].category == Category::embedding)
+      embedding = embedding || !space_of(plans, plans.space_of_region[i]).candidates.empty();
+  CHECK(embedding);
+  CHECK(head);
+  CHECK(families(plans, "rms_norm+linear+div+tanh+mul+argmax") == Names{"gemv"});
+  CHECK(task_of<GemvTask>(plans, "rms_norm+linear+linear+gelu+mul").op.pair ==
+        kernels::Pair::geglu_tanh);
+}
+
+TEST_CASE("what no family can express is refused with the reason") {
+  const Regions regions = analyse(gpt2_like(1, 1));
+  const Plans plans = planned(regions);
+  const auto refusal = [&](const std::string& signature_part) {
+    for (const Space& space : plans.spaces)
+      if (space.signature.find(signature_part) != std::string::npos && space.candidates.empty())
+        return space.no_family();
+    return std::string();
+  };
+  CHECK(refusal("gelu(v0)").find("gemv: no place in the epilogue for gelu") != std::string::npos);
+  CHECK(families(plans, "layer_norm | linear | gelu") == Names{"norm", "gemv", "elementwise"});
+  CHECK(families(plans, "linear+add") == Names{"gemv"});
+  // More than one token is no affair of the decode kernels.
+  const Regions prefill = analyse(published("llama-3.2-1b", false));
+  const Plans many = plan(prefill, device_info("sm_90"), {.at = {.S = -1, .T = 64, .P = 0}});
+  check(many, prefill);
+  int products = 0;
+  for (std::size_t i = 0; i < prefill.regions.size(); ++i)
+    for (const Candidate& candidate : space_of(many, many.space_of_region[i]).candidates)
+      if (const auto* made = std::get_if<Implementation<GemvTask>>(&candidate.choice)) {
+        // The last layer's end and the head see the last token only.
+        CHECK(product(prefill.regions[i].outputs[0].type.shape) == Dim(made->task.n));
+        ++products;
+      }
+  CHECK(products > 0);
 }

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/json.h"
+#include "plan/plans.h"
 #include "plan/space.h"
 
 using namespace ac;
@@ -68,6 +69,8 @@ std::map<std::string, std::vector<Measured>> measurements() {
     const std::string site = row["site"], plan = row["plan"];
     const Choice choice =
         Implementation<GemvTask>{{ops.at(site), row["n"], row["k"]}, parse_plan(plan)};
+    CAPTURE(plan);
+    CHECK(why_illegal(choice, device_info("sm_90")) == nullptr);  // it has run
     sites[row["gemv"].get<std::string>() + " " + site].push_back(
         {plan, row["us"], predict(choice, device_info("sm_90")).microseconds});
   }
@@ -102,7 +105,7 @@ double correlation(const std::vector<Measured>& rows) {
 }  // namespace
 
 TEST_CASE("predictions rank measured GEMVs") {
-  double sum = 0, error = 0, count = 0;
+  double sum = 0, error = 0, count = 0, regret = 0;
   int in_top_third = 0;
   auto sites = measurements();
   REQUIRE(sites.size() == 15);
@@ -128,13 +131,15 @@ TEST_CASE("predictions rank measured GEMVs") {
         site, rho, winner.plan, rank + 1, rows.size(), rows[0].plan, rows[0].us / winner.us,
         best.plan, best.us / winner.us));
     CHECK(rho > 0.3);
-    CHECK(best.us < 1.04 * winner.us);  // nothing much is lost by looking at a third
+    CHECK(best.us < 1.12 * winner.us);  // nothing much is lost by looking at a third
     sum += rho;
+    regret += best.us / winner.us - 1;
   }
   MESSAGE(
       fmt::format("mean rank correlation {:.3f}, mean error {:.1f} %, winner in top third at {}",
                   sum / 15, 100 * error / count, in_top_third));
   CHECK(sum / 15 > 0.45);
   CHECK(error / count < 0.1);
+  CHECK(regret / 15 < 0.02);
   CHECK(in_top_third >= 11);
 }
