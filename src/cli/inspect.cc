@@ -12,17 +12,20 @@
 #include "ir/normalise.h"
 #include "ir/rewrite.h"
 #include "ir/text.h"
+#include "plan/planner.h"
 
 namespace ac {
 namespace {
 
-enum class Stage { capture, graph, step, decode, prefill, regions };
+enum class Stage { capture, graph, step, decode, prefill, regions, candidates };
 
 struct Inspect {
   SourceArguments source;
   Stage stage = Stage::graph;
   bool json = false;
   std::string against;
+  std::string target = "sm_90";
+  std::size_t max_candidates = PlanOptions{}.max_candidates;
 
   // The stage of a model, as a step when it is one.
   StepGraph reach(const SourceArguments& from) const {
@@ -31,7 +34,8 @@ struct Inspect {
     graph = normalise(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};
     const StepGraph step = incrementalise(graph);
-    if (stage == Stage::decode || stage == Stage::regions) return decode_instance(step);
+    const bool divided = stage == Stage::regions || stage == Stage::candidates;
+    if (stage == Stage::decode || divided) return decode_instance(step);
     if (stage == Stage::prefill) return prefill_instance(step);
     return step;
   }
@@ -40,6 +44,7 @@ struct Inspect {
     const StepGraph result = reach(source);
     if (!against.empty()) return compare(result);
     if (stage == Stage::regions) return show_regions(analyse(result));
+    if (stage == Stage::candidates) return show_candidates(analyse(result));
     const bool is_step = stage >= Stage::step;
     if (json)
       fmt::print("{}\n", (is_step ? to_json(result) : to_json(result.graph)).dump(1));
@@ -47,13 +52,24 @@ struct Inspect {
       fmt::print("{}", is_step ? print(result) : print(result.graph));
   }
 
+  static constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
+
   void show_regions(const Regions& regions) const {
-    constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
     verify(regions, "analyse");
     if (json)
       fmt::print("{}\n", to_json(regions, kAt).dump(1));
     else
       fmt::print("{}", print(regions, kAt));
+  }
+
+  void show_candidates(const Regions& regions) const {
+    constexpr std::size_t kShown = 8;  // the JSON has them all
+    const Plans plans =
+        plan(regions, device_info(target), {.max_candidates = max_candidates, .at = kAt});
+    if (json)
+      fmt::print("{}\n", to_json(plans, regions).dump(1));
+    else
+      fmt::print("{}", print(plans, regions, kShown));
   }
 
   void compare(const StepGraph& result) const {
@@ -77,17 +93,23 @@ void add_inspect_command(CLI::App& app) {
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
   const std::map<std::string, Stage> stages{
-      {"capture", Stage::capture}, {"graph", Stage::graph},     {"step", Stage::step},
-      {"decode", Stage::decode},   {"prefill", Stage::prefill}, {"regions", Stage::regions}};
+      {"capture", Stage::capture},      {"graph", Stage::graph},     {"step", Stage::step},
+      {"decode", Stage::decode},        {"prefill", Stage::prefill}, {"regions", Stage::regions},
+      {"candidates", Stage::candidates}};
   command
       ->add_option(
           "--stage", inspect->stage,
           "capture: as the front end gave it; graph: in normal form (default); step: T new "
           "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
           "decode instance, with "
-          "their work after 1024 tokens")
+          "their work after 1024 tokens; candidates: the kernels that could compute them")
       ->transform(CLI::CheckedTransformer(stages).description(
-          "{capture,graph,step,decode,prefill,regions}"));
+          "{capture,graph,step,decode,prefill,regions,candidates}"));
+  command->add_option("--target", inspect->target,
+                      "The device that candidates are for: sm_80, sm_89, sm_90, sm_100 or host");
+  command
+      ->add_option("--max-candidates", inspect->max_candidates, "The most candidates of a region")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--json", inspect->json, "Print JSON");
   command->add_option("--against", inspect->against,
                       "Say whether another SOURCE gives the same graph (exit code 1 if not)");

@@ -1,0 +1,234 @@
+// What plans cost an SM, whether a device has it, and the work that tasks are.
+#include <algorithm>
+#include <cmath>
+
+#include "plan/plans.h"
+
+namespace ac {
+namespace {
+
+using namespace kernels;
+
+constexpr int kMaxThreads = 1024;
+constexpr int kBaseRegisters = 32;
+constexpr int kGemvRegisters = 26;  // so that measured plans of 64 registers stay legal
+
+// Fitted to bench/results: see test_plan_cost.cc, which holds the model to them.
+constexpr double kStageElement = 14e-12;  // to bring an element of x on chip and convert it
+constexpr double kNextGroup = 13e-9;      // sum, epilogue and store of a warp's rows
+constexpr double kNextSharedGroup = 24e-9;
+constexpr double kFurtherRow = 23e-9;
+constexpr double kLateSignal = 0.25e-6;
+constexpr double kAsyncCopies = 1.045, kBulkCopies = 1.013, kAhead = 1.1;
+constexpr double kCacheHint = 0.98;
+constexpr double kPadding = 0.026;                       // cost of steps beyond the end of a row
+constexpr double kScalarStep = 0.4e-6, kCombine = 1e-6;  // of attention; not fitted
+
+double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded) {
+  double factor = 1 + kPadding * (padded / task.k - 1);
+  if (plan.ring == Ring::async_copy) factor *= kAsyncCopies;
+  if (plan.ring == Ring::bulk_copy) factor *= kBulkCopies;
+  if (plan.ring == Ring::registers && plan.cache != kernels::Cache::streaming) factor *= kCacheHint;
+  if (plan.l2_ahead > 0) factor *= kAhead;
+  return factor;
+}
+
+Footprint measure(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
+  const bool in_registers = plan.ring == Ring::registers || plan.ring == Ring::none;
+  const int held = plan.ring == Ring::registers ? plan.rows * plan.depth * 4 : 8;
+  const int grid = plan.grid(task.op, task.n, device.multiprocessors);
+  const double groups = divide_up(task.n, plan.outputs_per_group(task.op));
+  const double at_once = std::min(groups, double(grid) * plan.groups_per_block());
+  // Rings in shared memory run on into the next group, where there is one.
+  const int steps = plan.steps(task.op, task.k);
+  const int depth = in_registers || groups <= at_once ? std::min(plan.depth, steps) : plan.depth;
+  const double load = plan.ring == Ring::none ? bytes_of(task.op.weight) * 2.0 : 16.0;
+  const double padded = double(plan.padded_vectors(task.op, task.k)) * task.op.vector();
+  return {.threads = plan.threads,
+          .shared_bytes = plan.shared_bytes(task.op, task.k) + 2048 + 8 * plan.warps() * plan.rows,
+          .registers = kGemvRegisters + held + plan.rows * 2,
+          .blocks_per_sm = plan.blocks_per_sm(),
+          .grid = grid,
+          .units = groups,
+          .units_at_once = double(plan.groups_per_block()),
+          .unit_in_flight = load * 32 * plan.split * plan.rows * depth * plan.chunks,
+          .unit_seconds = in_registers ? kNextGroup : kNextSharedGroup,
+          .block_seconds = kStageElement * padded,
+          .finish_seconds =
+              kFurtherRow * (plan.rows - 1) + (plan.signal == Signal::last_group ? kLateSignal : 0),
+          .slowdown = slowdown_of(task, plan, padded)};
+}
+
+Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const DeviceInfo&) {
+  const int tile = plan.tile_tokens(task.op);
+  const double tiles = divide_up(task.tokens + 1, tile);
+  // No more splits than give each warp its tiles; the others have nothing to do.
+  const double splits =
+      std::clamp(std::ceil(tiles / (plan.min_tiles * plan.warps())), 1.0, double(plan.splits));
+  const bool scalar = plan.tile == Tile::scalar;
+  return {.threads = plan.threads,
+          .shared_bytes = plan.shared_bytes(task.op) + 64 +
+                          (3 * plan.warps() + 2 + plan.splits) * task.op.group * 4,
+          .registers = scalar ? 40 + task.op.group * task.op.head_dim / 32 : 96,
+          .blocks_per_sm = plan.blocks_per_sm(),
+          .grid = static_cast<long long>(splits) * task.kv_heads,
+          .units = tiles * task.kv_heads,
+          .units_at_once = double(plan.warps()),
+          .unit_in_flight = 2.0 * tile * task.op.head_dim * bytes_of(task.op.type),
+          .unit_seconds = scalar ? kScalarStep : kNextSharedGroup,
+          .finish_seconds = splits > 1 ? kCombine + splits * kNextGroup : kCombine / 2};
+}
+
+template <class Task, class Plan>
+Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double width,
+                       const DeviceInfo& device) {
+  // A team goes through its row in as many turns as it needs.
+  const double turn = double(team_threads(plan.team, plan.threads)) * plan.vector * kept;
+  return {.threads = plan.threads,
+          .shared_bytes = shared_bytes + 1024,
+          .registers = kBaseRegisters + kept * plan.vector,
+          .blocks_per_sm = plan.blocks_per_sm(),
+          .grid = plan.grid(task.rows, device.multiprocessors),
+          .units = double(task.rows),
+          .units_at_once = double(plan.rows_at_once()),
+          .unit_in_flight = width * std::min<double>(turn, task.columns),
+          .unit_seconds = kNextGroup * std::ceil(task.columns / turn),
+          .finish_seconds = plan.team == Team::block ? kNextSharedGroup * plan.threads / 256 : 0};
+}
+Footprint measure(const NormTask& task, const NormPlan& plan, const DeviceInfo& device) {
+  return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept,
+                      bytes_of(task.op.x) * (task.op.residual ? 2 : 1), device);
+}
+Footprint measure(const SoftmaxTask& task, const SoftmaxPlan& plan, const DeviceInfo& device) {
+  return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept, bytes_of(task.op.x),
+                      device);
+}
+Footprint measure(const ReductionTask& task, const ReductionPlan& plan, const DeviceInfo& device) {
+  return measure_rows(task, plan, plan.shared_bytes(), 1, bytes_of(task.op.x), device);
+}
+
+// A thread takes `bytes` of loads at once.
+template <class Plan>
+Footprint measure_flat(const Plan& plan, int grid, double units, int held, double bytes) {
+  return {.threads = plan.threads,
+          .shared_bytes = 0,
+          .registers = kBaseRegisters - 8 + held,
+          .blocks_per_sm = plan.blocks_per_sm(),
+          .grid = grid,
+          .units = std::max(units, 1.0),
+          .units_at_once = double(plan.threads),
+          .unit_in_flight = bytes,
+          .unit_seconds = kNextGroup};
+}
+Footprint measure(const ElementwiseTask& task, const ElementwisePlan& plan,
+                  const DeviceInfo& device) {
+  double element = 0;
+  for (int i = 0; i < task.op.inputs; ++i) element += bytes_of(task.op.in[i]);
+  return measure_flat(plan, plan.grid(task.rows, task.columns, device.multiprocessors),
+                      double(plan.vectors(task.rows, task.columns)) / plan.unroll,
+                      task.op.inputs * plan.vector * plan.unroll,
+                      element * plan.vector * plan.unroll);
+}
+Footprint measure(const EmbeddingTask& task, const EmbeddingPlan& plan, const DeviceInfo& device) {
+  return measure_flat(plan, plan.grid(task.count, task.width, device.multiprocessors),
+                      double(plan.vectors(task.count, task.width)), plan.vector,
+                      plan.vector * bytes_of(task.op.table));
+}
+Footprint measure(const SamplingTask& task, const SamplingPlan& plan, const DeviceInfo& device) {
+  return measure_flat(plan, plan.grid(task.vocab, device.multiprocessors),
+                      divide_up(task.vocab, plan.vector), plan.vector,
+                      plan.vector * bytes_of(task.op.logits));
+}
+
+const char* family_reason(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
+  if (const char* reason = plan.why_illegal(task.op, task.k, device.max_shared_bytes))
+    return reason;
+  if (plan.ring == Ring::bulk_copy && !device.bulk_copies) return "bulk copies need sm_90";
+  if (plan.ring == Ring::async_copy && !device.async_copies)
+    return "asynchronous copies need sm_80";
+  return nullptr;
+}
+const char* family_reason(const AttentionTask& task, const AttentionPlan& plan,
+                          const DeviceInfo& device) {
+  return plan.why_illegal(task.op, device.max_shared_bytes);
+}
+const char* family_reason(const NormTask& task, const NormPlan& plan, const DeviceInfo& device) {
+  return plan.why_illegal(task.op, task.columns, device.max_shared_bytes);
+}
+const char* family_reason(const SoftmaxTask& task, const SoftmaxPlan& plan,
+                          const DeviceInfo& device) {
+  return plan.why_illegal(task.op, task.columns, device.max_shared_bytes);
+}
+const char* family_reason(const ReductionTask& task, const ReductionPlan& plan, const DeviceInfo&) {
+  return plan.why_illegal(task.op);
+}
+const char* family_reason(const ElementwiseTask& task, const ElementwisePlan& plan,
+                          const DeviceInfo&) {
+  return plan.why_illegal(task.op, task.rows, task.columns);
+}
+const char* family_reason(const EmbeddingTask& task, const EmbeddingPlan& plan, const DeviceInfo&) {
+  return plan.why_illegal(task.op, task.count, task.width);
+}
+const char* family_reason(const SamplingTask& task, const SamplingPlan& plan, const DeviceInfo&) {
+  return plan.why_illegal(task.op);
+}
+
+// What the kernel promises the compiler must exist on an SM.
+const char* device_reason(const Footprint& need, const DeviceInfo& device) {
+  if (need.threads > kMaxThreads || need.threads * need.blocks_per_sm > device.threads)
+    return "more resident threads than an SM has";
+  if (need.blocks_per_sm > device.blocks) return "more resident blocks than an SM has";
+  if (need.blocks_per_sm * need.threads * need.registers > device.registers)
+    return "more registers than an SM has for the resident threads";
+  if (need.shared_bytes > device.max_shared_bytes) return "too much shared memory";
+  return nullptr;
+}
+
+}  // namespace
+
+const char* why_illegal(const Choice& choice, const DeviceInfo& device) {
+  return std::visit(
+      [&](const auto& made) {
+        const char* reason = family_reason(made.task, made.plan, device);
+        return reason ? reason : device_reason(measure(made.task, made.plan, device), device);
+      },
+      choice);
+}
+
+Footprint footprint(const Choice& choice, const DeviceInfo& device) {
+  return std::visit([&](const auto& made) { return measure(made.task, made.plan, device); },
+                    choice);
+}
+
+namespace {
+
+double bytes(const GemvTask& t) { return gemv_bytes(t.op, t.n, t.k); }
+double bytes(const AttentionTask& t) { return attention_bytes(t.op, t.kv_heads, t.tokens); }
+double bytes(const NormTask& t) { return norm_bytes(t.op, t.rows, t.columns); }
+double bytes(const SoftmaxTask& t) { return softmax_bytes(t.op, t.rows, t.columns); }
+double bytes(const ReductionTask& t) { return reduction_bytes(t.op, t.rows, t.columns); }
+double bytes(const ElementwiseTask& t) {
+  return elementwise_bytes(t.op, t.full_inputs, t.rows, t.columns);
+}
+double bytes(const EmbeddingTask& t) { return embedding_bytes(t.op, t.count, t.width); }
+double bytes(const SamplingTask& t) { return sampling_bytes(t.op, t.vocab); }
+
+double flops(const GemvTask& t) { return gemv_flops(t.op, t.n, t.k); }
+double flops(const AttentionTask& t) { return attention_flops(t.op, t.kv_heads, t.tokens); }
+double flops(const NormTask& t) { return norm_flops(t.op, t.rows, t.columns); }
+double flops(const SoftmaxTask& t) { return softmax_flops(t.op, t.rows, t.columns); }
+double flops(const ReductionTask& t) { return reduction_flops(t.op, t.rows, t.columns); }
+double flops(const ElementwiseTask& t) { return elementwise_flops(t.ops, t.rows, t.columns); }
+double flops(const EmbeddingTask& t) { return embedding_flops(t.op, t.count, t.width); }
+double flops(const SamplingTask& t) { return sampling_flops(t.op, t.vocab); }
+
+}  // namespace
+
+double bytes_of(const Choice& choice) {
+  return std::visit([](const auto& made) { return bytes(made.task); }, choice);
+}
+double flops_of(const Choice& choice) {
+  return std::visit([](const auto& made) { return flops(made.task); }, choice);
+}
+
+}  // namespace ac

@@ -1,0 +1,31 @@
+// The schedule sub-planner: which kernel families can compute a region exactly, and as what; of
+// the others, why not. A match is about meaning and layout only; plans and devices come later.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "analyze/region.h"
+#include "plan/task.h"
+
+namespace ac {
+
+// What a kernel is wanted for.
+struct Wanted {
+  Region region;
+  bool argmax = false;  // also the index of the largest result, for greedy sampling
+};
+
+using Match = std::variant<Task, std::string>;  // or why not
+
+struct FamilyMatch {
+  std::string_view family;
+  Match match;
+};
+
+// Of all families that compute regions. Sizes are taken at one T and P.
+std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wanted,
+                                        const Bindings& at);
+
+}  // namespace ac

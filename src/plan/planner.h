@@ -1,0 +1,32 @@
+// Plans a step for a device: a bounded, ranked space of candidates for every region, and for every
+// other region that fusing differently would give. It stands between the analyzer and whoever
+// chooses (advisor, search), who see nothing but what is enumerated here.
+#pragma once
+
+#include "analyze/analyse.h"
+#include "base/json.h"
+#include "plan/fusion.h"
+#include "plan/space.h"
+
+namespace ac {
+
+struct PlanOptions {
+  std::size_t max_candidates = 64;          // a region
+  Bindings at{.S = -1, .T = 1, .P = 1024};  // the sizes that costs are estimated for
+};
+
+struct Plans {
+  DeviceInfo device;
+  PlanOptions options;
+  std::vector<Space> spaces;  // one a signature: those of analyse() first, in its order
+  std::vector<int> space_of_region;
+  std::vector<Neighbourhood> neighbourhoods;  // equal ones of different layers share spaces
+};
+
+Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& options = {});
+
+// For `inspect --stage candidates`: `shown` candidates of each space.
+std::string print(const Plans& plans, const Regions& regions, std::size_t shown);
+Json to_json(const Plans& plans, const Regions& regions);
+
+}  // namespace ac

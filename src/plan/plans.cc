@@ -1,0 +1,163 @@
+#include "plan/plans.h"
+
+namespace ac {
+namespace {
+
+using namespace kernels;
+
+struct GemvMemory {
+  Ring ring;
+  int depth, chunks;
+  kernels::Cache cache = kernels::Cache::streaming;
+};
+
+std::vector<GemvMemory> gemv_memory() {
+  std::vector<GemvMemory> choices{{Ring::none, 1, 1}};
+  for (const int depth : {4, 5, 8, 10, 16})
+    for (const auto cache :
+         {kernels::Cache::streaming, kernels::Cache::no_allocate, kernels::Cache::evict_first})
+      choices.push_back({Ring::registers, depth, 1, cache});
+  for (const int depth : {5, 8, 12, 16}) choices.push_back({Ring::async_copy, depth, 1});
+  for (const int chunks : {2, 4, 8})
+    for (const int depth : {2, 3, 4, 6, 8}) choices.push_back({Ring::bulk_copy, depth, chunks});
+  return choices;
+}
+
+struct RowsParallel {
+  Team team;
+  int threads, blocks;
+  bool persistent;
+};
+
+std::vector<RowsParallel> rows_parallel() {
+  std::vector<RowsParallel> choices;
+  for (const Team team : {Team::warp, Team::block})
+    for (const int threads : {64, 128, 256, 512, 1024})
+      for (const int blocks : {1, 2, 4})
+        for (const bool persistent : {true, false})
+          choices.push_back({team, threads, blocks, persistent});
+  return choices;
+}
+
+struct RowsMemory {
+  Keep keep;
+  int kept, vector;
+};
+
+std::vector<RowsMemory> rows_memory() {
+  std::vector<RowsMemory> choices;
+  for (const int vector : {1, 2, 4, 8}) {
+    choices.push_back({Keep::reread, 1, vector});
+    choices.push_back({Keep::shared, 1, vector});
+    for (const int kept : {1, 2, 4, 8}) choices.push_back({Keep::registers, kept, vector});
+  }
+  return choices;
+}
+
+// Families without a team: threads and grid only.
+template <class Plan, class Set>
+std::vector<Plan> flat_plans(std::initializer_list<int> vectors, const Set& set) {
+  std::vector<Plan> plans;
+  for (const int vector : vectors)
+    for (const RowsParallel& parallel : rows_parallel()) {
+      if (parallel.team == Team::warp) continue;  // there is no team
+      Plan plan;
+      plan.vector = vector;
+      plan.threads = parallel.threads;
+      plan.resident = parallel.threads * parallel.blocks;
+      plan.persistent = parallel.persistent;
+      set(plans, plan);
+    }
+  return plans;
+}
+
+}  // namespace
+
+std::vector<GemvPlan> enumerate_plans(const GemvTask&) {
+  std::vector<GemvPlan> plans;
+  const std::vector<GemvMemory> memory = gemv_memory();
+  for (const GemvMemory& m : memory)
+    for (const int threads : {128, 256, 320, 384, 512, 768, 1024})
+      for (const int rows : {1, 2, 4})
+        for (const int split : {1, 2})
+          for (const int blocks : {1, 2, 3, 4})
+            for (const bool persistent : {true, false})
+              for (const Signal signal : {Signal::entry, Signal::last_group})
+                plans.push_back({.threads = threads,
+                                 .rows = rows,
+                                 .depth = m.depth,
+                                 .chunks = m.chunks,
+                                 .ring = m.ring,
+                                 .split = split,
+                                 .resident = threads * blocks,
+                                 .persistent = persistent,
+                                 .signal = signal,
+                                 .cache = m.cache});
+  return plans;
+}
+
+std::vector<AttentionPlan> enumerate_plans(const AttentionTask&) {
+  std::vector<AttentionPlan> plans;
+  for (const Tile tile : {Tile::mma, Tile::scalar})
+    for (const int threads : {64, 128, 256, 512})
+      for (const int splits : {1, 2, 4, 8, 16, 33, 66, 132})
+        for (const int min_tiles : {1, 2, 4})
+          for (const int resident : {256, 512, 1024})
+            plans.push_back({.tile = tile,
+                             .threads = threads,
+                             .splits = splits,
+                             .min_tiles = min_tiles,
+                             .resident = resident});
+  return plans;
+}
+
+std::vector<NormPlan> enumerate_plans(const NormTask& task) {
+  std::vector<NormPlan> plans;
+  std::vector<Variance> variances{Variance::two_pass};
+  if (task.op.layer()) variances.push_back(Variance::welford);
+  for (const Variance variance : variances)
+    for (const RowsMemory& m : rows_memory())
+      for (const RowsParallel& p : rows_parallel())
+        plans.push_back({p.team, m.keep, m.kept, variance, p.threads, m.vector,
+                         p.threads * p.blocks, p.persistent});
+  return plans;
+}
+
+std::vector<SoftmaxPlan> enumerate_plans(const SoftmaxTask&) {
+  std::vector<SoftmaxPlan> plans;
+  for (const SoftmaxPasses passes : {SoftmaxPasses::online, SoftmaxPasses::two})
+    for (const RowsMemory& m : rows_memory())
+      for (const RowsParallel& p : rows_parallel())
+        plans.push_back({p.team, passes, m.keep, m.kept, p.threads, m.vector, p.threads * p.blocks,
+                         p.persistent});
+  return plans;
+}
+
+std::vector<ReductionPlan> enumerate_plans(const ReductionTask&) {
+  std::vector<ReductionPlan> plans;
+  for (const int vector : {1, 2, 4, 8})
+    for (const RowsParallel& p : rows_parallel())
+      plans.push_back({p.team, p.threads, vector, p.threads * p.blocks, p.persistent});
+  return plans;
+}
+
+std::vector<ElementwisePlan> enumerate_plans(const ElementwiseTask&) {
+  return flat_plans<ElementwisePlan>({1, 2, 4, 8}, [](auto& plans, ElementwisePlan plan) {
+    for (const int unroll : {1, 2, 4}) {
+      plan.unroll = unroll;
+      plans.push_back(plan);
+    }
+  });
+}
+
+std::vector<EmbeddingPlan> enumerate_plans(const EmbeddingTask&) {
+  return flat_plans<EmbeddingPlan>(
+      {1, 2, 4, 8}, [](auto& plans, const EmbeddingPlan& plan) { plans.push_back(plan); });
+}
+
+std::vector<SamplingPlan> enumerate_plans(const SamplingTask&) {
+  return flat_plans<SamplingPlan>(
+      {1, 2, 4, 8}, [](auto& plans, const SamplingPlan& plan) { plans.push_back(plan); });
+}
+
+}  // namespace ac

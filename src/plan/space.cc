@@ -1,0 +1,140 @@
+#include "plan/space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "plan/plans.h"
+
+namespace ac {
+namespace {
+
+// A grid that is resident as a whole is the same whether it is called persistent or not.
+template <class T>
+bool is_repeated(const T& task, typename T::Plan plan, const DeviceInfo& device) {
+  if constexpr (requires { plan.persistent; }) {
+    if (plan.persistent) return false;
+    const long long grid = footprint(Implementation<T>{task, plan}, device).grid;
+    plan.persistent = true;
+    return footprint(Implementation<T>{task, plan}, device).grid == grid;
+  }
+  return false;
+}
+
+template <class T>
+void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
+  for (const typename T::Plan& plan : enumerate_plans(task)) {
+    ++space.enumerated;
+    Choice choice = Implementation<T>{task, plan};
+    if (const char* reason = why_illegal(choice, device)) {
+      ++space.illegal[fmt::format("{}: {}", T::family, reason)];
+      continue;
+    }
+    if (is_repeated(task, plan, device)) {
+      ++space.illegal[fmt::format("{}: the same as a persistent grid", T::family)];
+      continue;
+    }
+    ++space.legal;
+    const Cost cost = predict(choice, device);
+    space.candidates.push_back({{}, {}, std::move(choice), cost, Risk::low});
+  }
+}
+
+// Best first. Costs of many plans are equal, and ids decide, so that the order is one.
+void rank(Space& space, const DeviceInfo& device) {
+  for (Candidate& candidate : space.candidates) {
+    candidate.id = id_of(candidate.choice);
+    candidate.kind = kind_of(candidate.choice);
+    candidate.risk = risk_of(candidate.choice, device);
+  }
+  std::sort(space.candidates.begin(), space.candidates.end(),
+            [](const Candidate& a, const Candidate& b) {
+              if (a.cost.microseconds != b.cost.microseconds)
+                return a.cost.microseconds < b.cost.microseconds;
+              if (a.risk != b.risk) return a.risk < b.risk;
+              return a.id < b.id;
+            });
+}
+
+// What two plans share that differ only in where the grid ends, cache hints and signals: the id up
+// to the first of these.
+std::string outline(const Candidate& candidate) {
+  const std::size_t family = candidate.id.find('/');
+  return candidate.id.substr(0, candidate.id.find('/', family + 1));
+}
+
+// The best of each kind, then by rank, but few of one outline; at last whatever there is.
+void bound(std::vector<Candidate>& ranked, std::size_t limit) {
+  if (ranked.size() <= limit) return;
+  std::vector<bool> kept(ranked.size());
+  std::size_t count = 0;
+  const auto keep = [&](std::size_t i) {
+    if (kept[i] || count == limit) return false;
+    kept[i] = true;
+    ++count;
+    return true;
+  };
+  std::set<std::string> kinds;
+  std::map<std::string, std::size_t> outlines;
+  for (std::size_t i = 0; i < ranked.size(); ++i)
+    if (kinds.insert(ranked[i].kind).second && keep(i)) ++outlines[outline(ranked[i])];
+  const std::size_t each = std::max<std::size_t>(1, limit / 16);
+  for (std::size_t i = 0; i < ranked.size(); ++i)
+    if (outlines[outline(ranked[i])] < each && keep(i)) ++outlines[outline(ranked[i])];
+  for (std::size_t i = 0; i < ranked.size(); ++i) keep(i);
+  std::vector<Candidate> chosen;
+  for (std::size_t i = 0; i < ranked.size(); ++i)
+    if (kept[i]) chosen.push_back(std::move(ranked[i]));
+  ranked = std::move(chosen);
+}
+
+}  // namespace
+
+std::string Space::no_family() const {
+  if (!candidates.empty()) return {};
+  std::string text = "no family fits:";
+  for (const Refusal& refusal : refusals)
+    text += fmt::format(" {}: {};", refusal.family, refusal.why);
+  if (enumerated > 0) text += fmt::format(" none of {} plans is legal;", enumerated);
+  text.pop_back();
+  return text;
+}
+
+std::string signature_of(const Wanted& wanted) {
+  return wanted.region.signature + (wanted.argmax ? "; argmax" : "");
+}
+
+Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
+                 const DeviceInfo& device, std::size_t max_candidates) {
+  if (max_candidates == 0) wrong_usage("a region needs room for at least one candidate");
+  Space space;
+  space.signature = signature_of(wanted);
+  for (const FamilyMatch& found : match_families(step, wanted, at)) {
+    if (const auto* why = std::get_if<std::string>(&found.match))
+      space.refusals.push_back({found.family, *why});
+    else
+      std::visit([&](const auto& task) { add_candidates(task, device, space); },
+                 std::get<Task>(found.match));
+  }
+  rank(space, device);
+  bound(space.candidates, max_candidates);
+  return space;
+}
+
+Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
+                    std::size_t max_candidates) {
+  Space space;
+  space.signature = fmt::format("argmax {}[{}]", short_name(logits), vocab);
+  const SamplingTask task{{.logits = logits == DType::f32   ? kernels::Type::f32
+                                     : logits == DType::f16 ? kernels::Type::f16
+                                                            : kernels::Type::bf16},
+                          static_cast<int>(vocab)};
+  add_candidates(task, device, space);
+  rank(space, device);
+  bound(space.candidates, max_candidates);
+  return space;
+}
+
+}  // namespace ac

@@ -1,0 +1,92 @@
+// What a kernel family is asked to compute: its Op, and the sizes of the one problem. The schedule
+// sub-planner makes tasks of regions; with a plan, a task is an implementation.
+#pragma once
+
+#include <string_view>
+#include <variant>
+
+#include "kernels/attention_plan.h"
+#include "kernels/elementwise_plan.h"
+#include "kernels/embedding_plan.h"
+#include "kernels/gemv_plan.h"
+#include "kernels/norm_plan.h"
+#include "kernels/reduction_plan.h"
+#include "kernels/sampling_plan.h"
+#include "kernels/softmax_plan.h"
+
+namespace ac {
+
+struct GemvTask {
+  using Plan = kernels::GemvPlan;
+  static constexpr std::string_view family = "gemv";
+  kernels::GemvOp op;
+  int n = 0, k = 0;  // outputs of all matrices together (of a pair: of one); length of x
+};
+
+struct AttentionTask {
+  using Plan = kernels::AttentionPlan;
+  static constexpr std::string_view family = "attention";
+  kernels::AttentionOp op;
+  int kv_heads = 1;
+  int tokens = 0;  // cached ones that costs are estimated for
+};
+
+struct NormTask {
+  using Plan = kernels::NormPlan;
+  static constexpr std::string_view family = "norm";
+  kernels::NormOp op;
+  int rows = 1, columns = 1;
+};
+
+struct SoftmaxTask {
+  using Plan = kernels::SoftmaxPlan;
+  static constexpr std::string_view family = "softmax";
+  kernels::SoftmaxOp op;
+  int rows = 1, columns = 1;
+};
+
+struct ReductionTask {
+  using Plan = kernels::ReductionPlan;
+  static constexpr std::string_view family = "reduction";
+  kernels::ReductionOp op;
+  int rows = 1, columns = 1;
+};
+
+struct ElementwiseTask {
+  using Plan = kernels::ElementwisePlan;
+  static constexpr std::string_view family = "elementwise";
+  kernels::ElementwiseOp op;
+  int rows = 1, columns = 1;
+  int full_inputs = 1;  // inputs that do not broadcast
+  int ops = 1;          // of the chain
+};
+
+struct EmbeddingTask {
+  using Plan = kernels::EmbeddingPlan;
+  static constexpr std::string_view family = "embedding";
+  kernels::EmbeddingOp op;
+  int count = 1, width = 1;
+};
+
+struct SamplingTask {
+  using Plan = kernels::SamplingPlan;
+  static constexpr std::string_view family = "sampling";
+  kernels::SamplingOp op;
+  int vocab = 1;
+};
+
+using Task = std::variant<GemvTask, AttentionTask, NormTask, SoftmaxTask, ReductionTask,
+                          ElementwiseTask, EmbeddingTask, SamplingTask>;
+
+template <class T>
+struct Implementation {
+  T task;
+  typename T::Plan plan;
+};
+
+using Choice = std::variant<Implementation<GemvTask>, Implementation<AttentionTask>,
+                            Implementation<NormTask>, Implementation<SoftmaxTask>,
+                            Implementation<ReductionTask>, Implementation<ElementwiseTask>,
+                            Implementation<EmbeddingTask>, Implementation<SamplingTask>>;
+
+}  // namespace ac
