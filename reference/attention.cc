@@ -30,7 +30,8 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           scores.clear();
           for (std::int64_t other = first; other <= token; ++other) {
             const double* key = keys.data() + (other * kv_heads + kv_head) * key_size;
-            const double score = scale * dot(q.data.data() + unit * key_size, key, key_size);
+            const double score =
+                scale * dot(call.arithmetic, q.data.data() + unit * key_size, key, key_size);
             scores.push_back(softcap > 0 ? softcap * std::tanh(score / softcap) : score);
           }
           const double largest = *std::max_element(scores.begin(), scores.end());
@@ -39,8 +40,10 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           double* out = result.data.data() + unit * value_size;
           for (std::int64_t other = first; other <= token; ++other) {
             const double* value = values.data() + (other * kv_heads + kv_head) * value_size;
-            const double share = scores[static_cast<std::size_t>(other - first)] / total;
-            add_scaled(out, share, value, value_size);
+            double share = scores[static_cast<std::size_t>(other - first)] / total;
+            // The shares are a tensor of their own where attention is made of plain products.
+            if (call.arithmetic == Arithmetic::plain) share = round_to(node.type.dtype, share);
+            add_scaled(call.arithmetic, out, share, value, value_size);
           }
         }
       });
@@ -76,7 +79,8 @@ Value rope(const Call& call) {
     for (std::size_t i = 0; i < pairs; ++i) {
       const std::size_t a = at + (interleaved ? 2 * i : i);
       const std::size_t b = at + (interleaved ? 2 * i + 1 : i + pairs);
-      const double angle = position * frequencies.data[i];
+      double angle = position * frequencies.data[i];
+      if (call.arithmetic == Arithmetic::plain) angle = static_cast<float>(angle);
       const double c = std::cos(angle) * scale, s = std::sin(angle) * scale;
       result.data[a] = x.data[a] * c - x.data[b] * s;
       result.data[b] = x.data[b] * c + x.data[a] * s;
