@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/verify.h"
+#include "reference/half.h"
 #include "reference/ops.h"
 
 namespace ac {
@@ -211,8 +212,8 @@ class Runner {
     }
     Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
     AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
-    if (arithmetic_ == Arithmetic::plain && is_float(value.dtype))
-      for (double& element : value.data) element = round_to(value.dtype, element);
+    if (arithmetic_ == Arithmetic::plain)
+      for (double& element : value.data) element = round_by_float(value.dtype, element);
     if (const std::string why = why_not_elements(value.dtype, value.data); !why.empty())
       bad_input("{}: {}", describe(graph_, id), why);
     return value;

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/error.h"
+#include "reference/half.h"
 
 namespace ac::validate {
 namespace {
@@ -15,17 +16,16 @@ namespace {
 constexpr std::size_t kCanary = 1024;
 constexpr std::size_t kAlignment = 256;  // the buffer starts at an odd multiple of 16 within it
 
-// `value` has been rounded to the format: this only moves its bits.
-std::uint16_t half_bits(double value) {
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(value);
-  if (std::isnan(value)) return 0x7e00;
-  if (std::isinf(value)) return sign | 0x7c00;
-  if (magnitude < 0x1p-14) return sign | static_cast<std::uint16_t>(magnitude * 0x1p24);
-  int exponent;
-  const double fraction = std::frexp(magnitude, &exponent);  // in [0.5, 1)
-  return static_cast<std::uint16_t>(sign | (exponent + 14) << 10 |
-                                    (static_cast<int>(fraction * 2048) & 1023));
+// `value` is one of the format: this only moves its bits.
+std::uint16_t half_bits(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return 0x7e00;
+  if (magnitude == 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00);
+  const std::uint32_t half = magnitude < 0x38800000  // below 2^-14: whole units of 2^-24
+                                 ? static_cast<std::uint32_t>(std::fabs(value) * 0x1p24f)
+                                 : (magnitude - 0x38000000) >> 13;
+  return static_cast<std::uint16_t>(sign | half);
 }
 
 template <class T>
@@ -45,13 +45,12 @@ void store_element(DType dtype, double value, std::byte* to) {
     case DType::f32:
       return put(static_cast<float>(value), to);
     case DType::f16:
-      return put(half_bits(round_to(dtype, value)), to);
-    case DType::bf16: {
-      const auto rounded = static_cast<float>(round_to(dtype, value));
-      std::uint32_t bits;
-      std::memcpy(&bits, &rounded, sizeof bits);
-      return put(static_cast<std::uint16_t>(bits >> 16), to);
-    }
+      return put(half_bits(static_cast<float>(round_by_float(dtype, value))), to);
+    case DType::bf16:
+      return put(
+          static_cast<std::uint16_t>(
+              std::bit_cast<std::uint32_t>(static_cast<float>(round_by_float(dtype, value))) >> 16),
+          to);
     case DType::i32:
       return put(static_cast<std::int32_t>(value), to);
     case DType::i64:

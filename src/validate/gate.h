@@ -32,7 +32,7 @@ struct GateOptions {
   unsigned first_seed = 1;
   double factor = 3;           // of the plain implementation's largest error
   double spread_factor = 1.5;  // of its root mean square over all random scenarios
-  double matched = 0.99;       // share of elements within `factor` of its root mean square
+  double matched = 0.9;        // share of elements within `factor` of its root mean square
 };
 
 // Why a candidate may not be used, for a person to act on.
@@ -59,7 +59,7 @@ struct Verdict {
   std::vector<Figure> figures;
   int scenarios = 0, launches = 0;
   bool admitted() const { return !rejection.has_value(); }
-  double worst() const;  // of the figures' errors
+  Figure worst() const;  // the one with the largest error
 };
 
 Verdict admit(const Subject& subject, const GateOptions& options = {});

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "reference/half.h"
 
 namespace ac::validate {
 namespace {
@@ -139,7 +140,7 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_state(out, spec, s, random);
   else
     fill_activation(out, spec, s, random);
-  for (double& x : out) x = round_to(spec.dtype, x);
+  for (double& x : out) x = round_by_float(spec.dtype, x);
   return out;
 }
 

@@ -159,11 +159,12 @@ int report(const std::vector<Trial>& trials) {
     if (!t.fault) control_seconds += t.admit_seconds;
     (t.fault ? mutants : controls) += 1;
     if (t.as_expected()) (t.fault ? killed : admitted) += 1;
-    std::string outcome =
-        t.verdict.admitted()
-            ? fmt::format("admitted, worst error {:.2f} of the bound", t.verdict.worst())
-            : fmt::format("{}: {}", to_string(t.verdict.rejection->stage),
-                          t.verdict.rejection->reason);
+    std::string outcome = t.verdict.admitted()
+                              ? fmt::format("admitted, at worst {:.2f} of the bound: {} ({})",
+                                            t.verdict.worst().error, t.verdict.worst().tensor,
+                                            t.verdict.worst().scenario)
+                              : fmt::format("{}: {}", to_string(t.verdict.rejection->stage),
+                                            t.verdict.rejection->reason);
     if (outcome.size() > 150) outcome = outcome.substr(0, 147) + "...";
     fmt::print("{} {:42} {:12} {:4} launches {:5.2f} s  {}\n", t.as_expected() ? "ok  " : "FAIL",
                t.fault  ? t.fault->name

@@ -356,7 +356,7 @@ const std::vector<Fault> attention_faults = {
      attention,
      {{"new_scores[g] = score * log2_e;", "new_scores[g] = score;"}},
      {"llama", "full_window"}},
-    {"sum not rescaled", attention, {{"    sum *= shrink;\n", ""}}, {"llama", "window"}},
+    {"sum not rescaled", attention, {{"    sum *= shrink;\n", ""}}, {"llama"}},
     {"outputs not rescaled",
      attention,
      {{"if (__any_sync(full_warp, moved)) {", "if (false) {"}},
