@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -340,7 +341,9 @@ class Gate {
       const std::size_t size = bytes_of(spec(t).dtype),
                         at = static_cast<std::size_t>(m.index) * size;
       if (std::memcmp(set.buffers()[t].data() + at, set.before(t).data() + at, size) == 0)
-        stage = Stage::memory, why = "was left as it was";
+        stage = Stage::memory, why = std::isnan(m.got)
+                                         ? "was left as it was, or is a NaN of the same bits"
+                                         : "was left as it was";
     }
     if (circumstances) why += std::string(" ") + circumstances;
     reject({.stage = stage,

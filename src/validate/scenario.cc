@@ -70,6 +70,9 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
       case Pattern::outliers:
         x = i % columns % 61 == chosen % 61 ? 60 * drawn : drawn;
         break;
+      case Pattern::large:
+        x = 8 + 2 * random.uniform();
+        break;
       case Pattern::tiny:
         x = drawn * 0x1p-10;
         break;
@@ -183,6 +186,7 @@ constexpr Structured kStructured[] = {
     {"outlier columns", Pattern::outliers},
     {"sorted", Pattern::sorted},
     {"tiny", Pattern::tiny},
+    {"large", Pattern::large},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ enum class Pattern : std::uint8_t {
   outliers,  // a few huge columns
   sorted,
   tiny,   // what an epsilon is for
+  large,  // and of one sign: exponentials overflow unless a maximum is subtracted
   a_nan,  // one element of one input
   an_infinity,
 };
