@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ir/verify.h"
+#include "reference/half.h"
 #include "reference/ops.h"
 
 namespace ac {
@@ -24,8 +25,8 @@ std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
 // One graph, made ready to run many times.
 class Runner {
  public:
-  Runner(const Graph& graph, const WeightLookup& weights, int threads)
-      : graph_(graph), threads_(threads), nodes_(graph.nodes.size()) {
+  Runner(const Graph& graph, const WeightLookup& weights, int threads, Arithmetic arithmetic)
+      : graph_(graph), threads_(threads), arithmetic_(arithmetic), nodes_(graph.nodes.size()) {
     AC_ASSERT(threads >= 1);
     mark_live();
     mark_fixed();
@@ -196,6 +197,7 @@ class Runner {
     const Node& node = graph_[id];
     Call call{graph_, id, {}, sizes_of(id, bindings), bindings};
     call.threads = threads_;
+    call.arithmetic = arithmetic_;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (reads_stored(node, i))
         call.inputs.emplace_back(*nodes_[index(node.inputs[i])].stored);
@@ -210,6 +212,8 @@ class Runner {
     }
     Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
     AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
+    if (arithmetic_ == Arithmetic::plain)
+      for (double& element : value.data) element = round_by_float(value.dtype, element);
     if (const std::string why = why_not_elements(value.dtype, value.data); !why.empty())
       bad_input("{}: {}", describe(graph_, id), why);
     return value;
@@ -219,6 +223,7 @@ class Runner {
 
   const Graph& graph_;
   const int threads_;
+  const Arithmetic arithmetic_;
   std::vector<NodeInfo> nodes_;
   std::vector<int> remaining_uses_;  // by the nodes of a run: what is not fixed, and the outputs
   Slots fixed_;
@@ -227,16 +232,16 @@ class Runner {
 }  // namespace
 
 Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inputs,
-                const WeightLookup& weights, int threads) {
+                const WeightLookup& weights, int threads, Arithmetic arithmetic) {
   verify(graph, "reference");
   std::vector<KvState> no_caches;
-  return Runner(graph, weights, threads).run(bindings, inputs, no_caches);
+  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_caches);
 }
 
 struct StepExecutor::State {
-  State(StepGraph graph, const WeightLookup& weights, int threads)
+  State(StepGraph graph, const WeightLookup& weights, int threads, Arithmetic arithmetic)
       : step(std::move(graph)),
-        runner((verify(step, "reference"), step.graph), weights, threads),
+        runner((verify(step, "reference"), step.graph), weights, threads, arithmetic),
         caches(step.caches.size()) {}
 
   StepGraph step;
@@ -245,8 +250,9 @@ struct StepExecutor::State {
   std::int64_t position = 0;
 };
 
-StepExecutor::StepExecutor(StepGraph step, const WeightLookup& weights, int threads)
-    : state_(std::make_unique<State>(std::move(step), weights, threads)) {}
+StepExecutor::StepExecutor(StepGraph step, const WeightLookup& weights, int threads,
+                           Arithmetic arithmetic)
+    : state_(std::make_unique<State>(std::move(step), weights, threads, arithmetic)) {}
 StepExecutor::~StepExecutor() = default;
 StepExecutor::StepExecutor(StepExecutor&&) noexcept = default;
 StepExecutor& StepExecutor::operator=(StepExecutor&&) noexcept = default;
@@ -270,6 +276,23 @@ Values StepExecutor::step(const std::vector<std::int64_t>& ids) {
 }
 
 std::int64_t StepExecutor::position() const { return state_->position; }
+
+void StepExecutor::prime(std::int64_t position, std::vector<KvState> caches) {
+  AC_ASSERT(position >= 0 && caches.size() == state_->caches.size());
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const Cache& cache = state_->step.caches[i];
+    const auto rows = static_cast<std::size_t>(position * cache.heads);
+    AC_ASSERT(caches[i].keys.size() == rows * static_cast<std::size_t>(cache.key_size));
+    AC_ASSERT(caches[i].values.size() == rows * static_cast<std::size_t>(cache.value_size));
+  }
+  state_->caches = std::move(caches);
+  state_->position = position;
+}
+
+const KvState& StepExecutor::cache(std::size_t index) const {
+  AC_ASSERT(index < state_->caches.size());
+  return state_->caches[index];
+}
 
 void StepExecutor::truncate(std::int64_t tokens) {
   AC_ASSERT(tokens >= 0 && tokens <= state_->position);

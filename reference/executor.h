@@ -18,13 +18,15 @@ namespace ac {
 // every input of the graph and nothing else. What does not fit (an input's shape, a weight's shape,
 // an id outside its table) is an error (bad_input) naming it.
 Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inputs,
-                const WeightLookup& weights, int threads = 1);
+                const WeightLookup& weights, int threads = 1,
+                Arithmetic arithmetic = Arithmetic::exact);
 
 // Runs a step again and again, keeping the keys and values of all tokens so far. Nodes that depend
 // on no input and no symbol are evaluated once, here.
 class StepExecutor {
  public:
-  StepExecutor(StepGraph step, const WeightLookup& weights, int threads = 1);
+  StepExecutor(StepGraph step, const WeightLookup& weights, int threads = 1,
+               Arithmetic arithmetic = Arithmetic::exact);
   ~StepExecutor();
   StepExecutor(StepExecutor&&) noexcept;
   StepExecutor& operator=(StepExecutor&&) noexcept;
@@ -37,6 +39,10 @@ class StepExecutor {
   std::int64_t position() const;       // how many tokens are cached
   void truncate(std::int64_t tokens);  // forgets all but the first `tokens`
   void reset() { truncate(0); }
+  // As if `position` tokens had been run that left these keys and values: one KvState for each
+  // cache of the graph.
+  void prime(std::int64_t position, std::vector<KvState> caches);
+  const KvState& cache(std::size_t index) const;
 
  private:
   struct State;

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/dtype.h"
+
 namespace ac {
 
 // Drops the low `bits` bits of a float's bits; ties to even.
@@ -41,6 +43,15 @@ inline float round_to_half(float value) {
 inline float round_to_bfloat(float value) {
   if (!(std::fabs(value) <= INFINITY)) return value;
   return std::bit_cast<float>(round_bits(std::bit_cast<std::uint32_t>(value), 16));
+}
+
+// To the dtype by way of float32, as a program that computes in float32 stores its results. What is
+// not a float is left as it is.
+inline double round_by_float(DType dtype, double value) {
+  const auto single = static_cast<float>(value);
+  if (dtype == DType::f16) return round_to_half(single);
+  if (dtype == DType::bf16) return round_to_bfloat(single);
+  return dtype == DType::f32 ? single : value;
 }
 
 }  // namespace ac

@@ -22,7 +22,8 @@ Value linear(const Call& call) {
       const double* w = weight.read(row * inner, inner, scratch);
       for (std::int64_t token = 0; token < tokens; ++token)
         result.data[static_cast<std::size_t>(token * outputs + row)] =
-            dot(x.data.data() + token * inner, w, inner) + (bias ? bias[row] : 0.0);
+            dot(call.arithmetic, x.data.data() + token * inner, w, inner) +
+            (bias ? bias[row] : 0.0);
     }
   });
   return result;
@@ -67,7 +68,7 @@ Value matmul(const Call& call) {
       for (std::int64_t k = 0; k < inner; ++k) {
         const double* piece = b.read(b_at + k * columns, width, scratch);
         for (std::int64_t row = 0; row < rows; ++row)
-          add_scaled(out + row * columns, a[row * inner + k], piece, width);
+          add_scaled(call.arithmetic, out + row * columns, a[row * inner + k], piece, width);
       }
     }
   });

@@ -1,4 +1,6 @@
-// One evaluator for every op of the table. Sums, activations and intermediate steps are doubles.
+// One evaluator for every op of the table. Sums, activations and intermediate steps are doubles,
+// unless the arithmetic is `plain`: then products are summed in float32, and who calls rounds each
+// result to its dtype.
 //
 // What the op table leaves open:
 // - A dtype is a label: casting between floats changes nothing, since activations are not rounded.
@@ -40,11 +42,6 @@ class Operand {
 // Whether the evaluator takes that input as a stored weight. All other inputs must be values.
 bool takes_stored(Op op, std::size_t input);
 
-// The keys and values of one cache: [tokens, heads, size], every token kept.
-struct KvState {
-  std::vector<double> keys, values;
-};
-
 struct Call {
   const Graph& graph;
   NodeId id;
@@ -53,6 +50,7 @@ struct Call {
   Bindings bindings;
   KvState* cache = nullptr;  // of an append_attend
   int threads = 1;
+  Arithmetic arithmetic = Arithmetic::exact;
 
   const Node& node() const { return graph[id]; }
   const Value& operator[](std::size_t i) const { return inputs[i].value(); }

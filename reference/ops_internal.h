@@ -34,5 +34,9 @@ Value append_attend(const Call& call);
 // simd.cc
 double dot(const double* a, const double* b, std::int64_t size);
 void add_scaled(double* sum, double factor, const double* x, std::int64_t size);
+// The same in the arithmetic that is asked for.
+double dot(Arithmetic arithmetic, const double* a, const double* b, std::int64_t size);
+void add_scaled(Arithmetic arithmetic, double* sum, double factor, const double* x,
+                std::int64_t size);
 
 }  // namespace ac

@@ -39,4 +39,21 @@ void add_scaled(double* sum, double factor, const double* x, std::int64_t size) 
   for (; i < size; ++i) sum[i] += factor * x[i];
 }
 
+double dot(Arithmetic arithmetic, const double* a, const double* b, std::int64_t size) {
+  if (arithmetic == Arithmetic::exact) return dot(a, b, size);
+  float lanes[8] = {};
+  for (std::int64_t i = 0; i < size; ++i)
+    lanes[i % 8] += static_cast<float>(a[i]) * static_cast<float>(b[i]);
+  float total = 0;
+  for (const float lane : lanes) total += lane;
+  return total;
+}
+
+void add_scaled(Arithmetic arithmetic, double* sum, double factor, const double* x,
+                std::int64_t size) {
+  if (arithmetic == Arithmetic::exact) return add_scaled(sum, factor, x, size);
+  for (std::int64_t i = 0; i < size; ++i)
+    sum[i] = static_cast<float>(sum[i]) + static_cast<float>(factor) * static_cast<float>(x[i]);
+}
+
 }  // namespace ac

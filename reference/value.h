@@ -1,5 +1,5 @@
-// A tensor of the reference executor. Every element is a double, whatever the dtype: activations
-// are never rounded to it, and bools and integers (up to 2^53) are exact.
+// A tensor of the reference executor. Every element is a double, whatever the dtype: exact
+// arithmetic never rounds activations to it, and bools and integers (up to 2^53) are exact.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,17 @@ struct Value {
   std::vector<double> data;  // dense, row-major
 };
 using Values = std::map<std::string, Value>;  // by name of input or output
+
+// The keys and values of one cache: [tokens, heads, size], every token kept.
+struct KvState {
+  std::vector<double> keys, values;
+};
+
+// What numbers an evaluation uses between its inputs and its outputs.
+enum class Arithmetic : std::uint8_t {
+  exact,  // doubles, never rounded: the truth
+  plain,  // every value rounded to its dtype, sums in float32: what a plain implementation makes
+};
 
 // Asserts that the product fits.
 std::int64_t element_count(const Sizes& shape);

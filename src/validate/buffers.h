@@ -1,0 +1,60 @@
+// The memory that a kernel under judgement gets: every tensor in an allocation of its own, between
+// canaries, at an address that is 16-byte aligned and not more.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "validate/subject.h"
+
+namespace ac::validate {
+
+// Byte patterns that are NaN in every float dtype. They differ in every byte, so that a kernel that
+// writes one of them by accident is seen over the other.
+inline constexpr unsigned char kPoisons[2][2] = {{0xff, 0xff}, {0xbf, 0x7f}};
+
+void fill_poison(std::span<std::byte> bytes, int poison);
+
+void store_element(DType dtype, double value, std::byte* to);
+std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::byte> bytes);
+
+class BufferSet {
+ public:
+  // `variation` chooses poison and alignment.
+  BufferSet(const std::vector<TensorSpec>& specs, unsigned variation);
+
+  // Writes inputs, weights and states, and poisons outputs. Scratch is poisoned or cleared the
+  // first time only: later launches find what the previous one left.
+  void load(const Elements& elements);
+
+  const Buffers& buffers() const { return buffers_; }
+
+  // What a launch did that it must not do.
+  struct Damage {
+    std::size_t tensor;
+    std::int64_t index;  // of the element, or -1: a canary
+    std::string what;
+  };
+  // Canaries, read-only tensors and counters.
+  std::optional<Damage> damage() const;
+  // The bytes as they were loaded.
+  std::span<const std::byte> before(std::size_t tensor) const { return before_[tensor]; }
+
+ private:
+  struct Allocation {
+    std::vector<std::byte> bytes;
+    std::size_t start = 0;
+  };
+  std::optional<Damage> damage_of(std::size_t tensor) const;
+
+  const std::vector<TensorSpec>& specs_;
+  int poison_;
+  std::vector<Allocation> allocations_;
+  Buffers buffers_;
+  std::vector<std::vector<std::byte>> before_;
+  bool loaded_ = false;
+};
+
+}  // namespace ac::validate

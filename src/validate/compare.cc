@@ -1,0 +1,183 @@
+#include "validate/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace ac::validate {
+namespace {
+
+// Half a unit in the last place, relative.
+double roundoff(DType dtype) {
+  return dtype == DType::f32 ? 0x1p-24 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
+}
+
+// Below this, a value may become 0 (float32 denormals are flushed by some implementations).
+double smallest(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
+
+// What the truth keeps of a state.
+bool kept(const Comparison& c, std::size_t i) {
+  if (c.old == nullptr) return false;
+  const double before = (*c.old)[i], after = c.truth[i];
+  return before == after || (std::isnan(before) && std::isnan(after));
+}
+
+// The elements whose error means something, and what their errors are measured by.
+struct Errors {
+  std::vector<std::size_t> judged;
+  double largest = 0;        // magnitude of the truth
+  double plain_largest = 0;  // error of the plain implementation
+  double plain_rms = 0;
+
+  Errors(const Comparison& c) {
+    double squares = 0;
+    for (std::size_t i = 0; i < c.truth.size(); ++i) {
+      if (kept(c, i) || !std::isfinite(c.truth[i]) || !std::isfinite(c.plain[i])) continue;
+      judged.push_back(i);
+      largest = std::max(largest, std::fabs(c.truth[i]));
+      const double error = std::fabs(c.plain[i] - c.truth[i]);
+      plain_largest = std::max(plain_largest, error);
+      squares += error * error;
+    }
+    if (!judged.empty()) plain_rms = std::sqrt(squares / static_cast<double>(judged.size()));
+  }
+  // What rounding the result costs at least. Float32 results may come out of approximate functions
+  // and sums in another order; of a few elements, the plain errors may be small by luck.
+  double floor(DType dtype, double truth) const {
+    const double units = dtype == DType::f32 ? 16 : judged.size() < 16 ? 3 : 1;
+    const double cancelled = dtype == DType::f32 ? 0x1p-20 : 0x1p-22;
+    return units * roundoff(dtype) * std::fabs(truth) + cancelled * largest + smallest(dtype);
+  }
+};
+
+Mismatch mismatch(std::string why, std::size_t i, double got, double wanted, double bound) {
+  return {std::move(why), static_cast<std::int64_t>(i), got, wanted, bound};
+}
+
+// What needs no bound: integers, states that stay, values that are not finite.
+std::optional<Mismatch> compare_exactly(const Comparison& c) {
+  const bool integer = !is_float(c.spec.dtype);
+  for (std::size_t i = 0; i < c.truth.size(); ++i) {
+    const double got = c.got[i], truth = c.truth[i], plain = c.plain[i];
+    if (kept(c, i)) {
+      // Bytes of empty slots are compared by the gate.
+      if (!std::isnan(truth) && got != truth)
+        return mismatch("changed a part of the state that stays", i, got, truth, 0);
+    } else if (integer) {
+      if (got != truth && got != plain) return mismatch("is another integer", i, got, truth, 0);
+    } else if (!std::isfinite(truth)) {
+      if (std::isfinite(got)) return mismatch("is finite where the truth is not", i, got, truth, 0);
+    } else if (std::isfinite(plain) && !std::isfinite(got)) {
+      return mismatch("is not finite where the truth is", i, got, truth, 0);
+    } else if (c.exact && plain == truth && got != truth) {
+      return mismatch("is not exact, though all sums are of small integers", i, got, truth, 0);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Compared compare(const Comparison& c, const GateOptions& options) {
+  Compared result;
+  result.mismatch = compare_exactly(c);
+  if (result.mismatch || !is_float(c.spec.dtype)) return result;
+
+  const Errors errors(c);
+  std::size_t unmatched = 0, worst = 0;
+  double worst_bound = 0;
+  for (const std::size_t i : errors.judged) {
+    const double floor = errors.floor(c.spec.dtype, c.truth[i]);
+    const double bound = options.factor * errors.plain_largest + floor;
+    const double error = std::fabs(c.got[i] - c.truth[i]);
+    if (error > options.factor * errors.plain_rms + floor) ++unmatched;
+    result.plain_error = std::max(result.plain_error, std::fabs(c.plain[i] - c.truth[i]) / bound);
+    if (error / bound >= result.error) result.error = error / bound, worst = i, worst_bound = bound;
+  }
+  if (result.error > 1) {
+    result.mismatch = mismatch("is further from the truth than the bound", worst, c.got[worst],
+                               c.truth[worst], worst_bound);
+  } else if (const double count = static_cast<double>(errors.judged.size());
+             static_cast<double>(unmatched) > std::ceil((1 - options.matched) * count)) {
+    result.mismatch =
+        mismatch(fmt::format("has {} of {} elements further from the truth than {} times the plain "
+                             "implementation's root mean square",
+                             unmatched, errors.judged.size(), options.factor),
+                 worst, c.got[worst], c.truth[worst], worst_bound);
+  }
+  return result;
+}
+
+bool differs(const TensorSpec& spec, const std::vector<double>& truth,
+             const std::vector<double>& plain, const std::vector<double>& other_truth,
+             const GateOptions& options) {
+  const Comparison c{spec, other_truth, truth, plain};
+  if (!is_float(spec.dtype)) return truth != other_truth;
+  const Errors errors(c);
+  for (const std::size_t i : errors.judged)
+    if (std::isfinite(other_truth[i]) &&
+        std::fabs(other_truth[i] - truth[i]) >
+            2 * (options.factor * errors.plain_largest + errors.floor(spec.dtype, truth[i])))
+      return true;
+  return false;
+}
+
+void Precision::add(const Comparison& c) {
+  if (!is_float(c.spec.dtype)) return;
+  const Errors errors(c);
+  if (errors.judged.empty()) return;
+  double truth_squares = 0;
+  for (const std::size_t i : errors.judged) truth_squares += c.truth[i] * c.truth[i];
+  const auto count = static_cast<double>(errors.judged.size());
+  const double typical = std::sqrt(truth_squares / count);
+  const auto last_place = [&](double value) {
+    const double magnitude = std::max(value, 16 * smallest(c.spec.dtype));
+    return 2 * roundoff(c.spec.dtype) * std::exp2(std::floor(std::log2(magnitude)));
+  };
+  double leaning = 0, leaning_count = 0;
+  for (const std::size_t i : errors.judged) {
+    const double magnitude = std::fabs(c.truth[i]), got = c.got[i] - c.truth[i];
+    // What is small because much cancelled has the errors of what is not.
+    const double unit = last_place(std::max(magnitude, typical));
+    squares_ += std::pow(got / unit, 2);
+    plain_squares_ += std::pow((c.plain[i] - c.truth[i]) / unit, 2);
+    if (magnitude < typical / 4) continue;
+    leaning += (c.truth[i] < 0 ? -got : got) / last_place(magnitude);
+    ++leaning_count;
+  }
+  count_ += static_cast<std::int64_t>(errors.judged.size());
+  if (leaning_count > 0) leanings_.push_back(leaning / leaning_count);
+}
+
+std::optional<Mismatch> Precision::judge(const TensorSpec& spec, const GateOptions& options) const {
+  if (count_ < 100 || leanings_.size() < 8) return std::nullopt;  // nothing to be sure of
+  const auto count = static_cast<double>(count_);
+  const double spread = std::sqrt(squares_ / count), plain = std::sqrt(plain_squares_ / count);
+  const double slack = spec.dtype == DType::f32 ? 16 : 0.05;
+  // Float32 sums in another order may be worse, but not by much.
+  const double factor = spec.dtype == DType::f32 ? options.factor : options.spread_factor;
+  const double most = factor * plain + slack;
+  if (spread > most)
+    return Mismatch{
+        fmt::format("is {:.3g} units in the last place from the truth (root mean square "
+                    "over all random scenarios), but a plain implementation {:.3g}",
+                    spread, plain),
+        -1, spread, plain, most};
+  if (spec.dtype == DType::f32) return std::nullopt;
+
+  const auto scenarios = static_cast<double>(leanings_.size());
+  double mean = 0, squares = 0;
+  for (const double leaning : leanings_) mean += leaning / scenarios;
+  for (const double leaning : leanings_) squares += (leaning - mean) * (leaning - mean);
+  const double error_of_mean = std::sqrt(squares / (scenarios - 1) / scenarios);
+  constexpr double kMost = 0.2;
+  if (std::fabs(mean) > kMost && std::fabs(mean) > 6 * error_of_mean)
+    return Mismatch{fmt::format("leans to one side of the truth by {:.2g} units in the last place: "
+                                "it is not rounded to nearest",
+                                mean),
+                    -1, mean, 0, kMost};
+  return std::nullopt;
+}
+
+}  // namespace ac::validate

@@ -1,0 +1,388 @@
+#include "validate/gate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "base/error.h"
+#include "validate/buffers.h"
+#include "validate/compare.h"
+#include "validate/scenario.h"
+
+namespace ac::validate {
+
+std::int64_t TensorSpec::count() const {
+  std::int64_t product = 1;
+  for (const std::int64_t size : shape) product *= size;
+  return product;
+}
+
+std::string_view to_string(Stage stage) {
+  constexpr std::string_view kNames[] = {"interface", "launch", "memory", "numerics",
+                                         "repeatability"};
+  return kNames[static_cast<std::size_t>(stage)];
+}
+
+Figure Verdict::worst() const {
+  if (figures.empty()) return {};
+  return *std::ranges::max_element(figures, {}, &Figure::error);
+}
+
+namespace {
+
+bool is_written(const TensorSpec& spec) {
+  return spec.role == Role::output || spec.role == Role::state;
+}
+bool is_read(const TensorSpec& spec) {
+  return spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state;
+}
+
+// Inputs and what should come of them.
+struct Expected {
+  Scenario scenario;
+  Elements elements, truth, plain;
+};
+
+class Gate {
+ public:
+  Gate(const Subject& subject, const GateOptions& options) : subject_(subject), options_(options) {}
+
+  Verdict run() {
+    check_interface();
+    if (!verdict_.rejection) check_influence();
+    precision_.resize(subject_.tensors.size());
+    if (!verdict_.rejection)
+      for (const Scenario& scenario : scenarios_for(subject_, options_)) {
+        ++verdict_.scenarios;
+        check_scenario(scenario);
+        if (verdict_.rejection) break;
+      }
+    if (!verdict_.rejection) judge_precision();
+    return std::move(verdict_);
+  }
+
+ private:
+  const TensorSpec& spec(std::size_t t) const { return subject_.tensors[t]; }
+
+  void reject(Rejection rejection) {
+    if (!verdict_.rejection) verdict_.rejection = std::move(rejection);
+  }
+  void reject(Stage stage, const Scenario& scenario, std::string reason) {
+    reject({.stage = stage,
+            .reason = std::move(reason),
+            .scenario = scenario.name,
+            .seed = scenario.seed});
+  }
+
+  // ---- interface
+
+  void check_interface() {
+    AC_ASSERT(subject_.truth && subject_.plain && subject_.run);
+    std::set<std::string> names;
+    bool writes = false;
+    for (const TensorSpec& tensor : subject_.tensors) {
+      const auto refuse = [&](const std::string& why) {
+        reject({.reason = fmt::format("{}: {}", tensor.name, why), .tensor = tensor.name});
+      };
+      if (!names.insert(tensor.name).second) refuse("two tensors have this name");
+      for (const std::int64_t size : tensor.shape)
+        if (size < 1) refuse(fmt::format("a size of {}", size));
+      if (tensor.low > tensor.high) refuse("its range is empty");
+      for (const std::int64_t edge : tensor.edges)
+        if (edge < tensor.low || edge > tensor.high)
+          refuse(fmt::format("its edge {} is outside its range", edge));
+      writes = writes || is_written(tensor);
+    }
+    if (!writes) reject({.reason = "nothing that this kernel writes is an output or a state"});
+  }
+
+  // A fault in how the kernel reads a tensor can only show if some output moves with it.
+  void check_influence() {
+    GateOptions random_only = options_;
+    random_only.structured = random_only.hostile = false;
+    const std::vector<Scenario> scenarios = scenarios_for(subject_, random_only);
+    std::set<std::size_t> silent, unmoved;
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
+      const bool varies = is_float(spec(t).dtype) || spec(t).low < spec(t).high;
+      if (is_read(spec(t)) && varies) silent.insert(t);
+      if (is_written(spec(t))) unmoved.insert(t);
+    }
+    for (const Scenario& scenario : scenarios) {
+      if (silent.empty() && unmoved.empty()) return;
+      const Expected base = expect(scenario, elements_of(subject_, scenario));
+      if (verdict_.rejection) return;
+      for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
+        if (!is_read(spec(t)) || (unmoved.empty() && !silent.contains(t))) continue;
+        const Elements other = another(scenario, t);
+        const Elements truth = evaluate(subject_.truth, other);
+        for (std::size_t o = 0; o < subject_.tensors.size(); ++o) {
+          if (!is_written(spec(o))) continue;
+          // That a state keeps what it was is no influence.
+          std::vector<double> now = truth[o];
+          if (o == t)
+            for (std::size_t i = 0; i < now.size(); ++i)
+              if (now[i] == other[t][i]) now[i] = base.truth[o][i];
+          if (!differs(spec(o), base.truth[o], base.plain[o], now, options_)) continue;
+          silent.erase(t);
+          unmoved.erase(o);
+        }
+      }
+    }
+    if (!silent.empty())
+      reject({.reason = fmt::format("{}: no output depends on it, so a kernel that ignores it "
+                                    "cannot be told from one that reads it",
+                                    spec(*silent.begin()).name),
+              .tensor = spec(*silent.begin()).name});
+    else if (!unmoved.empty())
+      reject({.reason = fmt::format("{}: depends on nothing, so a constant would pass for it",
+                                    spec(*unmoved.begin()).name),
+              .tensor = spec(*unmoved.begin()).name});
+  }
+
+  // Integers move to another edge.
+  Elements another(const Scenario& scenario, std::size_t tensor) const {
+    Scenario moved = scenario;
+    if (!spec(tensor).edges.empty()) ++moved.edge;
+    return with_another(subject_, moved, tensor);
+  }
+
+  // Scratch that follows the last output needs no entry.
+  Elements evaluate(const Evaluate& function, const Elements& elements) const {
+    Elements result = function(elements);
+    result.resize(subject_.tensors.size());
+    return result;
+  }
+
+  Expected expect(const Scenario& scenario, Elements elements) {
+    Expected e{scenario, std::move(elements), {}, {}};
+    e.truth = evaluate(subject_.truth, e.elements);
+    e.plain = evaluate(subject_.plain, e.elements);
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
+      const auto count = static_cast<std::size_t>(spec(t).count());
+      if (is_written(spec(t)) && (e.truth[t].size() != count || e.plain[t].size() != count))
+        reject({.reason = fmt::format("{}: the truth has {} elements and the plain implementation "
+                                      "{}, but the kernel's interface {}",
+                                      spec(t).name, e.truth[t].size(), e.plain[t].size(), count),
+                .tensor = spec(t).name});
+    }
+    return e;
+  }
+
+  // ---- runs
+
+  bool launch(const Scenario& scenario, const BufferSet& set) {
+    const std::string error = subject_.run(set.buffers(), launches_++);
+    verdict_.launches = static_cast<int>(launches_);
+    if (!error.empty()) {
+      reject(Stage::launch, scenario, error);
+    } else if (const auto damage = set.damage()) {
+      const std::string& name = spec(damage->tensor).name;
+      std::string where = name;
+      if (damage->index >= 0) where += fmt::format("[{}]", damage->index);
+      reject({.stage = Stage::memory,
+              .reason = fmt::format("{}: {} (scenario \"{}\", seed {})", where, damage->what,
+                                    scenario.name, scenario.seed),
+              .scenario = scenario.name,
+              .seed = scenario.seed,
+              .tensor = name,
+              .index = damage->index});
+    }
+    return !verdict_.rejection;
+  }
+
+  std::vector<std::byte> written(const BufferSet& set) const {
+    std::vector<std::byte> all;
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t)
+      if (is_written(spec(t))) {
+        const auto bytes = set.buffers()[t];
+        all.insert(all.end(), bytes.begin(), bytes.end());
+      }
+    return all;
+  }
+
+  void check_scenario(const Scenario& scenario) {
+    const Elements elements = elements_of(subject_, scenario);
+    // The first run comes before the truth is known anywhere in this process.
+    BufferSet first(subject_.tensors, launches_);
+    first.load(elements);
+    if (!launch(scenario, first)) return;
+    const Expected expected = expect(scenario, elements);
+    if (verdict_.rejection) return;
+    check_results(expected, first, nullptr);
+    const std::vector<std::byte> bytes = written(first);
+    for (int i = 0; i < options_.repeats && !verdict_.rejection; ++i) {
+      BufferSet again(subject_.tensors, launches_);
+      again.load(elements);
+      if (!launch(scenario, again)) return;
+      check_results(expected, again, "on the same inputs in fresh memory with other poison");
+      if (!subject_.atomics_declared) check_same(scenario, bytes, first, again, false);
+    }
+    // What the last launch left behind must not show in the next.
+    if (scenario.pattern == Pattern::random && !verdict_.rejection) check_in_row(scenario, first);
+  }
+
+  // Different inputs one after another on the same buffers; each time, one tensor differs.
+  void check_in_row(const Scenario& scenario, BufferSet& set) {
+    std::vector<std::size_t> read;
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t)
+      if (is_read(spec(t))) read.push_back(t);
+    if (read.empty()) return;
+    const std::size_t changed = read[static_cast<std::size_t>(verdict_.scenarios) % read.size()];
+    Expected expected = expect(scenario, another(scenario, changed));
+    expected.scenario.name += fmt::format(", another {}", spec(changed).name);
+    BufferSet fresh(subject_.tensors, launches_);
+    fresh.load(expected.elements);
+    if (!launch(expected.scenario, fresh)) return;
+    check_results(expected, fresh, nullptr);
+    if (verdict_.rejection) return;
+    set.load(expected.elements);
+    if (!launch(expected.scenario, set)) return;
+    check_results(expected, set, "after a launch with other inputs on the same buffers");
+    if (!verdict_.rejection && !subject_.atomics_declared)
+      check_same(expected.scenario, written(fresh), fresh, set, true);
+  }
+
+  void check_same(const Scenario& scenario, const std::vector<std::byte>& bytes,
+                  const BufferSet& one, const BufferSet& other, bool after_launch) {
+    std::size_t at = 0;
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
+      if (!is_written(spec(t))) continue;
+      const auto now = other.buffers()[t];
+      const std::size_t size = bytes_of(spec(t).dtype);
+      for (std::size_t i = 0; i < now.size(); i += size) {
+        if (std::memcmp(now.data() + i, bytes.data() + at + i, size) == 0) continue;
+        // Poison that stays poison is equal.
+        if (std::memcmp(now.data() + i, other.before(t).data() + i, size) == 0 &&
+            std::memcmp(bytes.data() + at + i, one.before(t).data() + i, size) == 0)
+          continue;
+        const double a = element(spec(t), bytes.data() + at + i);
+        const double b = element(spec(t), now.data() + i);
+        if (a != a && b != b) continue;  // which NaN means nothing
+        const auto index = static_cast<std::int64_t>(i / size);
+        reject({.stage = Stage::repeatability,
+                .reason = fmt::format(
+                    "{}[{}]: {} and {} in two runs on the same inputs{} (scenario \"{}\", seed "
+                    "{}): it depends on the order of threads, on what was in memory, or on "
+                    "earlier launches, and declares no atomics",
+                    spec(t).name, index, a, b, after_launch ? ", one of them on used buffers" : "",
+                    scenario.name, scenario.seed),
+                .scenario = scenario.name,
+                .seed = scenario.seed,
+                .tensor = spec(t).name,
+                .index = index,
+                .got = b,
+                .wanted = a});
+        return;
+      }
+      at += now.size();
+    }
+  }
+
+  static double element(const TensorSpec& tensor, const std::byte* from) {
+    TensorSpec one = tensor;
+    one.shape = {};
+    return load_elements(one, {from, bytes_of(tensor.dtype)})[0];
+  }
+
+  // ---- results
+
+  // `circumstances` are null for the first run of a scenario. A later one that goes wrong is a
+  // fault of repeatability, as the first went well.
+  void check_results(const Expected& e, const BufferSet& set, const char* circumstances) {
+    const Pattern pattern = e.scenario.pattern;
+    for (std::size_t t = 0; t < subject_.tensors.size() && !verdict_.rejection; ++t) {
+      if (!is_written(spec(t))) continue;
+      const std::vector<double> got = load_elements(spec(t), set.buffers()[t]);
+      const Comparison c{.spec = spec(t),
+                         .got = got,
+                         .truth = e.truth[t],
+                         .plain = e.plain[t],
+                         .old = spec(t).role == Role::state ? &e.elements[t] : nullptr,
+                         .exact = subject_.linear && pattern == Pattern::bits};
+      const bool hostile = pattern == Pattern::a_nan || pattern == Pattern::an_infinity;
+      if (c.old != nullptr && !hostile) check_empty_slots(e, set, t);
+      if (verdict_.rejection) return;
+      const Compared compared = compare(c, options_);
+      if (compared.mismatch) reject_mismatch(e.scenario, t, *compared.mismatch, set, circumstances);
+      if (circumstances != nullptr) continue;
+      verdict_.figures.push_back(
+          {e.scenario.name, spec(t).name, compared.error, compared.plain_error});
+      if (pattern == Pattern::random) precision_[t].add(c);
+    }
+  }
+
+  void check_empty_slots(const Expected& e, const BufferSet& set, std::size_t t) {
+    const std::size_t size = bytes_of(spec(t).dtype);
+    for (std::size_t i = 0; i < e.elements[t].size(); ++i) {
+      const bool empty = e.elements[t][i] != e.elements[t][i] && e.truth[t][i] != e.truth[t][i];
+      if (!empty || std::memcmp(set.buffers()[t].data() + i * size, set.before(t).data() + i * size,
+                                size) == 0)
+        continue;
+      const auto index = static_cast<std::int64_t>(i);
+      return reject({.stage = Stage::memory,
+                     .reason = fmt::format("{}[{}]: written, but it should hold nothing (scenario "
+                                           "\"{}\", seed {})",
+                                           spec(t).name, index, e.scenario.name, e.scenario.seed),
+                     .scenario = e.scenario.name,
+                     .seed = e.scenario.seed,
+                     .tensor = spec(t).name,
+                     .index = index});
+    }
+  }
+
+  void reject_mismatch(const Scenario& scenario, std::size_t t, const Mismatch& m,
+                       const BufferSet& set, const char* circumstances) {
+    Stage stage = circumstances ? Stage::repeatability : Stage::numerics;
+    std::string why = m.why;
+    if (m.index >= 0) {
+      const std::size_t size = bytes_of(spec(t).dtype),
+                        at = static_cast<std::size_t>(m.index) * size;
+      if (std::memcmp(set.buffers()[t].data() + at, set.before(t).data() + at, size) == 0)
+        stage = Stage::memory, why = std::isnan(m.got)
+                                         ? "was left as it was, or is a NaN of the same bits"
+                                         : "was left as it was";
+    }
+    if (circumstances) why += std::string(" ") + circumstances;
+    reject({.stage = stage,
+            .reason = fmt::format(
+                "{}{} {}: got {}, wanted {}, bound {:.3g} (scenario \"{}\", seed {})", spec(t).name,
+                m.index >= 0 ? fmt::format("[{}]", m.index) : std::string(), why, m.got, m.wanted,
+                m.bound, scenario.name, scenario.seed),
+            .scenario = scenario.name,
+            .seed = scenario.seed,
+            .tensor = spec(t).name,
+            .index = m.index,
+            .got = m.got,
+            .wanted = m.wanted,
+            .bound = m.bound});
+  }
+
+  void judge_precision() {
+    for (std::size_t t = 0; t < subject_.tensors.size() && !verdict_.rejection; ++t)
+      if (const auto found = precision_[t].judge(spec(t), options_))
+        reject({.stage = Stage::numerics,
+                .reason = fmt::format("{} {}", spec(t).name, found->why),
+                .scenario = "all random",
+                .tensor = spec(t).name,
+                .got = found->got,
+                .wanted = found->wanted,
+                .bound = found->bound});
+  }
+
+  const Subject& subject_;
+  const GateOptions& options_;
+  unsigned launches_ = 0;
+  std::vector<Precision> precision_;
+  Verdict verdict_;
+};
+
+}  // namespace
+
+Verdict admit(const Subject& subject, const GateOptions& options) {
+  return Gate(subject, options).run();
+}
+
+}  // namespace ac::validate

@@ -1,0 +1,237 @@
+#include "validate/scenario.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <random>
+
+#include "base/error.h"
+#include "reference/half.h"
+
+namespace ac::validate {
+namespace {
+
+// Own distributions, because the standard leaves its open: the same seed, the same scenario.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  double normal() {
+    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
+    return radius * std::cos(2 * std::numbers::pi * uniform());
+  }
+  std::int64_t integer(std::int64_t low, std::int64_t high) {
+    const auto span = static_cast<std::uint64_t>(high - low) + 1;
+    return low + static_cast<std::int64_t>(span == 0 ? engine_() : engine_() % span);
+  }
+  double sign() { return engine_() & 1 ? 1 : -1; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+double smallest_normal(DType dtype) { return dtype == DType::f16 ? 0x1p-14 : 0x1p-126; }
+
+void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                     Random& random) {
+  const auto columns = spec.shape.empty() ? 1 : static_cast<std::size_t>(spec.shape.back());
+  const double one_value = random.uniform(0.5, 1.5);
+  const auto chosen =
+      static_cast<std::size_t>(random.integer(0, std::max<std::int64_t>(0, spec.count() - 1)));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    double& x = out[i];
+    const double drawn = random.normal();
+    switch (s.pattern) {
+      case Pattern::equal:
+        x = one_value;
+        break;
+      case Pattern::one_hot:
+        x = i == chosen ? 1 : 0;
+        break;
+      case Pattern::alternating:
+        x = i % 2 == 0 ? 1 : -1;
+        break;
+      case Pattern::bits:
+        x = random.uniform() < 0.5 ? 1 : 0;
+        break;
+      case Pattern::repeated_rows:
+        x = static_cast<double>(random.integer(-2, 2));
+        break;
+      case Pattern::dynamic_range:
+        x = random.sign() * std::exp2(random.uniform(-12, 4));
+        break;
+      case Pattern::denormal:
+        x = drawn * smallest_normal(spec.dtype) * 0x1p-4;
+        break;
+      case Pattern::outliers:
+        x = i % columns % 61 == chosen % 61 ? 60 * drawn : drawn;
+        break;
+      case Pattern::large:
+        x = 8 + 2 * random.uniform();
+        break;
+      case Pattern::tiny:
+        x = drawn * 0x1p-10;
+        break;
+      default:
+        x = drawn;
+    }
+    x *= s.scale;
+  }
+  if (s.pattern == Pattern::sorted) std::ranges::sort(out);
+}
+
+// Away from 0 and from 1: an op that is left out must show.
+void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                 Random& random) {
+  const bool matrix = spec.shape.size() > 1;
+  const auto columns = spec.shape.empty() ? 1 : static_cast<std::size_t>(spec.shape.back());
+  const double bound = std::sqrt(3.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
+  const double density =
+      std::min(0.5, 100.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    double& w = out[i];
+    if (s.pattern == Pattern::bits) {
+      w = random.uniform() < density ? 1 : 0;
+    } else if (s.pattern == Pattern::repeated_rows) {
+      // Powers of two, so that sums are exact in any order and equal rows give equal outputs.
+      if (!matrix)
+        w = random.sign() * (random.uniform() < 0.5 ? 0.5 : 2);
+      else if (i < 3 * columns)
+        w = static_cast<double>(random.integer(-1, 1));
+      else
+        w = out[i % columns + (i / columns * 7 % 3) * columns];
+    } else if (matrix) {
+      w = random.uniform(-bound, bound);
+    } else {
+      const double magnitude =
+          random.uniform() < 0.5 ? random.uniform(0.3, 0.8) : random.uniform(1.2, 1.9);
+      w = random.sign() * magnitude;
+    }
+  }
+}
+
+void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                   Random& random) {
+  for (double& x : out) x = static_cast<double>(random.integer(spec.low, spec.high));
+  if (out.empty()) return;
+  if (!spec.edges.empty())
+    out[0] = static_cast<double>(spec.edges[s.edge % spec.edges.size()]);
+  else if (out.size() > 1)
+    out[0] = static_cast<double>(spec.low), out[1] = static_cast<double>(spec.high);
+}
+
+void fill_state(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                Random& random) {
+  Scenario calm = s;
+  if (s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity)
+    calm.pattern = Pattern::random;
+  fill_activation(out, spec, calm, random);
+}
+
+std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_t seed) {
+  std::vector<double> out(static_cast<std::size_t>(spec.count()));
+  Random random(seed);
+  if (!is_float(spec.dtype))
+    fill_integers(out, spec, s, random);
+  else if (spec.role == Role::weight)
+    fill_weight(out, spec, s, random);
+  else if (spec.role == Role::state)
+    fill_state(out, spec, s, random);
+  else
+    fill_activation(out, spec, s, random);
+  for (double& x : out) x = round_by_float(spec.dtype, x);
+  return out;
+}
+
+bool is_read(const TensorSpec& spec) {
+  return spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state;
+}
+
+constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) {
+  Elements elements(subject.tensors.size());
+  for (std::size_t t = 0; t < elements.size(); ++t) {
+    const TensorSpec& spec = subject.tensors[t];
+    if (!is_read(spec)) continue;
+    const std::uint64_t seed = (t == other ? s.seed + 7919u : s.seed) * 1000003u + t;
+    elements[t] = draw(spec, s, seed);
+    const bool hostile = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
+    if (hostile && t == s.hostile && !elements[t].empty()) {
+      const std::size_t at = seed * 31 % elements[t].size();
+      elements[t][at] = s.pattern == Pattern::a_nan ? std::numeric_limits<double>::quiet_NaN()
+                                                    : std::numeric_limits<double>::infinity();
+    }
+  }
+  if (subject.constrain) subject.constrain(elements);
+  return elements;
+}
+
+struct Structured {
+  const char* name;
+  Pattern pattern;
+};
+constexpr Structured kStructured[] = {
+    {"all equal", Pattern::equal},
+    {"one-hot", Pattern::one_hot},
+    {"alternating", Pattern::alternating},
+    {"zeros and ones", Pattern::bits},
+    {"repeated weight rows", Pattern::repeated_rows},
+    {"large dynamic range", Pattern::dynamic_range},
+    {"denormals", Pattern::denormal},
+    {"outlier columns", Pattern::outliers},
+    {"sorted", Pattern::sorted},
+    {"tiny", Pattern::tiny},
+    {"large", Pattern::large},
+};
+
+}  // namespace
+
+std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& options) {
+  std::size_t edges = 1;
+  for (const TensorSpec& spec : subject.tensors) edges = std::max(edges, spec.edges.size());
+  AC_ASSERT(!options.scales.empty());
+  std::vector<Scenario> scenarios;
+  const auto add = [&](Scenario scenario) {
+    scenario.edge = scenarios.size();
+    if (edges > 1) scenario.name += fmt::format(", edge {}", scenario.edge % edges);
+    scenarios.push_back(std::move(scenario));
+  };
+  // Every edge has its random scenario, however few seeds are asked for.
+  const std::size_t seeds = static_cast<std::size_t>(std::max(options.seeds, 1));
+  const std::size_t wanted = std::max(seeds * options.scales.size(), edges > 1 ? edges : 0);
+  for (std::size_t i = 0; i < wanted; ++i) {
+    // Each time round the edges, they meet the next scale.
+    const std::size_t shift = edges > 1 ? i / edges : 0;
+    const double scale = options.scales[(i + shift) % options.scales.size()];
+    add({.name = fmt::format("random x{}", scale),
+         .seed = options.first_seed + static_cast<unsigned>(i / options.scales.size()),
+         .scale = scale});
+  }
+  const unsigned seed = options.first_seed + 100;
+  if (options.structured)
+    for (const auto& [name, pattern] : kStructured)
+      add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
+  if (options.hostile)
+    for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
+      const TensorSpec& spec = subject.tensors[t];
+      if (spec.role != Role::input || !is_float(spec.dtype)) continue;
+      add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
+      add({"an infinity in " + spec.name, Pattern::an_infinity, seed + 51, 1, 0, t});
+    }
+  return scenarios;
+}
+
+Elements elements_of(const Subject& subject, const Scenario& scenario) {
+  return draw_all(subject, scenario, kNone);
+}
+
+Elements with_another(const Subject& subject, const Scenario& scenario, std::size_t tensor) {
+  return draw_all(subject, scenario, tensor);
+}
+
+}  // namespace ac::validate

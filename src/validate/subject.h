@@ -1,0 +1,68 @@
+// What the admission gate judges: a kernel, as something that can be launched on raw bytes, and two
+// functions that say what it should have left there. The gate knows no kernel family, no planner
+// and no generator; whoever made a candidate describes it in these terms.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace ac::validate {
+
+enum class Role : std::uint8_t {
+  input,      // activations and integers: read only
+  weight,     // parameters: read only
+  output,     // written in full
+  state,      // read and written in place: a KV cache, a residual stream
+  workspace,  // scratch; full of NaN before the first launch
+  counter,    // scratch that is 0 before the first launch, and that every launch leaves at 0
+};
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  Role role = Role::input;
+  // Of integer inputs: the legal range, and values that deserve a run of their own (positions at
+  // the edges of windows and tiles).
+  std::int64_t low = 0, high = 0;
+  std::vector<std::int64_t> edges = {};
+
+  std::int64_t count() const;
+  std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }
+};
+
+// The elements of each tensor of a subject, in its order. A NaN in a state is a slot that holds
+// nothing: its bytes are poison, and the kernel must neither read nor write it.
+using Elements = std::vector<std::vector<double>>;
+using Buffers = std::vector<std::span<std::byte>>;
+
+// Outputs and new states, from inputs, weights and states; the other entries are not looked at.
+using Evaluate = std::function<Elements(const Elements&)>;
+// Launches the kernel and waits. Returns what went wrong, or "". `launch` counts launches: who can
+// vary the order of threads or blocks does so by it.
+using Run = std::function<std::string(const Buffers&, unsigned launch)>;
+
+struct Subject {
+  std::vector<TensorSpec> tensors;
+  // In double precision, from elements that are already rounded to their dtypes.
+  Evaluate truth;
+  // The same with every intermediate value rounded to its dtype and sums in float32: how far an
+  // honest implementation may be from the truth.
+  Evaluate plain;
+  Run run;
+  // Makes random elements legal where a range does not say enough (empties cache slots that hold no
+  // token yet). May be null.
+  std::function<void(Elements&)> constrain = nullptr;
+  // Sums of products of inputs and weights, and nothing else: exact on small integers.
+  bool linear = false;
+  // Adds floats atomically, so that repeated runs may differ within the bound.
+  bool atomics_declared = false;
+};
+
+}  // namespace ac::validate

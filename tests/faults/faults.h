@@ -1,0 +1,24 @@
+// Faults for the admission gate to find: each is a small edit of a kernel header, and the cases
+// (cases.h) whose kernels the edit changes. Every case of a fault must be rejected.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ac::kernels {
+
+struct Edit {
+  std::string find, replace;  // `find` must occur once
+};
+
+struct Fault {
+  std::string name;
+  std::string file;
+  std::vector<Edit> edits;
+  std::vector<std::string> cases;
+  bool race = false;  // compiled for the race checker
+};
+
+const std::vector<Fault>& faults();
+
+}  // namespace ac::kernels

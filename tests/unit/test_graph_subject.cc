@@ -1,0 +1,167 @@
+// Graph fragments as subjects: truth and plain implementation, caches in a kernel's layout.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "ir/builder.h"
+#include "tests/unit/expect_error.h"
+#include "validate/buffers.h"
+#include "validate/gate.h"
+#include "validate/graph_subject.h"
+#include "validate/scenario.h"
+
+using namespace ac;
+using namespace ac::validate;
+
+namespace {
+
+constexpr std::int64_t kHeads = 4, kKvHeads = 2, kSize = 6;
+
+StepGraph attention(std::int64_t window) {
+  StepGraph step;
+  Builder b(step.graph);
+  const Dim tokens(Symbol::T);
+  const NodeId q = b.input("q", {DType::f16, {tokens, kHeads, kSize}});
+  const NodeId k = b.input("k", {DType::f16, {tokens, kKvHeads, kSize}});
+  const NodeId v = b.input("v", {DType::f16, {tokens, kKvHeads, kSize}});
+  const NodeId positions = b.positions(tokens);
+  const NodeId frequencies = b.constant(DType::f32, {3}, {1, 0.25, 0.0625});
+  const NodeId turned_q = b.rope(q, positions, frequencies, 1.0, false);
+  const NodeId turned_k = b.rope(k, positions, frequencies, 1.0, false);
+  step.caches.push_back({DType::f16, kKvHeads, kSize, kSize, window, "attention"});
+  step.graph.outputs.push_back({"out", b.append_attend(turned_q, turned_k, v, 0, 0.5, window, 0)});
+  return step;
+}
+
+// Runs the subject's own plain implementation as if it were a kernel; `wrong` may spoil its
+// results.
+void run_plain(Subject& subject, std::function<void(const Elements&, Elements&)> wrong = nullptr) {
+  subject.run = [tensors = subject.tensors, plain = subject.plain, wrong](const Buffers& buffers,
+                                                                          unsigned) -> std::string {
+    Elements in(tensors.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t) in[t] = load_elements(tensors[t], buffers[t]);
+    Elements out = plain(in);
+    if (wrong) wrong(in, out);
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      for (std::size_t i = 0; i < out[t].size(); ++i) {
+        const bool kept =
+            tensors[t].role == Role::state &&
+            (out[t][i] == in[t][i] || (std::isnan(out[t][i]) && std::isnan(in[t][i])));
+        if (!kept)
+          store_element(tensors[t].dtype, out[t][i],
+                        buffers[t].data() + i * bytes_of(tensors[t].dtype));
+      }
+    return "";
+  };
+}
+
+std::string reason(const Subject& subject) {
+  const Verdict verdict = admit(subject);
+  return verdict.rejection ? verdict.rejection->reason : "";
+}
+
+TEST_CASE("graph subject: tensors of an attention") {
+  const Subject subject = subject_of(attention(0), {.capacity = 32, .positions = {0, 1, 7, 31}});
+  REQUIRE(subject.tensors.size() == 7);
+  CHECK(subject.tensors[index_of(subject, "q")].shape ==
+        std::vector<std::int64_t>{1, kHeads, kSize});
+  const TensorSpec& keys = subject.tensors[index_of(subject, "cache0.keys")];
+  CHECK(keys.shape == std::vector<std::int64_t>{kKvHeads, 32, kSize});
+  CHECK(keys.role == Role::state);
+  const TensorSpec& position = subject.tensors[index_of(subject, "position")];
+  CHECK(position.high == 31);
+  CHECK(position.edges.size() == 4);
+}
+
+TEST_CASE("graph subject: the plain implementation passes, a wrong one does not") {
+  for (std::int64_t window : {0, 8}) {
+    GraphSubjectOptions options{.capacity = 32, .positions = {0, 1, 7, 8, 9, 30, 31}};
+    if (window > 0) options.capacity = 8;
+    Subject subject = subject_of(attention(window), options);
+    run_plain(subject);
+    CHECK(reason(subject) == "");
+    const std::size_t out = index_of(subject, "out"), keys = index_of(subject, "cache0.keys");
+    run_plain(subject, [&](const Elements&, Elements& results) {
+      for (double& x : results[out]) x *= 1.01;
+    });
+    CHECK(reason(subject).find("out") == 0);
+    // The new key goes nowhere.
+    run_plain(subject, [&](const Elements& in, Elements& results) { results[keys] = in[keys]; });
+    CHECK(reason(subject).find("cache0.keys") == 0);
+    // An old one changes too.
+    run_plain(subject, [&](const Elements& in, Elements& results) {
+      if (!std::isnan(in[keys][0]) && results[keys][0] == in[keys][0]) results[keys][0] += 0.25;
+    });
+    CHECK(reason(subject).find("stays") != std::string::npos);
+    // A slot that holds nothing is written.
+    run_plain(subject, [&](const Elements& in, Elements& results) {
+      if (std::isnan(in[keys].back()) && std::isnan(results[keys].back())) results[keys].back() = 0;
+    });
+    CHECK(reason(subject).find("should hold nothing") != std::string::npos);
+  }
+}
+
+TEST_CASE("graph subject: several tokens, and an output in place") {
+  StepGraph step;
+  Builder b(step.graph);
+  const Dim tokens(Symbol::T);
+  const NodeId x = b.input("x", {DType::bf16, {tokens, 16}});
+  const NodeId residual = b.input("residual", {DType::bf16, {tokens, 5}});
+  const NodeId y = b.linear(b.rms_norm(x, b.weight("norm", {DType::bf16, {16}}), 1e-5, 1),
+                            b.weight("w", {DType::bf16, {5, 16}}));
+  step.graph.outputs.push_back({"y", b.binary(Op::add, residual, y)});
+  Subject subject = subject_of(step, {.tokens = 3, .in_place = {{"y", "residual"}}});
+  CHECK(subject.tensors.size() == 4);
+  CHECK(subject.tensors[index_of(subject, "residual")].role == Role::state);
+  run_plain(subject);
+  CHECK(reason(subject) == "");
+  const std::size_t place = index_of(subject, "residual");
+  run_plain(subject, [&](const Elements& in, Elements& results) { results[place] = in[place]; });
+  CHECK(reason(subject).find("residual") == 0);
+}
+
+TEST_CASE("graph subject: ids") {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId ids = b.input("ids", {DType::i64, {Dim(Symbol::T)}});
+  step.graph.outputs.push_back({"x", b.embedding(b.weight("table", {DType::f16, {9, 4}}), ids)});
+  Subject subject = subject_of(step, {.tokens = 4, .limits = {{"ids", 9}}});
+  run_plain(subject);
+  CHECK(reason(subject) == "");
+  const std::size_t x = index_of(subject, "x");
+  run_plain(subject, [&](const Elements& in, Elements& results) {
+    if (in[0][1] == 8) results[x][4] = 0;  // the last row of the table
+  });
+  CHECK(reason(subject).find("x[4]") == 0);
+  CHECK_BAD_INPUT(subject_of(step, {.tokens = 4}), "ids", "how large");
+}
+
+TEST_CASE("graph subject: options that do not fit") {
+  const auto at = [](std::int64_t window, std::int64_t position) {
+    return subject_of(attention(window), {.capacity = 8, .positions = {position}});
+  };
+  CHECK_BAD_INPUT(at(0, 8), "cannot hold");
+  CHECK_BAD_INPUT(at(9, 20), "cannot hold");
+  CHECK_BAD_INPUT(at(0, -1), "negative");
+}
+
+TEST_CASE("graph subject: plain arithmetic is near the truth, but rounded") {
+  const Subject subject = subject_of(attention(0), {.capacity = 32, .positions = {20}});
+  const Elements in = elements_of(subject, {});
+  const std::size_t out = index_of(subject, "out"), values = index_of(subject, "cache0.values");
+  const Elements truth = subject.truth(in), plain = subject.plain(in);
+  double largest = 0;
+  for (std::size_t i = 0; i < truth[out].size(); ++i) {
+    CHECK(plain[out][i] == round_to(DType::f16, plain[out][i]));
+    largest = std::max(largest, std::fabs(plain[out][i] - truth[out][i]));
+  }
+  CHECK(largest > 1e-5);
+  CHECK(largest < 1e-2);
+  // Slot 20 took the new value; the slots after it are empty.
+  const std::size_t v = index_of(subject, "v");
+  CHECK(truth[values][20 * kSize] == in[v][0]);
+  CHECK(std::isnan(truth[values][21 * kSize]));
+  CHECK(std::isnan(in[values][20 * kSize]));
+}
+
+}  // namespace

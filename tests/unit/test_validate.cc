@@ -1,0 +1,435 @@
+// The admission gate against kernels written here: honest ones of every dtype pass, and each way to
+// cheat or to be wrong is refused, at the stage that it belongs to.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "reference/half.h"
+#include "validate/buffers.h"
+#include "validate/gate.h"
+#include "validate/scenario.h"
+
+using namespace ac;
+using namespace ac::validate;
+
+namespace {
+
+constexpr std::int64_t kRows = 12, kInner = 40;
+enum Place : std::size_t { kX, kW, kB, kScratch, kY };
+
+double get(const std::span<std::byte>& bytes, DType dtype, std::size_t i) {
+  return load_element(dtype, bytes.data() + i * bytes_of(dtype));
+}
+void set(const std::span<std::byte>& bytes, DType dtype, std::size_t i, double value) {
+  store_element(dtype, value, bytes.data() + i * bytes_of(dtype));
+}
+
+// y = relu(W x) + b, as a plain C++ loop would have it.
+Elements expected(const Elements& in, DType dtype, bool plain) {
+  Elements out(5);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    double sum = 0;
+    float single = 0;
+    for (std::size_t i = 0; i < kInner; ++i) {
+      sum += in[kW][row * kInner + i] * in[kX][i];
+      single += static_cast<float>(in[kW][row * kInner + i]) * static_cast<float>(in[kX][i]);
+    }
+    if (plain) sum = round_by_float(dtype, single);
+    sum = (sum < 0 ? 0 : sum) + in[kB][row];
+    out[kY].push_back(plain ? round_by_float(dtype, sum) : sum);
+  }
+  return out;
+}
+
+void honest(const Buffers& buffers, DType dtype) {
+  for (std::size_t row = 0; row < kRows; ++row) {
+    float sum = 0;
+    for (std::size_t i = kInner; i-- > 0;)
+      sum += static_cast<float>(get(buffers[kW], dtype, row * kInner + i)) *
+             static_cast<float>(get(buffers[kX], dtype, i));
+    set(buffers[kScratch], DType::f32, row, sum);
+    set(buffers[kY], dtype, row, (sum < 0 ? 0 : sum) + get(buffers[kB], dtype, row));
+  }
+}
+
+// An honest kernel; with `fault`, what it does besides, before or after.
+Subject layer(DType dtype, std::function<void(const Buffers&, unsigned)> fault = nullptr) {
+  Subject subject;
+  subject.tensors = {{.name = "x", .dtype = dtype, .shape = {1, kInner}},
+                     {.name = "w", .dtype = dtype, .shape = {kRows, kInner}, .role = Role::weight},
+                     {.name = "b", .dtype = dtype, .shape = {kRows}, .role = Role::weight},
+                     {.name = "scratch", .shape = {kRows}, .role = Role::workspace},
+                     {.name = "y", .dtype = dtype, .shape = {1, kRows}, .role = Role::output}};
+  subject.truth = [dtype](const Elements& in) { return expected(in, dtype, false); };
+  subject.plain = [dtype](const Elements& in) { return expected(in, dtype, true); };
+  subject.run = [dtype, fault](const Buffers& buffers, unsigned launch) -> std::string {
+    honest(buffers, dtype);
+    if (fault) fault(buffers, launch);
+    return "";
+  };
+  return subject;
+}
+
+Rejection rejected(const Subject& subject, const GateOptions& options = {}) {
+  const Verdict verdict = admit(subject, options);
+  REQUIRE(verdict.rejection.has_value());
+  CHECK(!verdict.rejection->reason.empty());
+  return *verdict.rejection;
+}
+Rejection rejected_with(std::function<void(const Buffers&, unsigned)> fault) {
+  return rejected(layer(DType::f16, std::move(fault)));
+}
+
+bool says(const Rejection& rejection, const char* words) {
+  INFO(rejection.reason);
+  return rejection.reason.find(words) != std::string::npos;
+}
+
+void scale_output(const Buffers& b, double factor) {
+  for (std::size_t i = 0; i < kRows; ++i)
+    set(b[kY], DType::f16, i, get(b[kY], DType::f16, i) * factor);
+}
+
+TEST_CASE("gate: an honest kernel passes in every dtype, whatever the seed") {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (unsigned seed : {1u, 77u, 5000u, 123456u}) {
+      const Verdict verdict = admit(layer(dtype), {.first_seed = seed});
+      INFO(verdict.rejection.value_or(Rejection{}).reason);
+      CHECK(verdict.admitted());
+      CHECK(verdict.scenarios >= 30);
+      CHECK(verdict.launches > verdict.scenarios);
+      CHECK(verdict.worst().error > 0);
+      CHECK(verdict.worst().error <= 1);
+    }
+}
+
+TEST_CASE("gate: fewer runs for less time") {
+  const Verdict verdict =
+      admit(layer(DType::f16),
+            {.seeds = 1, .scales = {1}, .structured = false, .hostile = false, .repeats = 0});
+  CHECK(verdict.admitted());
+  CHECK(verdict.scenarios == 1);
+}
+
+TEST_CASE("gate: the interface must be one that can be judged") {
+  Subject twice = layer(DType::f16);
+  twice.tensors[kB].name = "w";
+  CHECK(says(rejected(twice), "this name"));
+
+  Subject no_output = layer(DType::f16);
+  no_output.tensors[kY].role = Role::workspace;
+  CHECK(says(rejected(no_output), "nothing that this kernel writes"));
+
+  Subject empty = layer(DType::f16);
+  empty.tensors[kScratch].shape = {0};
+  CHECK(says(rejected(empty), "a size of 0"));
+
+  Subject other_size = layer(DType::f16);
+  other_size.tensors[kY].shape = {kRows + 1};
+  CHECK(says(rejected(other_size), "elements"));
+
+  Subject edge = layer(DType::f16);
+  edge.tensors.push_back({.name = "n", .dtype = DType::i32, .shape = {1}, .high = 3, .edges = {4}});
+  CHECK(says(rejected(edge), "outside its range"));
+
+  // Nobody could tell whether the kernel reads it.
+  Subject unused = layer(DType::f16);
+  unused.tensors.push_back({.name = "unused", .dtype = DType::f16, .shape = {4}});
+  const Rejection rejection = rejected(unused);
+  CHECK(rejection.stage == Stage::interface);
+  CHECK(rejection.tensor == "unused");
+
+  Subject constant = layer(DType::f16, [](const Buffers& b, unsigned) {
+    for (std::size_t i = 0; i < 4; ++i) set(b[5], DType::f16, i, 1);
+  });
+  constant.tensors.push_back(
+      {.name = "ones", .dtype = DType::f16, .shape = {4}, .role = Role::output});
+  for (Evaluate* evaluate : {&constant.truth, &constant.plain})
+    *evaluate = [inner = *evaluate](const Elements& in) {
+      Elements out = inner(in);
+      out.push_back({1, 1, 1, 1});
+      return out;
+    };
+  CHECK(says(rejected(constant), "depends on nothing"));
+}
+
+TEST_CASE("gate: a launch that fails") {
+  Subject subject = layer(DType::f16);
+  subject.run = [run = layer(DType::f16).run](const Buffers& b, unsigned launch) -> std::string {
+    run(b, launch);
+    return launch == 5 ? "race: threads 1 and 2" : "";
+  };
+  const Rejection rejection = rejected(subject);
+  CHECK(rejection.stage == Stage::launch);
+  CHECK(says(rejection, "race"));
+}
+
+TEST_CASE("gate: memory that is not the kernel's") {
+  for (std::size_t tensor : {kX, kW, kB, kScratch, kY}) {
+    const Rejection past = rejected_with([&](const Buffers& b, unsigned) {
+      std::byte* end = b[tensor].data() + b[tensor].size();
+      *end = std::byte{0xff};  // also what one of the poisons would have there
+    });
+    CHECK(past.stage == Stage::memory);
+    CHECK(says(past, "past the end"));
+    const Rejection before =
+        rejected_with([&](const Buffers& b, unsigned) { *(b[tensor].data() - 1) = std::byte{1}; });
+    CHECK(before.stage == Stage::memory);
+    CHECK(says(before, "before the start"));
+  }
+  for (std::size_t tensor : {kX, kW, kB}) {
+    const Rejection input =
+        rejected_with([&](const Buffers& b, unsigned) { b[tensor].back() ^= std::byte{1}; });
+    CHECK(input.stage == Stage::memory);
+    CHECK(says(input, "may only read"));
+    CHECK(input.index == (tensor == kX ? kInner : tensor == kW ? kRows * kInner : kRows) - 1);
+  }
+}
+
+TEST_CASE("gate: outputs that nobody wrote") {
+  // Keeps what was there for one element.
+  Subject subject = layer(DType::f16);
+  subject.run = [](const Buffers& b, unsigned) -> std::string {
+    const std::byte low = b[kY][14], high = b[kY][15];
+    honest(b, DType::f16);
+    b[kY][14] = low, b[kY][15] = high;
+    return "";
+  };
+  const Rejection rejection = rejected(subject);
+  CHECK(rejection.stage == Stage::memory);
+  CHECK(rejection.index == 7);
+  CHECK(says(rejection, "left as it was"));
+}
+
+TEST_CASE("gate: a counter that is not given back at 0") {
+  const auto with_counter = [](int left) {
+    Subject subject =
+        layer(DType::f16, [left](const Buffers& b, unsigned) { set(b[5], DType::i32, 0, left); });
+    subject.tensors.push_back(
+        {.name = "done", .dtype = DType::i32, .shape = {1}, .role = Role::counter});
+    return subject;
+  };
+  CHECK(admit(with_counter(0)).admitted());
+  const Rejection rejection = rejected(with_counter(1));
+  CHECK(rejection.stage == Stage::memory);
+  CHECK(rejection.tensor == "done");
+}
+
+TEST_CASE("gate: wrong numbers") {
+  const Rejection off = rejected_with([](const Buffers& b, unsigned) {
+    set(b[kY], DType::f16, 3, get(b[kY], DType::f16, 3) + 0.1);
+  });
+  CHECK(off.stage == Stage::numerics);
+  CHECK(off.tensor == "y");
+  CHECK(off.index == 3);
+  CHECK(std::fabs(off.got - off.wanted) > off.bound);
+
+  // Returns its input.
+  CHECK(rejected_with([](const Buffers& b, unsigned) {
+          std::memcpy(b[kY].data(), b[kX].data(), b[kY].size());
+        }).stage == Stage::numerics);
+  // A slightly wrong factor, within no single bound's reach but all to one side.
+  CHECK(rejected_with([](const Buffers& b, unsigned) { scale_output(b, 1.0011); }).stage ==
+        Stage::numerics);
+  // The bias, left out; the rectifier, left out.
+  CHECK(rejected_with([](const Buffers& b, unsigned) {
+          for (std::size_t i = 0; i < kRows; ++i)
+            set(b[kY], DType::f16, i, std::max(0.0, get(b[kScratch], DType::f32, i)));
+        }).stage == Stage::numerics);
+  CHECK(rejected_with([](const Buffers& b, unsigned) {
+          for (std::size_t i = 0; i < kRows; ++i)
+            set(b[kY], DType::f16, i, get(b[kScratch], DType::f32, i) + get(b[kB], DType::f16, i));
+        }).stage == Stage::numerics);
+}
+
+TEST_CASE("gate: right at one scale only") {
+  const auto at = [](auto is_wrong) {
+    return rejected_with([is_wrong](const Buffers& b, unsigned) {
+      double squares = 0;
+      for (std::size_t i = 0; i < kInner; ++i) squares += std::pow(get(b[kX], DType::f16, i), 2);
+      if (is_wrong(std::sqrt(squares / kInner))) scale_output(b, 0.5);
+    });
+  };
+  CHECK(says(at([](double size) { return size > 2; }), "x3"));
+  CHECK(says(at([](double size) { return size < 0.1; }), "x0.01"));
+  // Right for the sign that was tried first.
+  const Rejection sign = rejected_with([](const Buffers& b, unsigned) {
+    if (get(b[kX], DType::f16, 0) + get(b[kX], DType::f16, 1) < 0) scale_output(b, 0.5);
+  });
+  CHECK(sign.stage == Stage::numerics);
+}
+
+TEST_CASE("gate: right for the first seed only") {
+  const Subject known = layer(DType::f16);
+  const Elements first = elements_of(known, scenarios_for(known, {})[0]);
+  const Rejection rejection = rejected_with([&](const Buffers& b, unsigned) {
+    const double ratio = get(b[kX], DType::f16, 0) / get(b[kX], DType::f16, 1);
+    if (std::fabs(ratio / (first[kX][0] / first[kX][1]) - 1) > 0.1) scale_output(b, 0.5);
+  });
+  CHECK(rejection.stage == Stage::numerics);
+  CHECK(rejection.scenario != "random x1");
+}
+
+TEST_CASE("gate: fewer bits than the dtype has") {
+  const auto rounded = [](DType stored, auto round) {
+    return rejected(layer(stored, [=](const Buffers& b, unsigned) {
+      for (std::size_t i = 0; i < kRows; ++i) {
+        double sum = 0;
+        for (std::size_t k = 0; k < kInner; ++k)
+          sum = round(sum + get(b[kW], stored, i * kInner + k) * get(b[kX], stored, k));
+        set(b[kY], stored, i, (sum < 0 ? 0 : sum) + get(b[kB], stored, i));
+      }
+    }));
+  };
+  const auto to_bf16 = [](double x) { return round_to(DType::bf16, x); };
+  const auto to_f16 = [](double x) { return round_to(DType::f16, x); };
+  CHECK(rounded(DType::f32, to_f16).stage == Stage::numerics);
+  CHECK(rounded(DType::f32, to_bf16).stage == Stage::numerics);
+  CHECK(rounded(DType::f16, to_bf16).stage == Stage::numerics);
+  CHECK(rounded(DType::f16, to_f16).stage == Stage::numerics);
+  CHECK(rounded(DType::bf16, to_bf16).stage == Stage::numerics);
+}
+
+TEST_CASE("gate: rounded towards zero") {
+  Subject subject = layer(DType::bf16);
+  subject.run = [](const Buffers& b, unsigned) -> std::string {
+    honest(b, DType::bf16);
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const double bias = get(b[kB], DType::bf16, i), sum = get(b[kScratch], DType::f32, i);
+      const double value = (sum < 0 ? 0 : sum) + bias;
+      const double rounded = round_to(DType::bf16, value);
+      const double step = std::exp2(std::floor(std::log2(std::fabs(value))) - 7);
+      const bool outwards = std::fabs(rounded) > std::fabs(value);
+      set(b[kY], DType::bf16, i, outwards ? rounded - std::copysign(step, value) : rounded);
+    }
+    return "";
+  };
+  const Rejection rejection = rejected(subject);
+  CHECK(rejection.stage == Stage::numerics);
+  CHECK(says(rejection, "leans"));
+}
+
+TEST_CASE("gate: infinities and NaN are not hidden") {
+  const Rejection rejection = rejected_with([](const Buffers& b, unsigned) {
+    for (std::size_t i = 0; i < kRows; ++i)
+      if (!std::isfinite(get(b[kY], DType::f16, i))) set(b[kY], DType::f16, i, 0);
+  });
+  CHECK(rejection.stage == Stage::numerics);
+  CHECK(says(rejection, "finite"));
+}
+
+TEST_CASE("gate: linear subjects are exact on zeros and ones") {
+  const auto sum = [](double error) {
+    Subject subject = layer(DType::f32);
+    subject.linear = true;
+    subject.truth = [](const Elements& in) {
+      Elements out(5);
+      for (std::size_t row = 0; row < kRows; ++row) {
+        out[kY].push_back(in[kB][row]);
+        for (std::size_t i = 0; i < kInner; ++i)
+          out[kY][row] += in[kW][row * kInner + i] * in[kX][i];
+      }
+      return out;
+    };
+    subject.plain = subject.truth;
+    subject.run = [=](const Buffers& b, unsigned) -> std::string {
+      honest(b, DType::f32);
+      for (std::size_t i = 0; i < kRows; ++i) {
+        const double y = get(b[kScratch], DType::f32, i) + get(b[kB], DType::f32, i);
+        set(b[kY], DType::f32, i, y * (1 + error));
+      }
+      return "";
+    };
+    return subject;
+  };
+  CHECK(admit(sum(0)).admitted());
+  CHECK(says(rejected(sum(0x1p-22)), "not exact"));
+}
+
+TEST_CASE("gate: what was in memory before must not matter") {
+  // Adds to the output instead of writing it where that is no NaN.
+  const Rejection poison = rejected_with([](const Buffers& b, unsigned) {
+    const auto* canary = b[kScratch].data() + b[kScratch].size();
+    if (*canary == std::byte{0xbf}) scale_output(b, 1.01);
+  });
+  CHECK((poison.stage == Stage::repeatability || poison.stage == Stage::numerics));
+  // So little that it is within the bound.
+  const Rejection bits = rejected_with([](const Buffers& b, unsigned) {
+    const auto* canary = b[kScratch].data() + b[kScratch].size();
+    if (*canary == std::byte{0xbf}) b[kY][0] ^= std::byte{1};
+  });
+  CHECK(bits.stage == Stage::repeatability);
+}
+
+TEST_CASE("gate: nondeterminism must be declared") {
+  const auto flaky = [](const Buffers& b, unsigned launch) {
+    if (launch % 3 == 0) b[kY][0] ^= std::byte{1};
+  };
+  const Rejection rejection = rejected_with(flaky);
+  CHECK(rejection.stage == Stage::repeatability);
+  Subject declared = layer(DType::f16, flaky);
+  declared.atomics_declared = true;
+  // The last bit of one element in three launches is within what a plain implementation does.
+  const Verdict verdict = admit(declared, {.structured = false, .hostile = false, .factor = 8});
+  INFO(verdict.rejection.value_or(Rejection{}).reason);
+  CHECK(verdict.admitted());
+}
+
+TEST_CASE("gate: memoised by address, and stale scratch") {
+  auto known = std::make_shared<std::map<const void*, std::vector<std::byte>>>();
+  const Rejection memoised = rejected_with([known](const Buffers& b, unsigned) {
+    const auto [entry, first] = known->try_emplace(b[kX].data(), b[kY].begin(), b[kY].end());
+    if (!first) std::copy(entry->second.begin(), entry->second.end(), b[kY].begin());
+  });
+  CHECK((memoised.stage == Stage::repeatability || memoised.stage == Stage::numerics));
+
+  Subject stale = layer(DType::f16);
+  stale.run = [](const Buffers& b, unsigned) -> std::string {
+    const double left = get(b[kScratch], DType::f32, 0);
+    honest(b, DType::f16);
+    if (!std::isnan(left)) set(b[kY], DType::f16, 0, get(b[kY], DType::f16, 0) + left);
+    return "";
+  };
+  const Rejection rejection = rejected(stale);
+  CHECK(rejection.stage == Stage::repeatability);
+  CHECK(says(rejection, "another"));
+}
+
+TEST_CASE("gate: an input that is read only now and then") {
+  // Ignores the bias where it is small, as a kernel with a special case would.
+  const Rejection rejection = rejected_with([](const Buffers& b, unsigned) {
+    const double sum = std::max(0.0, get(b[kScratch], DType::f32, 5));
+    if (std::fabs(get(b[kB], DType::f16, 5)) < 0.8) set(b[kY], DType::f16, 5, sum);
+  });
+  CHECK(rejection.stage == Stage::numerics);
+  CHECK(rejection.index == 5);
+}
+
+TEST_CASE("gate: the same options give the same verdict") {
+  const Verdict a = admit(layer(DType::f16)), b = admit(layer(DType::f16));
+  REQUIRE(a.figures.size() == b.figures.size());
+  for (std::size_t i = 0; i < a.figures.size(); ++i)
+    CHECK(a.figures[i].error == b.figures[i].error);
+}
+
+TEST_CASE("gate: elements survive their bytes") {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (double value : {0.0, -0.0, 1.0, -3.5, 65504.0, 0x1p-14, 0x1p-24, -0x1.8p-20, 1e9,
+                         std::numeric_limits<double>::infinity()}) {
+      std::byte bytes[4];
+      store_element(dtype, value, bytes);
+      CHECK(load_element(dtype, bytes) == round_to(dtype, value));
+      CHECK(std::signbit(load_element(dtype, bytes)) == std::signbit(value));
+    }
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16})
+    for (int poison : {0, 1}) {
+      std::byte bytes[4];
+      fill_poison(bytes, poison);
+      CHECK(std::isnan(load_element(dtype, bytes)));
+    }
+}
+
+}  // namespace
