@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -207,14 +208,16 @@ struct Bench : Machine {
     p.v = query + (m.heads + m.kv_heads) * m.head_dim;
     p.q_norm = p.k_norm = norm_weight;
     p.norm_eps = 1e-6f;
-    p.rope = rope;  // the position's own row
+    p.rope = rope;
+    p.rope_pitch = m.head_dim;
     p.position = position;
+    p.position_lag = 64;
     p.k_cache = kv + 2 * layer * layer_kv;
     p.v_cache = kv + (2 * layer + 1) * layer_kv;
     p.capacity = capacity;
     p.scale = 1 / std::sqrt(float(m.head_dim));
     p.out = attention;
-    p.partial = partial, p.partial_stats = partial_stats, p.finished = finished_heads;
+    p.partial = partial, p.finished = finished_heads;
     return p;
   }
 
@@ -234,7 +237,7 @@ struct Bench : Machine {
     const AttentionPlan& a = attention_plans[plan];
     return std::to_string(a.threads) + "x" + std::to_string(a.splits) + "/min" +
            std::to_string(a.min_tiles) + (a.early ? "" : "/wait") +
-           (a.tile == Tile::scalar ? "/scalar" : "");
+           (a.shared_floor > 0 ? "/solo" : "") + (a.tile == Tile::scalar ? "/scalar" : "");
   }
 
   // Each attention plan alone, over all layers, against the scalar one.
@@ -321,38 +324,57 @@ struct Bench : Machine {
     }
   }
 
-  // Coordinate descent on the mean time over the limit's, at a short and a middling context.
+  // Coordinate descent on the mean time over the limit's, over all contexts.
   void tune_step(const Model& m, const Choice& chain, const std::vector<int> (&order)[site_count],
                  double stop_at) {
     const auto cost = [&](const Step& step, int rounds) {
       double sum = 0;
-      for (int context : {128, 2048, 8192})
+      for (int context : contexts)
         sum += time_step(m, step, context, true, rounds) * 1e-3 * limit / step_bytes(m, context);
-      return sum / 3;
+      return sum / 4;
     };
     Step best{chain};
     double best_cost = cost(best, 2);
-    const auto attempt = [&](const Step& step) {
-      if (seconds() > stop_at) return;
-      double c = cost(step, 1);
-      if (c < best_cost * 0.999) c = cost(step, 3);
-      if (c < best_cost * 0.999) best_cost = c, best = step;
-    };
     report_step(m, "chain's plans", best);
-    for (int pass = 0; pass < 2; ++pass) {
-      for (int plan = 1; plan < attention_plan_count; ++plan)
-        for (bool ahead : {false, true}) {
-          Step step = best;
-          step.attention = plan, step.ahead = ahead;
-          attempt(step);
-        }
-      for (int site : {o, qkv, gate_up, down, head})
-        for (size_t i = 0; i < std::min<size_t>(order[site].size(), pass == 0 ? 20 : 8); ++i) {
-          Step step = best;
+    const auto descend = [&](Step& from, double& from_cost, std::initializer_list<int> sites,
+                             size_t tries, double until) {
+      const auto attempt = [&](const Step& step) {
+        if (seconds() > until) return;
+        double c = cost(step, 1);
+        if (c < from_cost * 0.999) c = cost(step, 3);
+        if (c < from_cost * 0.999) from_cost = c, from = step;
+      };
+      for (int site : sites)
+        for (size_t i = 0; i < std::min(order[site].size(), tries); ++i) {
+          Step step = from;
           step.gemv.plan[site] = order[site][i];
           attempt(step);
         }
+      for (int plan = 1; plan < attention_plan_count && sites.size() > 2; ++plan) {
+        Step step = from;
+        step.attention = plan;
+        attempt(step);
+      }
+    };
+    // Attention and its neighbours share the SMs, so they are chosen together: from each of the
+    // most promising attention plans.
+    std::vector<std::pair<double, int>> starts;
+    for (int plan = 1; plan < attention_plan_count; ++plan) {
+      Step step = best;
+      step.attention = plan;
+      starts.push_back({cost(step, 1), plan});
     }
+    std::sort(starts.begin(), starts.end());
+    starts.resize(5);
+    const double joint_seconds = 0.6 * (stop_at - seconds()) / 5;
+    for (auto [start_cost, plan] : starts) {
+      Step step{chain};
+      step.attention = plan;
+      descend(step, start_cost, {o, qkv}, 40, seconds() + joint_seconds);
+      if (start_cost < best_cost) best_cost = start_cost, best = step;
+    }
+    for (int pass = 0; pass < 2; ++pass)
+      descend(best, best_cost, {gate_up, down, head, o, qkv}, 16, stop_at);
     report_step(m, "tuned", best);
     Step other = best;
     other.ahead = !best.ahead;

@@ -32,7 +32,7 @@ struct Machine {
   Kernel kernels[site_count][plan_count] = {};
   AttentionKernel attention_kernels[3][attention_plan_count] = {};
   f16* kv = nullptr;  // keys and values of every layer of the model with the most
-  float *rope = nullptr, *partial = nullptr, *partial_stats = nullptr;
+  float *rope = nullptr, *partial = nullptr;
   unsigned* finished_heads = nullptr;
   int* position = nullptr;
   double limit = 0;  // bytes a second
@@ -85,12 +85,9 @@ struct Machine {
       most_kv = std::max(most_kv, 2 * size_t(m.layers) * m.kv_heads * m.head_dim * capacity);
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&kv), most_kv * sizeof(f16)));
     fill_random<<<sms * 8, 256>>>(kv, most_kv, 1, 0);
-    allocate(rope, 128);
-    float turns[128];
-    for (int i = 0; i < 64; ++i)
-      turns[2 * i] = std::cos(i * 0.1f), turns[2 * i + 1] = std::sin(i * 0.1f);
-    CHECK_CUDA(cudaMemcpy(rope, turns, sizeof turns, cudaMemcpyHostToDevice));
-    allocate(partial, 1 << 20), allocate(partial_stats, 1 << 16);
+    allocate(rope, size_t(capacity) * 128);
+    fill_turns<<<sms, 256>>>(rope, size_t(capacity) * 64);
+    allocate(partial, 1 << 20);
     allocate(finished_heads, 64), allocate(position, 1);
     fill_attention_table(attention_kernels);
     for (auto& row : attention_kernels)
