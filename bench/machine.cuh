@@ -16,6 +16,23 @@ namespace ac::bench {
 constexpr int capacity = 20480 + 64;
 constexpr int contexts[] = {128, 2048, 8192, 20480};
 
+// What `enqueue` put on a stream, to be replayed.
+struct Graph {
+  cudaGraphExec_t executable;
+
+  template <class Enqueue>
+  Graph(cudaStream_t stream, Enqueue enqueue) {
+    cudaGraph_t graph;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+  }
+  Graph(const Graph&) = delete;
+  ~Graph() { CHECK_CUDA(cudaGraphExecDestroy(executable)); }
+};
+
 // The GPU, the buffers and compiled kernels on it, and the clock.
 struct Machine {
   int sms = 0, max_shared = 0;
@@ -142,29 +159,26 @@ struct Machine {
     CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, p));
   }
 
-  // Milliseconds of one replay of what `enqueue` puts on the stream: the least of `rounds`.
-  template <class Enqueue>
-  double time_graph(Enqueue enqueue, int rounds, int replays) {
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
+  // Milliseconds of one replay: the least of `rounds`.
+  double time_replays(const Graph& graph, int rounds, int replays) const {
+    CHECK_CUDA(cudaGraphLaunch(graph.executable, stream));
     double best = 1e9;
     for (int round = 0; round < rounds; ++round) {
       CHECK_CUDA(cudaEventRecord(start, stream));
-      for (int i = 0; i < replays; ++i) CHECK_CUDA(cudaGraphLaunch(executable, stream));
+      for (int i = 0; i < replays; ++i) CHECK_CUDA(cudaGraphLaunch(graph.executable, stream));
       CHECK_CUDA(cudaEventRecord(stop, stream));
       CHECK_CUDA(cudaEventSynchronize(stop));
       float ms = 0;
       CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
       best = std::min(best, double(ms) / replays);
     }
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaGraphDestroy(graph));
     return best;
+  }
+
+  // The same for what `enqueue` puts on the stream.
+  template <class Enqueue>
+  double time_graph(Enqueue enqueue, int rounds, int replays) const {
+    return time_replays(Graph(stream, enqueue), rounds, replays);
   }
 };
 

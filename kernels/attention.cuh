@@ -293,7 +293,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
   AC_SHARED(int, is_last, 1);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int split = blockIdx.x, kv_head = blockIdx.y;
+  const int kv_head = blockIdx.x, split = blockIdx.y;
   const long long cache_offset = static_cast<long long>(kv_head) * p.capacity * dim;
   T* const k_cache = static_cast<T*>(p.k_cache) + cache_offset;
   T* const v_cache = static_cast<T*>(p.v_cache) + cache_offset;
@@ -329,8 +329,6 @@ AC_DEVICE void attention(const AttentionParams& p) {
     load_tile(Visible(p, hint));
     load_turns(hint);
   }
-  prefetch_share(p.next_weight, p.next_bytes, blockIdx.y * gridDim.x + blockIdx.x,
-                 gridDim.x * gridDim.y, plan.threads);
   for (int i = threadIdx.x; i < (query_rows - group) * dim; i += plan.threads)
     queries[group * dim + i] = from_float<T>(0);
   for (int i = threadIdx.x; op.qk_norm && i < 2 * dim; i += plan.threads) {
@@ -446,7 +444,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
       write_out);
 }
 
-// Defines the kernel `name`; its grid is (plan.splits, KV heads).
+// Defines the kernel `name`; its grid is (KV heads, plan.splits).
 #define AC_ATTENTION_KERNEL(name, op, plan)                                            \
   extern "C" __global__ void __launch_bounds__((plan).threads, (plan).blocks_per_sm()) \
       name(const __grid_constant__ ::ac::kernels::AttentionParams p) {                 \

@@ -120,17 +120,16 @@ struct AttentionParams {
   void* k_cache;  // [kv_heads, capacity, head_dim], a token at its position % capacity
   void* v_cache;  // [kv_heads, capacity, head_dim]
   int capacity;
-  int window;               // above 0: only the last `window` tokens, with this one, are seen
-  float scale;              // of the scores
-  float softcap;            // above 0: score = softcap * tanh(score / softcap)
-  void* out;                // [kv_heads * group, head_dim]
-  float* partial;           // [op.partial_floats(kv_heads, splits)], at a multiple of 16 bytes
-  unsigned* finished;       // [kv_heads], 0 before the first launch; every launch leaves 0 again
-  const void* next_weight;  // what to ask into L2 for a later kernel, or null
-  unsigned next_bytes;      // a multiple of 16
+  int window;          // above 0: only the last `window` tokens, with this one, are seen
+  float scale;         // of the scores
+  float softcap;       // above 0: score = softcap * tanh(score / softcap)
+  void* out;           // [kv_heads * group, head_dim]
+  float* partial;      // [op.partial_floats(kv_heads, splits)], at a multiple of 16 bytes
+  unsigned* finished;  // [kv_heads], 0 before the first launch; every launch leaves 0 again
 };
 
-// The grid is (splits, kv_heads).
+// The grid is (kv_heads, splits): blocks with work come first, those that a short context leaves
+// idle after them.
 
 // Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
 constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {

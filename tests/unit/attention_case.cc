@@ -80,7 +80,7 @@ std::string run_attention(const AttentionCase& c) {
   p.partial = static_cast<float*>(partial.at(0)), p.finished = finished.data();
   const LaunchReport report =
       host_launch({.name = c.name,
-                   .grid = {static_cast<unsigned>(c.plan.splits), static_cast<unsigned>(kv_heads)},
+                   .grid = {static_cast<unsigned>(kv_heads), static_cast<unsigned>(c.plan.splits)},
                    .block = {static_cast<unsigned>(c.plan.threads)},
                    .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
                    .schedule = c.schedule,
