@@ -24,7 +24,7 @@ struct VisibleTokens {
     end = position < capacity ? position : capacity;
     begin = window > 0 && position <= capacity && position >= window ? position - window + 1 : 0;
   }
-  AC_DEVICE long long nearest(int slot) const { return slot < end ? slot : end - 1; }
+  AC_DEVICE int nearest(int slot) const { return slot < end ? slot : end - 1; }
   AC_DEVICE bool operator()(int slot) const {
     if (slot >= end) return false;
     if (window <= 0) return true;
