@@ -33,6 +33,13 @@ static __global__ void fill_random(f16* data, size_t count, float bound, float o
   }
 }
 
+// Cosines and sines of some angles: a RoPE table.
+static __global__ void fill_turns(float* table, size_t pairs) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < pairs;
+       i += size_t(gridDim.x) * blockDim.x)
+    sincosf(float(i) * 0.1f, table + 2 * i + 1, table + 2 * i);
+}
+
 template <int loads>
 static __global__ void stream_read(const uint4* data, size_t count, unsigned* sink) {
   unsigned sum = 0;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -196,7 +197,6 @@ struct Bench : Machine {
   struct Step {
     Choice gemv;
     int attention = 1;
-    bool ahead = false;  // attention asks the output projection into L2
   };
 
   AttentionParams attention_params(const Model& m, int layer) const {
@@ -207,21 +207,23 @@ struct Bench : Machine {
     p.v = query + (m.heads + m.kv_heads) * m.head_dim;
     p.q_norm = p.k_norm = norm_weight;
     p.norm_eps = 1e-6f;
-    p.rope = rope;  // the position's own row
+    p.rope = rope;
+    p.rope_pitch = m.head_dim;
     p.position = position;
+    p.position_lag = 64;
     p.k_cache = kv + 2 * layer * layer_kv;
     p.v_cache = kv + (2 * layer + 1) * layer_kv;
     p.capacity = capacity;
     p.scale = 1 / std::sqrt(float(m.head_dim));
     p.out = attention;
-    p.partial = partial, p.partial_stats = partial_stats, p.finished = finished_heads;
+    p.partial = partial, p.finished = finished_heads;
     return p;
   }
 
   void launch_attention(const Model& m, int plan, const AttentionParams& p, bool dependent) const {
     const auto model = &m - models;
     const AttentionPlan& a = attention_plans[plan];
-    enqueue(attention_kernels[model][plan], dim3(a.splits, m.kv_heads), a.threads,
+    enqueue(attention_kernels[model][plan], dim3(m.kv_heads, a.splits), a.threads,
             a.shared_bytes(attention_ops[model]), p, dependent);
   }
 
@@ -234,7 +236,7 @@ struct Bench : Machine {
     const AttentionPlan& a = attention_plans[plan];
     return std::to_string(a.threads) + "x" + std::to_string(a.splits) + "/min" +
            std::to_string(a.min_tiles) + (a.early ? "" : "/wait") +
-           (a.tile == Tile::scalar ? "/scalar" : "");
+           (a.shared_floor > 0 ? "/solo" : "") + (a.tile == Tile::scalar ? "/scalar" : "");
   }
 
   // Each attention plan alone, over all layers, against the scalar one.
@@ -276,29 +278,28 @@ struct Bench : Machine {
     }
   }
 
-  double time_step(const Model& m, const Step& step, int context, bool dependent = true,
-                   int rounds = 2) {
-    set_position(context);
-    reset();
-    return time_graph(
-        [&] {
-          const f16* weights = arena;
-          for (int layer = 0; layer < m.layers; ++layer)
-            for (int site = qkv; site <= down; ++site) {
-              launch(m, site, step.gemv.plan[site], params(m, site, weights, true, true),
-                     dependent);
-              weights += shape_of(m, site).elements;
-              if (site != qkv) continue;
-              AttentionParams p = attention_params(m, layer);
-              if (step.ahead) {
-                p.next_weight = weights;
-                p.next_bytes = static_cast<unsigned>(shape_of(m, o).elements * sizeof(f16));
-              }
-              launch_attention(m, step.attention, p, dependent);
-            }
-          launch(m, head, step.gemv.plan[head], params(m, head, weights, true, true), dependent);
-        },
-        rounds, 4);
+  void enqueue_step(const Model& m, const Step& step, bool dependent) const {
+    const f16* weights = arena;
+    for (int layer = 0; layer < m.layers; ++layer)
+      for (int site = qkv; site <= down; ++site) {
+        launch(m, site, step.gemv.plan[site], params(m, site, weights, true, true), dependent);
+        weights += shape_of(m, site).elements;
+        if (site != qkv) continue;
+        launch_attention(m, step.attention, attention_params(m, layer), dependent);
+      }
+    launch(m, head, step.gemv.plan[head], params(m, head, weights, true, true), dependent);
+  }
+
+  // Milliseconds at each context, with one graph for all.
+  std::vector<double> time_step(const Model& m, const Step& step, bool dependent, int rounds) {
+    const Graph graph(stream, [&] { enqueue_step(m, step, dependent); });
+    std::vector<double> ms;
+    for (int context : contexts) {
+      set_position(context);
+      reset();
+      ms.push_back(time_replays(graph, rounds, 4));
+    }
+    return ms;
   }
 
   double step_bytes(const Model& m, int context) const {
@@ -307,13 +308,15 @@ struct Bench : Machine {
   }
 
   void report_step(const Model& m, const char* what, const Step& step, bool dependent = true) {
-    for (int context : contexts) {
-      const double ms = time_step(m, step, context, dependent, 4);
+    const std::vector<double> times = time_step(m, step, dependent, 4);
+    for (size_t i = 0; i < times.size(); ++i) {
+      const int context = contexts[i];
+      const double ms = times[i];
       std::printf(
           "{\"step\": \"%s\", \"what\": \"%s\", \"context\": %d, \"ms\": %.4f, \"share\": "
-          "%.3f, \"attention\": \"%s\", \"ahead\": %s",
+          "%.3f, \"attention\": \"%s\"",
           m.name, what, context, ms, step_bytes(m, context) / (ms * 1e-3) / limit,
-          attention_name(step.attention).c_str(), step.ahead ? "true" : "false");
+          attention_name(step.attention).c_str());
       for (int site = 0; site < site_count; ++site)
         std::printf(", \"%s\": \"%s\"", site_names[site],
                     plan_name(plans[step.gemv.plan[site]]).c_str());
@@ -321,42 +324,59 @@ struct Bench : Machine {
     }
   }
 
-  // Coordinate descent on the mean time over the limit's, at a short and a middling context.
+  // Coordinate descent on the mean time over the limit's, over all contexts.
   void tune_step(const Model& m, const Choice& chain, const std::vector<int> (&order)[site_count],
                  double stop_at) {
     const auto cost = [&](const Step& step, int rounds) {
       double sum = 0;
-      for (int context : {128, 2048, 8192})
-        sum += time_step(m, step, context, true, rounds) * 1e-3 * limit / step_bytes(m, context);
-      return sum / 3;
+      const std::vector<double> ms = time_step(m, step, true, rounds);
+      for (size_t i = 0; i < ms.size(); ++i)
+        sum += ms[i] * 1e-3 * limit / step_bytes(m, contexts[i]);
+      return sum / ms.size();
     };
     Step best{chain};
     double best_cost = cost(best, 2);
-    const auto attempt = [&](const Step& step) {
-      if (seconds() > stop_at) return;
-      double c = cost(step, 1);
-      if (c < best_cost * 0.999) c = cost(step, 3);
-      if (c < best_cost * 0.999) best_cost = c, best = step;
-    };
     report_step(m, "chain's plans", best);
-    for (int pass = 0; pass < 2; ++pass) {
-      for (int plan = 1; plan < attention_plan_count; ++plan)
-        for (bool ahead : {false, true}) {
-          Step step = best;
-          step.attention = plan, step.ahead = ahead;
-          attempt(step);
-        }
-      for (int site : {o, qkv, gate_up, down, head})
-        for (size_t i = 0; i < std::min<size_t>(order[site].size(), pass == 0 ? 20 : 8); ++i) {
-          Step step = best;
+    const auto descend = [&](Step& from, double& from_cost, std::initializer_list<int> sites,
+                             size_t tries, double until) {
+      const auto attempt = [&](const Step& step) {
+        if (seconds() > until) return;
+        double c = cost(step, 2);
+        if (c < from_cost * 0.999) c = cost(step, 3);
+        if (c < from_cost * 0.999) from_cost = c, from = step;
+      };
+      for (int site : sites)
+        for (size_t i = 0; i < std::min(order[site].size(), tries); ++i) {
+          Step step = from;
           step.gemv.plan[site] = order[site][i];
           attempt(step);
         }
+      for (int plan = 1; plan < attention_plan_count && sites.size() > 2; ++plan) {
+        Step step = from;
+        step.attention = plan;
+        attempt(step);
+      }
+    };
+    // Attention and its neighbours share the SMs, so they are chosen together: from each of the
+    // most promising attention plans.
+    std::vector<std::pair<double, int>> starts;
+    for (int plan = 1; plan < attention_plan_count; ++plan) {
+      Step step = best;
+      step.attention = plan;
+      starts.push_back({cost(step, 1), plan});
     }
+    std::sort(starts.begin(), starts.end());
+    starts.resize(5);
+    const double joint_seconds = 0.8 * (stop_at - seconds()) / 5;
+    for (auto [start_cost, plan] : starts) {
+      Step step{chain};
+      step.attention = plan;
+      descend(step, start_cost, {o, qkv}, plan_count, seconds() + joint_seconds);
+      if (start_cost < best_cost) best_cost = start_cost, best = step;
+    }
+    for (int pass = 0; pass < 2; ++pass)
+      descend(best, best_cost, {gate_up, down, head, o, qkv}, 24, stop_at);
     report_step(m, "tuned", best);
-    Step other = best;
-    other.ahead = !best.ahead;
-    report_step(m, "tuned, ahead switched", other);
     report_step(m, "tuned, no dependent launch", best, false);
   }
 };

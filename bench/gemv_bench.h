@@ -141,17 +141,18 @@ inline constexpr AttentionOp attention_ops[] = {
 // The first is the reference of the others: no tensor cores, one split.
 inline constexpr AttentionPlan attention_plans[] = {
     {.tile = Tile::scalar, .threads = 256, .splits = 1},
-    {.threads = 128, .splits = 16},
-    {.threads = 128, .splits = 33},
-    {.threads = 128, .splits = 33, .min_tiles = 2},
-    {.threads = 128, .splits = 66},
-    {.threads = 128, .splits = 66, .min_tiles = 2},
+    {.threads = 512, .splits = 16},
+    {.threads = 512, .splits = 16, .min_tiles = 2},
+    {.threads = 512, .splits = 8},
     {.threads = 256, .splits = 16},
-    {.threads = 256, .splits = 16, .min_tiles = 2},
+    {.threads = 256, .splits = 16, .shared_floor = 116 * 1024},
+    {.threads = 256, .splits = 16, .min_tiles = 2, .shared_floor = 116 * 1024},
     {.threads = 256, .splits = 33},
     {.threads = 256, .splits = 33, .min_tiles = 2},
     {.threads = 256, .splits = 33, .early = false},
-    {.threads = 512, .splits = 16},
+    {.threads = 384, .splits = 16},
+    {.threads = 384, .splits = 16, .shared_floor = 116 * 1024},
+    {.threads = 128, .splits = 33, .min_tiles = 2},
 };
 inline constexpr int attention_plan_count = sizeof(attention_plans) / sizeof(attention_plans[0]);
 using AttentionKernel = void (*)(AttentionParams);

@@ -15,6 +15,23 @@ namespace ac::bench {
 constexpr int capacity = 20480 + 64;
 constexpr int contexts[] = {128, 2048, 8192, 20480};
 
+// What `enqueue` put on a stream, to be replayed.
+struct Graph {
+  cudaGraphExec_t executable;
+
+  template <class Enqueue>
+  Graph(cudaStream_t stream, Enqueue enqueue) {
+    cudaGraph_t graph;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+  }
+  Graph(const Graph&) = delete;
+  ~Graph() { CHECK_CUDA(cudaGraphExecDestroy(executable)); }
+};
+
 // The GPU with the buffers and compiled kernels on it.
 struct Machine : Gpu {
   f16* arena = nullptr;  // random weights of the largest model
@@ -28,7 +45,7 @@ struct Machine : Gpu {
   Kernel kernels[site_count][plan_count] = {};
   AttentionKernel attention_kernels[3][attention_plan_count] = {};
   f16* kv = nullptr;  // keys and values of every layer of the model with the most
-  float *rope = nullptr, *partial = nullptr, *partial_stats = nullptr;
+  float *rope = nullptr, *partial = nullptr;
   unsigned* finished_heads = nullptr;
   int* position = nullptr;
   double limit = 0;  // bytes a second
@@ -54,12 +71,9 @@ struct Machine : Gpu {
       most_kv = std::max(most_kv, 2 * size_t(m.layers) * m.kv_heads * m.head_dim * capacity);
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&kv), most_kv * sizeof(f16)));
     fill_random<<<sms * 8, 256>>>(kv, most_kv, 1, 0);
-    allocate(rope, 128);
-    float turns[128];
-    for (int i = 0; i < 64; ++i)
-      turns[2 * i] = std::cos(i * 0.1f), turns[2 * i + 1] = std::sin(i * 0.1f);
-    CHECK_CUDA(cudaMemcpy(rope, turns, sizeof turns, cudaMemcpyHostToDevice));
-    allocate(partial, 1 << 20), allocate(partial_stats, 1 << 16);
+    allocate(rope, size_t(capacity) * 128);
+    fill_turns<<<sms, 256>>>(rope, size_t(capacity) * 64);
+    allocate(partial, 1 << 20);
     allocate(finished_heads, 64), allocate(position, 1);
     fill_attention_table(attention_kernels);
     for (auto& row : attention_kernels)
@@ -114,29 +128,26 @@ struct Machine : Gpu {
     CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, p));
   }
 
-  // Milliseconds of one replay of what `enqueue` puts on the stream: the least of `rounds`.
-  template <class Enqueue>
-  double time_graph(Enqueue enqueue, int rounds, int replays) {
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK_CUDA(cudaGraphLaunch(executable, stream));
+  // Milliseconds of one replay: the least of `rounds`.
+  double time_replays(const Graph& graph, int rounds, int replays) const {
+    CHECK_CUDA(cudaGraphLaunch(graph.executable, stream));
     double best = 1e9;
     for (int round = 0; round < rounds; ++round) {
       CHECK_CUDA(cudaEventRecord(start, stream));
-      for (int i = 0; i < replays; ++i) CHECK_CUDA(cudaGraphLaunch(executable, stream));
+      for (int i = 0; i < replays; ++i) CHECK_CUDA(cudaGraphLaunch(graph.executable, stream));
       CHECK_CUDA(cudaEventRecord(stop, stream));
       CHECK_CUDA(cudaEventSynchronize(stop));
       float ms = 0;
       CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
       best = std::min(best, double(ms) / replays);
     }
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaGraphDestroy(graph));
     return best;
+  }
+
+  // The same for what `enqueue` puts on the stream.
+  template <class Enqueue>
+  double time_graph(Enqueue enqueue, int rounds, int replays) const {
+    return time_replays(Graph(stream, enqueue), rounds, replays);
   }
 };
 

@@ -3,24 +3,26 @@
 // Each warp takes tiles of cached tokens in turn and keeps, for every query head of its KV head, a
 // running maximum, sum and weighted value (online softmax in base 2). Warps meet in shared memory,
 // splits in global memory. The new token never goes through the cache: split 0 adds it at the end.
+// What stands between the previous kernel and the next one is latency, so constants are loaded
+// before the wait, loads that can go together do, and both meetings share their work by lanes.
 #pragma once
 
-#include "kernels/attention_plan.h"
-#include "kernels/head.cuh"
-#include "kernels/math.cuh"
+#include "kernels/attention_sums.cuh"
 
 namespace ac::kernels {
 
 // Which slots of the cache the new token at `position` sees.
+template <AttentionOp op>
 struct VisibleTokens {
   int position, window, cursor, capacity, begin, end;
 
   AC_DEVICE VisibleTokens(const AttentionParams& p, int position_)
-      : position(position_), window(p.window), capacity(p.capacity) {
-    cursor = position % capacity;  // where the new token goes
+      : position(position_), window(op.window ? p.window : 0), capacity(p.capacity) {
+    cursor = position < capacity ? position : position % capacity;  // where the new token goes
     end = position < capacity ? position : capacity;
     begin = window > 0 && position <= capacity && position >= window ? position - window + 1 : 0;
   }
+  AC_DEVICE int nearest(int slot) const { return slot < end ? slot : end - 1; }
   AC_DEVICE bool operator()(int slot) const {
     if (slot >= end) return false;
     if (window <= 0) return true;
@@ -28,6 +30,15 @@ struct VisibleTokens {
     return position - token < window;
   }
 };
+
+// A score, as a power of two.
+template <AttentionOp op>
+AC_DEVICE float scaled_score(const AttentionParams& p, float product) {
+  float score = product * p.scale;
+  if constexpr (op.softcap)
+    if (p.softcap > 0) score = p.softcap * tanhf(__fdividef(score, p.softcap));
+  return score * log2_e;
+}
 
 // Sums over tokens of one warp, with tensor cores. Scores are q k^T (heads x tokens) and outputs
 // v^T p^T (dimensions x heads), so that the scores leave the first mma in the layout that the
@@ -44,33 +55,34 @@ struct MmaTile {
   float maximum = no_score, sum = 0;     // of head lane / 4
   float out[halves * 4][4] = {};         // heads lane % 4 * 2 and the next
 
-  AC_DEVICE void load_keys(const T* cache, int first, const VisibleTokens& visible) {
+  // A tile's slots past the end read the last one instead: scores are masked, values must be
+  // finite.
+  AC_DEVICE void load_keys(const T* cache, int first, const VisibleTokens<op>& visible) {
+    if (first >= visible.end) return;
     const int lane = threadIdx.x % 32;
     AC_UNROLL
     for (int t = 0; t < score_tiles; ++t) {
-      const int slot = first + 8 * t + lane / 4;
-      const bool valid = slot < visible.end;
-      const T* row = cache + static_cast<long long>(valid ? slot : 0) * dim + lane % 4 * 8;
+      const T* row = cache + visible.nearest(first + 8 * t + lane / 4) * dim + lane % 4 * 8;
       AC_UNROLL
-      for (int i = 0; i < key_loads; ++i) load_cached(keys[t][i], row + 32 * i, valid);
+      for (int i = 0; i < key_loads; ++i) keys[t][i] = load_cached(row + 32 * i);
     }
   }
-  AC_DEVICE void load_values(const T* cache, int first, const VisibleTokens& visible) {
+  AC_DEVICE void load_values(const T* cache, int first, const VisibleTokens<op>& visible) {
+    if (first >= visible.end) return;
     const int lane = threadIdx.x % 32;
     AC_UNROLL
     for (int t = 0; t < value_tiles; ++t) AC_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int slot = first + 16 * t + lane % 4 * 2 + j % 2 + j / 2 * 8;
-      const bool valid = slot < visible.end;
-      const T* row = cache + static_cast<long long>(valid ? slot : 0) * dim + lane / 4 * 8;
+      const T* row = cache + visible.nearest(slot) * dim + lane / 4 * 8;
       AC_UNROLL
-      for (int h = 0; h < halves; ++h) load_cached(values[t][h][j], row + 64 * h, valid);
+      for (int h = 0; h < halves; ++h) values[t][h][j] = load_cached(row + 64 * h);
     }
   }
 
   // Takes the loaded tile at slot `first`, and loads the one at `next` as registers get free.
   AC_DEVICE void take(const AttentionParams& p, const T* queries, const T* k_cache,
-                      const T* v_cache, int first, int next, const VisibleTokens& visible) {
+                      const T* v_cache, int first, int next, const VisibleTokens<op>& visible) {
     const int lane = threadIdx.x % 32;
     float scores[score_tiles][4] = {};
     AC_UNROLL
@@ -89,9 +101,8 @@ struct MmaTile {
     AC_UNROLL
     for (int t = 0; t < score_tiles; ++t) AC_UNROLL
     for (int i = 0; i < 2; ++i) {
-      float score = scores[t][i] * p.scale;
-      if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
-      scores[t][i] = visible(first + 8 * t + lane % 4 * 2 + i) ? score * log2_e : -INFINITY;
+      const bool seen = visible(first + 8 * t + lane % 4 * 2 + i);
+      scores[t][i] = seen ? scaled_score<op>(p, scores[t][i]) : -INFINITY;
       new_maximum = fmaxf(new_maximum, scores[t][i]);
     }
     new_maximum = fmaxf(new_maximum, __shfl_xor_sync(full_warp, new_maximum, 1));
@@ -132,20 +143,23 @@ struct MmaTile {
     load_values(v_cache, next, visible);
   }
 
-  // maxima, sums: [group]; outputs: [group, head_dim].
-  AC_DEVICE void store(float* maxima, float* sums, float* outputs) {
-    const int lane = threadIdx.x % 32;
+  // The first of the two dimensions in a set's row of columns.
+  AC_DEVICE static int dimension(int row) { return row / 32 * 64 + row % 8 * 8 + row / 8 % 4 * 2; }
+
+  AC_DEVICE void store(float4* set) {
+    constexpr int pairs = op.head_pairs();
+    const int lane = threadIdx.x % 32, head = lane / 4;
     sum += __shfl_xor_sync(full_warp, sum, 1);
     sum += __shfl_xor_sync(full_warp, sum, 2);
-    if (lane % 4 == 0 && lane / 4 < op.group) maxima[lane / 4] = maximum, sums[lane / 4] = sum;
-    AC_UNROLL
-    for (int i = 0; i < halves * 4; ++i) AC_UNROLL
-    for (int head = 0; head < 2; ++head) {
-      const int g = lane % 4 * 2 + head, d = i / 4 * 64 + lane / 4 * 8 + i % 4 * 2;
-      if (g < op.group) {
-        outputs[g * dim + d] = out[i][head];
-        outputs[g * dim + d + 1] = out[i][2 + head];
-      }
+    if (lane % 4 == 0 && head < 2 * pairs) {
+      float* const statistics = reinterpret_cast<float*>(set + head / 2) + head % 2;
+      statistics[0] = maximum, statistics[2] = sum;
+    }
+    if (lane % 4 < pairs) {
+      AC_UNROLL
+      for (int i = 0; i < halves * 4; ++i)
+        set[pairs + (8 * i + lane / 4) * pairs + lane % 4] =
+            make_float4(out[i][0], out[i][1], out[i][2], out[i][3]);
     }
   }
 };
@@ -162,11 +176,11 @@ struct ScalarTile {
   AC_DEVICE ScalarTile() {
     for (float& m : maximum) m = no_score;
   }
-  AC_DEVICE void load_keys(const T*, int, const VisibleTokens&) {}
-  AC_DEVICE void load_values(const T*, int, const VisibleTokens&) {}
+  AC_DEVICE void load_keys(const T*, int, const VisibleTokens<op>&) {}
+  AC_DEVICE void load_values(const T*, int, const VisibleTokens<op>&) {}
 
   AC_DEVICE void take(const AttentionParams& p, const T* queries, const T* k_cache,
-                      const T* v_cache, int first, int, const VisibleTokens& visible) {
+                      const T* v_cache, int first, int, const VisibleTokens<op>& visible) {
     const int lane = threadIdx.x % 32;
     for (int slot = first; slot < first + tokens; ++slot) {
       if (!visible(slot)) continue;
@@ -176,9 +190,7 @@ struct ScalarTile {
         float score = 0;
         for (int d = lane; d < dim; d += 32)
           score = fmaf(to_float(queries[g * dim + d]), to_float(load_fresh(k + d)), score);
-        score = warp_sum(score) * p.scale;
-        if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
-        score *= log2_e;
+        score = scaled_score<op>(p, warp_sum(score));
         const float new_maximum = fmaxf(maximum[g], score);
         const float shrink = exp2f(maximum[g] - new_maximum), weight = exp2f(score - new_maximum);
         maximum[g] = new_maximum;
@@ -190,12 +202,22 @@ struct ScalarTile {
     }
   }
 
-  AC_DEVICE void store(float* maxima, float* sums, float* outputs) {
+  AC_DEVICE static int dimension(int row) { return 2 * row; }
+
+  AC_DEVICE void store(float4* set) {
+    constexpr int pairs = op.head_pairs();
     const int lane = threadIdx.x % 32;
-    for (int g = 0; g < op.group; ++g) {
-      if (lane == 0) maxima[g] = maximum[g], sums[g] = sum[g];
-      for (int i = 0; i < share; ++i)
-        if (lane + 32 * i < dim) outputs[g * dim + lane + 32 * i] = out[g][i];
+    for (int g = 0; g < 2 * pairs; ++g) {
+      const bool real = g < op.group;
+      float* const statistics = reinterpret_cast<float*>(set + g / 2) + g % 2;
+      if (lane == 0) statistics[0] = real ? maximum[g] : no_score;
+      if (lane == 0) statistics[2] = real ? sum[g] : 0;
+      for (int i = 0; i < share; ++i) {
+        const int d = lane + 32 * i;
+        if (d >= dim) continue;
+        float* const column = reinterpret_cast<float*>(set + pairs + d / 2 * pairs + g / 2);
+        column[d % 2 * 2 + g % 2] = real ? out[g][i] : 0;
+      }
     }
   }
 };
@@ -210,28 +232,66 @@ struct TileOf<op, plan> {
   using type = ScalarTile<op, plan>;
 };
 
+// Norm and RoPE of one head by one warp, which has dimension lane + 32 i in values[i]. `scratch`
+// holds head_dim floats of this warp alone; norm_weight and turns are in shared memory, or null.
+template <AttentionOp op, int share>
+AC_DEVICE void prepare_head(float eps, float (&values)[share], const float* norm_weight,
+                            const float* turns, float* scratch, Scalar<op.type>* out) {
+  const int lane = threadIdx.x % 32;
+  if (norm_weight != nullptr) {
+    float squares = 0;
+    AC_UNROLL
+    for (float value : values) squares += value * value;
+    const float scale = rsqrtf(warp_sum(squares) / op.head_dim + eps);
+    AC_UNROLL
+    for (int i = 0; i < share; ++i)
+      if (lane + 32 * i < op.head_dim) values[i] *= scale * norm_weight[lane + 32 * i];
+  }
+  if (turns != nullptr) {
+    AC_UNROLL
+    for (int i = 0; i < share; ++i)
+      if (lane + 32 * i < op.rotary) scratch[lane + 32 * i] = values[i];
+    __syncwarp();
+    AC_UNROLL
+    for (int i = 0; i < share; ++i) {
+      const int d = lane + 32 * i;
+      if (d >= op.rotary) continue;
+      constexpr int half = op.rotary / 2;
+      const int angle = op.interleaved ? d / 2 : d < half ? d : d - half;
+      const bool second = op.interleaved ? d % 2 == 1 : d >= half;
+      const int partner = op.interleaved ? d ^ 1 : second ? d - half : d + half;
+      const float turned = second ? scratch[partner] : -scratch[partner];
+      values[i] = values[i] * turns[2 * angle] + turned * turns[2 * angle + 1];
+    }
+    __syncwarp();  // scratch is free for the next head
+  }
+  AC_UNROLL
+  for (int i = 0; i < share; ++i)
+    if (lane + 32 * i < op.head_dim) out[lane + 32 * i] = from_float<Scalar<op.type>>(values[i]);
+}
+
 template <AttentionOp op, AttentionPlan plan>
 AC_DEVICE void attention(const AttentionParams& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using T = Scalar<op.type>;
   constexpr int dim = op.head_dim, group = op.group, warps = plan.warps();
   constexpr int tokens = plan.tile_tokens(op), query_rows = plan.query_rows(op);
+  constexpr int pairs = op.head_pairs();
 
   AC_DYNAMIC_SHARED(shared);
   auto* const queries = reinterpret_cast<T*>(shared);  // [query_rows, head_dim]
   T* const new_key = queries + query_rows * dim;       // [head_dim]
   T* const new_value = new_key + dim;                  // [head_dim]
-  auto* const scratch = reinterpret_cast<float*>(shared + plan.heads_bytes(op));
-  auto* const outputs = scratch + plan.scratch_bytes(op) / 4;  // [warps, group, head_dim]
-  AC_SHARED(float, maxima, warps* group);
-  AC_SHARED(float, sums, warps* group);
-  AC_SHARED(float, new_scores, group);
-  AC_SHARED(float, inverse_sums, group);
-  AC_SHARED(float, split_weights, group* plan.splits);
+  auto* const turns = reinterpret_cast<float*>(shared + plan.heads_bytes(op));  // [rotary]
+  float* const norm_weights = turns + op.rotary;  // of q and k, [2, head_dim]
+  unsigned char* const shared_sets = shared + plan.heads_bytes(op) + plan.constants_bytes(op);
+  auto* const scratch = reinterpret_cast<float*>(shared_sets);  // [warps, head_dim]
+  auto* const sets = reinterpret_cast<float4*>(shared_sets);    // [warps, set_stride]
+  AC_SHARED(float, new_scores, 2 * pairs);
   AC_SHARED(int, is_last, 1);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int split = blockIdx.x, kv_head = blockIdx.y;
+  const int kv_head = blockIdx.x, split = blockIdx.y;
   const long long cache_offset = static_cast<long long>(kv_head) * p.capacity * dim;
   T* const k_cache = static_cast<T*>(p.k_cache) + cache_offset;
   T* const v_cache = static_cast<T*>(p.v_cache) + cache_offset;
@@ -239,138 +299,150 @@ AC_DEVICE void attention(const AttentionParams& p) {
 
   // Before the wait, the position may be that of an earlier token. What was cached by then is
   // final, so the first tile can be on its way.
+  using Visible = VisibleTokens<op>;
   typename TileOf<op, plan>::type tile;
-  const auto first_slot = [&](const VisibleTokens& visible) {
+  const auto first_slot = [&](const Visible& visible) {
     return (visible.begin / tokens + split * warps + warp) * tokens;
+  };
+  const auto load_tile = [&](const Visible& visible) {
+    tile.load_keys(k_cache, first_slot(visible), visible);
+    tile.load_values(v_cache, first_slot(visible), visible);
+  };
+  const auto load_turns = [&](int position) {
+    const float* row = p.rope + static_cast<long long>(position) * p.rope_pitch;
+    for (int i = threadIdx.x; i < op.rotary; i += plan.threads) turns[i] = row[i];
+  };
+  const auto splits_for = [&](const Visible& visible) {
+    const int tiles = (visible.end + tokens - 1) / tokens - visible.begin / tokens;
+    constexpr int tiles_per_split = warps * plan.min_tiles;
+    const int splits = (tiles + tiles_per_split - 1) / tiles_per_split;
+    return splits < 1 ? 1 : splits < plan.splits ? splits : plan.splits;
   };
   int hint = -1;
   if constexpr (plan.early) {
     hint = load_relaxed(p.position);
-    const VisibleTokens visible(p, hint);
-    tile.load_keys(k_cache, first_slot(visible), visible);
-    tile.load_values(v_cache, first_slot(visible), visible);
+    // A block without work makes room for the next kernel's at once.
+    if (!op.window && p.position_lag > 0 && split >= splits_for(Visible(p, hint + p.position_lag)))
+      return;
+    load_tile(Visible(p, hint));
+    load_turns(hint);
   }
-  prefetch_share(p.next_weight, p.next_bytes, blockIdx.y * gridDim.x + blockIdx.x,
-                 gridDim.x * gridDim.y, plan.threads);
   for (int i = threadIdx.x; i < (query_rows - group) * dim; i += plan.threads)
     queries[group * dim + i] = from_float<T>(0);
+  for (int i = threadIdx.x; op.qk_norm && i < 2 * dim; i += plan.threads) {
+    const T* weights = static_cast<const T*>(i < dim ? p.q_norm : p.k_norm);
+    norm_weights[i] = to_float(weights[i % dim]) + p.norm_offset;
+  }
   wait_for_dependency();
 
+  // The new token's heads, its key and value last: warp by warp.
+  constexpr int heads_per_warp = divide_up(group + 2, warps), share = divide_up(dim, 32);
+  float heads[heads_per_warp][share];
   const int position = load_fresh(p.position);
-  const VisibleTokens visible(p, position);
-  const int tiles = (visible.end + tokens - 1) / tokens - visible.begin / tokens;
-  constexpr int tiles_per_split = warps * plan.min_tiles;
-  int splits = (tiles + tiles_per_split - 1) / tiles_per_split;
-  splits = splits < 1 ? 1 : splits < plan.splits ? splits : plan.splits;
-  if (split >= splits) return;
-  if (hint != position) {
-    tile.load_keys(k_cache, first_slot(visible), visible);
-    tile.load_values(v_cache, first_slot(visible), visible);
-  }
-
-  // The new token's heads; split 0 keeps its key and value.
-  for (int head = warp; head < group + (split == 0 ? 2 : 0); head += warps) {
-    const float* rope = op.rotary == 0 || head > group ? nullptr : p.rope + position * p.rope_pitch;
-    const bool norm = op.qk_norm && head <= group;
+  AC_UNROLL
+  for (int h = 0; h < heads_per_warp; ++h) {
+    const int head = warp + h * warps;
     const T* in = static_cast<const T*>(p.q) + (kv_head * group + head) * dim;
     if (head == group) in = static_cast<const T*>(p.k) + kv_head * dim;
     if (head > group) in = static_cast<const T*>(p.v) + kv_head * dim;
-    T* const out = head < group ? queries + head * dim : head == group ? new_key : new_value;
-    const auto angle = [&](int pair) { return make_float2(rope[2 * pair], rope[2 * pair + 1]); };
-    prepare_head<op.head_dim, op.rotary, op.interleaved>(
-        in, norm ? static_cast<const T*>(head < group ? p.q_norm : p.k_norm) : nullptr, p.norm_eps,
-        p.norm_offset, rope != nullptr, angle, scratch + warp * dim, out);
-    if (head >= group) {
-      T* const row =
-          (head == group ? k_cache : v_cache) + static_cast<long long>(visible.cursor) * dim;
-      for (int d = lane; d < dim; d += 32) row[d] = out[d];
+    AC_UNROLL
+    for (int i = 0; i < share; ++i) {
+      const bool inside = head < group + 2 && lane + 32 * i < dim;
+      heads[h][i] = inside ? to_float(load_fresh(in + lane + 32 * i)) : 0;
     }
+  }
+  const Visible visible(p, position);
+  const int splits = splits_for(visible);
+  if (split >= splits) return;
+  if (hint != position) {
+    load_tile(visible);
+    load_turns(position);
+  }
+  __syncthreads();
+
+  AC_UNROLL
+  for (int h = 0; h < heads_per_warp; ++h) {
+    const int head = warp + h * warps;
+    if (head >= group + (split == 0 ? 2 : 0)) break;
+    const float* norm = nullptr;
+    if (op.qk_norm && head <= group) norm = norm_weights + (head < group ? 0 : dim);
+    T* const out = head < group ? queries + head * dim : head == group ? new_key : new_value;
+    prepare_head<op>(p.norm_eps, heads[h], norm, op.rotary > 0 && head <= group ? turns : nullptr,
+                     scratch + warp * dim, out);
+    if (head < group) continue;
+    T* const row =
+        (head == group ? k_cache : v_cache) + static_cast<long long>(visible.cursor) * dim;
+    AC_UNROLL
+    for (int i = 0; i < share; ++i)
+      if (lane + 32 * i < dim) row[lane + 32 * i] = from_float<T>(heads[h][i]);
   }
   __syncthreads();
   if (split == 0) {
-    for (int g = warp; g < group; g += warps) {
-      float score = 0;
-      for (int d = lane; d < dim; d += 32)
-        score = fmaf(to_float(queries[g * dim + d]), to_float(new_key[d]), score);
-      score = warp_sum(score) * p.scale;
-      if (p.softcap > 0) score = p.softcap * tanhf(score / p.softcap);
-      if (lane == 0) new_scores[g] = score * log2_e;
+    for (int g = warp; g < 2 * pairs; g += warps) {
+      const T* query = queries + (g < group ? g : 0) * dim;
+      float product = 0;
+      AC_UNROLL
+      for (int i = 0; i < share; ++i) {
+        const int d = lane + 32 * i;
+        if (d < dim) product = fmaf(to_float(query[d]), to_float(new_key[d]), product);
+      }
+      product = warp_sum(product);
+      if (lane == 0) new_scores[g] = scaled_score<op>(p, product);
     }
   }
 
   const int stride = splits * warps * tokens;
   for (int first = first_slot(visible); first < visible.end; first += stride)
     tile.take(p, queries, k_cache, v_cache, first, first + stride, visible);
-  tile.store(maxima + warp * group, sums + warp * group, outputs + warp * group * dim);
+  tile.store(sets + warp * plan.set_stride(op));
   __syncthreads();
 
+  const auto write_out = [&](int column, const Column& total) {
+    const int d = TileOf<op, plan>::type::dimension(column / pairs);
+    AC_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int head = column % pairs * 2 + i;
+      if (head >= group) continue;
+      T* const out = static_cast<T*>(p.out) + (kv_head * group + head) * dim + d;
+      const float inverse = __fdividef(1, total.sum[i]);
+      out[0] = from_float<T>(total.out[0][i] * inverse);
+      out[1] = from_float<T>(total.out[1][i] * inverse);
+    }
+  };
+  auto* const partial =
+      reinterpret_cast<float4*>(p.partial) +
+      static_cast<long long>(kv_head) * plan.splits * op.set_vectors();  // [splits, set_vectors]
+
   // Warps, and the new token, into one.
-  const int whole = kv_head * plan.splits + split;
-  for (int i = threadIdx.x; i < group * dim; i += plan.threads) {
-    const int g = i / dim, d = i % dim;
-    float maximum = split == 0 ? new_scores[g] : no_score, total = 0, value = 0;
-    AC_UNROLL
-    for (int w = 0; w < warps; ++w) maximum = fmaxf(maximum, maxima[w * group + g]);
-    AC_UNROLL
-    for (int w = 0; w < warps; ++w) {
-      const float weight = exp2f(maxima[w * group + g] - maximum);
-      total += weight * sums[w * group + g];
-      value += weight * outputs[w * group * dim + i];
-    }
-    if (split == 0) {
-      const float weight = exp2f(new_scores[g] - maximum);
-      total += weight;
-      value += weight * to_float(new_value[d]);
-    }
-    if (splits == 1) {
-      static_cast<T*>(p.out)[kv_head * group * dim + i] = from_float<T>(value / total);
-    } else {
-      p.partial[static_cast<long long>(whole) * group * dim + i] = value;
-      if (d == 0) {
-        p.partial_stats[(whole * group + g) * 2] = maximum;
-        p.partial_stats[(whole * group + g) * 2 + 1] = total;
-      }
-    }
-  }
+  add_up<op, plan>(
+      warps, [&](int i, int vector) { return sets[i * plan.set_stride(op) + vector]; },
+      [&](int column, Column& total) {
+        const int pair = column % pairs;
+        if (split == 0) {
+          const int d = TileOf<op, plan>::type::dimension(column / pairs);
+          const float low = to_float(new_value[d]), high = to_float(new_value[d + 1]);
+          total.add(make_float4(new_scores[2 * pair], new_scores[2 * pair + 1], 1, 1),
+                    make_float4(low, low, high, high));
+        }
+        if (splits == 1) return write_out(column, total);
+        float4* const set = partial + split * op.set_vectors();
+        if (column == pair) set[pair] = total.statistics();
+        set[pairs + column] = total.outputs();
+      });
   if (splits == 1) return;
 
   // Splits into one, by the block that comes last.
-  __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) {
-    const unsigned last = static_cast<unsigned>(splits) - 1;
-    *is_last = atomicInc(p.finished + kv_head, last) == last;  // wraps to 0 by itself
-  }
+  if (threadIdx.x == 0) *is_last = count_block(p.finished + kv_head, splits);
   __syncthreads();
   if (!*is_last) return;
-  __threadfence();
-  const float* stats = p.partial_stats + kv_head * plan.splits * group * 2;
-  for (int g = warp; g < group; g += warps) {
-    float maximum = no_score, total = 0;
-    for (int s = lane; s < splits; s += 32)
-      maximum = fmaxf(maximum, load_fresh(stats + (s * group + g) * 2));
-    maximum = warp_max(maximum);
-    for (int s = lane; s < splits; s += 32) {
-      const float weight = exp2f(load_fresh(stats + (s * group + g) * 2) - maximum);
-      split_weights[g * plan.splits + s] = weight;
-      total += weight * load_fresh(stats + (s * group + g) * 2 + 1);
-    }
-    total = warp_sum(total);
-    if (lane == 0) inverse_sums[g] = 1.f / total;
-  }
-  __syncthreads();
-  const float* partial = p.partial + static_cast<long long>(kv_head) * plan.splits * group * dim;
-  for (int i = threadIdx.x; i < group * dim; i += plan.threads) {
-    const int g = i / dim;
-    float value = 0;
-    AC_UNROLL_BY(8)
-    for (int s = 0; s < splits; ++s)
-      value += split_weights[g * plan.splits + s] * load_fresh(partial + s * group * dim + i);
-    static_cast<T*>(p.out)[kv_head * group * dim + i] = from_float<T>(value * inverse_sums[g]);
-  }
+  add_up<op, plan>(
+      splits,
+      [&](int i, int vector) { return load_fresh(partial + i * op.set_vectors() + vector); },
+      write_out);
 }
 
-// The grid of the kernel is (plan.splits, KV heads).
+// Defines the kernel `name`; its grid is (KV heads, plan.splits).
 #define AC_ATTENTION_KERNEL(name, op, plan)                                                     \
   AC_KERNEL_ENTRY(name, ::ac::kernels::AttentionParams, (plan).threads, (plan).blocks_per_sm(), \
                   ::ac::kernels::attention<op, plan>(p))

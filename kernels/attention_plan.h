@@ -14,6 +14,17 @@ struct AttentionOp {
   bool qk_norm = false;      // RMSNorm of each query and key head
   int rotary = 128;          // leading dimensions that RoPE turns; 0: none
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
+  bool window = false;       // AttentionParams::window counts
+  bool softcap = false;      // AttentionParams::softcap counts
+
+  // Partial sums come in columns of two heads by two dimensions, 16 bytes each.
+  constexpr int head_pairs() const { return divide_up(group, 2); }
+  constexpr int columns() const { return head_dim / 2 * head_pairs(); }
+  constexpr int set_vectors() const { return head_pairs() + columns(); }
+  // Floats that AttentionParams::partial needs.
+  constexpr int partial_floats(int kv_heads, int splits) const {
+    return kv_heads * splits * set_vectors() * 4;
+  }
 };
 
 struct AttentionPlan {
@@ -23,6 +34,9 @@ struct AttentionPlan {
   int min_tiles = 1;   // tiles a warp must have before another split is used
   int resident = 512;  // threads an SM that registers aim at
   bool early = true;   // load the first tile before the wait for the previous kernel
+  // Shared memory that a block takes at least. Above half of an SM's, no two blocks meet on one
+  // while another SM has none; smaller kernels before and after still fit beside it.
+  int shared_floor = 0;
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
@@ -32,15 +46,28 @@ struct AttentionPlan {
   }
   constexpr int query_rows(const AttentionOp& op) const { return tile == Tile::mma ? 8 : op.group; }
 
-  // Shared memory: queries, new key and value | a float32 head for each warp | sums of each warp.
+  // Neighbouring lanes that add up a column between them.
+  constexpr int parts(const AttentionOp& op) const {
+    int parts = 1;
+    while (parts < 8 && 2 * parts <= warps() && 2 * parts * op.columns() <= threads) parts *= 2;
+    return parts;
+  }
+  // 16-byte vectors from one warp's set of sums to the next: those lanes then read other banks.
+  constexpr int set_stride(const AttentionOp& op) const {
+    return round_up(op.set_vectors(), 8) + 8 / parts(op);
+  }
+
+  // Shared memory: queries, new key and value | norm weights of q and k, RoPE's row | the warps'
+  // sums; before there are any, a float32 head for each warp.
   constexpr int heads_bytes(const AttentionOp& op) const {
     return round_up((query_rows(op) + 2) * op.head_dim * bytes_of(op.type), 128);
   }
-  constexpr int scratch_bytes(const AttentionOp& op) const {
-    return round_up(warps() * op.head_dim * 4, 128);
+  constexpr int constants_bytes(const AttentionOp& op) const {
+    return round_up(((op.qk_norm ? 2 * op.head_dim : 0) + op.rotary) * 4, 128);
   }
   constexpr int shared_bytes(const AttentionOp& op) const {
-    return heads_bytes(op) + scratch_bytes(op) + warps() * op.group * op.head_dim * 4;
+    const int bytes = heads_bytes(op) + constants_bytes(op) + warps() * set_stride(op) * 16;
+    return bytes > shared_floor ? bytes : shared_floor;
   }
 
   constexpr const char* why_illegal(const AttentionOp& op) const {
@@ -63,8 +90,9 @@ struct AttentionPlan {
   }
   constexpr const char* why_illegal(const AttentionOp& op, int max_shared_bytes) const {
     if (const char* reason = why_illegal(op)) return reason;
-    const int statistics = (3 * warps() + 2 + splits) * op.group * 4;
-    if (shared_bytes(op) + statistics + 64 > max_shared_bytes) return "too much shared memory";
+    // Static shared memory: the new token's scores and a flag.
+    if (shared_bytes(op) + op.head_pairs() * 8 + 64 > max_shared_bytes)
+      return "too much shared memory";
     return nullptr;
   }
 };
@@ -76,25 +104,26 @@ struct AttentionParams {
   const void* q_norm;  // [head_dim], if op.qk_norm
   const void* k_norm;  // [head_dim], if op.qk_norm
   float norm_eps;
-  float norm_offset;    // 1 where the norm multiplies by 1 + weight
-  const float* rope;    // [positions, rotary / 2, 2] cosine and sine, if op.rotary
-  int rope_pitch;       // floats from position to position; 0 if `rope` is the position's own row
+  float norm_offset;  // 1 where the norm multiplies by 1 + weight
+  const float* rope;  // [positions, rotary / 2, 2] cosine and sine, if op.rotary: a constant table
+  int rope_pitch;     // floats from position to position
   const int* position;  // [1] tokens before this one
-  void* k_cache;        // [kv_heads, capacity, head_dim], a token at its position % capacity
-  void* v_cache;        // [kv_heads, capacity, head_dim]
+  // Above 0: before the wait, *position is at most that many tokens short, and blocks that have no
+  // work by then leave early.
+  int position_lag;
+  void* k_cache;  // [kv_heads, capacity, head_dim], a token at its position % capacity
+  void* v_cache;  // [kv_heads, capacity, head_dim]
   int capacity;
-  int window;               // above 0: only the last `window` tokens, this one included, are seen
-  float scale;              // of the scores
-  float softcap;            // above 0: score = softcap * tanh(score / softcap)
-  void* out;                // [kv_heads * group, head_dim]
-  float* partial;           // [kv_heads, splits, group, head_dim]
-  float* partial_stats;     // [kv_heads, splits, group, 2] maximum (of base 2) and sum
-  unsigned* finished;       // [kv_heads], 0 before the first launch; every launch leaves 0 again
-  const void* next_weight;  // what to ask into L2 for a later kernel, or null
-  unsigned next_bytes;      // a multiple of 16
+  int window;          // above 0: only the last `window` tokens, with this one, are seen
+  float scale;         // of the scores
+  float softcap;       // above 0: score = softcap * tanh(score / softcap)
+  void* out;           // [kv_heads * group, head_dim]
+  float* partial;      // [op.partial_floats(kv_heads, splits)], at a multiple of 16 bytes
+  unsigned* finished;  // [kv_heads], 0 before the first launch; every launch leaves 0 again
 };
 
-// The grid is (splits, kv_heads).
+// The grid is (kv_heads, splits): blocks with work come first, those that a short context leaves
+// idle after them.
 
 // Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
 constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {

@@ -35,12 +35,15 @@ template <class T>
 T load_constant(const T* p) {
   return *p;
 }
-// Part of the KV cache, or zeros when !valid: through L2, in program order.
-inline void load_cached(uint4& v, const void* p, bool valid) {
-  v = valid ? load_as<uint4>(p) : uint4{};
-}
+// Part of the KV cache: through L2, in program order.
+inline uint4 load_cached(const void* p) { return load_as<uint4>(p); }
 // A value that an earlier kernel may be about to change.
 inline int load_relaxed(const int* p) { return *p - host::relaxed_lag(); }
+// Counts a block that is done; true in the last one, which then sees what the others wrote before.
+// Ends at 0 again.
+inline bool count_block(unsigned* count, unsigned blocks) {
+  return atomicInc(count, blocks - 1) == blocks - 1;
+}
 inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
 inline void prefetch_l2(const void* p, unsigned bytes) {
   if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
@@ -226,20 +229,29 @@ template <>
 AC_DEVICE bf16 load_constant<bf16>(const bf16* p) {
   return {__ldg(reinterpret_cast<const unsigned short*>(p))};
 }
-// Part of the KV cache, or zeros when !valid: through L2, in program order.
-AC_DEVICE void load_cached(uint4& v, const void* p, bool valid) {
-  v = make_uint4(0, 0, 0, 0);
-  asm volatile(
-      "{ .reg .pred q; setp.ne.b32 q, %5, 0;\n\t"
-      "@q ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
-      : "l"(p), "r"(static_cast<int>(valid)));
+// Part of the KV cache: through L2, in program order.
+AC_DEVICE uint4 load_cached(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
 }
 // A value that an earlier kernel may be about to change.
 AC_DEVICE int load_relaxed(const int* p) {
   int v;
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
+}
+// Counts a block that is done; true in the last one, which then sees what the others wrote before.
+// Ends at 0 again. One thread calls it between two barriers: cheaper than a fence by every thread.
+AC_DEVICE bool count_block(unsigned* count, unsigned blocks) {
+  unsigned before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(count), "r"(blocks - 1)
+               : "memory");
+  return before == blocks - 1;
 }
 // A shared-memory load that the compiler does not hoist out of a loop (saves registers).
 AC_DEVICE unsigned shared_address(const void* p) {

@@ -40,7 +40,9 @@ class AttentionMatcher {
                .head_dim = static_cast<int>(cache.key_size),
                .group = static_cast<int>(q[1].constant() / cache.heads),
                .qk_norm = q_.norm >= 0,
-               .rotary = 0};
+               .rotary = 0,
+               .window = cache.window > 0,
+               .softcap = node.number("softcap") > 0};
     if (q_.rope >= 0) {
       const Node& rope = body_[q_.rope];
       task.op.rotary = 2 * body_.size(product(body_.graph().type(rope.inputs[2]).shape));

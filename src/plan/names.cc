@@ -91,6 +91,8 @@ std::string op_of(const AttentionOp& op) {
       .add("qk_norm", op.qk_norm)
       .add("rotary", op.rotary)
       .add("interleaved", op.interleaved)
+      .add("window", op.window)
+      .add("softcap", op.softcap)
       .str();
 }
 std::string op_of(const NormOp& op) {

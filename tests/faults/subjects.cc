@@ -179,9 +179,7 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
   const auto add = [&](const char* name, Role role, DType dtype, std::vector<std::int64_t> shape) {
     subject.tensors.push_back({.name = name, .dtype = dtype, .shape = shape, .role = role});
   };
-  const int splits = c.plan.splits, group = c.op.group, dim = c.op.head_dim;
-  add("partial", Role::workspace, DType::f32, {kKvHeads, splits, group, dim});
-  add("stats", Role::workspace, DType::f32, {kKvHeads, splits, group, 2});
+  add("partial", Role::workspace, DType::f32, {c.op.partial_floats(kKvHeads, c.plan.splits)});
   add("finished", Role::counter, DType::i32, {kKvHeads});
   std::map<std::string, std::size_t> places;
   for (std::size_t t = 0; t < subject.tensors.size(); ++t) places[subject.tensors[t].name] = t;
@@ -210,10 +208,9 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
     p.scale = 1 / std::sqrt(static_cast<float>(c.op.head_dim)), p.softcap = c.softcap;
     p.out = at("out");
     p.partial = static_cast<float*>(at("partial"));
-    p.partial_stats = static_cast<float*>(at("stats"));
     p.finished = static_cast<unsigned*>(at("finished"));
     return host_launch({.name = c.name,
-                        .grid = {static_cast<unsigned>(c.plan.splits), kKvHeads},
+                        .grid = {kKvHeads, static_cast<unsigned>(c.plan.splits)},
                         .block = {static_cast<unsigned>(c.plan.threads)},
                         .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
                         .schedule = schedule_of(launch),

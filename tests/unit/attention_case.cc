@@ -64,23 +64,23 @@ std::string run_attention(const AttentionCase& c) {
   }
   for (std::size_t i = 0; i < 16; ++i) out.set(i < 8 ? i : heads * dim + i, 12.5f);
 
-  const std::size_t parts = kv_heads * static_cast<std::size_t>(c.plan.splits) * group;
-  std::vector<float> partial(parts * dim, NAN), stats(parts * 2, NAN);
+  Elements partial(Type::f32,
+                   static_cast<std::size_t>(c.op.partial_floats(c.kv_heads, c.plan.splits)));
   std::vector<unsigned> finished(kv_heads);
   AttentionParams p{};
   p.q = q.at(0), p.k = k.at(0), p.v = v.at(0);
   p.q_norm = q_norm.at(0), p.k_norm = k_norm.at(0);
   p.norm_eps = 1e-6f, p.norm_offset = c.norm_offset;
   p.rope = rope.data(), p.rope_pitch = c.op.rotary;
-  p.position = &c.position;
+  p.position = &c.position, p.position_lag = c.seed % 2 == 0 ? 0 : 24;
   p.k_cache = k_cache.at(0), p.v_cache = v_cache.at(0);
   p.capacity = c.capacity, p.window = c.window;
   p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.softcap = c.softcap;
   p.out = out.at(8);
-  p.partial = partial.data(), p.partial_stats = stats.data(), p.finished = finished.data();
+  p.partial = static_cast<float*>(partial.at(0)), p.finished = finished.data();
   const HostLaunch launch{
       .name = c.name,
-      .grid = {static_cast<unsigned>(c.plan.splits), static_cast<unsigned>(kv_heads)},
+      .grid = {static_cast<unsigned>(kv_heads), static_cast<unsigned>(c.plan.splits)},
       .block = {static_cast<unsigned>(c.plan.threads)},
       .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
       .schedule = c.schedule,
