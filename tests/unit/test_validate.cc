@@ -116,7 +116,7 @@ TEST_CASE("gate: fewer runs for less time") {
 
 TEST_CASE("gate: the interface must be one that can be judged") {
   Subject twice = layer(DType::f16);
-  twice.tensors[kB].name = "w";
+  twice.tensors[kB].name = twice.tensors[kW].name;
   CHECK(says(rejected(twice), "this name"));
 
   Subject no_output = layer(DType::f16);
