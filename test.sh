@@ -50,7 +50,7 @@ if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "unit tests under sanitizers" \
     ctest --test-dir build/sanitize --output-on-failure -E "faults|kernels_compile"
   part "fuzzer build" scripts/build.sh fuzz
-  part "fuzzers" fuzz 15
+  part "fuzzers" fuzz 10
 fi
 echo "took $((SECONDS - started)) s"
 echo "$passed passed, $failed failed"
