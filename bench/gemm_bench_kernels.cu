@@ -4,8 +4,11 @@
 #define AC_JOIN_(a, b) a##b
 #define AC_JOIN(a, b) AC_JOIN_(a, b)
 
+// The namespace of this part of the compilation.
+#define AC_PART AC_JOIN(part_, AC_BENCH_PART)
+
 namespace ac::bench {
-namespace AC_JOIN(part_, AC_BENCH_PART) {
+namespace AC_PART {
 
 #if AC_BENCH_PART < 3
 
@@ -60,8 +63,8 @@ static void fill_table(AttentionKernel* table) {
 
 #endif
 
-}  // namespace AC_JOIN(part_,AC_BENCH_PART)
+}  // namespace AC_PART
 
-void AC_FILL_TABLE(AC_KERNEL* table) { AC_JOIN(part_, AC_BENCH_PART)::fill_table(table); }
+void AC_FILL_TABLE(AC_KERNEL* table) { AC_PART::fill_table(table); }
 
 }  // namespace ac::bench

@@ -4,8 +4,11 @@
 #define AC_JOIN_(a, b) a##b
 #define AC_JOIN(a, b) AC_JOIN_(a, b)
 
+// The namespace of this part of the compilation.
+#define AC_SITE AC_JOIN(site_, AC_BENCH_SITE)
+
 namespace ac::bench {
-namespace AC_JOIN(site_, AC_BENCH_SITE) {
+namespace AC_SITE {
 
 // nvcc 13.0 cannot write host stubs for kernel templates over structs; numbers it can.
 template <int plan>
@@ -24,10 +27,8 @@ static void fill_table(Kernel* table) {
   }
 }
 
-}  // namespace AC_JOIN(site_,AC_BENCH_SITE)
+}  // namespace AC_SITE
 
-void AC_JOIN(fill_table_, AC_BENCH_SITE)(Kernel* table) {
-  AC_JOIN(site_, AC_BENCH_SITE)::fill_table(table);
-}
+void AC_JOIN(fill_table_, AC_BENCH_SITE)(Kernel* table) { AC_SITE::fill_table(table); }
 
 }  // namespace ac::bench
