@@ -12,7 +12,7 @@ show() {
 }
 agentcompile=build/release/agentcompile
 show $agentcompile devices
-.venv/bin/python -m agentcompile.capture --help >/dev/null 2>&1 || export PYTHONPATH=python
+export PYTHONPATH=python
 show .venv/bin/python -m agentcompile.capture examples/tiny_decoder.py -o build/tiny_decoder.json
 echo "\$ $agentcompile inspect build/tiny_decoder.json --stage step | head -n 40"
 $agentcompile inspect build/tiny_decoder.json --stage step >build/tiny_decoder.step
