@@ -10,7 +10,7 @@ case $kind in
   release) ;;
   sanitize) options+=(-DAC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug) ;;
   fuzz)
-    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_FLAGS_RELEASE=-O1)
+    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++)
     set -- fuzzers
     ;;
   *) echo "build.sh: unknown kind $kind" >&2; exit 2 ;;

@@ -131,7 +131,7 @@ TEST_CASE("predictions rank measured GEMVs") {
         site, rho, winner.plan, rank + 1, rows.size(), rows[0].plan, rows[0].us / winner.us,
         best.plan, best.us / winner.us));
     CHECK(rho > 0.3);
-    CHECK(best.us < 1.12 * winner.us);  // nothing much is lost by looking at a third
+    CHECK(best.us < 1.12 * winner.us);  // the worst site loses 8 %
     sum += rho;
     regret += best.us / winner.us - 1;
   }
