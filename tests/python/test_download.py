@@ -430,7 +430,13 @@ def test_pickles_only(hub, tmp_path):
 
 def test_an_interrupt_leaves_what_can_be_resumed(hub, tmp_path):
     hub.faults["model.safetensors"] = [("slow", 40_000)]
-    process = subprocess.Popen([TOOL, MODEL], env=environment(hub, tmp_path), stderr=subprocess.PIPE)
+    # A shell starts background jobs with interrupts ignored, and children inherit that.
+    process = subprocess.Popen(
+        [TOOL, MODEL],
+        env=environment(hub, tmp_path),
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if partial(tmp_path, hub).exists() and partial(tmp_path, hub).stat().st_size == 40_000:
