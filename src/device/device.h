@@ -1,0 +1,73 @@
+// A device that kernels run on: memory, kernels, launches, graphs and time. Two kinds: the GPU
+// through CUDA's driver, and the host, which runs the same kernels on the CPU. Work is done in the
+// order in which it is asked for; launches may return before they are done.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/device_info.h"
+
+namespace ac {
+
+struct LaunchShape {
+  std::array<unsigned, 3> grid = {1, 1, 1};
+  unsigned threads = 1;
+  unsigned shared_bytes = 0;
+  // The kernel may start while the one before it still runs; it waits for that itself.
+  bool overlaps = false;
+};
+
+class Device {
+ public:
+  // Each frees what it stands for. A device outlives what it made.
+  class Memory {
+   public:
+    virtual ~Memory() = default;
+    virtual void* address() const = 0;
+    virtual std::size_t bytes() const = 0;
+  };
+  class Kernel {
+   public:
+    virtual ~Kernel() = default;
+  };
+  class Recording {
+   public:
+    virtual ~Recording() = default;
+    virtual void replay() = 0;
+  };
+
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;        // "NVIDIA H100 80GB HBM3"
+  virtual const DeviceInfo& info() const = 0;  // measured or known limits
+  virtual std::size_t free_bytes() const = 0;
+
+  // At a multiple of 256 bytes. Too much is an error (job_failed) with the numbers.
+  virtual std::unique_ptr<Memory> allocate(std::size_t bytes) = 0;
+  virtual void upload(void* to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, const void* from) = 0;
+  virtual void fill(void* at, std::size_t bytes, unsigned char value) = 0;
+
+  // From what build/compile.h made for this device.
+  virtual std::unique_ptr<Kernel> load(const std::filesystem::path& artifact,
+                                       const std::string& entry) = 0;
+  virtual void launch(const Kernel& kernel, const LaunchShape& shape,
+                      std::span<const std::byte> params) = 0;
+  virtual void synchronize() = 0;
+
+  // What `enqueue` launches, as something that can be launched again at once.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& enqueue) = 0;
+  // Seconds that the device takes for what `enqueue` asks of it.
+  virtual double time(const std::function<void()>& enqueue) = 0;
+};
+
+std::unique_ptr<Device> open_host_device();
+// The GPU with this number. No driver, or no such GPU, is an error (job_failed) that says so.
+std::unique_ptr<Device> open_cuda_device(int index = 0);
+
+}  // namespace ac

@@ -1,0 +1,49 @@
+// From a candidate to what can be built and launched: kernel source, which is an include, perhaps a
+// functor and an instantiation, and the launches that compute a region with it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "build/compile.h"
+#include "ir/step_graph.h"
+#include "program/launch.h"
+
+namespace ac {
+
+// What a launch's pointers refer to.
+struct Storage {
+  enum class Kind : std::uint8_t {
+    value,  // what the node `node` leaves in memory; never a view
+    keys,
+    values,      // of the cache `cache`: [heads, capacity, size], a token at position % capacity
+    position,    // i32[1]: tokens before these
+    token,       // i32[1]: the token that was chosen
+    workspace,   // `bytes` of scratch
+    counters,    // `bytes` that are 0 before the first launch, and after every one
+    rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
+  };
+  Kind kind = Kind::value;
+  NodeId node = -1;  // of rope_table: inv_freq
+  std::int64_t cache = -1;
+  Count bytes = {};
+  double scale = 1;  // of rope_table
+  bool operator==(const Storage&) const = default;
+};
+
+// One implementation of a region.
+struct Generated {
+  std::vector<KernelSource> sources;  // each once
+  std::vector<Storage> storages;      // what Launch::Pointer::buffer counts; each once
+  std::vector<Launch> launches;       // one after the other
+
+  int refer(const Storage& storage);
+};
+
+// What the sizes of a launch depend on, besides the step.
+struct Setting {
+  int multiprocessors = 1;          // of the device that the launch is for
+  std::vector<std::int64_t> slots;  // of each cache of the step
+};
+
+}  // namespace ac

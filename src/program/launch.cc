@@ -1,0 +1,37 @@
+#include "program/launch.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ac {
+
+std::int64_t Count::at(std::int64_t tokens) const {
+  const std::int64_t size = fixed + per_token * tokens;
+  const std::int64_t value = times * ((size + per - 1) / per);
+  return at_most > 0 ? std::min(value, at_most) : value;
+}
+
+std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
+                                   const std::vector<void*>& addresses) {
+  std::vector<std::byte> params = launch.params;
+  for (const Launch::Pointer& pointer : launch.pointers) {
+    auto* address = static_cast<std::byte*>(addresses[static_cast<std::size_t>(pointer.buffer)]);
+    address += pointer.offset.at(tokens);
+    AC_ASSERT(pointer.at + sizeof address <= params.size());
+    std::memcpy(params.data() + pointer.at, &address, sizeof address);
+  }
+  for (const Launch::Number& number : launch.numbers) {
+    AC_ASSERT(number.at + number.bytes <= params.size());
+    const std::int64_t wide = number.value.at(tokens);
+    const auto narrow = static_cast<std::int32_t>(wide);
+    if (number.bytes == 8)
+      std::memcpy(params.data() + number.at, &wide, 8);
+    else
+      std::memcpy(params.data() + number.at, &narrow, 4);
+  }
+  return params;
+}
+
+}  // namespace ac

@@ -1,0 +1,58 @@
+// One kernel launch as data: what a generator writes, a package stores and a runtime carries out,
+// none of them knowing the others. The parameter struct of the kernel is a row of bytes, in which
+// only addresses, and numbers that depend on how many tokens a step has, are left open.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ac {
+
+// times * ceil((fixed + per_token * tokens) / per), but not more than `at_most` where that is not
+// 0.
+struct Count {
+  std::int64_t fixed = 0, per_token = 0;
+  std::int64_t per = 1, times = 1, at_most = 0;
+
+  Count() = default;
+  Count(std::int64_t value) : fixed(value) {}  // NOLINT: counts are mostly plain numbers
+  Count(std::int64_t fixed, std::int64_t per_token) : fixed(fixed), per_token(per_token) {}
+  std::int64_t at(std::int64_t tokens) const;
+  bool is_constant() const { return per_token == 0; }
+  bool operator==(const Count&) const = default;
+};
+
+struct Launch {
+  // The address of `buffer`, and `offset` bytes behind, goes to the byte `at` of the parameters.
+  struct Pointer {
+    std::uint32_t at = 0;
+    std::int32_t buffer = 0;
+    Count offset;
+    bool operator==(const Pointer&) const = default;
+  };
+  // An integer of 4 or 8 bytes.
+  struct Number {
+    std::uint32_t at = 0, bytes = 4;
+    Count value;
+    bool operator==(const Number&) const = default;
+  };
+
+  std::string kernel;  // the entry's name
+  std::array<Count, 3> grid = {1, 1, 1};
+  int threads = 0;
+  int shared_bytes = 0;
+  std::vector<std::byte> params;  // zeros where a pointer or a number goes
+  std::vector<Pointer> pointers;
+  std::vector<Number> numbers;
+
+  bool operator==(const Launch&) const = default;
+};
+
+// The parameters of one run, with addresses by the number of their buffer.
+std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
+                                   const std::vector<void*>& addresses);
+
+}  // namespace ac
