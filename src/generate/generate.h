@@ -7,6 +7,8 @@
 
 #include "build/compile.h"
 #include "ir/step_graph.h"
+#include "plan/operands.h"
+#include "plan/task.h"
 #include "program/launch.h"
 
 namespace ac {

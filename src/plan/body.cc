@@ -80,6 +80,9 @@ std::optional<std::int64_t> Body::row_pitch(NodeId value) const {
   if (layout.placement == Placement::opaque) return std::nullopt;
   if (layout.placement == Placement::contiguous) return columns(shape);
   if (layout.strides.empty()) return 1;
+  // Rows whose distance depends on how many tokens there are have none that a plan could know.
+  for (const Dim& stride : layout.strides)
+    if (stride.uses(Symbol::T)) return std::nullopt;
   if (columns(shape) > 1 && layout.strides.back().evaluate(at_) != 1) return std::nullopt;
   std::optional<std::int64_t> pitch, next;
   for (std::size_t i = shape.size() - 1; i-- > 0;) {
@@ -104,6 +107,9 @@ Body::Broadcast Body::broadcast_to(NodeId value, const Shape& shape) const {
     const std::size_t missing = shape.size() - own.size();
     const std::int64_t count = shape[i].evaluate(at_);
     std::int64_t stride = 0;
+    if (i >= missing && layout.placement != Placement::contiguous &&
+        layout.strides[i - missing].uses(Symbol::T))
+      return {};
     if (i >= missing) {
       const std::int64_t here = own[i - missing].evaluate(at_);
       if (here != 1)
@@ -114,8 +120,12 @@ Body::Broadcast Body::broadcast_to(NodeId value, const Shape& shape) const {
     }
     if (count == 1) continue;
     if (stride == 0) result.full = false;
-    if (i + 1 == shape.size()) continue;
+    if (i + 1 == shape.size()) {
+      result.column_stride = stride;
+      continue;
+    }
     if (next && stride != *next) return {};
+    if (!next) result.row_stride = stride;
     next = stride * count;
   }
   return result;

@@ -1,6 +1,7 @@
 // A region as the matchers look at it.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <set>
 
@@ -47,6 +48,7 @@ class Body {
   // columns; and whether it has an element for each of the shape's.
   struct Broadcast {
     bool two_strides = false, full = false;
+    std::int64_t row_stride = 0, column_stride = 0;
   };
   Broadcast broadcast_to(NodeId value, const Shape& shape) const;
 
@@ -58,8 +60,13 @@ class Body {
   std::set<NodeId> members_;
 };
 
+// Elements from token to token of [tokens, heads, size], where the heads of one are neighbours.
+std::optional<std::int64_t> head_pitch(const Body& body, NodeId value);
+
 Match match_gemv(const Body& body, bool argmax);
+std::array<Match, 2> match_gemm(const Body& body);  // on plain units, on tensor cores
 Match match_attention(const Body& body);
+Match match_prefill_attention(const Body& body);
 Match match_norm(const Body& body);
 Match match_softmax(const Body& body);
 Match match_reduction(const Body& body);

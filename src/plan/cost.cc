@@ -44,7 +44,7 @@ Cost predict(const Choice& choice, const DeviceInfo& device) {
   const double busy = std::min(slots, need.units), rest = last / need.units;
   const double memory = need.slowdown * cost.bytes / device.bandwidth *
                         ((1 - kAlone * rest) / share(busy) + kAlone * rest / share(last));
-  const double compute = cost.flops / device.flops;
+  const double compute = cost.flops / (need.flops > 0 ? need.flops : device.flops);
 
   // Blocks beyond those that are resident start one after another.
   const double generations = std::max(1.0, double(need.grid) / (sms * resident));

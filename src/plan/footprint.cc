@@ -79,6 +79,72 @@ Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const De
           .finish_seconds = splits > 1 ? kCombine + splits * kNextGroup : kCombine / 2};
 }
 
+// The matrix families are held up by arithmetic; these efficiencies are not fitted.
+constexpr double kPlainEfficiency = 0.4, kTensorEfficiency = 0.45, kNextTile = 0.3e-6;
+
+// Tiles of a matrix product that share an SM's arithmetic: what the last round leaves idle counts.
+double busy_share(double tiles, double at_once) {
+  return tiles / (std::ceil(tiles / at_once) * at_once);
+}
+
+Footprint measure(const GemmTask& task, const GemmPlan& plan, const DeviceInfo& device) {
+  const double tiles = plan.grid(task.op, task.shape);
+  const double reuse = double(plan.thread_m) * plan.thread_n / (plan.thread_m + plan.thread_n);
+  return {
+      .threads = plan.threads(),
+      .shared_bytes = plan.shared_bytes(),
+      .registers = kBaseRegisters + plan.thread_m * plan.thread_n + plan.thread_m + plan.thread_n,
+      .blocks_per_sm = plan.blocks_per_sm(),
+      .grid = static_cast<long long>(tiles),
+      .units = tiles,
+      .units_at_once = 1,
+      .unit_in_flight =
+          double(plan.tile_m + plan.tile_n) * plan.tile_k * bytes_of(task.op.weight) * plan.stages,
+      .unit_seconds = kNextTile,
+      .flops = device.flops * kPlainEfficiency * reuse / (reuse + 2) *
+               busy_share(tiles * 4, 4.0 * device.multiprocessors)};
+}
+
+Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
+  const double tiles = plan.tiles(task.op, task.shape), blocks = tiles * plan.split;
+  const double reuse = double(plan.warp_m) * plan.warp_n / (plan.warp_m + plan.warp_n);
+  return {.threads = plan.threads(),
+          .shared_bytes = plan.shared_bytes() + 64,
+          .registers = kBaseRegisters + plan.accumulators() + 2 * (plan.warp_m + plan.warp_n) / 4,
+          .blocks_per_sm = plan.resident,
+          .grid = static_cast<long long>(blocks),
+          .units = blocks,
+          .units_at_once = 1,
+          .unit_in_flight = double(plan.stage_bytes()) * (plan.stages - 1),
+          .unit_seconds = kNextTile,
+          .finish_seconds = plan.split > 1 ? kCombine + plan.split * kNextGroup : 0,
+          .flops = device.tensor_flops * kTensorEfficiency * reuse / (reuse + 12) *
+                   busy_share(blocks, double(device.multiprocessors) * plan.resident)};
+}
+
+Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
+                  const DeviceInfo& device) {
+  const bool mma = plan.tile == Tile::mma;
+  const double blocks =
+      double(task.kv_heads) * task.op.group * prefill_tiles(plan, std::max(1, task.new_tokens));
+  const int scalar = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
+  const double reuse = plan.warp_queries() / (plan.warp_queries() + (mma ? 16.0 : 4.0));
+  return {
+      .threads = plan.threads(),
+      .shared_bytes = plan.shared_bytes(task.op),
+      .registers = mma ? plan.registers(task.op) : scalar,
+      .blocks_per_sm = plan.resident,
+      .grid = static_cast<long long>(blocks),
+      .units = blocks,
+      .units_at_once = 1,
+      .unit_in_flight = 2.0 * plan.keys_bytes(task.op) * plan.stages,
+      .unit_seconds = kNextTile,
+      .block_seconds = 0,
+      .finish_seconds = device.launch,  // of the kernel that appends
+      .flops = (mma ? device.tensor_flops * kTensorEfficiency : device.flops * kPlainEfficiency) *
+               reuse * busy_share(blocks, double(device.multiprocessors) * plan.resident)};
+}
+
 template <class Task, class Plan>
 Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double width,
                        const DeviceInfo& device) {
@@ -148,6 +214,19 @@ const char* family_reason(const GemvTask& task, const GemvPlan& plan, const Devi
     return "asynchronous copies need sm_80";
   return nullptr;
 }
+const char* family_reason(const GemmTask& task, const GemmPlan& plan, const DeviceInfo& device) {
+  return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
+}
+const char* family_reason(const MmaGemmTask& task, const MmaGemmPlan& plan,
+                          const DeviceInfo& device) {
+  return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
+}
+const char* family_reason(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
+                          const DeviceInfo& device) {
+  if (const char* reason = task.append_plan.why_illegal(task.append, device.max_shared_bytes))
+    return reason;
+  return plan.why_illegal(task.op, device.max_shared_bytes);
+}
 const char* family_reason(const AttentionTask& task, const AttentionPlan& plan,
                           const DeviceInfo& device) {
   return plan.why_illegal(task.op, device.max_shared_bytes);
@@ -203,6 +282,14 @@ Footprint footprint(const Choice& choice, const DeviceInfo& device) {
 namespace {
 
 double bytes(const GemvTask& t) { return gemv_bytes(t.op, t.n, t.k); }
+double bytes(const GemmTask& t) { return gemm_bytes(t.op, t.shape); }
+double bytes(const MmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
+double bytes(const PrefillAttentionTask& t) {
+  const int heads = t.kv_heads * t.op.group;
+  const double cached = 2.0 * (t.tokens + t.new_tokens) * t.kv_heads * t.op.head_dim;
+  return cached * bytes_of(t.op.type) +
+         2 * rope_append_bytes(t.append, t.new_tokens, heads, t.kv_heads);
+}
 double bytes(const AttentionTask& t) { return attention_bytes(t.op, t.kv_heads, t.tokens); }
 double bytes(const NormTask& t) { return norm_bytes(t.op, t.rows, t.columns); }
 double bytes(const SoftmaxTask& t) { return softmax_bytes(t.op, t.rows, t.columns); }
@@ -214,6 +301,11 @@ double bytes(const EmbeddingTask& t) { return embedding_bytes(t.op, t.count, t.w
 double bytes(const SamplingTask& t) { return sampling_bytes(t.op, t.vocab); }
 
 double flops(const GemvTask& t) { return gemv_flops(t.op, t.n, t.k); }
+double flops(const GemmTask& t) { return gemm_flops(t.op, t.shape); }
+double flops(const MmaGemmTask& t) { return gemm_flops(t.op, t.shape); }
+double flops(const PrefillAttentionTask& t) {
+  return prefill_flops(t.op, t.kv_heads * t.op.group, t.new_tokens, t.tokens, t.window);
+}
 double flops(const AttentionTask& t) { return attention_flops(t.op, t.kv_heads, t.tokens); }
 double flops(const NormTask& t) { return norm_flops(t.op, t.rows, t.columns); }
 double flops(const SoftmaxTask& t) { return softmax_flops(t.op, t.rows, t.columns); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "analyze/region.h"
+#include "plan/operands.h"
 #include "plan/task.h"
 
 namespace ac {
@@ -17,7 +18,11 @@ struct Wanted {
   bool argmax = false;  // also the index of the largest result, for greedy sampling
 };
 
-using Match = std::variant<Task, std::string>;  // or why not
+struct Matched {
+  Task task;
+  Operands operands;
+};
+using Match = std::variant<Matched, std::string>;  // or why not
 
 struct FamilyMatch {
   std::string_view family;

@@ -1,5 +1,5 @@
-// Append and attend for one token, with RoPE and norms of query and key heads before it if the
-// region has them.
+// Append and attend for one token or many, with RoPE and norms of query and key heads before it if
+// the region has them.
 #include <fmt/format.h>
 
 #include "plan/body.h"
@@ -20,42 +20,50 @@ class AttentionMatcher {
  public:
   explicit AttentionMatcher(const Body& body) : body_(body) {}
 
-  Match run() {
-    for (const NodeId id : body_.compute())
-      if (body_[id].op == Op::append_attend) attend_ = id;
-    if (attend_ < 0) return "it has no attention";
-    const Node& node = body_[attend_];
-    const Cache& cache = body_.step().caches[static_cast<std::size_t>(node.integer("cache"))];
-    const auto type = kernel_type(body_.region().dtype);
-    if (!type || cache.dtype != body_.region().dtype) return "no kernels for its types";
-    const Shape& q = body_.graph().type(node.inputs[0]).shape;
-    if (q.size() != 3 || q[0] != Dim(1)) return "more than one token";
-    if (cache.key_size != cache.value_size) return "keys and values differ in size";
-    if (body_.region().outputs.size() != 1 || !body_.is_output(attend_))
-      return "what goes into attention is needed outside";
-    if (!find_paths(node)) return why_;
+  // Why this is no attention that kernels know, or null.
+  const std::string* run() { return find() ? nullptr : &why_; }
 
-    AttentionTask task;
-    task.op = {.type = *type,
-               .head_dim = static_cast<int>(cache.key_size),
-               .group = static_cast<int>(q[1].constant() / cache.heads),
-               .qk_norm = q_.norm >= 0,
-               .rotary = 0,
-               .window = cache.window > 0,
-               .softcap = node.number("softcap") > 0};
-    if (q_.rope >= 0) {
-      const Node& rope = body_[q_.rope];
-      task.op.rotary = 2 * body_.size(product(body_.graph().type(rope.inputs[2]).shape));
-      task.op.interleaved = rope.flag("interleaved");
-    }
-    task.kv_heads = static_cast<int>(cache.heads);
-    const std::int64_t seen =
-        cache.window > 0 ? std::min(body_.at().P, cache.window - 1) : body_.at().P;
-    task.tokens = static_cast<int>(std::max<std::int64_t>(seen, 0));
-    return Task(task);
-  }
+  kernels::Type type = kernels::Type::f32;
+  int head_dim = 0, group = 0, kv_heads = 0, rotary = 0;
+  bool interleaved = false;
+  int new_tokens = 1, seen = 0, window = 0;
+  bool softcap = false, dense = true;  // dense: queries, keys and values lie one after the other
+  AttentionOperands operands;
 
  private:
+  bool find() {
+    for (const NodeId id : body_.compute())
+      if (body_[id].op == Op::append_attend) attend_ = id;
+    if (attend_ < 0) return refuse("it has no attention");
+    const Node& node = body_[attend_];
+    const Cache& cache = body_.step().caches[static_cast<std::size_t>(node.integer("cache"))];
+    const auto known = kernel_type(body_.region().dtype);
+    if (!known || cache.dtype != body_.region().dtype) return refuse("no kernels for its types");
+    const Shape& q = body_.graph().type(node.inputs[0]).shape;
+    if (q.size() != 3) return refuse("queries are not [tokens, heads, size]");
+    if (cache.key_size != cache.value_size) return refuse("keys and values differ in size");
+    if (body_.region().outputs.size() != 1 || !body_.is_output(attend_))
+      return refuse("what goes into attention is needed outside");
+    if (!find_paths(node)) return false;
+    type = *known;
+    head_dim = static_cast<int>(cache.key_size);
+    group = static_cast<int>(q[1].constant() / cache.heads);
+    kv_heads = static_cast<int>(cache.heads);
+    new_tokens = body_.size(q[0]);
+    window = static_cast<int>(cache.window);
+    softcap = node.number("softcap") > 0;
+    if (q_.rope >= 0) {
+      const Node& rope = body_[q_.rope];
+      rotary = 2 * body_.size(product(body_.graph().type(rope.inputs[2]).shape));
+      interleaved = rope.flag("interleaved");
+    }
+    const std::int64_t cached =
+        cache.window > 0 ? std::min(body_.at().P, cache.window - 1) : body_.at().P;
+    seen = static_cast<int>(std::max<std::int64_t>(cached, 0));
+    operands = {q_.source, k_.source, v_, q_.norm, k_.norm, q_.rope, attend_};
+    return true;
+  }
+
   bool refuse(std::string why) {
     why_ = std::move(why);
     return false;
@@ -65,6 +73,7 @@ class AttentionMatcher {
     if (!trace(node.inputs[0], q_) || !trace(node.inputs[1], k_)) return false;
     Path v;
     if (!trace(node.inputs[2], v)) return false;
+    v_ = v.source;
     if (v.rope >= 0 || v.norm >= 0) return refuse("values are not taken as they are");
     if ((q_.rope < 0) != (k_.rope < 0)) return refuse("only one of query and key is turned");
     if ((q_.norm < 0) != (k_.norm < 0)) return refuse("only one of query and key is normed");
@@ -81,6 +90,9 @@ class AttentionMatcher {
           a.flag("interleaved") != b.flag("interleaved"))
         return refuse("query and key are turned differently");
       if (body_[a.inputs[1]].op != Op::positions) return refuse("RoPE of other positions");
+      const Node& frequencies = body_[a.inputs[2]];
+      if (frequencies.op != Op::constant || frequencies.type.dtype != DType::f32)
+        return refuse("RoPE's frequencies are no float32 constant");
     }
     return true;
   }
@@ -108,18 +120,72 @@ class AttentionMatcher {
     if (body_.inside(storage))
       return refuse(fmt::format("no place for {}", info(body_[storage].op).name));
     path.source = value;
-    return body_.is_contiguous(value, Role::activation) ||
-           refuse("query, key or value is no contiguous activation");
+    const Parameter* input = body_.input(value);
+    if (!input || input->role != Role::activation) return refuse("no activation to attend to");
+    if (!head_pitch(body_, value)) return refuse("heads do not lie one after the other");
+    dense = dense && body_.is_contiguous(value, Role::activation);
+    return true;
   }
 
   const Body& body_;
-  NodeId attend_ = -1;
+  NodeId attend_ = -1, v_ = -1;
   Path q_, k_;
   std::string why_;
 };
 
 }  // namespace
 
-Match match_attention(const Body& body) { return AttentionMatcher(body).run(); }
+std::optional<std::int64_t> head_pitch(const Body& body, NodeId value) {
+  const Shape& shape = body.graph().type(value).shape;
+  const Layout layout = layout_of(body.graph(), value);
+  if (layout.placement == Placement::contiguous)
+    return product(shape).evaluate(body.at()) / std::max(1, body.size(shape[0]));
+  if (layout.placement == Placement::opaque || shape.size() != 3) return std::nullopt;
+  const auto one = [&](std::size_t axis) { return shape[axis] == Dim(1); };
+  if (!one(2) && layout.strides[2] != Dim(1)) return std::nullopt;
+  if (!one(1) && layout.strides[1] != shape[2]) return std::nullopt;
+  if (layout.strides[0].uses(Symbol::T)) return std::nullopt;
+  return one(0) ? product(shape).evaluate(body.at()) : layout.strides[0].evaluate(body.at());
+}
+
+Match match_attention(const Body& body) {
+  AttentionMatcher found(body);
+  if (const std::string* why = found.run()) return *why;
+  if (body.graph().type(found.operands.attend).shape[0] != Dim(1)) return "more than one token";
+  if (!found.dense) return "query, key or value is no contiguous activation";
+  AttentionTask task;
+  task.op = {.type = found.type,
+             .head_dim = found.head_dim,
+             .group = found.group,
+             .qk_norm = found.operands.q_norm >= 0,
+             .rotary = found.rotary,
+             .interleaved = found.interleaved,
+             .window = found.window > 0,
+             .softcap = found.softcap};
+  task.kv_heads = found.kv_heads;
+  task.tokens = found.seen;
+  return Matched{task, found.operands};
+}
+
+Match match_prefill_attention(const Body& body) {
+  AttentionMatcher found(body);
+  if (const std::string* why = found.run()) return *why;
+  const std::int64_t k_pitch = *head_pitch(body, found.operands.k);
+  if (k_pitch != *head_pitch(body, found.operands.v)) return "keys and values differ in pitch";
+  if (body[found.operands.attend].number("scale") <= 0)
+    return "scores are not scaled by more than 0";
+  PrefillAttentionTask task;
+  task.op = {.type = found.type, .head_dim = found.head_dim, .group = found.group};
+  task.append = {.type = found.type,
+                 .head_dim = found.head_dim,
+                 .qk_norm = found.operands.q_norm >= 0,
+                 .rotary = found.rotary,
+                 .interleaved = found.interleaved};
+  task.kv_heads = found.kv_heads;
+  task.new_tokens = found.new_tokens;
+  task.tokens = found.seen;
+  task.window = found.window;
+  return Matched{task, found.operands};
+}
 
 }  // namespace ac

@@ -65,7 +65,7 @@ Match match_norm(const Body& body) {
   if (sum < 0) {
     if (!body.input(node.inputs[0]) || !body.row_pitch(node.inputs[0]))
       return "rows of x are not at equal distances";
-    return Task(task);
+    return Matched{task, NormOperands{.x = node.inputs[0], .norm = norm}};
   }
   if (node.inputs[0] != sum) return "the add does not come before the norm";
   for (const NodeId input : body[sum].inputs)
@@ -73,7 +73,8 @@ Match match_norm(const Body& body) {
       return "the sum is not of two equal activations";
   if (!body.is_output(sum)) return "nobody needs the sum that the kernel stores";
   task.op.residual = true;
-  return Task(task);
+  const std::vector<NodeId>& added = body[sum].inputs;
+  return Matched{task, NormOperands{added[0], added[1], sum, norm}};
 }
 
 Match match_softmax(const Body& body) {
@@ -86,13 +87,15 @@ Match match_softmax(const Body& body) {
   if (node.integer("axis") + 1 != static_cast<std::int64_t>(shape.size()))
     return "softmax over another axis than the last";
   NodeId x = node.inputs[0];
+  double factor = 1;
   if (body.compute().size() == 2 && body.inside(x)) {
     const Node& scale = body[x];
     const bool mul = scale.op == Op::mul, div = scale.op == Op::div;
-    const std::size_t factor = mul && body.immediate(scale.inputs[0]) ? 0 : 1;
-    if ((!mul && !div) || !body.immediate(scale.inputs[factor]) || body.is_output(x))
-      return fmt::format("no place for {}", info(scale.op).name);
-    x = scale.inputs[1 - factor];
+    const std::size_t side = mul && body.immediate(scale.inputs[0]) ? 0 : 1;
+    const auto immediate = mul || div ? body.immediate(scale.inputs[side]) : std::nullopt;
+    if (!immediate || body.is_output(x)) return fmt::format("no place for {}", info(scale.op).name);
+    factor = mul ? *immediate : 1 / *immediate;
+    x = scale.inputs[1 - side];
   } else if (body.compute().size() != 1) {
     return "it does more than a softmax";
   }
@@ -101,7 +104,8 @@ Match match_softmax(const Body& body) {
   if (const std::string why = no_rows(body, shape); !why.empty()) return why;
   if (!body.input(x) || body.graph().type(x).shape != shape || !body.row_pitch(x))
     return "rows of x are not at equal distances";
-  return Task(SoftmaxTask{{.x = *type, .y = *type}, body.rows(shape), body.columns(shape)});
+  return Matched{SoftmaxTask{{.x = *type, .y = *type}, body.rows(shape), body.columns(shape)},
+                 SoftmaxOperands{x, softmax, factor}};
 }
 
 Match match_reduction(const Body& body) {
@@ -128,8 +132,9 @@ Match match_reduction(const Body& body) {
   const kernels::Fold fold = node.op == Op::sum    ? kernels::Fold::sum
                              : node.op == Op::mean ? kernels::Fold::mean
                                                    : kernels::Fold::max;
-  return Task(
-      ReductionTask{{.x = *type, .y = *type, .fold = fold}, body.rows(shape), body.columns(shape)});
+  return Matched{
+      ReductionTask{{.x = *type, .y = *type, .fold = fold}, body.rows(shape), body.columns(shape)},
+      ReductionOperands{*x, reduction}};
 }
 
 Match match_elementwise(const Body& body) {
@@ -146,6 +151,7 @@ Match match_elementwise(const Body& body) {
     // A smaller value, or a view of one, would need an index of its own.
     const bool from_inside = computes || body.inside(storage_of(body.graph(), id));
     if (from_inside && node.type.shape != shape) return "values inside differ in shape";
+    if (from_inside && !body.is_flat(id)) return "a view inside moves elements";
   }
   ElementwiseTask task;
   if (const std::string why = no_rows(body, shape); !why.empty()) return why;
@@ -154,24 +160,31 @@ Match match_elementwise(const Body& body) {
   task.full_inputs = 0;
   task.ops = static_cast<int>(body.compute().size());
   // Those that do not broadcast come first, as costs count them.
-  std::vector<std::pair<bool, kernels::Type>> inputs;
+  struct Input {
+    bool full;
+    kernels::Type type;
+    NodeId value;
+  };
+  std::vector<Input> inputs;
   for (const Parameter& input : region.inputs) {
     if (input.immediate) continue;
     const auto type = kernel_type(input.type.dtype);
     if (!type) return "an input is no float";
     const Body::Broadcast broadcast = body.broadcast_to(input.value, shape);
     if (!broadcast.two_strides) return "an input needs more than two strides";
-    inputs.emplace_back(broadcast.full, *type);
+    inputs.push_back({broadcast.full, *type, input.value});
   }
   if (inputs.empty()) return "it has no inputs";
   if (inputs.size() > 4) return "more than four inputs";
   std::stable_sort(inputs.begin(), inputs.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (const auto& [full, type] : inputs) {
-    task.op.in[task.op.inputs++] = type;
-    task.full_inputs += full;
+                   [](const Input& a, const Input& b) { return a.full > b.full; });
+  ElementwiseOperands operands{{}, region.outputs[0].value};
+  for (const Input& input : inputs) {
+    task.op.in[task.op.inputs++] = input.type;
+    task.full_inputs += input.full;
+    operands.inputs.push_back(input.value);
   }
-  return Task(task);
+  return Matched{task, std::move(operands)};
 }
 
 Match match_embedding(const Body& body) {
@@ -183,12 +196,15 @@ Match match_embedding(const Body& body) {
     }
   if (gather < 0) return "it looks nothing up";
   if (body.compute().size() > 2) return "it does more than a scaled look-up";
+  EmbeddingOperands operands{gather, gather};
   if (body.compute().size() == 2) {
     const NodeId other = body.compute()[body.compute()[0] == gather ? 1 : 0];
     const Node& scale = body[other];
     const bool mul = scale.op == Op::mul && body.inside(gather) && !body.is_output(gather);
-    if (!mul || !(body.immediate(scale.inputs[0]) || body.immediate(scale.inputs[1])))
-      return fmt::format("no place for {}", info(scale.op).name);
+    std::optional<double> factor;
+    if (mul) factor = body.immediate(scale.inputs[body.immediate(scale.inputs[0]) ? 0 : 1]);
+    if (!factor) return fmt::format("no place for {}", info(scale.op).name);
+    operands = {gather, other, *factor};
   }
   const Node& node = body[gather];
   const TensorType& table = body.graph().type(node.inputs[0]);
@@ -201,8 +217,10 @@ Match match_embedding(const Body& body) {
   if (!body.is_contiguous(node.inputs[1], Role::activation)) return "ids are no argument";
   const int count = body.size(product(ids.shape)), width = body.size(table.shape[1]);
   if (count < 0 || width < 0) return "sizes beyond 32 bits";
-  return Task(EmbeddingTask{
-      {.table = *type, .y = *type, .wide_ids = ids.dtype == DType::i64}, count, width});
+  return Matched{
+      EmbeddingTask{
+          {.table = *type, .y = *type, .wide_ids = ids.dtype == DType::i64}, count, width},
+      operands};
 }
 
 }  // namespace ac

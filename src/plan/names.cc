@@ -83,6 +83,29 @@ std::string op_of(const GemvOp& op) {
       .add("matrices", op.matrices)
       .str();
 }
+std::string op_of(const GemmOp& op) {
+  return Fields()
+      .add("weight", op.weight)
+      .add("x", op.x)
+      .add("y", op.y)
+      .add("pair", op.pair)
+      .add("bias", op.bias)
+      .add("residual", op.residual)
+      .add("matrices", op.matrices)
+      .str();
+}
+std::string op_of(const PrefillAttentionOp& op) {
+  return Fields().add("type", op.type).add("head_dim", op.head_dim).add("group", op.group).str();
+}
+std::string op_of(const RopeAppendOp& op) {
+  return Fields()
+      .add("type", op.type)
+      .add("head_dim", op.head_dim)
+      .add("qk_norm", op.qk_norm)
+      .add("rotary", op.rotary)
+      .add("interleaved", op.interleaved)
+      .str();
+}
 std::string op_of(const AttentionOp& op) {
   return Fields()
       .add("type", op.type)
@@ -136,6 +159,48 @@ std::string plan_of(const GemvPlan& p) {
       .add("l2_ahead", p.l2_ahead)
       .str();
 }
+std::string plan_of(const GemmPlan& p) {
+  return Fields()
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("tile_k", p.tile_k)
+      .add("thread_m", p.thread_m)
+      .add("thread_n", p.thread_n)
+      .add("stages", p.stages)
+      .add("resident", p.resident)
+      .str();
+}
+std::string plan_of(const MmaGemmPlan& p) {
+  return Fields()
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("tile_k", p.tile_k)
+      .add("warp_m", p.warp_m)
+      .add("warp_n", p.warp_n)
+      .add("stages", p.stages)
+      .add("split", p.split)
+      .add("group_m", p.group_m)
+      .add("resident", p.resident)
+      .str();
+}
+std::string plan_of(const PrefillAttentionPlan& p) {
+  return Fields()
+      .add("tile", p.tile)
+      .add("query_tile", p.query_tile)
+      .add("key_tile", p.key_tile)
+      .add("warps", p.warps)
+      .add("stages", p.stages)
+      .add("keep_queries", p.keep_queries)
+      .add("resident", p.resident)
+      .str();
+}
+std::string plan_of(const RopeAppendPlan& p) {
+  return Fields()
+      .add("threads", p.threads)
+      .add("resident", p.resident)
+      .add("persistent", p.persistent)
+      .str();
+}
 std::string plan_of(const AttentionPlan& p) {
   return Fields()
       .add("tile", p.tile)
@@ -144,6 +209,7 @@ std::string plan_of(const AttentionPlan& p) {
       .add("min_tiles", p.min_tiles)
       .add("resident", p.resident)
       .add("early", p.early)
+      .add("shared_floor", p.shared_floor)
       .str();
 }
 std::string plan_of(const NormPlan& p) {
@@ -216,9 +282,23 @@ std::string id(const GemvPlan& p) {
   if (!p.early) out += "/wait";
   return out;
 }
+std::string id(const GemmPlan& p) {
+  return fmt::format("{}x{}x{}/{}x{}/{}/{}", p.tile_m, p.tile_n, p.tile_k, p.thread_m, p.thread_n,
+                     p.stages, p.resident);
+}
+std::string id(const MmaGemmPlan& p) {
+  return fmt::format("{}x{}x{}/{}x{}/{}/group{}/{}{}", p.tile_m, p.tile_n, p.tile_k, p.warp_m,
+                     p.warp_n, p.stages, p.group_m, p.resident,
+                     p.split > 1 ? fmt::format("/split{}", p.split) : "");
+}
+std::string id(const PrefillAttentionPlan& p) {
+  return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
+                     p.stages, p.resident, p.keep_queries ? "/keep" : "");
+}
 std::string id(const AttentionPlan& p) {
-  return fmt::format("{}{}x{}/min{}/{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
-                     p.resident, p.early ? "" : "/wait");
+  return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
+                     p.resident, p.early ? "" : "/wait",
+                     p.shared_floor > 0 ? fmt::format("/floor{}", p.shared_floor) : "");
 }
 template <class Plan>
 std::string rows_id(const Plan& p, std::string_view keep, int kept) {
@@ -243,6 +323,9 @@ std::string id(const Flat& p) {
 
 std::string_view kind(const GemvPlan& p) { return name(p.ring); }
 std::string_view kind(const AttentionPlan& p) { return name(p.tile); }
+std::string_view kind(const GemmPlan&) { return "plain"; }
+std::string_view kind(const MmaGemmPlan& p) { return p.split > 1 ? "split" : "whole"; }
+std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }
 std::string_view kind(const SoftmaxPlan& p) { return name(p.team); }
 std::string_view kind(const ReductionPlan& p) { return name(p.team); }
@@ -272,6 +355,8 @@ std::string op_text(const Choice& choice) {
 std::string plan_text(const Choice& choice) {
   return std::visit([](const auto& made) { return plan_of(made.plan); }, choice);
 }
+std::string op_text(const RopeAppendOp& op) { return op_of(op); }
+std::string plan_text(const RopeAppendPlan& plan) { return plan_of(plan); }
 
 std::string_view to_string(Limit limit) {
   constexpr std::string_view names[] = {"launch", "memory", "latency", "compute"};

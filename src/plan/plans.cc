@@ -96,6 +96,74 @@ std::vector<GemvPlan> enumerate_plans(const GemvTask&) {
   return plans;
 }
 
+std::vector<GemmPlan> enumerate_plans(const GemmTask&) {
+  std::vector<GemmPlan> plans;
+  for (const int tile_m : {8, 16, 32, 64, 128})
+    for (const int tile_n : {32, 64, 128})
+      for (const int tile_k : {8, 16, 32})
+        for (const int thread_m : {1, 2, 4, 8})
+          for (const int thread_n : {2, 4, 8})
+            for (const int stages : {1, 2})
+              for (const int resident : {512, 1024})
+                plans.push_back({tile_m, tile_n, tile_k, thread_m, thread_n, stages, resident});
+  return plans;
+}
+
+std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
+  struct Tiles {
+    int m, n, warp_m, warp_n;
+  };
+  constexpr Tiles kTiles[] = {
+      {16, 64, 16, 32},   {16, 128, 16, 32},   {32, 64, 32, 32},  {32, 128, 32, 32},
+      {64, 64, 32, 32},   {64, 128, 32, 64},   {64, 128, 64, 32}, {128, 64, 64, 32},
+      {128, 128, 64, 32}, {128, 128, 64, 64},  {64, 256, 64, 64}, {128, 256, 64, 64},
+      {256, 128, 64, 64}, {256, 128, 128, 64},
+  };
+  std::vector<MmaGemmPlan> plans;
+  for (const Tiles& t : kTiles)
+    for (const int tile_k : {32, 64, 128})
+      for (const int stages : {2, 3, 4, 5, 6})
+        for (const int split : {1, 2, 4, 8})
+          for (const int group_m : {4, 8, 16})
+            for (const int resident : {1, 2, 3})
+              plans.push_back({.tile_m = t.m,
+                               .tile_n = t.n,
+                               .tile_k = tile_k,
+                               .warp_m = t.warp_m,
+                               .warp_n = t.warp_n,
+                               .stages = stages,
+                               .split = split,
+                               .group_m = group_m,
+                               .resident = resident});
+  return plans;
+}
+
+std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
+  std::vector<PrefillAttentionPlan> plans;
+  for (const int warps : {1, 2, 4, 8})
+    for (const int queries : {1, 2, 4, 8, 16, 32})  // of a warp
+      for (const int key_tile : {16, 32, 64, 128})
+        for (const int resident : {1, 2, 3}) {
+          plans.push_back({.tile = Tile::scalar,
+                           .query_tile = warps * queries,
+                           .key_tile = key_tile,
+                           .warps = warps,
+                           .stages = 1,
+                           .keep_queries = false,
+                           .resident = resident});
+          for (const int stages : {2, 3})
+            for (const bool keep : {true, false})
+              plans.push_back({.tile = Tile::mma,
+                               .query_tile = warps * queries,
+                               .key_tile = key_tile,
+                               .warps = warps,
+                               .stages = stages,
+                               .keep_queries = keep,
+                               .resident = resident});
+        }
+  return plans;
+}
+
 std::vector<AttentionPlan> enumerate_plans(const AttentionTask&) {
   std::vector<AttentionPlan> plans;
   for (const Tile tile : {Tile::mma, Tile::scalar})

@@ -13,6 +13,9 @@
 namespace ac {
 
 std::vector<kernels::GemvPlan> enumerate_plans(const GemvTask& task);
+std::vector<kernels::GemmPlan> enumerate_plans(const GemmTask& task);
+std::vector<kernels::MmaGemmPlan> enumerate_plans(const MmaGemmTask& task);
+std::vector<kernels::PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask& task);
 std::vector<kernels::AttentionPlan> enumerate_plans(const AttentionTask& task);
 std::vector<kernels::NormPlan> enumerate_plans(const NormTask& task);
 std::vector<kernels::SoftmaxPlan> enumerate_plans(const SoftmaxTask& task);
@@ -36,6 +39,7 @@ struct Footprint {
   double block_seconds = 0;   // before a block begins with the first
   double finish_seconds = 0;  // after the last
   double slowdown = 1;        // of all loads
+  double flops = 0;           // a second that arithmetic reaches; 0: the device's plain units
 };
 
 // The first reason why the kernel cannot be, on this device, or null.

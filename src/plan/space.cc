@@ -116,7 +116,7 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
       space.refusals.push_back({found.family, *why});
     else
       std::visit([&](const auto& task) { add_candidates(task, device, space); },
-                 std::get<Task>(found.match));
+                 std::get<Matched>(found.match).task);
   }
   rank(space, device);
   bound(space.candidates, max_candidates);

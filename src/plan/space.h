@@ -46,6 +46,9 @@ Risk risk_of(const Choice& choice, const DeviceInfo& device);
 // The op and the plan as C++ initialisers, for generated source: "{.threads = 256, ...}".
 std::string op_text(const Choice& choice);
 std::string plan_text(const Choice& choice);
+// Of the kernel that goes before prefill attention.
+std::string op_text(const kernels::RopeAppendOp& op);
+std::string plan_text(const kernels::RopeAppendPlan& plan);
 
 struct Refusal {
   std::string_view family;

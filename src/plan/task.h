@@ -1,5 +1,6 @@
 // What a kernel family is asked to compute: its Op, and the sizes of the one problem. The schedule
-// sub-planner makes tasks of regions; with a plan, a task is an implementation.
+// sub-planner makes tasks of regions; with a plan, a task is an implementation. Which values of the
+// region are the operands is no part of a task, so that equal regions share their tasks.
 #pragma once
 
 #include <string_view>
@@ -8,9 +9,13 @@
 #include "kernels/attention_plan.h"
 #include "kernels/elementwise_plan.h"
 #include "kernels/embedding_plan.h"
+#include "kernels/gemm_plan.h"
 #include "kernels/gemv_plan.h"
+#include "kernels/mma_gemm_plan.h"
 #include "kernels/norm_plan.h"
+#include "kernels/prefill_attention_plan.h"
 #include "kernels/reduction_plan.h"
+#include "kernels/rope_append_plan.h"
 #include "kernels/sampling_plan.h"
 #include "kernels/softmax_plan.h"
 
@@ -23,12 +28,39 @@ struct GemvTask {
   int n = 0, k = 0;  // outputs of all matrices together (of a pair: of one); length of x
 };
 
+struct GemmTask {
+  using Plan = kernels::GemmPlan;
+  static constexpr std::string_view family = "gemm";
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+};
+
+struct MmaGemmTask {
+  using Plan = kernels::MmaGemmPlan;
+  static constexpr std::string_view family = "mma_gemm";
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+};
+
 struct AttentionTask {
   using Plan = kernels::AttentionPlan;
   static constexpr std::string_view family = "attention";
   kernels::AttentionOp op;
   int kv_heads = 1;
   int tokens = 0;  // cached ones that costs are estimated for
+};
+
+// Two kernels: what comes before attention and the append, then attention.
+struct PrefillAttentionTask {
+  using Plan = kernels::PrefillAttentionPlan;
+  static constexpr std::string_view family = "prefill_attention";
+  static constexpr kernels::RopeAppendPlan append_plan = {};
+  kernels::PrefillAttentionOp op;
+  kernels::RopeAppendOp append;
+  int kv_heads = 1;
+  int new_tokens = 1;
+  int tokens = 0;  // cached ones that costs are estimated for
+  int window = 0;
 };
 
 struct NormTask {
@@ -75,8 +107,9 @@ struct SamplingTask {
   int vocab = 1;
 };
 
-using Task = std::variant<GemvTask, AttentionTask, NormTask, SoftmaxTask, ReductionTask,
-                          ElementwiseTask, EmbeddingTask, SamplingTask>;
+using Task =
+    std::variant<GemvTask, GemmTask, MmaGemmTask, AttentionTask, PrefillAttentionTask, NormTask,
+                 SoftmaxTask, ReductionTask, ElementwiseTask, EmbeddingTask, SamplingTask>;
 
 template <class T>
 struct Implementation {
@@ -84,9 +117,12 @@ struct Implementation {
   typename T::Plan plan;
 };
 
-using Choice = std::variant<Implementation<GemvTask>, Implementation<AttentionTask>,
-                            Implementation<NormTask>, Implementation<SoftmaxTask>,
-                            Implementation<ReductionTask>, Implementation<ElementwiseTask>,
-                            Implementation<EmbeddingTask>, Implementation<SamplingTask>>;
+template <class>
+struct ChoiceOf;
+template <class... Tasks>
+struct ChoiceOf<std::variant<Tasks...>> {
+  using type = std::variant<Implementation<Tasks>...>;
+};
+using Choice = ChoiceOf<Task>::type;
 
 }  // namespace ac

@@ -1,0 +1,251 @@
+#include "admit/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "ir/text.h"
+#include "program/program.h"
+#include "validate/buffers.h"
+#include "validate/graph_subject.h"
+
+namespace ac {
+namespace {
+
+using validate::Buffers;
+using validate::Elements;
+using validate::Role;
+using validate::Subject;
+using validate::TensorSpec;
+
+std::vector<std::byte> bytes_of_constant(const Node& node) {
+  const std::vector<double>& data = node.data();
+  const std::size_t size = bytes_of(node.type.dtype);
+  const auto count = static_cast<std::size_t>(product(node.type.shape).constant());
+  std::vector<std::byte> bytes(count * size);
+  for (std::size_t i = 0; i < count; ++i)
+    validate::store_element(node.type.dtype, data[data.size() == 1 ? 0 : i],
+                            bytes.data() + i * size);
+  return bytes;
+}
+
+// The largest of the logits; among equals the first. NaN is never chosen.
+std::int32_t best_of(const std::vector<double>& logits) {
+  std::size_t best = logits.size();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (!std::isnan(logits[i]) && (best == logits.size() || logits[i] > logits[best])) best = i;
+  return best == logits.size() ? -1 : static_cast<std::int32_t>(best);
+}
+
+class TrialRun {
+ public:
+  TrialRun(const Trial& trial, const LaunchKernel& launch)
+      : trial_(trial), launch_(launch), token_(std::make_shared<std::int32_t>()) {
+    if (trial.vocab > 0)
+      make_sampling();
+    else
+      make_step();
+    for (const Storage& storage : trial.storages) places_.push_back(place_of(storage));
+    subject_.run = [this](const Buffers& buffers, unsigned order) { return run(buffers, order); };
+  }
+
+  const Subject& subject() const { return subject_; }
+
+ private:
+  // A tensor of the subject, or memory of our own.
+  struct Place {
+    std::size_t tensor = 0;
+    void* own = nullptr;
+  };
+
+  void make_step() {
+    step_ = parse_step(trial_.step, "trial");
+    validate::GraphSubjectOptions options;
+    options.tokens = trial_.tokens;
+    options.capacity = trial_.capacity;
+    options.positions = trial_.positions;
+    options.limits = trial_.limits;
+    subject_ = validate::subject_of(step_, options);
+  }
+
+  void make_sampling() {
+    subject_.tensors = {{.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
+                        {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::output}};
+    subject_.truth = subject_.plain = [](const Elements& in) {
+      return Elements{{}, {static_cast<double>(std::max(best_of(in[0]), 0))}};
+    };
+  }
+
+  std::size_t add(TensorSpec spec) {
+    subject_.tensors.push_back(std::move(spec));
+    return subject_.tensors.size() - 1;
+  }
+  std::size_t add_scratch(const char* name, std::int64_t bytes, Role role) {
+    return add({.name = fmt::format("{}{}", name, subject_.tensors.size()),
+                .dtype = DType::i32,
+                .shape = {std::max<std::int64_t>((bytes + 3) / 4, 1)},
+                .role = role});
+  }
+
+  Place place_of(const Storage& storage) {
+    const auto tensor = [&](const std::string& name) {
+      return Place{validate::index_of(subject_, name)};
+    };
+    switch (storage.kind) {
+      case Storage::Kind::value:
+        return place_of_node(storage.node);
+      case Storage::Kind::keys:
+        return tensor(fmt::format("cache{}.keys", storage.cache));
+      case Storage::Kind::values:
+        return tensor(fmt::format("cache{}.values", storage.cache));
+      case Storage::Kind::position:
+        return tensor("position");
+      case Storage::Kind::token:
+        if (trial_.vocab > 0) return tensor("token");
+        chooses_ = true;
+        return {0, token_.get()};
+      case Storage::Kind::workspace:
+        return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
+      case Storage::Kind::counters:
+        return {add_scratch("counters", storage.bytes.at(trial_.tokens), Role::counter)};
+      case Storage::Kind::rope_table: {
+        const Node& node = step_.graph[storage.node];
+        const std::vector<float> inv_freq(node.data().begin(), node.data().end());
+        const std::int64_t positions =
+            *std::max_element(trial_.positions.begin(), trial_.positions.end()) + trial_.tokens;
+        const std::vector<float> table = rope_table(inv_freq, storage.scale, positions);
+        return own(std::as_bytes(std::span(table)));
+      }
+    }
+    AC_UNREACHABLE();
+  }
+
+  Place place_of_node(NodeId id) {
+    if (trial_.vocab > 0) return {0};
+    const Node& node = step_.graph[id];
+    if (node.op == Op::constant) return own(bytes_of_constant(node));
+    if (node.op == Op::input) return {validate::index_of(subject_, node.text("name"))};
+    if (node.op == Op::weight) return {validate::index_of(subject_, node.text("key"))};
+    for (const Output& output : step_.graph.outputs)
+      if (output.node == id) {
+        logits_ = validate::index_of(subject_, output.name);
+        return {logits_};
+      }
+    const std::int64_t count = product(node.type.shape).evaluate({.T = trial_.tokens, .P = 0});
+    const auto size = static_cast<std::int64_t>(bytes_of(node.type.dtype));
+    return {add_scratch("inner", count * size, Role::workspace)};
+  }
+
+  Place own(std::span<const std::byte> bytes) {
+    // Words of 16 bytes, for their alignment.
+    struct alignas(16) Word {
+      std::byte bytes[16];
+    };
+    const auto memory = std::make_shared<std::vector<Word>>(bytes.size() / 16 + 1);
+    std::memcpy(memory->data(), bytes.data(), bytes.size());
+    own_.push_back(memory);
+    return {0, memory->data()};
+  }
+
+  std::string run(const Buffers& buffers, unsigned order) const {
+    std::vector<void*> addresses;
+    for (const Place& place : places_)
+      addresses.push_back(place.own ? place.own : buffers[place.tensor].data());
+    *token_ = -1;
+    for (const Launch& launch : trial_.launches) {
+      const std::string error =
+          launch_(launch, trial_.tokens, bind_params(launch, trial_.tokens, addresses), order);
+      if (!error.empty()) return error;
+    }
+    if (!chooses_) return {};
+    const TensorSpec& spec = subject_.tensors[logits_];
+    const std::int32_t best = best_of(validate::load_elements(spec, buffers[logits_]));
+    if (best >= 0 && *token_ != best)
+      return fmt::format("it chose {} where the largest of its logits is {}", *token_, best);
+    return {};
+  }
+
+  const Trial& trial_;
+  const LaunchKernel& launch_;
+  StepGraph step_;
+  Subject subject_;
+  std::vector<Place> places_;
+  std::vector<std::shared_ptr<void>> own_;
+  std::shared_ptr<std::int32_t> token_;
+  bool chooses_ = false;
+  std::size_t logits_ = 0;
+};
+
+constexpr std::array<std::string_view, 8> kStorages = {
+    "value", "keys", "values", "position", "token", "workspace", "counters", "rope_table"};
+
+}  // namespace
+
+validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch,
+                            const validate::GateOptions& options) {
+  const TrialRun run(trial, launch);
+  return validate::admit(run.subject(), options);
+}
+
+Json to_json(const Trial& trial) {
+  Json storages = Json::array(), launches = Json::array();
+  for (const Storage& storage : trial.storages) {
+    Json json{{"kind", kStorages[static_cast<std::size_t>(storage.kind)]}};
+    if (storage.node >= 0) json["node"] = storage.node;
+    if (storage.cache >= 0) json["cache"] = storage.cache;
+    if (storage.bytes != Count()) json["bytes"] = to_json(storage.bytes);
+    if (storage.scale != 1) json["scale"] = storage.scale;
+    storages.push_back(std::move(json));
+  }
+  for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
+  Json json{{"tokens", trial.tokens},          {"capacity", trial.capacity},
+            {"positions", trial.positions},    {"limits", trial.limits},
+            {"storages", std::move(storages)}, {"launches", std::move(launches)}};
+  if (trial.vocab > 0) {
+    json["vocab"] = trial.vocab;
+    json["logits"] = short_name(trial.logits);
+  } else {
+    json["step"] = trial.step;
+  }
+  return json;
+}
+
+Trial trial_from_json(const Json& json, const std::string& origin) {
+  try {
+    Trial trial;
+    trial.tokens = json.at("tokens").get<std::int64_t>();
+    trial.capacity = json.at("capacity").get<std::int64_t>();
+    trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
+    trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
+    if (json.contains("vocab")) {
+      trial.vocab = json.at("vocab").get<std::int64_t>();
+      const auto dtype = dtype_from_short_name(json.at("logits").get<std::string>());
+      if (!dtype) bad_input("{}: \"logits\" is no element type", origin);
+      trial.logits = *dtype;
+    } else {
+      trial.step = json.at("step").get<std::string>();
+    }
+    for (const Json& entry : json.at("storages")) {
+      Storage storage;
+      const auto kind =
+          std::find(kStorages.begin(), kStorages.end(), entry.at("kind").get<std::string>());
+      if (kind == kStorages.end()) bad_input("{}: a storage of unknown kind", origin);
+      storage.kind = static_cast<Storage::Kind>(kind - kStorages.begin());
+      storage.node = entry.value("node", -1);
+      storage.cache = entry.value("cache", std::int64_t{-1});
+      if (entry.contains("bytes")) storage.bytes = count_from_json(entry.at("bytes"), origin);
+      storage.scale = entry.value("scale", 1.0);
+      trial.storages.push_back(storage);
+    }
+    for (const Json& entry : json.at("launches"))
+      trial.launches.push_back(launch_from_json(entry, origin));
+    return trial;
+  } catch (const Json::exception& error) {
+    bad_input("{}: {}", origin, error.what());
+  }
+}
+
+}  // namespace ac

@@ -1,0 +1,38 @@
+// What is run to admit one implementation of a region: the region as a small step of its own, of
+// sizes that a CPU can run (every inner dimension and every tail is the real one; outer extents may
+// be smaller), and the launches that compute it. A package keeps its trials, so that admission can
+// be repeated anywhere.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/json.h"
+#include "generate/generate.h"
+#include "validate/gate.h"
+
+namespace ac {
+
+struct Trial {
+  std::string step;  // in its printed form
+  std::int64_t tokens = 1, capacity = 1;
+  std::vector<std::int64_t> positions;         // edges
+  std::map<std::string, std::int64_t> limits;  // of inputs that hold ids
+  // A kernel that chooses the largest of so many logits: there is no step then.
+  std::int64_t vocab = 0;
+  DType logits = DType::f32;
+  std::vector<Storage> storages;
+  std::vector<Launch> launches;
+};
+Json to_json(const Trial& trial);
+Trial trial_from_json(const Json& json, const std::string& origin);
+
+// Where a trial's kernels come from: by entry, something that launches it with these bytes, and
+// returns what went wrong or "".
+using LaunchKernel = std::function<std::string(const Launch& launch, std::int64_t tokens,
+                                               std::span<const std::byte> params, unsigned order)>;
+
+validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch,
+                            const validate::GateOptions& options);
+
+}  // namespace ac

@@ -1,0 +1,122 @@
+#include "base/child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Child {
+  std::size_t index = 0;
+  pid_t pid = -1;
+  int pipe = -1;
+  Clock::time_point deadline;
+  std::string text;
+  bool late = false;
+};
+
+void write_all(int to, const std::string& text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const ssize_t written = write(to, text.data() + at, text.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) _exit(3);
+    at += static_cast<std::size_t>(written);
+  }
+}
+
+Child start(std::size_t index, const std::function<std::string()>& function,
+            std::chrono::seconds limit) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) job_failed("cannot start a process: {}", std::strerror(errno));
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    close(ends[0]), close(ends[1]);
+    job_failed("cannot start a process: {}", std::strerror(errno));
+  }
+  if (pid == 0) {
+    // Nobody is left who would stop a child of a process that was killed.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(3);
+    close(ends[0]);
+    try {
+      write_all(ends[1], "+" + function());
+    } catch (const std::exception& error) {
+      write_all(ends[1], std::string("-") + error.what());
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  return {index, pid, ends[0], Clock::now() + limit, {}, false};
+}
+
+ChildResult finish(const Child& child, std::chrono::seconds limit) {
+  close(child.pipe);
+  int status = 0;
+  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (child.late) return {{}, fmt::format("took longer than {} s", limit.count())};
+  if (WIFSIGNALED(status))
+    return {{}, fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)))};
+  if (!child.text.empty() && child.text[0] == '+') return {child.text.substr(1), {}};
+  if (!child.text.empty()) return {{}, child.text.substr(1)};
+  return {{}, fmt::format("ended with exit code {}", WEXITSTATUS(status))};
+}
+
+// Reads what there is; true at the end.
+bool read_some(Child& child) {
+  char buffer[1 << 16];
+  const ssize_t got = read(child.pipe, buffer, sizeof buffer);
+  if (got < 0 && errno == EINTR) return false;
+  if (got <= 0) return true;
+  child.text.append(buffer, static_cast<std::size_t>(got));
+  return false;
+}
+
+}  // namespace
+
+std::vector<ChildResult> run_in_children(
+    const std::vector<std::function<std::string()>>& functions, unsigned at_once,
+    std::chrono::seconds limit,
+    const std::function<void(std::size_t index, const ChildResult&)>& on_done) {
+  std::vector<ChildResult> results(functions.size());
+  std::vector<Child> running;
+  std::size_t next = 0;
+  while (next < functions.size() || !running.empty()) {
+    while (next < functions.size() && running.size() < std::max(at_once, 1u)) {
+      running.push_back(start(next, functions[next], limit));
+      ++next;
+    }
+    std::vector<pollfd> polled;
+    for (const Child& child : running) polled.push_back({child.pipe, POLLIN, 0});
+    poll(polled.data(), polled.size(), 100);
+    for (std::size_t i = running.size(); i-- > 0;) {
+      Child& child = running[i];
+      if (Clock::now() > child.deadline && !child.late) {
+        child.late = true;
+        kill(child.pid, SIGKILL);
+      }
+      if (polled[i].revents == 0 || !read_some(child)) continue;
+      results[child.index] = finish(child, limit);
+      const std::size_t index = child.index;
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+      if (on_done) on_done(index, results[index]);
+    }
+  }
+  return results;
+}
+
+}  // namespace ac

@@ -1,0 +1,175 @@
+#include "compile/cover.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+// What a fallback is taken to cost: its ops one by one, each far below the device's bandwidth.
+constexpr double kFallbackShare = 0.05;
+
+class Coverer {
+ public:
+  Coverer(const Regions& regions, const Plans& plans, const SpaceCost& cost)
+      : regions_(regions), plans_(plans), cost_(cost), uses_(regions.step) {}
+
+  std::vector<CoverPart> run() {
+    using Kind = Neighbourhood::Kind;
+    for (const Kind kind : {Kind::head, Kind::attention, Kind::products, Kind::residual_norm})
+      for (const Neighbourhood& around : plans_.neighbourhoods)
+        if (around.kind == kind) claim(around);
+    for (std::size_t i = 0; i < regions_.regions.size(); ++i)
+      add_rest(regions_.regions[i], plans_.space_of_region[i]);
+    return in_order();
+  }
+
+ private:
+  void claim(const Neighbourhood& around) {
+    for (const NodeId id : around.nodes)
+      if (claimed_.count(id) > 0) return;
+    const FusionOption* best = nullptr;
+    double best_cost = 0;
+    for (const FusionOption& option : around.options) {
+      if (option.refused) continue;
+      const double cost = cost_of(option);
+      if (!best || cost < best_cost) best = &option, best_cost = cost;
+    }
+    if (!best) return;
+    for (const Part& part : best->parts) add({part.wanted, part.space});
+  }
+
+  double cost_of(const FusionOption& option) const {
+    double total = 0;
+    for (const Part& part : option.parts) {
+      const auto cost = cost_(part.space);
+      total += cost ? *cost : part.wanted ? fallback_cost(part.wanted->region) : 0;
+    }
+    return total;
+  }
+
+  double fallback_cost(const Region& region) const {
+    const DeviceInfo& device = plans_.device;
+    double total = 0;
+    for (const NodeId id : region.nodes) {
+      if (!is_compute(uses_.graph()[id])) continue;
+      const Work& work = regions_.node_work[static_cast<std::size_t>(id)];
+      const Amount amount = evaluate(work, plans_.options.at);
+      total += device.launch + double(amount.bytes()) / (device.bandwidth * kFallbackShare) +
+               double(amount.flops) / (device.flops * kFallbackShare);
+    }
+    return total * 1e6;
+  }
+
+  void add(CoverPart part) {
+    if (part.wanted)
+      for (const NodeId id : part.wanted->region.nodes)
+        if (is_compute(uses_.graph()[id])) claimed_.insert(id);
+    parts_.push_back(std::move(part));
+  }
+
+  // A region of the analyzer, or of what is left of it each node by itself.
+  void add_rest(const Region& region, int space) {
+    std::vector<NodeId> free;
+    std::size_t nodes = 0;
+    for (const NodeId id : region.nodes) {
+      if (!is_compute(uses_.graph()[id])) continue;
+      ++nodes;
+      if (claimed_.count(id) == 0) free.push_back(id);
+    }
+    if (free.empty()) return;
+    if (free.size() == nodes && (nodes == 1 || cost_(space))) return add({Wanted{region}, space});
+    for (const NodeId id : free) add(single(id));
+  }
+
+  CoverPart single(NodeId id) const {
+    auto made = make_region(uses_, {id});
+    const Wanted wanted{std::get<Region>(std::move(made))};
+    return {wanted, space_of(signature_of(wanted))};
+  }
+
+  int space_of(const std::string& signature) const {
+    for (std::size_t i = 0; i < plans_.spaces.size(); ++i)
+      if (plans_.spaces[i].signature == signature) return static_cast<int>(i);
+    return -1;
+  }
+
+  // Parts that are convex one by one may still need each other in a circle; one of those is then
+  // taken apart.
+  std::vector<CoverPart> in_order() {
+    for (;;) {
+      std::vector<CoverPart> ordered;
+      std::vector<bool> done(parts_.size());
+      std::set<NodeId> known;
+      bool progress = true;
+      while (progress) {
+        progress = false;
+        for (const std::size_t i : by_position()) {
+          if (done[i] || !is_ready(parts_[i], known)) continue;
+          if (parts_[i].wanted)
+            for (const NodeId id : parts_[i].wanted->region.nodes) known.insert(id);
+          ordered.push_back(parts_[i]);
+          done[i] = progress = true;
+        }
+      }
+      if (ordered.size() == parts_.size()) return ordered;
+      take_one_apart(done);
+    }
+  }
+
+  std::vector<std::size_t> by_position() const {
+    std::vector<std::pair<int, std::size_t>> order;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      int last = static_cast<int>(uses_.order().size());  // what chooses the token comes last
+      if (parts_[i].wanted) {
+        last = 0;
+        for (const NodeId id : parts_[i].wanted->region.nodes)
+          last = std::max(last, uses_.position(id));
+      }
+      order.emplace_back(last, i);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<std::size_t> indices;
+    for (const auto& [position, i] : order) indices.push_back(i);
+    return indices;
+  }
+
+  bool is_ready(const CoverPart& part, const std::set<NodeId>& known) const {
+    if (!part.wanted) return true;
+    for (const Parameter& input : part.wanted->region.inputs)
+      if (is_compute(uses_.graph()[input.storage]) && known.count(input.storage) == 0) return false;
+    return true;
+  }
+
+  void take_one_apart(const std::vector<bool>& done) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (done[i] || !parts_[i].wanted || parts_[i].wanted->region.ops.size() < 2) continue;
+      const CoverPart whole = parts_[i];
+      parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(i));
+      for (const NodeId id : whole.wanted->region.nodes)
+        if (is_compute(uses_.graph()[id])) parts_.push_back(single(id));
+      if (whole.wanted->argmax) parts_.push_back({std::nullopt, -1});
+      return;
+    }
+    AC_UNREACHABLE();  // single nodes of a graph can always be ordered
+  }
+
+  const Regions& regions_;
+  const Plans& plans_;
+  const SpaceCost& cost_;
+  const UseDef uses_;
+  std::set<NodeId> claimed_;
+  std::vector<CoverPart> parts_;
+};
+
+}  // namespace
+
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost) {
+  return Coverer(regions, plans, cost).run();
+}
+
+}  // namespace ac

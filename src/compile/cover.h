@@ -1,0 +1,27 @@
+// Which regions a step is cut into: of each neighbourhood the option that costs least, and what no
+// neighbourhood claims as the analyzer grouped it, so that every compute node is in exactly one
+// part and the parts can run one after the other.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "plan/planner.h"
+
+namespace ac {
+
+// A region to compute, and the space of its candidates; a part without a region chooses the token.
+struct CoverPart {
+  std::optional<Wanted> wanted;
+  int space = -1;  // in Plans; -1: none was planned
+};
+
+// Microseconds of the best that is left of a space, or nothing if nothing is.
+using SpaceCost = std::function<std::optional<double>(int space)>;
+
+// In an order that can run. If no part chooses the token on its own or with the logits, there is
+// none in the cover.
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost);
+
+}  // namespace ac

@@ -1,0 +1,180 @@
+#include "compile/realise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "admit/judge.h"
+#include "base/child.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "build/digest.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
+
+constexpr std::array<std::string_view, 4> kKinds = {"admitted", "not_compiled", "rejected",
+                                                    "crashed"};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// The line of a compiler's log that says what is wrong.
+std::string error_line(const std::string& log) {
+  const std::size_t at = log.find("error");
+  if (at == std::string::npos) return first_line(log);
+  const std::size_t begin = log.rfind('\n', at);
+  return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
+}
+
+Outcome outcome_of(const validate::Verdict& verdict) {
+  Outcome outcome;
+  outcome.scenarios = verdict.scenarios, outcome.launches = verdict.launches;
+  const validate::Figure worst = verdict.worst();
+  outcome.worst_error = worst.error;
+  outcome.worst_case = fmt::format("{}, {}", worst.scenario, worst.tensor);
+  if (!verdict.admitted()) {
+    const validate::Rejection& rejection = *verdict.rejection;
+    outcome.kind = Outcome::Kind::rejected;
+    outcome.why = fmt::format("{}: {}{}{}", to_string(rejection.stage), rejection.reason,
+                              rejection.scenario.empty() ? "" : "; in ", rejection.scenario);
+  }
+  return outcome;
+}
+
+Outcome outcome_from_json(const Json& json) {
+  Outcome outcome;
+  const auto kind = std::find(kKinds.begin(), kKinds.end(), json.at("kind").get<std::string>());
+  AC_ASSERT(kind != kKinds.end());
+  outcome.kind = static_cast<Outcome::Kind>(kind - kKinds.begin());
+  outcome.why = json.value("why", "");
+  outcome.worst_error = json.value("worst_error", 0.0);
+  outcome.worst_case = json.value("worst_case", "");
+  outcome.scenarios = json.value("scenarios", 0);
+  outcome.launches = json.value("launches", 0);
+  outcome.seconds = json.value("seconds", 0.0);
+  return outcome;
+}
+
+}  // namespace
+
+std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+Json to_json(const Outcome& outcome) {
+  Json json{{"kind", to_string(outcome.kind)}};
+  if (!outcome.why.empty()) json["why"] = outcome.why;
+  if (outcome.launches > 0) {
+    json["worst_error"] = outcome.worst_error;
+    json["worst_case"] = outcome.worst_case;
+    json["scenarios"] = outcome.scenarios;
+    json["launches"] = outcome.launches;
+  }
+  json["seconds"] = outcome.seconds;
+  return json;
+}
+
+Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
+    : builder_(builder),
+      options_(std::move(options)),
+      identity_(sha256(read_file("/proc/self/exe", kMaxProgram))) {}
+
+std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
+                                       const std::function<void(std::size_t)>& on_done) {
+  // Each kernel once, however many requests use it.
+  std::vector<KernelSource> sources;
+  std::set<std::string> wanted;
+  for (const Request& request : requests)
+    for (const KernelSource& source : request.sources)
+      if (kernels_.count(source.entry) == 0 && failures_.count(source.entry) == 0 &&
+          wanted.insert(source.entry).second)
+        sources.push_back(source);
+  const std::vector<BuildResult> on_host = builder_.build_all(sources, {});
+  const bool other = options_.target.kind != Target::host;
+  const std::vector<BuildResult> on_device =
+      other ? builder_.build_all(sources, options_.target) : on_host;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto *host = std::get_if<Artifact>(&on_host[i]),
+               *device = std::get_if<Artifact>(&on_device[i]);
+    if (host && device) {
+      kernels_[sources[i].entry] = {sources[i], host->file, device->file, device->registers,
+                                    device->spill_bytes};
+    } else {
+      const BuildResult& failed = host ? on_device[i] : on_host[i];
+      failures_[sources[i].entry] = std::get<CompileFailure>(failed).log;
+    }
+  }
+
+  std::vector<Outcome> outcomes(requests.size());
+  std::vector<std::function<std::string()>> judgements;
+  std::vector<std::size_t> judged;
+  std::vector<std::filesystem::path> records;
+  std::map<std::string, std::size_t> same;  // requests that are judged alike, by record
+  std::vector<std::pair<std::size_t, std::size_t>> copies;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = requests[i];
+    const auto failed =
+        std::find_if(request.sources.begin(), request.sources.end(),
+                     [&](const KernelSource& s) { return failures_.count(s.entry) > 0; });
+    if (failed != request.sources.end()) {
+      outcomes[i].kind = Outcome::Kind::not_compiled;
+      outcomes[i].why = error_line(failures_.at(failed->entry));
+      if (on_done) on_done(i);
+      continue;
+    }
+    std::map<std::string, std::filesystem::path> files;
+    std::string key = identity_ + to_json(request.trial).dump();
+    for (const KernelSource& source : request.sources) {
+      files[source.entry] = kernels_.at(source.entry).host;
+      key += files[source.entry].string();  // named by all that went into it
+    }
+    const validate::GateOptions& gate = options_.gate;
+    key += fmt::format("|{} {} {} {} {}", gate.seeds, gate.scales.size(), gate.structured,
+                       gate.hostile, gate.repeats);
+    const std::filesystem::path record = options_.verdicts / (sha256(key) + ".json");
+    const auto [known, is_new] = same.emplace(record.string(), i);
+    if (!is_new) {
+      copies.emplace_back(i, known->second);
+      continue;
+    }
+    if (std::filesystem::exists(record)) {
+      try {
+        outcomes[i] = outcome_from_json(read_json(record));
+        outcomes[i].from_cache = true;
+        if (on_done) on_done(i);
+        continue;
+      } catch (const std::exception&) {  // harmed: judge again
+      }
+    }
+    judged.push_back(i);
+    records.push_back(record);
+    judgements.push_back([&trial = request.trial, files, gate] {
+      const auto begin = std::chrono::steady_clock::now();
+      Outcome outcome = outcome_of(judge(trial, files, gate));
+      outcome.seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      return to_json(outcome).dump();
+    });
+  }
+  run_in_children(judgements, options_.jobs, options_.limit,
+                  [&](std::size_t j, const ChildResult& result) {
+                    Outcome& outcome = outcomes[judged[j]];
+                    if (result.ok()) {
+                      outcome = outcome_from_json(Json::parse(result.text));
+                      std::filesystem::create_directories(options_.verdicts);
+                      write_file_atomically(records[j], result.text);
+                    } else {
+                      outcome.kind = Outcome::Kind::crashed;
+                      outcome.why = result.ended;
+                    }
+                    if (on_done) on_done(judged[j]);
+                  });
+  for (const auto& [copy, original] : copies) {
+    outcomes[copy] = outcomes[original];
+    if (on_done) on_done(copy);
+  }
+  return outcomes;
+}
+
+}  // namespace ac

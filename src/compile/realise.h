@@ -1,0 +1,68 @@
+// Stages 7 and 8 for many implementations at once: built for the host device, where they are
+// admitted, and for the target; what is known of an earlier run comes from the caches.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "admit/trial.h"
+#include "build/compile.h"
+
+namespace ac {
+
+// What shall be tried: the kernels of one implementation, and how to admit them.
+struct Request {
+  std::string name;  // of the candidate, for people
+  std::vector<KernelSource> sources;
+  Trial trial;
+};
+
+struct Outcome {
+  enum class Kind : std::uint8_t { admitted, not_compiled, rejected, crashed };
+  Kind kind = Kind::admitted;
+  std::string why;         // empty if admitted
+  double worst_error = 0;  // over its bound
+  std::string worst_case;  // scenario and tensor of that
+  int scenarios = 0, launches = 0;
+  double seconds = 0;       // that building and judging took, when they were done
+  bool from_cache = false;  // the verdict
+  bool admitted() const { return kind == Kind::admitted; }
+};
+std::string_view to_string(Outcome::Kind kind);
+Json to_json(const Outcome& outcome);
+
+// A kernel that was built.
+struct Built {
+  KernelSource source;
+  std::filesystem::path host, device;  // artifacts; `device` is the host's where that is the target
+  int registers = 0, spill_bytes = 0;
+};
+
+struct RealiseOptions {
+  Target target;
+  unsigned jobs = 1;
+  std::filesystem::path verdicts;  // a folder
+  validate::GateOptions gate;
+  std::chrono::seconds limit{120};  // of one admission
+};
+
+class Realiser {
+ public:
+  Realiser(KernelBuilder& builder, RealiseOptions options);
+
+  // In the order of the requests. `on_done` hears of each as it is decided.
+  std::vector<Outcome> realise(const std::vector<Request>& requests,
+                               const std::function<void(std::size_t)>& on_done = {});
+
+  const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
+
+ private:
+  KernelBuilder& builder_;
+  RealiseOptions options_;
+  std::map<std::string, Built> kernels_;
+  std::map<std::string, std::string> failures_;  // by entry: the compiler's log
+  std::string identity_;                         // of this program: what its verdicts rest on
+};
+
+}  // namespace ac

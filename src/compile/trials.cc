@@ -1,0 +1,191 @@
+#include "compile/trials.h"
+
+#include <algorithm>
+
+#include "analyze/fragment.h"
+#include "analyze/use_def.h"
+#include "base/error.h"
+#include "generate/fallback.h"
+#include "ir/text.h"
+#include "plan/plans.h"
+
+namespace ac {
+namespace {
+
+// Blocks that share the work in a trial: few, so that each has several turns.
+constexpr int kTrialProcessors = 1;
+constexpr std::int64_t kFewTokens = 37, kContext = 260;
+constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000;
+
+// Outputs of one block, and blocks that run at once: a trial has more rows than these, with the
+// real tail.
+struct Rows {
+  std::int64_t block = 64, at_once = 1;
+};
+template <class T>
+Rows rows_of(const Implementation<T>&) {
+  return {};
+}
+Rows rows_of(const Implementation<GemvTask>& made) {
+  const auto& [task, plan] = made;
+  return {std::int64_t{plan.groups_per_block()} * plan.outputs_per_group(task.op),
+          std::int64_t{plan.blocks_per_sm()} * kTrialProcessors};
+}
+Rows rows_of(const Implementation<GemmTask>& made) { return {made.plan.tile_n, 1}; }
+Rows rows_of(const Implementation<MmaGemmTask>& made) { return {made.plan.tile_n, 1}; }
+
+// Tokens of one block.
+template <class T>
+std::int64_t tokens_of(const Implementation<T>&) {
+  return kFewTokens - 5;
+}
+std::int64_t tokens_of(const Implementation<GemmTask>& made) { return made.plan.tile_m; }
+std::int64_t tokens_of(const Implementation<MmaGemmTask>& made) { return made.plan.tile_m; }
+std::int64_t tokens_of(const Implementation<PrefillAttentionTask>& made) {
+  return made.plan.query_tile;
+}
+
+// No more than n, past a boundary of blocks, and as far past it as n is.
+std::int64_t fewer(std::int64_t n, const Rows& rows) {
+  return std::min(n, rows.block * (rows.at_once + 1) + n % rows.block);
+}
+
+// The table of an embedding needs no more rows than make ids interesting.
+StepGraph with_short_tables(StepGraph step) {
+  StepGraph out{{step.graph.name, {}, step.graph.outputs}, step.caches};
+  std::vector<bool> is_table(step.graph.nodes.size());
+  for (const Node& node : step.graph.nodes)
+    if (node.op == Op::embedding) is_table[static_cast<std::size_t>(node.inputs[0])] = true;
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i) {
+    Node node = step.graph.nodes[i];
+    if (is_table[i] && node.op == Op::weight && node.type.shape[0].is_constant()) {
+      node.type.shape[0] = std::min(node.type.shape[0].constant(), kFewIds);
+      out.graph.add_leaf(node.op, node.attrs, node.type, node.module);
+    } else {
+      out.graph.nodes.push_back(std::move(node));
+    }
+  }
+  return out;
+}
+
+bool depends_on_tokens(const StepGraph& step) {
+  return std::any_of(step.graph.nodes.begin(), step.graph.nodes.end(), [](const Node& node) {
+    return std::any_of(node.type.shape.begin(), node.type.shape.end(),
+                       [](const Dim& dim) { return dim.uses(Symbol::T); });
+  });
+}
+
+class Trials {
+ public:
+  Trials(StepGraph fragment, std::int64_t tokens) : fragment_(std::move(fragment)) {
+    trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
+    trial_.capacity = kContext + trial_.tokens;
+    trial_.positions = {0, 3, kContext / 2, kContext};
+    if (!fragment_.caches.empty() && fragment_.caches[0].window > 0) {
+      // A ring that is just large enough, met before it is full, when it is, and long after.
+      const std::int64_t window = fragment_.caches[0].window;
+      trial_.capacity = window + trial_.tokens - 1;
+      trial_.positions = {0, window / 2, window - 1, window, 3 * trial_.capacity + 5};
+    }
+    for (const Node& node : fragment_.graph.nodes)
+      if (node.op == Op::embedding) {
+        const Node& ids = fragment_.graph[storage_of(fragment_.graph, node.inputs[1])];
+        if (ids.op == Op::input)
+          trial_.limits[ids.text("name")] =
+              fragment_.graph.type(node.inputs[0]).shape[0].constant();
+      }
+    trial_.step = print(fragment_);
+  }
+
+  Setting setting() const {
+    return {kTrialProcessors, std::vector<std::int64_t>(fragment_.caches.size(), trial_.capacity)};
+  }
+  const StepGraph& fragment() const { return fragment_; }
+  Region region() const {
+    std::vector<NodeId> nodes;
+    for (std::size_t i = 0; i < fragment_.graph.nodes.size(); ++i)
+      if (is_compute(fragment_.graph.nodes[i])) nodes.push_back(static_cast<NodeId>(i));
+    auto made = make_region(fragment_, nodes);
+    if (const auto* boundary = std::get_if<Boundary>(&made))
+      job_failed("a region is none by itself: {}", boundary->text);
+    return std::get<Region>(std::move(made));
+  }
+  Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
+
+  Request finish(std::string name, Generated made) {
+    trial_.storages = std::move(made.storages);
+    trial_.launches = std::move(made.launches);
+    return {std::move(name), std::move(made.sources), std::move(trial_)};
+  }
+
+ private:
+  StepGraph fragment_;
+  Trial trial_;
+};
+
+// The candidate's plan for the fragment, if the family computes that and the plan fits.
+std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
+                                    const Candidate& candidate) {
+  const StepGraph& fragment = trials.fragment();
+  const Wanted part{trials.region(), wanted.argmax};
+  for (const FamilyMatch& found : match_families(fragment, part, trials.bindings())) {
+    const auto* matched = std::get_if<Matched>(&found.match);
+    if (!matched || found.family != family_of(candidate.choice)) continue;
+    const std::optional<Choice> choice = std::visit(
+        [&](const auto& made) -> std::optional<Choice> {
+          using T = std::decay_t<decltype(made.task)>;
+          const T* task = std::get_if<T>(&matched->task);
+          if (!task) return std::nullopt;
+          return Implementation<T>{*task, made.plan};
+        },
+        candidate.choice);
+    if (!choice || op_text(*choice) != op_text(candidate.choice)) return std::nullopt;
+    if (why_illegal(*choice, device_info("host"))) return std::nullopt;
+    return generate(fragment, *choice, matched->operands, trials.setting());
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
+                                const Candidate& candidate, const TrialSetting& at) {
+  const StepGraph whole = with_short_tables(fragment_of(step, wanted.region));
+  const std::int64_t block =
+      std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
+  const std::int64_t tokens = std::min(at.max_tokens, block + 5);
+  const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
+  const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
+  for (const StepGraph* fragment : {&small, &whole}) {
+    Trials trials(*fragment, tokens);
+    if (auto made = regenerate(trials, wanted, candidate))
+      return trials.finish(candidate.id, std::move(*made));
+  }
+  return std::nullopt;
+}
+
+Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at) {
+  const StepGraph whole = with_short_tables(fragment_of(step, region));
+  const StepGraph small =
+      with_fewer_rows(whole, [](std::int64_t n) { return fewer(n, Rows{256, 1}); });
+  Trials trials(small, std::min(at.max_tokens, std::int64_t{7}));
+  Generated made = fallback(trials.fragment(), trials.region(), trials.setting());
+  return trials.finish("fallback", std::move(made));
+}
+
+Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate) {
+  auto made = std::get<Implementation<SamplingTask>>(candidate.choice);
+  made.task.vocab = static_cast<int>(std::min(vocab, kFewLogits + vocab % 8192));
+  StepGraph step;
+  const NodeId node =
+      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {logits, {Dim(made.task.vocab)}}, "");
+  Generated generated = generate_sampling(step, made, node, {kTrialProcessors, {}});
+  Trial trial;
+  trial.vocab = made.task.vocab;
+  trial.logits = logits;
+  trial.storages = std::move(generated.storages);
+  trial.launches = std::move(generated.launches);
+  return {candidate.id, std::move(generated.sources), std::move(trial)};
+}
+
+}  // namespace ac

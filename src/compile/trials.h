@@ -1,0 +1,23 @@
+// Trials of implementations: a region cut out of its step, made small enough for a CPU, and the
+// very kernels that were planned for the whole.
+#pragma once
+
+#include "compile/realise.h"
+#include "plan/space.h"
+
+namespace ac {
+
+// What trials must know of the step that a region comes from.
+struct TrialSetting {
+  std::int64_t max_tokens = 1;  // of one step
+  Setting setting;
+};
+
+// Of a candidate; nothing where it cannot be tried small or whole (its plan does not fit).
+std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
+                                const Candidate& candidate, const TrialSetting& at);
+// Of the fallback of one node, which is all of the wanted region.
+Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);
+Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate);
+
+}  // namespace ac

@@ -1,0 +1,451 @@
+// Each family's launches: what its parameter struct is filled with, and the shape of its grid.
+#include <algorithm>
+
+#include "generate/chain.h"
+#include "generate/generate.h"
+#include "generate/params.h"
+#include "generate/source.h"
+#include "plan/body.h"
+#include "plan/space.h"
+
+namespace ac {
+namespace {
+
+using namespace kernels;
+
+struct Context {
+  const StepGraph& step;
+  const Choice& choice;
+  const Setting& setting;
+
+  const Node& operator[](NodeId id) const { return step.graph[id]; }
+  const Shape& shape(NodeId id) const { return step.graph.type(id).shape; }
+  // Distances are those between two tokens: they depend on no number of tokens.
+  Body body() const {
+    static const Region none;
+    return Body(step, none, {.T = 2, .P = 0});
+  }
+};
+
+// rows * each / per, bounded by what is resident if the grid is persistent.
+Count work(const Dim& units, std::int64_t per, bool persistent, int blocks_per_sm,
+           const Setting& setting) {
+  Count count = count_of(units);
+  count.per = per;
+  if (persistent)
+    count.at_most = static_cast<std::int64_t>(setting.multiprocessors) * blocks_per_sm;
+  return count;
+}
+
+Dim rows_of(const Shape& shape) {
+  return shape.empty() ? Dim(1) : product({shape.begin(), shape.end() - 1});
+}
+int number(const Dim& dim) { return static_cast<int>(dim.constant()); }
+
+// Elements from row to row of a value whose rows lie at equal distances.
+std::int64_t pitch_of(const Context& c, NodeId value) {
+  return *c.body().row_pitch(value);
+}
+
+Launch shaped(Launch launch, const KernelSource& source, std::array<Count, 3> grid, int threads,
+              int shared_bytes) {
+  launch.kernel = source.entry;
+  launch.grid = grid;
+  launch.threads = threads;
+  launch.shared_bytes = shared_bytes;
+  return launch;
+}
+
+Storage workspace(const Count& bytes) { return {.kind = Storage::Kind::workspace, .bytes = bytes}; }
+Storage counters(const Count& bytes) { return {.kind = Storage::Kind::counters, .bytes = bytes}; }
+constexpr Storage::Kind kPosition = Storage::Kind::position;
+
+Count scaled(Count count, std::int64_t factor) {
+  count.times *= factor;
+  return count;
+}
+
+// ---- products
+
+Generated make(const Context& c, const Implementation<GemvTask>& made, const ProductOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("gemv", "kernels/gemv.cuh", "AC_GEMV_KERNEL", "GemvOp",
+                             op_text(c.choice), "GemvPlan", plan_text(c.choice))};
+  ParamsOf<GemvParams> of(c.step, out);
+  GemvParams& p = of.params;
+  for (int i = 0; i < task.op.matrices; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    of.point(p.matrix[i].weight, o.weight[at]);
+    if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
+    if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
+    p.matrix[i].rows = number(c.shape(o.weight[at])[0]);
+  }
+  p.k = p.pitch = task.k;
+  of.point(p.x, o.x);
+  if (o.norm >= 0) {
+    of.point(p.norm_weight, c[o.norm].inputs[1]);
+    p.norm_eps = static_cast<float>(c[o.norm].number("eps"));
+    p.norm_offset = static_cast<float>(c[o.norm].number("weight_offset"));
+  }
+  p.scale = static_cast<float>(o.scale);
+  p.softcap = static_cast<float>(o.softcap);
+  if (task.op.residual) of.point(p.residual, o.residual);
+  const int grid = plan.grid(task.op, task.n, c.setting.multiprocessors);
+  if (task.op.argmax) {
+    of.point(p.block_best, workspace(8 * grid));
+    of.point(p.finished_blocks, counters(4));
+    of.point(p.best_row, {.kind = Storage::Kind::token});
+  }
+  out.launches = {shaped(of.finish(), out.sources[0], {grid, 1, 1}, plan.threads,
+                         plan.shared_bytes(task.op, task.k))};
+  return out;
+}
+
+GemmParams* fill(ParamsOf<GemmParams>& of, const Context& c, const GemmOp& op,
+                 const GemmShape& shape, const ProductOperands& o) {
+  GemmParams& p = of.params;
+  for (int i = 0; i < op.matrices; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    of.point(p.matrix[i].weight, o.weight[at]);
+    if (op.bias) of.point(p.matrix[i].bias, o.bias[at]);
+    p.matrix[i].rows = shape.rows[i];
+    p.matrix[i].y_pitch = shape.rows[i];
+    if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
+    if (op.residual) of.point(p.matrix[i].residual, o.residual);
+  }
+  of.count(p.m, rows_of(c.shape(o.x)));
+  p.k = p.pitch = shape.k;
+  of.point(p.x, o.x);
+  p.x_pitch = static_cast<int>(pitch_of(c, o.x));
+  p.scale = static_cast<float>(o.scale);
+  p.softcap = static_cast<float>(o.softcap);
+  return &p;
+}
+
+// Tiles of all tokens and matrices.
+Count tiles_of(const Context& c, const GemmOp& op, const GemmShape& shape, int tile_m, int tile_n,
+               NodeId x) {
+  Count tiles = count_of(rows_of(c.shape(x)));
+  tiles.per = tile_m;
+  tiles.times = gemm_tiles_n(op, shape, tile_n);
+  return tiles;
+}
+
+Generated make(const Context& c, const Implementation<GemmTask>& made, const ProductOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("gemm", "kernels/gemm.cuh", "AC_GEMM_KERNEL", "GemmOp",
+                             op_text(c.choice), "GemmPlan", plan_text(c.choice))};
+  ParamsOf<GemmParams> of(c.step, out);
+  fill(of, c, task.op, task.shape, o);
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {tiles_of(c, task.op, task.shape, plan.tile_m, plan.tile_n, o.x), 1, 1},
+                         plan.threads(), plan.shared_bytes())};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
+               const ProductOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("mma_gemm", "kernels/mma_gemm.cuh", "AC_MMA_GEMM_KERNEL", "GemmOp",
+                             op_text(c.choice), "MmaGemmPlan", plan_text(c.choice))};
+  ParamsOf<GemmParams> of(c.step, out);
+  GemmParams& p = *fill(of, c, task.op, task.shape, o);
+  const Count tiles = tiles_of(c, task.op, task.shape, plan.tile_m, plan.tile_n, o.x);
+  if (plan.split > 1) {
+    of.point(p.partial, workspace(scaled(tiles, 4ll * plan.split * plan.tile_m * plan.tile_n)));
+    of.point(p.finished, counters(scaled(tiles, 4)));
+  }
+  out.launches = {shaped(of.finish(), out.sources[0], {tiles, plan.split, 1}, plan.threads(),
+                         plan.shared_bytes())};
+  return out;
+}
+
+// ---- attention
+
+struct CacheOf {
+  Storage keys, values;
+  int capacity, window;
+};
+
+CacheOf cache_of(const Context& c, NodeId attend) {
+  const std::int64_t cache = c[attend].integer("cache");
+  const auto at = static_cast<std::size_t>(cache);
+  return {{.kind = Storage::Kind::keys, .cache = cache},
+          {.kind = Storage::Kind::values, .cache = cache},
+          static_cast<int>(c.setting.slots.at(at)),
+          static_cast<int>(c.step.caches[at].window)};
+}
+
+template <class Params>
+void fill_norms(ParamsOf<Params>& of, const Context& c, const AttentionOperands& o) {
+  if (o.q_norm < 0) return;
+  Params& p = of.params;
+  of.point(p.q_norm, c[o.q_norm].inputs[1]);
+  of.point(p.k_norm, c[o.k_norm].inputs[1]);
+  p.norm_eps = static_cast<float>(c[o.q_norm].number("eps"));
+  p.norm_offset = static_cast<float>(c[o.q_norm].number("weight_offset"));
+}
+
+Generated make(const Context& c, const Implementation<AttentionTask>& made,
+               const AttentionOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("attention", "kernels/attention.cuh", "AC_ATTENTION_KERNEL",
+                             "AttentionOp", op_text(c.choice), "AttentionPlan",
+                             plan_text(c.choice))};
+  ParamsOf<AttentionParams> of(c.step, out);
+  AttentionParams& p = of.params;
+  const Node& attend = c[o.attend];
+  const CacheOf cache = cache_of(c, o.attend);
+  of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
+  fill_norms(of, c, o);
+  if (o.rope >= 0) {
+    of.point(p.rope, {.kind = Storage::Kind::rope_table,
+                      .node = c[o.rope].inputs[2],
+                      .scale = c[o.rope].number("scale")});
+    p.rope_pitch = task.op.rotary;
+  }
+  of.point(p.position, {.kind = kPosition});
+  p.position_lag = 1;  // the kernels before may still run those of the last token
+  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+  p.capacity = cache.capacity, p.window = cache.window;
+  p.scale = static_cast<float>(attend.number("scale"));
+  p.softcap = static_cast<float>(attend.number("softcap"));
+  of.point(p.out, o.attend);
+  of.point(p.partial, workspace(4ll * task.op.partial_floats(task.kv_heads, plan.splits)));
+  of.point(p.finished, counters(4ll * task.kv_heads));
+  out.launches = {shaped(of.finish(), out.sources[0], {task.kv_heads, plan.splits, 1}, plan.threads,
+                         plan.shared_bytes(task.op))};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<PrefillAttentionTask>& made,
+               const AttentionOperands& o) {
+  const auto& [task, plan] = made;
+  const RopeAppendPlan& append_plan = task.append_plan;
+  const Body body = c.body();
+  const Node& attend = c[o.attend];
+  const Shape& q_shape = c.shape(attend.inputs[0]);
+  const Dim& tokens = q_shape[0];
+  const int heads = task.kv_heads * task.op.group;
+  const CacheOf cache = cache_of(c, o.attend);
+
+  Generated out;
+  out.sources = {
+      instantiate("rope_append", "kernels/rope_append.cuh", "AC_ROPE_APPEND_KERNEL", "RopeAppendOp",
+                  op_text(task.append), "RopeAppendPlan", plan_text(append_plan)),
+      instantiate("prefill_attention", "kernels/prefill_attention.cuh",
+                  "AC_PREFILL_ATTENTION_KERNEL", "PrefillAttentionOp", op_text(c.choice),
+                  "PrefillAttentionPlan", plan_text(c.choice))};
+
+  const std::int64_t size = bytes_of(c.step.graph.type(o.attend).dtype);
+  const Storage turned = workspace(scaled(count_of(tokens), size * heads * task.op.head_dim));
+  {
+    ParamsOf<RopeAppendParams> of(c.step, out);
+    RopeAppendParams& p = of.params;
+    of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
+    p.q_pitch = *head_pitch(body, o.q), p.kv_pitch = *head_pitch(body, o.k);
+    of.count(p.tokens, tokens);
+    p.heads = heads, p.kv_heads = task.kv_heads;
+    fill_norms(of, c, o);
+    p.rope_scale = 1;
+    if (o.rope >= 0) {
+      of.point(p.inv_freq, c[o.rope].inputs[2]);
+      p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
+    }
+    of.point(p.position, {.kind = kPosition});
+    of.point(p.q_out, turned);
+    of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+    p.capacity = cache.capacity;
+    const Dim units = tokens * Dim(heads + 2 * task.kv_heads);
+    out.launches.push_back(shaped(of.finish(), out.sources[0],
+                                  {work(units, append_plan.warps(), append_plan.persistent,
+                                        append_plan.blocks_per_sm(), c.setting),
+                                   1, 1},
+                                  append_plan.threads, append_plan.shared_bytes(task.append)));
+  }
+  ParamsOf<PrefillAttentionParams> of(c.step, out);
+  PrefillAttentionParams& p = of.params;
+  of.point(p.q, turned);
+  p.q_pitch = heads * task.op.head_dim;
+  of.count(p.tokens, tokens);
+  of.point(p.position, {.kind = kPosition});
+  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+  p.capacity = cache.capacity, p.window = cache.window;
+  p.scale = static_cast<float>(attend.number("scale"));
+  p.softcap = static_cast<float>(attend.number("softcap"));
+  of.point(p.out, o.attend);
+  Count tiles = count_of(tokens);
+  tiles.per = plan.query_tile;
+  out.launches.push_back(shaped(of.finish(), out.sources[1], {heads, tiles, 1}, plan.threads(),
+                                plan.shared_bytes(task.op)));
+  return out;
+}
+
+// ---- rows
+
+Generated make(const Context& c, const Implementation<NormTask>& made, const NormOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("norm", "kernels/norm.cuh", "AC_NORM_KERNEL", "NormOp",
+                             op_text(c.choice), "NormPlan", plan_text(c.choice))};
+  ParamsOf<NormParams> of(c.step, out);
+  NormParams& p = of.params;
+  const Node& norm = c[o.norm];
+  of.point(p.x, o.x);
+  p.x_pitch = pitch_of(c, o.x);
+  if (o.sum >= 0) of.point(p.residual, o.residual), of.point(p.sum, o.sum);
+  if (norm.inputs.size() > 1) of.point(p.weight, norm.inputs[1]);
+  if (norm.inputs.size() > 2) of.point(p.bias, norm.inputs[2]);
+  of.point(p.y, o.norm);
+  p.y_pitch = p.columns = task.columns;
+  of.count(p.rows, rows_of(norm.type.shape));
+  p.eps = static_cast<float>(norm.number("eps"));
+  if (norm.op == Op::rms_norm) p.weight_offset = static_cast<float>(norm.number("weight_offset"));
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {work(rows_of(norm.type.shape), plan.rows_at_once(), plan.persistent,
+                               plan.blocks_per_sm(), c.setting),
+                          1, 1},
+                         plan.threads, plan.shared_bytes(task.columns))};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<SoftmaxTask>& made,
+               const SoftmaxOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("softmax", "kernels/softmax.cuh", "AC_SOFTMAX_KERNEL", "SoftmaxOp",
+                             op_text(c.choice), "SoftmaxPlan", plan_text(c.choice))};
+  ParamsOf<SoftmaxParams> of(c.step, out);
+  SoftmaxParams& p = of.params;
+  of.point(p.x, o.x);
+  p.x_pitch = pitch_of(c, o.x);
+  of.point(p.y, o.y);
+  p.y_pitch = p.columns = task.columns;
+  of.count(p.rows, rows_of(c.shape(o.y)));
+  p.scale = static_cast<float>(o.scale);
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {work(rows_of(c.shape(o.y)), plan.rows_at_once(), plan.persistent,
+                               plan.blocks_per_sm(), c.setting),
+                          1, 1},
+                         plan.threads, plan.shared_bytes(task.columns))};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<ReductionTask>& made,
+               const ReductionOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  const NodeId mapped = c[o.y].inputs[0];
+  out.sources = {instantiate("reduction", "kernels/reduction.cuh", "AC_REDUCTION_KERNEL",
+                             "ReductionOp", op_text(c.choice), "ReductionPlan", plan_text(c.choice),
+                             chain_functor(c.step.graph, {o.x}, mapped))};
+  ParamsOf<ReductionParams> of(c.step, out);
+  ReductionParams& p = of.params;
+  of.point(p.x, o.x);
+  p.x_pitch = pitch_of(c, o.x);
+  of.point(p.y, o.y);
+  of.count(p.rows, rows_of(c.shape(o.x)));
+  p.columns = task.columns;
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {work(rows_of(c.shape(o.x)), plan.rows_at_once(), plan.persistent,
+                               plan.blocks_per_sm(), c.setting),
+                          1, 1},
+                         plan.threads, plan.shared_bytes())};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<ElementwiseTask>& made,
+               const ElementwiseOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("elementwise", "kernels/elementwise.cuh", "AC_ELEMENTWISE_KERNEL",
+                             "ElementwiseOp", op_text(c.choice), "ElementwisePlan",
+                             plan_text(c.choice), chain_functor(c.step.graph, o.inputs, o.y))};
+  ParamsOf<ElementwiseParams> of(c.step, out);
+  ElementwiseParams& p = of.params;
+  const Shape& shape = c.shape(o.y);
+  const Body body = c.body();
+  for (std::size_t i = 0; i < o.inputs.size(); ++i) {
+    const Body::Broadcast strides = body.broadcast_to(o.inputs[i], shape);
+    of.point(p.in[i].data, o.inputs[i]);
+    p.in[i].row_stride = strides.row_stride;
+    p.in[i].column_stride = strides.column_stride;
+  }
+  of.point(p.out, o.y);
+  p.out_pitch = p.columns = task.columns;
+  of.count(p.rows, rows_of(shape));
+  const Dim vectors = rows_of(shape) * Dim(divide_up(task.columns, plan.vector));
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {work(vectors, static_cast<std::int64_t>(plan.threads) * plan.unroll,
+                               plan.persistent, plan.blocks_per_sm(), c.setting),
+                          1, 1},
+                         plan.threads, plan.shared_bytes())};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<EmbeddingTask>& made,
+               const EmbeddingOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("embedding", "kernels/embedding.cuh", "AC_EMBEDDING_KERNEL",
+                             "EmbeddingOp", op_text(c.choice), "EmbeddingPlan",
+                             plan_text(c.choice))};
+  ParamsOf<EmbeddingParams> of(c.step, out);
+  EmbeddingParams& p = of.params;
+  const Node& gather = c[o.gather];
+  const Dim count = product(c.shape(gather.inputs[1]));
+  of.point(p.table, gather.inputs[0]);
+  of.point(p.ids, gather.inputs[1]);
+  of.point(p.y, o.y);
+  p.entries = number(c.shape(gather.inputs[0])[0]);
+  p.width = task.width;
+  of.count(p.count, count);
+  p.scale = static_cast<float>(o.scale);
+  out.launches = {shaped(of.finish(), out.sources[0],
+                         {work(count * Dim(divide_up(task.width, plan.vector)), plan.threads,
+                               plan.persistent, plan.blocks_per_sm(), c.setting),
+                          1, 1},
+                         plan.threads, plan.shared_bytes())};
+  return out;
+}
+
+}  // namespace
+
+Generated generate_sampling(const StepGraph& step, const Implementation<SamplingTask>& sampling,
+                            NodeId logits, const Setting& setting) {
+  const auto& [task, plan] = sampling;
+  const Choice choice = sampling;
+  Generated out;
+  out.sources = {instantiate("sampling", "kernels/sampling.cuh", "AC_SAMPLING_KERNEL", "SamplingOp",
+                             op_text(choice), "SamplingPlan", plan_text(choice))};
+  ParamsOf<SamplingParams> of(step, out);
+  SamplingParams& p = of.params;
+  const int grid = plan.grid(task.vocab, setting.multiprocessors);
+  of.point(p.logits, logits);
+  p.vocab = task.vocab;
+  of.point(p.block_best, workspace(8ll * grid));
+  of.point(p.finished_blocks, counters(4));
+  of.point(p.token, {.kind = Storage::Kind::token});
+  out.launches = {
+      shaped(of.finish(), out.sources[0], {grid, 1, 1}, plan.threads, plan.shared_bytes())};
+  return out;
+}
+
+Generated generate(const StepGraph& step, const Choice& choice, const Operands& operands,
+                   const Setting& setting) {
+  const Context context{step, choice, setting};
+  return std::visit(
+      [&](const auto& made, const auto& o) -> Generated {
+        if constexpr (requires { make(context, made, o); })
+          return make(context, made, o);
+        else
+          AC_UNREACHABLE();
+      },
+      choice, operands);
+}
+
+}  // namespace ac

@@ -1,0 +1,297 @@
+// program.json: written plainly, read with distrust.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "program/program.h"
+
+namespace ac {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr std::array<std::string_view, 10> kKinds = {"ids",      "position", "token",  "weight",
+                                                     "constant", "keys",     "values", "rope_table",
+                                                     "scratch",  "counters"};
+
+// A field of an object, with errors that name it.
+class Object {
+ public:
+  Object(const Json& json, std::string origin) : json_(json), origin_(std::move(origin)) {
+    if (!json.is_object()) bad_input("{}: not an object", origin_);
+  }
+
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) bad_input("{}: \"{}\" is missing", origin_, key);
+    return *found;
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+  template <class T>
+  T get(const char* key) const {
+    const Json& value = at(key);
+    constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+    const bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
+                      : std::is_same_v<T, std::string> ? value.is_string()
+                      : std::is_floating_point_v<T>    ? value.is_number()
+                      : is_number                      ? value.is_number_integer()
+                                                       : value.is_array();
+    if (!fits) bad_input("{}: \"{}\" is not what it should be", origin_, key);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      const auto wide = value.get<std::int64_t>();
+      if (!std::in_range<T>(wide)) bad_input("{}: \"{}\" is out of range", origin_, key);
+      return static_cast<T>(wide);
+    }
+    try {
+      return value.get<T>();
+    } catch (const Json::exception&) {
+      bad_input("{}: \"{}\" is not what it should be", origin_, key);
+    }
+  }
+  template <class T>
+  T get_or(const char* key, T fallback) const {
+    return has(key) ? get<T>(key) : fallback;
+  }
+  DType dtype(const char* key) const {
+    const auto dtype = dtype_from_short_name(get<std::string>(key));
+    if (!dtype) bad_input("{}: \"{}\" is no element type", origin_, key);
+    return *dtype;
+  }
+  const Json& array(const char* key) const {
+    if (!at(key).is_array()) bad_input("{}: \"{}\" is not a list", origin_, key);
+    return at(key);
+  }
+  std::string sub(const char* key, std::size_t i) const {
+    return fmt::format("{}: {}[{}]", origin_, key, i);
+  }
+  const std::string& origin() const { return origin_; }
+
+ private:
+  const Json& json_;
+  std::string origin_;
+};
+
+std::string hex(const std::vector<std::byte>& bytes) {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
+std::vector<std::byte> unhex(const std::string& text, const std::string& origin) {
+  const auto digit = [&](char c) -> unsigned {
+    if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
+    if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
+    bad_input("{}: \"params\" is not hexadecimal", origin);
+  };
+  if (text.size() % 2 != 0) bad_input("{}: \"params\" has half a byte", origin);
+  std::vector<std::byte> bytes(text.size() / 2);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<std::byte>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
+  return bytes;
+}
+
+Json to_json(const Buffer& buffer) {
+  Json json{{"kind", to_string(buffer.kind)},
+            {"name", buffer.name},
+            {"dtype", short_name(buffer.dtype)},
+            {"bytes", ac::to_json(buffer.bytes)}};
+  switch (buffer.kind) {
+    case Buffer::Kind::weight:
+      json["store"] = buffer.store, json["key"] = buffer.key, json["shape"] = buffer.shape;
+      break;
+    case Buffer::Kind::constant:
+    case Buffer::Kind::scratch:
+      json["offset"] = buffer.offset;
+      break;
+    case Buffer::Kind::keys:
+    case Buffer::Kind::values:
+      json["cache"] = buffer.cache;
+      break;
+    case Buffer::Kind::rope_table:
+      json["source"] = buffer.source, json["scale"] = buffer.scale;
+      break;
+    default:
+      break;
+  }
+  return json;
+}
+
+Buffer buffer_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  Buffer buffer;
+  const auto kind = object.get<std::string>("kind");
+  const auto found = std::find(kKinds.begin(), kKinds.end(), kind);
+  if (found == kKinds.end()) bad_input("{}: \"kind\" is unknown", origin);
+  buffer.kind = static_cast<Buffer::Kind>(found - kKinds.begin());
+  buffer.name = object.get<std::string>("name");
+  buffer.dtype = object.dtype("dtype");
+  buffer.bytes = count_from_json(object.at("bytes"), origin + ": bytes");
+  buffer.store = object.get_or<std::string>("store", "");
+  buffer.key = object.get_or<std::string>("key", "");
+  buffer.shape = object.get_or<std::vector<std::int64_t>>("shape", {});
+  buffer.offset = object.get_or<std::int64_t>("offset", 0);
+  buffer.cache = object.get_or<std::int64_t>("cache", -1);
+  buffer.source = object.get_or<std::int32_t>("source", -1);
+  buffer.scale = object.get_or<double>("scale", 1);
+  return buffer;
+}
+
+Json to_json(const Phase& phase) {
+  Json launches = Json::array();
+  for (const Launch& launch : phase.launches) launches.push_back(ac::to_json(launch));
+  return {{"max_tokens", phase.max_tokens}, {"ids", phase.ids},
+          {"logits", phase.logits},         {"token", phase.token},
+          {"notes", phase.notes},           {"launches", std::move(launches)}};
+}
+
+Phase phase_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  Phase phase;
+  phase.max_tokens = object.get<std::int64_t>("max_tokens");
+  phase.ids = object.get<std::int32_t>("ids");
+  phase.logits = object.get<std::int32_t>("logits");
+  phase.token = object.get<std::int32_t>("token");
+  phase.notes = object.get<std::vector<std::string>>("notes");
+  const Json& launches = object.array("launches");
+  for (std::size_t i = 0; i < launches.size(); ++i)
+    phase.launches.push_back(launch_from_json(launches[i], object.sub("launches", i)));
+  return phase;
+}
+
+}  // namespace
+
+std::string_view to_string(Buffer::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+Json to_json(const Count& count) {
+  if (count == Count(count.fixed)) return count.fixed;
+  Json json{{"fixed", count.fixed}, {"per_token", count.per_token}};
+  if (count.per != 1) json["per"] = count.per;
+  if (count.times != 1) json["times"] = count.times;
+  if (count.at_most != 0) json["at_most"] = count.at_most;
+  return json;
+}
+
+Count count_from_json(const Json& json, const std::string& origin) {
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  const Object object(json, origin);
+  Count count(object.get<std::int64_t>("fixed"), object.get<std::int64_t>("per_token"));
+  count.per = object.get_or<std::int64_t>("per", 1);
+  count.times = object.get_or<std::int64_t>("times", 1);
+  count.at_most = object.get_or<std::int64_t>("at_most", 0);
+  if (count.per < 1) bad_input("{}: \"per\" must be positive", origin);
+  return count;
+}
+
+Json to_json(const Launch& launch) {
+  Json grid = Json::array(), pointers = Json::array(), numbers = Json::array();
+  for (const Count& count : launch.grid) grid.push_back(to_json(count));
+  for (const Launch::Pointer& p : launch.pointers)
+    pointers.push_back({p.at, p.buffer, to_json(p.offset)});
+  for (const Launch::Number& n : launch.numbers)
+    numbers.push_back({n.at, n.bytes, to_json(n.value)});
+  return {{"kernel", launch.kernel},      {"grid", std::move(grid)},
+          {"threads", launch.threads},    {"shared_bytes", launch.shared_bytes},
+          {"params", hex(launch.params)}, {"pointers", std::move(pointers)},
+          {"numbers", std::move(numbers)}};
+}
+
+Launch launch_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  Launch launch;
+  launch.kernel = object.get<std::string>("kernel");
+  const Json& grid = object.array("grid");
+  if (grid.size() != 3) bad_input("{}: \"grid\" has not three sizes", origin);
+  for (std::size_t i = 0; i < 3; ++i) launch.grid[i] = count_from_json(grid[i], origin + ": grid");
+  launch.threads = object.get<int>("threads");
+  launch.shared_bytes = object.get<int>("shared_bytes");
+  launch.params = unhex(object.get<std::string>("params"), origin);
+  const auto triple = [&](const Json& entry, const char* what) {
+    const bool fits = entry.is_array() && entry.size() == 3 && entry[0].is_number_unsigned() &&
+                      entry[1].is_number_integer();
+    if (!fits) bad_input("{}: \"{}\" holds something else than [at, number, count]", origin, what);
+    return entry;
+  };
+  for (const Json& entry : object.array("pointers")) {
+    const Json p = triple(entry, "pointers");
+    launch.pointers.push_back({p[0].get<std::uint32_t>(), p[1].get<std::int32_t>(),
+                               count_from_json(p[2], origin + ": pointers")});
+  }
+  for (const Json& entry : object.array("numbers")) {
+    const Json n = triple(entry, "numbers");
+    launch.numbers.push_back({n[0].get<std::uint32_t>(), n[1].get<std::uint32_t>(),
+                              count_from_json(n[2], origin + ": numbers")});
+  }
+  return launch;
+}
+
+Json to_json(const Program& program) {
+  Json caches = Json::array(), buffers = Json::array();
+  for (const CacheSpec& cache : program.caches)
+    caches.push_back({{"dtype", short_name(cache.dtype)},
+                      {"heads", cache.heads},
+                      {"key_size", cache.key_size},
+                      {"value_size", cache.value_size},
+                      {"window", cache.window},
+                      {"slots", cache.slots}});
+  for (const Buffer& buffer : program.buffers) buffers.push_back(to_json(buffer));
+  return {{"format", kFormat},
+          {"model", program.model},
+          {"target", program.target},
+          {"dtype", short_name(program.dtype)},
+          {"vocab", program.vocab},
+          {"max_context", program.max_context},
+          {"caches", std::move(caches)},
+          {"stores", program.stores},
+          {"arena_bytes", program.arena_bytes},
+          {"constant_bytes", program.constant_bytes},
+          {"kernels", program.kernels},
+          {"buffers", std::move(buffers)},
+          {"prefill", to_json(program.prefill)},
+          {"decode", to_json(program.decode)}};
+}
+
+Program program_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  if (const int format = object.get<int>("format"); format != kFormat)
+    bad_input("{}: format {} is not {}, which this program reads: compile the model again", origin,
+              format, kFormat);
+  Program program;
+  program.model = object.get<std::string>("model");
+  program.target = object.get<std::string>("target");
+  program.dtype = object.dtype("dtype");
+  program.vocab = object.get<std::int64_t>("vocab");
+  program.max_context = object.get<std::int64_t>("max_context");
+  const Json& caches = object.array("caches");
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const Object cache(caches[i], object.sub("caches", i));
+    program.caches.push_back({cache.dtype("dtype"), cache.get<std::int64_t>("heads"),
+                              cache.get<std::int64_t>("key_size"),
+                              cache.get<std::int64_t>("value_size"),
+                              cache.get<std::int64_t>("window"), cache.get<std::int64_t>("slots")});
+  }
+  const auto texts = [&](const char* key) {
+    const Json& map = object.at(key);
+    std::map<std::string, std::string> result;
+    if (!map.is_object()) bad_input("{}: \"{}\" is not an object", origin, key);
+    for (const auto& [name, value] : map.items()) {
+      if (!value.is_string()) bad_input("{}: \"{}\" holds something else than text", origin, key);
+      result[name] = value.get<std::string>();
+    }
+    return result;
+  };
+  program.stores = texts("stores");
+  program.kernels = texts("kernels");
+  program.arena_bytes = object.get<std::int64_t>("arena_bytes");
+  program.constant_bytes = object.get<std::int64_t>("constant_bytes");
+  const Json& buffers = object.array("buffers");
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    program.buffers.push_back(buffer_from_json(buffers[i], object.sub("buffers", i)));
+  program.prefill = phase_from_json(object.at("prefill"), origin + ": prefill");
+  program.decode = phase_from_json(object.at("decode"), origin + ": decode");
+  verify(program, origin);
+  return program;
+}
+
+}  // namespace ac

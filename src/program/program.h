@@ -1,0 +1,94 @@
+// A compiled model as data: buffers, and for each kind of step the launches that run it. This is
+// what program.json of a package holds, and all that a runtime knows of a model.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "program/launch.h"
+
+namespace ac {
+
+struct Buffer {
+  enum class Kind : std::uint8_t {
+    ids,         // of the tokens of a step: an input
+    position,    // i32[1]: tokens before those of a step
+    token,       // i32[1]: what the step chose
+    weight,      // `key` of `store`, of this shape
+    constant,    // at `offset` of constants.bin
+    keys,        // of `cache`
+    values,      // of `cache`
+    rope_table,  // made of the constant `source`, times `scale`, for all positions
+    scratch,     // at `offset` of the arena, which the buffers of a phase share
+    counters,    // 0 before the first step, and after every one
+  };
+  Kind kind = Kind::scratch;
+  std::string name;  // for people
+  DType dtype = DType::f32;
+  Count bytes;
+  std::string store, key;           // of weight
+  std::vector<std::int64_t> shape;  // of weight
+  std::int64_t offset = 0;          // of constant and scratch
+  std::int64_t cache = -1;          // of keys and values
+  std::int32_t source = -1;         // of rope_table: the buffer of the frequencies
+  double scale = 1;                 // of rope_table
+  bool operator==(const Buffer&) const = default;
+};
+std::string_view to_string(Buffer::Kind kind);
+
+// Keys [heads, slots, key_size] and values [heads, slots, value_size]; the token at a position lies
+// in the slot position % slots.
+struct CacheSpec {
+  DType dtype = DType::f16;
+  std::int64_t heads = 0, key_size = 0, value_size = 0;
+  std::int64_t window = 0;  // 0: all tokens are seen
+  std::int64_t slots = 0;
+  bool operator==(const CacheSpec&) const = default;
+};
+
+// Steps of up to so many tokens.
+struct Phase {
+  std::int64_t max_tokens = 1;
+  std::vector<Launch> launches;
+  std::vector<std::string> notes;  // of each launch: the implementation and where in the model
+  std::int32_t ids = -1, logits = -1, token = -1;  // buffers
+  bool operator==(const Phase&) const = default;
+};
+
+struct Program {
+  std::string model;
+  std::string target;  // "host", "sm_90a"
+  DType dtype = DType::f32;
+  std::int64_t vocab = 0, max_context = 0;
+  std::vector<CacheSpec> caches;
+  std::map<std::string, std::string> stores;  // name to path
+  std::vector<Buffer> buffers;
+  std::int64_t arena_bytes = 0, constant_bytes = 0;
+  std::map<std::string, std::string> kernels;  // entry to file, in the package
+  Phase prefill, decode;
+  bool operator==(const Program&) const = default;
+};
+
+// Puts the scratch buffers of both phases into one arena, so that those alive at once do not meet.
+void plan_memory(Program& program);
+
+// That every launch, pointer and buffer is inside of what it refers to. An error (bad_input) names
+// the phase, launch and buffer.
+void verify(const Program& program, const std::string& origin);
+
+Json to_json(const Program& program);
+Program program_from_json(const Json& json, const std::string& origin);
+
+Json to_json(const Count& count);
+Count count_from_json(const Json& json, const std::string& origin);
+Json to_json(const Launch& launch);
+Launch launch_from_json(const Json& json, const std::string& origin);
+
+// Cosine and sine of position * inv_freq, times scale: [positions, inv_freq.size(), 2].
+std::vector<float> rope_table(const std::vector<float>& inv_freq, double scale,
+                              std::int64_t positions);
+
+}  // namespace ac
