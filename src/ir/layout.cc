@@ -88,6 +88,11 @@ bool apply(const Graph& graph, const Node& view, Layout& layout) {
       return true;
     }
     case Op::reshape: {
+      // Without gaps, also where symbols leave open which axes belong together.
+      if (layout.strides == row_major(from)) {
+        layout.strides = row_major(to);
+        return true;
+      }
       auto strides = reshape_strides(from, layout.strides, to);
       if (!strides) return false;
       layout.strides = std::move(*strides);
@@ -125,9 +130,15 @@ std::vector<NodeId> views_of(const Graph& graph, NodeId value) {
 }
 
 Layout layout_of(const Graph& graph, NodeId value) {
-  Layout layout{Placement::contiguous, 0, row_major(graph.type(storage_of(graph, value)).shape)};
-  for (const NodeId view : views_of(graph, value))
-    if (!apply(graph, graph[view], layout)) return {Placement::opaque, 0, {}};
+  return layout_of(graph, value, storage_of(graph, value));
+}
+
+Layout layout_of(const Graph& graph, NodeId value, NodeId base) {
+  Layout layout{Placement::contiguous, 0, row_major(graph.type(base).shape)};
+  std::vector<NodeId> views;
+  for (NodeId view = value; view != base; view = graph[view].inputs[0]) views.push_back(view);
+  for (auto view = views.rbegin(); view != views.rend(); ++view)
+    if (!apply(graph, graph[*view], layout)) return {Placement::opaque, 0, {}};
   if (layout.strides != row_major(graph.type(value).shape)) layout.placement = Placement::strided;
   return layout;
 }

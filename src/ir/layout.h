@@ -29,6 +29,8 @@ NodeId storage_of(const Graph& graph, NodeId value);
 // The views from the storage to the value, in order of application; empty when it is no view.
 std::vector<NodeId> views_of(const Graph& graph, NodeId value);
 Layout layout_of(const Graph& graph, NodeId value);
+// As if `base`, which is the value or among what it is a view of, were a tensor in memory.
+Layout layout_of(const Graph& graph, NodeId value, NodeId base);
 // How many elements of its storage reading the value touches: repeated ones count once.
 Dim elements_touched(const Graph& graph, NodeId value);
 

@@ -1,0 +1,445 @@
+// The fallback kernel; fallback_plan.h says what op and parameters mean.
+#pragma once
+
+#include "kernels/fallback_plan.h"
+#include "kernels/math.cuh"
+#include "kernels/ptx.cuh"
+
+namespace ac::kernels {
+
+template <Element element>
+struct StoredOf {
+  using type = int;
+};
+template <>
+struct StoredOf<Element::f32> {
+  using type = float;
+};
+template <>
+struct StoredOf<Element::f16> {
+  using type = f16;
+};
+template <>
+struct StoredOf<Element::bf16> {
+  using type = bf16;
+};
+template <>
+struct StoredOf<Element::i64> {
+  using type = long long;
+};
+template <>
+struct StoredOf<Element::boolean> {
+  using type = unsigned char;
+};
+template <Element element>
+using Stored = typename StoredOf<element>::type;
+
+// Indices along the axes first .. first + count - 1.
+template <int first, int count>
+struct Place {
+  long long at[count > 0 ? count : 1] = {};
+
+  AC_DEVICE static long long places(const FallbackParams& p) {
+    long long product = 1;
+    AC_UNROLL
+    for (int axis = 0; axis < count; ++axis) product *= p.sizes[first + axis];
+    return product;
+  }
+  AC_DEVICE Place(const FallbackParams& p, long long number) {
+    AC_UNROLL
+    for (int axis = count - 1; axis >= 0; --axis) {
+      const long long size = p.sizes[first + axis];
+      at[axis] = number % size;
+      number /= size;
+    }
+  }
+  AC_DEVICE long long offset(const FallbackOperand& operand) const {
+    long long sum = 0;
+    AC_UNROLL
+    for (int axis = 0; axis < count; ++axis) sum += at[axis] * operand.strides[first + axis];
+    return sum;
+  }
+};
+
+// float for floats, long long for all else. What an earlier kernel wrote is never read from L1.
+template <Element element>
+AC_DEVICE auto read(const FallbackOperand& operand, long long offset) {
+  offset += operand.first;
+  if constexpr (element == Element::positions) {
+    return load_fresh(static_cast<const int*>(operand.data)) + offset;
+  } else {
+    const Stored<element> stored =
+        load_fresh(static_cast<const Stored<element>*>(operand.data) + offset);
+    if constexpr (is_float(element))
+      return to_float(stored);
+    else if constexpr (element == Element::boolean)
+      return static_cast<long long>(stored != 0);
+    else
+      return static_cast<long long>(stored);
+  }
+}
+
+// Towards 0; what is not in an int64 is the nearest that is, and NaN is 0.
+AC_DEVICE long long truncated(long long x) { return x; }
+AC_DEVICE long long truncated(float x) {
+  constexpr float limit = 9223372036854775808.f;
+  constexpr long long most = 0x7fffffffffffffffll;
+  if (math::is_nan(x)) return 0;
+  return x >= limit ? most : x < -limit ? -most - 1 : static_cast<long long>(x);
+}
+
+template <Element element, class V>
+AC_DEVICE void write(const FallbackOperand& result, long long offset, V value) {
+  auto* const data = static_cast<Stored<element>*>(const_cast<void*>(result.data));
+  Stored<element>& stored = data[result.first + offset];
+  if constexpr (is_float(element))
+    stored = from_float<Stored<element>>(static_cast<float>(value));
+  else if constexpr (element == Element::boolean)
+    stored = value != 0;
+  else
+    stored = static_cast<Stored<element>>(truncated(value));
+}
+
+// The elementwise ops on integers, which wrap around. What has no result is 0.
+namespace whole {
+
+using Bits = unsigned long long;
+
+AC_DEVICE long long neg(long long x) { return static_cast<long long>(0 - static_cast<Bits>(x)); }
+AC_DEVICE long long abs(long long x) { return x < 0 ? neg(x) : x; }
+AC_DEVICE long long add(long long a, long long b) {
+  return static_cast<long long>(static_cast<Bits>(a) + static_cast<Bits>(b));
+}
+AC_DEVICE long long sub(long long a, long long b) { return add(a, neg(b)); }
+AC_DEVICE long long mul(long long a, long long b) {
+  return static_cast<long long>(static_cast<Bits>(a) * static_cast<Bits>(b));
+}
+AC_DEVICE long long div(long long a, long long b) {
+  if (b == 0) return 0;
+  return b == -1 ? neg(a) : a / b;  // the least number has no negative
+}
+AC_DEVICE long long pow(long long a, long long b) {
+  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+  long long power = 1;
+  for (; b > 0; b >>= 1, a = mul(a, a))
+    if (b & 1) power = mul(power, a);
+  return power;
+}
+AC_DEVICE long long maximum(long long a, long long b) { return a > b ? a : b; }
+AC_DEVICE long long minimum(long long a, long long b) { return a < b ? a : b; }
+AC_DEVICE bool equal(long long a, long long b) { return a == b; }
+AC_DEVICE bool not_equal(long long a, long long b) { return a != b; }
+AC_DEVICE bool less(long long a, long long b) { return a < b; }
+AC_DEVICE bool less_equal(long long a, long long b) { return a <= b; }
+AC_DEVICE bool greater(long long a, long long b) { return a > b; }
+AC_DEVICE bool greater_equal(long long a, long long b) { return a >= b; }
+AC_DEVICE bool logical_not(long long x) { return x == 0; }
+AC_DEVICE bool logical_and(long long a, long long b) { return a != 0 && b != 0; }
+AC_DEVICE bool logical_or(long long a, long long b) { return a != 0 || b != 0; }
+
+}  // namespace whole
+
+#define AC_IF(name) if constexpr (kind == FallbackKind::name)
+
+template <FallbackKind kind>
+AC_DEVICE float apply(float x) {
+  AC_IF(cast) return x;
+  AC_IF(neg) return math::neg(x);
+  AC_IF(abs) return math::abs(x);
+  AC_IF(exp) return math::exp(x);
+  AC_IF(log) return math::log(x);
+  AC_IF(sqrt) return math::sqrt(x);
+  AC_IF(rsqrt) return math::rsqrt(x);
+  AC_IF(reciprocal) return math::reciprocal(x);
+  AC_IF(sin) return math::sin(x);
+  AC_IF(cos) return math::cos(x);
+  AC_IF(tanh) return math::tanh(x);
+  AC_IF(erf) return math::erf(x);
+  AC_IF(sigmoid) return math::sigmoid(x);
+  AC_IF(silu) return math::silu(x);
+  AC_IF(relu) return math::relu(x);
+  AC_IF(gelu_tanh) return math::gelu_tanh(x);
+  AC_IF(gelu_erf) return math::gelu_erf(x);
+}
+template <FallbackKind kind>
+AC_DEVICE long long apply(long long x) {
+  AC_IF(cast) return x;
+  AC_IF(neg) return whole::neg(x);
+  AC_IF(abs) return whole::abs(x);
+  AC_IF(logical_not) return whole::logical_not(x);
+}
+#define AC_BOTH(space)                              \
+  AC_IF(add) return space::add(a, b);               \
+  AC_IF(sub) return space::sub(a, b);               \
+  AC_IF(mul) return space::mul(a, b);               \
+  AC_IF(div) return space::div(a, b);               \
+  AC_IF(pow) return space::pow(a, b);               \
+  AC_IF(maximum) return space::maximum(a, b);       \
+  AC_IF(minimum) return space::minimum(a, b);       \
+  AC_IF(equal) return space::equal(a, b);           \
+  AC_IF(not_equal) return space::not_equal(a, b);   \
+  AC_IF(less) return space::less(a, b);             \
+  AC_IF(less_equal) return space::less_equal(a, b); \
+  AC_IF(greater) return space::greater(a, b);       \
+  AC_IF(greater_equal) return space::greater_equal(a, b);
+template <FallbackKind kind>
+AC_DEVICE float apply(float a, float b) {
+  AC_BOTH(math)
+}
+template <FallbackKind kind>
+AC_DEVICE long long apply(long long a, long long b) {
+  AC_BOTH(whole)
+  AC_IF(logical_and) return whole::logical_and(a, b);
+  AC_IF(logical_or) return whole::logical_or(a, b);
+}
+#undef AC_BOTH
+#undef AC_IF
+
+// A sum in float32 whose error grows with a part of the terms only: each 64 are summed apart.
+struct LongSum {
+  float total = 0, part = 0;
+  int terms = 0;
+
+  AC_DEVICE void add_product(float a, float b) {
+    part = fmaf(a, b, part);
+    if (++terms == 64) total += part, part = 0, terms = 0;
+  }
+  AC_DEVICE void add(float x) { add_product(x, 1.f); }
+  AC_DEVICE float value() const { return total + part; }
+};
+
+// What a thread of a reduction, norm, softmax or product goes through.
+template <FallbackOp op>
+struct Inner {
+  using Indices = Place<op.rank, op.inner>;
+
+  const FallbackParams& p;
+  const Place<0, op.rank>& place;
+
+  AC_DEVICE long long count() const { return Indices::places(p); }
+  template <int operand>
+  AC_DEVICE auto read_at(long long number) const {
+    return read<op.in[operand]>(
+        p.in[operand], place.offset(p.in[operand]) + Indices(p, number).offset(p.in[operand]));
+  }
+};
+
+template <FallbackOp op>
+AC_DEVICE auto reduced(const Inner<op>& inner) {
+  const long long count = inner.count();
+  if constexpr (op.kind == FallbackKind::amax) {
+    constexpr long long least = -0x7fffffffffffffffll - 1;
+    auto largest = inner.template read_at<0>(0);
+    if constexpr (is_float(op.in[0]))
+      largest = -INFINITY;
+    else
+      largest = least;
+    for (long long i = 0; i < count; ++i) {
+      const auto x = inner.template read_at<0>(i);
+      if constexpr (is_float(op.in[0]))
+        largest = math::maximum(largest, x);
+      else
+        largest = whole::maximum(largest, x);
+    }
+    return largest;
+  } else {
+    LongSum sum;
+    for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<0>(i));
+    return op.kind == FallbackKind::mean ? sum.value() / static_cast<float>(count) : sum.value();
+  }
+}
+
+template <FallbackOp op>
+AC_DEVICE float softmaxed(float x, const Inner<op>& inner) {
+  const long long count = inner.count();
+  float largest = -INFINITY;
+  for (long long i = 0; i < count; ++i) largest = fmaxf(largest, inner.template read_at<1>(i));
+  LongSum total;
+  for (long long i = 0; i < count; ++i)
+    total.add(math::exp(inner.template read_at<1>(i) - largest));
+  return math::exp(x - largest) / total.value();
+}
+
+template <FallbackOp op>
+AC_DEVICE float normed(float x, const Inner<op>& inner) {
+  const FallbackParams& p = inner.p;
+  const long long count = inner.count();
+  const auto length = static_cast<float>(count);
+  float mean = 0;
+  if constexpr (op.kind == FallbackKind::layer_norm) {
+    LongSum sum;
+    for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<1>(i));
+    mean = sum.value() / length;
+  }
+  LongSum squares;
+  for (long long i = 0; i < count; ++i) {
+    const float distance = inner.template read_at<1>(i) - mean;
+    squares.add_product(distance, distance);
+  }
+  float y = (x - mean) * rsqrtf(squares.value() / length + p.eps);
+  if constexpr (op.operands > 2)
+    y *= p.offset + read<op.in[2]>(p.in[2], inner.place.offset(p.in[2]));
+  if constexpr (op.operands > 3) y += read<op.in[3]>(p.in[3], inner.place.offset(p.in[3]));
+  return y;
+}
+
+template <FallbackOp op>
+AC_DEVICE float multiplied(const Inner<op>& inner) {
+  const long long count = inner.count();
+  LongSum sum;
+  for (long long i = 0; i < count; ++i)
+    sum.add_product(inner.template read_at<0>(i), inner.template read_at<1>(i));
+  if constexpr (op.operands > 2)
+    return sum.value() + read<op.in[2]>(inner.p.in[2], inner.place.offset(inner.p.in[2]));
+  return sum.value();
+}
+
+// An id outside the table reads nothing, and gives NaN (0 where there is none).
+template <FallbackOp op>
+AC_DEVICE auto looked_up(const Inner<op>& inner) {
+  const FallbackParams& p = inner.p;
+  const long long id = read<op.in[1]>(p.in[1], inner.place.offset(p.in[1]));
+  const bool known = id >= 0 && id < inner.count();
+  if constexpr (is_float(op.in[0]))
+    return known ? inner.template read_at<0>(id) : NAN;
+  else
+    return known ? inner.template read_at<0>(id) : 0ll;
+}
+
+// Angles are float64: right for any position and frequency.
+template <FallbackOp op>
+AC_DEVICE float rotated(float x, const Inner<op>& inner) {
+  constexpr bool interleaved = op.kind == FallbackKind::rope_interleaved;
+  const FallbackParams& p = inner.p;
+  const long long feature = inner.place.at[op.rank - 1], pairs = inner.count();
+  if (feature >= 2 * pairs) return x;
+  const long long pair = interleaved ? feature / 2 : feature % pairs;
+  const bool second = interleaved ? feature % 2 == 1 : feature >= pairs;
+  const long long other = interleaved ? feature ^ 1 : second ? feature - pairs : feature + pairs;
+
+  const long long position = read<op.in[2]>(p.in[2], inner.place.offset(p.in[2]));
+  const double angle = static_cast<double>(position) * inner.template read_at<3>(pair);
+  const auto c = static_cast<float>(::cos(angle)) * p.scale;
+  const auto s = static_cast<float>(::sin(angle)) * p.scale;
+  const FallbackOperand& row = p.in[1];
+  const float partner = read<op.in[1]>(row, inner.place.offset(row) + other * row.strides[op.rank]);
+  return fmaf(x, c, second ? partner * s : -partner * s);
+}
+
+// The element of the result at `place`.
+template <FallbackOp op>
+AC_DEVICE auto value_at(const FallbackParams& p, const Place<0, op.rank>& place) {
+  using Kind = FallbackKind;
+  constexpr Kind kind = op.kind;
+  const Inner<op> inner{p, place};
+  if constexpr (kind == Kind::sum || kind == Kind::mean || kind == Kind::amax) {
+    return reduced<op>(inner);
+  } else if constexpr (kind == Kind::product) {
+    return multiplied<op>(inner);
+  } else if constexpr (kind == Kind::embedding) {
+    return looked_up<op>(inner);
+  } else {
+    const auto x = read<op.in[0]>(p.in[0], place.offset(p.in[0]));
+    if constexpr (kind == Kind::softmax) {
+      return softmaxed<op>(x, inner);
+    } else if constexpr (kind == Kind::rms_norm || kind == Kind::layer_norm) {
+      return normed<op>(x, inner);
+    } else if constexpr (kind == Kind::rope || kind == Kind::rope_interleaved) {
+      return rotated<op>(x, inner);
+    } else if constexpr (kind == Kind::tril || kind == Kind::triu) {
+      const long long above = place.at[op.rank - 1] - place.at[op.rank - 2];
+      const bool kept = kind == Kind::tril ? above <= p.diagonal : above >= p.diagonal;
+      return kept ? x : decltype(x + x)(0);
+    } else if constexpr (kind == Kind::where) {
+      const auto yes = read<op.in[1]>(p.in[1], place.offset(p.in[1]));
+      const auto no = read<op.in[2]>(p.in[2], place.offset(p.in[2]));
+      return x != 0 ? yes : no;
+    } else if constexpr (op.operands == 2) {
+      return apply<kind>(x, read<op.in[1]>(p.in[1], place.offset(p.in[1])));
+    } else {
+      return apply<kind>(x);
+    }
+  }
+}
+
+// A few features of a token's and head's attention, with an online softmax. Older tokens come from
+// the cache, new ones from k and v: as the append has not happened yet, the cache still has what it
+// is about to overwrite.
+template <FallbackOp op>
+AC_DEVICE void attend(const FallbackParams& p, const Place<0, op.rank>& place) {
+  constexpr Element element = op.out;
+  const long long token = place.at[0], head = place.at[1], kv_head = head / p.group;
+  const long long first_feature = place.at[2] * attend_features;
+  const long long key_size = p.sizes[3], value_size = p.sizes[4];
+  const long long old = load_fresh(p.position);
+  const auto in = [&](const FallbackOperand& x, long long row, long long which, long long feature) {
+    return read<element>(x, row * x.strides[0] + which * x.strides[1] + feature * x.strides[2]);
+  };
+
+  float largest = -INFINITY, total = 0, sums[attend_features] = {};
+  const long long seen = old + token + 1;
+  for (long long t = p.window > 0 && seen > p.window ? seen - p.window : 0; t < seen; ++t) {
+    const bool is_new = t >= old;
+    const long long row = is_new ? t - old : t % p.capacity;
+    const FallbackOperand &keys = is_new ? p.in[1] : p.in[3], &values = is_new ? p.in[2] : p.in[4];
+    LongSum product;
+    for (long long i = 0; i < key_size; ++i)
+      product.add_product(in(p.in[0], token, head, i), in(keys, row, kv_head, i));
+    const float score = soft_cap(p.scale * product.value(), p.softcap);
+    if (score > largest) {
+      const float shrink = math::exp(largest - score);
+      largest = score;
+      total *= shrink;
+      for (int f = 0; f < attend_features; ++f) sums[f] *= shrink;
+    }
+    // As long as every score is -inf, so is the largest.
+    const float share = score == -INFINITY ? 0 : math::exp(score - largest);
+    total += share;
+    for (int f = 0; f < attend_features; ++f)
+      if (first_feature + f < value_size)
+        sums[f] = fmaf(share, in(values, row, kv_head, first_feature + f), sums[f]);
+  }
+  for (int f = 0; f < attend_features; ++f)
+    if (first_feature + f < value_size)
+      write<op.out>(p.out,
+                    token * p.out.strides[0] + head * p.out.strides[1] +
+                        (first_feature + f) * p.out.strides[2],
+                    sums[f] / total);
+}
+
+// Of more new tokens than slots, the last ones stay.
+template <FallbackOp op>
+AC_DEVICE void append(const FallbackParams& p, const Place<0, op.rank>& place) {
+  const long long token = place.at[0];
+  if (token < p.sizes[0] - p.capacity) return;
+  Place<0, op.rank> slot = place;
+  slot.at[0] = (load_fresh(p.position) + token) % p.capacity;
+  write<op.out>(p.out, slot.offset(p.out), read<op.in[0]>(p.in[0], place.offset(p.in[0])));
+}
+
+template <FallbackOp op>
+AC_DEVICE void fallback(const FallbackParams& p) {
+  launch_dependents();
+  wait_for_dependency();
+
+  using Indices = Place<0, op.rank>;
+  const long long count = Indices::places(p);
+  const long long step = static_cast<long long>(gridDim.x) * fallback_threads;
+  for (long long i = static_cast<long long>(blockIdx.x) * fallback_threads + threadIdx.x; i < count;
+       i += step) {
+    const Indices place(p, i);
+    if constexpr (op.kind == FallbackKind::attend)
+      attend<op>(p, place);
+    else if constexpr (op.kind == FallbackKind::append)
+      append<op>(p, place);
+    else
+      write<op.out>(p.out, place.offset(p.out), value_at<op>(p, place));
+  }
+}
+
+// Defines the kernel `name`. Put op in parentheses if it holds commas.
+#define AC_FALLBACK_KERNEL(name, op)                                                       \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::FallbackParams, ::ac::kernels::fallback_threads, 1, \
+                  ::ac::kernels::fallback<op>(p))
+
+}  // namespace ac::kernels

@@ -1,0 +1,15 @@
+// The implementation that every region has: its ops one by one, each a launch or a few of the
+// fallback kernel, right for every op, dtype, layout and size. Every result, also one that stays
+// inside the region, is a Storage of kind value: row-major, and in no place that overlaps what the
+// same node reads.
+#pragma once
+
+#include "analyze/region.h"
+#include "generate/generate.h"
+
+namespace ac {
+
+// Only sizes that a launch cannot have (not linear in T) are an error (bad_input), naming the op.
+Generated fallback(const StepGraph& step, const Region& region, const Setting& setting);
+
+}  // namespace ac

@@ -1,0 +1,344 @@
+#include "tests/unit/fallback_runner.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "analyze/analyse.h"
+#include "base/temporary_folder.h"
+#include "device/host.h"
+#include "generate/fallback.h"
+#include "ir/layout.h"
+#include "reference/executor.h"
+#include "validate/buffers.h"
+
+namespace ac::test {
+namespace {
+
+constexpr int kPoison = 0;
+constexpr std::size_t kKernelsPerFile = 24;
+
+// Memory of exactly the size, between canaries.
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : all_(kMargin + bytes + kMargin), size_(bytes) {
+    std::fill(all_.begin(), all_.end(), kCanary);
+    validate::fill_poison({data(), bytes}, kPoison);
+  }
+  std::byte* data() { return all_.data() + kMargin; }
+  bool intact() const {
+    for (std::size_t i = 0; i < all_.size(); ++i)
+      if ((i < kMargin || i >= kMargin + size_) && all_[i] != kCanary) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kMargin = 64;
+  static constexpr std::byte kCanary{0x5a};
+  std::vector<std::byte> all_;
+  std::size_t size_;
+};
+
+std::vector<std::byte> bytes_from(DType dtype, const std::vector<double>& data) {
+  std::vector<std::byte> bytes(data.size() * bytes_of(dtype));
+  for (std::size_t i = 0; i < data.size(); ++i)
+    validate::store_element(dtype, data[i], bytes.data() + i * bytes_of(dtype));
+  return bytes;
+}
+
+struct Kernels {
+  TemporaryFolder folder;
+  std::map<std::string, HostKernel> by_name;
+
+  explicit Kernels(const std::map<std::string, std::string>& sources) {
+    std::vector<KernelSource> files;
+    std::vector<std::vector<std::string>> entries;
+    for (const auto& [entry, text] : sources) {
+      if (files.empty() || entries.back().size() == kKernelsPerFile) {
+        files.push_back({entry, ""});
+        entries.emplace_back();
+      }
+      files.back().text += text;
+      entries.back().push_back(entry);
+    }
+    BuilderOptions options = builder_options(read_environment());
+    options.cache = folder.path(), options.jobs = 2;
+#ifdef __SANITIZE_ADDRESS__
+    options.checks = HostChecks::addresses;
+#endif
+    const std::vector<BuildResult> results = KernelBuilder(options).build_all(files, {});
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (const auto* failure = std::get_if<CompileFailure>(&results[i])) FAIL(failure->log);
+      for (const std::string& entry : entries[i])
+        by_name.emplace(entry, HostKernel(std::get<Artifact>(results[i]).file, entry));
+    }
+  }
+};
+
+// One trial, with its regions' implementations.
+class Run {
+ public:
+  explicit Run(const Trial& trial)
+      : trial_(trial), random_(static_cast<unsigned>(trial.step.graph.nodes.size())) {
+    const Setting setting{.multiprocessors = 1, .slots = trial.slots};
+    const Regions regions = analyse(trial.step);
+    for (const Region& region : regions.regions)
+      implementations_.push_back(fallback(trial.step, region, setting));
+  }
+
+  void collect(std::map<std::string, std::string>& sources) const {
+    for (const Generated& generated : implementations_)
+      for (const KernelSource& source : generated.sources) sources[source.entry] = source.text;
+  }
+
+  std::string compare(const Kernels& kernels) {
+    fill_leaves();
+    prime_caches();
+    const std::int32_t position = static_cast<std::int32_t>(trial_.position);
+    Memory& place = memory("position", 4);
+    std::memcpy(place.data(), &position, 4);
+
+    StepExecutor executor(
+        trial_.step,
+        [&](const Node& weight) {
+          return WeightView{weight.type.dtype, sizes_of(weight.type.shape),
+                            weights_.at(weight.text("key")).data()};
+        },
+        1, trial_.plain ? Arithmetic::plain : Arithmetic::exact);
+    executor.prime(trial_.position, states_);
+    const Values truth = executor.step(trial_.tokens, inputs_);
+
+    for (const Generated& generated : implementations_)
+      if (std::string error = launch(generated, kernels); !error.empty()) return error;
+    for (auto& [name, buffer] : memory_)
+      if (!buffer.intact()) return name + ": written outside";
+    for (const Output& output : trial_.step.graph.outputs)
+      if (std::string error = compare(output, truth.at(output.name)); !error.empty()) return error;
+    for (std::size_t i = 0; i < states_.size(); ++i)
+      if (std::string error = compare_cache(i, executor.cache(i)); !error.empty()) return error;
+    return "";
+  }
+
+ private:
+  const Graph& graph() const { return trial_.step.graph; }
+  std::int64_t evaluate(const Dim& dim) const {
+    return dim.evaluate({.T = trial_.tokens, .P = trial_.position});
+  }
+  Sizes sizes_of(const Shape& shape) const {
+    Sizes sizes;
+    for (const Dim& dim : shape) sizes.push_back(evaluate(dim));
+    return sizes;
+  }
+  Memory& memory(const std::string& name, std::int64_t bytes) {
+    return memory_.try_emplace(name, static_cast<std::size_t>(bytes)).first->second;
+  }
+  static std::string name_of(NodeId node) { return fmt::format("node {}", node); }
+
+  std::vector<double> random_numbers(DType dtype, std::size_t count, double low, double high) {
+    std::vector<double> data(count);
+    std::uniform_real_distribution<double> number(low, high);
+    std::uniform_int_distribution<std::int64_t> whole(static_cast<std::int64_t>(low),
+                                                      static_cast<std::int64_t>(high));
+    for (double& x : data)
+      x = is_float(dtype) ? round_to(dtype, number(random_))
+                          : static_cast<double>(dtype == DType::boolean ? whole(random_) & 1
+                                                                        : whole(random_));
+    return data;
+  }
+
+  void fill_leaves() {
+    for (std::size_t i = 0; i < graph().nodes.size(); ++i) {
+      const Node& node = graph().nodes[i];
+      const DType dtype = node.type.dtype;
+      if (node.op != Op::input && node.op != Op::weight && node.op != Op::constant) continue;
+      const Sizes sizes = sizes_of(node.type.shape);
+      const auto count = static_cast<std::size_t>(element_count(sizes));
+      double low = -1, high = 1;
+      std::vector<double> data;
+      if (node.op == Op::constant) {
+        data = node.data();
+        for (double& x : data) x = round_to(dtype, x);
+      } else if (node.op == Op::input) {
+        std::sscanf(node.text("name").c_str(), "x%*d from %lf to %lf", &low, &high);
+        data = random_numbers(dtype, count, low, high);
+        inputs_[node.text("name")] = {dtype, sizes, data};
+      } else {
+        auto& bytes = weights_[node.text("key")];
+        if (bytes.empty()) bytes = bytes_from(dtype, random_numbers(dtype, count, low, high));
+        for (std::size_t e = 0; e < count; ++e)
+          data.push_back(load_element(dtype, bytes.data() + e * bytes_of(dtype)));
+      }
+      const std::vector<std::byte> bytes = bytes_from(dtype, data);
+      std::copy(bytes.begin(), bytes.end(),
+                memory(name_of(static_cast<NodeId>(i)), std::ssize(bytes)).data());
+    }
+  }
+
+  // ---- caches
+  std::string cache_name(std::size_t i, bool keys) const {
+    return fmt::format("cache {} {}", i, keys ? "keys" : "values");
+  }
+  std::int64_t cache_size(std::size_t i, bool keys) const {
+    const Cache& cache = trial_.step.caches[i];
+    return keys ? cache.key_size : cache.value_size;
+  }
+  std::byte* slot(std::size_t i, bool keys, std::int64_t token, std::int64_t head) {
+    const Cache& cache = trial_.step.caches[i];
+    const std::int64_t size = cache_size(i, keys), slots = trial_.slots[i];
+    const auto bytes = static_cast<std::int64_t>(bytes_of(cache.dtype));
+    Memory& all = memory(cache_name(i, keys), cache.heads * slots * size * bytes);
+    return all.data() + (head * slots + token % slots) * size * bytes;
+  }
+
+  void prime_caches() {
+    for (std::size_t i = 0; i < trial_.step.caches.size(); ++i) {
+      const Cache& cache = trial_.step.caches[i];
+      KvState& state = states_.emplace_back();
+      for (const bool keys : {true, false}) {
+        const auto size = static_cast<std::size_t>(cache_size(i, keys));
+        auto& data = keys ? state.keys : state.values;
+        const std::int64_t rows = trial_.position * cache.heads;
+        data = random_numbers(cache.dtype, static_cast<std::size_t>(rows) * size, -1, 1);
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (std::size_t e = 0; e < size; ++e)
+            validate::store_element(
+                cache.dtype, data[static_cast<std::size_t>(row) * size + e],
+                slot(i, keys, row / cache.heads, row % cache.heads) + e * bytes_of(cache.dtype));
+        slot(i, keys, 0, 0);  // is there, if there is no token
+      }
+    }
+  }
+
+  std::string compare_cache(std::size_t i, const KvState& state) {
+    const Cache& cache = trial_.step.caches[i];
+    const std::int64_t tokens = trial_.position + trial_.tokens;
+    for (const bool keys : {true, false}) {
+      const auto size = static_cast<std::size_t>(cache_size(i, keys));
+      const auto& data = keys ? state.keys : state.values;
+      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]);
+           token < tokens; ++token)
+        for (std::int64_t head = 0; head < cache.heads; ++head)
+          for (std::size_t e = 0; e < size; ++e) {
+            const double want =
+                data[static_cast<std::size_t>(token * cache.heads + head) * size + e];
+            const double got =
+                load_element(cache.dtype, slot(i, keys, token, head) + e * bytes_of(cache.dtype));
+            if (!is_close(cache.dtype, got, want))
+              return fmt::format("{}: token {}, head {}, element {}: {} instead of {}",
+                                 cache_name(i, keys), token, head, e, got, want);
+          }
+    }
+    return "";
+  }
+
+  // ---- launches
+  void* address(std::size_t region, const Storage& storage) {
+    const auto cache = static_cast<std::size_t>(storage.cache);
+    switch (storage.kind) {
+      case Storage::Kind::value: {
+        const TensorType& type = graph().type(storage.node);
+        REQUIRE(storage_of(graph(), storage.node) == storage.node);
+        const std::int64_t elements = element_count(sizes_of(type.shape));
+        return memory(name_of(storage.node),
+                      elements * static_cast<std::int64_t>(bytes_of(type.dtype)))
+            .data();
+      }
+      case Storage::Kind::keys:
+        return slot(cache, true, 0, 0);
+      case Storage::Kind::values:
+        return slot(cache, false, 0, 0);
+      case Storage::Kind::position:
+        return memory("position", 4).data();
+      case Storage::Kind::workspace:
+        return memory(fmt::format("workspace {}", region), storage.bytes.at(trial_.tokens)).data();
+      case Storage::Kind::token:
+      case Storage::Kind::counters:
+      case Storage::Kind::rope_table:
+        break;
+    }
+    FAIL("the fallback needs no such storage");
+    return nullptr;
+  }
+
+  std::string launch(const Generated& generated, const Kernels& kernels) {
+    std::vector<void*> addresses;
+    const auto region = static_cast<std::size_t>(&generated - implementations_.data());
+    for (const Storage& storage : generated.storages)
+      addresses.push_back(address(region, storage));
+    for (const Launch& launch : generated.launches) {
+      const auto grid = [&](int i) {
+        return static_cast<unsigned>(launch.grid[static_cast<std::size_t>(i)].at(trial_.tokens));
+      };
+      kernels::HostLaunch on_host{.grid = {grid(0), grid(1), grid(2)}, .seed = launches_++};
+      on_host.block.x = static_cast<unsigned>(launch.threads);
+      on_host.shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
+      const std::string error =
+          kernels.by_name.at(launch.kernel)
+              .launch(on_host, bind_params(launch, trial_.tokens, addresses))
+              .error;
+      if (!error.empty()) return error;
+    }
+    return "";
+  }
+
+  // ---- results
+  bool is_close(DType dtype, double got, double want) const {
+    if (std::isnan(got) || std::isnan(want)) return std::isnan(got) && std::isnan(want);
+    if (!is_float(dtype) || std::isinf(want)) return got == round_to(dtype, want);
+    const double error = trial_.tolerance * std::max(1.0, std::fabs(want));
+    return round_to(dtype, want - error) <= got && got <= round_to(dtype, want + error);
+  }
+
+  std::string compare(const Output& output, const Value& want) {
+    const NodeId storage = storage_of(graph(), output.node);
+    const Layout layout = layout_of(graph(), output.node);
+    const Sizes sizes = sizes_of(graph().type(output.node).shape), strides = sizes_of(layout.strides);
+    const std::byte* const data = memory(name_of(storage), 0).data();
+    for (std::size_t i = 0; i < want.data.size(); ++i) {
+      std::int64_t at = evaluate(layout.offset), rest = static_cast<std::int64_t>(i);
+      for (std::size_t axis = sizes.size(); axis-- > 0; rest /= sizes[axis])
+        at += rest % sizes[axis] * strides[axis];
+      const double got = load_element(
+          want.dtype, data + at * static_cast<std::int64_t>(bytes_of(want.dtype)));
+      if (!is_close(want.dtype, got, want.data[i]))
+        return fmt::format("{} ({}): element {} is {} instead of {}", output.name,
+                           to_string(want.dtype, want.shape), i, got, want.data[i]);
+    }
+    return "";
+  }
+
+  const Trial& trial_;
+  std::mt19937 random_;
+  std::vector<Generated> implementations_;  // of the regions, in order
+  std::map<std::string, Memory> memory_;
+  Values inputs_;
+  std::map<std::string, std::vector<std::byte>> weights_;
+  std::vector<KvState> states_;
+  unsigned launches_ = 1;
+};
+
+}  // namespace
+
+std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials) {
+  std::vector<Run> runs;
+  std::map<std::string, std::string> sources;
+  for (const Trial& trial : trials) runs.emplace_back(trial).collect(sources);
+  const Kernels kernels(sources);
+  MESSAGE(sources.size() << " kernels for " << trials.size() << " steps");
+  std::vector<std::string> errors;
+  for (Run& run : runs) errors.push_back(run.compare(kernels));
+  return errors;
+}
+
+std::string input_name(int number, double low, double high) {
+  return fmt::format("x{} from {} to {}", number, low, high);
+}
+
+}  // namespace ac::test

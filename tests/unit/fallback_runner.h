@@ -1,0 +1,27 @@
+// Runs whole steps by fallback kernels on the host device: every region, a buffer for each storage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/step_graph.h"
+
+namespace ac::test {
+
+struct Trial {
+  std::string name;
+  StepGraph step;  // its inputs hold numbers from low to high, ids and weights too
+  std::int64_t tokens = 1, position = 0;
+  std::vector<std::int64_t> slots = {};  // of each cache
+  double tolerance = 4e-6;               // of max(1, |truth|), before the result is rounded
+  bool plain = false;                    // compared with a truth that rounds between ops
+};
+
+// For each trial: what differs from the reference executor, or nothing.
+std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials);
+
+// What an input's numbers are: part of its name, as in "x0 from -2 to 2".
+std::string input_name(int number, double low, double high);
+
+}  // namespace ac::test
