@@ -48,4 +48,12 @@ struct Setting {
   std::vector<std::int64_t> slots;  // of each cache of the step
 };
 
+// `operands`: as matched in the very region that the launches are to compute; its candidates may
+// have been planned for an equal one.
+Generated generate(const StepGraph& step, const Choice& choice, const Operands& operands,
+                   const Setting& setting);
+// Of the sampling kernel, over logits that a step has left.
+Generated generate_sampling(const StepGraph& step, const Implementation<SamplingTask>& sampling,
+                            NodeId logits, const Setting& setting);
+
 }  // namespace ac

@@ -26,15 +26,15 @@ struct Buffer {
     counters,    // 0 before the first step, and after every one
   };
   Kind kind = Kind::scratch;
-  std::string name;  // for people
+  std::string name = {};  // for people
   DType dtype = DType::f32;
-  Count bytes;
-  std::string store, key;           // of weight
-  std::vector<std::int64_t> shape;  // of weight
-  std::int64_t offset = 0;          // of constant and scratch
-  std::int64_t cache = -1;          // of keys and values
-  std::int32_t source = -1;         // of rope_table: the buffer of the frequencies
-  double scale = 1;                 // of rope_table
+  Count bytes = {};
+  std::string store = {}, key = {};      // of weight
+  std::vector<std::int64_t> shape = {};  // of weight
+  std::int64_t offset = 0;               // of constant and scratch
+  std::int64_t cache = -1;               // of keys and values
+  std::int32_t source = -1;              // of rope_table: the buffer of the frequencies
+  double scale = 1;                      // of rope_table
   bool operator==(const Buffer&) const = default;
 };
 std::string_view to_string(Buffer::Kind kind);

@@ -1,0 +1,39 @@
+// Puts the implementations of a step's parts together into a phase of a program.
+#pragma once
+
+#include <map>
+
+#include "generate/generate.h"
+#include "program/program.h"
+
+namespace ac {
+
+struct Implemented {
+  Generated made;    // over the nodes of the step
+  std::string note;  // "gemv/R256x1x8/768 at model.layers.0.mlp"
+};
+
+class Assembler {
+ public:
+  explicit Assembler(Program& program) : program_(program) {}
+
+  Phase phase(const StepGraph& step, std::int64_t max_tokens,
+              const std::vector<Implemented>& parts);
+
+  const std::vector<std::byte>& constants() const { return constants_; }
+
+ private:
+  std::int32_t buffer_of(const StepGraph& step, const Storage& storage,
+                         std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
+  std::int32_t value(const StepGraph& step, NodeId id, std::map<NodeId, std::int32_t>& values);
+  std::int32_t constant(const Node& node);
+  // The buffer of this name, made if there is none.
+  std::int32_t shared(const std::string& key, const Buffer& buffer);
+  std::int32_t add(Buffer buffer);
+
+  Program& program_;
+  std::map<std::string, std::int32_t> shared_;
+  std::vector<std::byte> constants_;
+};
+
+}  // namespace ac
