@@ -95,6 +95,9 @@ class HostDevice : public Device {
               std::span<const std::byte> params) override {
     const auto* const loaded = dynamic_cast<const LoadedHostKernel*>(&kernel);
     AC_ASSERT(loaded != nullptr);
+    if (const auto most = static_cast<unsigned>(info().max_shared_bytes); shape.shared_bytes > most)
+      job_failed("kernel {}: {} bytes of shared memory in a block; at most {} are possible",
+                 loaded->kernel.name(), shape.shared_bytes, most);
     do_or_record([kernel = loaded->kernel, shape,
                   params = std::vector<std::byte>(params.begin(), params.end())] {
       const kernels::LaunchReport report =

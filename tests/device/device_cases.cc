@@ -76,9 +76,9 @@ struct Chain {
     const DeviceWords &from = step % 2 == 0 ? a : b, &to = step % 2 == 0 ? b : a;
     return {from.at(), to.at(), count, 1237 % count + step, step};
   }
-  void enqueue(unsigned steps) const {
+  void enqueue(unsigned steps, bool overlaps = true) const {
     for (unsigned step = 0; step < steps; ++step)
-      d.launch(*kernel, {.grid = {(count + 127) / 128, 1, 1}, .threads = 128, .overlaps = true},
+      d.launch(*kernel, {.grid = {(count + 127) / 128, 1, 1}, .threads = 128, .overlaps = overlaps},
                params(step));
   }
   Words expected(Words words, unsigned steps) const {
@@ -237,6 +237,23 @@ void check_time(const DeviceUnderTest& d) {
   CHECK(many < 60);
 }
 
+void check_overlap(const DeviceUnderTest& d) {
+  Chain chain{d};
+  chain.count = 20000;
+  const unsigned steps = 200;
+  const auto seconds = [&](bool overlaps) {
+    const auto recording = d.device.record([&] { chain.enqueue(steps, overlaps); });
+    double best = 1;
+    for (int i = 0; i < 5; ++i)
+      best = std::min(best, d.device.time([&] { recording->replay(); }) / steps);
+    return best;
+  };
+  const double apart = seconds(false), overlapped = seconds(true);
+  MESSAGE("a launch in a recording: " << apart * 1e6 << " us, overlapped " << overlapped * 1e6
+                                      << " us");
+  if (d.device.info().sm >= 90) CHECK(overlapped < 0.9 * apart);
+}
+
 void check_refused_launches(const DeviceUnderTest& d) {
   const auto kernel = d.load("poke");
   const DeviceWords word(d.device, Words{7});
@@ -263,8 +280,7 @@ void check_refused_files(const DeviceUnderTest& d) {
   CHECK(contains(error_of(Fault::job_failed, [&] { d.load("absent"); }), "absent"));
   const TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "kernel";
-  for (const std::string& content :
-       {std::string(), std::string("no kernel"), read_file(d.kernels, 1 << 20).substr(0, 700)}) {
+  for (const char* content : {"", "no kernel"}) {
     write_file(file, content);
     CHECK(
         contains(error_of(Fault::job_failed, [&] { d.device.load(file, "step"); }), file.string()));

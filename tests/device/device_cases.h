@@ -42,6 +42,7 @@ void check_replays(const DeviceUnderTest& d);
 void check_recording_outlives_kernels(const DeviceUnderTest& d);
 void check_dynamic_shared_memory(const DeviceUnderTest& d);
 void check_time(const DeviceUnderTest& d);
+void check_overlap(const DeviceUnderTest& d);  // of GPUs
 void check_refused_launches(const DeviceUnderTest& d);
 void check_refused_files(const DeviceUnderTest& d);
 void check_too_much_memory(const DeviceUnderTest& d);

@@ -5,7 +5,9 @@
 
 #include <string_view>
 
+#include "base/files.h"
 #include "base/process.h"
+#include "base/temporary_folder.h"
 #include "device/devices.h"
 #include "device/measure.h"
 #include "tests/device/device_cases.h"
@@ -62,6 +64,7 @@ TEST_CASE("the GPU does what every device must") {
   SUBCASE("recordings outlive kernels") { check_recording_outlives_kernels(d); }
   SUBCASE("dynamic shared memory") { check_dynamic_shared_memory(d); }
   SUBCASE("time") { check_time(d); }
+  SUBCASE("time of overlap") { check_overlap(d); }
   SUBCASE("refused launches") { check_refused_launches(d); }
   SUBCASE("refused files") { check_refused_files(d); }
   SUBCASE("too much memory") { check_too_much_memory(d); }
@@ -87,6 +90,18 @@ TEST_CASE("the GPU's limits are those of its known card") {
   CHECK(info.tensor_flops > info.flops);
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(1000); }), "GPU 1000"));
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(-1); }), "GPU -1"));
+}
+
+TEST_CASE("a cubin that was cut short is refused") {
+  const auto device = open_cuda_device();
+  const std::string whole = read_file(build(device_test_source(), device->info().target), 1 << 24);
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "kernel.cubin";
+  for (const std::size_t bytes : {std::size_t{700}, whole.size() / 2, whole.size() - 1}) {
+    write_file(file, whole.substr(0, bytes));
+    CHECK(
+        contains(error_of(Fault::job_failed, [&] { device->load(file, "step"); }), file.string()));
+  }
 }
 
 TEST_CASE("a cubin for another GPU is refused by what it is for") {

@@ -122,6 +122,7 @@ TEST_CASE("device: a cubin says what it was built for, and what is none says not
                 "\x7f"
                 "ELF");
   cubin[18] = static_cast<char>(190);
+  cubin[58] = 64;  // a section's header, of none
   cubin[8] = 7, cubin[48] = 80, cubin[49] = 5;
   CHECK(cuda::cubin_facts(cubin)->sm == 80);
   CHECK(cuda::cubin_facts(cubin)->toolkit.empty());
@@ -151,8 +152,11 @@ TEST_CASE("device: a cubin that is built here says so") {
     for (const KernelSource& source : {device_test_source(), measure_source()}) {
       const Artifact artifact = built(builder.build(source, {Target::cuda, arch}));
       CHECK(artifact.spill_bytes == 0);
-      const auto facts = cuda::cubin_facts(read_file(artifact.file, 1 << 24));
+      const std::string whole = read_file(artifact.file, 1 << 24);
+      const auto facts = cuda::cubin_facts(whole);
       REQUIRE(facts);
+      for (std::size_t bytes = 0; bytes < whole.size(); bytes += whole.size() / 97)
+        CHECK_FALSE(cuda::cubin_facts(whole.substr(0, bytes)));
       CHECK(facts->sm == sm);
       CHECK(facts->toolkit.size() >= 4);
     }

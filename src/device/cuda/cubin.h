@@ -12,7 +12,7 @@ struct CubinFacts {
   std::string toolkit;  // "13.0"; empty if it does not say
 };
 
-// Nothing if the bytes are no cubin.
+// Nothing if the bytes are no cubin, or not the whole of one.
 std::optional<CubinFacts> cubin_facts(std::string_view bytes);
 
 }  // namespace ac::cuda

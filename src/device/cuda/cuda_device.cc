@@ -55,7 +55,8 @@ class LoadedModule {
       : session_(session) {
     const std::string cubin = read_file(file, kLargestCubin);
     const auto facts = cubin_facts(cubin);
-    if (!facts) job_failed("{}: is not a compiled kernel for GPUs (a cubin)", file.string());
+    if (!facts)
+      job_failed("{}: is no compiled kernel for GPUs (a cubin), or cut short", file.string());
     const Driver& driver = session.enter();
     const Result result = driver.load_module(&module_, cubin.c_str());
     if (result.status == invalid_image || result.status == no_binary_for_gpu ||
