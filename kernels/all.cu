@@ -5,6 +5,7 @@
 #include "kernels/embedding.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/measure.cuh"
 #include "kernels/mma_gemm.cuh"
 #include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
@@ -126,5 +127,7 @@ AC_ROPE_APPEND_KERNEL(rope_append_partial,
                           .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
                       (RopeAppendPlan{}))
 AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
+
+AC_MEASURE_KERNELS
 
 }  // namespace ac::kernels

@@ -11,7 +11,12 @@
 namespace ac {
 
 // The values are the program's exit codes.
-enum class Fault { job_failed = 1, wrong_usage = 2, bad_input = 3 };
+enum class Fault {
+  job_failed = 1,
+  wrong_usage = 2,
+  bad_input = 3,
+  device_lost = 4,  // a GPU failed in a way that leaves it of no use to this process: end it
+};
 
 class Error : public std::runtime_error {
  public:

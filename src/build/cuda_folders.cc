@@ -51,6 +51,7 @@ std::vector<fs::path> nvrtc_candidates(const fs::path& cuda_home) {
   std::error_code error;
   if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error) {
     const fs::path folder = program.parent_path();  // bin, or build/release in the repository
+    add_libraries(found, (folder / "../lib").lexically_normal());  // of a bundle
     for (const char* up : {".", "..", "../.."}) parents.push_back((folder / up).lexically_normal());
   }
   for (const fs::path& parent : parents)

@@ -8,8 +8,8 @@
 namespace ac {
 
 // Files that may be NVRTC, best first; those with no folder are for the loader to find. After the
-// named toolkit: Python environments here and beside the program (pip install nvidia-cuda-nvrtc),
-// the loader's path, toolkits in /usr/local.
+// named toolkit: a bundle's own (../lib from the program), Python environments here and beside the
+// program (pip install nvidia-cuda-nvrtc), the loader's path, toolkits in /usr/local.
 std::vector<std::filesystem::path> nvrtc_candidates(const std::filesystem::path& cuda_home);
 
 // The same for nvcc; a bare name is for PATH.

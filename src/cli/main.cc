@@ -16,7 +16,8 @@ std::string footer() {
     text += fmt::format("  {:<20} {} (default: {})\n", variable.name, variable.meaning,
                         variable.fallback);
   return text +
-         "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, 3 bad input.\n"
+         "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, 3 bad input, 4 the GPU failed under "
+         "way.\n"
          "Results go to stdout, messages to stderr.";
 }
 

@@ -1,6 +1,11 @@
 // A device that kernels run on: memory, kernels, launches, graphs and time. Two kinds: the GPU
 // through CUDA's driver, and the host, which runs the same kernels on the CPU. Work is done in the
-// order in which it is asked for; launches may return before they are done.
+// order in which it is asked for; launches and fills may return before they are done, uploads and
+// downloads do not. For one thread at a time.
+//
+// A failure that leaves the device usable throws Fault::job_failed. Fault::device_lost, which any
+// call may throw after a kernel that went wrong, does not: every later call throws it too, and the
+// process must end.
 #pragma once
 
 #include <array>
@@ -25,7 +30,8 @@ struct LaunchShape {
 
 class Device {
  public:
-  // Each frees what it stands for. A device outlives what it made.
+  // Each frees what it stands for. A device outlives what it made; memory outlives the launches and
+  // recordings that use it; a kernel may go when it has been launched or recorded.
   class Memory {
    public:
     virtual ~Memory() = default;
@@ -47,7 +53,8 @@ class Device {
   virtual const DeviceInfo& info() const = 0;  // measured or known limits
   virtual std::size_t free_bytes() const = 0;
 
-  // At a multiple of 256 bytes. Too much is an error (job_failed) with the numbers.
+  // At a multiple of 256 bytes; what is in it is not defined (on the host, NaN). Too much is an
+  // error (job_failed) with the numbers.
   virtual std::unique_ptr<Memory> allocate(std::size_t bytes) = 0;
   virtual void upload(void* to, std::span<const std::byte> from) = 0;
   virtual void download(std::span<std::byte> to, const void* from) = 0;
@@ -60,9 +67,11 @@ class Device {
                       std::span<const std::byte> params) = 0;
   virtual void synchronize() = 0;
 
-  // What `enqueue` launches, as something that can be launched again at once.
+  // What `enqueue` launches and fills, as something that can be launched again at once. It does not
+  // run meanwhile; `enqueue` must ask for nothing else but that of this device.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& enqueue) = 0;
-  // Seconds that the device takes for what `enqueue` asks of it.
+  // Seconds that the device takes for what `enqueue` asks of it. Where the CPU may be slower than
+  // the device, record first and time replays.
   virtual double time(const std::function<void()>& enqueue) = 0;
 };
 

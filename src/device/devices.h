@@ -12,15 +12,15 @@ struct CudaDevice {
   int compute_major = 0, compute_minor = 0;
   int multiprocessors = 0;
   std::uint64_t memory_bytes = 0, l2_bytes = 0;
+  int max_shared_bytes = 0;  // a block
 };
 
 struct Devices {
   std::string cpu;
   unsigned cpu_threads = 0;
   std::vector<CudaDevice> cuda;
-  std::string driver;         // "13.0"; empty without one
-  std::string why_no_cuda;    // empty when `cuda` is not
-  std::string build_toolkit;  // the CUDA toolkit found at build time; empty: host only
+  std::string driver;       // "13.0"; empty without one
+  std::string why_no_cuda;  // empty when `cuda` is not
 };
 
 Devices find_devices();

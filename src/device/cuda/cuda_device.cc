@@ -1,0 +1,335 @@
+// A GPU behind the device interface.
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "device/cuda/cubin.h"
+#include "device/cuda/probe.h"
+#include "device/cuda/session.h"
+#include "device/device.h"
+
+namespace ac {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace cuda;
+
+constexpr std::size_t kLargestCubin = 1u << 30;
+constexpr int kOldestWithOverlap = 90;
+
+Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
+double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1u << 30); }
+
+class CudaMemory : public Device::Memory {
+ public:
+  CudaMemory(const Session& session, std::size_t bytes) : session_(session), bytes_(bytes) {
+    const Driver& driver = session.enter();
+    // Nothing at all still has an address.
+    const Result result = driver.allocate(&address_, std::max<std::size_t>(bytes, 1));
+    if (result.status == out_of_memory) {
+      std::size_t free = 0, total = 0;
+      session.check(driver.memory_info(&free, &total), "asking for the free memory");
+      job_failed("GPU {}: cannot allocate {:.3f} GiB ({} bytes): {:.3f} of {:.3f} GiB are free",
+                 session.index(), gib(bytes), bytes, gib(free), gib(total));
+    }
+    session.check(result, "allocating {} bytes", bytes);
+  }
+  ~CudaMemory() override { session_.enter_quietly().free(address_); }
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  void* address() const override { return reinterpret_cast<void*>(address_); }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  const Session& session_;
+  Address address_ = 0;
+  std::size_t bytes_;
+};
+
+// A loaded cubin. Recordings keep those whose kernels they launch.
+class LoadedModule {
+ public:
+  LoadedModule(const Session& session, const fs::path& file, const std::string& gpu)
+      : session_(session) {
+    const std::string cubin = read_file(file, kLargestCubin);
+    const auto facts = cubin_facts(cubin);
+    if (!facts)
+      job_failed("{}: is no compiled kernel for GPUs (a cubin), or cut short", file.string());
+    const Driver& driver = session.enter();
+    const Result result = driver.load_module(&module_, cubin.c_str());
+    if (result.status == invalid_image || result.status == no_binary_for_gpu ||
+        result.status == unsupported_ptx) {
+      int version = 0;
+      session.check(driver.version(&version), "asking for the driver's version");
+      job_failed(
+          "{}: it was built for sm_{} by CUDA {}; this GPU is an {}, and its driver is for CUDA {}"
+          " (a driver for the former version or later is needed): {}",
+          file.string(), facts->sm, facts->toolkit.empty() ? "?" : facts->toolkit, gpu,
+          version_text(version), driver.describe(result));
+    }
+    session.check(result, "loading {}", file.string());
+  }
+  ~LoadedModule() {
+    const Driver& driver = session_.enter_quietly();
+    driver.synchronize(session_.stream());  // its kernels may still run
+    driver.unload_module(module_);
+  }
+  LoadedModule(const LoadedModule&) = delete;
+  LoadedModule& operator=(const LoadedModule&) = delete;
+
+  Module get() const { return module_; }
+
+ private:
+  const Session& session_;
+  Module module_ = nullptr;
+};
+
+struct CudaKernel : Device::Kernel {
+  std::string name;
+  std::shared_ptr<LoadedModule> module;
+  Function function = nullptr;
+  int threads = 0;       // at most, in a block
+  int shared_bytes = 0;  // at most, besides what the kernel declares
+  std::size_t params_bytes = 0;
+};
+
+class CudaRecording : public Device::Recording {
+ public:
+  CudaRecording(Session& session, GraphExec graph,
+                std::vector<std::shared_ptr<LoadedModule>> modules, std::string name)
+      : session_(session), graph_(graph), modules_(std::move(modules)), name_(std::move(name)) {}
+  ~CudaRecording() override {
+    // The driver lets go of a graph that still runs when it is done; its modules are ours to keep.
+    const Driver& driver = session_.enter_quietly();
+    driver.synchronize(session_.stream());
+    driver.destroy_exec(graph_);
+  }
+  CudaRecording(const CudaRecording&) = delete;
+  CudaRecording& operator=(const CudaRecording&) = delete;
+
+  void replay() override {
+    session_.check(session_.enter().launch_graph(graph_, session_.stream()), "launching {}", name_);
+    session_.note_launch(name_);
+  }
+
+ private:
+  Session& session_;
+  GraphExec graph_;
+  std::vector<std::shared_ptr<LoadedModule>> modules_;
+  std::string name_;
+};
+
+class EventPair {
+ public:
+  explicit EventPair(const Session& session) : session_(session) {
+    for (Event& event : events_)
+      session.check(session.enter().create_event(&event, 0), "creating an event");
+  }
+  ~EventPair() {
+    for (const Event event : events_)
+      if (event != nullptr) session_.enter_quietly().destroy_event(event);
+  }
+  EventPair(const EventPair&) = delete;
+  EventPair& operator=(const EventPair&) = delete;
+
+  void record(int which) const {
+    session_.check(session_.enter().record_event(events_[which], session_.stream()),
+                   "recording an event");
+  }
+  double seconds() const {
+    const Driver& driver = session_.enter();
+    session_.check(driver.wait_for_event(events_[1]), "waiting for GPU {}", session_.index());
+    float milliseconds = 0;
+    session_.check(driver.elapsed(&milliseconds, events_[0], events_[1]), "reading the time");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  const Session& session_;
+  Event events_[2] = {};
+};
+
+class CudaGpu : public Device {
+ public:
+  explicit CudaGpu(int index) : session_(index), info_(limits_of_gpu(driver(), index)) {}
+
+  std::string name() const override { return info_.name; }
+  const DeviceInfo& info() const override { return info_; }
+
+  std::size_t free_bytes() const override {
+    std::size_t free = 0, total = 0;
+    session_.check(session_.enter().memory_info(&free, &total), "asking for the free memory");
+    return free;
+  }
+
+  std::unique_ptr<Memory> allocate(std::size_t bytes) override {
+    return std::make_unique<CudaMemory>(session_, bytes);
+  }
+
+  // The driver may read `from`, which is plain memory, after the call returns.
+  void upload(void* to, std::span<const std::byte> from) override {
+    AC_ASSERT(!recording_);
+    if (from.empty()) return;
+    session_.check(
+        session_.enter().upload(address_of(to), from.data(), from.size(), session_.stream()),
+        "copying {} bytes to the GPU", from.size());
+    session_.synchronize();
+  }
+  void download(std::span<std::byte> to, const void* from) override {
+    AC_ASSERT(!recording_);
+    if (to.empty()) return;
+    session_.check(
+        session_.enter().download(to.data(), address_of(from), to.size(), session_.stream()),
+        "copying {} bytes from the GPU", to.size());
+    session_.synchronize();
+  }
+  void fill(void* at, std::size_t bytes, unsigned char value) override {
+    if (bytes == 0) return;
+    session_.check(session_.enter().fill(address_of(at), value, bytes, session_.stream()),
+                   "filling {} bytes", bytes);
+  }
+
+  std::unique_ptr<Kernel> load(const fs::path& artifact, const std::string& entry) override;
+  void launch(const Kernel& kernel, const LaunchShape& shape,
+              std::span<const std::byte> params) override;
+  void synchronize() override {
+    AC_ASSERT(!recording_);
+    session_.synchronize();
+  }
+  std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override;
+
+  double time(const std::function<void()>& enqueue) override {
+    AC_ASSERT(!recording_);
+    const EventPair events(session_);
+    events.record(0);
+    enqueue();
+    events.record(1);
+    const double seconds = events.seconds();
+    session_.note_done();
+    return seconds;
+  }
+
+ private:
+  // What a recording under way has seen so far.
+  struct Open {
+    std::vector<std::shared_ptr<LoadedModule>> modules;
+    std::size_t launches = 0;
+    std::string last;
+  };
+
+  Session session_;
+  DeviceInfo info_;
+  Open* recording_ = nullptr;
+};
+
+std::unique_ptr<Device::Kernel> CudaGpu::load(const fs::path& artifact, const std::string& entry) {
+  auto kernel = std::make_unique<CudaKernel>();
+  kernel->name = entry;
+  kernel->module = std::make_shared<LoadedModule>(session_, artifact, info_.target);
+  const Driver& driver = session_.enter();
+  const Result found = driver.function(&kernel->function, kernel->module->get(), entry.c_str());
+  if (found.status == not_found) job_failed("{}: has no kernel {}", artifact.string(), entry);
+  session_.check(found, "finding kernel {} in {}", entry, artifact.string());
+
+  const auto attribute = [&](FunctionAttribute which) {
+    int value = 0;
+    session_.check(driver.function_attribute(&value, which, kernel->function),
+                   "asking about kernel {}", entry);
+    return value;
+  };
+  const auto set = [&](FunctionAttribute which, int value) {
+    session_.check(driver.set_function_attribute(kernel->function, which, value),
+                   "preparing kernel {} for shared memory", entry);
+  };
+  kernel->threads = attribute(max_threads);
+  kernel->shared_bytes = info_.max_shared_bytes - attribute(static_shared);
+  set(max_dynamic_shared, kernel->shared_bytes);
+  // One carve-out for all, so that neighbours in the stream can share a multiprocessor.
+  set(shared_carveout, 100);
+
+  // Kernels have one parameter, a struct (AC_KERNEL_ENTRY), or none.
+  std::size_t offset = 0, bytes = 0;
+  if (driver.parameter_info(kernel->function, 0, &offset, &bytes).ok()) {
+    kernel->params_bytes = bytes;
+    if (driver.parameter_info(kernel->function, 1, &offset, &bytes).ok())
+      job_failed("{}: kernel {} has more than one parameter", artifact.string(), entry);
+  }
+  return kernel;
+}
+
+void CudaGpu::launch(const Kernel& kernel, const LaunchShape& shape,
+                     std::span<const std::byte> params) {
+  const auto* const k = dynamic_cast<const CudaKernel*>(&kernel);
+  AC_ASSERT(k != nullptr);
+  if (params.size() != k->params_bytes)
+    job_failed("kernel {}: {} bytes of parameters instead of {}", k->name, params.size(),
+               k->params_bytes);
+  if (shape.threads > static_cast<unsigned>(k->threads))
+    job_failed("kernel {}: {} threads in a block; at most {} are possible", k->name, shape.threads,
+               k->threads);
+  if (shape.shared_bytes > static_cast<unsigned>(std::max(k->shared_bytes, 0)))
+    job_failed("kernel {}: {} bytes of shared memory in a block; at most {} are possible", k->name,
+               shape.shared_bytes, k->shared_bytes);
+
+  LaunchAttribute overlap{};
+  overlap.id = LaunchAttribute::programmatic_stream_serialization;
+  overlap.number = 1;
+  const bool overlaps = shape.overlaps && info_.sm >= kOldestWithOverlap;
+  const LaunchConfig config{.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+                            .block = {shape.threads, 1, 1},
+                            .shared_bytes = shape.shared_bytes,
+                            .stream = session_.stream(),
+                            .attributes = &overlap,
+                            .attribute_count = overlaps ? 1u : 0u};
+  // The driver copies as many bytes as the kernel's parameter has.
+  void* parameters[] = {const_cast<std::byte*>(params.data())};
+  session_.check(session_.enter().launch(&config, k->function, parameters, nullptr),
+                 "launching kernel {} with a grid of {}x{}x{}, {} threads, {} bytes of shared "
+                 "memory and {} bytes of parameters",
+                 k->name, shape.grid[0], shape.grid[1], shape.grid[2], shape.threads,
+                 shape.shared_bytes, params.size());
+  if (recording_ == nullptr) {
+    session_.note_launch(fmt::format("kernel {}", k->name));
+    return;
+  }
+  ++recording_->launches;
+  recording_->last = k->name;
+  if (std::ranges::find(recording_->modules, k->module) == recording_->modules.end())
+    recording_->modules.push_back(k->module);
+}
+
+std::unique_ptr<Device::Recording> CudaGpu::record(const std::function<void()>& enqueue) {
+  AC_ASSERT(!recording_);
+  const Driver& driver = session_.enter();
+  const Stream stream = session_.stream();
+  session_.check(driver.begin_capture(stream, kCaptureThreadLocal), "beginning a recording");
+  Open open;
+  recording_ = &open;
+  Graph graph = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    recording_ = nullptr;
+    if (driver.end_capture(stream, &graph).ok() && graph != nullptr) driver.destroy_graph(graph);
+    throw;
+  }
+  recording_ = nullptr;
+  session_.check(driver.end_capture(stream, &graph), "ending a recording of {} launches",
+                 open.launches);
+  GraphExec executable = nullptr;
+  const Result result = driver.instantiate(&executable, graph, 0);
+  driver.destroy_graph(graph);
+  session_.check(result, "making a graph of {} launches", open.launches);
+  std::string name = fmt::format("a recording of {} launches, the last of kernel {}", open.launches,
+                                 open.launches > 0 ? open.last : "(none)");
+  return std::make_unique<CudaRecording>(session_, executable, std::move(open.modules),
+                                         std::move(name));
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_cuda_device(int index) { return std::make_unique<CudaGpu>(index); }
+
+}  // namespace ac

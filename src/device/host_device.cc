@@ -1,0 +1,148 @@
+// The CPU behind the device interface: a launch runs at once, block by block (kernels/shim).
+#include <sys/sysinfo.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/host.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kAlignment = 256;
+
+std::size_t available_bytes() {
+  std::ifstream info("/proc/meminfo");
+  std::string key, unit;
+  for (std::size_t kib = 0; info >> key >> kib; std::getline(info, unit))
+    if (key == "MemAvailable:") return kib << 10;
+  struct sysinfo system{};
+  return ::sysinfo(&system) == 0 ? std::size_t{system.freeram} * system.mem_unit : 0;
+}
+
+class HostMemory : public Device::Memory {
+ public:
+  explicit HostMemory(std::size_t bytes) : bytes_(bytes) {
+    const std::size_t free = available_bytes();
+    const std::size_t whole = (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment;
+    if (bytes <= free) address_ = std::aligned_alloc(kAlignment, whole * kAlignment);
+    if (address_ == nullptr)
+      job_failed("host device: cannot allocate {:.3f} GiB ({} bytes): {:.3f} GiB are free",
+                 static_cast<double>(bytes) / (1u << 30), bytes,
+                 static_cast<double>(free) / (1u << 30));
+    // NaN in every floating-point type: what is read before it is written shows.
+    std::memset(address_, 0xff, whole * kAlignment);
+  }
+  ~HostMemory() override { std::free(address_); }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  void* address() const override { return address_; }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  void* address_ = nullptr;
+  std::size_t bytes_;
+};
+
+struct LoadedHostKernel : Device::Kernel {
+  explicit LoadedHostKernel(HostKernel k) : kernel(std::move(k)) {}
+  HostKernel kernel;
+};
+
+using Work = std::function<void()>;
+
+struct HostRecording : Device::Recording {
+  std::vector<Work> work;
+  void replay() override {
+    for (const Work& step : work) step();
+  }
+};
+
+class HostDevice : public Device {
+ public:
+  std::string name() const override { return info().name; }
+  const DeviceInfo& info() const override { return device_info("host"); }
+  std::size_t free_bytes() const override { return available_bytes(); }
+
+  std::unique_ptr<Memory> allocate(std::size_t bytes) override {
+    return std::make_unique<HostMemory>(bytes);
+  }
+  void upload(void* to, std::span<const std::byte> from) override {
+    AC_ASSERT(!recording_);
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+  }
+  void download(std::span<std::byte> to, const void* from) override {
+    AC_ASSERT(!recording_);
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+  }
+  void fill(void* at, std::size_t bytes, unsigned char value) override {
+    do_or_record([=] {
+      if (bytes > 0) std::memset(at, value, bytes);
+    });
+  }
+
+  std::unique_ptr<Kernel> load(const std::filesystem::path& artifact,
+                               const std::string& entry) override {
+    return std::make_unique<LoadedHostKernel>(HostKernel(artifact, entry));
+  }
+  void launch(const Kernel& kernel, const LaunchShape& shape,
+              std::span<const std::byte> params) override {
+    const auto* const loaded = dynamic_cast<const LoadedHostKernel*>(&kernel);
+    AC_ASSERT(loaded != nullptr);
+    if (const auto most = static_cast<unsigned>(info().max_shared_bytes); shape.shared_bytes > most)
+      job_failed("kernel {}: {} bytes of shared memory in a block; at most {} are possible",
+                 loaded->kernel.name(), shape.shared_bytes, most);
+    do_or_record([kernel = loaded->kernel, shape,
+                  params = std::vector<std::byte>(params.begin(), params.end())] {
+      const kernels::LaunchReport report =
+          kernel.launch({.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+                         .block = {shape.threads},
+                         .shared_bytes = shape.shared_bytes},
+                        params);
+      if (!report.ok()) job_failed("{}", report.error);
+    });
+  }
+  void synchronize() override { AC_ASSERT(!recording_); }
+
+  std::unique_ptr<Recording> record(const Work& enqueue) override {
+    AC_ASSERT(!recording_);
+    auto recording = std::make_unique<HostRecording>();
+    recording_ = &recording->work;
+    try {
+      enqueue();
+    } catch (...) {
+      recording_ = nullptr;
+      throw;
+    }
+    recording_ = nullptr;
+    return recording;
+  }
+  double time(const Work& enqueue) override {
+    AC_ASSERT(!recording_);
+    const auto start = std::chrono::steady_clock::now();
+    enqueue();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  void do_or_record(Work work) {
+    if (recording_ != nullptr)
+      recording_->push_back(std::move(work));
+    else
+      work();
+  }
+
+  std::vector<Work>* recording_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> open_host_device() { return std::make_unique<HostDevice>(); }
+
+}  // namespace ac
