@@ -27,8 +27,7 @@ std::vector<std::byte> bytes_of_constant(const Node& node) {
   const auto count = static_cast<std::size_t>(product(node.type.shape).constant());
   std::vector<std::byte> bytes(count * size);
   for (std::size_t i = 0; i < count; ++i)
-    validate::store_element(node.type.dtype, data[data.size() == 1 ? 0 : i],
-                            bytes.data() + i * size);
+    store_element(node.type.dtype, data[data.size() == 1 ? 0 : i], bytes.data() + i * size);
   return bytes;
 }
 

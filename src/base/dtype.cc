@@ -54,6 +54,23 @@ double round_binary(double value, int significant_bits, int min_exponent, double
   return std::fabs(rounded) > max_finite ? std::copysign(INFINITY, value) : rounded;
 }
 
+// `value` is one of the format: this only moves its bits.
+std::uint16_t half_bits(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return 0x7e00;
+  if (magnitude == 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00);
+  const std::uint32_t half = magnitude < 0x38800000  // below 2^-14: whole units of 2^-24
+                                 ? static_cast<std::uint32_t>(std::fabs(value) * 0x1p24f)
+                                 : (magnitude - 0x38000000) >> 13;
+  return static_cast<std::uint16_t>(sign | half);
+}
+
+template <class T>
+void put(T value, void* to) {
+  std::memcpy(to, &value, sizeof value);
+}
+
 }  // namespace
 
 std::size_t bytes_of(DType dtype) { return names(dtype).bytes; }
@@ -104,6 +121,28 @@ double round_to(DType dtype, double value) {
       return std::trunc(value);
     case DType::boolean:
       return value != 0;
+  }
+  AC_UNREACHABLE();
+}
+
+void store_element(DType dtype, double value, void* to) {
+  const auto single = static_cast<float>(value);
+  switch (dtype) {
+    case DType::f32:
+      return put(single, to);
+    case DType::f16:
+      return put(half_bits(static_cast<float>(round_to(dtype, single))), to);
+    case DType::bf16:
+      return put(
+          static_cast<std::uint16_t>(
+              std::bit_cast<std::uint32_t>(static_cast<float>(round_to(dtype, single))) >> 16),
+          to);
+    case DType::i32:
+      return put(static_cast<std::int32_t>(value), to);
+    case DType::i64:
+      return put(static_cast<std::int64_t>(value), to);
+    case DType::boolean:
+      return put(static_cast<std::uint8_t>(value != 0), to);
   }
   AC_UNREACHABLE();
 }

@@ -21,6 +21,8 @@ std::optional<DType> dtype_from_torch_name(std::string_view name);
 
 // `element` need not be aligned.
 double load_element(DType dtype, const void* element);
+// Rounded as a program that computes in float32 stores its results. Need not be aligned.
+void store_element(DType dtype, double value, void* to);
 // The value that storing in `dtype` would leave (round to nearest even).
 double round_to(DType dtype, double value);
 

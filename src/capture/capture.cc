@@ -10,9 +10,9 @@
 #include "capture/download_progress.h"
 #include "capture/exported.h"
 #include "capture/hub.h"
-#include "capture/model_files.h"
 #include "capture/native.h"
 #include "capture/python.h"
+#include "checkpoint/model_files.h"
 
 namespace ac {
 namespace {

@@ -14,7 +14,7 @@
 #include "capture/blob_store.h"
 #include "capture/http.h"
 #include "capture/hub_listing.h"
-#include "capture/weight_index.h"
+#include "checkpoint/weight_index.h"
 
 namespace ac {
 namespace fs = std::filesystem;

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "capture/model_files.h"
+#include "checkpoint/model_files.h"
 
 namespace ac {
 namespace fs = std::filesystem;

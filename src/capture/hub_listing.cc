@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "capture/model_files.h"
-#include "capture/weight_index.h"
+#include "checkpoint/model_files.h"
+#include "checkpoint/weight_index.h"
 
 namespace ac {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "capture/checkpoint.h"
 #include "capture/model.h"
+#include "checkpoint/checkpoint.h"
 #include "ir/weights.h"
 
 namespace ac {

@@ -15,6 +15,7 @@
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "reference/executor.h"
+#include "runtime/engine.h"
 
 namespace ac {
 namespace {
@@ -33,6 +34,69 @@ std::vector<std::int64_t> parse_ids(const std::string& text) {
   return ids;
 }
 
+// What generates: the reference executor or a package.
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  virtual void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) = 0;
+  virtual void step(std::int64_t id) = 0;
+  virtual std::int64_t best() = 0;  // of the last logits
+  virtual std::vector<double> logits() = 0;
+};
+
+class ReferenceGenerator : public Generator {
+ public:
+  ReferenceGenerator(const Model& model, int threads)
+      : weights_(model),
+        executor_(prefill_instance(incrementalise(normalise(model.graph))), weights_.lookup(),
+                  threads) {}
+
+  void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
+    for (std::size_t at = 0; at < ids.size();) {
+      const std::size_t size =
+          std::min<std::size_t>(static_cast<std::size_t>(chunk), ids.size() - at);
+      const auto begin = ids.begin() + static_cast<long>(at);
+      run({begin, begin + static_cast<long>(size)});
+      at += size;
+    }
+  }
+  void step(std::int64_t id) override { run({id}); }
+  std::int64_t best() override {
+    return std::max_element(last_.begin(), last_.end()) - last_.begin();
+  }
+  std::vector<double> logits() override { return last_; }
+
+ private:
+  void run(const std::vector<std::int64_t>& ids) {
+    last_ = std::move(executor_.step(ids).at("logits").data);
+    for (std::size_t i = 0; i < last_.size(); ++i)
+      if (!std::isfinite(last_[i]))
+        job_failed("the logit of token {} is {}: the weights or the model are damaged", i,
+                   last_[i]);
+  }
+
+  ModelWeights weights_;
+  StepExecutor executor_;
+  std::vector<double> last_;
+};
+
+class PackageGenerator : public Generator {
+ public:
+  explicit PackageGenerator(const std::string& package)
+      : device_(open_host_device()), engine_(*device_, package) {}
+
+  void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
+    engine_.prefill(ids, chunk);
+  }
+  void step(std::int64_t id) override { engine_.decode(id); }
+  std::int64_t best() override { return engine_.chosen(); }
+  std::vector<double> logits() override { return engine_.logits(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  Engine engine_;
+};
+
 struct Run {
   SourceArguments source;
   std::string ids;
@@ -41,32 +105,28 @@ struct Run {
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool reference = false, logits = false, json = false;
 
-  void run() const {
-    if (!reference) wrong_usage("run needs --reference: there is no compiled package to run");
-    const std::vector<std::int64_t> prompt = parse_ids(ids);
-    const Model model = source.capture();
-    const StepGraph step = incrementalise(normalise(model.graph));
-    ModelWeights weights(model);
-    StepExecutor executor(prefill_instance(step), weights.lookup(), threads);
+  std::unique_ptr<Generator> make() const {
+    if (reference) return std::make_unique<ReferenceGenerator>(source.capture(), threads);
+    if (std::filesystem::exists(std::filesystem::path(source.source) / "config.json"))
+      wrong_usage("{} is a model: compile it first, or run it with --reference", source.source);
+    return std::make_unique<PackageGenerator>(source.source);
+  }
 
-    std::vector<double> last;
-    for (std::size_t at = 0; at < prompt.size();) {
-      const std::size_t size =
-          std::min<std::size_t>(static_cast<std::size_t>(chunk), prompt.size() - at);
-      const auto begin = prompt.begin() + static_cast<long>(at);
-      last = row(executor.step({begin, begin + static_cast<long>(size)}));
-      at += size;
-    }
-    const std::vector<double> after_prompt = last;
+  void run() const {
+    const std::vector<std::int64_t> prompt = parse_ids(ids);
+    const std::unique_ptr<Generator> generator = make();
+    generator->prompt(prompt, chunk);
+    std::vector<double> after_prompt;
+    if (logits) after_prompt = generator->logits();
     std::vector<std::int64_t> generated;
     while (static_cast<std::int64_t>(generated.size()) < max_new_tokens) {
-      generated.push_back(std::max_element(last.begin(), last.end()) - last.begin());
+      generated.push_back(generator->best());
       if (!json) {
         fmt::print("{}{}", generated.size() > 1 ? "," : "", generated.back());
         std::fflush(stdout);
       }
       if (static_cast<std::int64_t>(generated.size()) < max_new_tokens)
-        last = row(executor.step({generated.back()}));
+        generator->step(generated.back());
     }
     if (json) {
       Json result{{"ids", prompt}, {"generated", generated}};
@@ -79,21 +139,13 @@ struct Run {
           fmt::print("{} {}\n", i, after_prompt[i]);
     }
   }
-
-  static std::vector<double> row(Values outputs) {
-    std::vector<double> logits = std::move(outputs.at("logits").data);
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      if (!std::isfinite(logits[i]))
-        job_failed("the logit of token {} is {}: the weights or the model are damaged", i,
-                   logits[i]);
-    return logits;
-  }
 };
 
 }  // namespace
 
 void add_run_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("run", "Generate tokens, greedily");
+  CLI::App* command = app.add_subcommand(
+      "run", "Generate tokens, greedily, with a package or the reference executor");
   const auto run = std::make_shared<Run>();
   run->source.add_to(*command);
   command->add_flag("--reference", run->reference,

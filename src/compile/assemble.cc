@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "generate/counts.h"
 #include "ir/layout.h"
-#include "validate/buffers.h"
 
 namespace ac {
 namespace {
@@ -42,8 +41,8 @@ std::int32_t Assembler::constant(const Node& node) {
   const auto count = static_cast<std::size_t>(product(node.type.shape).constant());
   std::vector<std::byte> bytes(count * size);
   for (std::size_t i = 0; i < count; ++i)
-    validate::store_element(node.type.dtype, node.data()[node.data().size() == 1 ? 0 : i],
-                            bytes.data() + i * size);
+    store_element(node.type.dtype, node.data()[node.data().size() == 1 ? 0 : i],
+                  bytes.data() + i * size);
   const std::string key =
       "constant " + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const auto known = shared_.find(key);

@@ -43,9 +43,7 @@ Dim rows_of(const Shape& shape) {
 int number(const Dim& dim) { return static_cast<int>(dim.constant()); }
 
 // Elements from row to row of a value whose rows lie at equal distances.
-std::int64_t pitch_of(const Context& c, NodeId value) {
-  return *c.body().row_pitch(value);
-}
+std::int64_t pitch_of(const Context& c, NodeId value) { return *c.body().row_pitch(value); }
 
 Launch shaped(Launch launch, const KernelSource& source, std::array<Count, 3> grid, int threads,
               int shared_bytes) {

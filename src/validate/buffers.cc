@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
-#include "reference/half.h"
 
 namespace ac::validate {
 namespace {
@@ -16,49 +13,11 @@ namespace {
 constexpr std::size_t kCanary = 1024;
 constexpr std::size_t kAlignment = 256;  // the buffer starts at an odd multiple of 16 within it
 
-// `value` is one of the format: this only moves its bits.
-std::uint16_t half_bits(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return 0x7e00;
-  if (magnitude == 0x7f800000) return static_cast<std::uint16_t>(sign | 0x7c00);
-  const std::uint32_t half = magnitude < 0x38800000  // below 2^-14: whole units of 2^-24
-                                 ? static_cast<std::uint32_t>(std::fabs(value) * 0x1p24f)
-                                 : (magnitude - 0x38000000) >> 13;
-  return static_cast<std::uint16_t>(sign | half);
-}
-
-template <class T>
-void put(T value, std::byte* to) {
-  std::memcpy(to, &value, sizeof value);
-}
-
 }  // namespace
 
 void fill_poison(std::span<std::byte> bytes, int poison) {
   for (std::size_t i = 0; i < bytes.size(); ++i)
     bytes[i] = static_cast<std::byte>(kPoisons[poison][i % 2]);
-}
-
-void store_element(DType dtype, double value, std::byte* to) {
-  switch (dtype) {
-    case DType::f32:
-      return put(static_cast<float>(value), to);
-    case DType::f16:
-      return put(half_bits(static_cast<float>(round_by_float(dtype, value))), to);
-    case DType::bf16:
-      return put(
-          static_cast<std::uint16_t>(
-              std::bit_cast<std::uint32_t>(static_cast<float>(round_by_float(dtype, value))) >> 16),
-          to);
-    case DType::i32:
-      return put(static_cast<std::int32_t>(value), to);
-    case DType::i64:
-      return put(static_cast<std::int64_t>(value), to);
-    case DType::boolean:
-      return put(static_cast<std::uint8_t>(value != 0), to);
-  }
-  AC_UNREACHABLE();
 }
 
 std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::byte> bytes) {

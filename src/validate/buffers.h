@@ -17,7 +17,6 @@ inline constexpr unsigned char kPoisons[2][2] = {{0xff, 0xff}, {0xbf, 0x7f}};
 
 void fill_poison(std::span<std::byte> bytes, int poison);
 
-void store_element(DType dtype, double value, std::byte* to);
 std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::byte> bytes);
 
 class BufferSet {

@@ -4,7 +4,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "capture/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

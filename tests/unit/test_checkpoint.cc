@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "capture/checkpoint.h"
-#include "capture/model_files.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_files.h"
 #include "expect_error.h"
 #include "safetensors_writer.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "capture/safetensors.h"
+#include "checkpoint/safetensors.h"
 #include "expect_error.h"
 #include "safetensors_writer.h"
 

@@ -1,4 +1,4 @@
-#include "capture/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <fmt/ranges.h>
 
@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "capture/model_files.h"
-#include "capture/weight_index.h"
+#include "checkpoint/model_files.h"
+#include "checkpoint/weight_index.h"
 
 namespace ac {
 namespace fs = std::filesystem;

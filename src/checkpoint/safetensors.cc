@@ -1,4 +1,4 @@
-#include "capture/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-#include "capture/weight_index.h"
+#include "checkpoint/weight_index.h"
 
 #include <algorithm>
 #include <set>
@@ -7,7 +7,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
-#include "capture/model_files.h"
+#include "checkpoint/model_files.h"
 
 namespace ac {
 namespace {

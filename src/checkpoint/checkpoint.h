@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "capture/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 namespace ac {
 

@@ -1,4 +1,4 @@
-#include "capture/model_files.h"
+#include "checkpoint/model_files.h"
 
 #include <algorithm>
 #include <cctype>

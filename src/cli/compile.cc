@@ -1,0 +1,101 @@
+#include "compile/compile.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/source.h"
+#include "emit/package.h"
+
+namespace ac {
+namespace {
+
+struct Compile {
+  SourceArguments source;
+  std::string output, device = "host", target;
+  CompileOptions options;
+  bool force = false, json = false, quiet = false;
+
+  void run() {
+    options.device = device_info(target.empty() ? "host" : target);
+    const Environment environment = read_environment();
+    BuilderOptions building = builder_options(environment);
+    building.jobs = options.jobs;
+    options.cache = building.cache;
+    KernelBuilder builder(building);
+    Progress progress(quiet);
+    progress.stage("capture");
+    const Model model = source.capture();
+    const Compiled compiled = compile(model, options, builder, progress);
+    progress.stage("write the package");
+    write_package(compiled, model, building.sources, output, force);
+    progress.done();
+    report(compiled);
+  }
+
+  void report(const Compiled& compiled) const {
+    Json result{{"package", output}, {"target", compiled.program.target}};
+    for (const auto& [name, phase] :
+         {std::pair{"prefill", &compiled.prefill}, std::pair{"decode", &compiled.decode}}) {
+      int launches = 0, fallbacks = 0;
+      for (const Selection& selection : phase->selections) {
+        launches += selection.uses;
+        if (selection.candidate.empty()) fallbacks += selection.uses;
+      }
+      result[name] = {
+          {"regions", launches}, {"distinct", phase->selections.size()}, {"fallbacks", fallbacks}};
+    }
+    result["kernels"] = compiled.kernels.size();
+    if (json) {
+      fmt::print("{}\n", result.dump());
+      return;
+    }
+    fmt::print("{}: {} kernels for {}\n", output, compiled.kernels.size(), compiled.program.target);
+    for (const char* name : {"prefill", "decode"})
+      fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
+                 result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
+                 result[name]["fallbacks"].get<int>());
+    if (options.device.sm > 0)
+      fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
+  }
+};
+
+}  // namespace
+
+void add_compile_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("compile", "Compile a model to a package");
+  const auto compile = std::make_shared<Compile>();
+  compile->source.add_to(*command);
+  command->add_option("-o,--output", compile->output, "The package: a folder that is made")
+      ->required();
+  command->add_option("--target", compile->target,
+                      "Compile for a GPU that is not here: sm_80, sm_89, sm_90 or sm_100");
+  command
+      ->add_option("--max-context", compile->options.max_context,
+                   "Tokens that a package can hold (default: 4096)")
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--chunk", compile->options.chunk, "Tokens of the prompt in one step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--tries", compile->options.tries,
+                   "Candidates of a region that are tried, best first; 0: fallbacks only")
+      ->capture_default_str();
+  command
+      ->add_option("--max-candidates", compile->options.max_candidates,
+                   "The most candidates of a region")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--force,-f", compile->force, "Replace an existing package");
+  command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
+  command->add_flag("--json", compile->json, "Print JSON");
+  command->callback([compile] { compile->run(); });
+}
+
+}  // namespace ac
