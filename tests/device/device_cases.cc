@@ -305,8 +305,8 @@ void check_measure(const DeviceUnderTest& d) {
              {.grid = {blocks, 1, 1}, .threads = static_cast<unsigned>(threads)}, params);
     d.device.synchronize();
   };
-  // More pieces than threads, and not a multiple.
-  const unsigned blocks = 2, pieces = 11 * blocks * measure_threads + 3;
+  // In the last round, some threads have one piece left and others none.
+  const unsigned blocks = 2, pieces = 8 * blocks * measure_threads + 300;
   const DeviceWords from(d.device, pieces * 4), to(d.device, pieces * 4);
   const DeviceWords sums(d.device, blocks * measure_threads);
   launch("measure_fill_kernel", blocks, measure_threads,
