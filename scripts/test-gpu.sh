@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the GPU tests of a bundle (bundle.sh) on this machine: devices and what they reach, the tests, and
-# the tests again under compute-sanitizer where it is installed. AC_TEST_QUICK=1 leaves that out.
+# the tests again, on little data, under compute-sanitizer where it is installed. AC_TEST_QUICK=1 leaves
+# that out.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 failed=0
@@ -21,11 +22,11 @@ part "devices" "$here/bin/agentcompile" devices --measure
 part "GPU tests" "$here/bin/gpu_tests"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [ -z "${AC_TEST_QUICK:-}" ] && [ -n "$sanitizer" ]; then
-  # Calls that shall fail, a process that shall be lost, and what takes long are not for it.
+  # Calls that shall fail, the process that shall be lost, and times are not for it.
   for tool in memcheck racecheck initcheck synccheck; do
     part "$tool" "$sanitizer" --tool "$tool" --target-processes application-only \
-      --report-api-errors no --error-exitcode 9 "$here/bin/gpu_tests" \
-      --test-case='the GPU does what*' --subcase-filter-levels=1 --subcase-exclude='time*,replays'
+      --report-api-errors no --error-exitcode 9 "$here/bin/gpu_tests" --small \
+      --test-case-exclude='an illegal*' --subcase-exclude='time*'
   done
 fi
 exit $failed

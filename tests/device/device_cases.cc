@@ -20,7 +20,7 @@ namespace {
 struct StepParams {
   const void* from;
   void* to;
-  unsigned count, shift, add;
+  unsigned count, shift, add, rounds;
 };
 
 struct LargeParams {
@@ -65,27 +65,34 @@ Words numbers(std::size_t count) {
 }
 
 // Every word becomes that of `shift` places further on, times 3, plus `add`, from one buffer to the
-// other and back: any step that starts before the one before it is done shows.
+// other and back. The first block then works on for `rounds`, long after its neighbours are done: a
+// step that does not wait for the one before it shows.
+constexpr unsigned kBlock = 128;
 struct Chain {
   const DeviceUnderTest& d;
+  unsigned rounds = 0;
   std::unique_ptr<Device::Kernel> kernel = d.load("step");
   unsigned count = d.is_large ? 1u << 20 : 300u;
   DeviceWords a{d.device, numbers(count)}, b{d.device, count};
 
   StepParams params(unsigned step) const {
     const DeviceWords &from = step % 2 == 0 ? a : b, &to = step % 2 == 0 ? b : a;
-    return {from.at(), to.at(), count, 1237 % count + step, step};
+    return {from.at(), to.at(), count, 1237 % count + step, step, rounds};
   }
   void enqueue(unsigned steps, bool overlaps = true) const {
     for (unsigned step = 0; step < steps; ++step)
-      d.launch(*kernel, {.grid = {(count + 127) / 128, 1, 1}, .threads = 128, .overlaps = overlaps},
-               params(step));
+      d.launch(
+          *kernel,
+          {.grid = {(count + kBlock - 1) / kBlock, 1, 1}, .threads = kBlock, .overlaps = overlaps},
+          params(step));
   }
   Words expected(Words words, unsigned steps) const {
     for (unsigned step = 0; step < steps; ++step) {
       Words next(count);
       for (unsigned i = 0; i < count; ++i)
         next[i] = words[(i + params(step).shift) % count] * 3 + step;
+      for (unsigned i = 0; i < std::min(count, kBlock); ++i)
+        for (unsigned round = 0; round < rounds; ++round) next[i] = next[i] * next[i] + round;
       words.swap(next);
     }
     return words;
@@ -97,12 +104,16 @@ struct Chain {
 KernelSource device_test_source() {
   return {"device_test", R"(#include "kernels/ptx.cuh"
 namespace ac::kernels {
-struct StepParams { const unsigned* from; unsigned* to; unsigned count, shift, add; };
+struct StepParams { const unsigned* from; unsigned* to; unsigned count, shift, add, rounds; };
 AC_DEVICE void step_body(const StepParams& p) {
   launch_dependents();
   wait_for_dependency();
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < p.count) p.to[i] = load_fresh(p.from + (i + p.shift) % p.count) * 3 + p.add;
+  if (i >= p.count) return;
+  unsigned value = load_fresh(p.from + (i + p.shift) % p.count) * 3 + p.add;
+  if (blockIdx.x == 0)
+    for (unsigned round = 0; round < p.rounds; ++round) value = value * value + round;
+  p.to[i] = value;
 }
 AC_KERNEL_ENTRY(step, StepParams, 1024, 1, step_body(p))
 
@@ -169,13 +180,13 @@ void check_large_parameters(const DeviceUnderTest& d) {
 }
 
 void check_chain(const DeviceUnderTest& d) {
-  const Chain chain{d};
+  const Chain chain{d, 5000};
   chain.enqueue(40);
   CHECK(chain.a.read() == chain.expected(numbers(chain.count), 40));
 }
 
 void check_replays(const DeviceUnderTest& d) {
-  Chain chain{d};
+  Chain chain{d, 7};
   if (d.is_large) chain.count = 5000, chain.a.write(numbers(chain.a.memory->bytes() / 4));
   const unsigned steps = 10, replays = d.is_large ? 1000 : 3;
   const Words start = chain.a.read();
@@ -239,7 +250,7 @@ void check_time(const DeviceUnderTest& d) {
 
 void check_overlap(const DeviceUnderTest& d) {
   Chain chain{d};
-  chain.count = 20000;
+  chain.count = std::min(chain.count, 20000u);
   const unsigned steps = 200;
   const auto seconds = [&](bool overlaps) {
     const auto recording = d.device.record([&] { chain.enqueue(steps, overlaps); });
@@ -305,8 +316,8 @@ void check_measure(const DeviceUnderTest& d) {
              {.grid = {blocks, 1, 1}, .threads = static_cast<unsigned>(threads)}, params);
     d.device.synchronize();
   };
-  // More pieces than threads, and not a multiple.
-  const unsigned blocks = 2, pieces = 11 * blocks * measure_threads + 3;
+  // In the last round, some threads have one piece left and others none.
+  const unsigned blocks = 2, pieces = 8 * blocks * measure_threads + 300;
   const DeviceWords from(d.device, pieces * 4), to(d.device, pieces * 4);
   const DeviceWords sums(d.device, blocks * measure_threads);
   launch("measure_fill_kernel", blocks, measure_threads,

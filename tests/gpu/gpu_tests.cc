@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "base/files.h"
@@ -16,7 +17,9 @@
 namespace ac::test {
 namespace {
 
-constexpr std::string_view kLoseGpu = "--lose-gpu";
+// Arguments of our own: does that and ends; does little work, as for compute-sanitizer.
+constexpr std::string_view kLoseGpu = "--lose-gpu", kSmall = "--small";
+bool is_large = true;
 
 std::filesystem::path build(const KernelSource& source, const std::string& arch) {
   const BuildResult result =
@@ -56,7 +59,7 @@ TEST_CASE("the GPU does what every device must") {
   const auto device = open_cuda_device();
   const std::string arch = device->info().target;
   const DeviceUnderTest d{*device, build(device_test_source(), arch), build(measure_source(), arch),
-                          true};
+                          is_large};
   SUBCASE("memory") { check_memory(d); }
   SUBCASE("large parameters") { check_large_parameters(d); }
   SUBCASE("a chain") { check_chain(d); }
@@ -73,7 +76,8 @@ TEST_CASE("the GPU does what every device must") {
 TEST_CASE("measuring gives what it measures, and figures that can be") {
   const auto device = open_cuda_device();
   const std::string arch = device->info().target;
-  check_measure({*device, build(device_test_source(), arch), build(measure_source(), arch), true});
+  check_measure(
+      {*device, build(device_test_source(), arch), build(measure_source(), arch), is_large});
 }
 
 TEST_CASE("the GPU's limits are those of its known card") {
@@ -139,5 +143,6 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "error: {}\n", error.what());
     return error.exit_code();
   }
+  ac::test::is_large = std::find(argv, argv + argc, ac::test::kSmall) == argv + argc;
   return doctest::Context(argc, argv).run();
 }

@@ -132,6 +132,21 @@ TEST_CASE("device: a cubin says what it was built for, and what is none says not
   CHECK(cuda::cubin_facts(cubin + "Cuda compilation tools, release 12.9")->toolkit == "12.9");
   CHECK(cuda::cubin_facts(cubin + "Cuda compilation tools, release ")->toolkit.empty());
   CHECK_FALSE(cuda::cubin_facts(cubin.substr(0, 63)));
+
+  // With a section, which has to be inside.
+  std::string sections = cubin;
+  sections.resize(64 + 64);
+  sections[40] = 64, sections[60] = 1;
+  sections[64 + 24] = 100, sections[64 + 32] = 28;
+  CHECK(cuda::cubin_facts(sections));
+  sections[64 + 32] = 29;
+  CHECK_FALSE(cuda::cubin_facts(sections));
+  sections[64 + 4] = 8;  // or take no space
+  CHECK(cuda::cubin_facts(sections));
+  sections[64 + 4] = 0, sections[64 + 32] = 0, sections[64 + 31] = static_cast<char>(0x80);
+  CHECK_FALSE(cuda::cubin_facts(sections));
+  sections[64 + 31] = 0, sections[60] = 2;
+  CHECK_FALSE(cuda::cubin_facts(sections));
   CHECK_FALSE(cuda::cubin_facts(""));
   cubin[18] = 62;  // of a processor
   CHECK_FALSE(cuda::cubin_facts(cubin));

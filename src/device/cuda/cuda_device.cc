@@ -51,8 +51,7 @@ class CudaMemory : public Device::Memory {
 // A loaded cubin. Recordings keep those whose kernels they launch.
 class LoadedModule {
  public:
-  LoadedModule(const Session& session, const fs::path& file, const std::string& gpu)
-      : session_(session) {
+  LoadedModule(const Session& session, const fs::path& file, int gpu) : session_(session) {
     const std::string cubin = read_file(file, kLargestCubin);
     const auto facts = cubin_facts(cubin);
     if (!facts)
@@ -60,15 +59,8 @@ class LoadedModule {
     const Driver& driver = session.enter();
     const Result result = driver.load_module(&module_, cubin.c_str());
     if (result.status == invalid_image || result.status == no_binary_for_gpu ||
-        result.status == unsupported_ptx) {
-      int version = 0;
-      session.check(driver.version(&version), "asking for the driver's version");
-      job_failed(
-          "{}: it was built for sm_{} by CUDA {}; this GPU is an {}, and its driver is for CUDA {}"
-          " (a driver for the former version or later is needed): {}",
-          file.string(), facts->sm, facts->toolkit.empty() ? "?" : facts->toolkit, gpu,
-          version_text(version), driver.describe(result));
-    }
+        result.status == unsupported_ptx)
+      refuse(file, *facts, gpu, result);
     session.check(result, "loading {}", file.string());
   }
   ~LoadedModule() {
@@ -82,6 +74,22 @@ class LoadedModule {
   Module get() const { return module_; }
 
  private:
+  [[noreturn]] void refuse(const fs::path& file, const CubinFacts& facts, int gpu,
+                           Result result) const {
+    const Driver& driver = session_.enter();
+    // Of one generation, and not for a later member of it.
+    if (facts.sm / 10 != gpu / 10 || facts.sm > gpu)
+      job_failed("{}: it was built for sm_{}, and this GPU is an sm_{}: {}", file.string(),
+                 facts.sm, gpu, driver.describe(result));
+    int version = 0;
+    session_.check(driver.version(&version), "asking for the driver's version");
+    job_failed(
+        "{}: it was built by CUDA {}, and the NVIDIA driver is for CUDA {}; one for the former or "
+        "later is needed: {}",
+        file.string(), facts.toolkit.empty() ? "of an unknown version" : facts.toolkit,
+        version_text(version), driver.describe(result));
+  }
+
   const Session& session_;
   Module module_ = nullptr;
 };
@@ -227,7 +235,7 @@ class CudaGpu : public Device {
 std::unique_ptr<Device::Kernel> CudaGpu::load(const fs::path& artifact, const std::string& entry) {
   auto kernel = std::make_unique<CudaKernel>();
   kernel->name = entry;
-  kernel->module = std::make_shared<LoadedModule>(session_, artifact, info_.target);
+  kernel->module = std::make_shared<LoadedModule>(session_, artifact, info_.sm);
   const Driver& driver = session_.enter();
   const Result found = driver.function(&kernel->function, kernel->module->get(), entry.c_str());
   if (found.status == not_found) job_failed("{}: has no kernel {}", artifact.string(), entry);
