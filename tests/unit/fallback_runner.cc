@@ -279,7 +279,9 @@ class Run {
       const auto grid = [&](int i) {
         return static_cast<unsigned>(launch.grid[static_cast<std::size_t>(i)].at(trial_.tokens));
       };
-      kernels::HostLaunch on_host{.grid = {grid(0), grid(1), grid(2)}, .seed = launches_++};
+      kernels::HostLaunch on_host{.grid = {grid(0), grid(1), grid(2)},
+                                  .schedule = kernels::Schedule::shuffled,
+                                  .seed = launches_++};
       on_host.block.x = static_cast<unsigned>(launch.threads);
       on_host.shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
       const std::string error = kernels.by_name.at(launch.kernel)
