@@ -12,6 +12,7 @@
 #include <random>
 
 #include "analyze/analyse.h"
+#include "base/error.h"
 #include "base/temporary_folder.h"
 #include "device/host.h"
 #include "generate/fallback.h"
@@ -340,6 +341,27 @@ std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials) {
   std::vector<std::string> errors;
   for (Run& run : runs) errors.push_back(run.compare(kernels));
   return errors;
+}
+
+void build_fallback_for_gpu(const std::vector<Trial>& trials) {
+  std::map<std::string, std::string> sources;
+  for (const Trial& trial : trials) Run(trial).collect(sources);
+  KernelSource all{sources.begin()->first, ""};
+  for (const auto& [entry, text] : sources) all.text += text;
+  const TemporaryFolder folder;
+  BuilderOptions options = builder_options(read_environment());
+  options.cache = folder.path();
+  KernelBuilder builder(options);
+  const Target target{Target::cuda, "sm_90a"};
+  try {
+    builder.compiler(target);
+  } catch (const Error& error) {
+    MESSAGE("skipped: " << error.what());
+    return;
+  }
+  const BuildResult result = builder.build(all, target);
+  if (const auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
+  MESSAGE(sources.size() << " kernels for a GPU: " << std::get<Artifact>(result).seconds << " s");
 }
 
 std::string input_name(int number, double low, double high) {

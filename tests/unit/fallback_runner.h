@@ -21,6 +21,9 @@ struct Trial {
 // For each trial: what differs from the reference executor, or nothing.
 std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials);
 
+// Fails if a kernel of theirs does not compile for a GPU. Skipped without a compiler for one.
+void build_fallback_for_gpu(const std::vector<Trial>& trials);
+
 // An input with that name holds numbers from low to high; "ids" are below 40, all else is in [-1,
 // 1].
 std::string input_name(int number, double low, double high);

@@ -14,6 +14,7 @@
 #include "generate/counts.h"
 #include "generate/fallback.h"
 #include "ir/builder.h"
+#include "ir/incrementalise.h"
 #include "kernels/fallback.cuh"
 #include "kernels/shim/host_launch.h"
 #include "tests/unit/expect_error.h"
@@ -102,6 +103,9 @@ void reduce(Variants& v, Op op) {
 }
 
 void cast(Variants& v) {
+  // More elements than threads at once.
+  const NodeId many = v.b.expand(v.in(DType::f32, {v.tokens, 1, 3}), {v.tokens, 900, 3});
+  v.out(v.b.cast(many, DType::bf16));
   const DType all[] = {DType::f32, DType::f16, DType::bf16, DType::i32, DType::i64, DType::boolean};
   for (const DType from : all) {
     const double low = from == DType::boolean ? 0 : -3, high = from == DType::boolean ? 1 : 3;
@@ -342,7 +346,11 @@ TEST_CASE("fallback: whole decoders") {
     add("gpt2", gpt2_like(2, symbol), tokens);
   }
   add("qwen3", one_layer_qwen3(), 1);
+  // Only the last row goes through what follows the last cache.
+  add("gemma's prefill", prefill_instance(gemma_like(2, Dim(Symbol::T))), 5);
+  add("gpt2's prefill", prefill_instance(gpt2_like(2, Dim(Symbol::T))), 5);
   run_all(trials);
+  build_fallback_for_gpu({trials[1], trials.back()});
 }
 
 constexpr kernels::FallbackOp whole_op(kernels::FallbackKind kind) {
