@@ -3,6 +3,7 @@
 #include "kernels/attention.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/embedding.cuh"
+#include "kernels/fallback.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
 #include "kernels/measure.cuh"
@@ -121,6 +122,49 @@ AC_NORM_KERNEL(norm_layer, (NormOp{.norm = Norm::layer, .bias = true}),
 AC_NORM_KERNEL(norm_layer_welford, (NormOp{.norm = Norm::layer, .x = Type::bf16}),
                (NormPlan{.variance = Variance::welford}))
 AC_EMBEDDING_KERNEL(embedding_rows, (EmbeddingOp{}), (EmbeddingPlan{}))
+AC_FALLBACK_KERNEL(fallback_add, (FallbackOp{.kind = FallbackKind::add,
+                                             .in = {Element::f16, Element::f16},
+                                             .out = Element::f16,
+                                             .operands = 2,
+                                             .rank = 4}))
+AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::less,
+                                                        .in = {Element::positions, Element::i64},
+                                                        .out = Element::boolean,
+                                                        .operands = 2,
+                                                        .rank = 0}))
+AC_FALLBACK_KERNEL(
+    fallback_amax,
+    (FallbackOp{.kind = FallbackKind::amax, .in = {Element::i32}, .out = Element::i32, .inner = 2}))
+AC_FALLBACK_KERNEL(fallback_layer_norm,
+                   (FallbackOp{.kind = FallbackKind::layer_norm,
+                               .in = {Element::f16, Element::f16, Element::f16, Element::f16},
+                               .out = Element::f16,
+                               .operands = 4,
+                               .rank = 8,
+                               .inner = 1}))
+AC_FALLBACK_KERNEL(fallback_product,
+                   (FallbackOp{.kind = FallbackKind::product,
+                               .in = {Element::bf16, Element::bf16, Element::bf16},
+                               .out = Element::bf16,
+                               .operands = 3,
+                               .rank = 2,
+                               .inner = 1}))
+AC_FALLBACK_KERNEL(fallback_rope,
+                   (FallbackOp{.kind = FallbackKind::rope,
+                               .in = {Element::f16, Element::f16, Element::positions, Element::f32},
+                               .out = Element::f16,
+                               .operands = 4,
+                               .rank = 3,
+                               .inner = 1}))
+AC_FALLBACK_KERNEL(fallback_attend, (FallbackOp{.kind = FallbackKind::attend,
+                                                .in = {Element::bf16, Element::bf16, Element::bf16,
+                                                       Element::bf16, Element::bf16},
+                                                .out = Element::bf16,
+                                                .operands = 5,
+                                                .rank = 3,
+                                                .inner = 2}))
+AC_FALLBACK_KERNEL(fallback_append,
+                   (FallbackOp{.kind = FallbackKind::append, .in = {Element::f32}, .rank = 3}))
 AC_ROPE_APPEND_KERNEL(rope_append_128, (RopeAppendOp{.qk_norm = true}), (RopeAppendPlan{}))
 AC_ROPE_APPEND_KERNEL(rope_append_partial,
                       (RopeAppendOp{

@@ -228,12 +228,12 @@ template <FallbackOp op>
 AC_DEVICE auto reduced(const Inner<op>& inner) {
   const long long count = inner.count();
   if constexpr (op.kind == FallbackKind::amax) {
-    constexpr long long least = -0x7fffffffffffffffll - 1;
-    auto largest = inner.template read_at<0>(0);
+    // Of nothing: the least that there is.
+    decltype(inner.template read_at<0>(0)) largest;
     if constexpr (is_float(op.in[0]))
       largest = -INFINITY;
     else
-      largest = least;
+      largest = -0x7fffffffffffffffll - 1;
     for (long long i = 0; i < count; ++i) {
       const auto x = inner.template read_at<0>(i);
       if constexpr (is_float(op.in[0]))

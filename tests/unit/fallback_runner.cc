@@ -12,11 +12,13 @@
 #include <random>
 
 #include "analyze/analyse.h"
+#include "base/error.h"
 #include "base/temporary_folder.h"
 #include "device/host.h"
 #include "generate/fallback.h"
 #include "ir/layout.h"
 #include "reference/executor.h"
+#include "tests/unit/tensors.h"
 #include "validate/buffers.h"
 
 namespace ac::test {
@@ -147,9 +149,9 @@ class Run {
     std::uniform_int_distribution<std::int64_t> whole(static_cast<std::int64_t>(low),
                                                       static_cast<std::int64_t>(high));
     for (double& x : data)
-      x = is_float(dtype) ? round_to(dtype, number(random_))
-                          : static_cast<double>(dtype == DType::boolean ? whole(random_) & 1
-                                                                        : whole(random_));
+      x = is_float(dtype)
+              ? round_to(dtype, number(random_))
+              : static_cast<double>(dtype == DType::boolean ? whole(random_) & 1 : whole(random_));
     return data;
   }
 
@@ -166,8 +168,11 @@ class Run {
         data = node.data();
         for (double& x : data) x = round_to(dtype, x);
       } else if (node.op == Op::input) {
+        if (node.text("name") == "ids") low = 0, high = 39;
         std::sscanf(node.text("name").c_str(), "x%*d from %lf to %lf", &low, &high);
-        data = random_numbers(dtype, count, low, high);
+        data = random_numbers(dtype, count, low, std::isinf(high) ? 1 : high);
+        if (std::isinf(high))
+          for (std::size_t e = 0; e < count; ++e) data[e] = kernels::hostile(e);
         inputs_[node.text("name")] = {dtype, sizes, data};
       } else {
         auto& bytes = weights_[node.text("key")];
@@ -222,8 +227,8 @@ class Run {
     for (const bool keys : {true, false}) {
       const auto size = static_cast<std::size_t>(cache_size(i, keys));
       const auto& data = keys ? state.keys : state.values;
-      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]);
-           token < tokens; ++token)
+      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]); token < tokens;
+           ++token)
         for (std::int64_t head = 0; head < cache.heads; ++head)
           for (std::size_t e = 0; e < size; ++e) {
             const double want =
@@ -270,19 +275,19 @@ class Run {
   std::string launch(const Generated& generated, const Kernels& kernels) {
     std::vector<void*> addresses;
     const auto region = static_cast<std::size_t>(&generated - implementations_.data());
-    for (const Storage& storage : generated.storages)
-      addresses.push_back(address(region, storage));
+    for (const Storage& storage : generated.storages) addresses.push_back(address(region, storage));
     for (const Launch& launch : generated.launches) {
       const auto grid = [&](int i) {
         return static_cast<unsigned>(launch.grid[static_cast<std::size_t>(i)].at(trial_.tokens));
       };
-      kernels::HostLaunch on_host{.grid = {grid(0), grid(1), grid(2)}, .seed = launches_++};
+      kernels::HostLaunch on_host{.grid = {grid(0), grid(1), grid(2)},
+                                  .schedule = kernels::Schedule::shuffled,
+                                  .seed = launches_++};
       on_host.block.x = static_cast<unsigned>(launch.threads);
       on_host.shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
-      const std::string error =
-          kernels.by_name.at(launch.kernel)
-              .launch(on_host, bind_params(launch, trial_.tokens, addresses))
-              .error;
+      const std::string error = kernels.by_name.at(launch.kernel)
+                                    .launch(on_host, bind_params(launch, trial_.tokens, addresses))
+                                    .error;
       if (!error.empty()) return error;
     }
     return "";
@@ -299,14 +304,15 @@ class Run {
   std::string compare(const Output& output, const Value& want) {
     const NodeId storage = storage_of(graph(), output.node);
     const Layout layout = layout_of(graph(), output.node);
-    const Sizes sizes = sizes_of(graph().type(output.node).shape), strides = sizes_of(layout.strides);
+    const Sizes sizes = sizes_of(graph().type(output.node).shape),
+                strides = sizes_of(layout.strides);
     const std::byte* const data = memory(name_of(storage), 0).data();
     for (std::size_t i = 0; i < want.data.size(); ++i) {
       std::int64_t at = evaluate(layout.offset), rest = static_cast<std::int64_t>(i);
       for (std::size_t axis = sizes.size(); axis-- > 0; rest /= sizes[axis])
         at += rest % sizes[axis] * strides[axis];
-      const double got = load_element(
-          want.dtype, data + at * static_cast<std::int64_t>(bytes_of(want.dtype)));
+      const double got =
+          load_element(want.dtype, data + at * static_cast<std::int64_t>(bytes_of(want.dtype)));
       if (!is_close(want.dtype, got, want.data[i]))
         return fmt::format("{} ({}): element {} is {} instead of {}", output.name,
                            to_string(want.dtype, want.shape), i, got, want.data[i]);
@@ -335,6 +341,27 @@ std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials) {
   std::vector<std::string> errors;
   for (Run& run : runs) errors.push_back(run.compare(kernels));
   return errors;
+}
+
+void build_fallback_for_gpu(const std::vector<Trial>& trials) {
+  std::map<std::string, std::string> sources;
+  for (const Trial& trial : trials) Run(trial).collect(sources);
+  KernelSource all{sources.begin()->first, ""};
+  for (const auto& [entry, text] : sources) all.text += text;
+  const TemporaryFolder folder;
+  BuilderOptions options = builder_options(read_environment());
+  options.cache = folder.path();
+  KernelBuilder builder(options);
+  const Target target{Target::cuda, "sm_90a"};
+  try {
+    builder.compiler(target);
+  } catch (const Error& error) {
+    MESSAGE("skipped: " << error.what());
+    return;
+  }
+  const BuildResult result = builder.build(all, target);
+  if (const auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
+  MESSAGE(sources.size() << " kernels for a GPU: " << std::get<Artifact>(result).seconds << " s");
 }
 
 std::string input_name(int number, double low, double high) {

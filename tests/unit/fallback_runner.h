@@ -11,7 +11,7 @@ namespace ac::test {
 
 struct Trial {
   std::string name;
-  StepGraph step;  // its inputs hold numbers from low to high, ids and weights too
+  StepGraph step;
   std::int64_t tokens = 1, position = 0;
   std::vector<std::int64_t> slots = {};  // of each cache
   double tolerance = 4e-6;               // of max(1, |truth|), before the result is rounded
@@ -21,7 +21,11 @@ struct Trial {
 // For each trial: what differs from the reference executor, or nothing.
 std::vector<std::string> run_by_fallback(const std::vector<Trial>& trials);
 
-// What an input's numbers are: part of its name, as in "x0 from -2 to 2".
+// Fails if a kernel of theirs does not compile for a GPU. Skipped without a compiler for one.
+void build_fallback_for_gpu(const std::vector<Trial>& trials);
+
+// An input with that name holds numbers from low to high; "ids" are below 40, all else is in [-1,
+// 1].
 std::string input_name(int number, double low, double high);
 
 }  // namespace ac::test
