@@ -27,7 +27,7 @@ struct AttrText {
   std::string operator()(const Data&) const { return {}; }
 };
 
-std::string parameter_text(const Parameter& parameter) {
+std::string parameter_key(const Parameter& parameter) {
   std::string text = fmt::format("{} {}", to_string(parameter.role), to_string(parameter.type));
   if (parameter.immediate) text += fmt::format(" = {}", *parameter.immediate);
   const Layout& layout = parameter.layout;
@@ -44,7 +44,7 @@ std::string signature_of(const StepGraph& step, const Region& region) {
   std::string text;
   for (const Parameter& input : region.inputs) {
     names[input.value] = input.name;
-    text += fmt::format("{}: {}; ", input.name, parameter_text(input));
+    text += fmt::format("{}: {}; ", input.name, parameter_key(input));
     // An opaque value is copied by the views themselves, so they matter.
     if (input.layout.placement != Placement::opaque) continue;
     for (const NodeId view : input.views)

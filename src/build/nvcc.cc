@@ -10,7 +10,7 @@
 namespace ac {
 namespace {
 
-const std::vector<std::string> kFlags = {
+const std::vector<std::string> kNvccFlags = {
     "-std=c++20", "--expt-relaxed-constexpr", "-O3", "-DNDEBUG", "-Xptxas", "-v", "-cubin"};
 
 class NvccCompiler : public Compiler {
@@ -20,13 +20,13 @@ class NvccCompiler : public Compiler {
 
   std::string name() const override { return program_; }
   std::string identity() const override {
-    return fmt::format("{}\n{}", version_, fmt::join(kFlags, " "));
+    return fmt::format("{}\n{}", version_, fmt::join(kNvccFlags, " "));
   }
   const char* artifact_name() const override { return "kernel.cubin"; }
 
   Compiled compile(const Compilation& compilation) const override {
     std::vector<std::string> command = {program_};
-    command.insert(command.end(), kFlags.begin(), kFlags.end());
+    command.insert(command.end(), kNvccFlags.begin(), kNvccFlags.end());
     for (const std::string& argument :
          {"-arch=" + compilation.arch, "-I" + compilation.folder.string(),
           write_sources(compilation, ".cu").string(), std::string("-o"),

@@ -100,8 +100,8 @@ class Program {
 };
 
 // Plain functions are for the device: the plans' constexpr functions are. Our cache is enough.
-const std::vector<std::string> kFlags = {"-std=c++20", "-default-device", "-DNDEBUG",
-                                         "--ptxas-options=-v"};
+const std::vector<std::string> kNvrtcFlags = {"-std=c++20", "-default-device", "-DNDEBUG",
+                                              "--ptxas-options=-v"};
 
 class NvrtcCompiler : public Compiler {
  public:
@@ -118,14 +118,14 @@ class NvrtcCompiler : public Compiler {
 
   std::string name() const override { return fmt::format("NVRTC {}.{}", major_, minor_); }
   std::string identity() const override {
-    return fmt::format("{}\n{}\n{}", name(), version_, fmt::join(kFlags, " "));
+    return fmt::format("{}\n{}\n{}", name(), version_, fmt::join(kNvrtcFlags, " "));
   }
   const char* artifact_name() const override { return "kernel.cubin"; }
 
   Compiled compile(const Compilation& compilation) const override {
     Program program(nvrtc_, compilation.source.entry + ".cu", compilation.source.text,
                     compilation.headers);
-    std::vector<std::string> options = kFlags;
+    std::vector<std::string> options = kNvrtcFlags;
     options.push_back("--gpu-architecture=" + compilation.arch);
     const int status = program.compile(options);
     std::string log = program.log();

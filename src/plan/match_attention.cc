@@ -36,7 +36,7 @@ class AttentionMatcher {
       if (body_[id].op == Op::append_attend) attend_ = id;
     if (attend_ < 0) return refuse("it has no attention");
     const Node& node = body_[attend_];
-    const Cache& cache = body_.step().caches[static_cast<std::size_t>(node.integer("cache"))];
+    const auto& cache = body_.step().caches[static_cast<std::size_t>(node.integer("cache"))];
     const auto known = kernel_type(body_.region().dtype);
     if (!known || cache.dtype != body_.region().dtype) return refuse("no kernels for its types");
     const Shape& q = body_.graph().type(node.inputs[0]).shape;

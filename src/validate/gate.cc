@@ -36,9 +36,6 @@ namespace {
 bool is_written(const TensorSpec& spec) {
   return spec.role == Role::output || spec.role == Role::state;
 }
-bool is_read(const TensorSpec& spec) {
-  return spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state;
-}
 
 // Inputs and what should come of them.
 struct Expected {
@@ -107,7 +104,7 @@ class Gate {
     std::set<std::size_t> silent, unmoved;
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
       const bool varies = is_float(spec(t).dtype) || spec(t).low < spec(t).high;
-      if (is_read(spec(t)) && varies) silent.insert(t);
+      if (spec(t).is_read() && varies) silent.insert(t);
       if (is_written(spec(t))) unmoved.insert(t);
     }
     for (const Scenario& scenario : scenarios) {
@@ -115,7 +112,7 @@ class Gate {
       const Expected base = expect(scenario, elements_of(subject_, scenario));
       if (verdict_.rejection) return;
       for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
-        if (!is_read(spec(t)) || (unmoved.empty() && !silent.contains(t))) continue;
+        if (!spec(t).is_read() || (unmoved.empty() && !silent.contains(t))) continue;
         const Elements other = another(scenario, t);
         const Elements truth = evaluate(subject_.truth, other);
         for (std::size_t o = 0; o < subject_.tensors.size(); ++o) {
@@ -228,7 +225,7 @@ class Gate {
   void check_in_row(const Scenario& scenario, BufferSet& set) {
     std::vector<std::size_t> read;
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t)
-      if (is_read(spec(t))) read.push_back(t);
+      if (spec(t).is_read()) read.push_back(t);
     if (read.empty()) return;
     const std::size_t changed = read[static_cast<std::size_t>(verdict_.scenarios) % read.size()];
     Expected expected = expect(scenario, another(scenario, changed));

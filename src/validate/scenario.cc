@@ -147,17 +147,13 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
   return out;
 }
 
-bool is_read(const TensorSpec& spec) {
-  return spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state;
-}
-
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) {
   Elements elements(subject.tensors.size());
   for (std::size_t t = 0; t < elements.size(); ++t) {
     const TensorSpec& spec = subject.tensors[t];
-    if (!is_read(spec)) continue;
+    if (!spec.is_read()) continue;
     const std::uint64_t seed = (t == other ? s.seed + 7919u : s.seed) * 1000003u + t;
     elements[t] = draw(spec, s, seed);
     const bool hostile = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;

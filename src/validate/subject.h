@@ -35,6 +35,9 @@ struct TensorSpec {
 
   std::int64_t count() const;
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }
+  bool is_read() const {
+    return role == Role::input || role == Role::weight || role == Role::state;
+  }
 };
 
 // The elements of each tensor of a subject, in its order. A NaN in a state is a slot that holds
