@@ -5,8 +5,7 @@
 namespace ac {
 
 validate::Verdict judge(const Trial& trial,
-                        const std::map<std::string, std::filesystem::path>& files,
-                        const validate::GateOptions& gate) {
+                        const std::map<std::string, std::filesystem::path>& files) {
   std::map<std::string, HostKernel> kernels;
   for (const Launch& launch : trial.launches)
     if (kernels.count(launch.kernel) == 0)
@@ -28,7 +27,7 @@ validate::Verdict judge(const Trial& trial,
         .relaxed_lag = static_cast<int>(order % 2)};
     return kernels.at(launch.kernel).launch(shape, params).error;
   };
-  return run_trial(trial, run, gate);
+  return run_trial(trial, run);
 }
 
 }  // namespace ac

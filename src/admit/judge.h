@@ -11,7 +11,6 @@ namespace ac {
 // `files`: shared objects, by the entry of the kernel in them. What a kernel breaks, it breaks in
 // this process: call it in a child (base/child.h).
 validate::Verdict judge(const Trial& trial,
-                        const std::map<std::string, std::filesystem::path>& files,
-                        const validate::GateOptions& gate);
+                        const std::map<std::string, std::filesystem::path>& files);
 
 }  // namespace ac

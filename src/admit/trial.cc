@@ -183,10 +183,17 @@ constexpr std::array<std::string_view, 8> kStorages = {
 
 }  // namespace
 
-validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch,
-                            const validate::GateOptions& options) {
+validate::GateOptions gate_for(const Trial& trial) {
+  validate::GateOptions options;
+  options.seeds = 1;
+  options.hostile = !trial.spreads;
+  if (trial.light) options.scales = {1, -3}, options.structured = false;
+  return options;
+}
+
+validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch) {
   const TrialRun run(trial, launch);
-  return validate::admit(run.subject(), options);
+  return validate::admit(run.subject(), gate_for(trial));
 }
 
 Json to_json(const Trial& trial) {
@@ -219,6 +226,8 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.capacity = json.at("capacity").get<std::int64_t>();
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
+    trial.light = json.at("light").get<bool>();
+    trial.spreads = json.at("spreads").get<bool>();
     if (json.contains("vocab")) {
       trial.vocab = json.at("vocab").get<std::int64_t>();
       const auto dtype = dtype_from_short_name(json.at("logits").get<std::string>());

@@ -21,9 +21,15 @@ struct Trial {
   // A kernel that chooses the largest of so many logits: there is no step then.
   std::int64_t vocab = 0;
   DType logits = DType::f32;
+  bool light = false;  // so much work that fewer scenarios must do
+  // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
+  // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
+  bool spreads = false;
   std::vector<Storage> storages;
   std::vector<Launch> launches;
 };
+// How thoroughly the gate looks at a trial.
+validate::GateOptions gate_for(const Trial& trial);
 Json to_json(const Trial& trial);
 Trial trial_from_json(const Json& json, const std::string& origin);
 
@@ -32,7 +38,6 @@ Trial trial_from_json(const Json& json, const std::string& origin);
 using LaunchKernel = std::function<std::string(const Launch& launch, std::int64_t tokens,
                                                std::span<const std::byte> params, unsigned order)>;
 
-validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch,
-                            const validate::GateOptions& options);
+validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch);
 
 }  // namespace ac

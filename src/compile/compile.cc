@@ -56,7 +56,6 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   }
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
-  realise.gate.seeds = 1;
   Realiser realiser(builder, realise);
   Assembler assembler(program);
 

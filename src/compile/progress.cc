@@ -27,10 +27,11 @@ void Progress::stage(const std::string& name) {
 
 void Progress::step(std::size_t done, std::size_t total, const std::string& what) {
   last_ = fmt::format("{}/{}{}{}", done, total, what.empty() ? "" : ", ", what);
-  // Often enough for an eye, seldom enough for a slow terminal.
-  const bool due = Clock::now() - shown_ > std::chrono::milliseconds(100) || done == total;
-  if (quiet_ || !terminal_ || !due) return;
-  fmt::print(stderr, "\r\033[K{}: {}", stage_, last_);
+  // Often enough for an eye, seldom enough for a slow terminal or a log.
+  const auto pause = std::chrono::milliseconds(terminal_ ? 100 : 5000);
+  if (quiet_ || Clock::now() - shown_ < pause) return;
+  fmt::print(stderr, "{}{}: {}{}", terminal_ ? "\r\033[K" : "", stage_, last_,
+             terminal_ ? "" : "\n");
   std::fflush(stderr);
   shown_ = Clock::now();
 }

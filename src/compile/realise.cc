@@ -129,7 +129,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       files[source.entry] = kernels_.at(source.entry).host;
       key += files[source.entry].string();  // named by all that went into it
     }
-    const validate::GateOptions& gate = options_.gate;
+    const validate::GateOptions gate = gate_for(request.trial);
     key += fmt::format("|{} {} {} {} {}", gate.seeds, gate.scales.size(), gate.structured,
                        gate.hostile, gate.repeats);
     const std::filesystem::path record = options_.verdicts / (sha256(key) + ".json");
@@ -149,9 +149,9 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
     }
     judged.push_back(i);
     records.push_back(record);
-    judgements.push_back([&trial = request.trial, files, gate] {
+    judgements.push_back([&trial = request.trial, files] {
       const auto begin = std::chrono::steady_clock::now();
-      Outcome outcome = outcome_of(judge(trial, files, gate));
+      Outcome outcome = outcome_of(judge(trial, files));
       outcome.seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       return to_json(outcome).dump();

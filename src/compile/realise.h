@@ -42,8 +42,7 @@ struct Built {
 struct RealiseOptions {
   Target target;
   unsigned jobs = 1;
-  std::filesystem::path verdicts;  // a folder
-  validate::GateOptions gate;
+  std::filesystem::path verdicts;   // a folder
   std::chrono::seconds limit{120};  // of one admission
 };
 

@@ -14,7 +14,11 @@ namespace {
 
 // Blocks that share the work in a trial: few, so that each has several turns.
 constexpr int kTrialProcessors = 1;
-constexpr std::int64_t kFewTokens = 37, kContext = 260;
+constexpr std::int64_t kFewTokens = 37;
+// Cached tokens, of which one new token sees more than many do: the work is the same.
+constexpr std::int64_t kContext = 260, kShortContext = 70;
+// Operations of one launch above which the gate leaves out what only varies the inputs' scale.
+constexpr std::int64_t kMuchWork = 2'000'000;
 constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000;
 
 // Outputs of one block, and blocks that run at once: a trial has more rows than these, with the
@@ -79,8 +83,9 @@ class Trials {
  public:
   Trials(StepGraph fragment, std::int64_t tokens) : fragment_(std::move(fragment)) {
     trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
-    trial_.capacity = kContext + trial_.tokens;
-    trial_.positions = {0, 3, kContext / 2, kContext};
+    const std::int64_t context = trial_.tokens > 1 ? kShortContext : kContext;
+    trial_.capacity = context + trial_.tokens;
+    trial_.positions = {0, 3, context / 2, context};
     if (!fragment_.caches.empty() && fragment_.caches[0].window > 0) {
       // A ring that is just large enough, met before it is full, when it is, and long after.
       const std::int64_t window = fragment_.caches[0].window;
@@ -113,6 +118,11 @@ class Trials {
   Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
 
   Request finish(std::string name, Generated made) {
+    std::int64_t flops = 0;
+    for (std::size_t i = 0; i < fragment_.graph.nodes.size(); ++i)
+      if (is_compute(fragment_.graph.nodes[i]))
+        flops += evaluate(work_of(fragment_.graph, static_cast<NodeId>(i)), bindings()).flops;
+    trial_.light = flops > kMuchWork;
     trial_.storages = std::move(made.storages);
     trial_.launches = std::move(made.launches);
     return {std::move(name), std::move(made.sources), std::move(trial_)};
@@ -140,7 +150,7 @@ std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
         },
         candidate.choice);
     if (!choice || op_text(*choice) != op_text(candidate.choice)) return std::nullopt;
-    if (why_illegal(*choice, device_info("host"))) return std::nullopt;
+    if (why_illegal(*choice, device_info("sm_100"))) return std::nullopt;  // the roomiest
     return generate(fragment, *choice, matched->operands, trials.setting());
   }
   return std::nullopt;
@@ -158,8 +168,12 @@ std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
   for (const StepGraph* fragment : {&small, &whole}) {
     Trials trials(*fragment, tokens);
-    if (auto made = regenerate(trials, wanted, candidate))
-      return trials.finish(candidate.id, std::move(*made));
+    auto made = regenerate(trials, wanted, candidate);
+    if (!made) continue;
+    Request request = trials.finish(candidate.id, std::move(*made));
+    request.trial.spreads =
+        std::holds_alternative<Implementation<PrefillAttentionTask>>(candidate.choice);
+    return request;
   }
   return std::nullopt;
 }

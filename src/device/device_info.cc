@@ -35,10 +35,11 @@ const std::vector<DeviceInfo>& known_devices() {
     b200.multiprocessors = 148, b200.l2_bytes = 126 << 20;
     b200.bandwidth = 7.4e12, b200.flops = 75e12, b200.tensor_flops = 2250e12;
 
-    // Blocks in turn on the CPU: legality is that of the roomiest GPU, speed that of one core.
+    // Blocks in turn on the CPU: as roomy as the roomiest GPU, but a thread costs what it does, so
+    // that few are worth having. Speed is that of one core.
     DeviceInfo host = h100;
     host.target = "host", host.name = "host device", host.sm = 0;
-    host.multiprocessors = 1;
+    host.multiprocessors = 1, host.threads = 256;
     host.bandwidth = 1e9, host.flops = 1e9, host.tensor_flops = 1e8;
     return std::vector<DeviceInfo>{a100, ada, h100, b200, host};
   }();

@@ -87,6 +87,12 @@ double busy_share(double tiles, double at_once) {
   return tiles / (std::ceil(tiles / at_once) * at_once);
 }
 
+// The share of what tiles compute that is asked for.
+double useful_share(const GemmOp& op, const GemmShape& shape, double tiles, int tile_m,
+                    int tile_n) {
+  return double(shape.m) * gemm_weight_rows(op, shape) / (tiles * tile_m * tile_n);
+}
+
 Footprint measure(const GemmTask& task, const GemmPlan& plan, const DeviceInfo& device) {
   const double tiles = plan.grid(task.op, task.shape);
   const double reuse = double(plan.thread_m) * plan.thread_n / (plan.thread_m + plan.thread_n);
@@ -119,7 +125,8 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
           .unit_seconds = kNextTile,
           .finish_seconds = plan.split > 1 ? kCombine + plan.split * kNextGroup : 0,
           .flops = device.tensor_flops * kTensorEfficiency * reuse / (reuse + 12) *
-                   busy_share(blocks, double(device.multiprocessors) * plan.resident)};
+                   busy_share(blocks, double(device.multiprocessors) * plan.resident) *
+                   useful_share(task.op, task.shape, tiles, plan.tile_m, plan.tile_n)};
 }
 
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,

@@ -104,7 +104,7 @@ std::vector<GemmPlan> enumerate_plans(const GemmTask&) {
         for (const int thread_m : {1, 2, 4, 8})
           for (const int thread_n : {2, 4, 8})
             for (const int stages : {1, 2})
-              for (const int resident : {512, 1024})
+              for (const int resident : {256, 512, 1024})
                 plans.push_back({tile_m, tile_n, tile_k, thread_m, thread_n, stages, resident});
   return plans;
 }
