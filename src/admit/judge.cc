@@ -1,33 +1,117 @@
 #include "admit/judge.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
 #include "device/host.h"
 
 namespace ac {
+namespace {
 
-validate::Verdict judge(const Trial& trial,
-                        const std::map<std::string, std::filesystem::path>& files) {
+constexpr std::size_t kGuard = 4096;
+constexpr std::byte kGuardByte{0xa5};
+
+unsigned size_of(const Launch& launch, std::size_t axis, std::int64_t tokens) {
+  return static_cast<unsigned>(launch.grid[axis].at(tokens));
+}
+
+// The copy of one storage on a device.
+class Mirror {
+ public:
+  Mirror(Device& device, std::size_t bytes)
+      : device_(device), bytes_(bytes), memory_(device.allocate(bytes + 2 * kGuard)) {}
+
+  std::byte* address() const { return static_cast<std::byte*>(memory_->address()) + kGuard; }
+
+  void load(std::span<const std::byte> from) {
+    device_.fill(memory_->address(), bytes_ + 2 * kGuard, static_cast<unsigned char>(kGuardByte));
+    device_.upload(address(), from);
+  }
+  // Whether the guards are whole.
+  bool store(std::span<std::byte> to) const {
+    std::vector<std::byte> all(bytes_ + 2 * kGuard);
+    device_.download(all, memory_->address());
+    std::copy_n(all.begin() + kGuard, bytes_, to.begin());
+    const auto is_guard = [](std::byte byte) { return byte == kGuardByte; };
+    return std::all_of(all.begin(), all.begin() + kGuard, is_guard) &&
+           std::all_of(all.end() - kGuard, all.end(), is_guard);
+  }
+
+ private:
+  Device& device_;
+  std::size_t bytes_;
+  std::unique_ptr<Device::Memory> memory_;
+};
+
+}  // namespace
+
+validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
   std::map<std::string, HostKernel> kernels;
   for (const Launch& launch : trial.launches)
     if (kernels.count(launch.kernel) == 0)
       kernels.emplace(launch.kernel, HostKernel(files.at(launch.kernel), launch.kernel));
-  const LaunchKernel run = [&](const Launch& launch, std::int64_t tokens,
-                               std::span<const std::byte> params, unsigned order) {
-    const auto size = [&](std::size_t axis) {
-      return static_cast<unsigned>(launch.grid[axis].at(tokens));
-    };
-    constexpr kernels::Schedule schedules[] = {
-        kernels::Schedule::forward, kernels::Schedule::reverse, kernels::Schedule::shuffled};
-    const kernels::HostLaunch shape{
-        .grid = {size(0), size(1), size(2)},
-        .block = {static_cast<unsigned>(launch.threads)},
-        .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
-        .schedule = schedules[order % 3],
-        .seed = order + 1,
-        // A kernel that reads the position early may find that of the token before.
-        .relaxed_lag = static_cast<int>(order % 2)};
-    return kernels.at(launch.kernel).launch(shape, params).error;
-  };
-  return run_trial(trial, run);
+  return run_trial(
+      trial,
+      [&](const Trial&, const std::vector<std::span<std::byte>>& places,
+          unsigned order) -> std::string {
+        constexpr kernels::Schedule schedules[] = {
+            kernels::Schedule::forward, kernels::Schedule::reverse, kernels::Schedule::shuffled};
+        std::vector<void*> addresses;
+        for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
+        for (const Launch& launch : trial.launches) {
+          const kernels::HostLaunch shape{
+              .grid = {size_of(launch, 0, trial.tokens), size_of(launch, 1, trial.tokens),
+                       size_of(launch, 2, trial.tokens)},
+              .block = {static_cast<unsigned>(launch.threads)},
+              .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
+              .schedule = schedules[order % 3],
+              .seed = order + 1,
+              // A kernel that reads the position early may find that of the token before.
+              .relaxed_lag = static_cast<int>(order % 2)};
+          const std::string error = kernels.at(launch.kernel)
+                                        .launch(shape, bind_params(launch, trial.tokens, addresses))
+                                        .error;
+          if (!error.empty()) return error;
+        }
+        return {};
+      });
+}
+
+validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files) {
+  std::map<std::string, std::unique_ptr<Device::Kernel>> kernels;
+  for (const Launch& launch : trial.launches)
+    if (kernels.count(launch.kernel) == 0)
+      kernels[launch.kernel] = device.load(files.at(launch.kernel), launch.kernel);
+  std::vector<Mirror> mirrors;
+  return run_trial(
+      trial,
+      [&](const Trial&, const std::vector<std::span<std::byte>>& places, unsigned) -> std::string {
+        if (mirrors.empty())
+          for (const std::span<std::byte>& place : places)
+            mirrors.emplace_back(device, place.size());
+        std::vector<void*> addresses;
+        for (std::size_t i = 0; i < places.size(); ++i) {
+          mirrors[i].load(places[i]);
+          addresses.push_back(mirrors[i].address());
+        }
+        for (const Launch& launch : trial.launches) {
+          LaunchShape shape;
+          for (std::size_t axis = 0; axis < 3; ++axis)
+            shape.grid[axis] = size_of(launch, axis, trial.tokens);
+          shape.threads = static_cast<unsigned>(launch.threads);
+          shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
+          shape.overlaps = true;
+          device.launch(*kernels.at(launch.kernel), shape,
+                        bind_params(launch, trial.tokens, addresses));
+        }
+        device.synchronize();
+        for (std::size_t i = 0; i < places.size(); ++i)
+          if (!mirrors[i].store(places[i]))
+            return fmt::format("it wrote outside of the storage {} of the launch", i);
+        return {};
+      });
 }
 
 }  // namespace ac

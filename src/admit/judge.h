@@ -1,16 +1,22 @@
-// Admission on this machine: a trial with the built kernels that it names, on the host device.
+// Admission on this machine: a trial with the built kernels that it names. What a kernel breaks, it
+// breaks in this process: call these in a child (base/child.h).
 #pragma once
 
 #include <filesystem>
 #include <map>
 
 #include "admit/trial.h"
+#include "device/device.h"
 
 namespace ac {
 
-// `files`: shared objects, by the entry of the kernel in them. What a kernel breaks, it breaks in
-// this process: call it in a child (base/child.h).
-validate::Verdict judge(const Trial& trial,
-                        const std::map<std::string, std::filesystem::path>& files);
+// By the entry of the kernel in them.
+using KernelFiles = std::map<std::string, std::filesystem::path>;
+
+// On the host device, with threads and blocks in several orders. `files` are shared objects.
+validate::Verdict judge(const Trial& trial, const KernelFiles& files);
+
+// On a GPU: every storage is a copy between guards in the device's memory. `files` are cubins.
+validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files);
 
 }  // namespace ac

@@ -41,7 +41,7 @@ std::int32_t best_of(const std::vector<double>& logits) {
 
 class TrialRun {
  public:
-  TrialRun(const Trial& trial, const LaunchKernel& launch)
+  TrialRun(const Trial& trial, const RunLaunches& launch)
       : trial_(trial), launch_(launch), token_(std::make_shared<std::int32_t>()) {
     if (trial.vocab > 0)
       make_sampling();
@@ -57,7 +57,7 @@ class TrialRun {
   // A tensor of the subject, or memory of our own.
   struct Place {
     std::size_t tensor = 0;
-    void* own = nullptr;
+    std::span<std::byte> own = {};
   };
 
   void make_step() {
@@ -105,7 +105,7 @@ class TrialRun {
       case Storage::Kind::token:
         if (trial_.vocab > 0) return tensor("token");
         chooses_ = true;
-        return {0, token_.get()};
+        return {0, std::as_writable_bytes(std::span(token_.get(), 1))};
       case Storage::Kind::workspace:
         return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
       case Storage::Kind::counters:
@@ -146,19 +146,16 @@ class TrialRun {
     const auto memory = std::make_shared<std::vector<Word>>(bytes.size() / 16 + 1);
     std::memcpy(memory->data(), bytes.data(), bytes.size());
     own_.push_back(memory);
-    return {0, memory->data()};
+    return {0, std::as_writable_bytes(std::span(*memory)).first(bytes.size())};
   }
 
   std::string run(const Buffers& buffers, unsigned order) const {
-    std::vector<void*> addresses;
+    std::vector<std::span<std::byte>> places;
     for (const Place& place : places_)
-      addresses.push_back(place.own ? place.own : buffers[place.tensor].data());
+      places.push_back(place.own.empty() ? buffers[place.tensor] : place.own);
     *token_ = -1;
-    for (const Launch& launch : trial_.launches) {
-      const std::string error =
-          launch_(launch, trial_.tokens, bind_params(launch, trial_.tokens, addresses), order);
-      if (!error.empty()) return error;
-    }
+    const std::string error = launch_(trial_, places, order);
+    if (!error.empty()) return error;
     if (!chooses_) return {};
     const TensorSpec& spec = subject_.tensors[logits_];
     const std::int32_t best = best_of(validate::load_elements(spec, buffers[logits_]));
@@ -168,7 +165,7 @@ class TrialRun {
   }
 
   const Trial& trial_;
-  const LaunchKernel& launch_;
+  const RunLaunches& launch_;
   StepGraph step_;
   Subject subject_;
   std::vector<Place> places_;
@@ -191,7 +188,7 @@ validate::GateOptions gate_for(const Trial& trial) {
   return options;
 }
 
-validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch) {
+validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
   const TrialRun run(trial, launch);
   return validate::admit(run.subject(), gate_for(trial));
 }

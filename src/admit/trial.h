@@ -33,11 +33,11 @@ validate::GateOptions gate_for(const Trial& trial);
 Json to_json(const Trial& trial);
 Trial trial_from_json(const Json& json, const std::string& origin);
 
-// Where a trial's kernels come from: by entry, something that launches it with these bytes, and
-// returns what went wrong or "".
-using LaunchKernel = std::function<std::string(const Launch& launch, std::int64_t tokens,
-                                               std::span<const std::byte> params, unsigned order)>;
+// Carries out the launches of a trial, with its storages at these places, and returns what went
+// wrong or "". `order` counts: who can vary the order of threads or blocks does so by it.
+using RunLaunches = std::function<std::string(
+    const Trial& trial, const std::vector<std::span<std::byte>>& places, unsigned order)>;
 
-validate::Verdict run_trial(const Trial& trial, const LaunchKernel& launch);
+validate::Verdict run_trial(const Trial& trial, const RunLaunches& run);
 
 }  // namespace ac

@@ -5,22 +5,32 @@
 #include <memory>
 #include <thread>
 
+#include "base/child.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/source.h"
+#include "device/device.h"
 #include "emit/package.h"
 
 namespace ac {
 namespace {
 
+// Of the first GPU. Asked of a child process: one that has started CUDA cannot fork any more.
+DeviceInfo gpu_info() {
+  const std::vector<ChildResult> results = run_in_children(
+      {[] { return to_json(open_cuda_device()->info()).dump(); }}, 1, std::chrono::seconds(60));
+  if (!results[0].ok()) job_failed("{}", results[0].ended);
+  return device_info_from_json(Json::parse(results[0].text));
+}
+
 struct Compile {
   SourceArguments source;
   std::string output, device = "host", target;
   CompileOptions options;
-  bool force = false, json = false, quiet = false;
+  bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
-    options.device = device_info(target.empty() ? "host" : target);
+    choose_device();
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
@@ -34,6 +44,18 @@ struct Compile {
     write_package(compiled, model, building.sources, output, force);
     progress.done();
     report(compiled);
+  }
+
+  void choose_device() {
+    if (!target.empty()) {
+      if (device != "host")
+        wrong_usage("--target is for a GPU that is not here: leave out --device");
+      options.device = device_info(target);
+      options.here = target == "host";
+    } else {
+      options.device = device == "cuda" ? gpu_info() : device_info("host");
+    }
+    if (unmeasured) options.here = false;
   }
 
   void report(const Compiled& compiled) const {
@@ -58,7 +80,7 @@ struct Compile {
       fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
                  result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
                  result[name]["fallbacks"].get<int>());
-    if (options.device.sm > 0)
+    if (!options.here)
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
   }
 };
@@ -71,6 +93,9 @@ void add_compile_command(CLI::App& app) {
   compile->source.add_to(*command);
   command->add_option("-o,--output", compile->output, "The package: a folder that is made")
       ->required();
+  command->add_option("--device", compile->device, "The device to compile for and to time on")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"host", "cuda"}));
   command->add_option("--target", compile->target,
                       "Compile for a GPU that is not here: sm_80, sm_89, sm_90 or sm_100");
   command
@@ -92,6 +117,9 @@ void add_compile_command(CLI::App& app) {
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));
+  command->add_flag("--unmeasured", compile->unmeasured,
+                    "Time nothing: take the best by the cost model that is admitted, as for a "
+                    "device that is not here");
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");

@@ -54,6 +54,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     realise.target.kind = Target::cuda;
     realise.target.arch = options.device.target + (options.device.sm >= 90 ? "a" : "");
   }
+  realise.here = options.here;
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
   Realiser realiser(builder, realise);
@@ -64,12 +65,11 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     progress.stage(fmt::format("{}: analyse and plan", name));
     phase.nodes = instance.graph.nodes.size();
     phase.regions = analyse(instance);
-    const Bindings at{.S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context)};
+    const Bindings at{
+        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
     phase.plans =
         plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    std::vector<std::int64_t> slots;
-    for (const CacheSpec& cache : program.caches) slots.push_back(cache.slots);
-    Selector selector(phase, {options.device.multiprocessors, slots}, options.tries, realiser);
+    Selector selector(phase, program.caches, options.tries, realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
     const std::vector<Implemented> parts = selector.run(progress);
     return assembler.phase(phase.regions.step, tokens, parts);

@@ -11,6 +11,7 @@ namespace ac {
 
 struct CompileOptions {
   DeviceInfo device;             // planned and built for; "host" or a GPU
+  bool here = true;              // whether it is in this machine: candidates are timed then
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
@@ -22,7 +23,8 @@ struct CompileOptions {
 // What became of one candidate.
 struct Attempt {
   std::string candidate;
-  double predicted = 0;  // microseconds
+  double predicted = 0;            // microseconds
+  std::optional<double> measured;  // microseconds, in a race with the others of the region
   Outcome outcome;
 };
 
@@ -36,7 +38,9 @@ struct Selection {
   std::string candidate;  // empty: the fallback
   std::string family;     // "fallback" there
   double predicted = 0;
-  Amount work;  // of one
+  std::optional<double> measured, fallback_measured;
+  std::string why_unmeasured;  // if a race was wanted and none took place
+  Amount work;                 // of one
   std::vector<std::string> kernels;
   std::vector<Attempt> attempts;
   std::vector<Json> trials;  // of what was selected

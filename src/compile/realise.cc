@@ -90,25 +90,23 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       if (kernels_.count(source.entry) == 0 && failures_.count(source.entry) == 0 &&
           wanted.insert(source.entry).second)
         sources.push_back(source);
-  const std::vector<BuildResult> on_host = builder_.build_all(sources, {});
-  const bool other = options_.target.kind != Target::host;
-  const std::vector<BuildResult> on_device =
-      other ? builder_.build_all(sources, options_.target) : on_host;
+  const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
+  const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    const auto *host = std::get_if<Artifact>(&on_host[i]),
-               *device = std::get_if<Artifact>(&on_device[i]);
-    if (host && device) {
-      kernels_[sources[i].entry] = {sources[i], host->file, device->file, device->registers,
-                                    device->spill_bytes};
+    const auto *artifact = std::get_if<Artifact>(&built[i]),
+               *to_judge = std::get_if<Artifact>(&judged[i]);
+    if (artifact && to_judge) {
+      kernels_[sources[i].entry] = {sources[i], artifact->file, artifact->registers,
+                                    artifact->spill_bytes};
+      judged_[sources[i].entry] = to_judge->file;
     } else {
-      const BuildResult& failed = host ? on_device[i] : on_host[i];
-      failures_[sources[i].entry] = std::get<CompileFailure>(failed).log;
+      failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
     }
   }
 
   std::vector<Outcome> outcomes(requests.size());
   std::vector<std::function<std::string()>> judgements;
-  std::vector<std::size_t> judged;
+  std::vector<std::size_t> undecided;
   std::vector<std::filesystem::path> records;
   std::map<std::string, std::size_t> same;  // requests that are judged alike, by record
   std::vector<std::pair<std::size_t, std::size_t>> copies;
@@ -123,10 +121,10 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       if (on_done) on_done(i);
       continue;
     }
-    std::map<std::string, std::filesystem::path> files;
+    KernelFiles files;
     std::string key = identity_ + to_json(request.trial).dump();
     for (const KernelSource& source : request.sources) {
-      files[source.entry] = kernels_.at(source.entry).host;
+      files[source.entry] = judged_.at(source.entry);
       key += files[source.entry].string();  // named by all that went into it
     }
     const validate::GateOptions gate = gate_for(request.trial);
@@ -147,11 +145,12 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       } catch (const std::exception&) {  // harmed: judge again
       }
     }
-    judged.push_back(i);
+    undecided.push_back(i);
     records.push_back(record);
-    judgements.push_back([&trial = request.trial, files] {
+    judgements.push_back([&trial = request.trial, files, gpu = on_gpu()] {
       const auto begin = std::chrono::steady_clock::now();
-      Outcome outcome = outcome_of(judge(trial, files));
+      Outcome outcome =
+          outcome_of(gpu ? judge_on(*open_cuda_device(), trial, files) : judge(trial, files));
       outcome.seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       return to_json(outcome).dump();
@@ -159,7 +158,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   }
   run_in_children(judgements, options_.jobs, options_.limit,
                   [&](std::size_t j, const ChildResult& result) {
-                    Outcome& outcome = outcomes[judged[j]];
+                    Outcome& outcome = outcomes[undecided[j]];
                     if (result.ok()) {
                       outcome = outcome_from_json(Json::parse(result.text));
                       std::filesystem::create_directories(options_.verdicts);
@@ -168,13 +167,34 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
                       outcome.kind = Outcome::Kind::crashed;
                       outcome.why = result.ended;
                     }
-                    if (on_done) on_done(judged[j]);
+                    if (on_done) on_done(undecided[j]);
                   });
   for (const auto& [copy, original] : copies) {
     outcomes[copy] = outcomes[original];
     if (on_done) on_done(copy);
   }
   return outcomes;
+}
+
+Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
+                              const MeasureOptions& options) {
+  AC_ASSERT(options_.here);
+  KernelFiles files;
+  for (const Contender& contender : contenders)
+    for (const KernelSource& source : contender.made.sources)
+      files[source.entry] = kernels_.at(source.entry).artifact;
+  // Nothing else may run meanwhile.
+  const std::vector<ChildResult> results = run_in_children(
+      {[&] {
+        const std::unique_ptr<Device> device = on_gpu() ? open_cuda_device() : open_host_device();
+        Json medians = Json::array();
+        for (const Latency& latency : measure(*device, step, contenders, files, options))
+          medians.push_back(latency.microseconds);
+        return medians.dump();
+      }},
+      1, options_.limit);
+  if (!results[0].ok()) return {{}, results[0].ended};
+  return {Json::parse(results[0].text).get<std::vector<double>>(), {}};
 }
 
 }  // namespace ac

@@ -6,8 +6,9 @@
 #include <map>
 #include <optional>
 
-#include "admit/trial.h"
+#include "admit/judge.h"
 #include "build/compile.h"
+#include "measure/measure.h"
 
 namespace ac {
 
@@ -35,12 +36,15 @@ Json to_json(const Outcome& outcome);
 // A kernel that was built.
 struct Built {
   KernelSource source;
-  std::filesystem::path host, device;  // artifacts; `device` is the host's where that is the target
+  std::filesystem::path artifact;  // for the target
   int registers = 0, spill_bytes = 0;
 };
 
 struct RealiseOptions {
   Target target;
+  // Whether the target's device is in this machine. Its kernels are then judged and timed there;
+  // otherwise they are judged on the host device, built from the same source, and not timed.
+  bool here = true;
   unsigned jobs = 1;
   std::filesystem::path verdicts;   // a folder
   std::chrono::seconds limit{120};  // of one admission
@@ -54,12 +58,24 @@ class Realiser {
   std::vector<Outcome> realise(const std::vector<Request>& requests,
                                const std::function<void(std::size_t)>& on_done = {});
 
+  // Medians of all contenders in turn, or why there are none. Kernels must have been realised.
+  struct Race {
+    std::vector<double> microseconds;
+    std::string failed;
+  };
+  Race race(const StepGraph& step, const std::vector<Contender>& contenders,
+            const MeasureOptions& options);
+
+  bool measures() const { return options_.here; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
 
  private:
+  bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
+
   KernelBuilder& builder_;
   RealiseOptions options_;
   std::map<std::string, Built> kernels_;
+  KernelFiles judged_;                           // what is judged, by entry
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::string identity_;                         // of this program: what its verdicts rest on
 };

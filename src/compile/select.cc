@@ -10,24 +10,41 @@
 
 namespace ac {
 
-Selector::Selector(CompiledPhase& phase, Setting setting, std::size_t tries, Realiser& realiser)
+namespace {
+
+std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
+  std::vector<std::int64_t> slots;
+  for (const CacheSpec& cache : caches) slots.push_back(cache.slots);
+  return slots;
+}
+
+}  // namespace
+
+Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
+                   Realiser& realiser)
     : phase_(phase),
-      setting_(std::move(setting)),
+      caches_(caches),
+      setting_{phase.plans.device.multiprocessors, slots_of(caches)},
       tries_(tries),
       realiser_(realiser),
       uses_(phase.regions.step),
       states_(phase.plans.spaces.size()) {}
 
-// Of the candidate that has won, or else is to be tried next.
+// What was measured of the winner, or is predicted of the candidate that is next.
 std::optional<double> Selector::cost(int space) const {
   if (space < 0) return std::nullopt;
   const auto at = static_cast<std::size_t>(space);
   const State& state = states_[at];
   const std::vector<Candidate>& candidates = phase_.plans.spaces[at].candidates;
-  if (state.winner >= 0)
-    return candidates[static_cast<std::size_t>(state.winner)].cost.microseconds;
+  if (state.winner >= 0) {
+    const Candidate& winner = candidates[static_cast<std::size_t>(state.winner)];
+    for (const Attempt& attempt : state.attempts)
+      if (attempt.candidate == winner.id && attempt.measured) return attempt.measured;
+    return winner.cost.microseconds * scale_;
+  }
+  if (state.raced) return state.fallback_measured;
   if (state.next >= std::min(tries_, candidates.size())) return std::nullopt;
-  return candidates[state.next].cost.microseconds;
+  return candidates[state.next].cost.microseconds * scale_;
 }
 
 void Selector::plan_missing(std::vector<CoverPart>& parts) {
@@ -51,11 +68,21 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
   }
 }
 
-bool Selector::is_fallback(const CoverPart& part) const {
-  return states_[static_cast<std::size_t>(part.space)].winner < 0;
+// Whether there is a candidate that should be tried.
+bool Selector::is_open(const State& state, const Space& space) const {
+  if (state.raced || state.next >= std::min(tries_, space.candidates.size())) return false;
+  return realiser_.measures() || state.winner < 0;
 }
 
-// Tries one more candidate of each space of the cover that has no winner; false if there was none.
+// Until there is nothing left to try for these parts; false if there was nothing.
+bool Selector::decide(const std::vector<CoverPart>& parts, Progress& progress) {
+  bool tried = false;
+  while (try_next(parts, progress)) tried = true;
+  if (!realiser_.measures()) return tried;
+  return race(parts, progress) || tried;
+}
+
+// One more candidate of each space that is open; false if there was none.
 bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<Request> requests;
   std::vector<int> spaces;
@@ -64,9 +91,8 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   for (const CoverPart& part : parts) {
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
-    if (state.winner >= 0) continue;
     const Space& space = space_of(part);
-    while (state.next < std::min(tries_, space.candidates.size())) {
+    while (is_open(state, space)) {
       const Candidate& candidate = space.candidates[state.next];
       std::optional<Request> request;
       if (part.wanted) {
@@ -83,7 +109,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       Outcome outcome;
       outcome.kind = Outcome::Kind::rejected;
       outcome.why = "interface: the plan does not fit the region when it is tried by itself";
-      state.attempts.push_back({candidate.id, candidate.cost.microseconds, outcome});
+      state.attempts.push_back({candidate.id, candidate.cost.microseconds, {}, outcome});
       ++state.next;
     }
   }
@@ -95,12 +121,74 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     State& state = states_[static_cast<std::size_t>(spaces[i])];
     const Candidate& tried =
         phase_.plans.spaces[static_cast<std::size_t>(spaces[i])].candidates[state.next];
-    state.attempts.push_back({tried.id, tried.cost.microseconds, outcomes[i]});
+    state.attempts.push_back({tried.id, tried.cost.microseconds, {}, outcomes[i]});
     if (outcomes[i].admitted()) {
-      state.winner = static_cast<int>(state.next);
-      state.trial = std::move(requests[i].trial);
+      const auto candidate = static_cast<int>(state.next);
+      state.trials.emplace(candidate, std::move(requests[i].trial));
+      if (state.winner < 0) state.winner = candidate;
     }
     ++state.next;
+  }
+  return true;
+}
+
+// All admitted candidates of each space against each other and the fallback.
+bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
+  std::vector<const CoverPart*> due;
+  std::vector<CoverPart> fallbacks;  // parts that have one
+  std::set<int> seen;
+  for (const CoverPart& part : parts) {
+    if (!seen.insert(part.space).second || state_of(part).raced || is_fallback(part)) continue;
+    due.push_back(&part);
+    if (part.wanted) fallbacks.push_back(part);
+  }
+  if (due.empty()) return false;
+  admit_fallbacks(fallbacks, progress);
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    const CoverPart& part = *due[i];
+    State& state = states_[static_cast<std::size_t>(part.space)];
+    state.raced = true;
+    const Space& space = space_of(part);
+    std::vector<Contender> contenders;
+    std::vector<int> candidates;
+    for (const auto& [candidate, trial] : state.trials) {
+      const Candidate& racer = space.candidates[static_cast<std::size_t>(candidate)];
+      contenders.push_back({racer.id, generate_for(part, racer)});
+      candidates.push_back(candidate);
+    }
+    // What also chooses the token does more than the fallback of its region.
+    const bool against_fallback = part.wanted && !part.wanted->argmax;
+    if (against_fallback)
+      contenders.push_back({"fallback", fallback(step(), part.wanted->region, setting_)});
+    MeasureOptions options;
+    options.tokens = phase_.plans.options.at.T;
+    options.position = phase_.plans.options.at.P;
+    options.caches = caches_;
+    if (phase_.plans.device.sm == 0) options.rounds = 3;
+    const Realiser::Race race = realiser_.race(step(), contenders, options);
+    progress.step(i + 1, due.size(), "timed " + space.candidates[0].id);
+    if (!race.failed.empty()) {
+      state.why_unmeasured = race.failed;
+      continue;
+    }
+    std::size_t best = 0;
+    for (std::size_t c = 0; c < candidates.size(); ++c) {
+      const Candidate& racer = space.candidates[static_cast<std::size_t>(candidates[c])];
+      for (Attempt& attempt : state.attempts)
+        if (attempt.candidate == racer.id) attempt.measured = race.microseconds[c];
+      ratios.push_back(race.microseconds[c] / racer.cost.microseconds);
+      if (race.microseconds[c] < race.microseconds[best]) best = c;
+    }
+    state.winner = candidates[best];
+    if (!against_fallback) continue;
+    state.fallback_measured = race.microseconds.back();
+    if (*state.fallback_measured <= race.microseconds[best]) state.winner = -1;
+  }
+  if (!ratios.empty()) {
+    std::nth_element(ratios.begin(), ratios.begin() + static_cast<long>(ratios.size() / 2),
+                     ratios.end());
+    scale_ = ratios[ratios.size() / 2];
   }
   return true;
 }
@@ -111,7 +199,6 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   std::vector<std::string> signatures;
   const TrialSetting at{phase_.plans.options.at.T, setting_};
   for (const CoverPart& part : parts) {
-    if (!is_fallback(part)) continue;
     if (!part.wanted) job_failed("no kernel that chooses the token was admitted");
     for (const NodeId id : part.wanted->region.nodes) {
       if (!is_compute(step().graph[id])) continue;
@@ -133,26 +220,25 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   }
 }
 
-Implemented Selector::implement(const CoverPart& part) const {
-  const std::string where =
-      part.wanted && !part.wanted->region.module.empty() ? " at " + part.wanted->region.module : "";
-  const State& state = states_[static_cast<std::size_t>(part.space)];
-  if (state.winner < 0)
-    return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
-  const Candidate& candidate = phase_.plans.spaces[static_cast<std::size_t>(part.space)]
-                                   .candidates[static_cast<std::size_t>(state.winner)];
-  if (!part.wanted) {
-    const NodeId logits = step().graph.outputs.at(0).node;
-    return {generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
-                              logits, setting_),
-            candidate.id};
-  }
+Generated Selector::generate_for(const CoverPart& part, const Candidate& candidate) const {
+  if (!part.wanted)
+    return generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
+                             step().graph.outputs.at(0).node, setting_);
   for (const FamilyMatch& found : match_families(step(), *part.wanted, phase_.plans.options.at))
     if (const auto* matched = std::get_if<Matched>(&found.match))
       if (found.family == family_of(candidate.choice))
-        return {generate(step(), candidate.choice, matched->operands, setting_),
-                candidate.id + where};
+        return generate(step(), candidate.choice, matched->operands, setting_);
   AC_UNREACHABLE();  // equal regions match alike
+}
+
+Implemented Selector::implement(const CoverPart& part) const {
+  const bool has_module = part.wanted && !part.wanted->region.module.empty();
+  const std::string where = has_module ? " at " + part.wanted->region.module : "";
+  if (is_fallback(part))
+    return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
+  const Candidate& winner =
+      space_of(part).candidates[static_cast<std::size_t>(state_of(part).winner)];
+  return {generate_for(part, winner), winner.id + where};
 }
 
 void Selector::record(const std::vector<CoverPart>& parts) {
@@ -163,7 +249,7 @@ void Selector::record(const std::vector<CoverPart>& parts) {
       ++phase_.selections[at->second].uses;
       continue;
     }
-    const State& state = states_[static_cast<std::size_t>(part.space)];
+    const State& state = state_of(part);
     const Space& space = space_of(part);
     Selection selection;
     selection.signature = space.signature;
@@ -178,6 +264,9 @@ void Selector::record(const std::vector<CoverPart>& parts) {
       selection.argmax = true;
     }
     selection.family = "fallback";
+    selection.fallback_measured = state.fallback_measured;
+    if (state.winner < 0) selection.measured = state.fallback_measured;
+    selection.why_unmeasured = state.why_unmeasured;
     selection.attempts = state.attempts;
     selection.enumerated = space.enumerated;
     selection.legal = space.legal;
@@ -188,7 +277,9 @@ void Selector::record(const std::vector<CoverPart>& parts) {
       selection.candidate = winner.id;
       selection.family = family_of(winner.choice);
       selection.predicted = winner.cost.microseconds;
-      selection.trials.push_back(to_json(*state.trial));
+      for (const Attempt& attempt : state.attempts)
+        if (attempt.candidate == winner.id) selection.measured = attempt.measured;
+      selection.trials.push_back(to_json(state.trials.at(state.winner)));
     } else {
       for (const NodeId id : part.wanted->region.nodes)
         if (is_compute(step().graph[id]))
@@ -211,17 +302,19 @@ std::vector<Implemented> Selector::run(Progress& progress) {
     });
     if (!chooses) parts.push_back({});
     plan_missing(parts);
-  } while (try_next(parts, progress));
+  } while (decide(parts, progress));
   // A product that should have chosen the token as well, and is left to its fallback.
   for (CoverPart& part : parts)
     if (part.wanted && part.wanted->argmax && is_fallback(part)) {
       parts.push_back({});
       plan_missing(parts);
-      while (try_next(parts, progress)) {
-      }
+      decide(parts, progress);
       break;
     }
-  admit_fallbacks(parts, progress);
+  std::vector<CoverPart> left;
+  for (const CoverPart& part : parts)
+    if (is_fallback(part)) left.push_back(part);
+  admit_fallbacks(left, progress);
   record(parts);
   std::vector<Implemented> implemented;
   for (const CoverPart& part : parts) implemented.push_back(implement(part));

@@ -55,4 +55,32 @@ const DeviceInfo& device_info(std::string_view target) {
   wrong_usage("unknown target {}: known are {}", quote(target), known);
 }
 
+namespace {
+
+// The fields, once for both directions.
+template <class Device, class Visit>
+void each_field(Device& d, const Visit& visit) {
+  visit("target", d.target), visit("name", d.name), visit("sm", d.sm);
+  visit("multiprocessors", d.multiprocessors), visit("registers", d.registers);
+  visit("threads", d.threads), visit("blocks", d.blocks), visit("shared_bytes", d.shared_bytes);
+  visit("max_shared_bytes", d.max_shared_bytes), visit("l2_bytes", d.l2_bytes);
+  visit("bandwidth", d.bandwidth), visit("flops", d.flops), visit("tensor_flops", d.tensor_flops);
+  visit("latency", d.latency), visit("launch", d.launch);
+  visit("async_copies", d.async_copies), visit("bulk_copies", d.bulk_copies);
+}
+
+}  // namespace
+
+Json to_json(const DeviceInfo& device) {
+  Json json;
+  each_field(device, [&](const char* name, const auto& value) { json[name] = value; });
+  return json;
+}
+
+DeviceInfo device_info_from_json(const Json& json) {
+  DeviceInfo device;
+  each_field(device, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  return device;
+}
+
 }  // namespace ac

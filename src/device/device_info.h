@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
+
 namespace ac {
 
 struct DeviceInfo {
@@ -31,6 +33,9 @@ struct DeviceInfo {
 };
 
 const std::vector<DeviceInfo>& known_devices();
+Json to_json(const DeviceInfo& device);
+DeviceInfo device_info_from_json(const Json& json);
+
 // By target. One that is not known is an error (wrong_usage) naming those that are.
 const DeviceInfo& device_info(std::string_view target);
 

@@ -84,7 +84,7 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
   for (auto& [entry, file] : program.kernels) {
     const Built& built = compiled.kernels.at(entry);
     file = fmt::format("{}/{}{}", program.target, entry, host ? ".so" : ".cubin");
-    copy_into(host ? built.host : built.device, folder / file);
+    copy_into(built.artifact, folder / file);
   }
   // What only lives as long as the capture does comes along.
   if (model.files)

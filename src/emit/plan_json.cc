@@ -7,6 +7,7 @@ namespace {
 
 Json attempt_json(const Attempt& attempt) {
   Json json{{"candidate", attempt.candidate}, {"predicted_us", attempt.predicted}};
+  if (attempt.measured) json["measured_us"] = *attempt.measured;
   json["outcome"] = to_json(attempt.outcome);
   return json;
 }
@@ -16,24 +17,27 @@ Json selection_json(const Selection& selection) {
   for (const Attempt& attempt : selection.attempts) attempts.push_back(attempt_json(attempt));
   for (const Refusal& refusal : selection.refusals)
     refusals[std::string(refusal.family)] = refusal.why;
-  return {{"signature", selection.signature},
-          {"ops", selection.ops},
-          {"category", to_string(selection.category)},
-          {"argmax", selection.argmax},
-          {"uses", selection.uses},
-          {"family", selection.family},
-          {"candidate", selection.candidate},
-          {"predicted_us", selection.predicted},
-          {"measured", false},
-          {"flops", selection.work.flops},
-          {"bytes", selection.work.bytes()},
-          {"kernels", selection.kernels},
-          {"enumerated", selection.enumerated},
-          {"legal", selection.legal},
-          {"illegal", selection.illegal},
-          {"refusals", std::move(refusals)},
-          {"attempts", std::move(attempts)},
-          {"trials", selection.trials}};
+  Json json{{"signature", selection.signature},
+            {"ops", selection.ops},
+            {"category", to_string(selection.category)},
+            {"argmax", selection.argmax},
+            {"uses", selection.uses},
+            {"family", selection.family},
+            {"candidate", selection.candidate},
+            {"predicted_us", selection.predicted},
+            {"flops", selection.work.flops},
+            {"bytes", selection.work.bytes()},
+            {"kernels", selection.kernels},
+            {"enumerated", selection.enumerated},
+            {"legal", selection.legal},
+            {"illegal", selection.illegal},
+            {"refusals", std::move(refusals)},
+            {"attempts", std::move(attempts)},
+            {"trials", selection.trials}};
+  if (selection.measured) json["measured_us"] = *selection.measured;
+  if (selection.fallback_measured) json["fallback_us"] = *selection.fallback_measured;
+  if (!selection.why_unmeasured.empty()) json["why_unmeasured"] = selection.why_unmeasured;
+  return json;
 }
 
 Json phase_json(const CompiledPhase& phase) {

@@ -1,0 +1,234 @@
+#include "measure/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kPool = std::size_t{1} << 20;  // random elements, repeated
+constexpr int kMaxCopies = 64;
+constexpr double kColdFactor = 2.5;  // of the second-level cache
+constexpr int kMaxRepetitions = 2000;
+
+double median(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
+                   values.end());
+  return values[middle];
+}
+
+// The memory behind one storage: several copies where what is read must not be in a cache.
+struct Buffers {
+  std::vector<std::unique_ptr<Device::Memory>> copies;
+  void* at(std::size_t i) const { return copies[i % copies.size()]->address(); }
+};
+
+class Bench {
+ public:
+  Bench(Device& device, const StepGraph& step, const MeasureOptions& options)
+      : device_(device), step_(step), options_(options) {}
+
+  struct Entry {
+    const Contender* contender;
+    std::vector<std::size_t> buffers;                      // of each storage
+    std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
+    std::unique_ptr<Device::Recording> recording;
+    int repetitions = 1;
+    Latency latency;
+  };
+
+  Entry prepare(const Contender& contender,
+                const std::map<std::string, std::filesystem::path>& files) {
+    Entry entry{&contender, {}, {}, nullptr, 1, {}};
+    for (const Storage& storage : contender.made.storages)
+      entry.buffers.push_back(buffer_of(storage));
+    for (const Launch& launch : contender.made.launches)
+      entry.kernels.push_back(device_.load(files.at(launch.kernel), launch.kernel));
+    return entry;
+  }
+
+  // As many repetitions as fill the time that a round shall take.
+  void warm_up(Entry& entry) {
+    run(entry, 2);
+    const double once = std::max(device_.time([&] { run(entry, 2); }) / 2, 1e-7);
+    entry.repetitions =
+        static_cast<int>(std::clamp(options_.seconds / once, 1.0, double(kMaxRepetitions)));
+    entry.recording = device_.record([&] { run(entry, entry.repetitions); });
+    if (once * entry.repetitions < 1) entry.recording->replay();
+  }
+
+  void round(Entry& entry) {
+    const double seconds = device_.time([&] { entry.recording->replay(); });
+    entry.latency.samples.push_back(seconds / entry.repetitions * 1e6);
+  }
+
+ private:
+  void run(Entry& entry, int repetitions) {
+    for (int i = 0; i < repetitions; ++i) {
+      std::vector<void*> addresses;
+      for (const std::size_t buffer : entry.buffers)
+        addresses.push_back(buffers_[buffer].at(static_cast<std::size_t>(i)));
+      const std::vector<Launch>& launches = entry.contender->made.launches;
+      for (std::size_t l = 0; l < launches.size(); ++l) {
+        LaunchShape shape;
+        for (std::size_t axis = 0; axis < 3; ++axis)
+          shape.grid[axis] = static_cast<unsigned>(launches[l].grid[axis].at(options_.tokens));
+        shape.threads = static_cast<unsigned>(launches[l].threads);
+        shape.shared_bytes = static_cast<unsigned>(launches[l].shared_bytes);
+        shape.overlaps = true;
+        device_.launch(*entry.kernels[l], shape,
+                       bind_params(launches[l], options_.tokens, addresses));
+      }
+    }
+  }
+
+  // Contenders share what they read and write; scratch is one's own.
+  std::size_t buffer_of(const Storage& storage) {
+    const bool own =
+        storage.kind == Storage::Kind::workspace || storage.kind == Storage::Kind::counters;
+    if (!own)
+      for (std::size_t i = 0; i < known_.size(); ++i)
+        if (known_[i] == storage) return i;
+    known_.push_back(storage);
+    buffers_.push_back(make(storage));
+    return buffers_.size() - 1;
+  }
+
+  Buffers make(const Storage& storage) {
+    const auto allocate = [&](std::int64_t bytes, int copies) {
+      Buffers made;
+      for (int i = 0; i < copies; ++i)
+        made.copies.push_back(
+            device_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))));
+      return made;
+    };
+    switch (storage.kind) {
+      case Storage::Kind::value: {
+        const Node& node = step_.graph[storage.node];
+        const std::int64_t bytes =
+            product(node.type.shape).evaluate({.T = options_.tokens, .P = options_.position}) *
+            static_cast<std::int64_t>(bytes_of(node.type.dtype));
+        Buffers made = allocate(bytes, node.op == Op::weight ? copies_for(bytes) : 1);
+        for (const auto& copy : made.copies) fill(*copy, node);
+        return made;
+      }
+      case Storage::Kind::keys:
+      case Storage::Kind::values: {
+        const CacheSpec& cache = options_.caches[static_cast<std::size_t>(storage.cache)];
+        const bool keys = storage.kind == Storage::Kind::keys;
+        const std::int64_t bytes = cache.heads * cache.slots *
+                                   (keys ? cache.key_size : cache.value_size) *
+                                   static_cast<std::int64_t>(bytes_of(cache.dtype));
+        Buffers made = allocate(bytes, copies_for(bytes));
+        for (const auto& copy : made.copies) fill_random(*copy, cache.dtype, 1);
+        return made;
+      }
+      case Storage::Kind::position:
+        return with(static_cast<std::int32_t>(options_.position));
+      case Storage::Kind::token:
+        return with(std::int32_t{0});
+      case Storage::Kind::workspace:
+        return allocate(storage.bytes.at(options_.tokens), 1);
+      case Storage::Kind::counters: {
+        Buffers made = allocate(storage.bytes.at(options_.tokens), 1);
+        device_.fill(made.copies[0]->address(), made.copies[0]->bytes(), 0);
+        return made;
+      }
+      case Storage::Kind::rope_table: {
+        const std::vector<double>& data = step_.graph[storage.node].data();
+        const std::vector<float> table = rope_table({data.begin(), data.end()}, storage.scale,
+                                                    options_.position + options_.tokens + 1);
+        Buffers made = allocate(static_cast<std::int64_t>(table.size() * sizeof(float)), 1);
+        device_.upload(made.copies[0]->address(), std::as_bytes(std::span(table)));
+        return made;
+      }
+    }
+    AC_UNREACHABLE();
+  }
+
+  Buffers with(std::int32_t value) {
+    Buffers made;
+    made.copies.push_back(device_.allocate(sizeof value));
+    device_.upload(made.copies[0]->address(), std::as_bytes(std::span(&value, 1)));
+    return made;
+  }
+
+  int copies_for(std::int64_t bytes) const {
+    const double wanted = kColdFactor * static_cast<double>(device_.info().l2_bytes);
+    if (device_.info().sm == 0 || bytes <= 0) return 1;  // the host's caches are no GPU's
+    return static_cast<int>(
+        std::clamp(std::ceil(wanted / static_cast<double>(bytes)), 1.0, double(kMaxCopies)));
+  }
+
+  void fill(const Device::Memory& memory, const Node& node) {
+    if (node.op == Op::constant) {
+      const std::size_t size = bytes_of(node.type.dtype);
+      std::vector<std::byte> bytes(memory.bytes());
+      for (std::size_t i = 0; (i + 1) * size <= bytes.size(); ++i)
+        store_element(node.type.dtype, node.data()[node.data().size() == 1 ? 0 : i],
+                      bytes.data() + i * size);
+      return device_.upload(memory.address(), bytes);
+    }
+    if (!is_float(node.type.dtype)) return fill_ids(memory, node.type.dtype);
+    // As a checkpoint's: sums of products stay near 1.
+    const Shape& shape = node.type.shape;
+    const bool matrix = node.op == Op::weight && shape.size() > 1;
+    fill_random(memory, node.type.dtype,
+                matrix ? 1 / std::sqrt(static_cast<double>(shape.back().constant())) : 1);
+  }
+
+  void fill_random(const Device::Memory& memory, DType dtype, double scale) {
+    const std::size_t size = bytes_of(dtype), total = memory.bytes() / size;
+    const std::size_t count = std::min(total, kPool);
+    std::vector<std::byte> pool(count * size);
+    std::normal_distribution<double> normal(0, scale);
+    for (std::size_t i = 0; i < count; ++i)
+      store_element(dtype, normal(random_), pool.data() + i * size);
+    auto* to = static_cast<std::byte*>(memory.address());
+    for (std::size_t at = 0; at < total; at += count)
+      device_.upload(to + at * size,
+                     std::span<const std::byte>(pool).first(std::min(count, total - at) * size));
+  }
+
+  // Any small number is an id of every table, and true or false.
+  void fill_ids(const Device::Memory& memory, DType dtype) {
+    const std::size_t size = bytes_of(dtype);
+    std::vector<std::byte> bytes(memory.bytes());
+    for (std::size_t i = 0; (i + 1) * size <= bytes.size(); ++i)
+      store_element(dtype, static_cast<double>(random_() % 2), bytes.data() + i * size);
+    device_.upload(memory.address(), bytes);
+  }
+
+  Device& device_;
+  const StepGraph& step_;
+  const MeasureOptions& options_;
+  std::vector<Storage> known_;
+  std::vector<Buffers> buffers_;
+  std::mt19937_64 random_{20261121};
+};
+
+}  // namespace
+
+std::vector<Latency> measure(Device& device, const StepGraph& step,
+                             const std::vector<Contender>& contenders,
+                             const std::map<std::string, std::filesystem::path>& files,
+                             const MeasureOptions& options) {
+  Bench bench(device, step, options);
+  std::vector<Bench::Entry> entries;
+  for (const Contender& contender : contenders) entries.push_back(bench.prepare(contender, files));
+  for (Bench::Entry& entry : entries) bench.warm_up(entry);
+  for (int round = 0; round < options.rounds; ++round)
+    for (Bench::Entry& entry : entries) bench.round(entry);
+  std::vector<Latency> latencies;
+  for (Bench::Entry& entry : entries) {
+    entry.latency.microseconds = median(entry.latency.samples);
+    latencies.push_back(std::move(entry.latency));
+  }
+  return latencies;
+}
+
+}  // namespace ac

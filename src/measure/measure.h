@@ -1,0 +1,38 @@
+// Latency of several implementations of one region on a device, at the region's real sizes: random
+// data, weights and caches rotated through more memory than the second-level cache holds, rounds of
+// all in turn. What drifts (clocks, temperature) drifts for all.
+#pragma once
+
+#include <filesystem>
+#include <map>
+
+#include "device/device.h"
+#include "generate/generate.h"
+#include "program/program.h"
+
+namespace ac {
+
+struct Contender {
+  std::string name;
+  Generated made;  // over the nodes of the step
+};
+
+struct MeasureOptions {
+  std::int64_t tokens = 1, position = 0;
+  std::vector<CacheSpec> caches;  // of the step
+  int rounds = 7;
+  double seconds = 0.02;  // of one round of one contender, about
+};
+
+struct Latency {
+  double microseconds = 0;      // the median
+  std::vector<double> samples;  // of each round
+};
+
+// In the order of the contenders.
+std::vector<Latency> measure(Device& device, const StepGraph& step,
+                             const std::vector<Contender>& contenders,
+                             const std::map<std::string, std::filesystem::path>& files,
+                             const MeasureOptions& options);
+
+}  // namespace ac
