@@ -175,9 +175,6 @@ class TrialRun {
   std::size_t logits_ = 0;
 };
 
-constexpr std::array<std::string_view, 8> kStorages = {
-    "value", "keys", "values", "position", "token", "workspace", "counters", "rope_table"};
-
 }  // namespace
 
 validate::GateOptions gate_for(const Trial& trial) {
@@ -195,14 +192,7 @@ validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
 
 Json to_json(const Trial& trial) {
   Json storages = Json::array(), launches = Json::array();
-  for (const Storage& storage : trial.storages) {
-    Json json{{"kind", kStorages[static_cast<std::size_t>(storage.kind)]}};
-    if (storage.node >= 0) json["node"] = storage.node;
-    if (storage.cache >= 0) json["cache"] = storage.cache;
-    if (storage.bytes != Count()) json["bytes"] = to_json(storage.bytes);
-    if (storage.scale != 1) json["scale"] = storage.scale;
-    storages.push_back(std::move(json));
-  }
+  for (const Storage& storage : trial.storages) storages.push_back(to_json(storage));
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
   Json json{{"tokens", trial.tokens},          {"capacity", trial.capacity},
             {"positions", trial.positions},    {"limits", trial.limits},
@@ -233,18 +223,8 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     } else {
       trial.step = json.at("step").get<std::string>();
     }
-    for (const Json& entry : json.at("storages")) {
-      Storage storage;
-      const auto kind =
-          std::find(kStorages.begin(), kStorages.end(), entry.at("kind").get<std::string>());
-      if (kind == kStorages.end()) bad_input("{}: a storage of unknown kind", origin);
-      storage.kind = static_cast<Storage::Kind>(kind - kStorages.begin());
-      storage.node = entry.value("node", -1);
-      storage.cache = entry.value("cache", std::int64_t{-1});
-      if (entry.contains("bytes")) storage.bytes = count_from_json(entry.at("bytes"), origin);
-      storage.scale = entry.value("scale", 1.0);
-      trial.storages.push_back(storage);
-    }
+    for (const Json& entry : json.at("storages"))
+      trial.storages.push_back(storage_from_json(entry, origin));
     for (const Json& entry : json.at("launches"))
       trial.launches.push_back(launch_from_json(entry, origin));
     return trial;

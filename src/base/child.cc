@@ -23,7 +23,7 @@ struct Child {
   std::size_t index = 0;
   pid_t pid = -1;
   int pipe = -1;
-  Clock::time_point deadline;
+  Clock::time_point began, deadline;
   std::string text;
   bool late = false;
 };
@@ -37,8 +37,19 @@ void write_all(int to, const std::string& text) {
   }
 }
 
-Child start(std::size_t index, const std::function<std::string()>& function,
-            std::chrono::seconds limit) {
+// Does not return.
+[[noreturn]] void run_program(const std::vector<std::string>& command, int out) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  dup2(out, STDOUT_FILENO);
+  execv(arguments[0], arguments.data());
+  write_all(out, "-cannot start " + command[0] + ": " + std::strerror(errno));
+  _exit(0);
+}
+
+Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) job_failed("cannot start a process: {}", std::strerror(errno));
   const pid_t parent = getpid();
@@ -52,15 +63,17 @@ Child start(std::size_t index, const std::function<std::string()>& function,
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(3);
     close(ends[0]);
+    if (!task.command.empty()) run_program(task.command, ends[1]);
     try {
-      write_all(ends[1], "+" + function());
+      write_all(ends[1], "+" + task.function());
     } catch (const std::exception& error) {
       write_all(ends[1], std::string("-") + error.what());
     }
     _exit(0);
   }
   close(ends[1]);
-  return {index, pid, ends[0], Clock::now() + limit, {}, false};
+  const Clock::time_point now = Clock::now();
+  return {index, pid, ends[0], now, now + limit, {}, false};
 }
 
 ChildResult finish(const Child& child, std::chrono::seconds limit) {
@@ -68,12 +81,12 @@ ChildResult finish(const Child& child, std::chrono::seconds limit) {
   int status = 0;
   while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  if (child.late) return {{}, fmt::format("took longer than {} s", limit.count())};
+  if (child.late) return {.ended = fmt::format("took longer than {} s", limit.count())};
   if (WIFSIGNALED(status))
-    return {{}, fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)))};
-  if (!child.text.empty() && child.text[0] == '+') return {child.text.substr(1), {}};
-  if (!child.text.empty()) return {{}, child.text.substr(1)};
-  return {{}, fmt::format("ended with exit code {}", WEXITSTATUS(status))};
+    return {.ended = fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)))};
+  if (!child.text.empty() && child.text[0] == '+') return {.text = child.text.substr(1)};
+  if (!child.text.empty()) return {.ended = child.text.substr(1)};
+  return {.ended = fmt::format("ended with exit code {}", WEXITSTATUS(status))};
 }
 
 // Reads what there is; true at the end.
@@ -89,15 +102,14 @@ bool read_some(Child& child) {
 }  // namespace
 
 std::vector<ChildResult> run_in_children(
-    const std::vector<std::function<std::string()>>& functions, unsigned at_once,
-    std::chrono::seconds limit,
+    const std::vector<ChildTask>& tasks, unsigned at_once, std::chrono::seconds limit,
     const std::function<void(std::size_t index, const ChildResult&)>& on_done) {
-  std::vector<ChildResult> results(functions.size());
+  std::vector<ChildResult> results(tasks.size());
   std::vector<Child> running;
   std::size_t next = 0;
-  while (next < functions.size() || !running.empty()) {
-    while (next < functions.size() && running.size() < std::max(at_once, 1u)) {
-      running.push_back(start(next, functions[next], limit));
+  while (next < tasks.size() || !running.empty()) {
+    while (next < tasks.size() && running.size() < std::max(at_once, 1u)) {
+      running.push_back(start(next, tasks[next], limit));
       ++next;
     }
     std::vector<pollfd> polled;
@@ -111,6 +123,8 @@ std::vector<ChildResult> run_in_children(
       }
       if (polled[i].revents == 0 || !read_some(child)) continue;
       results[child.index] = finish(child, limit);
+      results[child.index].seconds =
+          std::chrono::duration<double>(Clock::now() - child.began).count();
       const std::size_t index = child.index;
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
       if (on_done) on_done(index, results[index]);

@@ -10,16 +10,25 @@
 namespace ac {
 
 struct ChildResult {
-  std::string text;   // what the function returned
-  std::string ended;  // why there is no text: "crashed (SIGSEGV)", "took longer than 60 s"
+  std::string text = {};   // what the function returned
+  std::string ended = {};  // why there is no text: "crashed (SIGSEGV)", "took longer than 60 s"
+  double seconds = 0;      // that it took
   bool ok() const { return ended.empty(); }
 };
 
-// The functions one after another, so many at once; results in their order. `on_done` hears of each
+// What a child does: a function of this process, as it was when the child was forked, or a program
+// that starts anew (libraries such as CUDA's do not survive a fork), whose stdout is the text.
+struct ChildTask {
+  ChildTask(std::function<std::string()> function) : function(std::move(function)) {}  // NOLINT
+  explicit ChildTask(std::vector<std::string> command) : command(std::move(command)) {}
+  std::function<std::string()> function;
+  std::vector<std::string> command;
+};
+
+// The tasks one after another, so many at once; results in their order. `on_done` hears of each
 // as it ends. Call it while no other thread runs: children are forked.
 std::vector<ChildResult> run_in_children(
-    const std::vector<std::function<std::string()>>& functions, unsigned at_once,
-    std::chrono::seconds limit,
+    const std::vector<ChildTask>& tasks, unsigned at_once, std::chrono::seconds limit,
     const std::function<void(std::size_t index, const ChildResult&)>& on_done = {});
 
 }  // namespace ac

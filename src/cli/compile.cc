@@ -17,8 +17,9 @@ namespace {
 
 // Of the first GPU. Asked of a child process: one that has started CUDA cannot fork any more.
 DeviceInfo gpu_info() {
-  const std::vector<ChildResult> results = run_in_children(
-      {[] { return to_json(open_cuda_device()->info()).dump(); }}, 1, std::chrono::seconds(60));
+  const std::vector<ChildResult> results =
+      run_in_children({ChildTask([] { return to_json(open_cuda_device()->info()).dump(); })}, 1,
+                      std::chrono::seconds(60));
   if (!results[0].ok()) job_failed("{}", results[0].ended);
   return device_info_from_json(Json::parse(results[0].text));
 }

@@ -36,6 +36,10 @@ void Progress::step(std::size_t done, std::size_t total, const std::string& what
   shown_ = Clock::now();
 }
 
+void Progress::note(const std::string& text) {
+  if (!quiet_) fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text);
+}
+
 void Progress::done() {
   if (stage_.empty()) return;
   if (!quiet_)

@@ -16,6 +16,8 @@ class Progress {
   void stage(const std::string& name);
   // Of the stage: so many of so many, and what is best or new.
   void step(std::size_t done, std::size_t total, const std::string& what);
+  // A line that stays.
+  void note(const std::string& text);
   void done();
 
  private:

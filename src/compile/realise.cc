@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "build/digest.h"
+#include "compile/worker.h"
 
 namespace ac {
 namespace {
@@ -29,21 +30,6 @@ std::string error_line(const std::string& log) {
   return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
 }
 
-Outcome outcome_of(const validate::Verdict& verdict) {
-  Outcome outcome;
-  outcome.scenarios = verdict.scenarios, outcome.launches = verdict.launches;
-  const validate::Figure worst = verdict.worst();
-  outcome.worst_error = worst.error;
-  outcome.worst_case = fmt::format("{}, {}", worst.scenario, worst.tensor);
-  if (!verdict.admitted()) {
-    const validate::Rejection& rejection = *verdict.rejection;
-    outcome.kind = Outcome::Kind::rejected;
-    outcome.why = fmt::format("{}: {}{}{}", to_string(rejection.stage), rejection.reason,
-                              rejection.scenario.empty() ? "" : "; in ", rejection.scenario);
-  }
-  return outcome;
-}
-
 Outcome outcome_from_json(const Json& json) {
   Outcome outcome;
   const auto kind = std::find(kKinds.begin(), kKinds.end(), json.at("kind").get<std::string>());
@@ -59,6 +45,21 @@ Outcome outcome_from_json(const Json& json) {
 }
 
 }  // namespace
+
+Outcome outcome_of(const validate::Verdict& verdict) {
+  Outcome outcome;
+  outcome.scenarios = verdict.scenarios, outcome.launches = verdict.launches;
+  const validate::Figure worst = verdict.worst();
+  outcome.worst_error = worst.error;
+  outcome.worst_case = fmt::format("{}, {}", worst.scenario, worst.tensor);
+  if (!verdict.admitted()) {
+    const validate::Rejection& rejection = *verdict.rejection;
+    outcome.kind = Outcome::Kind::rejected;
+    outcome.why = fmt::format("{}: {}{}{}", to_string(rejection.stage), rejection.reason,
+                              rejection.scenario.empty() ? "" : "; in ", rejection.scenario);
+  }
+  return outcome;
+}
 
 std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
@@ -105,7 +106,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   }
 
   std::vector<Outcome> outcomes(requests.size());
-  std::vector<std::function<std::string()>> judgements;
+  std::vector<ChildTask> judgements;
   std::vector<std::size_t> undecided;
   std::vector<std::filesystem::path> records;
   std::map<std::string, std::size_t> same;  // requests that are judged alike, by record
@@ -147,22 +148,21 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
     }
     undecided.push_back(i);
     records.push_back(record);
-    judgements.push_back([&trial = request.trial, files, gpu = on_gpu()] {
-      const auto begin = std::chrono::steady_clock::now();
-      Outcome outcome =
-          outcome_of(gpu ? judge_on(*open_cuda_device(), trial, files) : judge(trial, files));
-      outcome.seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      return to_json(outcome).dump();
-    });
+    if (on_gpu())
+      judgements.push_back(worker(judge_job(request.trial, files)));
+    else
+      judgements.emplace_back([&trial = request.trial, files] {
+        return to_json(outcome_of(judge(trial, files))).dump();
+      });
   }
   run_in_children(judgements, options_.jobs, options_.limit,
                   [&](std::size_t j, const ChildResult& result) {
                     Outcome& outcome = outcomes[undecided[j]];
                     if (result.ok()) {
                       outcome = outcome_from_json(Json::parse(result.text));
+                      outcome.seconds = result.seconds;
                       std::filesystem::create_directories(options_.verdicts);
-                      write_file_atomically(records[j], result.text);
+                      write_file_atomically(records[j], to_json(outcome).dump());
                     } else {
                       outcome.kind = Outcome::Kind::crashed;
                       outcome.why = result.ended;
@@ -176,6 +176,12 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   return outcomes;
 }
 
+ChildTask Realiser::worker(const Json& job) {
+  const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
+  write_file(file, job.dump());
+  return ChildTask({"/proc/self/exe", "worker", file.string()});
+}
+
 Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
                               const MeasureOptions& options) {
   AC_ASSERT(options_.here);
@@ -184,15 +190,15 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
   // Nothing else may run meanwhile.
-  const std::vector<ChildResult> results = run_in_children(
-      {[&] {
-        const std::unique_ptr<Device> device = on_gpu() ? open_cuda_device() : open_host_device();
+  const ChildTask task =
+      on_gpu() ? worker(race_job(step, contenders, files, options)) : ChildTask([&] {
+        const auto device = open_host_device();
         Json medians = Json::array();
         for (const Latency& latency : measure(*device, step, contenders, files, options))
           medians.push_back(latency.microseconds);
         return medians.dump();
-      }},
-      1, options_.limit);
+      });
+  const std::vector<ChildResult> results = run_in_children({task}, 1, options_.limit);
   if (!results[0].ok()) return {{}, results[0].ended};
   return {Json::parse(results[0].text).get<std::vector<double>>(), {}};
 }

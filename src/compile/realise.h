@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "admit/judge.h"
+#include "base/child.h"
+#include "base/temporary_folder.h"
 #include "build/compile.h"
 #include "measure/measure.h"
 
@@ -32,6 +34,7 @@ struct Outcome {
 };
 std::string_view to_string(Outcome::Kind kind);
 Json to_json(const Outcome& outcome);
+Outcome outcome_of(const validate::Verdict& verdict);
 
 // A kernel that was built.
 struct Built {
@@ -70,8 +73,12 @@ class Realiser {
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
 
  private:
+  // A child that does this job on the GPU.
+  ChildTask worker(const Json& job);
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
 
+  TemporaryFolder jobs_;
+  int next_job_ = 0;
   KernelBuilder& builder_;
   RealiseOptions options_;
   std::map<std::string, Built> kernels_;

@@ -126,6 +126,9 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       const auto candidate = static_cast<int>(state.next);
       state.trials.emplace(candidate, std::move(requests[i].trial));
       if (state.winner < 0) state.winner = candidate;
+    } else {
+      progress.note(
+          fmt::format("{}: {} ({})", tried.id, to_string(outcomes[i].kind), outcomes[i].why));
     }
     ++state.next;
   }
@@ -170,6 +173,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     progress.step(i + 1, due.size(), "timed " + space.candidates[0].id);
     if (!race.failed.empty()) {
       state.why_unmeasured = race.failed;
+      progress.note(fmt::format("{}: not timed ({})", space.candidates[0].id, race.failed));
       continue;
     }
     std::size_t best = 0;
@@ -199,7 +203,11 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   std::vector<std::string> signatures;
   const TrialSetting at{phase_.plans.options.at.T, setting_};
   for (const CoverPart& part : parts) {
-    if (!part.wanted) job_failed("no kernel that chooses the token was admitted");
+    if (!part.wanted) {
+      const std::vector<Attempt>& attempts = state_of(part).attempts;
+      job_failed("no kernel that chooses the token was admitted: {}",
+                 attempts.empty() ? "none was tried (--tries 0)" : attempts[0].outcome.why);
+    }
     for (const NodeId id : part.wanted->region.nodes) {
       if (!is_compute(step().graph[id])) continue;
       const Region node = std::get<Region>(make_region(uses_, {id}));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "build/compile.h"
 #include "ir/step_graph.h"
 #include "plan/operands.h"
@@ -32,6 +33,9 @@ struct Storage {
   double scale = 1;  // of rope_table
   bool operator==(const Storage&) const = default;
 };
+
+Json to_json(const Storage& storage);
+Storage storage_from_json(const Json& json, const std::string& origin);
 
 // One implementation of a region.
 struct Generated {

@@ -1,0 +1,87 @@
+#include "compile/worker.h"
+
+#include "base/error.h"
+#include "compile/realise.h"
+#include "ir/text.h"
+
+namespace ac {
+namespace {
+
+Json files_json(const KernelFiles& files) {
+  Json json = Json::object();
+  for (const auto& [entry, file] : files) json[entry] = file.string();
+  return json;
+}
+
+KernelFiles files_of(const Json& json) {
+  KernelFiles files;
+  for (const auto& [entry, file] : json.items()) files[entry] = file.get<std::string>();
+  return files;
+}
+
+std::string judge_here(const Json& job) {
+  const Trial trial = trial_from_json(job.at("trial"), "job");
+  return to_json(outcome_of(judge_on(*open_cuda_device(), trial, files_of(job.at("files")))))
+      .dump();
+}
+
+std::string race_here(const Json& job) {
+  MeasureOptions options;
+  options.tokens = job.at("tokens"), options.position = job.at("position");
+  options.rounds = job.at("rounds");
+  for (const Json& cache : job.at("caches"))
+    options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
+                              cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
+  std::vector<Contender> contenders;
+  for (const Json& entry : job.at("contenders")) {
+    Contender contender{entry.at("name"), {}};
+    for (const Json& storage : entry.at("storages"))
+      contender.made.storages.push_back(storage_from_json(storage, "job"));
+    for (const Json& launch : entry.at("launches"))
+      contender.made.launches.push_back(launch_from_json(launch, "job"));
+    contenders.push_back(std::move(contender));
+  }
+  const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
+  const std::unique_ptr<Device> device = open_cuda_device();
+  Json medians = Json::array();
+  for (const Latency& latency :
+       measure(*device, step, contenders, files_of(job.at("files")), options))
+    medians.push_back(latency.microseconds);
+  return medians.dump();
+}
+
+}  // namespace
+
+Json judge_job(const Trial& trial, const KernelFiles& files) {
+  return {{"job", "judge"}, {"trial", to_json(trial)}, {"files", files_json(files)}};
+}
+
+Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
+              const KernelFiles& files, const MeasureOptions& options) {
+  Json caches = Json::array(), entries = Json::array();
+  for (const CacheSpec& cache : options.caches)
+    caches.push_back({short_name(cache.dtype), cache.heads, cache.key_size, cache.value_size,
+                      cache.window, cache.slots});
+  for (const Contender& contender : contenders) {
+    Json storages = Json::array(), launches = Json::array();
+    for (const Storage& storage : contender.made.storages) storages.push_back(to_json(storage));
+    for (const Launch& launch : contender.made.launches) launches.push_back(to_json(launch));
+    entries.push_back({{"name", contender.name},
+                       {"storages", std::move(storages)},
+                       {"launches", std::move(launches)}});
+  }
+  return {{"job", "race"},
+          {"step", print(step)},
+          {"tokens", options.tokens},
+          {"position", options.position},
+          {"rounds", options.rounds},
+          {"caches", std::move(caches)},
+          {"contenders", std::move(entries)},
+          {"files", files_json(files)}};
+}
+
+std::string run_job(const Json& job) {
+  return job.at("job") == "race" ? race_here(job) : judge_here(job);
+}
+
+}  // namespace ac

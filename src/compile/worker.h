@@ -1,0 +1,17 @@
+// Work on a GPU, for a process of its own: CUDA does not survive a fork, and what a kernel breaks
+// must not be the compiler's. `agentcompile worker FILE` runs one such job.
+#pragma once
+
+#include "admit/judge.h"
+#include "measure/measure.h"
+
+namespace ac {
+
+Json judge_job(const Trial& trial, const KernelFiles& files);
+Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
+              const KernelFiles& files, const MeasureOptions& options);
+
+// The outcome of the one, the medians of the other, as JSON.
+std::string run_job(const Json& job);
+
+}  // namespace ac
