@@ -19,10 +19,14 @@ KernelFiles files_of(const Json& json) {
   return files;
 }
 
+// Jobs are the GPU's, but for tests.
+std::unique_ptr<Device> device_of(const Json& job) {
+  return job.at("device") == "host" ? open_host_device() : open_cuda_device();
+}
+
 std::string judge_here(const Json& job) {
   const Trial trial = trial_from_json(job.at("trial"), "job");
-  return to_json(outcome_of(judge_on(*open_cuda_device(), trial, files_of(job.at("files")))))
-      .dump();
+  return to_json(outcome_of(judge_on(*device_of(job), trial, files_of(job.at("files"))))).dump();
 }
 
 std::string race_here(const Json& job) {
@@ -42,7 +46,7 @@ std::string race_here(const Json& job) {
     contenders.push_back(std::move(contender));
   }
   const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
-  const std::unique_ptr<Device> device = open_cuda_device();
+  const std::unique_ptr<Device> device = device_of(job);
   Json medians = Json::array();
   for (const Latency& latency :
        measure(*device, step, contenders, files_of(job.at("files")), options))
@@ -53,7 +57,10 @@ std::string race_here(const Json& job) {
 }  // namespace
 
 Json judge_job(const Trial& trial, const KernelFiles& files) {
-  return {{"job", "judge"}, {"trial", to_json(trial)}, {"files", files_json(files)}};
+  return {{"job", "judge"},
+          {"device", "cuda"},
+          {"trial", to_json(trial)},
+          {"files", files_json(files)}};
 }
 
 Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
@@ -71,6 +78,7 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
                        {"launches", std::move(launches)}});
   }
   return {{"job", "race"},
+          {"device", "cuda"},
           {"step", print(step)},
           {"tokens", options.tokens},
           {"position", options.position},

@@ -1,0 +1,91 @@
+// Jobs that a compilation gives to processes of their own: here on the host device.
+#include <doctest/doctest.h>
+
+#include "base/temporary_folder.h"
+#include "compile/trials.h"
+#include "compile/worker.h"
+#include "ir/builder.h"
+#include "plan/planner.h"
+
+using namespace ac;
+
+namespace {
+
+// One token through a norm and a product, onto a residual.
+StepGraph small_step() {
+  StepGraph step;
+  step.graph.name = "small";
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f16, {Dim(1), Dim(64)}});
+  const NodeId scale = b.weight("norm", {DType::f16, {Dim(64)}});
+  const NodeId w = b.weight("w", {DType::f16, {Dim(64), Dim(64)}});
+  const NodeId y = b.linear(b.rms_norm(x, scale, 1e-5, 0), w);
+  step.graph.outputs = {{"y", y}};
+  return step;
+}
+
+struct Fixture {
+  StepGraph step = small_step();
+  Regions regions = analyse(step);
+  TemporaryFolder folder;
+  KernelBuilder builder{[&] {
+    BuilderOptions options = builder_options(read_environment());
+    options.cache = folder.path();
+    return options;
+  }()};
+  Wanted wanted{std::get<Region>(make_region(step, nodes()))};
+  Space space = plan_space(step, wanted, {.S = -1, .T = 1, .P = 0}, device_info("host"), 4);
+  Request request = trial_of(step, wanted, space.candidates.at(0), {1, {1, {}}}).value();
+
+  std::vector<NodeId> nodes() const {
+    std::vector<NodeId> found;
+    for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+      if (is_compute(step.graph.nodes[i])) found.push_back(static_cast<NodeId>(i));
+    return found;
+  }
+  KernelFiles built() {
+    KernelFiles files;
+    for (const KernelSource& source : request.sources)
+      files[source.entry] = std::get<Artifact>(builder.build(source, {})).file;
+    return files;
+  }
+};
+
+Json on_host(Json job) {
+  job["device"] = "host";
+  return Json::parse(run_job(job));
+}
+
+}  // namespace
+
+TEST_CASE("a trial is the same after it was written and read") {
+  const Fixture f;
+  const Json json = to_json(f.request.trial);
+  CHECK(to_json(trial_from_json(Json::parse(json.dump()), "test")) == json);
+}
+
+TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter") {
+  Fixture f;
+  const KernelFiles files = f.built();
+  CHECK(on_host(judge_job(f.request.trial, files)).at("kind") == "admitted");
+  Trial wrong = f.request.trial;
+  // The numbers of the parameters: among them the norm's epsilon and the length of the row.
+  for (std::byte& byte : wrong.launches.at(0).params)
+    if (byte == std::byte{64}) byte = std::byte{63};
+  CHECK(on_host(judge_job(wrong, files)).at("kind") == "rejected");
+}
+
+TEST_CASE("a worker times contenders in turn") {
+  Fixture f;
+  Generated made;
+  for (const FamilyMatch& found : match_families(f.step, f.wanted, {.S = -1, .T = 1, .P = 0}))
+    if (const auto* matched = std::get_if<Matched>(&found.match))
+      made = generate(f.step, f.space.candidates[0].choice, matched->operands, {1, {}});
+  MeasureOptions options;
+  options.rounds = 2;
+  const Json medians = on_host(race_job(f.step, {{"a", made}, {"b", made}}, f.built(), options));
+  REQUIRE(medians.size() == 2);
+  CHECK(medians[0].get<double>() > 0);
+  // The same kernel twice: what differs is the machine's noise.
+  CHECK(medians[0].get<double>() < 10 * medians[1].get<double>());
+}
