@@ -1,6 +1,8 @@
-// Aligned columns for people: numbers to the right, words to the left.
+// Aligned columns for people: numbers to the right, words to the left. A column in which no row has
+// anything is left out.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -12,7 +14,7 @@ class Table {
   // As many cells as the header has. Control characters in them are shown as "?".
   void add(std::vector<std::string> row);
   std::string text() const;
-  bool empty() const { return rows_.size() == 1; }
+  std::size_t rows() const { return rows_.size() - 1; }
 
  private:
   std::vector<std::vector<std::string>> rows_;

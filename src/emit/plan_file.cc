@@ -21,6 +21,8 @@ Selected selected(const Json& json, const std::string& phase, const PlanFile& pl
   Selected result;
   result.phase = phase;
   result.signature = json.at("signature").get<std::string>();
+  for (const Json& op : json.at("ops"))
+    result.ops += (result.ops.empty() ? "" : "+") + op.get<std::string>();
   result.candidate = json.at("candidate").get<std::string>();
   for (const Json& trial : json.at("trials")) {
     result.trials.push_back(trial_from_json(trial, origin));

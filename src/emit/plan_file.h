@@ -16,6 +16,7 @@ namespace ac {
 struct Selected {
   std::string phase;  // "prefill", "decode"
   std::string signature;
+  std::string ops;        // "rms_norm+linear": for people
   std::string candidate;  // empty: the fallback
   bool admitted = false;  // by what the plan says itself; of a fallback, that it has trials
   std::vector<Trial> trials;

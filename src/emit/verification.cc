@@ -91,7 +91,8 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
       for (const Launch& launch : trial.launches) needed.insert(launch.kernel);
       for (const std::string& entry : needed) request.sources.push_back(plan.kernels.at(entry));
       requests.push_back(std::move(request));
-      verification.trials.push_back({selected.phase, selected.signature, selected.candidate, {}});
+      verification.trials.push_back(
+          {selected.phase, selected.signature, selected.ops, selected.candidate, {}});
     }
   progress.stage("build and admit");
   building.sources = package;
@@ -124,10 +125,10 @@ Json to_json(const Verification& verification) {
 }
 
 std::string print(const Verification& verification) {
-  Table table({"phase", "implementation", "verdict", "error/bound", "why"});
+  Table table({"phase", "ops", "implementation", "verdict", "error/bound", "why"});
   for (const Judged& judged : verification.trials) {
     const Outcome& outcome = judged.outcome;
-    table.add({judged.phase, name_of(judged), std::string(to_string(outcome.kind)),
+    table.add({judged.phase, judged.ops, name_of(judged), std::string(to_string(outcome.kind)),
                outcome.launches > 0 ? fmt::format("{:.3f}", outcome.worst_error) : "",
                outcome.why});
   }

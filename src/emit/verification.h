@@ -8,7 +8,7 @@
 namespace ac {
 
 struct Judged {
-  std::string phase, signature;
+  std::string phase, signature, ops;
   std::string candidate;  // empty: the fallback
   Outcome outcome;
 };

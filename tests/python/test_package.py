@@ -126,3 +126,169 @@ def test_package_holds_only_what_its_kernels_reach(host, gpu):
         assert sources == reached
         assert {"CMakeLists.txt", "README.md", "build.sh", "plan.json"} <= present
         assert str(ROOT) not in (package / "wrappers.h").read_text()
+
+
+# ---- inspect and verify
+
+
+@pytest.fixture
+def tampered(host, tmp_path):
+    """A copy of the package whose plan.json an edit changes."""
+
+    def make(edit):
+        package = tmp_path / "tampered"
+        shutil.copytree(host, package)
+        plan = json.loads((package / "plan.json").read_text())
+        edit(plan)
+        (package / "plan.json").write_text(json.dumps(plan))
+        return package
+
+    return make
+
+
+def stage(package, name):
+    program("inspect", package, "--stage", name)  # as text
+    return json.loads(program("inspect", package, "--stage", name, "--json").stdout)
+
+
+def test_inspect_shows_how_a_package_came_to_be(host):
+    running = json.loads((host / "program.json").read_text())
+    regions, candidates = stage(host, "regions"), stage(host, "candidates")
+    verdicts, selection, stats = stage(host, "verdicts"), stage(host, "selection"), stage(host, "stats")
+    for phase in ("prefill", "decode"):
+        counts = stats[phase]
+        assert sum(r["regions"] for r in regions[phase]["table"]) == counts["regions"]
+        assert counts["enumerated"] == counts["legal"] + sum(counts["illegal"].values())
+        for space in candidates[phase]["spaces"]:
+            costs = list(space["candidates"].values())
+            assert costs == sorted(costs) and len(costs) <= 64
+        assert counts["tried"] == len(verdicts[phase]["verdicts"])
+        assert counts["tried"] == counts["validated"] + sum(counts["failed"].values())
+        assert counts["launches"] == len(running[phase]["launches"])
+        shares = counts["components"]
+        assert shares["generated"]["calls"] + shares["fallback"]["calls"] == counts["launches"]
+        for measure in ("calls", "bytes", "flops"):
+            assert sum(part[f"{measure}_share"] for part in shares.values()) == pytest.approx(1)
+        ranked = {id for space in candidates[phase]["spaces"] for id in space["candidates"]}
+        assert {s["candidate"] for s in selection[phase]["selection"]} <= ranked
+    assert stats["kernels"] == stats["launch_signatures"] == len(running["kernels"])
+    assert stats["emitted_files"] == sum(p.is_file() for p in host.rglob("*"))
+    assert (host / "plan.json").stat().st_size < 1 << 20
+
+
+def test_inspect_refuses_what_a_package_has_not(host, tmp_path):
+    assert "is a package" in program("inspect", host, "--stage", "graph", expect=2).stderr
+    assert "no package" in program("inspect", tmp_path, "--stage", "stats", expect=2).stderr
+
+
+def test_verify_admits_a_good_package_again(host):
+    result = json.loads(program("verify", host, "--json", "-q").stdout)
+    assert result["ok"] and not result["faults"]
+    assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
+    assert {trial["phase"] for trial in result["trials"]} == {"prefill", "decode"}
+
+
+def norm_only(plan):
+    """Keeps the selection of the norm alone, so that little must be judged; returns its kernel."""
+    chosen = [s for s in plan["prefill"]["selections"] if s["family"] == "norm"]
+    plan["prefill"]["selections"], plan["decode"]["selections"] = chosen, []
+    return chosen[0]["kernels"][0]
+
+
+def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
+    def edit(plan):
+        entry = norm_only(plan)
+        kernel = plan["kernels"][entry]
+        right = f"AC_NORM_KERNEL({entry}, op, plan)"
+        assert right in kernel["source"]
+        kernel["source"] = kernel["source"].replace(
+            right,
+            f"AC_KERNEL_ENTRY({entry}, ::ac::kernels::NormParams, (plan).threads, 1,"
+            "::ac::kernels::NormParams q = p; q.eps *= 2; ::ac::kernels::norm<op, plan>(q))",
+        )
+
+    result = program("verify", tampered(edit), "--json", "-q", expect=1)
+    assert "1 of 1 trials were not admitted" in result.stderr
+    verdict = json.loads(result.stdout)
+    outcome = verdict["trials"][0]["outcome"]
+    assert outcome["kind"] == "rejected" and "numerics" in outcome["why"]
+    assert any("kernels.cu holds other kernels" in fault for fault in verdict["faults"])
+    assert any("which no trial of it has run" in fault for fault in verdict["faults"])
+
+
+def test_verify_builds_with_the_headers_of_the_package(tampered):
+    package = tampered(norm_only)
+    header = package / "kernels/norm.cuh"
+    text = header.read_text()
+    assert "squares / length + p.eps" in text
+    header.write_text(text.replace("squares / length + p.eps", "squares / (length + p.eps)"))
+    verdict = json.loads(program("verify", package, "--json", "-q", expect=1).stdout)
+    assert verdict["trials"][0]["outcome"]["kind"] == "rejected"
+    assert '"kernels/norm.cuh" is not the file that was compiled' in verdict["faults"]
+
+
+def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
+    def edit(plan):
+        norm_only(plan)
+        plan["prefill"]["selections"][0]["trials"] = []
+
+    package = tampered(edit)
+    (package / "constants.bin").write_bytes(bytes(32))
+    next((package / "host").glob("gemm_*.so")).unlink()
+    faults = json.loads(program("verify", package, "--json", "-q", expect=1).stdout)["faults"]
+    assert '"constants.bin" is not the file that was compiled' in faults
+    assert any(".so\" is missing" in fault for fault in faults)
+    assert any("no admitted trial of it" in fault for fault in faults)
+
+
+def hostile(plan, what):
+    norm = plan["prefill"]["selections"][1]
+    trial = norm["trials"][0]
+    launch = trial["launches"][0]
+    if what == "storage":
+        trial["storages"][0]["node"] = 1 << 30
+    elif what == "pointer":
+        launch["pointers"][0][1] = 99
+    elif what == "parameters":
+        launch["params"] = launch["params"][:16]
+    elif what == "grid":
+        launch["grid"][0] = 1 << 40
+    elif what == "tokens":
+        trial["tokens"] = -1
+    elif what == "step":
+        trial["step"] = "step \"x\" {"
+    elif what == "source":
+        del plan["kernels"][norm["kernels"][0]]
+    elif what == "entry":
+        plan["kernels"]["../x y"] = {"source": ""}
+    elif what == "files":
+        plan["files"]["../../etc/passwd"] = "0"
+    elif what == "types":
+        plan["decode"] = 7
+    elif what == "format":
+        plan["format"] = 2
+
+
+@pytest.mark.parametrize(
+    "what",
+    "storage pointer parameters grid tokens step source entry files types format".split(),
+)
+def test_hostile_plans_are_bad_input(tampered, what):
+    package = tampered(lambda plan: hostile(plan, what))
+    assert "plan.json" in program("verify", package, "-q", expect=3).stderr
+
+
+def test_truncated_plans_are_bad_input(host, tmp_path):
+    package = tmp_path / "truncated"
+    shutil.copytree(host, package)
+    text = (package / "plan.json").read_text()
+    for cut in (0, 1, len(text) // 2, len(text) - 3):
+        (package / "plan.json").write_text(text[:cut])
+        assert "plan.json" in program("verify", package, "-q", expect=3).stderr
+        assert "plan.json" in program("inspect", package, "--stage", "stats", expect=3).stderr
+    (package / "plan.json").write_text('{"format": 1}')
+    assert "plan.json" in program("inspect", package, "--stage", "stats", expect=3).stderr
+    (package / "plan.json").unlink()
+    assert "no plan.json" in program("verify", package, "-q", expect=3).stderr
+    (package / "program.json").unlink()
+    assert "no program.json" in program("verify", package, "-q", expect=3).stderr
