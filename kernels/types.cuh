@@ -20,7 +20,8 @@
 
 // Defines the kernel `name`, a function of one parameter `p` of the type `Params`; the arguments
 // after min_blocks are its body. It has C linkage, so that a profile, a package and a module lookup
-// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs).
+// call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Where
+// there is a host side, name_params_bytes() is the size of its parameters.
 #ifdef AC_HOST_DEVICE
 // A launcher that knows the parameters as bytes alone (src/device/host.h) finds their number and
 // the body of a thread beside it. Kernels that are built one by one hide all else.
@@ -30,14 +31,21 @@
   AC_EXPORTED void name##_on_host(void* params) { name(*static_cast<Params*>(params)); } \
   AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }             \
   }
-#define AC_EXPORTED __attribute__((visibility("default")))
 #else
 #define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...)     \
   extern "C" __global__ void __launch_bounds__(threads, min_blocks) \
       name(const __grid_constant__ Params p) {                      \
     __VA_ARGS__;                                                    \
-  }
+  }                                                                 \
+  AC_PARAMS_BYTES(name, Params)
+#ifdef __CUDACC_RTC__  // has no host side
+#define AC_PARAMS_BYTES(name, Params)
+#else
+#define AC_PARAMS_BYTES(name, Params) \
+  extern "C" AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }
 #endif
+#endif
+#define AC_EXPORTED __attribute__((visibility("default")))
 
 #define AC_DEVICE __device__ __forceinline__
 

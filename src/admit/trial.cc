@@ -232,6 +232,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
       trial.storages.push_back(storage_from_json(entry, origin));
     for (const Json& entry : json.at("launches"))
       trial.launches.push_back(launch_from_json(entry, origin));
+    verify(trial, origin);
     return trial;
   } catch (const Json::exception& error) {
     bad_input("{}: {}", origin, error.what());

@@ -32,6 +32,9 @@ struct Trial {
 validate::GateOptions gate_for(const Trial& trial);
 Json to_json(const Trial& trial);
 Trial trial_from_json(const Json& json, const std::string& origin);
+// That all it refers to is there, and of a size that makes sense. An error (bad_input) says what is
+// not.
+void verify(const Trial& trial, const std::string& origin);
 
 // Carries out the launches of a trial, with its storages at these places, and returns what went
 // wrong or "". `order` counts: who can vary the order of threads or blocks does so by it.

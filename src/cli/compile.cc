@@ -107,8 +107,10 @@ void add_compile_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
   command
-      ->add_option("--tries", compile->options.tries,
-                   "Candidates of a region that are tried, best first; 0: fallbacks only")
+      ->add_option(
+          "--tries", compile->options.tries,
+          "Candidates of a region that are tried, best first; 0: fallbacks only, but for what "
+          "chooses the token")
       ->capture_default_str();
   command
       ->add_option("--max-candidates", compile->options.max_candidates,

@@ -3,11 +3,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "analyze/analyse.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/source.h"
+#include "emit/plan_file.h"
+#include "emit/stages.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "ir/rewrite.h"
@@ -17,7 +20,36 @@
 namespace ac {
 namespace {
 
-enum class Stage { capture, graph, step, decode, prefill, regions, candidates };
+enum class Stage {
+  capture,
+  graph,
+  step,
+  decode,
+  prefill,
+  regions,
+  candidates,
+  verdicts,
+  selection,
+  stats,
+};
+
+// Of a package, what it remembers of a stage; nothing if it remembers none.
+std::optional<PackageStage> in_package(Stage stage) {
+  switch (stage) {
+    case Stage::regions:
+      return PackageStage::regions;
+    case Stage::candidates:
+      return PackageStage::candidates;
+    case Stage::verdicts:
+      return PackageStage::verdicts;
+    case Stage::selection:
+      return PackageStage::selection;
+    case Stage::stats:
+      return PackageStage::stats;
+    default:
+      return std::nullopt;
+  }
+}
 
 struct Inspect {
   SourceArguments source;
@@ -41,6 +73,10 @@ struct Inspect {
   }
 
   void run() const {
+    if (std::filesystem::exists(std::filesystem::path(source.source) / "program.json"))
+      return show_package(source.source);
+    if (stage > Stage::candidates)
+      wrong_usage("{} is no package: this stage is what compile comes to", source.source);
     const StepGraph result = reach(source);
     if (!against.empty()) return compare(result);
     if (stage == Stage::regions) return show_regions(analyse(result));
@@ -50,6 +86,19 @@ struct Inspect {
       fmt::print("{}\n", (is_step ? to_json(result) : to_json(result.graph)).dump(1));
     else
       fmt::print("{}", is_step ? print(result) : print(result.graph));
+  }
+
+  void show_package(const std::filesystem::path& package) const {
+    const auto kept = in_package(stage);
+    if (!kept || !against.empty())
+      wrong_usage("{} is a package: give --stage regions, candidates, verdicts, selection or stats",
+                  package.string());
+    const Json plan = read_plan_json(package);
+    const std::string origin = (package / "plan.json").string();
+    if (json)
+      fmt::print("{}\n", stage_json(plan, *kept, origin).dump(1));
+    else
+      fmt::print("{}", stage_text(plan, *kept, origin));
   }
 
   static constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
@@ -88,23 +137,31 @@ struct Inspect {
 }  // namespace
 
 void add_inspect_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("inspect", "Show a model as a stage of the compiler sees it");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{
-      {"capture", Stage::capture},      {"graph", Stage::graph},     {"step", Stage::step},
-      {"decode", Stage::decode},        {"prefill", Stage::prefill}, {"regions", Stage::regions},
-      {"candidates", Stage::candidates}};
+  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
+                                            {"graph", Stage::graph},
+                                            {"step", Stage::step},
+                                            {"decode", Stage::decode},
+                                            {"prefill", Stage::prefill},
+                                            {"regions", Stage::regions},
+                                            {"candidates", Stage::candidates},
+                                            {"verdicts", Stage::verdicts},
+                                            {"selection", Stage::selection},
+                                            {"stats", Stage::stats}};
   command
       ->add_option(
           "--stage", inspect->stage,
           "capture: as the front end gave it; graph: in normal form (default); step: T new "
           "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
           "decode instance, with "
-          "their work after 1024 tokens; candidates: the kernels that could compute them")
+          "their work after 1024 tokens; candidates: the kernels that could compute them. Of a "
+          "package: regions, candidates, and verdicts: what became of those that were tried; "
+          "selection: what computes each region; stats: how many of all, and whose work a step is")
       ->transform(CLI::CheckedTransformer(stages).description(
-          "{capture,graph,step,decode,prefill,regions,candidates}"));
+          "{capture,graph,step,decode,prefill,regions,candidates,verdicts,selection,stats}"));
   command->add_option("--target", inspect->target,
                       "The device that candidates are for: sm_80, sm_89, sm_90, sm_100 or host");
   command

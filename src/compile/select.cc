@@ -27,8 +27,20 @@ Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, s
       setting_{phase.plans.device.multiprocessors, slots_of(caches)},
       tries_(tries),
       realiser_(realiser),
-      uses_(phase.regions.step),
-      states_(phase.plans.spaces.size()) {}
+      uses_(phase.regions.step) {
+  for (const Space& space : phase.plans.spaces) states_.push_back(state_for(space));
+}
+
+// Where all that is tried is timed, what differs most teaches most.
+Selector::State Selector::state_for(const Space& space) const {
+  State state;
+  state.order = diverse_order(space);
+  if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  // What chooses the token has no fallback.
+  const bool chooses = space.signature.starts_with("argmax ");
+  state.order.resize(std::min(state.order.size(), std::max<std::size_t>(tries_, chooses)));
+  return state;
+}
 
 // What was measured of the winner, or is predicted of the candidate that is next.
 std::optional<double> Selector::cost(int space) const {
@@ -43,8 +55,8 @@ std::optional<double> Selector::cost(int space) const {
     return winner.cost.microseconds * scale_;
   }
   if (state.raced) return state.fallback_measured;
-  if (state.next >= std::min(tries_, candidates.size())) return std::nullopt;
-  return candidates[state.next].cost.microseconds * scale_;
+  if (state.next >= state.order.size()) return std::nullopt;
+  return candidates[state.order[state.next]].cost.microseconds * scale_;
 }
 
 void Selector::plan_missing(std::vector<CoverPart>& parts) {
@@ -64,13 +76,13 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
                                            plans.device, plans.options.max_candidates));
     }
     part.space = static_cast<int>(plans.spaces.size()) - 1;
-    states_.emplace_back();
+    states_.push_back(state_for(plans.spaces.back()));
   }
 }
 
 // Whether there is a candidate that should be tried.
-bool Selector::is_open(const State& state, const Space& space) const {
-  if (state.raced || state.next >= std::min(tries_, space.candidates.size())) return false;
+bool Selector::is_open(const State& state) const {
+  if (state.raced || state.next >= state.order.size()) return false;
   return realiser_.measures() || state.winner < 0;
 }
 
@@ -92,8 +104,8 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
     const Space& space = space_of(part);
-    while (is_open(state, space)) {
-      const Candidate& candidate = space.candidates[state.next];
+    while (is_open(state)) {
+      const Candidate& candidate = next_of(state, space);
       std::optional<Request> request;
       if (part.wanted) {
         request = trial_of(step(), *part.wanted, candidate, at);
@@ -120,10 +132,10 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   for (std::size_t i = 0; i < requests.size(); ++i) {
     State& state = states_[static_cast<std::size_t>(spaces[i])];
     const Candidate& tried =
-        phase_.plans.spaces[static_cast<std::size_t>(spaces[i])].candidates[state.next];
+        next_of(state, phase_.plans.spaces[static_cast<std::size_t>(spaces[i])]);
     state.attempts.push_back({tried.id, tried.cost.microseconds, {}, outcomes[i]});
     if (outcomes[i].admitted()) {
-      const auto candidate = static_cast<int>(state.next);
+      const auto candidate = static_cast<int>(state.order[state.next]);
       state.trials.emplace(candidate, std::move(requests[i].trial));
       if (state.winner < 0) state.winner = candidate;
     } else {
@@ -141,7 +153,8 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<CoverPart> fallbacks;  // parts that have one
   std::set<int> seen;
   for (const CoverPart& part : parts) {
-    if (!seen.insert(part.space).second || state_of(part).raced || is_fallback(part)) continue;
+    if (!seen.insert(part.space).second || state_of(part).raced) continue;
+    if (!part.wanted && is_fallback(part)) continue;
     due.push_back(&part);
     if (part.wanted) fallbacks.push_back(part);
   }
@@ -162,6 +175,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     }
     // What also chooses the token does more than the fallback of its region.
     const bool against_fallback = part.wanted && !part.wanted->argmax;
+    if (!against_fallback && contenders.empty()) continue;
     if (against_fallback)
       contenders.push_back({"fallback", fallback(step(), part.wanted->region, setting_)});
     MeasureOptions options;
@@ -170,10 +184,10 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.caches = caches_;
     if (phase_.plans.device.sm == 0) options.rounds = 3;
     const Realiser::Race race = realiser_.race(step(), contenders, options);
-    progress.step(i + 1, due.size(), "timed " + space.candidates[0].id);
+    progress.step(i + 1, due.size(), "timed " + contenders[0].name);
     if (!race.failed.empty()) {
       state.why_unmeasured = race.failed;
-      progress.note(fmt::format("{}: not timed ({})", space.candidates[0].id, race.failed));
+      progress.note(fmt::format("{}: not timed ({})", contenders[0].name, race.failed));
       continue;
     }
     std::size_t best = 0;
@@ -184,10 +198,11 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       ratios.push_back(race.microseconds[c] / racer.cost.microseconds);
       if (race.microseconds[c] < race.microseconds[best]) best = c;
     }
-    state.winner = candidates[best];
+    if (!candidates.empty()) state.winner = candidates[best];
     if (!against_fallback) continue;
     state.fallback_measured = race.microseconds.back();
-    if (*state.fallback_measured <= race.microseconds[best]) state.winner = -1;
+    if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
+      state.winner = -1;
   }
   if (!ratios.empty()) {
     std::nth_element(ratios.begin(), ratios.begin() + static_cast<long>(ratios.size() / 2),

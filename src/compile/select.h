@@ -23,7 +23,8 @@ class Selector {
 
  private:
   struct State {
-    std::size_t next = 0;  // candidate to be tried
+    std::vector<std::size_t> order;  // in which candidates are tried
+    std::size_t next = 0;            // in that order
     int winner = -1;
     bool raced = false;
     std::optional<double> fallback_measured;
@@ -33,12 +34,16 @@ class Selector {
   };
 
   std::optional<double> cost(int space) const;
+  State state_for(const Space& space) const;
+  const Candidate& next_of(const State& state, const Space& space) const {
+    return space.candidates[state.order[state.next]];
+  }
   void plan_missing(std::vector<CoverPart>& parts);
   bool decide(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
-  bool is_open(const State& state, const Space& space) const;
+  bool is_open(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
   Implemented implement(const CoverPart& part) const;

@@ -8,11 +8,16 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "emit/package_files.h"
+#include "emit/standalone.h"
 
 namespace ac {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr fs::perms kExecutable =
+    fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
 
 // A folder beside the target, which becomes it or vanishes.
 class Draft {
@@ -67,10 +72,6 @@ void copy_into(const fs::path& from, const fs::path& to) {
   if (error) job_failed("cannot copy {} to {}: {}", from.string(), to.string(), error.message());
 }
 
-void write_json(const fs::path& to, const Json& json, int indent) {
-  write_file(to, json.dump(indent) + "\n");
-}
-
 }  // namespace
 
 void write_package(const Compiled& compiled, const Model& model, const fs::path& kernel_headers,
@@ -93,11 +94,19 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
       copy_into(path, folder / kept);
       path = kept;
     }
-  (void)kernel_headers;
   write_file(folder / "constants.bin",
              {reinterpret_cast<const char*>(compiled.constants.data()), compiled.constants.size()});
-  write_json(folder / "plan.json", plan_json(compiled), 1);
-  write_json(folder / "program.json", to_json(program), -1);
+  write_file(folder / "program.json", to_json(program).dump() + "\n");
+  std::vector<KernelSource> sources;
+  for (const auto& [entry, built] : compiled.kernels) sources.push_back(built.source);
+  for (const auto& [name, text] : standalone_files(program, sources, kernel_headers)) {
+    fs::create_directories((folder / name).parent_path());
+    write_file(folder / name, text);
+  }
+  fs::permissions(folder / "build.sh", kExecutable, fs::perm_options::add);
+  Json plan = plan_json(compiled);
+  plan["files"] = digests_of(folder);
+  write_file(folder / "plan.json", plan.dump(1) + "\n");
   draft.publish();
 }
 

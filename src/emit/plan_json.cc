@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "emit/package.h"
+#include "emit/plan_stages.h"
 
 namespace ac {
 namespace {
@@ -55,6 +56,9 @@ Json phase_json(const CompiledPhase& phase) {
           {"legal", legal},
           {"tokens", phase.plans.options.at.T},
           {"context", phase.plans.options.at.P},
+          {"region_table", region_table(phase)},
+          {"space_table", space_table(phase)},
+          {"fusion_table", fusion_table(phase)},
           {"selections", std::move(selections)}};
 }
 

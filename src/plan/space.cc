@@ -123,6 +123,17 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
   return space;
 }
 
+std::vector<std::size_t> diverse_order(const Space& space) {
+  std::map<std::string, std::size_t> seen;
+  std::vector<std::pair<std::size_t, std::size_t>> order;  // turn, rank
+  for (std::size_t i = 0; i < space.candidates.size(); ++i)
+    order.emplace_back(seen[outline(space.candidates[i])]++, i);
+  std::sort(order.begin(), order.end());
+  std::vector<std::size_t> ranks;
+  for (const auto& [turn, rank] : order) ranks.push_back(rank);
+  return ranks;
+}
+
 Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates) {
   Space space;

@@ -67,6 +67,10 @@ struct Space {
   std::string no_family() const;
 };
 
+// For few attempts: the best of each outline (ring, threads, tiles), then the second best of each,
+// and so on, as indices of candidates.
+std::vector<std::size_t> diverse_order(const Space& space);
+
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates);
 // Of the sampling kernel alone, over the logits that another kernel has written.

@@ -1,0 +1,63 @@
+#include "admit/trial.h"
+#include "base/error.h"
+#include "ir/text.h"
+
+namespace ac {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 24;  // of tokens, positions and logits
+
+void check(const Launch& launch, const Trial& trial, const std::string& origin) {
+  const auto refuse = [&](const char* what) {
+    bad_input("{}: the launch of {} {}", origin, launch.kernel, what);
+  };
+  if (launch.threads < 1 || launch.threads > 1024) refuse("has an impossible block");
+  if (launch.shared_bytes < 0 || launch.shared_bytes > kMost)
+    refuse("has impossible shared memory");
+  for (const Count& size : launch.grid)
+    if (size.at(trial.tokens) < 1 || size.at(trial.tokens) > kMost)
+      refuse("has an impossible grid");
+  for (const Launch::Pointer& pointer : launch.pointers) {
+    if (pointer.at + std::uint64_t{8} > launch.params.size())
+      refuse("has a pointer beyond its parameters");
+    if (pointer.buffer < 0 || static_cast<std::size_t>(pointer.buffer) >= trial.storages.size())
+      refuse("has a pointer to no storage");
+  }
+  for (const Launch::Number& number : launch.numbers)
+    if ((number.bytes != 4 && number.bytes != 8) ||
+        number.at + std::uint64_t{number.bytes} > launch.params.size())
+      refuse("has a number beyond its parameters");
+}
+
+}  // namespace
+
+void verify(const Trial& trial, const std::string& origin) {
+  if (trial.tokens < 1 || trial.tokens > kMost || trial.capacity < 1 || trial.capacity > kMost ||
+      trial.vocab < 0 || trial.vocab > kMost)
+    bad_input("{}: a trial of impossible size", origin);
+  if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
+  for (const std::int64_t position : trial.positions)
+    if (position < 0 || position > kMost) bad_input("{}: a trial at position {}", origin, position);
+  StepGraph step;
+  if (trial.vocab == 0) step = parse_step(trial.step, origin);
+  for (const Storage& storage : trial.storages) {
+    using Kind = Storage::Kind;
+    const bool of_node = storage.kind == Kind::value || storage.kind == Kind::rope_table;
+    const bool of_cache = storage.kind == Kind::keys || storage.kind == Kind::values;
+    if (of_node && trial.vocab == 0 &&
+        (storage.node < 0 || static_cast<std::size_t>(storage.node) >= step.graph.nodes.size()))
+      bad_input("{}: a storage is of node {}, which does not exist", origin, storage.node);
+    if (storage.kind == Kind::rope_table &&
+        (trial.vocab > 0 || step.graph[storage.node].op != Op::constant))
+      bad_input("{}: a rope table is made of no constant", origin);
+    if (of_cache &&
+        (storage.cache < 0 || static_cast<std::size_t>(storage.cache) >= step.caches.size()))
+      bad_input("{}: a storage is of cache {}, which does not exist", origin, storage.cache);
+    const std::int64_t bytes = storage.bytes.at(trial.tokens);
+    if (bytes < 0 || bytes > kMost * 64) bad_input("{}: a storage of {} bytes", origin, bytes);
+  }
+  if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
+  for (const Launch& launch : trial.launches) check(launch, trial, origin);
+}
+
+}  // namespace ac

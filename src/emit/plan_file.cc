@@ -1,0 +1,77 @@
+#include "emit/plan_file.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ac {
+namespace {
+
+bool is_entry(const std::string& name) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
+         std::all_of(name.begin(), name.end(), fits);
+}
+
+Selected selected(const Json& json, const std::string& phase, const PlanFile& plan,
+                  const std::string& origin) {
+  Selected result;
+  result.phase = phase;
+  result.signature = json.at("signature").get<std::string>();
+  for (const Json& op : json.at("ops"))
+    result.ops += (result.ops.empty() ? "" : "+") + op.get<std::string>();
+  result.candidate = json.at("candidate").get<std::string>();
+  for (const Json& trial : json.at("trials")) {
+    result.trials.push_back(trial_from_json(trial, origin));
+    for (const Launch& launch : result.trials.back().launches)
+      if (plan.kernels.count(launch.kernel) == 0)
+        bad_input("{}: a trial launches {}, whose source is missing", origin, quote(launch.kernel));
+  }
+  result.admitted = !result.trials.empty();
+  if (!result.candidate.empty())
+    result.admitted &=
+        std::any_of(json.at("attempts").begin(), json.at("attempts").end(), [&](const Json& tried) {
+          return tried.at("candidate") == result.candidate &&
+                 tried.at("outcome").at("kind") == "admitted";
+        });
+  return result;
+}
+
+}  // namespace
+
+Json read_plan_json(const std::filesystem::path& package) {
+  const std::filesystem::path file = package / "plan.json";
+  if (!std::filesystem::exists(file))
+    bad_input("{} is no package: it has no plan.json", package.string());
+  Json json = read_json(file);
+  if (!json.is_object() || json.value("format", Json()) != 1)
+    bad_input("{}: not in the format that this program reads: compile the model again",
+              file.string());
+  return json;
+}
+
+PlanFile plan_file(const Json& json, const std::string& origin) {
+  try {
+    PlanFile plan;
+    plan.target = json.at("target").get<std::string>();
+    plan.files = json.at("files");
+    for (const auto& [entry, kernel] : json.at("kernels").items()) {
+      if (!is_entry(entry)) bad_input("{}: {} is no name of a kernel", origin, quote(entry));
+      plan.kernels[entry] = {entry, kernel.at("source").get<std::string>()};
+    }
+    for (const char* phase : {"prefill", "decode"}) {
+      const Json& selections = json.at(phase).at("selections");
+      for (std::size_t i = 0; i < selections.size(); ++i)
+        plan.selections.push_back(selected(selections.at(i), phase, plan,
+                                           fmt::format("{}: {} selection {}", origin, phase, i)));
+    }
+    return plan;
+  } catch (const Json::exception& error) {
+    bad_input("{}: {}", origin, error.what());
+  }
+}
+
+}  // namespace ac

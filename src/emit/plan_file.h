@@ -1,0 +1,36 @@
+// plan.json as others read it: with distrust, as a package may come from anywhere.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "admit/trial.h"
+#include "base/json.h"
+#include "build/compile.h"
+
+namespace ac {
+
+// What was selected for a region, and what admitted it.
+struct Selected {
+  std::string phase;  // "prefill", "decode"
+  std::string signature;
+  std::string ops;        // "rms_norm+linear": for people
+  std::string candidate;  // empty: the fallback
+  bool admitted = false;  // by what the plan says itself; of a fallback, that it has trials
+  std::vector<Trial> trials;
+};
+
+struct PlanFile {
+  std::string target;
+  std::map<std::string, KernelSource> kernels;  // by entry
+  std::vector<Selected> selections;
+  Json files;  // digests
+};
+
+// plan.json of a package, as it is; that it is one is checked, and no more.
+Json read_plan_json(const std::filesystem::path& package);
+PlanFile plan_file(const Json& json, const std::string& origin);
+
+}  // namespace ac

@@ -1,0 +1,255 @@
+#include "emit/stages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/table.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kShown = 8;  // candidates of a space; the JSON has them all
+constexpr const char* kPhases[] = {"prefill", "decode"};
+
+std::string text_of(const Json& value) { return value.get<std::string>(); }
+
+// Counts and amounts, such as 1,234,567.
+std::string number(const Json& value) {
+  const auto whole = value.get<std::int64_t>();
+  std::string digits = fmt::format("{}", whole < 0 ? -whole : whole), text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return whole < 0 ? "-" + text : text;
+}
+
+std::string microseconds(const Json& object, const char* key) {
+  return object.contains(key) ? fmt::format("{:.2f}", object.at(key).get<double>()) : "";
+}
+
+std::string join(const Json& list) {
+  std::string text;
+  for (const Json& item : list) text += (text.empty() ? "" : "+") + text_of(item);
+  return text.empty() ? "argmax" : text;
+}
+
+std::string implementation(const Json& selection) {
+  const std::string candidate = text_of(selection.at("candidate"));
+  return candidate.empty() ? "fallback" : candidate;
+}
+
+std::string heading(const char* name, const Json& phase) {
+  return fmt::format("{}, a step of {} tokens after {}:\n", name,
+                     phase.at("tokens").get<std::int64_t>(),
+                     phase.at("context").get<std::int64_t>());
+}
+
+std::string regions_text(const Json& phase) {
+  std::string text =
+      fmt::format("{} nodes, {} regions of {} signatures\n", number(phase.at("nodes")),
+                  number(phase.at("regions")), number(phase.at("signatures")));
+  Table table({"count", "category", "ops", "dtype", "access", "flops", "bytes", "first at"});
+  for (const Json& region : phase.at("region_table"))
+    table.add({number(region.at("regions")), text_of(region.at("category")), join(region.at("ops")),
+               text_of(region.at("dtype")), text_of(region.at("access")),
+               number(region.at("flops")), number(region.at("bytes")),
+               text_of(region.at("module"))});
+  return text + table.text();
+}
+
+std::string space_text(const Json& space, std::size_t index) {
+  const Json& candidates = space.at("candidates");
+  Table head({fmt::format("space {}: {} regions; {} enumerated, {} legal, {} kept", index,
+                          number(space.at("regions")), number(space.at("enumerated")),
+                          number(space.at("legal")), candidates.size())});
+  head.add({"  " + text_of(space.at("signature"))});
+  Table table({"    us", "candidate"});
+  for (const auto& [id, predicted] : candidates.items()) {
+    if (table.rows() == kShown) break;
+    table.add({fmt::format("{:.2f}", predicted.get<double>()), id});
+  }
+  return head.text() + (table.rows() == 0 ? "    none: left to the fallback\n" : table.text());
+}
+
+std::string candidates_text(const Json& phase) {
+  std::string text;
+  const Json& spaces = phase.at("space_table");
+  for (std::size_t i = 0; i < spaces.size(); ++i) text += space_text(spaces.at(i), i);
+  Table table({"count", "neighbourhood", "fusion", "us", "kernels"});
+  for (const Json& around : phase.at("fusion_table"))
+    for (const Json& option : around.at("options"))
+      table.add(
+          {number(around.at("count")), text_of(around.at("kind")), text_of(option.at("fusion")),
+           microseconds(option, "predicted_us"),
+           text_of(option.at("kernels")) +
+               (option.contains("refused") ? ", refused: " + text_of(option.at("refused")) : "")});
+  return text + table.text();
+}
+
+std::string verdicts_text(const Json& phase) {
+  Table table({"ops", "candidate", "predicted us", "measured us", "verdict", "error/bound", "why"});
+  for (const Json& selection : phase.at("selections"))
+    for (const Json& attempt : selection.at("attempts")) {
+      const Json& outcome = attempt.at("outcome");
+      table.add({join(selection.at("ops")), text_of(attempt.at("candidate")),
+                 microseconds(attempt, "predicted_us"), microseconds(attempt, "measured_us"),
+                 text_of(outcome.at("kind")),
+                 outcome.contains("worst_error")
+                     ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
+                     : "",
+                 outcome.value("why", "")});
+    }
+  return table.text();
+}
+
+std::string selection_text(const Json& phase) {
+  Table table({"uses", "category", "ops", "implementation", "predicted us", "measured us",
+               "fallback us", "flops", "bytes"});
+  for (const Json& selection : phase.at("selections"))
+    table.add({number(selection.at("uses")), text_of(selection.at("category")),
+               join(selection.at("ops")), implementation(selection),
+               microseconds(selection, "predicted_us"), microseconds(selection, "measured_us"),
+               microseconds(selection, "fallback_us"), number(selection.at("flops")),
+               number(selection.at("bytes"))});
+  return table.text();
+}
+
+std::string counts_text(const Json& stats, const char* title, const char* key) {
+  Table table({"prefill", "decode", title});
+  std::vector<std::string> reasons;
+  for (const char* phase : kPhases)
+    for (const auto& [reason, times] : stats.at(phase).at(key).items())
+      if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
+        reasons.push_back(reason);
+  const auto times = [&](const char* phase, const std::string& reason) {
+    const Json& counts = stats.at(phase).at(key);
+    return counts.contains(reason) ? number(counts.at(reason)) : "0";
+  };
+  for (const std::string& reason : reasons)
+    table.add({times("prefill", reason), times("decode", reason), reason});
+  return reasons.empty() ? "" : "\n" + table.text();
+}
+
+std::string stats_text(const Json& stats) {
+  Table table({"prefill", "decode", ""});
+  for (const auto& [key, what] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"nodes", "IR nodes"},
+           {"regions", "regions"},
+           {"distinct", "distinct regions"},
+           {"spaces", "candidate spaces, with those of other fusions"},
+           {"enumerated", "plans enumerated"},
+           {"legal", "plans legal"},
+           {"plans", "plans kept and ranked"},
+           {"tried", "candidates built and judged"},
+           {"validated", "candidates validated"},
+           {"selections", "distinct regions after fusion"},
+           {"selected", "of these with a selected kernel"},
+           {"launches", "kernel launches of a step"}})
+    table.add({number(stats.at("prefill").at(key)), number(stats.at("decode").at(key)), what});
+  std::string text = table.text();
+  text +=
+      fmt::format("{} files emitted, {} of them sources; {} kernels for {}, {} launch signatures\n",
+                  number(stats.at("emitted_files")), number(stats.at("emitted_sources")),
+                  number(stats.at("kernels")), text_of(stats.at("target")),
+                  number(stats.at("launch_signatures")));
+  text += counts_text(stats, "plans that are illegal, by reason", "illegal");
+  text += counts_text(stats, "spaces that a family cannot compute, by family", "refused");
+  text += counts_text(stats, "candidates that were not admitted, by reason", "rejected");
+
+  Table shares({"phase", "implementations", "calls", "%", "bytes", "%", "flops", "%"});
+  for (const char* phase : kPhases)
+    for (const auto& [name, part] : stats.at(phase).at("components").items()) {
+      std::vector<std::string> row = {phase, name};
+      for (const std::string measure : {"calls", "bytes", "flops"}) {
+        row.push_back(number(part.at(measure)));
+        row.push_back(fmt::format("{:.1f}", 100 * part.at(measure + "_share").get<double>()));
+      }
+      shares.add(std::move(row));
+    }
+  return text + "\n" + shares.text();
+}
+
+Json verdicts_of(const Json& phase) {
+  Json list = Json::array();
+  for (const Json& selection : phase.at("selections"))
+    for (const Json& attempt : selection.at("attempts")) {
+      Json verdict{{"signature", selection.at("signature")}};
+      verdict.update(attempt);
+      list.push_back(std::move(verdict));
+    }
+  return list;
+}
+
+Json selection_of(const Json& phase) {
+  Json list = phase.at("selections");
+  for (Json& selection : list)
+    for (const char* key : {"attempts", "trials", "illegal", "refusals"}) selection.erase(key);
+  return list;
+}
+
+Json part_of(const Json& phase, PackageStage stage) {
+  Json part{{"tokens", phase.at("tokens")}, {"context", phase.at("context")}};
+  if (stage == PackageStage::regions) {
+    for (const char* key : {"nodes", "regions", "signatures"}) part[key] = phase.at(key);
+    part["table"] = phase.at("region_table");
+  } else if (stage == PackageStage::candidates) {
+    part["spaces"] = phase.at("space_table");
+    part["fusions"] = phase.at("fusion_table");
+  } else if (stage == PackageStage::verdicts) {
+    part["verdicts"] = verdicts_of(phase);
+  } else {
+    part["selection"] = selection_of(phase);
+  }
+  return part;
+}
+
+// Of a plan that is not what compile writes, the first thing that is missing.
+template <class Action>
+auto reading(const std::string& origin, Action&& action) {
+  try {
+    return action();
+  } catch (const Json::exception& error) {
+    bad_input("{}: {}", origin, error.what());
+  }
+}
+
+}  // namespace
+
+Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
+  return reading(origin, [&] {
+    if (stage == PackageStage::stats) return stats_of(plan);
+    Json json{{"target", plan.at("target")}};
+    for (const char* phase : kPhases) json[phase] = part_of(plan.at(phase), stage);
+    return json;
+  });
+}
+
+std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin) {
+  return reading(origin, [&] {
+    if (stage == PackageStage::stats) return stats_text(stats_of(plan));
+    std::string text;
+    for (const char* name : kPhases) {
+      const Json& phase = plan.at(name);
+      text += (text.empty() ? "" : "\n") + heading(name, phase);
+      switch (stage) {
+        case PackageStage::regions:
+          text += regions_text(phase);
+          break;
+        case PackageStage::candidates:
+          text += candidates_text(phase);
+          break;
+        case PackageStage::verdicts:
+          text += verdicts_text(phase);
+          break;
+        default:
+          text += selection_text(phase);
+      }
+    }
+    return text;
+  });
+}
+
+}  // namespace ac

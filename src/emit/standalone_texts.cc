@@ -1,0 +1,112 @@
+#include "emit/standalone.h"
+
+namespace ac {
+
+const char* const kBuildScript = R"sh(#!/bin/sh
+# Builds lib@NAME@_kernels.so here: ./build.sh sm_XX for a GPU, with nvcc, or ./build.sh host for the
+# CPU, with the C++ compiler. NVCC and CXX name other compilers.
+set -e
+cd "$(dirname "$0")"
+target=${1:-@ARCH@}
+output=lib@NAME@_kernels.so
+objects=$(mktemp -d)
+trap 'rm -rf "$objects"' EXIT
+
+fail() {
+  echo "build.sh: $*" >&2
+  exit 1
+}
+
+case $target in
+  host)
+    cxx=${CXX:-c++}
+    command -v "$cxx" >/dev/null || fail "$cxx is missing: install a C++20 compiler, or set CXX"
+    for header in fmt/format.h boost/context/detail/fcontext.hpp; do
+      echo "#include <$header>" | "$cxx" -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
+        fail "<$header> is missing: install fmt and Boost.Context (libfmt-dev libboost-context-dev)"
+    done
+    flags="-std=c++20 -O1 -DNDEBUG -DAC_HOST_DEVICE -fPIC -fvisibility=hidden -w -I."
+    # The largest in the background, beside the rest.
+    "$cxx" $flags -x c++ -c kernels.cu -o "$objects/kernels.o" &
+    kernels=$!
+    for source in wrappers.cc kernels/shim/*.cc; do
+      "$cxx" $flags -c "$source" -o "$objects/$(basename "$source" .cc).o"
+    done
+    wait $kernels
+    # -Bsymbolic: a kernel is never mistaken for a function of the program that loads it.
+    "$cxx" -shared -Wl,-Bsymbolic "$objects"/*.o -o "$output" -lfmt -lboost_context
+    ;;
+  sm_*)
+    nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+    command -v "$nvcc" >/dev/null || fail "nvcc is missing: install the CUDA toolkit, or set NVCC"
+    flags="-std=c++20 -O3 -DNDEBUG --expt-relaxed-constexpr -arch=$target -I."
+    "$nvcc" $flags -Xcompiler -fPIC,-fvisibility=hidden -shared kernels.cu wrappers.cc -o "$output"
+    ;;
+  *)
+    fail "what is \"$target\"? ./build.sh host, or ./build.sh @ARCH@"
+    ;;
+esac
+echo "$output for $target"
+)sh";
+
+const char* const kCMakeLists =
+    R"cmake(# lib@NAME@_kernels.so, as build.sh builds it: for the GPU of CMAKE_CUDA_ARCHITECTURES, or, with
+# -DHOST=ON, for the CPU.
+cmake_minimum_required(VERSION 3.22)
+option(HOST "Build for the CPU" OFF)
+set(CMAKE_CUDA_ARCHITECTURES "@ARCH_NUMBER@" CACHE STRING "As in sm_@ARCH_NUMBER@")
+project(@NAME@_kernels LANGUAGES CXX)
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CUDA_STANDARD 20)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(@NAME@_kernels SHARED kernels.cu wrappers.cc)
+target_include_directories(@NAME@_kernels PRIVATE ${CMAKE_SOURCE_DIR})
+set_target_properties(@NAME@_kernels PROPERTIES CXX_VISIBILITY_PRESET hidden
+                                                CUDA_VISIBILITY_PRESET hidden)
+if(HOST)
+  find_package(fmt REQUIRED)
+  find_package(Boost REQUIRED COMPONENTS context)
+  file(GLOB shim kernels/shim/*.cc)
+  target_sources(@NAME@_kernels PRIVATE ${shim})
+  set_source_files_properties(kernels.cu PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+  target_compile_definitions(@NAME@_kernels PRIVATE AC_HOST_DEVICE)
+  target_compile_options(@NAME@_kernels PRIVATE -w)
+  target_link_options(@NAME@_kernels PRIVATE LINKER:-Bsymbolic)
+  target_link_libraries(@NAME@_kernels PRIVATE fmt::fmt Boost::context)
+else()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  target_compile_options(@NAME@_kernels PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+  target_link_libraries(@NAME@_kernels PRIVATE CUDA::cudart_static)
+endif()
+)cmake";
+
+const char* const kReadme = R"md(# @NAME@: a compiled model
+
+| file | what it is |
+|---|---|
+| `program.json` | buffers, and the launches of a prefill and of a decode step |
+| `constants.bin` | constants that buffers refer to; weights stay in the checkpoint (`stores`) |
+| `host/`, `sm_*/` | the built kernels: `agentcompile run` loads these |
+| `plan.json` | how each kernel was chosen, the trials that admitted it, digests of these files |
+| `kernels.cu`, `kernels/` | the same kernels as sources, and the headers that they include |
+| `wrappers.h`, `wrappers.cc` | for each kernel a C function that launches it |
+| `build.sh`, `CMakeLists.txt` | build all that: `./build.sh @ARCH@`, or `./build.sh host` for the CPU |
+
+To run a step of `t` tokens, take its `launches` one after the other. A count is a number, or
+`times * ceil((fixed + per_token * t) / per)`, no more than `at_most` if given (`per` and `times` are
+1 if not). `params` is the parameter struct in hexadecimal; of `pointers`, `[at, buffer, offset]` puts
+the buffer's address plus the count `offset` at the byte `at`; of `numbers`, `[at, bytes, value]` puts a
+count there. Call `<kernel>_launch` with that, `grid` (counts), `threads` and `shared_bytes`.
+
+Buffers: `ids` and `position` (tokens before the step) are set before a step, `token` is what it chose.
+`scratch` lies at `offset` in `arena_bytes` of memory. `keys` and `values` are [heads, slots, size], a token
+at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
+* frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.
+)md";
+
+}  // namespace ac

@@ -1,0 +1,140 @@
+#include "emit/verification.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/table.h"
+#include "base/temporary_folder.h"
+#include "base/text.h"
+#include "emit/package_files.h"
+#include "emit/plan_file.h"
+#include "emit/standalone.h"
+#include "program/program.h"
+
+namespace ac {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLargestSources = std::size_t{64} << 20;
+
+// What must be so before any kernel runs.
+std::vector<std::string> disagreements(const fs::path& package, const Program& program,
+                                       const PlanFile& plan) {
+  std::vector<std::string> faults =
+      changed_files(package, plan.files, (package / "plan.json").string());
+  const auto must_list = [&](const std::string& file) {
+    if (!plan.files.contains(file))
+      faults.push_back(fmt::format("plan.json has no digest of {}", quote(file)));
+  };
+  for (const char* file : {"program.json", "constants.bin", "kernels.cu"}) must_list(file);
+  for (const auto& [entry, file] : program.kernels) must_list(file);
+  if (plan.target != program.target)
+    faults.push_back(fmt::format("program.json is for {} and plan.json for {}",
+                                 quote(program.target), quote(plan.target)));
+
+  std::vector<KernelSource> sources;
+  for (const auto& [entry, source] : plan.kernels) sources.push_back(source);
+  const fs::path file = package / "kernels.cu";
+  if (fs::is_regular_file(file) && read_file(file, kLargestSources) != all_kernels(sources))
+    faults.push_back("kernels.cu holds other kernels than plan.json");
+
+  std::set<std::string> tried;
+  for (const Selected& selected : plan.selections) {
+    if (!selected.admitted)
+      faults.push_back(fmt::format("{} selects {} for {}, and no admitted trial of it",
+                                   selected.phase,
+                                   selected.candidate.empty() ? "the fallback" : selected.candidate,
+                                   quote(selected.signature)));
+    for (const Trial& trial : selected.trials)
+      for (const Launch& launch : trial.launches) tried.insert(selected.phase + launch.kernel);
+  }
+  std::set<std::string> told;
+  for (const auto& [name, phase] :
+       {std::pair{"prefill", &program.prefill}, std::pair{"decode", &program.decode}})
+    for (const Launch& launch : phase->launches)
+      if (tried.count(name + launch.kernel) == 0 && told.insert(name + launch.kernel).second)
+        faults.push_back(
+            fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
+  return faults;
+}
+
+std::string name_of(const Judged& judged) {
+  return judged.candidate.empty() ? "fallback" : judged.candidate;
+}
+
+}  // namespace
+
+std::size_t Verification::rejected() const {
+  return static_cast<std::size_t>(
+      std::count_if(trials.begin(), trials.end(),
+                    [](const Judged& judged) { return !judged.outcome.admitted(); }));
+}
+
+Verification verify_package(const fs::path& package, BuilderOptions building, Progress& progress) {
+  progress.stage("read the package");
+  const fs::path program_file = package / "program.json", file = package / "plan.json";
+  if (!fs::exists(program_file))
+    bad_input("{} is no package: it has no program.json", package.string());
+  const Program program = program_from_json(read_json(program_file), program_file.string());
+  const PlanFile plan = plan_file(read_plan_json(package), file.string());
+  Verification verification;
+  verification.faults = disagreements(package, program, plan);
+
+  std::vector<Request> requests;
+  for (const Selected& selected : plan.selections)
+    for (const Trial& trial : selected.trials) {
+      Request request{selected.candidate, {}, trial};
+      std::set<std::string> needed;
+      for (const Launch& launch : trial.launches) needed.insert(launch.kernel);
+      for (const std::string& entry : needed) request.sources.push_back(plan.kernels.at(entry));
+      requests.push_back(std::move(request));
+      verification.trials.push_back(
+          {selected.phase, selected.signature, selected.ops, selected.candidate, {}});
+    }
+  progress.stage("build and admit");
+  building.sources = package;
+  KernelBuilder builder(building);
+  const TemporaryFolder verdicts;  // none is known
+  RealiseOptions options;
+  options.jobs = building.jobs;
+  options.verdicts = verdicts.path();
+  Realiser realiser(builder, options);
+  std::size_t done = 0;
+  const std::vector<Outcome> outcomes = realiser.realise(requests, [&](std::size_t i) {
+    progress.step(++done, requests.size(), name_of(verification.trials[i]));
+  });
+  for (std::size_t i = 0; i < outcomes.size(); ++i) verification.trials[i].outcome = outcomes[i];
+  progress.done();
+  return verification;
+}
+
+Json to_json(const Verification& verification) {
+  Json trials = Json::array();
+  for (const Judged& judged : verification.trials)
+    trials.push_back({{"phase", judged.phase},
+                      {"signature", judged.signature},
+                      {"candidate", judged.candidate},
+                      {"outcome", to_json(judged.outcome)}});
+  return {{"ok", verification.ok()},
+          {"rejected", verification.rejected()},
+          {"faults", verification.faults},
+          {"trials", std::move(trials)}};
+}
+
+std::string print(const Verification& verification) {
+  Table table({"phase", "ops", "implementation", "verdict", "error/bound", "why"});
+  for (const Judged& judged : verification.trials) {
+    const Outcome& outcome = judged.outcome;
+    table.add({judged.phase, judged.ops, name_of(judged), std::string(to_string(outcome.kind)),
+               outcome.launches > 0 ? fmt::format("{:.3f}", outcome.worst_error) : "",
+               outcome.why});
+  }
+  std::string text = table.text();
+  for (const std::string& fault : verification.faults) text += fmt::format("fault: {}\n", fault);
+  return text;
+}
+
+}  // namespace ac

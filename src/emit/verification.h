@@ -1,0 +1,32 @@
+// Admission again: whether a package is what its plan says, and whether its kernels, built from
+// their sources on this machine, still pass the gate.
+#pragma once
+
+#include "compile/progress.h"
+#include "compile/realise.h"
+
+namespace ac {
+
+struct Judged {
+  std::string phase, signature, ops;
+  std::string candidate;  // empty: the fallback
+  Outcome outcome;
+};
+
+struct Verification {
+  std::vector<std::string> faults;  // what does not agree with the plan, for people
+  std::vector<Judged> trials;
+  std::size_t rejected() const;
+  bool ok() const { return faults.empty() && rejected() == 0; }
+};
+
+// Every kernel is built for the host device from its source in plan.json and the package's own
+// headers, and every trial is run, whatever is known from before. `building`: the caches of built
+// kernels and the compilers. A file that makes no sense is an error (bad_input).
+Verification verify_package(const std::filesystem::path& package, BuilderOptions building,
+                            Progress& progress);
+
+Json to_json(const Verification& verification);
+std::string print(const Verification& verification);
+
+}  // namespace ac
