@@ -207,9 +207,14 @@ Json to_json(const Trial& trial) {
     storages.push_back(std::move(json));
   }
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
-  Json json{{"tokens", trial.tokens},          {"capacity", trial.capacity},
-            {"positions", trial.positions},    {"limits", trial.limits},
-            {"storages", std::move(storages)}, {"launches", std::move(launches)}};
+  Json json{{"tokens", trial.tokens},
+            {"capacity", trial.capacity},
+            {"positions", trial.positions},
+            {"limits", trial.limits},
+            {"light", trial.light},
+            {"spreads", trial.spreads},
+            {"storages", std::move(storages)},
+            {"launches", std::move(launches)}};
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
     json["logits"] = short_name(trial.logits);
