@@ -36,7 +36,7 @@ class Verifier {
     for (std::size_t i = 0; i < program_.caches.size(); ++i) check(program_.caches[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
-    for (const auto& [phase, name] : phases()) check(*phase, name);
+    for (const auto& [phase, name] : phases()) check(*phase, fmt::format("{}: {}", origin_, name));
   }
 
  private:
@@ -66,7 +66,8 @@ class Verifier {
     std::int64_t least = program_.max_context;
     if (cache.window > 0 && cache.window < least)
       least = std::min(least, cache.window + program_.prefill.max_tokens - 1);
-    if (cache.window < 0 || cache.slots < least)
+    if (cache.window < 0) bad_input("{}: cache {} has a negative window", origin_, i);
+    if (cache.slots < least)
       bad_input("{}: cache {} has {} slots, and needs {}", origin_, i, cache.slots, least);
   }
 
@@ -136,21 +137,20 @@ class Verifier {
     }
   }
 
-  void check(const Phase& phase, const char* name) const {
+  void check(const Phase& phase, const std::string& where) const {
     if (phase.notes.size() != phase.launches.size())
-      bad_input("{}: {} has {} launches and {} notes", origin_, name, phase.launches.size(),
-                phase.notes.size());
-    if (buffer(phase.ids, name).kind != Buffer::Kind::ids ||
-        buffer(phase.token, name).kind != Buffer::Kind::token)
-      bad_input("{}: {} has no ids or leaves no token", origin_, name);
-    const Buffer& logits = buffer(phase.logits, name);
+      bad_input("{}: {} launches and {} notes", where, phase.launches.size(), phase.notes.size());
+    if (buffer(phase.ids, where).kind != Buffer::Kind::ids ||
+        buffer(phase.token, where).kind != Buffer::Kind::token)
+      bad_input("{}: it has no ids or leaves no token", where);
+    const Buffer& logits = buffer(phase.logits, where);
     if (!is_float(logits.dtype) ||
         logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)
-      bad_input("{}: {} leaves no logits in {}", origin_, name, logits.name);
-    check_placed(logits, phase, name);
+      bad_input("{}: it leaves no logits in {}", where, logits.name);
+    check_placed(logits, phase, where);
     for (std::size_t i = 0; i < phase.launches.size(); ++i)
       check(phase.launches[i], phase,
-            fmt::format("{}: {} launch {} ({})", origin_, name, i, phase.launches[i].kernel));
+            fmt::format("{} launch {} ({})", where, i, phase.launches[i].kernel));
   }
 
   // In the arena, for steps of this phase.
