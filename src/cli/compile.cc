@@ -21,6 +21,7 @@ struct Compile {
 
   void run() {
     options.device = device_info(target.empty() ? "host" : target);
+    check_output(output, force);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;

@@ -9,6 +9,11 @@
 #include "generate/fallback.h"
 
 namespace ac {
+namespace {
+
+constexpr std::size_t kSamplers = 3;
+
+}  // namespace
 
 Selector::Selector(CompiledPhase& phase, Setting setting, std::size_t tries, Realiser& realiser)
     : phase_(phase),
@@ -66,7 +71,9 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     State& state = states_[static_cast<std::size_t>(part.space)];
     if (state.winner >= 0) continue;
     const Space& space = space_of(part);
-    while (state.next < std::min(tries_, space.candidates.size())) {
+    // What chooses the token has no fallback.
+    const std::size_t tries = part.wanted ? tries_ : std::max<std::size_t>(tries_, kSamplers);
+    while (state.next < std::min(tries, space.candidates.size())) {
       const Candidate& candidate = space.candidates[state.next];
       std::optional<Request> request;
       if (part.wanted) {
