@@ -216,11 +216,27 @@ def compile_arguments(source, package, *options):
     return ("compile", source, "-o", package, *OPTIONS, "--tries", 1, *options)
 
 
-def test_killed_at_any_moment(small, tmp_path):
-    """With a cache of its own, which each attempt takes further."""
+@pytest.fixture
+def half_cache(small, cache, tmp_path):
+    """A cache of one's own that lacks a few of the small model's kernels and half of the verdicts."""
+    compile_package(small, tmp_path / "warm")
+    shutil.rmtree(tmp_path / "warm")
+    copy, chance = tmp_path / "cache", random.Random(3)
+    shutil.copytree(cache, copy)
+    verdicts = [path for path in copy.rglob("*.json") if path.parent.name == "verdicts"]
+    kernels = [path.parent for path in copy.rglob("record")]
+    assert len(kernels) > 8 and len(verdicts) > 8
+    for path in chance.sample(sorted(kernels), 4):
+        shutil.rmtree(path)
+    for path in chance.sample(sorted(verdicts), len(verdicts) // 2):
+        path.unlink()
+    return copy
+
+
+def test_killed_at_any_moment(small, half_cache, tmp_path):
     chance = random.Random(5)
-    package, cache = tmp_path / "out/package", tmp_path / "cache"
-    for delay in [0.02, 0.1, 0.3] + [chance.uniform(0.1, 2.5) for _ in range(4)]:
+    package, cache = tmp_path / "out/package", half_cache
+    for delay in [0.02, 0.1, 0.3] + [chance.uniform(0.1, 1.5) for _ in range(3)]:
         process = start(*compile_arguments(small, package), cache=cache)
         time.sleep(delay)
         process.kill()
@@ -232,18 +248,17 @@ def test_killed_at_any_moment(small, tmp_path):
     began = time.monotonic()
     compile_package(small, package, "--force", XDG_CACHE_HOME=str(cache))
     warm = time.monotonic() - began
-    ids = tiny_models.prompt("llama_gqa")
-    wanted = generate(package, ids, 4)
-    for _ in range(12):
+    ids = tiny_models.prompt("llama_gqa", 3)
+    wanted = generate(package, ids, 2)
+    for _ in range(10):
         process = start(*compile_arguments(small, package, "--force"), cache=cache)
         time.sleep(chance.uniform(0.5, 1.05) * warm)
         process.kill()
         process.communicate()
-        assert generate(package, ids, 4) == wanted  # the old or the new one, never none
+        assert generate(package, ids, 2) == wanted  # the old or the new one, never none
     compile_package(small, package, "--force", XDG_CACHE_HOME=str(cache))
-    assert generate(package, ids, 4) == wanted
     assert os.listdir(package.parent) == ["package"]  # what others left is gone
-    check(package, small, ids, 8)
+    check(package, small, ids, 2)
 
 
 def test_interrupted(small, tmp_path):
@@ -256,18 +271,18 @@ def test_interrupted(small, tmp_path):
     assert os.listdir(tmp_path) == ["cache"]
 
 
-@pytest.mark.parametrize("same_output", [True, False])
-def test_two_at_once(same_output, small, tmp_path):
-    outputs = [tmp_path / "package", tmp_path / ("package" if same_output else "other")]
-    cache = tmp_path / "cache"
-    force = ["--force"] if same_output else []
-    both = [start(*compile_arguments(small, to, *force), cache=cache) for to in outputs]
-    for process in both:
+def test_several_at_once(small, half_cache, tmp_path):
+    names = ["package", "package", "other"]
+    all_of_them = [
+        start(*compile_arguments(small, tmp_path / name, "--force"), cache=half_cache)
+        for name in names
+    ]
+    for process in all_of_them:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    wanted = generate(outputs[0], [1, 2, 3], 4)
-    assert generate(outputs[1], [1, 2, 3], 4) == wanted
-    assert set(os.listdir(tmp_path)) == {"cache", *(to.name for to in outputs)}
+    wanted = generate(tmp_path / "package", [1, 2, 3], 2)
+    assert generate(tmp_path / "other", [1, 2, 3], 2) == wanted
+    assert set(os.listdir(tmp_path)) == {"cache", *names}
 
 
 def limit_files(size):
@@ -280,18 +295,18 @@ def limit_files(size):
     return {"preexec_fn": limit, "restore_signals": False}
 
 
-def test_a_full_disk_leaves_no_half_package(small, tmp_path):
-    package, cache = tmp_path / "out/package", tmp_path / "cache"
+def test_a_full_disk_leaves_no_half_package(small, half_cache, tmp_path):
+    package, cache = tmp_path / "out/package", half_cache
     # While kernels are built: no package, and nothing wrong in the cache.
-    for size in (0, 500, 20_000):
+    for size in (0, 5_000):
         process = start(*compile_arguments(small, package), cache=cache, **limit_files(size))
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 1, errors
-        assert errors.splitlines()[-1] and "error: " in errors
+        assert "error: " in errors and "terminate called" not in errors
         assert not package.exists()
     report = compile_package(small, package, XDG_CACHE_HOME=str(cache))
     assert report["decode"]["fallbacks"] == 0
-    wanted = generate(package, [1, 2, 3], 4)
+    wanted = generate(package, [1, 2, 3], 2)
     # While the package is written: the old one stays.
     sizes = sorted(file.stat().st_size for file in package.rglob("*") if file.is_file())
     for size in (0, sizes[0] - 1, sizes[len(sizes) // 2], sizes[-1] - 1):
@@ -299,8 +314,8 @@ def test_a_full_disk_leaves_no_half_package(small, tmp_path):
         process = start(*arguments, cache=cache, **limit_files(max(size, 0)))
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 1, (size, errors)
-        assert "File too large" in errors or "Success" not in errors
-        assert generate(package, [1, 2, 3], 4) == wanted
+        assert errors.startswith("error: "), errors
+        assert generate(package, [1, 2, 3], 2) == wanted
         assert os.listdir(package.parent) == ["package"]
 
 
