@@ -98,6 +98,64 @@ def test_fallbacks_alone_give_the_tokens_of_the_reference(name, model, tmp_path)
     check_package(package, source, name)
 
 
+BOUNDARIES = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out, self.up = nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 32)
+        self.scale = nn.Parameter(torch.ones(32, dtype=torch.float32))
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = (t.view(b, s, 2, 16).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = self.out(y.transpose(1, 2).reshape(b, s, 32))
+        y.add_(x)  # in place
+        wide = y.float() * self.scale.float() + 0.5  # float16, float32 and back
+        y = y + torch.tanh(wide).half() * torch.sigmoid(wide - 0.25).half()
+        z = self.up(y)
+        z.mul_(0.5).clamp_(-3, 3)
+        return y + z
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers = nn.Embedding(67, 32), nn.ModuleList(Layer() for _ in range(2))
+        self.head = nn.Linear(32, 67)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.head(x)
+        logits[..., 3].mul_(0.5)  # into a view of what is returned
+        return logits.view(1, -1, 67)  # an alias
+
+
+def factory():
+    torch.manual_seed(3)
+    model = Model().eval().half()
+    return model, 67
+"""
+
+
+def test_boundaries_are_no_obstacle(tmp_path):
+    """In-place ops, aliases and chains of several dtypes are computed, by fallbacks where need be."""
+    (tmp_path / "model.py").write_text(BOUNDARIES)
+    command.capture(str(tmp_path / "model.py"), str(tmp_path / "capture.json"))
+    regions = program("inspect", tmp_path / "capture.json", "--stage", "regions").stdout
+    assert "mixed dtype" in regions.replace("_", " ")
+    package = tmp_path / "package"
+    compile_package(tmp_path / "capture.json", package)
+    check(package, tmp_path / "capture.json", [5 * i % 67 for i in range(20)], NEW_TOKENS)
+
+
 def test_the_chunk_does_not_matter(model, tmp_path):
     source, package = model("mistral_window"), tmp_path / "package"
     compile_package(source, package)
