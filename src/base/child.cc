@@ -68,6 +68,8 @@ Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit
       write_all(ends[1], "+" + task.function());
     } catch (const std::exception& error) {
       write_all(ends[1], std::string("-") + error.what());
+    } catch (...) {  // must not go on in the parent's code
+      write_all(ends[1], "-threw what is no std::exception");
     }
     _exit(0);
   }
@@ -85,7 +87,7 @@ ChildResult finish(const Child& child, std::chrono::seconds limit) {
   if (WIFSIGNALED(status))
     return {.ended = fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)))};
   if (!child.text.empty() && child.text[0] == '+') return {.text = child.text.substr(1)};
-  if (!child.text.empty()) return {.ended = child.text.substr(1)};
+  if (child.text.size() > 1) return {.ended = child.text.substr(1)};
   return {.ended = fmt::format("ended with exit code {}", WEXITSTATUS(status))};
 }
 
@@ -117,11 +119,11 @@ std::vector<ChildResult> run_in_children(
     poll(polled.data(), polled.size(), 100);
     for (std::size_t i = running.size(); i-- > 0;) {
       Child& child = running[i];
-      if (Clock::now() > child.deadline && !child.late) {
-        child.late = true;
-        kill(child.pid, SIGKILL);
-      }
-      if (polled[i].revents == 0 || !read_some(child)) continue;
+      child.late = Clock::now() > child.deadline;
+      if (child.late)
+        kill(child.pid, SIGKILL);  // what it started may hold the pipe open
+      else if (polled[i].revents == 0 || !read_some(child))
+        continue;
       results[child.index] = finish(child, limit);
       results[child.index].seconds =
           std::chrono::duration<double>(Clock::now() - child.began).count();

@@ -32,6 +32,7 @@ struct Compile {
 
   void run() {
     choose_device();
+    check_output(output, force);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "compile/assemble.h"
 #include "compile/cover.h"
+#include "compile/positions.h"
 #include "compile/select.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
@@ -29,6 +30,13 @@ std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_conte
   return specs;
 }
 
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
+  const std::int64_t most = learned_positions(step);
+  if (wanted > most)
+    bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
+  return wanted > 0 ? wanted : std::min(kContext, most);
+}
+
 }  // namespace
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
@@ -40,7 +48,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   Program& program = compiled.program;
   program.model = step.graph.name;
   program.target = options.device.target;
-  program.max_context = options.max_context > 0 ? options.max_context : kContext;
+  program.max_context = max_context(step, options.max_context);
   const std::int64_t chunk = std::min(options.chunk, program.max_context);
   program.caches = cache_specs(step, program.max_context, chunk);
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);

@@ -138,7 +138,10 @@ class Coverer {
   }
 
   bool is_ready(const CoverPart& part, const std::set<NodeId>& known) const {
-    if (!part.wanted) return true;
+    if (!part.wanted) {
+      const NodeId logits = storage_of(uses_.graph(), uses_.graph().outputs.at(0).node);
+      return !is_compute(uses_.graph()[logits]) || known.count(logits) > 0;
+    }
     for (const Parameter& input : part.wanted->region.inputs)
       if (is_compute(uses_.graph()[input.storage]) && known.count(input.storage) == 0) return false;
     return true;

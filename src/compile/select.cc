@@ -9,8 +9,9 @@
 #include "generate/fallback.h"
 
 namespace ac {
-
 namespace {
+
+constexpr std::size_t kSamplers = 3;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -38,7 +39,7 @@ Selector::State Selector::state_for(const Space& space) const {
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
   // What chooses the token has no fallback.
   const bool chooses = space.signature.starts_with("argmax ");
-  state.order.resize(std::min(state.order.size(), std::max<std::size_t>(tries_, chooses)));
+  state.order.resize(std::min(state.order.size(), std::max(tries_, chooses ? kSamplers : 0)));
   return state;
 }
 

@@ -5,6 +5,7 @@
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
 #include "base/error.h"
+#include "compile/positions.h"
 #include "generate/fallback.h"
 #include "ir/text.h"
 #include "plan/plans.h"
@@ -83,9 +84,10 @@ class Trials {
  public:
   Trials(StepGraph fragment, std::int64_t tokens) : fragment_(std::move(fragment)) {
     trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
-    const std::int64_t context = trial_.tokens > 1 ? kShortContext : kContext;
+    const std::int64_t context = std::min(trial_.tokens > 1 ? kShortContext : kContext,
+                                          learned_positions(fragment_) - trial_.tokens);
     trial_.capacity = context + trial_.tokens;
-    trial_.positions = {0, 3, context / 2, context};
+    trial_.positions = {0, std::min<std::int64_t>(3, context), context / 2, context};
     if (!fragment_.caches.empty() && fragment_.caches[0].window > 0) {
       // A ring that is just large enough, met before it is full, when it is, and long after.
       const std::int64_t window = fragment_.caches[0].window;

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
 #include "base/error.h"
 #include "base/files.h"
+#include "emit/draft.h"
 #include "emit/package_files.h"
 #include "emit/standalone.h"
 
@@ -19,65 +17,35 @@ namespace fs = std::filesystem;
 constexpr fs::perms kExecutable =
     fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
 
-// A folder beside the target, which becomes it or vanishes.
-class Draft {
- public:
-  explicit Draft(const fs::path& target)
-      : target_(target),
-        path_(target.parent_path() /
-              fmt::format(".{}.{}.partial", target.filename().string(), getpid())) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Draft() {
-    std::error_code ignored;
-    if (!published_) fs::remove_all(path_, ignored);
-  }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
-
-  const fs::path& path() const { return path_; }
-
-  // An old package steps aside first: of two names, one is always whole.
-  void publish() {
-    const fs::path old = fs::path(path_).replace_extension(".old");
-    const bool replaces = fs::exists(target_);
-    if (replaces) fs::rename(target_, old);
-    std::error_code error;
-    fs::rename(path_, target_, error);
-    if (error) {
-      if (replaces) fs::rename(old, target_);
-      job_failed("cannot rename {} to {}: {}", path_.string(), target_.string(), error.message());
-    }
-    published_ = true;
-    if (replaces) fs::remove_all(old);
-  }
-
- private:
-  const fs::path target_, path_;
-  bool published_ = false;
-};
-
-void check_target(const fs::path& to, bool replace) {
-  if (!fs::exists(to)) return;
-  if (!fs::is_directory(to) || !fs::exists(to / "program.json"))
-    wrong_usage("{} exists and is no package: choose another name", to.string());
-  if (!replace) wrong_usage("{} exists: give --force to replace it", to.string());
-}
-
 void copy_into(const fs::path& from, const fs::path& to) {
-  fs::create_directories(to.parent_path());
   std::error_code error;
-  fs::copy_file(from, to, error);
+  fs::create_directories(to.parent_path(), error);
+  if (!error) fs::copy_file(from, to, error);
   if (error) job_failed("cannot copy {} to {}: {}", from.string(), to.string(), error.message());
 }
 
 }  // namespace
 
+void check_output(const fs::path& to, bool replace) {
+  std::error_code error;
+  if (!fs::exists(to, error)) {
+    // The folder that the package, or the first of its parents, is made in.
+    fs::path above = fs::absolute(to);
+    while (above.has_relative_path() && !fs::exists(above, error)) above = above.parent_path();
+    if (!fs::is_directory(above) || access(above.c_str(), W_OK | X_OK) != 0)
+      job_failed("cannot make {}: {} is no folder that may be written", to.string(),
+                 above.string());
+    return;
+  }
+  if (!fs::is_directory(to) || !fs::exists(to / "program.json"))
+    wrong_usage("{} exists and is no package: choose another name", to.string());
+  if (!replace) wrong_usage("{} exists: give --force to replace it", to.string());
+}
+
 void write_package(const Compiled& compiled, const Model& model, const fs::path& kernel_headers,
                    const fs::path& to, bool replace) {
-  const fs::path target = fs::absolute(to).lexically_normal();
-  check_target(target, replace);
+  const fs::path target = fs::absolute(to / "").lexically_normal().parent_path();
+  check_output(target, replace);
   Draft draft(target);
   const fs::path& folder = draft.path();
   Program program = compiled.program;
@@ -107,7 +75,8 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
   Json plan = plan_json(compiled);
   plan["files"] = digests_of(folder);
   write_file(folder / "plan.json", plan.dump(1) + "\n");
-  draft.publish();
+  if (!draft.publish(replace))
+    wrong_usage("{} has come into being meanwhile: give --force to replace it", target.string());
 }
 
 }  // namespace ac

@@ -16,6 +16,16 @@ constexpr std::array<std::string_view, 10> kKinds = {"ids",      "position", "to
                                                      "constant", "keys",     "values", "rope_table",
                                                      "scratch",  "counters"};
 
+// An integer of the type, and not what is left of a larger one.
+template <class T>
+T integer(const Json& value, const std::string& origin, const char* key) {
+  if (!value.is_number_integer()) bad_input("{}: \"{}\" is not an integer", origin, key);
+  const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<std::uint64_t>())
+                                               : std::in_range<T>(value.get<std::int64_t>());
+  if (!fits) bad_input("{}: \"{}\" is out of range", origin, key);
+  return value.get<T>();
+}
+
 // A field of an object, with errors that name it.
 class Object {
  public:
@@ -32,22 +42,12 @@ class Object {
   template <class T>
   T get(const char* key) const {
     const Json& value = at(key);
-    constexpr bool is_number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
-    const bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
-                      : std::is_same_v<T, std::string> ? value.is_string()
-                      : std::is_floating_point_v<T>    ? value.is_number()
-                      : is_number                      ? value.is_number_integer()
-                                                       : value.is_array();
-    if (!fits) bad_input("{}: \"{}\" is not what it should be", origin_, key);
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      const auto wide = value.get<std::int64_t>();
-      if (!std::in_range<T>(wide)) bad_input("{}: \"{}\" is out of range", origin_, key);
-      return static_cast<T>(wide);
-    }
-    try {
+    if constexpr (std::is_integral_v<T>) {
+      return integer<T>(value, origin_, key);
+    } else {
+      const bool fits = std::is_same_v<T, std::string> ? value.is_string() : value.is_number();
+      if (!fits) bad_input("{}: \"{}\" is not what it should be", origin_, key);
       return value.get<T>();
-    } catch (const Json::exception&) {
-      bad_input("{}: \"{}\" is not what it should be", origin_, key);
     }
   }
   template <class T>
@@ -62,6 +62,19 @@ class Object {
   const Json& array(const char* key) const {
     if (!at(key).is_array()) bad_input("{}: \"{}\" is not a list", origin_, key);
     return at(key);
+  }
+  std::vector<std::int64_t> integers(const char* key) const {
+    std::vector<std::int64_t> list;
+    for (const Json& value : array(key)) list.push_back(integer<std::int64_t>(value, origin_, key));
+    return list;
+  }
+  std::vector<std::string> texts(const char* key) const {
+    std::vector<std::string> list;
+    for (const Json& value : array(key)) {
+      if (!value.is_string()) bad_input("{}: \"{}\" holds something else than text", origin_, key);
+      list.push_back(value.get<std::string>());
+    }
+    return list;
   }
   std::string sub(const char* key, std::size_t i) const {
     return fmt::format("{}: {}[{}]", origin_, key, i);
@@ -130,7 +143,7 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   buffer.bytes = count_from_json(object.at("bytes"), origin + ": bytes");
   buffer.store = object.get_or<std::string>("store", "");
   buffer.key = object.get_or<std::string>("key", "");
-  buffer.shape = object.get_or<std::vector<std::int64_t>>("shape", {});
+  if (object.has("shape")) buffer.shape = object.integers("shape");
   buffer.offset = object.get_or<std::int64_t>("offset", 0);
   buffer.cache = object.get_or<std::int64_t>("cache", -1);
   buffer.source = object.get_or<std::int32_t>("source", -1);
@@ -153,7 +166,7 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
   phase.token = object.get<std::int32_t>("token");
-  phase.notes = object.get<std::vector<std::string>>("notes");
+  phase.notes = object.texts("notes");
   const Json& launches = object.array("launches");
   for (std::size_t i = 0; i < launches.size(); ++i)
     phase.launches.push_back(launch_from_json(launches[i], object.sub("launches", i)));
@@ -174,13 +187,16 @@ Json to_json(const Count& count) {
 }
 
 Count count_from_json(const Json& json, const std::string& origin) {
-  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return integer<std::int64_t>(json, origin, "count");
   const Object object(json, origin);
   Count count(object.get<std::int64_t>("fixed"), object.get<std::int64_t>("per_token"));
   count.per = object.get_or<std::int64_t>("per", 1);
   count.times = object.get_or<std::int64_t>("times", 1);
   count.at_most = object.get_or<std::int64_t>("at_most", 0);
   if (count.per < 1) bad_input("{}: \"per\" must be positive", origin);
+  // More tokens need no less: what holds for the most of them holds for all.
+  if (count.per_token < 0 || count.times < 0 || count.at_most < 0)
+    bad_input("{}: a count must not fall", origin);
   return count;
 }
 
@@ -207,22 +223,20 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
   launch.threads = object.get<int>("threads");
   launch.shared_bytes = object.get<int>("shared_bytes");
   launch.params = unhex(object.get<std::string>("params"), origin);
-  const auto triple = [&](const Json& entry, const char* what) {
-    const bool fits = entry.is_array() && entry.size() == 3 && entry[0].is_number_unsigned() &&
-                      entry[1].is_number_integer();
-    if (!fits) bad_input("{}: \"{}\" holds something else than [at, number, count]", origin, what);
-    return entry;
+  const auto triples = [&](const char* key) -> const Json& {
+    for (const Json& entry : object.array(key))
+      if (!entry.is_array() || entry.size() != 3)
+        bad_input("{}: \"{}\" holds something else than [at, number, count]", origin, key);
+    return object.array(key);
   };
-  for (const Json& entry : object.array("pointers")) {
-    const Json p = triple(entry, "pointers");
-    launch.pointers.push_back({p[0].get<std::uint32_t>(), p[1].get<std::int32_t>(),
-                               count_from_json(p[2], origin + ": pointers")});
-  }
-  for (const Json& entry : object.array("numbers")) {
-    const Json n = triple(entry, "numbers");
-    launch.numbers.push_back({n[0].get<std::uint32_t>(), n[1].get<std::uint32_t>(),
-                              count_from_json(n[2], origin + ": numbers")});
-  }
+  for (const Json& entry : triples("pointers"))
+    launch.pointers.push_back({integer<std::uint32_t>(entry[0], origin, "pointers"),
+                               integer<std::int32_t>(entry[1], origin, "pointers"),
+                               count_from_json(entry[2], origin + ": pointers")});
+  for (const Json& entry : triples("numbers"))
+    launch.numbers.push_back({integer<std::uint32_t>(entry[0], origin, "numbers"),
+                              integer<std::uint32_t>(entry[1], origin, "numbers"),
+                              count_from_json(entry[2], origin + ": numbers")});
   return launch;
 }
 

@@ -2,14 +2,27 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 
 namespace ac {
 
+namespace {
+
+// Twice as wide, so that no count that a file may hold overflows on its way.
+__extension__ using Wide = __int128;
+
+Wide clamp(Wide value) {
+  return std::clamp<Wide>(value, std::numeric_limits<std::int64_t>::min(),
+                          std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace
+
 std::int64_t Count::at(std::int64_t tokens) const {
-  const std::int64_t size = fixed + per_token * tokens;
-  const std::int64_t value = times * ((size + per - 1) / per);
+  const Wide size = Wide(fixed) + Wide(per_token) * tokens;
+  const auto value = static_cast<std::int64_t>(clamp(clamp((size + per - 1) / per) * times));
   return at_most > 0 ? std::min(value, at_most) : value;
 }
 

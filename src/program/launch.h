@@ -12,7 +12,7 @@
 namespace ac {
 
 // times * ceil((fixed + per_token * tokens) / per), but not more than `at_most` where that is not
-// 0.
+// 0. What goes beyond 64 bits stays at their end.
 struct Count {
   std::int64_t fixed = 0, per_token = 0;
   std::int64_t per = 1, times = 1, at_most = 0;

@@ -1,10 +1,18 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
 #include "base/error.h"
 #include "program/program.h"
 
 namespace ac {
 namespace {
+
+constexpr std::int64_t kMost = 0x7fffffff, kMostBytes = std::int64_t{1} << 46;
 
 class Verifier {
  public:
@@ -12,92 +20,173 @@ class Verifier {
       : program_(program), origin_(origin) {}
 
   void run() {
-    if (program_.max_context < 1 || program_.vocab < 1)
-      bad_input("{}: context and vocabulary must be positive", origin_);
-    for (std::size_t i = 0; i < program_.caches.size(); ++i) {
-      const CacheSpec& cache = program_.caches[i];
-      if (cache.heads < 1 || cache.key_size < 1 || cache.value_size < 1 || cache.slots < 1)
-        bad_input("{}: cache {} has an empty axis", origin_, i);
-    }
+    if (program_.max_context < 1 || program_.max_context > kMost || program_.vocab < 1 ||
+        program_.vocab > kMost)
+      bad_input("{}: context and vocabulary must be positive, and positions and ids 32 bits wide",
+                origin_);
+    if (program_.arena_bytes < 0 || program_.arena_bytes > kMostBytes ||
+        program_.constant_bytes < 0 || program_.constant_bytes > kMostBytes)
+      bad_input("{}: the sizes of arena and constants are impossible", origin_);
+    for (const auto& [phase, name] : phases())
+      if (phase->max_tokens < 1 || phase->max_tokens > program_.max_context)
+        bad_input("{}: {} has steps of {} tokens", origin_, name, phase->max_tokens);
+    // Buffers are made for the longest step.
+    if (program_.decode.max_tokens > program_.prefill.max_tokens)
+      bad_input("{}: decode has longer steps than prefill", origin_);
+    for (std::size_t i = 0; i < program_.caches.size(); ++i) check(program_.caches[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
-    check(program_.prefill, "prefill");
-    check(program_.decode, "decode");
+    for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
+    for (const auto& [phase, name] : phases()) check(*phase, fmt::format("{}: {}", origin_, name));
   }
 
  private:
-  void check(const Buffer& buffer, std::size_t i) {
+  std::array<std::pair<const Phase*, const char*>, 2> phases() const {
+    return {{{&program_.prefill, "prefill"}, {&program_.decode, "decode"}}};
+  }
+
+  // The product of sizes, which may come from anywhere; nothing if it is too large.
+  static std::optional<std::int64_t> product(std::initializer_list<std::int64_t> sizes) {
+    return product(std::vector<std::int64_t>(sizes));
+  }
+  static std::optional<std::int64_t> product(const std::vector<std::int64_t>& sizes) {
+    std::int64_t total = 1;
+    for (const std::int64_t size : sizes) {
+      if (size < 0 || (size > 0 && total > kMostBytes / size)) return std::nullopt;
+      total *= size;
+    }
+    return total;
+  }
+
+  static std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(bytes_of(dtype)); }
+
+  void check(const CacheSpec& cache, std::size_t i) const {
+    if (cache.heads < 1 || cache.key_size < 1 || cache.value_size < 1 || cache.slots < 1)
+      bad_input("{}: cache {} has an empty axis", origin_, i);
+    // A step overwrites no token that its first one still sees.
+    std::int64_t least = program_.max_context;
+    if (cache.window > 0 && cache.window < least)
+      least = std::min(least, cache.window + program_.prefill.max_tokens - 1);
+    if (cache.window < 0) bad_input("{}: cache {} has a negative window", origin_, i);
+    if (cache.slots < least)
+      bad_input("{}: cache {} has {} slots, and needs {}", origin_, i, cache.slots, least);
+  }
+
+  void check_inside(const std::string& entry, const std::string& file) const {
+    const std::filesystem::path path(file);
+    const bool leaves =
+        path.is_absolute() || std::find(path.begin(), path.end(), "..") != path.end();
+    if (file.empty() || leaves)
+      bad_input("{}: the file \"{}\" of the kernel {} is not in the package", origin_, file, entry);
+  }
+
+  void check(const Buffer& buffer, std::size_t i) const {
     const std::string where = fmt::format("{}: buffer {} ({})", origin_, i, buffer.name);
-    const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
-    if (bytes < 0 || bytes > (std::int64_t{1} << 46)) bad_input("{}: {} bytes", where, bytes);
-    const auto inside = [&](std::int64_t size, const char* what) {
-      if (buffer.offset < 0 || buffer.offset > size || bytes > size - buffer.offset)
-        bad_input("{}: is not inside the {} bytes of the {}", where, size, what);
+    const std::int64_t tokens = program_.prefill.max_tokens, bytes = buffer.bytes.at(tokens);
+    if (bytes < 0 || bytes > kMostBytes) bad_input("{}: {} bytes", where, bytes);
+    const auto is = [&](std::optional<std::int64_t> wanted) {
+      if (!buffer.bytes.is_constant() || bytes != wanted)
+        bad_input("{}: its {} bytes are not what it holds", where, bytes);
     };
     switch (buffer.kind) {
+      case Buffer::Kind::ids:
+        if (buffer.dtype != DType::i32 && buffer.dtype != DType::i64)
+          bad_input("{}: ids are integers", where);
+        if (bytes / size_of(buffer.dtype) < tokens) bad_input("{}: too short for a step", where);
+        return;
+      case Buffer::Kind::position:
+      case Buffer::Kind::token:
+        if (buffer.dtype != DType::i32) bad_input("{}: is one i32", where);
+        return is(4);
       case Buffer::Kind::constant:
-        return inside(program_.constant_bytes, "constants");
+        if (buffer.offset < 0 || bytes > program_.constant_bytes ||
+            buffer.offset > program_.constant_bytes - bytes)
+          bad_input("{}: is not inside the {} bytes of the constants", where,
+                    program_.constant_bytes);
+        return;
       case Buffer::Kind::keys:
-      case Buffer::Kind::values:
+      case Buffer::Kind::values: {
         if (buffer.cache < 0 || buffer.cache >= static_cast<std::int64_t>(program_.caches.size()))
           bad_input("{}: cache {} does not exist", where, buffer.cache);
-        return;
-      case Buffer::Kind::rope_table:
+        const CacheSpec& cache = program_.caches[static_cast<std::size_t>(buffer.cache)];
+        const std::int64_t size =
+            buffer.kind == Buffer::Kind::keys ? cache.key_size : cache.value_size;
+        return is(product({cache.heads, cache.slots, size, size_of(cache.dtype)}));
+      }
+      case Buffer::Kind::rope_table: {
         if (buffer.source < 0 ||
-            buffer.source >= static_cast<std::int32_t>(program_.buffers.size()) ||
-            program_.buffers[static_cast<std::size_t>(buffer.source)].kind !=
-                Buffer::Kind::constant)
+            buffer.source >= static_cast<std::int32_t>(program_.buffers.size()))
+          bad_input("{}: buffer {} does not exist", where, buffer.source);
+        const Buffer& source = program_.buffers[static_cast<std::size_t>(buffer.source)];
+        if (source.kind != Buffer::Kind::constant || source.dtype != DType::f32 ||
+            !source.bytes.is_constant())
           bad_input("{}: its frequencies are no constant", where);
-        return;
+        // Cosine and sine of each.
+        return is(product({program_.max_context, source.bytes.fixed, 2}));
+      }
       case Buffer::Kind::weight: {
-        std::int64_t elements = 1;
-        for (const std::int64_t size : buffer.shape) {
-          if (size < 0 || (size > 0 && elements > (std::int64_t{1} << 46) / size))
-            bad_input("{}: its shape is too large", where);
-          elements *= size;
-        }
-        if (elements * static_cast<std::int64_t>(bytes_of(buffer.dtype)) != bytes)
-          bad_input("{}: its shape and its {} bytes disagree", where, bytes);
+        std::vector<std::int64_t> sizes = buffer.shape;
+        sizes.push_back(size_of(buffer.dtype));
+        is(product(sizes));
         if (program_.stores.count(buffer.store) == 0)
           bad_input("{}: there is no store \"{}\"", where, buffer.store);
         return;
       }
-      default:
+      case Buffer::Kind::scratch:
+      case Buffer::Kind::counters:
         return;
     }
   }
 
-  void check(const Phase& phase, const char* name) {
-    if (phase.max_tokens < 1) bad_input("{}: {} has no tokens", origin_, name);
+  void check(const Phase& phase, const std::string& where) const {
     if (phase.notes.size() != phase.launches.size())
-      bad_input("{}: {} has {} launches and {} notes", origin_, name, phase.launches.size(),
-                phase.notes.size());
-    for (const std::int32_t index : {phase.ids, phase.logits}) buffer(index, name);
-    if (phase.token >= 0) buffer(phase.token, name);
-    for (std::size_t i = 0; i < phase.launches.size(); ++i) {
-      const Launch& launch = phase.launches[i];
-      const std::string where =
-          fmt::format("{}: {} launch {} ({})", origin_, name, i, launch.kernel);
-      if (program_.kernels.count(launch.kernel) == 0) bad_input("{}: no such kernel", where);
-      if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
-        bad_input("{}: its launch shape is impossible", where);
-      for (const Count& size : launch.grid)
-        for (const std::int64_t tokens : {std::int64_t{1}, phase.max_tokens})
-          if (size.at(tokens) < 1 || size.at(tokens) > 0x7fffffff)
-            bad_input("{}: its grid is impossible", where);
-      for (const Launch::Pointer& pointer : launch.pointers) {
-        if (pointer.at + std::uint64_t{8} > launch.params.size())
-          bad_input("{}: a pointer goes beyond its parameters", where);
-        const Buffer& to = buffer(pointer.buffer, where);
-        for (const std::int64_t tokens : {std::int64_t{1}, phase.max_tokens}) {
-          const std::int64_t offset = pointer.offset.at(tokens);
-          if (offset < 0 || offset > to.bytes.at(phase.max_tokens))
-            bad_input("{}: a pointer is outside of {}", where, to.name);
-        }
-      }
-      for (const Launch::Number& number : launch.numbers)
-        if ((number.bytes != 4 && number.bytes != 8) ||
-            number.at + std::uint64_t{number.bytes} > launch.params.size())
-          bad_input("{}: a number goes beyond its parameters", where);
+      bad_input("{}: {} launches and {} notes", where, phase.launches.size(), phase.notes.size());
+    if (buffer(phase.ids, where).kind != Buffer::Kind::ids ||
+        buffer(phase.token, where).kind != Buffer::Kind::token)
+      bad_input("{}: it has no ids or leaves no token", where);
+    const Buffer& logits = buffer(phase.logits, where);
+    if (!is_float(logits.dtype) ||
+        logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)
+      bad_input("{}: it leaves no logits in {}", where, logits.name);
+    check_placed(logits, phase, where);
+    for (std::size_t i = 0; i < phase.launches.size(); ++i)
+      check(phase.launches[i], phase,
+            fmt::format("{} launch {} ({})", where, i, phase.launches[i].kernel));
+  }
+
+  // In the arena, for steps of this phase.
+  void check_placed(const Buffer& buffer, const Phase& phase, const std::string& where) const {
+    if (buffer.kind != Buffer::Kind::scratch) return;
+    const std::int64_t bytes = buffer.bytes.at(phase.max_tokens);
+    if (bytes < 0 || buffer.offset < 0 || bytes > program_.arena_bytes ||
+        buffer.offset > program_.arena_bytes - bytes)
+      bad_input("{}: {} is not inside the {} bytes of the arena", where, buffer.name,
+                program_.arena_bytes);
+  }
+
+  void check(const Launch& launch, const Phase& phase, const std::string& where) const {
+    const std::array tokens = {std::int64_t{1}, phase.max_tokens};
+    if (program_.kernels.count(launch.kernel) == 0) bad_input("{}: no such kernel", where);
+    if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
+      bad_input("{}: its launch shape is impossible", where);
+    for (const Count& size : launch.grid)
+      for (const std::int64_t t : tokens)
+        if (size.at(t) < 1 || size.at(t) > kMost) bad_input("{}: its grid is impossible", where);
+    for (const Launch::Pointer& pointer : launch.pointers) {
+      if (pointer.at + std::uint64_t{8} > launch.params.size())
+        bad_input("{}: a pointer goes beyond its parameters", where);
+      const Buffer& to = buffer(pointer.buffer, where);
+      check_placed(to, phase, where);
+      for (const std::int64_t t : tokens)
+        if (pointer.offset.at(t) < 0 || pointer.offset.at(t) > to.bytes.at(phase.max_tokens))
+          bad_input("{}: a pointer is outside of {}", where, to.name);
+    }
+    for (const Launch::Number& number : launch.numbers) {
+      if ((number.bytes != 4 && number.bytes != 8) ||
+          number.at + std::uint64_t{number.bytes} > launch.params.size())
+        bad_input("{}: a number goes beyond its parameters", where);
+      for (const std::int64_t t : tokens)
+        if (number.bytes == 4 && !std::in_range<std::int32_t>(number.value.at(t)))
+          bad_input("{}: a number is too large", where);
     }
   }
 

@@ -231,3 +231,17 @@ TEST_CASE("a step that is not row by row is refused") {
   const auto moved = [](Builder& b, NodeId x) { return b.permute(x, {1, 0}); };
   CHECK(contains(refuse(moved), "permute at head: cannot be computed token by token"));
 }
+
+TEST_CASE("what is put together of parts without elements is the rest") {
+  Graph graph{"parts", {}, {}};
+  Builder b(graph);
+  const NodeId ids = b.input("ids", {DType::i64, {S}});
+  const NodeId x = b.embedding(b.weight("embed", {DType::f16, {100, 8}}), ids);
+  const NodeId none = b.slice(x, 1, 8, 8);
+  graph.outputs.push_back({"logits", b.concat({none, b.concat({x, none}, 1), x, none}, 1)});
+  const Graph normal = normalise(graph);
+  const Node& last = normal[normal.outputs[0].node];
+  CHECK(last.op == Op::concat);
+  CHECK(last.inputs.size() == 2);
+  CHECK(normal.nodes.size() == 4);  // ids, table, rows and the concat
+}

@@ -74,6 +74,16 @@ Result drop_neutral(Builder&, const Graph& g, const Node& node) {
   return {};
 }
 
+Result drop_empty_parts(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::concat) return {};
+  const auto axis = static_cast<std::size_t>(node.integer("axis"));
+  std::vector<NodeId> parts;
+  for (const NodeId part : node.inputs)
+    if (g.type(part).shape[axis] != Dim(0)) parts.push_back(part);
+  if (parts.empty() || parts.size() == node.inputs.size()) return {};
+  return out.concat(parts, node.integer("axis"));
+}
+
 // c * x is written x * c, so that later rules look for scalars in one place.
 Result scalar_second(Builder& out, const Graph& g, const Node& node) {
   if (node.op != Op::add && node.op != Op::mul) return {};
@@ -114,7 +124,8 @@ Result fold(Builder& out, const Graph& g, const Node& node) {
 }  // namespace
 
 std::vector<Rule> cleanup_rules() {
-  return {drop_cast, merge_views, fold, drop_neutral, scalar_second, outer_product, drop_expand};
+  return {drop_cast,        merge_views,   fold,          drop_neutral,
+          drop_empty_parts, scalar_second, outer_product, drop_expand};
 }
 
 }  // namespace ac

@@ -1,0 +1,385 @@
+"""Compiled packages on the host device: they give the reference's tokens, and no fault of the machine
+or of the user leaves a broken one."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import compiled
+import pytest
+import tiny_models
+from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, program, verdicts
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from agentcompile import capture as command  # noqa: E402
+
+# One of each architecture and dtype, and what only one of them has. AC_TEST_ALL=1 takes all models.
+MODELS = [
+    "llama_bfloat16_sharded",
+    "mistral_window",  # a ring that chunks wrap around
+    "qwen2_float16",  # biases
+    "qwen3_layer_types",  # norms of heads; rings beside full caches
+    "gemma2_softcap",
+    "phi3_fused",  # weights through views
+    "gpt2_tied",  # learned positions
+    "plain_tril",  # ops that no family takes
+]
+if os.environ.get("AC_TEST_ALL"):
+    MODELS = list(tiny_models.CASES)
+NEW_TOKENS = 24
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """One cache of kernels and verdicts for all tests, and for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "compile-cache"))
+        yield folder / "compile-cache"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """name -> SOURCE, each made once."""
+    root, done = tmp_path_factory.mktemp("models"), {}
+
+    def make(name: str):
+        if name not in done:
+            source = tiny_models.write_case(name, root / name)
+            if not tiny_models.is_native(name):
+                file = root / name / "capture.json"
+                command.capture(str(source), str(file))
+                source = file
+            done[name] = source
+        return done[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small(model):
+    """What is compiled when it does not matter what."""
+    return model("llama_gqa")
+
+
+def check_package(package, source, name):
+    ids = tiny_models.prompt(name)
+    try:
+        check(package, source, ids, NEW_TOKENS)
+        check(package, source, ids[:1], NEW_TOKENS)
+    except AssertionError:
+        print(json.dumps(verdicts(package), indent=1))
+        raise
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_package_gives_the_tokens_of_the_reference(name, model, tmp_path):
+    source = model(name)
+    compile_package(source, tmp_path / "package")
+    check_package(tmp_path / "package", source, name)
+
+
+@pytest.mark.parametrize("name", ["qwen3_bfloat16_sharded", "mistral_window_head_dim"])
+def test_fallbacks_alone_give_the_tokens_of_the_reference(name, model, tmp_path):
+    source, package = model(name), tmp_path / "package"
+    report = compile_package(source, package, tries=0)
+    # Only what chooses the token is no region of the graph, and has no fallback.
+    for phase in ("prefill", "decode"):
+        assert report[phase]["fallbacks"] >= report[phase]["regions"] - 1
+    check_package(package, source, name)
+
+
+BOUNDARIES = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out, self.up = nn.Linear(32, 96), nn.Linear(32, 32), nn.Linear(32, 32)
+        self.scale = nn.Parameter(torch.ones(32, dtype=torch.float32))
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q, k, v = (t.view(b, s, 2, 16).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = self.out(y.transpose(1, 2).reshape(b, s, 32))
+        y.add_(x)  # in place
+        wide = y.float() * self.scale.float() + 0.5  # float16, float32 and back
+        y = y + torch.tanh(wide).half() * torch.sigmoid(wide - 0.25).half()
+        z = self.up(y)
+        z.mul_(0.5).clamp_(-3, 3)
+        return y + z
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers = nn.Embedding(67, 32), nn.ModuleList(Layer() for _ in range(2))
+        self.head = nn.Linear(32, 67)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.head(x)
+        logits[..., 3].mul_(0.5)  # into a view of what is returned
+        return logits.view(1, -1, 67)  # an alias
+
+
+def factory():
+    torch.manual_seed(3)
+    model = Model().eval().half()
+    return model, 67
+"""
+
+
+def test_boundaries_are_no_obstacle(tmp_path):
+    """In-place ops, aliases and chains of several dtypes are computed, by fallbacks where need be."""
+    (tmp_path / "model.py").write_text(BOUNDARIES)
+    command.capture(str(tmp_path / "model.py"), str(tmp_path / "capture.json"))
+    regions = program("inspect", tmp_path / "capture.json", "--stage", "regions").stdout
+    assert "mixed dtype" in regions.replace("_", " ")
+    package = tmp_path / "package"
+    compile_package(tmp_path / "capture.json", package)
+    check(package, tmp_path / "capture.json", [5 * i % 67 for i in range(20)], NEW_TOKENS)
+
+
+def test_the_chunk_does_not_matter(model, tmp_path):
+    source, package = model("mistral_window"), tmp_path / "package"
+    compile_package(source, package)
+    ids = tiny_models.prompt("mistral_window")
+    wanted = generate(package, ids, 4, "--chunk", 1)
+    for chunk in (3, 8, 1000):
+        got = generate(package, ids, 4, "--chunk", chunk)
+        assert got["generated"] == wanted["generated"]
+        assert compiled.distance(got["last_logits"], wanted["last_logits"]) < 1e-5
+
+
+def test_a_package_holds_so_many_tokens_and_no_more(small, model, tmp_path):
+    package = tmp_path / "package"
+    compile_package(small, package)
+    assert len(generate(package, range(90), 7)["generated"]) == 7  # 90 + 6 are run
+    ids = ",".join(map(str, range(90)))
+    message = program("run", package, "--ids", ids, "-n", 8, expect=3).stderr
+    assert "96" in message and "--max-context" in message
+    # A table of positions is as long as it is.
+    message = program(
+        "compile", model("gpt2_tied"), "-o", tmp_path / "long", "--max-context", 257, expect=3
+    ).stderr
+    assert "256" in message
+    assert not (tmp_path / "long").exists()
+
+
+# ---- faults of the user
+
+
+def refused(*arguments, expect, says, output=None):
+    message = program("compile", *arguments, expect=expect).stderr
+    assert message.splitlines()[-1].startswith("error: "), message
+    assert says in message
+    assert "Traceback" not in message and "terminate called" not in message
+    if output:
+        assert not output.exists()
+
+
+def test_what_cannot_be_compiled(small, tmp_path):
+    output = tmp_path / "package"
+    refused("no/such-model", "-o", output, expect=3, says="no/such-model", output=output)
+    refused(small, "-o", output, "--target", "sm_12", expect=2, says="sm_12", output=output)
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    refused(tmp_path, "-o", output, expect=3, says="config.json", output=output)
+    (tmp_path / "file").write_text("")
+    refused(small, "-o", tmp_path / "file/package", *OPTIONS, "--tries", 0, expect=1, says="file")
+    program("compile", small, expect=2)
+    program("compile", small, "-o", output, "--chunk", 0, expect=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "file"]
+
+
+def test_only_packages_are_replaced_and_only_by_force(small, tmp_path):
+    package, other = tmp_path / "package", tmp_path / "other"
+    compile_package(small, package)
+    (package / "mark").write_text("")
+    refused(small, "-o", package, *OPTIONS, expect=2, says="--force")
+    refused(small, "-o", f"{package}/", *OPTIONS, expect=2, says="--force")
+    assert (package / "mark").exists()
+    compile_package(small, f"{package}/", "--force")
+    assert not (package / "mark").exists()
+    assert len(generate(package, [1, 2, 3], 2)["generated"]) == 2
+    other.mkdir()
+    (other / "precious").write_text("")
+    (tmp_path / "file").write_text("")
+    for what in (other, tmp_path / "file"):
+        refused(small, "-o", what, *OPTIONS, "--force", expect=2, says="no package")
+    assert (other / "precious").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "other", "package"]
+
+
+def test_a_damaged_package_is_told(small, tmp_path):
+    package = tmp_path / "package"
+    compile_package(small, package)
+    run = ("run", package, "--ids", "1,2", "-n", 1)
+    program(*run)
+
+    def damaged(name, content, says):
+        whole = (package / name).read_bytes()
+        if content is None:
+            (package / name).unlink()
+        else:
+            (package / name).write_bytes(content)
+        result = subprocess.run([PROGRAM, *map(str, run)], capture_output=True, text=True)
+        assert result.returncode in (1, 3), result.stderr
+        assert result.stderr.startswith("error: ") and says in result.stderr
+        (package / name).write_bytes(whole)
+
+    text = (package / "program.json").read_bytes()
+    damaged("program.json", text[: len(text) // 2], "program.json")
+    damaged("program.json", None, "program.json")
+    damaged("program.json", text.replace(b'"format":1', b'"format":2'), "compile the model again")
+    damaged("constants.bin", b"", "constants.bin")
+    kernel = next((package / "host").iterdir())
+    damaged(kernel.relative_to(package), b"", kernel.name)
+    damaged(kernel.relative_to(package), None, kernel.name)
+    shutil.move(package, tmp_path / "moved")
+    assert generate(tmp_path / "moved", [1, 2], 1)["ids"] == [1, 2]
+
+
+# ---- faults of the machine
+
+
+def start(*arguments, cache=None, **options):
+    environment = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {})}
+    return subprocess.Popen(
+        [PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
+    )
+
+
+def compile_arguments(source, package, *options):
+    return ("compile", source, "-o", package, *OPTIONS, "--tries", 1, *options)
+
+
+@pytest.fixture
+def half_cache(small, cache, tmp_path):
+    """A cache of one's own that lacks a few of the small model's kernels and half of the verdicts."""
+    compile_package(small, tmp_path / "warm")
+    shutil.rmtree(tmp_path / "warm")
+    copy, chance = tmp_path / "cache", random.Random(3)
+    shutil.copytree(cache, copy)
+    verdicts = [path for path in copy.rglob("*.json") if path.parent.name == "verdicts"]
+    kernels = [path.parent for path in copy.rglob("record")]
+    assert len(kernels) > 8 and len(verdicts) > 8
+    for path in chance.sample(sorted(kernels), 4):
+        shutil.rmtree(path)
+    for path in chance.sample(sorted(verdicts), len(verdicts) // 2):
+        path.unlink()
+    return copy
+
+
+def test_killed_at_any_moment(small, half_cache, tmp_path):
+    chance = random.Random(5)
+    package, cache = tmp_path / "out/package", half_cache
+    for delay in [0.02, 0.1, 0.3] + [chance.uniform(0.1, 1.5) for _ in range(3)]:
+        process = start(*compile_arguments(small, package), cache=cache)
+        time.sleep(delay)
+        process.kill()
+        process.communicate()
+        assert not package.exists() or generate(package, [1], 1)
+        shutil.rmtree(package, ignore_errors=True)
+    # Those that the package is written in, too: by then all is cached.
+    compile_package(small, package, XDG_CACHE_HOME=str(cache))
+    began = time.monotonic()
+    compile_package(small, package, "--force", XDG_CACHE_HOME=str(cache))
+    warm = time.monotonic() - began
+    ids = tiny_models.prompt("llama_gqa", 3)
+    wanted = generate(package, ids, 2)
+    for _ in range(10):
+        process = start(*compile_arguments(small, package, "--force"), cache=cache)
+        time.sleep(chance.uniform(0.5, 1.05) * warm)
+        process.kill()
+        process.communicate()
+        assert generate(package, ids, 2) == wanted  # the old or the new one, never none
+    compile_package(small, package, "--force", XDG_CACHE_HOME=str(cache))
+    assert os.listdir(package.parent) == ["package"]  # what others left is gone
+    check(package, small, ids, 2)
+
+
+def test_interrupted(small, tmp_path):
+    package = tmp_path / "package"
+    process = start(*compile_arguments(small, package), cache=tmp_path / "cache")
+    time.sleep(0.7)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT
+    assert os.listdir(tmp_path) == ["cache"]
+
+
+def test_several_at_once(small, half_cache, tmp_path):
+    names = ["package", "package", "other"]
+    all_of_them = [
+        start(*compile_arguments(small, tmp_path / name, "--force"), cache=half_cache)
+        for name in names
+    ]
+    for process in all_of_them:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    wanted = generate(tmp_path / "package", [1, 2, 3], 2)
+    assert generate(tmp_path / "other", [1, 2, 3], 2) == wanted
+    assert set(os.listdir(tmp_path)) == {"cache", *names}
+
+
+def limit_files(size):
+    """A process whose files cannot grow: each write beyond fails as on a full disk."""
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return {"preexec_fn": limit, "restore_signals": False}
+
+
+def test_a_full_disk_leaves_no_half_package(small, half_cache, tmp_path):
+    package, cache = tmp_path / "out/package", half_cache
+    # While kernels are built: no package, and nothing wrong in the cache.
+    for size in (0, 5_000):
+        process = start(*compile_arguments(small, package), cache=cache, **limit_files(size))
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 1, errors
+        assert "error: " in errors and "terminate called" not in errors
+        assert not package.exists()
+    report = compile_package(small, package, XDG_CACHE_HOME=str(cache))
+    assert report["decode"]["fallbacks"] == 0
+    wanted = generate(package, [1, 2, 3], 2)
+    # While the package is written: the old one stays.
+    sizes = sorted(file.stat().st_size for file in package.rglob("*") if file.is_file())
+    for size in (0, sizes[0] - 1, sizes[len(sizes) // 2], sizes[-1] - 1):
+        arguments = compile_arguments(small, package, "--force")
+        process = start(*arguments, cache=cache, **limit_files(max(size, 0)))
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 1, (size, errors)
+        assert errors.startswith("error: "), errors
+        assert generate(package, [1, 2, 3], 2) == wanted
+        assert os.listdir(package.parent) == ["package"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_nobody_may_write(small, tmp_path):
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    refused(*compile_arguments(small, locked / "package")[1:], expect=1, says="locked")
+    assert not os.listdir(locked)

@@ -1,0 +1,334 @@
+// Programs as files: what is written is read back, and nothing that a damaged or hostile file says
+// gets past the reader.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <functional>
+#include <random>
+
+#include "expect_error.h"
+#include "program/program.h"
+
+using namespace ac;
+using namespace ac::test;
+
+namespace {
+
+enum Index : std::int32_t { ids, position, token, weight, frequencies, rope, keys, values, logits };
+
+// Of one layer and one kernel, as small as a program can be that has everything.
+Program tiny() {
+  Program p;
+  p.model = "tiny", p.target = "host", p.dtype = DType::f16;
+  p.vocab = 10, p.max_context = 32;
+  p.caches = {{DType::f16, 2, 4, 4, 0, 32}};
+  p.stores = {{"checkpoint", "weights"}};
+  p.arena_bytes = 1024, p.constant_bytes = 8;
+  p.kernels = {{"k", "host/k.so"}};
+  using Kind = Buffer::Kind;
+  p.buffers = {
+      {.kind = Kind::ids, .name = "ids", .dtype = DType::i64, .bytes = Count(0, 8)},
+      {.kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4},
+      {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4},
+      {.kind = Kind::weight,
+       .name = "w",
+       .dtype = DType::f16,
+       .bytes = 120,
+       .store = "checkpoint",
+       .key = "w",
+       .shape = {10, 6}},
+      {.kind = Kind::constant, .name = "frequencies", .dtype = DType::f32, .bytes = 8},
+      {.kind = Kind::rope_table,
+       .name = "rope",
+       .dtype = DType::f32,
+       .bytes = 32 * 2 * 2 * 4,
+       .source = frequencies,
+       .scale = 1.25},
+      {.kind = Kind::keys, .name = "keys", .dtype = DType::f16, .bytes = 512, .cache = 0},
+      {.kind = Kind::values, .name = "values", .dtype = DType::f16, .bytes = 512, .cache = 0},
+      {.kind = Kind::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
+  };
+  Launch launch;
+  launch.kernel = "k";
+  launch.grid = {Count(0, 1), 2, 1};
+  launch.grid[0].per = 4, launch.grid[0].times = 3, launch.grid[0].at_most = 7;
+  launch.threads = 64, launch.shared_bytes = 128;
+  launch.params.assign(32, std::byte{0xab});
+  launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
+  launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
+  p.prefill = {8, {launch}, {"k at layer 0"}, ids, logits, token};
+  p.decode = {1, {launch, launch}, {"a", "b"}, ids, logits, token};
+  return p;
+}
+
+Program read(const Json& json) { return program_from_json(json, "program.json"); }
+
+// All places in a JSON text that hold a value.
+void visit(Json& json, const std::function<void(Json&)>& see) {
+  see(json);
+  if (json.is_structured())
+    for (Json& inner : json) visit(inner, see);
+}
+
+}  // namespace
+
+TEST_CASE("a program comes back from its file as it was") {
+  const Program program = tiny();
+  CHECK_NOTHROW(verify(program, "tiny"));
+  CHECK(read(parse_json(to_json(program).dump(), "x")) == program);
+}
+
+TEST_CASE("counts stay in their bounds, whatever they are made of") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  Count count(most, most);
+  CHECK(count.at(most) == most);
+  count.times = most;
+  CHECK(count.at(3) == most);
+  count.per = most;
+  CHECK(count.at(1) == most);  // (2 most + most - 1) / most = 2, times most
+  count.times = 3;
+  CHECK(count.at(1) == 6);
+  count.at_most = 5;
+  CHECK(count.at(1) == 5);
+  Count low(std::numeric_limits<std::int64_t>::min(), 0);
+  low.times = most;
+  CHECK(low.at(1) == std::numeric_limits<std::int64_t>::min());
+  for (const char* bad :
+       {R"({"fixed": 1, "per_token": 1, "per": 0})", R"({"fixed": 1, "per_token": -1})",
+        R"({"fixed": 1, "per_token": 1, "times": -1})",
+        R"({"fixed": 1, "per_token": 1, "at_most": -1})",
+        R"({"fixed": 18446744073709551615, "per_token": 1})", "18446744073709551615", "1.5",
+        "\"1\"", "null", "[]"}) {
+    CAPTURE(bad);
+    CHECK_BAD_INPUT(count_from_json(Json::parse(bad), "here"), "here");
+  }
+}
+
+TEST_CASE("a program that reaches outside of what it has is refused") {
+  const auto refused = [](const char* part, const std::function<void(Program&)>& harm) {
+    Program program = tiny();
+    harm(program);
+    CAPTURE(part);
+    CHECK_BAD_INPUT(verify(program, "program.json"), "program.json", part);
+    // And so it is as a file.
+    CHECK_BAD_INPUT(read(to_json(program)), "program.json");
+  };
+  const auto buffer = [](Program& p, Index i) -> Buffer& {
+    return p.buffers[static_cast<std::size_t>(i)];
+  };
+  const auto launch = [](Program& p) -> Launch& { return p.decode.launches[1]; };
+  constexpr std::int64_t huge = std::int64_t{1} << 62;
+
+  refused("positive", [](Program& p) { p.max_context = 0; });
+  refused("32 bits", [](Program& p) { p.max_context = huge; });
+  refused("32 bits", [](Program& p) { p.vocab = huge; });
+  refused("arena", [](Program& p) { p.arena_bytes = -1; });
+  refused("arena", [](Program& p) { p.constant_bytes = huge; });
+  refused("steps of 0", [](Program& p) { p.decode.max_tokens = 0; });
+  refused("steps of", [](Program& p) { p.prefill.max_tokens = huge; });
+  refused("longer steps", [](Program& p) { p.decode.max_tokens = 9; });
+
+  refused("cache 0", [](Program& p) { p.caches[0].heads = 0; });
+  refused("needs 32", [](Program& p) { p.caches[0].slots = 31; });
+  refused("needs 11", [](Program& p) { p.caches[0].window = 4, p.caches[0].slots = 10; });
+  refused("window", [](Program& p) { p.caches[0].window = -1; });
+  refused("keys", [](Program& p) { p.caches[0].heads = huge; });
+  refused("cache 1", [&](Program& p) { buffer(p, values).cache = 1; });
+  refused("cache -1", [&](Program& p) { buffer(p, keys).cache = -1; });
+  refused("keys", [&](Program& p) { buffer(p, keys).bytes = 511; });
+
+  refused("integers", [&](Program& p) { buffer(p, ids).dtype = DType::f32; });
+  refused("too short", [&](Program& p) { buffer(p, ids).bytes = 63; });
+  refused("position", [&](Program& p) { buffer(p, position).bytes = 3; });
+  refused("token", [&](Program& p) { buffer(p, token).dtype = DType::i64; });
+  refused("w)", [&](Program& p) { buffer(p, weight).shape = {10, 7}; });
+  refused("w)", [&](Program& p) { buffer(p, weight).shape = {-10, -6}; });
+  refused("w)", [&](Program& p) { buffer(p, weight).shape = {huge, huge, 0}; });
+  refused("w)", [&](Program& p) { buffer(p, weight).bytes = Count(112, 1); });
+  refused("no store", [&](Program& p) { buffer(p, weight).store = "elsewhere"; });
+  refused("frequencies", [&](Program& p) { buffer(p, frequencies).offset = 1; });
+  refused("frequencies", [&](Program& p) { buffer(p, frequencies).offset = -8; });
+  refused("rope", [&](Program& p) { buffer(p, rope).source = weight; });
+  refused("buffer 9", [&](Program& p) { buffer(p, rope).source = 9; });
+  refused("rope", [&](Program& p) { buffer(p, rope).bytes = 8; });
+  refused("logits", [&](Program& p) { buffer(p, logits).bytes = -1; });
+  refused("logits", [&](Program& p) { buffer(p, logits).bytes = Count(20, huge); });
+
+  refused("notes", [](Program& p) { p.decode.notes.pop_back(); });
+  refused("buffer -1", [](Program& p) { p.decode.ids = -1; });
+  refused("buffer 9", [](Program& p) { p.prefill.logits = 9; });
+  refused("token", [](Program& p) { p.prefill.token = ids; });
+  refused("buffer -1", [](Program& p) { p.decode.token = -1; });
+  refused("no ids", [](Program& p) { p.prefill.ids = position; });
+  refused("no logits", [&](Program& p) { buffer(p, logits).bytes = 18; });
+  refused("no logits", [](Program& p) { p.prefill.logits = ids; });
+  refused("arena", [&](Program& p) { buffer(p, logits).offset = 1005; });
+  refused("arena", [&](Program& p) { buffer(p, logits).offset = -20; });
+  refused("arena", [&](Program& p) { buffer(p, logits).offset = huge; });
+
+  refused("no such kernel", [&](Program& p) { launch(p).kernel = "other"; });
+  refused("not in the package", [](Program& p) { p.kernels["k"] = "../k.so"; });
+  refused("not in the package", [](Program& p) { p.kernels["k"] = "/lib/k.so"; });
+  refused("launch shape", [&](Program& p) { launch(p).threads = 0; });
+  refused("launch shape", [&](Program& p) { launch(p).threads = 1025; });
+  refused("launch shape", [&](Program& p) { launch(p).shared_bytes = -1; });
+  refused("grid", [&](Program& p) { launch(p).grid[2] = 0; });
+  refused("grid", [&](Program& p) { launch(p).grid[1] = huge; });
+  refused("grid", [&](Program& p) { p.prefill.launches[0].grid[1] = Count(1, huge); });
+  refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 25; });
+  refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 0xffffffff; });
+  refused("beyond its parameters", [&](Program& p) { launch(p).params.resize(10); });
+  refused("beyond its parameters", [&](Program& p) { launch(p).params.clear(); });
+  refused("buffer 9", [&](Program& p) { launch(p).pointers[0].buffer = 9; });
+  refused("buffer -2", [&](Program& p) { launch(p).pointers[0].buffer = -2; });
+  refused("outside of logits", [&](Program& p) { launch(p).pointers[1].offset = 21; });
+  refused("outside of ids", [&](Program& p) { launch(p).pointers[0].offset = Count(-9, 8); });
+  refused("outside of ids",
+          [&](Program& p) { p.prefill.launches[0].pointers[0].offset = Count(0, huge); });
+  refused("a number", [&](Program& p) { launch(p).numbers[0].bytes = 3; });
+  refused("a number", [&](Program& p) { launch(p).numbers[1].at = 25; });
+  refused("a number", [&](Program& p) { launch(p).numbers[0].value = huge; });
+}
+
+TEST_CASE("no cut, swapped or missing value of a program.json does harm") {
+  const Json whole = to_json(tiny());
+  const Json instead[] = {Json(nullptr), Json(-1),        Json(0),          Json(1.5),
+                          Json(""),      Json::array(),   Json::object(),   Json(1e300),
+                          Json(true),    Json(INT64_MAX), Json(UINT64_MAX), Json(INT64_MIN),
+                          Json("zz"),    Json("weight"),  Json::array({1})};
+  Json copy = whole;
+  std::size_t count = 0;
+  visit(copy, [&](Json&) { ++count; });
+  CHECK(count > 150);
+  int read_anyway = 0;
+  for (std::size_t at = 0; at < count; ++at)
+    for (const Json& value : instead) {
+      Json harmed = whole;
+      std::size_t i = 0;
+      Json* place = nullptr;
+      visit(harmed, [&](Json& json) {
+        if (i++ == at) place = &json;
+      });
+      *place = value;
+      try {
+        const Program program = read(harmed);
+        CHECK_NOTHROW(verify(program, "again"));
+        ++read_anyway;
+      } catch (const Error& error) {
+        CHECK(error.fault() == Fault::bad_input);
+      }
+    }
+  CHECK(read_anyway > 0);  // names, say
+  CHECK(read_anyway < static_cast<int>(count));
+
+  // Every field must be there.
+  for (std::size_t at = 0; at < count; ++at) {
+    Json harmed = whole;
+    std::size_t i = 0;
+    Json* place = nullptr;
+    visit(harmed, [&](Json& json) {
+      if (i++ == at) place = &json;
+    });
+    if (!place->is_object() || place->empty()) continue;
+    const std::string first = place->begin().key();
+    place->erase(place->begin());
+    CAPTURE(first);
+    CHECK_BAD_INPUT(read(harmed), "program.json");
+  }
+  const std::string text = whole.dump();
+  for (std::size_t size = 0; size < text.size(); size += 7)
+    CHECK_BAD_INPUT(read(parse_json(text.substr(0, size), "cut")), "cut");
+}
+
+namespace {
+
+// A program of launches that use scratch buffers at random.
+Program random_program(std::mt19937& random) {
+  const auto any = [&](std::size_t below) { return random() % below; };
+  Program program = tiny();
+  const std::size_t count = 1 + any(24);
+  program.buffers.resize(1);
+  for (std::size_t i = 0; i < count; ++i) {
+    Buffer buffer{.kind = Buffer::Kind::scratch, .name = "s"};
+    buffer.bytes = Count(static_cast<std::int64_t>(any(3000)), static_cast<std::int64_t>(any(300)));
+    program.buffers.push_back(buffer);
+  }
+  // A buffer belongs to one phase.
+  const std::size_t half = 1 + count / 2;
+  const auto fill = [&](Phase& phase, std::size_t begin, std::size_t end) {
+    phase.launches.resize(any(12));
+    for (Launch& launch : phase.launches) {
+      launch.pointers = {{0, 0, 0}};
+      for (std::size_t i = any(4); i > 0 && begin < end; --i)
+        launch.pointers.push_back({0, static_cast<std::int32_t>(begin + any(end - begin)), 0});
+    }
+    phase.logits = begin < end ? static_cast<std::int32_t>(begin + any(end - begin)) : -1;
+  };
+  fill(program.prefill, 1, half);
+  fill(program.decode, half, count + 1);
+  return program;
+}
+
+struct Use {
+  std::size_t first, last;
+  std::int64_t begin, end;
+};
+
+std::vector<Use> uses_of(const Program& program, const Phase& phase) {
+  std::map<std::int32_t, Use> uses;
+  const auto use = [&](std::int32_t index, std::size_t at) {
+    const Buffer& buffer = program.buffers[static_cast<std::size_t>(index)];
+    if (buffer.kind != Buffer::Kind::scratch) return;
+    const std::int64_t bytes = buffer.bytes.at(phase.max_tokens);
+    uses.emplace(index, Use{at, at, buffer.offset, buffer.offset + bytes}).first->second.last = at;
+  };
+  for (std::size_t i = 0; i < phase.launches.size(); ++i)
+    for (const Launch::Pointer& pointer : phase.launches[i].pointers) use(pointer.buffer, i);
+  if (phase.logits >= 0) use(phase.logits, phase.launches.size());
+  std::vector<Use> list;
+  for (const auto& [index, found] : uses) list.push_back(found);
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("buffers that are alive at once do not meet in the arena") {
+  std::mt19937 random(7);
+  bool reuses = false;
+  for (int round = 0; round < 500; ++round) {
+    Program program = random_program(random);
+    plan_memory(program);
+    for (const Phase* phase : {&program.prefill, &program.decode}) {
+      const std::vector<Use> uses = uses_of(program, *phase);
+      for (const Use& a : uses) {
+        CHECK(a.begin >= 0);
+        CHECK(a.begin % 256 == 0);
+        CHECK(a.end <= program.arena_bytes);
+        for (const Use& b : uses) {
+          if (&a == &b) continue;
+          const bool together = a.first <= b.last && b.first <= a.last;
+          const bool meet = a.begin < b.end && b.begin < a.end;
+          CHECK_FALSE((together && meet));
+          reuses = reuses || meet;
+        }
+      }
+      // Nothing can do with less than what is alive at one launch, and no more than all is needed.
+      for (std::size_t at = 0; at <= phase->launches.size(); ++at) {
+        std::int64_t alive = 0;
+        for (const Use& use : uses)
+          if (use.first <= at && at <= use.last) alive += use.end - use.begin;
+        CHECK(program.arena_bytes >= alive);
+      }
+    }
+  }
+  CHECK(reuses);
+}
+
+TEST_CASE("a table of cosines and sines") {
+  const std::vector<float> table = rope_table({1.0F, 0.25F}, 2.0, 3);
+  REQUIRE(table.size() == 12);
+  CHECK(table[0] == 2.0F);
+  CHECK(table[1] == 0.0F);
+  CHECK(table[8] == doctest::Approx(2 * std::cos(2.0)));
+  CHECK(table[11] == doctest::Approx(2 * std::sin(0.5)));
+}
