@@ -106,6 +106,8 @@ class TrialRun {
         if (trial_.vocab > 0) return tensor("token");
         chooses_ = true;
         return {0, token_.get()};
+      case Storage::Kind::log:
+        break;  // of no region
       case Storage::Kind::workspace:
         return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
       case Storage::Kind::counters:
@@ -178,8 +180,8 @@ class TrialRun {
   std::size_t logits_ = 0;
 };
 
-constexpr std::array<std::string_view, 8> kStorages = {
-    "value", "keys", "values", "position", "token", "workspace", "counters", "rope_table"};
+constexpr std::array<std::string_view, 9> kStorages = {
+    "value", "keys", "values", "position", "token", "log", "workspace", "counters", "rope_table"};
 
 }  // namespace
 

@@ -80,16 +80,12 @@ Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
       options_(std::move(options)),
       identity_(sha256(read_file("/proc/self/exe", kMaxProgram))) {}
 
-std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
-                                       const std::function<void(std::size_t)>& on_done) {
-  // Each kernel once, however many requests use it.
-  std::vector<KernelSource> sources;
-  std::set<std::string> wanted;
-  for (const Request& request : requests)
-    for (const KernelSource& source : request.sources)
-      if (kernels_.count(source.entry) == 0 && failures_.count(source.entry) == 0 &&
-          wanted.insert(source.entry).second)
-        sources.push_back(source);
+void Realiser::build(std::vector<KernelSource> sources) {
+  std::set<std::string> seen;
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !seen.insert(source.entry).second;
+  });
   const std::vector<BuildResult> on_host = builder_.build_all(sources, {});
   const bool other = options_.target.kind != Target::host;
   const std::vector<BuildResult> on_device =
@@ -105,6 +101,14 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       failures_[sources[i].entry] = std::get<CompileFailure>(failed).log;
     }
   }
+}
+
+std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
+                                       const std::function<void(std::size_t)>& on_done) {
+  std::vector<KernelSource> sources;
+  for (const Request& request : requests)
+    sources.insert(sources.end(), request.sources.begin(), request.sources.end());
+  build(std::move(sources));
 
   std::vector<Outcome> outcomes(requests.size());
   std::vector<std::function<std::string()>> judgements;

@@ -54,6 +54,9 @@ class Realiser {
   std::vector<Outcome> realise(const std::vector<Request>& requests,
                                const std::function<void(std::size_t)>& on_done = {});
 
+  // For the host and the target. What does not compile is left out of kernels(), with its log kept.
+  void build(std::vector<KernelSource> sources);
+
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
 
  private:

@@ -20,6 +20,8 @@ class Verifier {
         bad_input("{}: cache {} has an empty axis", origin_, i);
     }
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
+    for (const Buffer::Kind kind : {Buffer::Kind::position, Buffer::Kind::token, Buffer::Kind::log})
+      check_only(kind);
     check(program_.prefill, "prefill");
     check(program_.decode, "decode");
   }
@@ -66,13 +68,30 @@ class Verifier {
     }
   }
 
+  // What a step begins and ends with: there is one of each.
+  void check_only(Buffer::Kind kind) const {
+    const std::int64_t count = kind == Buffer::Kind::log ? program_.max_context + 1 : 1;
+    int found = 0;
+    for (const Buffer& buffer : program_.buffers)
+      if (buffer.kind == kind) {
+        ++found;
+        if (buffer.dtype != DType::i32 || buffer.bytes != Count(4 * count))
+          bad_input("{}: the buffer {} is not of {} i32", origin_, buffer.name, count);
+      }
+    if (found != 1) bad_input("{}: {} buffers of the kind {}", origin_, found, to_string(kind));
+  }
+
   void check(const Phase& phase, const char* name) {
     if (phase.max_tokens < 1) bad_input("{}: {} has no tokens", origin_, name);
     if (phase.notes.size() != phase.launches.size())
       bad_input("{}: {} has {} launches and {} notes", origin_, name, phase.launches.size(),
                 phase.notes.size());
-    for (const std::int32_t index : {phase.ids, phase.logits}) buffer(index, name);
-    if (phase.token >= 0) buffer(phase.token, name);
+    buffer(phase.logits, name);
+    const Buffer& ids = buffer(phase.ids, name);
+    if (ids.kind != Buffer::Kind::ids || (ids.dtype != DType::i32 && ids.dtype != DType::i64) ||
+        ids.bytes.at(phase.max_tokens) !=
+            phase.max_tokens * static_cast<std::int64_t>(bytes_of(ids.dtype)))
+      bad_input("{}: the token ids of {} are not what they should be", origin_, name);
     for (std::size_t i = 0; i < phase.launches.size(); ++i) {
       const Launch& launch = phase.launches[i];
       const std::string where =
