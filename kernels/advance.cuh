@@ -23,8 +23,8 @@ AC_DEVICE void advance(const AdvanceParams& p) {
 }
 
 // Defines the kernel `name`.
-#define AC_ADVANCE_KERNEL(name, op)                                                    \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::AdvanceParams, ::ac::kernels::advance_threads, \
-                  1, ::ac::kernels::advance<op>(p))
+#define AC_ADVANCE_KERNEL(name, op)                                                      \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::AdvanceParams, ::ac::kernels::advance_threads, 1, \
+                  ::ac::kernels::advance<op>(p))
 
 }  // namespace ac::kernels

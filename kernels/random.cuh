@@ -21,9 +21,9 @@ AC_DEVICE void random_values(const RandomParams& p) {
 }
 
 // Defines all of them.
-#define AC_RANDOM_KERNEL(type)                                                                \
-  AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams,                        \
-                  ::ac::kernels::random_threads, 1,                                           \
+#define AC_RANDOM_KERNEL(type)                                         \
+  AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams, \
+                  ::ac::kernels::random_threads, 1,                    \
                   ::ac::kernels::random_values<::ac::kernels::Type::type>(p))
 #define AC_RANDOM_KERNELS AC_RANDOM_KERNEL(f32) AC_RANDOM_KERNEL(f16) AC_RANDOM_KERNEL(bf16)
 

@@ -33,7 +33,8 @@ std::unique_ptr<Device> open_device(const std::string& name, const std::string& 
   const std::string which = name.empty() ? (target == "host" ? "host" : "cuda") : name;
   if (which == "host") return open_host_device();
   if (which == "cuda") return open_cuda_device();
-  if (int index = 0; which.starts_with("cuda:") && CLI::detail::lexical_cast(which.substr(5), index))
+  if (int index = 0;
+      which.starts_with("cuda:") && CLI::detail::lexical_cast(which.substr(5), index))
     return open_cuda_device(index);
   wrong_usage("--device: \"{}\" is none of host, cuda and cuda:NUMBER", which);
 }
@@ -61,8 +62,8 @@ EngineArguments::Opened EngineArguments::open(const std::string& package, bool w
   Opened opened;
   opened.device = open_device(device, read_program(package).target);
   if (with_random || random_weights)
-    opened.random = std::make_unique<RandomValues>(*opened.device,
-                                                   build_for(*opened.device, random_source()));
+    opened.random =
+        std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
   EngineOptions options;
   options.on_weights = report_weights();
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);

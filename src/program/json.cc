@@ -12,9 +12,9 @@ namespace ac {
 namespace {
 
 constexpr int kFormat = 2;
-constexpr std::array<std::string_view, 11> kKinds = {
-    "ids",  "position", "token",      "log",     "weight",  "constant",
-    "keys", "values",   "rope_table", "scratch", "counters"};
+constexpr std::array<std::string_view, 11> kKinds = {"ids",        "position", "token",   "log",
+                                                     "weight",     "constant", "keys",    "values",
+                                                     "rope_table", "scratch",  "counters"};
 
 // A field of an object, with errors that name it.
 class Object {
@@ -141,8 +141,11 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
 Json to_json(const Phase& phase) {
   Json launches = Json::array();
   for (const Launch& launch : phase.launches) launches.push_back(ac::to_json(launch));
-  return {{"max_tokens", phase.max_tokens}, {"ids", phase.ids}, {"logits", phase.logits},
-          {"notes", phase.notes},           {"launches", std::move(launches)}};
+  return {{"max_tokens", phase.max_tokens},
+          {"ids", phase.ids},
+          {"logits", phase.logits},
+          {"notes", phase.notes},
+          {"launches", std::move(launches)}};
 }
 
 Phase phase_from_json(const Json& json, const std::string& origin) {

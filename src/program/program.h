@@ -54,7 +54,7 @@ struct CacheSpec {
 struct Phase {
   std::int64_t max_tokens = 1;
   std::vector<Launch> launches;
-  std::vector<std::string> notes;  // of each launch: the implementation and where in the model
+  std::vector<std::string> notes;      // of each launch: the implementation and where in the model
   std::int32_t ids = -1, logits = -1;  // buffers
   bool operator==(const Phase&) const = default;
 };

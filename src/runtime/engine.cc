@@ -22,7 +22,8 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 // Of "sm_90"; 0 for the host.
 int generation_of(const std::string& target) {
   int sm = 0;
-  if (target.starts_with("sm_")) std::from_chars(target.data() + 3, target.data() + target.size(), sm);
+  if (target.starts_with("sm_"))
+    std::from_chars(target.data() + 3, target.data() + target.size(), sm);
   return sm;
 }
 
@@ -212,8 +213,8 @@ void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
 
 // Into the pinned buffer; from there each step fetches its own.
 void Engine::write_ids(const std::vector<std::int64_t>& ids) {
-  const std::size_t size = bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)]
-                                        .dtype);
+  const std::size_t size =
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype);
   ids_sent_->wait();
   if (!ids_ || ids_->bytes() < ids.size() * size)
     ids_ = device_.allocate_staging(std::max<std::size_t>(ids.size(), 512) * size);
@@ -251,9 +252,9 @@ void Engine::decode(std::int64_t id) {
   check_step(1);
   check_ids({id});
   write_ids({id});
-  device_.upload_later(addresses_[static_cast<std::size_t>(program_.decode.ids)], ids_->address(),
-                       bytes_of(program_.buffers[static_cast<std::size_t>(program_.decode.ids)]
-                                    .dtype));
+  device_.upload_later(
+      addresses_[static_cast<std::size_t>(program_.decode.ids)], ids_->address(),
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.decode.ids)].dtype));
   ids_sent_->set();
   replay(1);
 }

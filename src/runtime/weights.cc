@@ -63,9 +63,9 @@ class CheckpointWeights : public WeightSource {
     const fs::path path = package_ / program_.stores.at(name);  // absolute ones stay
     if (!fs::exists(path))
       bad_input("the weights of {} are gone: {} does not exist", package_.string(), path.string());
-    Checkpoint opened = fs::is_directory(path) ? Checkpoint::open_model(path)
-                                               : Checkpoint::open_file(path.parent_path(),
-                                                                       path.filename().string());
+    Checkpoint opened = fs::is_directory(path)
+                            ? Checkpoint::open_model(path)
+                            : Checkpoint::open_file(path.parent_path(), path.filename().string());
     return stores_.emplace(name, std::move(opened)).first->second;
   }
 
