@@ -51,7 +51,7 @@ class Memory {
 std::vector<std::byte> bytes_from(DType dtype, const std::vector<double>& data) {
   std::vector<std::byte> bytes(data.size() * bytes_of(dtype));
   for (std::size_t i = 0; i < data.size(); ++i)
-    validate::store_element(dtype, data[i], bytes.data() + i * bytes_of(dtype));
+    store_element(dtype, data[i], bytes.data() + i * bytes_of(dtype));
   return bytes;
 }
 
@@ -213,7 +213,7 @@ class Run {
         data = random_numbers(cache.dtype, static_cast<std::size_t>(rows) * size, -1, 1);
         for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e)
-            validate::store_element(
+            store_element(
                 cache.dtype, data[static_cast<std::size_t>(row) * size + e],
                 slot(i, keys, row / cache.heads, row % cache.heads) + e * bytes_of(cache.dtype));
         slot(i, keys, 0, 0);  // is there, if there is no token
@@ -264,6 +264,7 @@ class Run {
       case Storage::Kind::workspace:
         return memory(fmt::format("workspace {}", region), storage.bytes.at(trial_.tokens)).data();
       case Storage::Kind::token:
+      case Storage::Kind::log:
       case Storage::Kind::counters:
       case Storage::Kind::rope_table:
         break;
