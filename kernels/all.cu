@@ -1,5 +1,6 @@
 // Defaults of every kernel family, compiled for every architecture we name, so that a family that
 // no longer compiles, or spills registers, is seen without a GPU.
+#include "kernels/advance.cuh"
 #include "kernels/attention.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/embedding.cuh"
@@ -10,6 +11,7 @@
 #include "kernels/mma_gemm.cuh"
 #include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
+#include "kernels/random.cuh"
 #include "kernels/reduction.cuh"
 #include "kernels/rope_append.cuh"
 #include "kernels/sampling.cuh"
@@ -171,6 +173,9 @@ AC_ROPE_APPEND_KERNEL(rope_append_partial,
                           .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
                       (RopeAppendPlan{}))
 AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
+AC_ADVANCE_KERNEL(advance_narrow, (AdvanceOp{}))
+AC_ADVANCE_KERNEL(advance_wide, (AdvanceOp{.wide_ids = true}))
+AC_RANDOM_KERNELS
 
 AC_MEASURE_KERNELS
 

@@ -106,6 +106,8 @@ class TrialRun {
         if (trial_.vocab > 0) return tensor("token");
         chooses_ = true;
         return {0, std::as_writable_bytes(std::span(token_.get(), 1))};
+      case Storage::Kind::log:
+        break;  // of no region
       case Storage::Kind::workspace:
         return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
       case Storage::Kind::counters:

@@ -6,6 +6,7 @@
 
 namespace ac {
 
+void add_bench_command(CLI::App& app);
 void add_compile_command(CLI::App& app);
 void add_devices_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);

@@ -11,23 +11,26 @@
 #include "base/json.h"
 #include "capture/weights.h"
 #include "cli/commands.h"
+#include "cli/engine.h"
 #include "cli/source.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "reference/executor.h"
-#include "runtime/engine.h"
 
 namespace ac {
 namespace {
 
-std::vector<std::int64_t> parse_ids(const std::string& text) {
+constexpr std::int64_t kReferenceChunk = 128;
+
+std::vector<std::int64_t> parse_ids(const std::string& text, const char* option) {
   std::vector<std::int64_t> ids;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     std::int64_t id = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0)
-      wrong_usage("--ids: \"{}\" is not a token id; write --ids 1,2,3", text.substr(at, end - at));
+      wrong_usage("{0}: \"{1}\" is not a token id; write {0} 1,2,3", option,
+                  text.substr(at, end - at));
     ids.push_back(id);
     at = end + 1;
   }
@@ -39,8 +42,8 @@ class Generator {
  public:
   virtual ~Generator() = default;
   virtual void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) = 0;
-  virtual void step(std::int64_t id) = 0;
-  virtual std::int64_t best() = 0;  // of the last logits
+  // The largest of the last logits, and what follows it, until `on_token` returns false.
+  virtual void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) = 0;
   virtual std::vector<double> logits() = 0;
 };
 
@@ -60,9 +63,12 @@ class ReferenceGenerator : public Generator {
       at += size;
     }
   }
-  void step(std::int64_t id) override { run({id}); }
-  std::int64_t best() override {
-    return std::max_element(last_.begin(), last_.end()) - last_.begin();
+  void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t best = std::max_element(last_.begin(), last_.end()) - last_.begin();
+      if (!on_token(best)) return;
+      if (i + 1 < count) run({best});
+    }
   }
   std::vector<double> logits() override { return last_; }
 
@@ -82,26 +88,26 @@ class ReferenceGenerator : public Generator {
 
 class PackageGenerator : public Generator {
  public:
-  explicit PackageGenerator(const std::string& package)
-      : device_(open_host_device()), engine_(*device_, package) {}
+  explicit PackageGenerator(EngineArguments::Opened opened) : opened_(std::move(opened)) {}
 
   void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
-    engine_.prefill(ids, chunk);
+    opened_.engine->prefill(ids, chunk);
   }
-  void step(std::int64_t id) override { engine_.decode(id); }
-  std::int64_t best() override { return engine_.chosen(); }
-  std::vector<double> logits() override { return engine_.logits(); }
+  void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
+    opened_.engine->generate(count, on_token);
+  }
+  std::vector<double> logits() override { return opened_.engine->logits(); }
 
  private:
-  std::unique_ptr<Device> device_;
-  Engine engine_;
+  EngineArguments::Opened opened_;
 };
 
 struct Run {
   SourceArguments source;
-  std::string ids;
+  EngineArguments engine;
+  std::string ids, stop_ids;
   std::int64_t max_new_tokens = 16;
-  std::int64_t chunk = 128;
+  std::int64_t chunk = 0;  // 0: as many as the package takes; 128 for the reference
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool reference = false, logits = false, json = false;
 
@@ -109,25 +115,26 @@ struct Run {
     if (reference) return std::make_unique<ReferenceGenerator>(source.capture(), threads);
     if (std::filesystem::exists(std::filesystem::path(source.source) / "config.json"))
       wrong_usage("{} is a model: compile it first, or run it with --reference", source.source);
-    return std::make_unique<PackageGenerator>(source.source);
+    return std::make_unique<PackageGenerator>(engine.open(source.source));
   }
 
   void run() const {
-    const std::vector<std::int64_t> prompt = parse_ids(ids);
+    const std::vector<std::int64_t> prompt = parse_ids(ids, "--ids");
+    std::vector<std::int64_t> stops;
+    if (!stop_ids.empty()) stops = parse_ids(stop_ids, "--stop-ids");
     const std::unique_ptr<Generator> generator = make();
-    generator->prompt(prompt, chunk);
+    generator->prompt(prompt, chunk > 0 ? chunk : reference ? kReferenceChunk : 0);
     std::vector<double> after_prompt;
     if (logits) after_prompt = generator->logits();
     std::vector<std::int64_t> generated;
-    while (static_cast<std::int64_t>(generated.size()) < max_new_tokens) {
-      generated.push_back(generator->best());
+    generator->generate(max_new_tokens, [&](std::int64_t token) {
+      generated.push_back(token);
       if (!json) {
-        fmt::print("{}{}", generated.size() > 1 ? "," : "", generated.back());
+        fmt::print("{}{}", generated.size() > 1 ? "," : "", token);
         std::fflush(stdout);
       }
-      if (static_cast<std::int64_t>(generated.size()) < max_new_tokens)
-        generator->step(generated.back());
-    }
+      return std::ranges::find(stops, token) == stops.end();
+    });
     if (json) {
       Json result{{"ids", prompt}, {"generated", generated}};
       if (logits) result["last_logits"] = after_prompt;
@@ -148,14 +155,18 @@ void add_run_command(CLI::App& app) {
       "run", "Generate tokens, greedily, with a package or the reference executor");
   const auto run = std::make_shared<Run>();
   run->source.add_to(*command);
+  run->engine.add_to(*command);
   command->add_flag("--reference", run->reference,
                     "Run the reference executor: plain C++ in double precision, slow and exact");
   command->add_option("--ids", run->ids, "The prompt as token ids: 1,2,3")->required();
+  command->add_option("--stop-ids", run->stop_ids, "Tokens after which no more are generated: 1,2");
   command->add_option("--max-new-tokens,-n", run->max_new_tokens, "How many tokens to generate")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
-  command->add_option("--chunk", run->chunk, "Tokens of the prompt that are processed at once")
-      ->capture_default_str()
+  command
+      ->add_option("--chunk", run->chunk,
+                   "Tokens of the prompt that are processed at once (default: as many as the "
+                   "package takes; 128 with --reference)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   command->add_option("--threads", run->threads, "Threads of the reference executor")
       ->capture_default_str()

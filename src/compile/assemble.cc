@@ -122,6 +122,11 @@ std::int32_t Assembler::buffer_of(const StepGraph& step, const Storage& storage,
     case Storage::Kind::token:
       return shared(
           "token", {.kind = Buffer::Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4});
+    case Storage::Kind::log:
+      return shared("log", {.kind = Buffer::Kind::log,
+                            .name = "log",
+                            .dtype = DType::i32,
+                            .bytes = 4 * (program_.max_context + 1)});
     case Storage::Kind::workspace:
       return add({.kind = Buffer::Kind::scratch,
                   .name = "workspace",
@@ -170,8 +175,6 @@ Phase Assembler::phase(const StepGraph& step, std::int64_t max_tokens,
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (step.graph.nodes[i].op == Op::input)
       phase.ids = value(step, static_cast<NodeId>(i), values);
-  const auto token = shared_.find("token");
-  if (token != shared_.end()) phase.token = token->second;
   if (step.graph.outputs.size() != 1)
     bad_input("the model has {} outputs: a package needs one, the logits",
               step.graph.outputs.size());

@@ -37,6 +37,18 @@ std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
   return wanted > 0 ? wanted : std::min(kContext, most);
 }
 
+// Makes the next step need nothing of the host.
+Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& realiser) {
+  NodeId ids = -1;
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+    if (step.graph.nodes[i].op == Op::input) ids = static_cast<NodeId>(i);
+  if (ids < 0) bad_input("the model has no input: a package takes token ids");
+  Implemented part{generate_advance(step, ids, max_context + 1), "advance"};
+  realiser.build(part.made.sources);
+  AC_ASSERT(realiser.kernels().count(part.made.sources[0].entry) > 0);
+  return part;
+}
+
 }  // namespace
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
@@ -79,7 +91,8 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
     Selector selector(phase, program.caches, options.tries, realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
-    const std::vector<Implemented> parts = selector.run(progress);
+    std::vector<Implemented> parts = selector.run(progress);
+    parts.push_back(ending(phase.regions.step, program.max_context, realiser));
     return assembler.phase(phase.regions.step, tokens, parts);
   };
   program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill);

@@ -81,16 +81,12 @@ Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
       options_(std::move(options)),
       identity_(sha256(read_file("/proc/self/exe", kMaxProgram))) {}
 
-std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
-                                       const std::function<void(std::size_t)>& on_done) {
-  // Each kernel once, however many requests use it.
-  std::vector<KernelSource> sources;
-  std::set<std::string> wanted;
-  for (const Request& request : requests)
-    for (const KernelSource& source : request.sources)
-      if (kernels_.count(source.entry) == 0 && failures_.count(source.entry) == 0 &&
-          wanted.insert(source.entry).second)
-        sources.push_back(source);
+void Realiser::build(std::vector<KernelSource> sources) {
+  std::set<std::string> seen;
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !seen.insert(source.entry).second;
+  });
   const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
   const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -104,6 +100,14 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
     }
   }
+}
+
+std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
+                                       const std::function<void(std::size_t)>& on_done) {
+  std::vector<KernelSource> sources;
+  for (const Request& request : requests)
+    sources.insert(sources.end(), request.sources.begin(), request.sources.end());
+  build(std::move(sources));
 
   std::vector<Outcome> outcomes(requests.size());
   std::vector<ChildTask> judgements;

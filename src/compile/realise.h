@@ -61,6 +61,10 @@ class Realiser {
   std::vector<Outcome> realise(const std::vector<Request>& requests,
                                const std::function<void(std::size_t)>& on_done = {});
 
+  // For the target, and for the device that judges. What does not compile is left out of kernels(),
+  // with its log kept.
+  void build(std::vector<KernelSource> sources);
+
   // Medians of all contenders in turn, or why there are none. Kernels must have been realised.
   struct Race {
     std::vector<double> microseconds;

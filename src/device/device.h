@@ -48,6 +48,17 @@ class Device {
     virtual void replay() = 0;
   };
 
+  // A point in the order of the device's work: the latest at which it was set. One that was never
+  // set is reached.
+  class Mark {
+   public:
+    virtual ~Mark() = default;
+    virtual void set() = 0;
+    virtual void wait() = 0;
+    // Between two marks that are set, of which this is the later: waits for it.
+    virtual double seconds_since(const Mark& earlier) = 0;
+  };
+
   virtual ~Device() = default;
   virtual std::string name() const = 0;        // "NVIDIA H100 80GB HBM3"
   virtual const DeviceInfo& info() const = 0;  // measured or known limits
@@ -58,6 +69,12 @@ class Device {
   virtual std::unique_ptr<Memory> allocate(std::size_t bytes) = 0;
   virtual void upload(void* to, std::span<const std::byte> from) = 0;
   virtual void download(std::span<std::byte> to, const void* from) = 0;
+  // Memory of the host that the device reads and writes by itself, for these: they return before
+  // they are done, and in order with launches, as a mark set after them tells.
+  virtual std::unique_ptr<Memory> allocate_staging(std::size_t bytes) = 0;
+  virtual void upload_later(void* to, const void* staging, std::size_t bytes) = 0;
+  virtual void download_later(void* staging, const void* from, std::size_t bytes) = 0;
+  virtual std::unique_ptr<Mark> make_mark() = 0;
   virtual void fill(void* at, std::size_t bytes, unsigned char value) = 0;
 
   // From what build/compile.h made for this device.

@@ -17,8 +17,8 @@ int Generated::refer(const Storage& storage) {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kStorages = {
-    "value", "keys", "values", "position", "token", "workspace", "counters", "rope_table"};
+constexpr std::array<std::string_view, 9> kStorages = {
+    "value", "keys", "values", "position", "token", "log", "workspace", "counters", "rope_table"};
 
 }  // namespace
 

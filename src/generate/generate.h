@@ -22,6 +22,7 @@ struct Storage {
     values,      // of the cache `cache`: [heads, capacity, size], a token at position % capacity
     position,    // i32[1]: tokens before these
     token,       // i32[1]: the token that was chosen
+    log,         // i32[context + 1]: the token at each position, as far as steps chose it
     workspace,   // `bytes` of scratch
     counters,    // `bytes` that are 0 before the first launch, and after every one
     rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
@@ -56,6 +57,8 @@ struct Setting {
 // have been planned for an equal one.
 Generated generate(const StepGraph& step, const Choice& choice, const Operands& operands,
                    const Setting& setting);
+// What ends a step over the input `ids` (kernels/advance_plan.h), with a log of so many positions.
+Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t positions);
 // Of the sampling kernel, over logits that a step has left.
 Generated generate_sampling(const StepGraph& step, const Implementation<SamplingTask>& sampling,
                             NodeId logits, const Setting& setting);

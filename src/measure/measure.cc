@@ -130,6 +130,7 @@ class Bench {
       case Storage::Kind::position:
         return with(static_cast<std::int32_t>(options_.position));
       case Storage::Kind::token:
+      case Storage::Kind::log:
         return with(std::int32_t{0});
       case Storage::Kind::workspace:
         return allocate(storage.bytes.at(options_.tokens), 1);

@@ -11,10 +11,10 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 1;
-constexpr std::array<std::string_view, 10> kKinds = {"ids",      "position", "token",  "weight",
-                                                     "constant", "keys",     "values", "rope_table",
-                                                     "scratch",  "counters"};
+constexpr int kFormat = 2;
+constexpr std::array<std::string_view, 11> kKinds = {"ids",        "position", "token",   "log",
+                                                     "weight",     "constant", "keys",    "values",
+                                                     "rope_table", "scratch",  "counters"};
 
 // An integer of the type, and not what is left of a larger one.
 template <class T>
@@ -154,9 +154,11 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
 Json to_json(const Phase& phase) {
   Json launches = Json::array();
   for (const Launch& launch : phase.launches) launches.push_back(ac::to_json(launch));
-  return {{"max_tokens", phase.max_tokens}, {"ids", phase.ids},
-          {"logits", phase.logits},         {"token", phase.token},
-          {"notes", phase.notes},           {"launches", std::move(launches)}};
+  return {{"max_tokens", phase.max_tokens},
+          {"ids", phase.ids},
+          {"logits", phase.logits},
+          {"notes", phase.notes},
+          {"launches", std::move(launches)}};
 }
 
 Phase phase_from_json(const Json& json, const std::string& origin) {
@@ -165,7 +167,6 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   phase.max_tokens = object.get<std::int64_t>("max_tokens");
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
-  phase.token = object.get<std::int32_t>("token");
   phase.notes = object.texts("notes");
   const Json& launches = object.array("launches");
   for (std::size_t i = 0; i < launches.size(); ++i)

@@ -17,6 +17,7 @@ struct Buffer {
     ids,         // of the tokens of a step: an input
     position,    // i32[1]: tokens before those of a step
     token,       // i32[1]: what the step chose
+    log,         // i32[max_context + 1]: the token that was chosen for each position
     weight,      // `key` of `store`, of this shape
     constant,    // at `offset` of constants.bin
     keys,        // of `cache`
@@ -53,8 +54,8 @@ struct CacheSpec {
 struct Phase {
   std::int64_t max_tokens = 1;
   std::vector<Launch> launches;
-  std::vector<std::string> notes;  // of each launch: the implementation and where in the model
-  std::int32_t ids = -1, logits = -1, token = -1;  // buffers
+  std::vector<std::string> notes;      // of each launch: the implementation and where in the model
+  std::int32_t ids = -1, logits = -1;  // buffers
   bool operator==(const Phase&) const = default;
 };
 

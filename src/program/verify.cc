@@ -36,6 +36,8 @@ class Verifier {
     for (std::size_t i = 0; i < program_.caches.size(); ++i) check(program_.caches[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
+    for (const Buffer::Kind kind : {Buffer::Kind::position, Buffer::Kind::token, Buffer::Kind::log})
+      check_only(kind);
     for (const auto& [phase, name] : phases()) check(*phase, fmt::format("{}: {}", origin_, name));
   }
 
@@ -97,6 +99,8 @@ class Verifier {
       case Buffer::Kind::token:
         if (buffer.dtype != DType::i32) bad_input("{}: is one i32", where);
         return is(4);
+      case Buffer::Kind::log:
+        return;  // see check_only
       case Buffer::Kind::constant:
         if (buffer.offset < 0 || bytes > program_.constant_bytes ||
             buffer.offset > program_.constant_bytes - bytes)
@@ -137,12 +141,26 @@ class Verifier {
     }
   }
 
+  // What a step begins and ends with: there is one of each.
+  void check_only(Buffer::Kind kind) const {
+    const std::int64_t count = kind == Buffer::Kind::log ? program_.max_context + 1 : 1;
+    int found = 0;
+    for (const Buffer& buffer : program_.buffers)
+      if (buffer.kind == kind) {
+        ++found;
+        if (buffer.dtype != DType::i32 || buffer.bytes != Count(4 * count))
+          bad_input("{}: the buffer {} is not of {} i32", origin_, buffer.name, count);
+      }
+    if (found != 1) bad_input("{}: {} buffers of the kind {}", origin_, found, to_string(kind));
+  }
+
   void check(const Phase& phase, const std::string& where) const {
     if (phase.notes.size() != phase.launches.size())
       bad_input("{}: {} launches and {} notes", where, phase.launches.size(), phase.notes.size());
-    if (buffer(phase.ids, where).kind != Buffer::Kind::ids ||
-        buffer(phase.token, where).kind != Buffer::Kind::token)
-      bad_input("{}: it has no ids or leaves no token", where);
+    const Buffer& ids = buffer(phase.ids, where);
+    if (ids.kind != Buffer::Kind::ids || (ids.dtype != DType::i32 && ids.dtype != DType::i64) ||
+        ids.bytes.at(phase.max_tokens) != phase.max_tokens * size_of(ids.dtype))
+      bad_input("{}: its token ids are not what they should be", where);
     const Buffer& logits = buffer(phase.logits, where);
     if (!is_float(logits.dtype) ||
         logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)

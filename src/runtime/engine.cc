@@ -1,12 +1,12 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <charconv>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/text.h"
 
 namespace ac {
 namespace {
@@ -14,38 +14,44 @@ namespace {
 using Kind = Buffer::Kind;
 
 constexpr std::size_t kMaxConstants = std::size_t{4} << 30;
+// Tokens of one recording, and of one copy to the host. Two of these are under way at most.
+constexpr std::int64_t kBatch = 4;
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-// Element by element, for a checkpoint in another dtype than the program's.
-std::vector<std::byte> converted(const TensorView& view, DType to) {
-  const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(to);
-  const std::size_t count = view.bytes.size() / from_size;
-  std::vector<std::byte> bytes(count * to_size);
-  for (std::size_t i = 0; i < count; ++i)
-    store_element(to, load_element(view.dtype, view.bytes.data() + i * from_size),
-                  bytes.data() + i * to_size);
-  return bytes;
+// Of "sm_90"; 0 for the host.
+int generation_of(const std::string& target) {
+  int sm = 0;
+  if (target.starts_with("sm_"))
+    std::from_chars(target.data() + 3, target.data() + target.size(), sm);
+  return sm;
 }
 
 }  // namespace
 
-Engine::Engine(Device& device, const std::filesystem::path& package,
-               const std::function<void(std::int64_t, std::int64_t)>& on_weights)
-    : device_(device), package_(package) {
+Program read_program(const std::filesystem::path& package) {
   const std::filesystem::path file = package / "program.json";
   if (!std::filesystem::exists(file))
     bad_input("{} is no package: it has no program.json", package.string());
-  program_ = program_from_json(read_json(file), file.string());
-  const DeviceInfo& info = device.info();
-  const bool fits = program_.target == "host" ? info.sm == 0 : info.sm > 0;
-  if (!fits)
-    wrong_usage("{} is compiled for {}, and the device is {}", package.string(), program_.target,
-                device.name());
+  return program_from_json(read_json(file), file.string());
+}
+
+Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptions options)
+    : device_(device),
+      package_(package),
+      program_(read_program(package)),
+      ids_sent_(device.make_mark()) {
+  // Kernels run on GPUs of their generation, from theirs on.
+  const int built = generation_of(program_.target), here = device.info().sm;
+  if (built / 10 != here / 10 || built > here)
+    wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
+                device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
   check_room();
   for (const auto& [entry, artifact] : program_.kernels)
     kernels_[entry] = device.load(package / artifact, entry);
-  make_buffers(on_weights);
+  if (!options.weights) options.weights = checkpoint_weights(device, program_, package);
+  make_buffers(options);
+  set_position(0);
 }
 
 Engine::~Engine() = default;
@@ -58,7 +64,7 @@ void Engine::check_room() const {
       weights += bytes;
     else if (buffer.kind == Kind::keys || buffer.kind == Kind::values)
       caches += bytes;
-    else if (buffer.kind == Kind::rope_table)
+    else if (buffer.kind != Kind::scratch && buffer.kind != Kind::constant)
       rest += bytes;
   }
   const auto free = static_cast<std::int64_t>(device_.free_bytes());
@@ -70,26 +76,17 @@ void Engine::check_room() const {
         gib(rest), gib(free));
 }
 
-const Checkpoint& Engine::store(const std::string& name) {
-  if (const auto found = stores_.find(name); found != stores_.end()) return found->second;
-  const std::filesystem::path path = package_ / program_.stores.at(name);  // absolute ones stay
-  if (!std::filesystem::exists(path))
-    bad_input("the weights of {} are gone: {} does not exist", package_.string(), path.string());
-  Checkpoint opened = std::filesystem::is_directory(path)
-                          ? Checkpoint::open_model(path)
-                          : Checkpoint::open_file(path.parent_path(), path.filename().string());
-  return stores_.emplace(name, std::move(opened)).first->second;
+void Engine::make_rope_table(const Buffer& buffer, void* to, const std::string& constants) {
+  const Buffer& source = program_.buffers[static_cast<std::size_t>(buffer.source)];
+  std::vector<float> inv_freq(static_cast<std::size_t>(source.bytes.fixed) / sizeof(float));
+  std::memcpy(inv_freq.data(), constants.data() + source.offset, inv_freq.size() * sizeof(float));
+  const std::vector<float> table = rope_table(inv_freq, buffer.scale, program_.max_context);
+  if (static_cast<std::int64_t>(table.size() * sizeof(float)) != buffer.bytes.fixed)
+    bad_input("{}: the rope table and its frequencies disagree", package_.string());
+  device_.upload(to, std::as_bytes(std::span(table)));
 }
 
-void Engine::load_weight(const Buffer& buffer, void* to) {
-  const TensorView view = store(buffer.store).require(buffer.key, buffer.shape);
-  if (view.dtype == buffer.dtype)
-    device_.upload(to, view.bytes);
-  else
-    device_.upload(to, converted(view, buffer.dtype));
-}
-
-void Engine::make_buffers(const std::function<void(std::int64_t, std::int64_t)>& on_weights) {
+void Engine::make_buffers(const EngineOptions& options) {
   const auto allocate = [&](std::int64_t bytes) {
     return device_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
   };
@@ -118,73 +115,218 @@ void Engine::make_buffers(const std::function<void(std::int64_t, std::int64_t)>&
     void* const address = memory_.back()->address();
     addresses_.push_back(address);
     if (buffer.kind == Kind::weight) {
-      load_weight(buffer, address);
+      options.weights->load(buffer, address);
       done += bytes;
-      if (on_weights) on_weights(done, total);
+      if (options.on_weights) options.on_weights(done, total);
     } else if (buffer.kind == Kind::counters) {
       device_.fill(address, static_cast<std::size_t>(bytes), 0);
     } else if (buffer.kind == Kind::rope_table) {
-      const Buffer& source = program_.buffers[static_cast<std::size_t>(buffer.source)];
-      const std::byte* data = reinterpret_cast<const std::byte*>(constants.data()) + source.offset;
-      std::vector<float> inv_freq(static_cast<std::size_t>(source.bytes.fixed) / sizeof(float));
-      std::memcpy(inv_freq.data(), data, inv_freq.size() * sizeof(float));
-      const std::vector<float> table = rope_table(inv_freq, buffer.scale, program_.max_context);
-      if (static_cast<std::int64_t>(table.size() * sizeof(float)) != bytes)
-        bad_input("{}: the rope table and its frequencies disagree", package_.string());
-      device_.upload(address, std::as_bytes(std::span(table)));
+      make_rope_table(buffer, address, constants);
     }
   }
   device_.synchronize();
 }
 
-void Engine::step(const Phase& phase, const std::vector<std::int64_t>& ids) {
-  const auto tokens = static_cast<std::int64_t>(ids.size());
+void* Engine::address_of(Kind kind) const {
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i)
+    if (program_.buffers[i].kind == kind) return addresses_[i];
+  AC_UNREACHABLE();
+}
+
+void Engine::set_position(std::int64_t position) {
+  const auto narrow = static_cast<std::int32_t>(position);
+  device_.upload(address_of(Kind::position), std::as_bytes(std::span(&narrow, 1)));
+  position_ = position;
+}
+
+std::int64_t Engine::slack() const {
+  std::int64_t slack = program_.max_context;
+  for (const CacheSpec& cache : program_.caches)
+    if (cache.window > 0 && cache.slots < program_.max_context)
+      slack = std::min(slack, cache.slots - cache.window);
+  return slack;
+}
+
+void Engine::truncate(std::int64_t tokens) {
+  if (tokens < 0 || tokens > position_)
+    bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
+  for (const CacheSpec& cache : program_.caches)
+    if (cache.window > 0 && tokens > 0 &&
+        std::max<std::int64_t>(tokens - cache.window + 1, 0) < reached_ - cache.slots)
+      bad_input(
+          "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more "
+          "than the last {}",
+          tokens, reached_, cache.window, cache.slots);
+  if (tokens == 0) reached_ = 0;
+  set_position(tokens);
+  last_ = nullptr;
+}
+
+void Engine::pretend(std::int64_t tokens) {
+  if (tokens < 0 || tokens > program_.max_context)
+    bad_input("the package holds {} tokens, and not {}", program_.max_context, tokens);
+  set_position(tokens);
+  reached_ = tokens;
+  last_ = nullptr;
+}
+
+void Engine::check_step(std::int64_t tokens) const {
   if (position_ + tokens > program_.max_context)
     bad_input(
         "the package holds {} tokens, and this would be token {}: compile with a larger "
         "--max-context",
         program_.max_context, position_ + tokens);
+}
+
+void Engine::check_ids(const std::vector<std::int64_t>& ids) const {
   for (const std::int64_t id : ids)
     if (id < 0 || id >= program_.vocab)
       bad_input("the token id {} is outside the vocabulary of {}", id, program_.vocab);
-  const Buffer& ids_buffer = program_.buffers[static_cast<std::size_t>(phase.ids)];
-  void* const ids_address = addresses_[static_cast<std::size_t>(phase.ids)];
-  if (ids_buffer.dtype == DType::i64) {
-    device_.upload(ids_address, std::as_bytes(std::span(ids)));
+}
+
+std::int64_t Engine::checked(std::int32_t token) const {
+  if (token < 0 || token >= program_.vocab)
+    job_failed("the step chose the token {} of {}: the weights or the model are damaged", token,
+               program_.vocab);
+  return token;
+}
+
+void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
+  LaunchShape shape;
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    shape.grid[axis] = static_cast<unsigned>(launch.grid[axis].at(tokens));
+  shape.threads = static_cast<unsigned>(launch.threads);
+  shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
+  shape.overlaps = overlaps;
+  device_.launch(*kernels_.at(launch.kernel), shape, bind_params(launch, tokens, addresses_));
+}
+
+void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
+  // A step's first kernel waits for all of the step before, so that what looks at the position
+  // early sees this step's.
+  bool overlaps = false;
+  for (const Launch& launch : phase.launches) {
+    enqueue(launch, tokens, overlaps);
+    overlaps = true;
+  }
+}
+
+// Into the pinned buffer; from there each step fetches its own.
+void Engine::write_ids(const std::vector<std::int64_t>& ids) {
+  const std::size_t size =
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype);
+  ids_sent_->wait();
+  if (!ids_ || ids_->bytes() < ids.size() * size)
+    ids_ = device_.allocate_staging(std::max<std::size_t>(ids.size(), 512) * size);
+  if (size == sizeof(std::int64_t)) {
+    std::memcpy(ids_->address(), ids.data(), ids.size() * size);
   } else {
     const std::vector<std::int32_t> narrow(ids.begin(), ids.end());
-    device_.upload(ids_address, std::as_bytes(std::span(narrow)));
+    std::memcpy(ids_->address(), narrow.data(), narrow.size() * size);
   }
-  const auto position = static_cast<std::int32_t>(position_);
-  for (std::size_t i = 0; i < program_.buffers.size(); ++i)
-    if (program_.buffers[i].kind == Kind::position)
-      device_.upload(addresses_[i], std::as_bytes(std::span(&position, 1)));
-  for (const Launch& launch : phase.launches) {
-    LaunchShape shape;
-    for (std::size_t axis = 0; axis < 3; ++axis)
-      shape.grid[axis] = static_cast<unsigned>(launch.grid[axis].at(tokens));
-    shape.threads = static_cast<unsigned>(launch.threads);
-    shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
-    device_.launch(*kernels_.at(launch.kernel), shape, bind_params(launch, tokens, addresses_));
-  }
-  position_ += tokens;
-  last_ = &phase;
 }
 
 void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
-  const std::int64_t most = program_.prefill.max_tokens;
-  const auto size = static_cast<std::size_t>(chunk > 0 ? std::min(chunk, most) : most);
-  for (std::size_t at = 0; at < ids.size(); at += size) {
-    const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(at);
-    step(program_.prefill,
-         {begin, begin + static_cast<std::ptrdiff_t>(std::min(size, ids.size() - at))});
+  const Phase& phase = program_.prefill;
+  const auto total = static_cast<std::int64_t>(ids.size());
+  check_step(total);
+  check_ids(ids);
+  write_ids(ids);
+  const std::int64_t most = chunk > 0 ? std::min(chunk, phase.max_tokens) : phase.max_tokens;
+  const auto size = static_cast<std::int64_t>(
+      bytes_of(program_.buffers[static_cast<std::size_t>(phase.ids)].dtype));
+  for (std::int64_t at = 0; at < total; at += most) {
+    const std::int64_t tokens = std::min(most, total - at);
+    device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
+                         static_cast<std::byte*>(ids_->address()) + at * size,
+                         static_cast<std::size_t>(tokens * size));
+    enqueue(phase, tokens);
+    position_ += tokens;
+    last_ = &phase;
+  }
+  reached_ = std::max(reached_, position_);
+  ids_sent_->set();
+}
+
+void Engine::decode(std::int64_t id) {
+  check_step(1);
+  check_ids({id});
+  write_ids({id});
+  device_.upload_later(
+      addresses_[static_cast<std::size_t>(program_.decode.ids)], ids_->address(),
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.decode.ids)].dtype));
+  ids_sent_->set();
+  replay(1);
+}
+
+void Engine::replay(std::int64_t steps) {
+  check_step(steps);
+  if (!step_) {
+    const auto record = [&](std::int64_t count) {
+      return device_.record([&] {
+        for (std::int64_t i = 0; i < count; ++i) enqueue(program_.decode, 1);
+      });
+    };
+    step_ = record(1), steps_ = record(kBatch);
+  }
+  for (std::int64_t left = steps; left > 0;) {
+    const bool many = left >= kBatch;
+    (many ? steps_ : step_)->replay();
+    left -= many ? kBatch : 1;
+  }
+  position_ += steps;
+  reached_ = std::max(reached_, position_);
+  last_ = &program_.decode;
+}
+
+void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) {
+  if (last_ == nullptr) wrong_usage("there is no token to go on from: run a prompt first");
+  if (count < 1) return;
+  check_step(count - 1);
+  // Copies of the log on their way.
+  struct Batch {
+    std::unique_ptr<Device::Mark> copied;
+    std::int64_t tokens = 0;
+  };
+  std::array<Batch, 2> batches;
+  for (Batch& batch : batches) batch.copied = device_.make_mark();
+  const auto staging = device_.allocate_staging(batches.size() * kBatch * sizeof(std::int32_t));
+  auto* const copies = static_cast<std::int32_t*>(staging->address());
+  const auto* const log = static_cast<const std::int32_t*>(address_of(Kind::log));
+
+  const bool ahead = slack() >= 2 * kBatch;
+  const std::int64_t size = ahead ? kBatch : 1;
+  const std::int64_t first = position_;
+  std::int64_t asked = 0, shown = 0;
+  std::size_t put = 0, take = 0;
+  while (shown < count) {
+    while (asked < count && put - take < (ahead ? batches.size() : 1)) {
+      // The first token is there already.
+      const std::int64_t tokens = asked == 0 ? 1 : std::min(size, count - asked);
+      if (asked > 0) replay(tokens);
+      Batch& batch = batches[put % batches.size()];
+      device_.download_later(copies + put % batches.size() * kBatch, log + first + asked,
+                             static_cast<std::size_t>(tokens) * sizeof(std::int32_t));
+      batch.copied->set();
+      batch.tokens = tokens;
+      asked += tokens, ++put;
+    }
+    const Batch& batch = batches[take % batches.size()];
+    batch.copied->wait();
+    for (std::int64_t i = 0; i < batch.tokens; ++i) {
+      const auto at = take % batches.size() * kBatch + static_cast<std::size_t>(i);
+      const bool more = on_token(checked(copies[at]));
+      ++shown;
+      if (more) continue;
+      if (first + shown - 1 < position_) truncate(first + shown - 1);
+      return;
+    }
+    ++take;
   }
 }
 
-void Engine::decode(std::int64_t id) { step(program_.decode, {id}); }
-
 std::vector<double> Engine::logits() {
-  AC_ASSERT(last_ != nullptr);
+  if (last_ == nullptr) wrong_usage("there are no logits: run a prompt first");
   const auto index = static_cast<std::size_t>(last_->logits);
   const DType dtype = program_.buffers[index].dtype;
   const std::size_t size = bytes_of(dtype);
@@ -197,14 +339,10 @@ std::vector<double> Engine::logits() {
 }
 
 std::int64_t Engine::chosen() {
-  AC_ASSERT(last_ != nullptr);
+  if (last_ == nullptr) wrong_usage("no token was chosen: run a prompt first");
   std::int32_t token = -1;
-  device_.download(std::as_writable_bytes(std::span(&token, 1)),
-                   addresses_[static_cast<std::size_t>(last_->token)]);
-  if (token < 0 || token >= program_.vocab)
-    job_failed("the step chose the token {} of {}: the weights or the model are damaged", token,
-               program_.vocab);
-  return token;
+  device_.download(std::as_writable_bytes(std::span(&token, 1)), address_of(Kind::token));
+  return checked(token);
 }
 
 }  // namespace ac

@@ -1,5 +1,8 @@
 // Runs a package: the prompt in chunks, then token after token, with keys and values kept on the
 // device. Knows launches and buffers, and no kernel family, graph or compiler.
+//
+// A decode step is recorded once and replayed for every token. What a step needs, the one before it
+// left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind.
 #pragma once
 
 #include <filesystem>
@@ -8,49 +11,82 @@
 #include <memory>
 #include <vector>
 
-#include "checkpoint/checkpoint.h"
 #include "device/device.h"
 #include "program/program.h"
+#include "runtime/weights.h"
 
 namespace ac {
+
+struct EngineOptions {
+  // Instead of the package's checkpoints.
+  std::unique_ptr<WeightSource> weights = nullptr;
+  // Hears how many bytes of how many weights are there.
+  std::function<void(std::int64_t done, std::int64_t total)> on_weights = {};
+};
+
+// Of the package in this folder, verified.
+Program read_program(const std::filesystem::path& package);
 
 class Engine {
  public:
   // Reads program.json, loads kernels and weights. What the device has no room for is an error with
-  // the numbers before any of it is loaded. `on_weights` hears how many bytes of how many are
-  // there.
-  Engine(Device& device, const std::filesystem::path& package,
-         const std::function<void(std::int64_t done, std::int64_t total)>& on_weights = {});
+  // the numbers before any of it is loaded.
+  Engine(Device& device, const std::filesystem::path& package, EngineOptions options = {});
   ~Engine();
 
+  Device& device() { return device_; }
   const Program& program() const { return program_; }
+  const std::vector<void*>& addresses() const { return addresses_; }  // of each buffer
+
   std::int64_t position() const { return position_; }  // tokens that are cached
-  void reset() { position_ = 0; }
+  void reset() { truncate(0); }
+  // Forgets all tokens but the first so many. What a window no longer holds is an error.
+  void truncate(std::int64_t tokens);
+  // As if so many tokens were cached. For measurements, by whoever fills the caches.
+  void pretend(std::int64_t tokens);
 
   // Runs these tokens; what follows them is in logits() and chosen() after it.
   void prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk = 0);
   void decode(std::int64_t id);
+  // Gives the token that the last step chose, and those that follow it, until there are `count` or
+  // `on_token` returns false. All of them but the last one given are cached then.
+  void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token);
+  // So many steps that take the token before them; does not wait for them.
+  void replay(std::int64_t steps);
 
   std::vector<double> logits();  // after the last token that was run
   std::int64_t chosen();         // the largest of them
 
+  // One launch of a phase, for a step of so many tokens.
+  void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
+  // The same launch by launch: what replay() records.
+  void enqueue(const Phase& phase, std::int64_t tokens);
+
  private:
   void check_room() const;
-  void make_buffers(const std::function<void(std::int64_t, std::int64_t)>& on_weights);
-  void load_weight(const Buffer& buffer, void* to);
-  const Checkpoint& store(const std::string& name);
-  void step(const Phase& phase, const std::vector<std::int64_t>& ids);
+  void make_buffers(const EngineOptions& options);
+  void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
+  void check_step(std::int64_t tokens) const;
+  void check_ids(const std::vector<std::int64_t>& ids) const;
+  void write_ids(const std::vector<std::int64_t>& ids);
+  void set_position(std::int64_t position);
+  std::int64_t checked(std::int32_t token) const;
+  void* address_of(Buffer::Kind kind) const;  // of which there is one
+  // Tokens that may be run and forgotten without loss.
+  std::int64_t slack() const;
 
   Device& device_;
   const std::filesystem::path package_;
-  Program program_;
-  std::map<std::string, Checkpoint> stores_;
+  const Program program_;
   std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
   std::vector<std::unique_ptr<Device::Memory>> memory_;
   std::unique_ptr<Device::Memory> arena_, constants_;
-  std::vector<void*> addresses_;  // of each buffer
-  std::int64_t position_ = 0;
-  const Phase* last_ = nullptr;  // that left logits
+  std::vector<void*> addresses_;
+  std::unique_ptr<Device::Memory> ids_;  // staging
+  std::unique_ptr<Device::Mark> ids_sent_;
+  std::unique_ptr<Device::Recording> step_, steps_;  // of one token and of kBatch
+  std::int64_t position_ = 0, reached_ = 0;          // reached_: the most since the caches were new
+  const Phase* last_ = nullptr;                      // that left logits and a chosen token
 };
 
 }  // namespace ac

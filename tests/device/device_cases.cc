@@ -168,6 +168,29 @@ void check_memory(const DeviceUnderTest& d) {
   CHECK(back == bytes);
 }
 
+void check_staging(const DeviceUnderTest& d) {
+  const Chain chain{d, 100};
+  const std::size_t bytes = chain.count * sizeof(unsigned);
+  const auto staging = d.device.allocate_staging(2 * bytes);
+  auto* const words = static_cast<unsigned*>(staging->address());
+  const auto never = d.device.make_mark(), begin = d.device.make_mark(), end = d.device.make_mark();
+  never->wait();
+  // In order with launches, before and after.
+  Words start = numbers(chain.count);
+  for (unsigned& word : start) word ^= 0x5a5a;
+  std::copy(start.begin(), start.end(), words);
+  begin->set();
+  d.device.upload_later(chain.a.at(), words, bytes);
+  chain.enqueue(40);
+  d.device.download_later(words + chain.count, chain.a.at(), bytes);
+  d.device.download_later(nullptr, nullptr, 0);
+  end->set();
+  CHECK(end->seconds_since(*begin) > 0);
+  CHECK(Words(words + chain.count, words + 2 * chain.count) == chain.expected(start, 40));
+  end->set();  // again
+  end->wait();
+}
+
 void check_large_parameters(const DeviceUnderTest& d) {
   const DeviceWords to(d.device, 500);
   LargeParams params{to.at(), {}};

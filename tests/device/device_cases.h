@@ -36,6 +36,7 @@ struct PokeParams {
 };
 
 void check_memory(const DeviceUnderTest& d);
+void check_staging(const DeviceUnderTest& d);
 void check_large_parameters(const DeviceUnderTest& d);
 void check_chain(const DeviceUnderTest& d);
 void check_replays(const DeviceUnderTest& d);

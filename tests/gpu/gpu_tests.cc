@@ -61,6 +61,7 @@ TEST_CASE("the GPU does what every device must") {
   const DeviceUnderTest d{*device, build(device_test_source(), arch), build(measure_source(), arch),
                           is_large};
   SUBCASE("memory") { check_memory(d); }
+  SUBCASE("staging") { check_staging(d); }
   SUBCASE("large parameters") { check_large_parameters(d); }
   SUBCASE("a chain") { check_chain(d); }
   SUBCASE("replays") { check_replays(d); }

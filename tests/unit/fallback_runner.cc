@@ -264,6 +264,7 @@ class Run {
       case Storage::Kind::workspace:
         return memory(fmt::format("workspace {}", region), storage.bytes.at(trial_.tokens)).data();
       case Storage::Kind::token:
+      case Storage::Kind::log:
       case Storage::Kind::counters:
       case Storage::Kind::rope_table:
         break;

@@ -42,6 +42,7 @@ TEST_CASE("device: the host does what every device must") {
   CHECK(device->info() == device_info("host"));
   CHECK(device->name() == "host device");
   SUBCASE("memory") { check_memory(d); }
+  SUBCASE("staging") { check_staging(d); }
   SUBCASE("large parameters") { check_large_parameters(d); }
   SUBCASE("a chain") { check_chain(d); }
   SUBCASE("replays") { check_replays(d); }

@@ -48,6 +48,60 @@ class CudaMemory : public Device::Memory {
   std::size_t bytes_;
 };
 
+// Of the host, and never paged out.
+class CudaStaging : public Device::Memory {
+ public:
+  CudaStaging(const Session& session, std::size_t bytes) : session_(session), bytes_(bytes) {
+    session.check(session.enter().allocate_host(&address_, std::max<std::size_t>(bytes, 1), 0),
+                  "allocating {} bytes of pinned memory", bytes);
+  }
+  ~CudaStaging() override {
+    const Driver& driver = session_.enter_quietly();
+    driver.synchronize(session_.stream());  // copies may still use it
+    driver.free_host(address_);
+  }
+  CudaStaging(const CudaStaging&) = delete;
+  CudaStaging& operator=(const CudaStaging&) = delete;
+
+  void* address() const override { return address_; }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  const Session& session_;
+  void* address_ = nullptr;
+  std::size_t bytes_;
+};
+
+class CudaMark : public Device::Mark {
+ public:
+  explicit CudaMark(const Session& session) : session_(session) {
+    session.check(session.enter().create_event(&event_, 0), "creating an event");
+  }
+  ~CudaMark() override { session_.enter_quietly().destroy_event(event_); }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+
+  void set() override {
+    session_.check(session_.enter().record_event(event_, session_.stream()), "recording an event");
+  }
+  void wait() override {
+    session_.check(session_.enter().wait_for_event(event_), "waiting for GPU {}", session_.index());
+  }
+  double seconds_since(const Mark& earlier) override {
+    const auto* const other = dynamic_cast<const CudaMark*>(&earlier);
+    AC_ASSERT(other != nullptr);
+    wait();
+    float milliseconds = 0;
+    session_.check(session_.enter().elapsed(&milliseconds, other->event_, event_),
+                   "reading the time");
+    return milliseconds * 1e-3;
+  }
+
+ private:
+  const Session& session_;
+  Event event_ = nullptr;
+};
+
 // A loaded cubin. Recordings keep those whose kernels they launch.
 class LoadedModule {
  public:
@@ -129,36 +183,6 @@ class CudaRecording : public Device::Recording {
   std::string name_;
 };
 
-class EventPair {
- public:
-  explicit EventPair(const Session& session) : session_(session) {
-    for (Event& event : events_)
-      session.check(session.enter().create_event(&event, 0), "creating an event");
-  }
-  ~EventPair() {
-    for (const Event event : events_)
-      if (event != nullptr) session_.enter_quietly().destroy_event(event);
-  }
-  EventPair(const EventPair&) = delete;
-  EventPair& operator=(const EventPair&) = delete;
-
-  void record(int which) const {
-    session_.check(session_.enter().record_event(events_[which], session_.stream()),
-                   "recording an event");
-  }
-  double seconds() const {
-    const Driver& driver = session_.enter();
-    session_.check(driver.wait_for_event(events_[1]), "waiting for GPU {}", session_.index());
-    float milliseconds = 0;
-    session_.check(driver.elapsed(&milliseconds, events_[0], events_[1]), "reading the time");
-    return milliseconds * 1e-3;
-  }
-
- private:
-  const Session& session_;
-  Event events_[2] = {};
-};
-
 class CudaGpu : public Device {
  public:
   explicit CudaGpu(int index) : session_(index), info_(limits_of_gpu(driver(), index)) {}
@@ -193,6 +217,22 @@ class CudaGpu : public Device {
         "copying {} bytes from the GPU", to.size());
     session_.synchronize();
   }
+  std::unique_ptr<Memory> allocate_staging(std::size_t bytes) override {
+    return std::make_unique<CudaStaging>(session_, bytes);
+  }
+  void upload_later(void* to, const void* staging, std::size_t bytes) override {
+    AC_ASSERT(!recording_);
+    if (bytes > 0)
+      session_.check(session_.enter().upload(address_of(to), staging, bytes, session_.stream()),
+                     "copying {} bytes to the GPU", bytes);
+  }
+  void download_later(void* staging, const void* from, std::size_t bytes) override {
+    AC_ASSERT(!recording_);
+    if (bytes > 0)
+      session_.check(session_.enter().download(staging, address_of(from), bytes, session_.stream()),
+                     "copying {} bytes from the GPU", bytes);
+  }
+  std::unique_ptr<Mark> make_mark() override { return std::make_unique<CudaMark>(session_); }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     if (bytes == 0) return;
     session_.check(session_.enter().fill(address_of(at), value, bytes, session_.stream()),
@@ -210,11 +250,11 @@ class CudaGpu : public Device {
 
   double time(const std::function<void()>& enqueue) override {
     AC_ASSERT(!recording_);
-    const EventPair events(session_);
-    events.record(0);
+    CudaMark begin(session_), end(session_);
+    begin.set();
     enqueue();
-    events.record(1);
-    const double seconds = events.seconds();
+    end.set();
+    const double seconds = end.seconds_since(begin);
     session_.note_done();
     return seconds;
   }

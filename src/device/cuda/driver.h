@@ -128,6 +128,8 @@ struct Driver {
 
   Call<Address*, std::size_t> allocate{library, "cuMemAlloc_v2"};
   Call<Address> free{library, "cuMemFree_v2"};
+  Call<void**, std::size_t, unsigned> allocate_host{library, "cuMemHostAlloc"};
+  Call<void*> free_host{library, "cuMemFreeHost"};
   Call<std::size_t*, std::size_t*> memory_info{library, "cuMemGetInfo_v2"};
   Call<Address, const void*, std::size_t, Stream> upload{library, "cuMemcpyHtoDAsync_v2"};
   Call<void*, Address, std::size_t, Stream> download{library, "cuMemcpyDtoHAsync_v2"};

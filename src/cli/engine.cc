@@ -1,0 +1,74 @@
+#include "cli/engine.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A line on stderr now and then.
+std::function<void(std::int64_t, std::int64_t)> report_weights() {
+  static constexpr std::chrono::seconds kEvery{1};
+  const auto start = Clock::now();
+  return [start, last = start](std::int64_t done, std::int64_t total) mutable {
+    const auto now = Clock::now();
+    const bool is_end = done == total;
+    if (now - last < kEvery && !(is_end && now - start >= kEvery)) return;
+    last = now;
+    const double gib = static_cast<double>(done) / (1 << 30);
+    fmt::print(stderr, "weights: {:.2f} of {:.2f} GiB, {:.2f} GiB/s\n", gib,
+               static_cast<double>(total) / (1 << 30),
+               gib / std::chrono::duration<double>(now - start).count());
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<Device> open_device(const std::string& name, const std::string& target) {
+  const std::string which = name.empty() ? (target == "host" ? "host" : "cuda") : name;
+  if (which == "host") return open_host_device();
+  if (which == "cuda") return open_cuda_device();
+  if (int index = 0;
+      which.starts_with("cuda:") && CLI::detail::lexical_cast(which.substr(5), index))
+    return open_cuda_device(index);
+  wrong_usage("--device: \"{}\" is none of host, cuda and cuda:NUMBER", which);
+}
+
+std::filesystem::path build_for(const Device& device, const KernelSource& source) {
+  const int sm = device.info().sm;
+  const Target target =
+      sm > 0 ? Target{Target::cuda, fmt::format("sm_{}", sm)} : Target{Target::host, {}};
+  const BuildResult built =
+      KernelBuilder(builder_options(read_environment())).build(source, target);
+  if (const auto* failure = std::get_if<CompileFailure>(&built))
+    job_failed("the kernels \"{}\" do not compile for {}:\n{}", source.entry, device.name(),
+               failure->log);
+  return std::get<Artifact>(built).file;
+}
+
+void EngineArguments::add_to(CLI::App& command) {
+  command.add_option("--device", device,
+                     "host, cuda or cuda:NUMBER (default: what the package is compiled for)");
+  command.add_option("--random-weights", random_weights,
+                     "Random weights made of this seed, instead of a checkpoint");
+}
+
+EngineArguments::Opened EngineArguments::open(const std::string& package, bool with_random) const {
+  Opened opened;
+  opened.device = open_device(device, read_program(package).target);
+  if (with_random || random_weights)
+    opened.random =
+        std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
+  EngineOptions options;
+  options.on_weights = report_weights();
+  if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
+  opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));
+  return opened;
+}
+
+}  // namespace ac

@@ -1,0 +1,36 @@
+// What commands share that run or measure packages.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/engine.h"
+
+namespace ac {
+
+// "host", "cuda" or "cuda:1"; empty: what the package is for.
+std::unique_ptr<Device> open_device(const std::string& name, const std::string& target);
+
+// Kernels that no package has, built for this device.
+std::filesystem::path build_for(const Device& device, const KernelSource& source);
+
+// The PACKAGE argument's engine and the options that shape it.
+struct EngineArguments {
+  std::string device;
+  std::optional<std::uint64_t> random_weights;
+
+  void add_to(CLI::App& command);
+
+  struct Opened {
+    std::unique_ptr<Device> device;
+    std::unique_ptr<RandomValues> random;  // if asked for
+    std::unique_ptr<Engine> engine;
+  };
+  // With the loading's progress on stderr, unless it is short.
+  Opened open(const std::string& package, bool with_random = false) const;
+};
+
+}  // namespace ac

@@ -1,0 +1,76 @@
+#include "runtime/profile.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace ac {
+namespace {
+
+constexpr int kRepeats = 7;
+constexpr std::size_t kManyLaunches = 64;
+
+class Profiler {
+ public:
+  Profiler(Engine& engine, std::int64_t cached)
+      : engine_(engine), phase_(engine.program().decode), cached_(cached) {}
+
+  std::vector<LaunchTimes> run() {
+    std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::size_t> known;
+    std::vector<std::vector<std::size_t>> groups;
+    for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
+      const Launch& launch = phase_.launches[i];
+      const auto size = [&](std::size_t axis) { return launch.grid[axis].at(1); };
+      const auto [at, is_new] =
+          known.try_emplace({launch.kernel, size(0), size(1), size(2)}, groups.size());
+      if (is_new) groups.emplace_back();
+      groups[at->second].push_back(i);
+    }
+    std::vector<LaunchTimes> times;
+    for (const std::vector<std::size_t>& group : groups) {
+      LaunchTimes& of = times.emplace_back();
+      const Launch& first = phase_.launches[group[0]];
+      of.kernel = first.kernel, of.note = phase_.notes[group[0]];
+      of.launches = static_cast<std::int64_t>(group.size());
+      of.traffic = traffic_of(engine_.program(), first, 1, cached_);
+      std::vector<std::size_t> many;
+      while (many.size() < kManyLaunches) many.insert(many.end(), group.begin(), group.end());
+      of.alone = seconds(many) / static_cast<double>(many.size());
+      std::vector<std::size_t> all, others;
+      for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
+        all.push_back(i);
+        if (!std::ranges::binary_search(group, i)) others.push_back(i);
+      }
+      of.in_step = (seconds(all) - seconds(others)) / static_cast<double>(group.size());
+    }
+    return times;
+  }
+
+ private:
+  // The median, each time from the same position.
+  double seconds(const std::vector<std::size_t>& launches) {
+    const auto recording = engine_.device().record([&] {
+      for (const std::size_t i : launches) engine_.enqueue(phase_.launches[i], 1, true);
+    });
+    std::vector<double> times;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      engine_.pretend(cached_);
+      times.push_back(engine_.device().time([&] { recording->replay(); }));
+    }
+    engine_.pretend(cached_);
+    std::ranges::nth_element(times, times.begin() + kRepeats / 2);
+    return times[kRepeats / 2];
+  }
+
+  Engine& engine_;
+  const Phase& phase_;
+  const std::int64_t cached_;
+};
+
+}  // namespace
+
+std::vector<LaunchTimes> profile_decode(Engine& engine, std::int64_t cached) {
+  return Profiler(engine, cached).run();
+}
+
+}  // namespace ac

@@ -1,0 +1,25 @@
+// Where a decode step's time goes: each kind of its launches timed by itself, and by what the step
+// takes without it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/traffic.h"
+#include "runtime/engine.h"
+
+namespace ac {
+
+// Launches of a step that differ in their addresses alone.
+struct LaunchTimes {
+  std::string kernel, note;  // the note of the first
+  std::int64_t launches = 0;
+  Traffic traffic;     // of one
+  double alone = 0;    // seconds of one, among others of its kind
+  double in_step = 0;  // of one: what the step takes less without them
+};
+
+// With `cached` tokens in the caches.
+std::vector<LaunchTimes> profile_decode(Engine& engine, std::int64_t cached);
+
+}  // namespace ac

@@ -1,0 +1,244 @@
+// The engine on the host device, with a model that is easy to follow.
+#include "runtime/engine.h"
+
+#include <doctest/doctest.h>
+
+#include "base/files.h"
+#include "program/traffic.h"
+#include "tests/unit/expect_error.h"
+#include "tests/unit/safetensors_writer.h"
+#include "tests/unit/toy_package.h"
+
+namespace ac::test {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Running {
+  explicit Running(Toy of = {}) : toy(of), device(open_host_device()) { toy.write(package); }
+
+  Engine engine() const { return Engine(*device, package); }
+  Json json() const { return read_json(package / "program.json"); }
+  void rewrite(const Json& json) const { write_file(package / "program.json", json.dump()); }
+
+  Toy toy;
+  TemporaryFolder folder;
+  std::filesystem::path package = folder.path() / "package";
+  std::unique_ptr<Device> device;
+};
+
+Ids generate(Engine& engine, std::int64_t count) {
+  Ids ids;
+  engine.generate(count, [&](std::int64_t id) {
+    ids.push_back(id);
+    return true;
+  });
+  return ids;
+}
+
+const Ids prompt = {3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 32};
+
+TEST_CASE("engine: a recording replayed gives what launches one by one give") {
+  for (const DType ids : {DType::i64, DType::i32})
+    for (const std::int64_t window : {0, 3}) {
+      const Running running({.window = window, .ids = ids});
+      Engine engine = running.engine();
+      for (const std::int64_t chunk : {0, 1, 4, 100}) {
+        engine.reset();
+        engine.prefill(prompt, chunk);
+        CHECK(engine.chosen() == running.toy.next(prompt));
+        CHECK(generate(engine, 23) == running.toy.follow(prompt, 23));
+        CHECK(engine.position() == 11 + 22);
+      }
+      engine.reset();
+      engine.prefill(prompt);
+      Ids launched = {engine.chosen()};
+      for (int i = 0; i < 9; ++i) {
+        engine.enqueue(engine.program().decode, 1);
+        launched.push_back(engine.chosen());
+      }
+      CHECK(launched == running.toy.follow(prompt, 10));
+    }
+}
+
+TEST_CASE("engine: tokens that are given, then tokens that follow") {
+  const Running running;
+  Engine engine = running.engine();
+  Ids all = prompt;
+  engine.prefill(prompt);
+  for (const std::int64_t id : {1, 49, 0}) {
+    engine.decode(id);
+    all.push_back(id);
+    CHECK(engine.chosen() == running.toy.next(all));
+    const std::vector<double> logits = engine.logits();
+    CHECK(logits.size() == 50);
+    CHECK(std::max_element(logits.begin(), logits.end()) - logits.begin() == engine.chosen());
+  }
+  CHECK(generate(engine, 1) == running.toy.follow(all, 1));
+  CHECK(engine.position() == 14);
+  CHECK(generate(engine, 0).empty());
+}
+
+TEST_CASE("engine: stops after any token, and goes on from there") {
+  for (const std::int64_t window : {0, 3})
+    for (std::size_t stop = 1; stop < 15; ++stop) {
+      const Running running({.chunk = stop % 2 == 0 ? 2 : 12, .window = window});
+      Engine engine = running.engine();
+      engine.prefill(prompt);
+      const Ids expected = running.toy.follow(prompt, 20);
+      Ids seen;
+      engine.generate(20, [&](std::int64_t id) {
+        seen.push_back(id);
+        return seen.size() < stop;
+      });
+      CHECK(seen == Ids(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(stop)));
+      CHECK(engine.position() == static_cast<std::int64_t>(11 + stop - 1));
+      Ids all = prompt;
+      all.insert(all.end(), seen.begin(), seen.end());
+      engine.decode(all.back());
+      CHECK(generate(engine, 8) == running.toy.follow(all, 8));
+    }
+}
+
+TEST_CASE("engine: truncate") {
+  const Running running;
+  Engine engine = running.engine();
+  engine.prefill(prompt);
+  generate(engine, 10);
+  engine.truncate(5);
+  CHECK(engine.position() == 5);
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.chosen(); }), "run a prompt"));
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.logits(); }), "run a prompt"));
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { generate(engine, 2); }), "run a prompt"));
+  CHECK_BAD_INPUT(engine.truncate(6), "6 tokens", "5 are cached");
+  CHECK_BAD_INPUT(engine.truncate(-1), "-1");
+  const Ids more = {40, 41};
+  engine.prefill(more);
+  Ids all(prompt.begin(), prompt.begin() + 5);
+  all.insert(all.end(), more.begin(), more.end());
+  CHECK(generate(engine, 6) == running.toy.follow(all, 6));
+}
+
+TEST_CASE("engine: truncate where a window forgets") {
+  const Running running({.chunk = 4, .window = 3});  // 6 slots
+  Engine engine = running.engine();
+  engine.prefill(prompt);  // keeps 5 to 10
+  CHECK_BAD_INPUT(engine.truncate(6), "a layer that sees 3", "the last 6");
+  engine.truncate(7);
+  engine.prefill({1});
+  Ids all(prompt.begin(), prompt.begin() + 7);
+  all.push_back(1);
+  CHECK(engine.chosen() == running.toy.next(all));
+  // What is gone stays gone.
+  CHECK_BAD_INPUT(engine.truncate(6), "the last 6");
+  engine.reset();
+  engine.prefill({1, 2, 3});
+  engine.truncate(1);
+  engine.prefill({7});
+  CHECK(engine.chosen() == running.toy.next({1, 7}));
+}
+
+TEST_CASE("engine: what does not fit is refused before it runs") {
+  const Running running;
+  Engine engine = running.engine();
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { generate(engine, 1); }), "run a prompt"));
+  CHECK_BAD_INPUT(engine.prefill(Ids(41, 1)), "holds 40 tokens", "token 41", "--max-context");
+  CHECK_BAD_INPUT(engine.prefill({1, 50}), "id 50", "vocabulary of 50");
+  CHECK_BAD_INPUT(engine.prefill({-1}), "id -1");
+  CHECK_BAD_INPUT(engine.decode(50), "id 50");
+  CHECK(engine.position() == 0);
+  engine.prefill(prompt);
+  CHECK_BAD_INPUT(generate(engine, 31), "token 41");
+  CHECK(generate(engine, 30).size() == 30);  // the last is not cached
+  CHECK(engine.position() == 40);
+  CHECK_BAD_INPUT(engine.decode(1), "token 41");
+  CHECK_BAD_INPUT(engine.pretend(41), "and not 41");
+}
+
+TEST_CASE("engine: packages that are none") {
+  const Running running;
+  const std::filesystem::path& package = running.package;
+  CHECK_BAD_INPUT(Engine(*running.device, package / "absent"), "is no package");
+
+  Json json = running.json();
+  json["target"] = "sm_90";
+  running.rewrite(json);
+  const std::string other = error_of(Fault::wrong_usage, [&] { running.engine(); });
+  CHECK(contains(other, "compiled for sm_90"));
+  json["target"] = "host";
+
+  json["format"] = 1;
+  running.rewrite(json);
+  CHECK_BAD_INPUT(running.engine(), "format 1 is not 2", "compile the model again");
+  json["format"] = 2;
+
+  Json two = json;
+  two["buffers"].push_back(two["buffers"][3]);
+  running.rewrite(two);
+  CHECK_BAD_INPUT(running.engine(), "2 buffers of the kind log");
+  two = json;
+  two["buffers"][3]["bytes"] = 160;
+  running.rewrite(two);
+  CHECK_BAD_INPUT(running.engine(), "buffer log is not of 41 i32");
+  two = json;
+  two["decode"]["ids"] = 1;
+  running.rewrite(two);
+  CHECK_BAD_INPUT(running.engine(), "token ids of decode");
+  running.rewrite(json);
+  CHECK_NOTHROW(running.engine());
+
+  for (const std::size_t bytes : {0, 3, 5}) {
+    write_file(package / "constants.bin", std::string(bytes, 'x'));
+    CHECK_BAD_INPUT(running.engine(), "constants.bin", "program.json says 4");
+  }
+  std::filesystem::remove(package / "constants.bin");
+  CHECK_THROWS_AS(running.engine(), Error);
+  write_file(package / "constants.bin", std::string(4, '\0'));
+
+  std::filesystem::remove(package / "model.safetensors");
+  CHECK_BAD_INPUT(running.engine(), "model.safetensors does not exist");
+}
+
+TEST_CASE("engine: more than the device has room for") {
+  const Running running;
+  Json json = running.json();
+  json["arena_bytes"] = std::int64_t{1} << 50;
+  running.rewrite(json);
+  const std::string message = error_of(Fault::job_failed, [&] { running.engine(); });
+  CHECK(contains(message, "work space 1048576.00 GiB"));
+}
+
+TEST_CASE("engine: weights of another type are converted, piece by piece") {
+  const Running running;
+  std::vector<std::uint16_t> halves(50, 0x3c00);  // 1
+  write_safetensors(running.package / "model.safetensors",
+                    {{"weight", DType::f16, {50}, bytes_of_values(halves)}});
+  Engine engine = running.engine();
+  std::vector<float> weights(50);
+  running.device->download(std::as_writable_bytes(std::span(weights)), engine.addresses()[4]);
+  CHECK(weights == std::vector<float>(50, 1.f));
+}
+
+TEST_CASE("traffic: weights whole, tables by their rows, caches as far as they are seen") {
+  const Program program = Toy{.window = 3}.program();  // 10 slots
+  const auto at = [&](std::int64_t tokens, std::int64_t cached) {
+    return traffic_of(program, program.decode.launches[0], tokens, cached);
+  };
+  // The weight's only axis is no table's.
+  CHECK(at(1, 0).weights == 200);
+  CHECK(at(1, 0).cache == 4);
+  CHECK(at(1, 30).cache == 12);
+  CHECK(at(4, 30).cache == 24);
+  CHECK(at(1, 0).rest == 8 + 4 + 4 + 4 + 200);
+  Program table = program;
+  table.buffers[4].shape = {25, 2};
+  CHECK(traffic_of(table, table.decode.launches[0], 3, 0).weights == 24);
+  CHECK(traffic_of(program, program.decode, 1, 0).weights == 200);
+}
+
+}  // namespace
+}  // namespace ac::test

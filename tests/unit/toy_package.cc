@@ -1,0 +1,189 @@
+#include "tests/unit/toy_package.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/files.h"
+#include "build/compile.h"
+#include "generate/generate.h"
+#include "tests/unit/safetensors_writer.h"
+
+namespace ac::test {
+namespace {
+
+constexpr std::int64_t kModulus = 9973;
+
+struct ToyParams {
+  const void* ids;
+  const int* position;
+  float* keys;
+  const float *weight, *constant;
+  float* logits;
+  int* token;
+  int tokens, slots, window, vocab, wide;
+};
+
+KernelSource toy_source() {
+  return {"toy", R"(#include "kernels/ptx.cuh"
+namespace ac::kernels {
+struct ToyParams {
+  const void* ids;
+  const int* position;
+  float* keys;
+  const float *weight, *constant;
+  float* logits;
+  int* token;
+  int tokens, slots, window, vocab, wide;
+};
+AC_DEVICE void toy_step(const ToyParams& p) {
+  wait_for_dependency();
+  const int end = *p.position + p.tokens;
+  for (int i = 0; i < p.tokens; ++i)
+    p.keys[(end - p.tokens + i) % p.slots] =
+        p.wide ? static_cast<float>(static_cast<const long long*>(p.ids)[i])
+               : static_cast<float>(static_cast<const int*>(p.ids)[i]);
+  long long sum = static_cast<long long>(*p.constant);
+  for (int at = p.window > 0 && end > p.window ? end - p.window : 0; at < end; ++at)
+    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
+  *p.token = 0;
+  for (int v = 0; v < p.vocab; ++v) {
+    p.logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
+    if (p.logits[v] > p.logits[*p.token]) *p.token = v;
+  }
+}
+AC_KERNEL_ENTRY(toy, ToyParams, 1, 1, toy_step(p))
+}
+)"};
+}
+
+float weight_of(std::int64_t token) { return 1 + 0.125f * static_cast<float>(token % 7); }
+
+enum : std::int32_t { kIds, kPosition, kToken, kLog, kWeight, kConstant, kKeys, kLogits, kBuffers };
+
+}  // namespace
+
+std::int64_t Toy::slots() const {
+  return window > 0 ? std::min(max_context, window + chunk - 1) : max_context;
+}
+
+Program Toy::program() const {
+  Program program;
+  program.model = "toy", program.target = "host";
+  program.vocab = vocab, program.max_context = max_context;
+  program.caches = {{DType::f32, 1, 1, 1, window, slots()}};
+  program.stores["checkpoint"] = "model.safetensors";
+  program.constant_bytes = 4;
+  program.kernels = {{"toy", "toy.so"},
+                     {ids == DType::i64 ? "advance_i64" : "advance_i32", "advance.so"}};
+  using Kind = Buffer::Kind;
+  program.buffers.resize(kBuffers);
+  program.buffers[kIds] = {.kind = Kind::ids,
+                           .name = "ids",
+                           .dtype = ids,
+                           .bytes = Count(0, static_cast<std::int64_t>(bytes_of(ids)))};
+  program.buffers[kPosition] = {
+      .kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4};
+  program.buffers[kToken] = {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4};
+  program.buffers[kLog] = {
+      .kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 4 * (max_context + 1)};
+  program.buffers[kWeight] = {.kind = Kind::weight,
+                              .name = "weight",
+                              .dtype = DType::f32,
+                              .bytes = 4 * vocab,
+                              .store = "checkpoint",
+                              .key = "weight",
+                              .shape = {vocab}};
+  program.buffers[kConstant] = {
+      .kind = Kind::constant, .name = "constant", .dtype = DType::f32, .bytes = 4};
+  program.buffers[kKeys] = {
+      .kind = Kind::keys, .name = "keys", .dtype = DType::f32, .bytes = 4 * slots(), .cache = 0};
+  program.buffers[kLogits] = {
+      .kind = Kind::scratch, .name = "logits", .dtype = DType::f32, .bytes = 4 * vocab};
+
+  ToyParams params{};
+  params.slots = static_cast<int>(slots()), params.window = static_cast<int>(window);
+  params.vocab = static_cast<int>(vocab), params.wide = ids == DType::i64;
+  Launch toy;
+  toy.kernel = "toy", toy.threads = 1;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&params);
+  toy.params.assign(bytes, bytes + sizeof params);
+  toy.pointers = {{offsetof(ToyParams, ids), kIds, {}},
+                  {offsetof(ToyParams, position), kPosition, {}},
+                  {offsetof(ToyParams, keys), kKeys, {}},
+                  {offsetof(ToyParams, weight), kWeight, {}},
+                  {offsetof(ToyParams, constant), kConstant, {}},
+                  {offsetof(ToyParams, logits), kLogits, {}},
+                  {offsetof(ToyParams, token), kToken, {}}};
+  toy.numbers = {{offsetof(ToyParams, tokens), 4, Count(0, 1)}};
+
+  StepGraph step;
+  const NodeId input =
+      step.graph.add_leaf(Op::input, {{"name", "ids"}}, {ids, {Dim(Symbol::T)}}, "");
+  const Generated ending = generate_advance(step, input, max_context + 1);
+  Launch advance = ending.launches.at(0);
+  for (Launch::Pointer& pointer : advance.pointers)
+    switch (ending.storages[static_cast<std::size_t>(pointer.buffer)].kind) {
+      case Storage::Kind::token:
+        pointer.buffer = kToken;
+        break;
+      case Storage::Kind::log:
+        pointer.buffer = kLog;
+        break;
+      case Storage::Kind::position:
+        pointer.buffer = kPosition;
+        break;
+      default:
+        pointer.buffer = kIds;
+    }
+  program.decode = {1, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
+  program.prefill = program.decode;
+  program.prefill.max_tokens = chunk;
+  plan_memory(program);
+  return program;
+}
+
+void Toy::write(const std::filesystem::path& package) const {
+  std::filesystem::create_directories(package);
+  const Program toy = program();
+  write_file(package / "program.json", to_json(toy).dump());
+  const float constant = 5;
+  write_file(package / "constants.bin", {reinterpret_cast<const char*>(&constant), 4});
+  std::vector<float> weights;
+  for (std::int64_t token = 0; token < vocab; ++token) weights.push_back(weight_of(token));
+  write_safetensors(package / "model.safetensors",
+                    {{"weight", DType::f32, {vocab}, bytes_of_values(weights)}});
+
+  StepGraph step;
+  const NodeId input = step.graph.add_leaf(Op::input, {{"name", "ids"}}, {ids, {Dim(1)}}, "");
+  for (const auto& [source, file] :
+       {std::pair{toy_source(), "toy.so"},
+        std::pair{generate_advance(step, input, 1).sources.at(0), "advance.so"}}) {
+    const BuildResult built = KernelBuilder(builder_options(read_environment())).build(source, {});
+    if (const auto* failure = std::get_if<CompileFailure>(&built)) FAIL(failure->log);
+    std::filesystem::copy_file(std::get<Artifact>(built).file, package / file);
+  }
+}
+
+std::int64_t Toy::next(const std::vector<std::int64_t>& tokens) const {
+  const auto end = static_cast<std::int64_t>(tokens.size());
+  std::int64_t sum = 5;
+  for (std::int64_t at = window > 0 ? std::max<std::int64_t>(end - window, 0) : 0; at < end; ++at)
+    sum = (sum * 31 + tokens[static_cast<std::size_t>(at)]) % kModulus;
+  std::int64_t best = 0;
+  const auto logit = [&](std::int64_t v) {
+    return weight_of(v) * static_cast<float>(sum * (v + 1) % 97);
+  };
+  for (std::int64_t v = 0; v < vocab; ++v)
+    if (logit(v) > logit(best)) best = v;
+  return best;
+}
+
+std::vector<std::int64_t> Toy::follow(std::vector<std::int64_t> tokens, std::int64_t count) const {
+  const std::size_t given = tokens.size();
+  while (count-- > 0) tokens.push_back(next(tokens));
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(given), tokens.end()};
+}
+
+}  // namespace ac::test
