@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kSamplers = 3;
 
+// And does nothing else.
+bool chooses_token(const Space& space) {
+  return !space.candidates.empty() &&
+         std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
+}
+
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, Setting setting, std::size_t tries, Realiser& realiser)
@@ -41,7 +47,8 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     const std::string signature = part.wanted ? signature_of(*part.wanted) : "";
     for (std::size_t i = 0; i < plans.spaces.size(); ++i)
-      if (part.wanted && plans.spaces[i].signature == signature) part.space = static_cast<int>(i);
+      if (part.wanted ? plans.spaces[i].signature == signature : chooses_token(plans.spaces[i]))
+        part.space = static_cast<int>(i);
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,
