@@ -267,9 +267,13 @@ AC_DEVICE float normed(float x, const Inner<op>& inner) {
   const auto length = static_cast<float>(count);
   float mean = 0;
   if constexpr (op.kind == FallbackKind::layer_norm) {
-    LongSum sum;
-    for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<1>(i));
-    mean = sum.value() / length;
+    // The second time round it is the distance that is summed, which takes the rounding of the sum
+    // away: of equal elements, the mean is exactly each of them.
+    for (int round = 0; round < 2; ++round) {
+      LongSum sum;
+      for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<1>(i) - mean);
+      mean += sum.value() / length;
+    }
   }
   LongSum squares;
   for (long long i = 0; i < count; ++i) {

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace ac {
@@ -19,7 +21,9 @@ struct ChildResult {
 // What a child does: a function of this process, as it was when the child was forked, or a program
 // that starts anew (libraries such as CUDA's do not survive a fork), whose stdout is the text.
 struct ChildTask {
-  ChildTask(std::function<std::string()> function) : function(std::move(function)) {}  // NOLINT
+  template <class Function>
+    requires std::is_invocable_r_v<std::string, Function&>
+  ChildTask(Function function) : function(std::move(function)) {}  // NOLINT: reads like a function
   explicit ChildTask(std::vector<std::string> command) : command(std::move(command)) {}
   std::function<std::string()> function;
   std::vector<std::string> command;

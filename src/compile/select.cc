@@ -19,6 +19,12 @@ std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   return slots;
 }
 
+// And does nothing else.
+bool chooses_token(const Space& space) {
+  return !space.candidates.empty() &&
+         std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
+}
+
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
@@ -38,8 +44,8 @@ Selector::State Selector::state_for(const Space& space) const {
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
   // What chooses the token has no fallback.
-  const bool chooses = space.signature.starts_with("argmax ");
-  state.order.resize(std::min(state.order.size(), std::max(tries_, chooses ? kSamplers : 0)));
+  state.order.resize(
+      std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));
   return state;
 }
 
@@ -66,7 +72,8 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     const std::string signature = part.wanted ? signature_of(*part.wanted) : "";
     for (std::size_t i = 0; i < plans.spaces.size(); ++i)
-      if (part.wanted && plans.spaces[i].signature == signature) part.space = static_cast<int>(i);
+      if (part.wanted ? plans.spaces[i].signature == signature : chooses_token(plans.spaces[i]))
+        part.space = static_cast<int>(i);
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
 # Small on purpose: prompts are longer than a chunk, and windows longer than neither.
-OPTIONS = ("--chunk", 8, "--max-context", 96, "--quiet")
+OPTIONS = ("--chunk", 8, "--max-context", 96, "--unmeasured", "--quiet")
 # How far logits may be from the truth, in their range, by element type: rounding only.
 CLOSE = {"f32": 1e-4, "f16": 4 / 1024, "bf16": 4 / 128}
 

@@ -36,7 +36,7 @@ def build(package, target, **environment):
 def compiled(tmp_path_factory, case, *options):
     folder = tmp_path_factory.mktemp("package")
     tiny_models.write_case(case, folder / "model")
-    options = ("--max-context", 64, "--tries", 1, "-q", *options)
+    options = ("--max-context", 64, "--tries", 1, "--unmeasured", "-q", *options)
     program("compile", folder / "model", "-o", folder / "package", *options)
     return folder / "package"
 

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-using Functions = std::vector<std::function<std::string()>>;
+using Functions = std::vector<ChildTask>;
 
 ChildResult run_one(const std::function<std::string()>& function,
                     std::chrono::seconds limit = 60s) {

@@ -47,6 +47,7 @@ Program tiny() {
       {.kind = Kind::keys, .name = "keys", .dtype = DType::f16, .bytes = 512, .cache = 0},
       {.kind = Kind::values, .name = "values", .dtype = DType::f16, .bytes = 512, .cache = 0},
       {.kind = Kind::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
+      {.kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
   };
   Launch launch;
   launch.kernel = "k";
@@ -56,8 +57,8 @@ Program tiny() {
   launch.params.assign(32, std::byte{0xab});
   launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
   launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
-  p.prefill = {8, {launch}, {"k at layer 0"}, ids, logits, token};
-  p.decode = {1, {launch, launch}, {"a", "b"}, ids, logits, token};
+  p.prefill = {8, {launch}, {"k at layer 0"}, ids, logits};
+  p.decode = {1, {launch, launch}, {"a", "b"}, ids, logits};
   return p;
 }
 
@@ -149,17 +150,17 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("frequencies", [&](Program& p) { buffer(p, frequencies).offset = 1; });
   refused("frequencies", [&](Program& p) { buffer(p, frequencies).offset = -8; });
   refused("rope", [&](Program& p) { buffer(p, rope).source = weight; });
-  refused("buffer 9", [&](Program& p) { buffer(p, rope).source = 9; });
+  refused("buffer 99", [&](Program& p) { buffer(p, rope).source = 99; });
   refused("rope", [&](Program& p) { buffer(p, rope).bytes = 8; });
   refused("logits", [&](Program& p) { buffer(p, logits).bytes = -1; });
   refused("logits", [&](Program& p) { buffer(p, logits).bytes = Count(20, huge); });
 
   refused("notes", [](Program& p) { p.decode.notes.pop_back(); });
   refused("buffer -1", [](Program& p) { p.decode.ids = -1; });
-  refused("buffer 9", [](Program& p) { p.prefill.logits = 9; });
-  refused("token", [](Program& p) { p.prefill.token = ids; });
-  refused("buffer -1", [](Program& p) { p.decode.token = -1; });
-  refused("no ids", [](Program& p) { p.prefill.ids = position; });
+  refused("buffer 99", [](Program& p) { p.prefill.logits = 99; });
+  refused("log", [](Program& p) { p.buffers.back().bytes = 4; });
+  refused("log", [](Program& p) { p.buffers.pop_back(); });
+  refused("token ids", [](Program& p) { p.prefill.ids = position; });
   refused("no logits", [&](Program& p) { buffer(p, logits).bytes = 18; });
   refused("no logits", [](Program& p) { p.prefill.logits = ids; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = 1005; });
@@ -179,7 +180,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 0xffffffff; });
   refused("beyond its parameters", [&](Program& p) { launch(p).params.resize(10); });
   refused("beyond its parameters", [&](Program& p) { launch(p).params.clear(); });
-  refused("buffer 9", [&](Program& p) { launch(p).pointers[0].buffer = 9; });
+  refused("buffer 99", [&](Program& p) { launch(p).pointers[0].buffer = 99; });
   refused("buffer -2", [&](Program& p) { launch(p).pointers[0].buffer = -2; });
   refused("outside of logits", [&](Program& p) { launch(p).pointers[1].offset = 21; });
   refused("outside of ids", [&](Program& p) { launch(p).pointers[0].offset = Count(-9, 8); });

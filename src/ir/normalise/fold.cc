@@ -70,6 +70,8 @@ std::function<double(double)> unary_function(Op op) {
       return [](double x) { return 1 / x; };
     case Op::cast:
       return [](double x) { return x; };
+    case Op::logical_not:
+      return [](double x) -> double { return x == 0; };
     default:
       return nullptr;
   }
@@ -87,6 +89,22 @@ std::function<double(double, double)> binary_function(Op op) {
       return [](double a, double b) { return a / b; };
     case Op::pow:
       return [](double a, double b) { return std::pow(a, b); };
+    case Op::equal:
+      return [](double a, double b) -> double { return a == b; };
+    case Op::not_equal:
+      return [](double a, double b) -> double { return a != b; };
+    case Op::less:
+      return [](double a, double b) -> double { return a < b; };
+    case Op::less_equal:
+      return [](double a, double b) -> double { return a <= b; };
+    case Op::greater:
+      return [](double a, double b) -> double { return a > b; };
+    case Op::greater_equal:
+      return [](double a, double b) -> double { return a >= b; };
+    case Op::logical_and:
+      return [](double a, double b) -> double { return a != 0 && b != 0; };
+    case Op::logical_or:
+      return [](double a, double b) -> double { return a != 0 || b != 0; };
     default:
       return nullptr;
   }
