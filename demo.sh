@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, captures a small PyTorch decoder, shows what the compiler makes of
-# it, and generates tokens from it. Needs no GPU.
+# Installs what is missing, builds, captures a small PyTorch decoder, compiles it to a package, and
+# generates tokens from both. Needs no GPU.
 set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p build
@@ -18,3 +18,7 @@ echo "\$ $agentcompile inspect build/tiny_decoder.json --stage step | head -n 40
 $agentcompile inspect build/tiny_decoder.json --stage step >build/tiny_decoder.step
 head -n 40 build/tiny_decoder.step
 show $agentcompile run build/tiny_decoder.json --reference --ids 72,101,108,108,111 -n 24 --json
+show $agentcompile compile build/tiny_decoder.json -o build/tiny_decoder.package --force --unmeasured \
+  --tries 1 --chunk 16 --max-context 128
+show $agentcompile run build/tiny_decoder.package --ids 72,101,108,108,111 -n 24 --json
+show $agentcompile inspect build/tiny_decoder.package --stage selection
