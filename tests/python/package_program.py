@@ -104,7 +104,12 @@ class Package:
         for launch in phase["launches"]:
             self.launch(launch, len(ids))
         self.position += len(ids)
-        return int(self.buffers[phase["token"]][:4].view(np.int32)[0])
+        token = next(
+            data
+            for buffer, data in zip(self.program["buffers"], self.buffers)
+            if buffer["kind"] == "token"
+        )
+        return int(token[:4].view(np.int32)[0])
 
     def logits(self, phase: str) -> np.ndarray:
         index = self.program[phase]["logits"]
