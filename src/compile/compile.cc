@@ -15,7 +15,7 @@
 namespace ac {
 namespace {
 
-constexpr std::int64_t kContext = 4096;
+constexpr std::int64_t kDefaultContext = 4096;
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
                                    std::int64_t chunk) {
@@ -34,7 +34,7 @@ std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
   const std::int64_t most = learned_positions(step);
   if (wanted > most)
     bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
-  return wanted > 0 ? wanted : std::min(kContext, most);
+  return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
 // Makes the next step need nothing of the host.

@@ -17,7 +17,7 @@ namespace {
 constexpr int kTrialProcessors = 1;
 constexpr std::int64_t kFewTokens = 37;
 // Cached tokens, of which one new token sees more than many do: the work is the same.
-constexpr std::int64_t kContext = 260, kShortContext = 70;
+constexpr std::int64_t kTrialContext = 260, kShortContext = 70;
 // Operations of one launch above which the gate leaves out what only varies the inputs' scale.
 constexpr std::int64_t kMuchWork = 2'000'000;
 constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000;
@@ -84,7 +84,7 @@ class Trials {
  public:
   Trials(StepGraph fragment, std::int64_t tokens) : fragment_(std::move(fragment)) {
     trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
-    const std::int64_t context = std::min(trial_.tokens > 1 ? kShortContext : kContext,
+    const std::int64_t context = std::min(trial_.tokens > 1 ? kShortContext : kTrialContext,
                                           learned_positions(fragment_) - trial_.tokens);
     trial_.capacity = context + trial_.tokens;
     trial_.positions = {0, std::min<std::int64_t>(3, context), context / 2, context};
