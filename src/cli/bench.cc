@@ -124,7 +124,8 @@ struct Bench {
     const double together = device.time([&] { engine().replay(new_tokens); });
     const double mean = together / static_cast<double>(new_tokens);
 
-    const Traffic traffic = traffic_of(program(), program().decode, 1, context + new_tokens / 2);
+    const Traffic traffic =
+        traffic_of(program(), program().decode_after(context), 1, context + new_tokens / 2);
     const double bytes = static_cast<double>(traffic.weights + traffic.cache);
     const double share = bytes / mean / limit;
     emit({{"what", "decode"},
@@ -135,7 +136,7 @@ struct Bench {
           {"ms_p99", part(times, 0.99) * 1e3},
           {"weight_bytes", traffic.weights},
           {"cache_bytes", traffic.cache},
-          {"launches", program().decode.launches.size()},
+          {"launches", program().decode_after(context).launches.size()},
           {"limit_gb_s", limit * 1e-9},
           {"share", share}});
     if (!json)

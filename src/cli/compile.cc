@@ -28,6 +28,7 @@ struct Compile {
   SourceArguments source;
   std::string output, device = "host", target;
   CompileOptions options;
+  std::optional<int> step_seconds;
   bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
@@ -58,6 +59,7 @@ struct Compile {
       options.device = device == "cuda" ? gpu_info() : device_info("host");
     }
     if (unmeasured) options.here = false;
+    if (step_seconds) options.step_seconds = std::chrono::seconds(*step_seconds);
   }
 
   void report(const Compiled& compiled) const {
@@ -107,12 +109,15 @@ void add_compile_command(CLI::App& app) {
   command->add_option("--chunk", compile->options.chunk, "Tokens of the prompt in one step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
+  command->add_option(
+      "--tries", compile->options.tries,
+      "Candidates of a region that are tried, best first; 0: fallbacks only, but for what "
+      "chooses the token (default: 24 where a GPU times them, else 3)");
   command
-      ->add_option(
-          "--tries", compile->options.tries,
-          "Candidates of a region that are tried, best first; 0: fallbacks only, but for what "
-          "chooses the token")
-      ->capture_default_str();
+      ->add_option("--step-seconds", compile->step_seconds,
+                   "Time for choosing what computes the parts of a decode step by the latency of "
+                   "the whole step, at each of a few contexts (default: 40 on a GPU, else 0)")
+      ->check(CLI::Range(0, 3600));
   command
       ->add_option("--max-candidates", compile->options.max_candidates,
                    "The most candidates of a region")

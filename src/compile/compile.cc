@@ -16,6 +16,8 @@ namespace ac {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 4096;
+constexpr std::int64_t kContexts[] = {128, 2048, 8192, 20480, 49152, 122880};
+constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
                                    std::int64_t chunk) {
@@ -47,6 +49,36 @@ Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& re
   realiser.build(part.made.sources);
   AC_ASSERT(realiser.kernels().count(part.made.sources[0].entry) > 0);
   return part;
+}
+
+bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }
+
+// Where a package that holds so many tokens is timed.
+std::vector<std::int64_t> contexts(std::int64_t max_context) {
+  std::vector<std::int64_t> fitting;
+  for (const std::int64_t context : kContexts)
+    if (context <= max_context - kRoom) fitting.push_back(context);
+  if (fitting.empty()) fitting.push_back(max_context / 2);
+  return fitting;
+}
+
+SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
+                             std::int64_t max_context) {
+  SelectOptions select;
+  if (is_gpu_here(options)) select = {.tries = 24, .leaders = tokens > 1 ? 2u : 6u, .contexts = {}};
+  select.tries = options.tries.value_or(select.tries);
+  if (tokens == 1) select.contexts = contexts(max_context);
+  return select;
+}
+
+InContextOptions in_context_options(const CompileOptions& options, std::int64_t tokens,
+                                    const Program& program) {
+  InContextOptions in_context;
+  in_context.limit = options.step_seconds.value_or(is_gpu_here(options) ? in_context.limit
+                                                                        : std::chrono::seconds(0));
+  if (options.here && tokens == 1 && in_context.limit.count() > 0)
+    in_context.contexts = contexts(program.max_context);
+  return in_context;
 }
 
 }  // namespace
@@ -89,18 +121,37 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
     phase.plans =
         plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    Selector selector(phase, program.caches, options.tries, realiser);
+    Selector selector(phase, program.caches, select_options(options, tokens, program.max_context),
+                      realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
-    std::vector<Implemented> parts = selector.run(progress);
-    parts.push_back(ending(phase.regions.step, program.max_context, realiser));
-    return assembler.phase(phase.regions.step, tokens, parts);
+    selector.run(progress);
+    const Alternatives alternatives = selector.alternatives();
+    const Implemented last = ending(phase.regions.step, program.max_context, realiser);
+    std::vector<ContextChoice> choices{{.options = std::vector<std::size_t>(alternatives.sites)}};
+    if (const InContextOptions in_context = in_context_options(options, tokens, program);
+        !in_context.contexts.empty()) {
+      progress.stage(fmt::format("{}: select in the whole step", name));
+      choices = choose_in_context(phase.regions.step, program, alternatives, last, in_context,
+                                  realiser, progress);
+    }
+    selector.record(choices);
+    std::vector<Phase> phases;
+    for (const ContextChoice& choice : choices) {
+      std::vector<Implemented> parts = implemented(alternatives, choice);
+      parts.push_back(last);
+      phases.push_back(assembler.phase(phase.regions.step, tokens, parts));
+      phases.back().from = choice.from;
+    }
+    return phases;
   };
-  program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill);
-  program.decode = run("decode", decode_instance(step), 1, compiled.decode);
+  program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill).at(0);
+  program.decode_later = run("decode", decode_instance(step), 1, compiled.decode);
+  program.decode = program.decode_later.front();
+  program.decode_later.erase(program.decode_later.begin());
   plan_memory(program);
   progress.done();
 
-  for (const Phase* phase : {&program.prefill, &program.decode})
+  for (const auto& [name, phase] : program.phases())
     for (const Launch& launch : phase->launches)
       compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
   for (const auto& [entry, built] : compiled.kernels)

@@ -15,7 +15,10 @@ struct CompileOptions {
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
-  std::size_t tries = 3;  // candidates of a region, best first, before it is left to the fallback
+  // Candidates of a region that are tried, best first, before it is left to the fallback; 0: none.
+  std::optional<std::size_t> tries;
+  // For whole decode steps, at each context; 0: regions are timed alone.
+  std::optional<std::chrono::seconds> step_seconds;
   unsigned jobs = 1;
   std::filesystem::path cache;
 };
@@ -47,6 +50,15 @@ struct Selection {
   std::size_t enumerated = 0, legal = 0;
   std::map<std::string, std::size_t> illegal;
   std::vector<Refusal> refusals;
+  // If it differs by context: the candidate from so many tokens on.
+  std::vector<std::pair<std::int64_t, std::string>> by_context;
+};
+
+// What timing whole steps after so many tokens gave.
+struct InContext {
+  std::int64_t from = 0, context = 0;
+  double first_us = 0, us = 0;
+  int timed = 0;
 };
 
 struct CompiledPhase {
@@ -54,6 +66,7 @@ struct CompiledPhase {
   Regions regions;
   Plans plans;
   std::vector<Selection> selections;
+  std::vector<InContext> in_context;
 };
 
 struct Compiled {

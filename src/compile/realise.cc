@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
-constexpr std::array<std::string_view, 4> kKinds = {"admitted", "not_compiled", "rejected",
-                                                    "crashed"};
+constexpr std::array<std::string_view, 5> kKinds = {"admitted", "not_compiled", "rejected",
+                                                    "crashed", "unjudged"};
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -193,18 +193,21 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   for (const Contender& contender : contenders)
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
-  // Nothing else may run meanwhile.
-  const ChildTask task =
-      on_gpu() ? worker(race_job(step, contenders, files, options)) : ChildTask([&] {
-        const auto device = open_host_device();
-        Json medians = Json::array();
-        for (const Latency& latency : measure(*device, step, contenders, files, options))
-          medians.push_back(latency.microseconds);
-        return medians.dump();
-      });
-  const std::vector<ChildResult> results = run_in_children({task}, 1, options_.limit);
-  if (!results[0].ok()) return {{}, results[0].ended};
-  return {Json::parse(results[0].text).get<std::vector<double>>(), {}};
+  const ChildResult result = run_alone(race_job(step, contenders, files, options), options_.limit);
+  if (!result.ok()) return {{}, result.ended};
+  return {Json::parse(result.text).get<std::vector<double>>(), {}};
+}
+
+ChildResult Realiser::run_alone(const Json& job, std::chrono::seconds limit) {
+  Json here = job;
+  here["device"] = on_gpu() ? "cuda" : "host";
+  const ChildTask task = on_gpu() ? worker(here) : ChildTask([&] { return run_job(here); });
+  return run_in_children({task}, 1, limit)[0];
+}
+
+const std::string* Realiser::failure(const std::string& entry) const {
+  const auto found = failures_.find(entry);
+  return found == failures_.end() ? nullptr : &found->second;
 }
 
 }  // namespace ac

@@ -22,7 +22,13 @@ struct Request {
 };
 
 struct Outcome {
-  enum class Kind : std::uint8_t { admitted, not_compiled, rejected, crashed };
+  enum class Kind : std::uint8_t {
+    admitted,
+    not_compiled,
+    rejected,
+    crashed,
+    unjudged,  // others were faster, and no use was made of it
+  };
   Kind kind = Kind::admitted;
   std::string why;         // empty if admitted
   double worst_error = 0;  // over its bound
@@ -50,7 +56,7 @@ struct RealiseOptions {
   bool here = true;
   unsigned jobs = 1;
   std::filesystem::path verdicts;   // a folder
-  std::chrono::seconds limit{120};  // of one admission
+  std::chrono::seconds limit{120};  // of one admission or race
 };
 
 class Realiser {
@@ -72,9 +78,13 @@ class Realiser {
   };
   Race race(const StepGraph& step, const std::vector<Contender>& contenders,
             const MeasureOptions& options);
+  // What a job that the worker knows says on the device, while nothing else runs.
+  ChildResult run_alone(const Json& job, std::chrono::seconds limit);
 
   bool measures() const { return options_.here; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
+  // Why this kernel was not built; nullptr if it was, or was not asked for.
+  const std::string* failure(const std::string& entry) const;
 
  private:
   // A child that does this job on the GPU.

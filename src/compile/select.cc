@@ -12,6 +12,9 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kSamplers = 3;
+// Of what is timed to be thinned.
+constexpr int kQuickRounds = 3;
+constexpr double kQuickSeconds = 0.004;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -27,12 +30,12 @@ bool chooses_token(const Space& space) {
 
 }  // namespace
 
-Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
-                   Realiser& realiser)
+Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+                   SelectOptions options, Realiser& realiser)
     : phase_(phase),
       caches_(caches),
       setting_{phase.plans.device.multiprocessors, slots_of(caches)},
-      tries_(tries),
+      options_(std::move(options)),
       realiser_(realiser),
       uses_(phase.regions.step) {
   for (const Space& space : phase.plans.spaces) states_.push_back(state_for(space));
@@ -45,7 +48,7 @@ Selector::State Selector::state_for(const Space& space) const {
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
   // What chooses the token has no fallback.
   state.order.resize(
-      std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));
+      std::min(state.order.size(), std::max(options_.tries, chooses_token(space) ? kSamplers : 0)));
   return state;
 }
 
@@ -91,15 +94,97 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
 // Whether there is a candidate that should be tried.
 bool Selector::is_open(const State& state) const {
   if (state.raced || state.next >= state.order.size()) return false;
-  return realiser_.measures() || state.winner < 0;
+  return realiser_.measures() ? state.trials.size() < options_.leaders : state.winner < 0;
 }
 
 // Until there is nothing left to try for these parts; false if there was nothing.
 bool Selector::decide(const std::vector<CoverPart>& parts, Progress& progress) {
-  bool tried = false;
+  bool tried = realiser_.measures() && time_all(parts, progress);
   while (try_next(parts, progress)) tried = true;
   if (!realiser_.measures()) return tried;
   return race(parts, progress) || tried;
+}
+
+// Timed before they are judged, since judging takes longer: all candidates of spaces that have more
+// of them than shall be admitted. False if there were none.
+bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress) {
+  std::vector<const CoverPart*> due;
+  std::vector<KernelSource> sources;
+  for (const CoverPart& part : parts) {
+    State& state = states_[static_cast<std::size_t>(part.space)];
+    if (state.timed || state.raced) continue;
+    state.timed = true;
+    if (state.order.size() <= options_.leaders) continue;
+    due.push_back(&part);
+    for (const std::size_t i : state.order)
+      for (KernelSource& source : generate_for(part, space_of(part).candidates[i]).sources)
+        sources.push_back(std::move(source));
+  }
+  if (due.empty()) return false;
+  progress.note(fmt::format("{} kernels to build and to time", sources.size()));
+  realiser_.build(std::move(sources));
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    time_space(*due[i], progress);
+    progress.step(i + 1, due.size(), "timed " + space_of(*due[i]).candidates[0].id);
+  }
+  return true;
+}
+
+// Leaves the space's order as fast as it goes; with several contexts, the fastest of each in turn.
+void Selector::time_space(const CoverPart& part, Progress& progress) {
+  State& state = states_[static_cast<std::size_t>(part.space)];
+  const Space& space = space_of(part);
+  std::vector<Contender> contenders;
+  std::vector<std::size_t> candidates;
+  for (const std::size_t i : state.order) {
+    const Candidate& candidate = space.candidates[i];
+    Contender contender{candidate.id, generate_for(part, candidate)};
+    const std::string* failure = nullptr;
+    for (const KernelSource& source : contender.made.sources)
+      if (!failure) failure = realiser_.failure(source.entry);
+    if (failure) {
+      Outcome outcome;
+      outcome.kind = Outcome::Kind::not_compiled;
+      outcome.why = *failure;
+      state.attempts.push_back({candidate.id, candidate.cost.microseconds, {}, outcome});
+      continue;
+    }
+    contenders.push_back(std::move(contender));
+    candidates.push_back(i);
+  }
+  state.order = candidates;
+  if (contenders.empty()) return;
+  MeasureOptions options;
+  options.tokens = phase_.plans.options.at.T;
+  options.caches = caches_;
+  options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
+  const std::vector<Storage>& storages = contenders[0].made.storages;
+  const bool attends = std::ranges::any_of(
+      storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
+  std::vector<std::int64_t> positions{phase_.plans.options.at.P};
+  if (attends && !options_.contexts.empty()) positions = options_.contexts;
+  std::vector<std::vector<std::size_t>> orders;  // of the contenders, at each position
+  std::vector<double> sums(contenders.size());
+  for (const std::int64_t position : positions) {
+    options.position = position;
+    const Realiser::Race race = realiser_.race(step(), contenders, options);
+    if (!race.failed.empty()) {  // one of them crashed: they are judged in the order of before
+      progress.note(fmt::format("{}: not timed together ({})", contenders[0].name, race.failed));
+      return;
+    }
+    std::vector<std::size_t>& order = orders.emplace_back(contenders.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i, sums[i] += race.microseconds[i];
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return race.microseconds[i]; });
+  }
+  std::vector<std::size_t> merged;
+  for (std::size_t rank = 0; rank < contenders.size(); ++rank)
+    for (const std::vector<std::size_t>& order : orders)
+      if (std::ranges::find(merged, order[rank]) == merged.end()) merged.push_back(order[rank]);
+  for (std::size_t i = 0; i < merged.size(); ++i) {
+    state.order[i] = candidates[merged[i]];
+    state.quick[static_cast<int>(candidates[merged[i]])] =
+        sums[merged[i]] / static_cast<double>(positions.size());
+  }
 }
 
 // One more candidate of each space that is open; false if there was none.
@@ -262,69 +347,126 @@ Generated Selector::generate_for(const CoverPart& part, const Candidate& candida
   AC_UNREACHABLE();  // equal regions match alike
 }
 
-Implemented Selector::implement(const CoverPart& part) const {
+Implemented Selector::implement(const CoverPart& part, int candidate) const {
   const bool has_module = part.wanted && !part.wanted->region.module.empty();
   const std::string where = has_module ? " at " + part.wanted->region.module : "";
-  if (is_fallback(part))
-    return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
-  const Candidate& winner =
-      space_of(part).candidates[static_cast<std::size_t>(state_of(part).winner)];
-  return {generate_for(part, winner), winner.id + where};
+  if (candidate < 0) return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
+  const Candidate& chosen = space_of(part).candidates[static_cast<std::size_t>(candidate)];
+  return {generate_for(part, chosen), chosen.id + where};
 }
 
-void Selector::record(const std::vector<CoverPart>& parts) {
-  std::map<int, std::size_t> known;
-  for (const CoverPart& part : parts) {
-    const auto [at, is_new] = known.emplace(part.space, phase_.selections.size());
-    if (!is_new) {
-      ++phase_.selections[at->second].uses;
-      continue;
-    }
-    const State& state = state_of(part);
-    const Space& space = space_of(part);
-    Selection selection;
-    selection.signature = space.signature;
-    selection.uses = 1;
-    if (part.wanted) {
-      const Region& region = part.wanted->region;
-      for (const Op op : region.ops) selection.ops.emplace_back(info(op).name);
-      selection.category = region.category;
-      selection.argmax = part.wanted->argmax;
-      selection.work = evaluate(region.work, phase_.plans.options.at);
-    } else {
-      selection.argmax = true;
-    }
-    selection.family = "fallback";
-    selection.fallback_measured = state.fallback_measured;
-    if (state.winner < 0) selection.measured = state.fallback_measured;
-    selection.why_unmeasured = state.why_unmeasured;
-    selection.attempts = state.attempts;
-    selection.enumerated = space.enumerated;
-    selection.legal = space.legal;
-    selection.illegal = space.illegal;
-    selection.refusals = space.refusals;
-    if (state.winner >= 0) {
-      const Candidate& winner = space.candidates[static_cast<std::size_t>(state.winner)];
-      selection.candidate = winner.id;
-      selection.family = family_of(winner.choice);
-      selection.predicted = winner.cost.microseconds;
-      for (const Attempt& attempt : state.attempts)
-        if (attempt.candidate == winner.id) selection.measured = attempt.measured;
-      selection.trials.push_back(to_json(state.trials.at(state.winner)));
-    } else {
-      for (const NodeId id : part.wanted->region.nodes)
-        if (is_compute(step().graph[id]))
-          selection.trials.push_back(
-              fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
-    }
-    for (const KernelSource& source : implement(part).made.sources)
-      selection.kernels.push_back(source.entry);
-    phase_.selections.push_back(std::move(selection));
+// What could compute a space's regions: the winner, then what else was admitted, fastest first.
+std::vector<int> Selector::leaders(const State& state) const {
+  std::vector<int> leaders{state.winner};
+  if (state.winner < 0) return leaders;
+  for (const std::size_t i : state.order)
+    if (const auto candidate = static_cast<int>(i);
+        candidate != state.winner && state.trials.count(candidate) > 0)
+      leaders.push_back(candidate);
+  return leaders;
+}
+
+Alternatives Selector::alternatives() const {
+  Alternatives alternatives;
+  std::map<int, std::size_t> sites;  // by space
+  for (const CoverPart& part : parts_) {
+    Alternatives::Part& of = alternatives.parts.emplace_back();
+    of.site = sites.emplace(part.space, sites.size()).first->second;
+    for (const int candidate : leaders(state_of(part)))
+      of.options.push_back(implement(part, candidate));
   }
+  alternatives.sites = sites.size();
+  return alternatives;
 }
 
-std::vector<Implemented> Selector::run(Progress& progress) {
-  std::vector<CoverPart> parts;
+Selection Selector::select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
+                           std::size_t site) const {
+  const State& state = state_of(part);
+  const Space& space = space_of(part);
+  Selection selection;
+  selection.signature = space.signature;
+  if (part.wanted) {
+    const Region& region = part.wanted->region;
+    for (const Op op : region.ops) selection.ops.emplace_back(info(op).name);
+    selection.category = region.category;
+    selection.argmax = part.wanted->argmax;
+    selection.work = evaluate(region.work, phase_.plans.options.at);
+  } else {
+    selection.argmax = true;
+  }
+  selection.fallback_measured = state.fallback_measured;
+  selection.why_unmeasured = state.why_unmeasured;
+  selection.attempts = state.attempts;
+  for (std::size_t i = state.next; i < state.order.size(); ++i)
+    if (const auto timed = state.quick.find(static_cast<int>(state.order[i]));
+        timed != state.quick.end()) {
+      const Candidate& candidate = space.candidates[state.order[i]];
+      Outcome outcome;
+      outcome.kind = Outcome::Kind::unjudged;
+      selection.attempts.push_back(
+          {candidate.id, candidate.cost.microseconds, timed->second, outcome});
+    }
+  selection.enumerated = space.enumerated;
+  selection.legal = space.legal;
+  selection.illegal = space.illegal;
+  selection.refusals = space.refusals;
+
+  const auto use = [&](int candidate) {
+    const std::string id =
+        candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id;
+    for (const KernelSource& source : implement(part, candidate).made.sources)
+      if (std::ranges::find(selection.kernels, source.entry) == selection.kernels.end())
+        selection.kernels.push_back(source.entry);
+    if (candidate >= 0) {
+      selection.trials.push_back(to_json(state.trials.at(candidate)));
+      return;
+    }
+    for (const NodeId node : part.wanted->region.nodes)
+      if (is_compute(step().graph[node]))
+        selection.trials.push_back(
+            fallback_trials_.at(std::get<Region>(make_region(uses_, {node})).signature));
+  };
+  const std::vector<int> options = leaders(state);
+  std::vector<int> used;
+  for (const ContextChoice& choice : chosen) {
+    const int candidate = options[choice.options[site]];
+    const std::string id =
+        candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id;
+    if (chosen.size() > 1) selection.by_context.emplace_back(choice.from, id);
+    if (std::ranges::find(used, candidate) != used.end()) continue;
+    used.push_back(candidate);
+    use(candidate);
+  }
+  if (used[0] < 0) {
+    selection.family = "fallback";
+    selection.measured = state.fallback_measured;
+    return selection;
+  }
+  const Candidate& winner = space.candidates[static_cast<std::size_t>(used[0])];
+  selection.candidate = winner.id;
+  selection.family = family_of(winner.choice);
+  selection.predicted = winner.cost.microseconds;
+  for (const Attempt& attempt : state.attempts)
+    if (attempt.candidate == winner.id) selection.measured = attempt.measured;
+  return selection;
+}
+
+void Selector::record(const std::vector<ContextChoice>& chosen) {
+  std::map<int, std::size_t> known;  // by space: its site, which counts them in the same order
+  for (const CoverPart& part : parts_) {
+    const auto [at, is_new] = known.emplace(part.space, phase_.selections.size());
+    if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
+    ++phase_.selections[at->second].uses;
+  }
+  phase_.in_context.clear();
+  for (const ContextChoice& choice : chosen)
+    if (choice.us)
+      phase_.in_context.push_back(
+          {choice.from, choice.context, *choice.first_us, *choice.us, choice.timed});
+}
+
+void Selector::run(Progress& progress) {
+  std::vector<CoverPart>& parts = parts_;
   do {
     parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
     // What chooses the token is no node of the graph.
@@ -346,10 +488,6 @@ std::vector<Implemented> Selector::run(Progress& progress) {
   for (const CoverPart& part : parts)
     if (is_fallback(part)) left.push_back(part);
   admit_fallbacks(left, progress);
-  record(parts);
-  std::vector<Implemented> implemented;
-  for (const CoverPart& part : parts) implemented.push_back(implement(part));
-  return implemented;
 }
 
 }  // namespace ac

@@ -1,38 +1,53 @@
 // Stage 9 for one step: which regions it is cut into, and what computes each. Candidates are tried
-// in the order of their predicted cost. Where the device is here, all that are admitted race with
-// each other and the fallback, which stays unless one is faster; elsewhere the first one that is
-// admitted is taken. What is measured scales what is predicted of the rest, and when another cut of
-// the step looks cheaper by that, it is tried too.
+// in the order of their predicted cost. Where the device is here, they are timed first, and the
+// fastest that the gate admits race with each other and the fallback, which stays unless one is
+// faster; elsewhere the first one that is admitted is taken. What is measured scales what is
+// predicted of the rest, and when another cut of the step looks cheaper by that, it is tried too.
 #pragma once
 
 #include "compile/assemble.h"
 #include "compile/compile.h"
 #include "compile/cover.h"
+#include "compile/in_context.h"
 #include "compile/trials.h"
 
 namespace ac {
 
+struct SelectOptions {
+  std::size_t tries = 3;               // candidates of a region
+  std::size_t leaders = 3;             // of those that were timed, so many are to be admitted
+  std::vector<std::int64_t> contexts;  // tokens before the step's, with which attention is timed
+};
+
 class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
-  Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
+  Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, SelectOptions options,
            Realiser& realiser);
 
-  // In the order in which they run. Fills in the phase's selections.
-  std::vector<Implemented> run(Progress& progress);
+  void run(Progress& progress);
+
+  // After run(): all that was admitted and could compute the step, each part's winner first.
+  Alternatives alternatives() const;
+  // Fills in the phase's selections: what was chosen from the alternatives for each context.
+  void record(const std::vector<ContextChoice>& chosen);
 
  private:
   struct State {
     std::vector<std::size_t> order;  // in which candidates are tried
     std::size_t next = 0;            // in that order
     int winner = -1;
-    bool raced = false;
+    bool timed = false, raced = false;
     std::optional<double> fallback_measured;
     std::string why_unmeasured;
     std::vector<Attempt> attempts;
+    std::map<int, double> quick;  // microseconds by candidate, before any was judged
     std::map<int, Trial> trials;  // of those admitted, by candidate
   };
 
+  bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
+  void time_space(const CoverPart& part, Progress& progress);
+  std::vector<int> leaders(const State& state) const;
   std::optional<double> cost(int space) const;
   State state_for(const Space& space) const;
   const Candidate& next_of(const State& state, const Space& space) const {
@@ -46,8 +61,9 @@ class Selector {
   bool is_open(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
-  Implemented implement(const CoverPart& part) const;
-  void record(const std::vector<CoverPart>& parts);
+  Implemented implement(const CoverPart& part, int candidate) const;  // -1: the fallback
+  Selection select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
+                   std::size_t site) const;
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
   }
@@ -59,11 +75,12 @@ class Selector {
   CompiledPhase& phase_;
   const std::vector<CacheSpec>& caches_;
   const Setting setting_;
-  const std::size_t tries_;
+  const SelectOptions options_;
   Realiser& realiser_;
   const UseDef uses_;
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space
+  std::vector<CoverPart> parts_;                 // what run() decided on
   std::map<std::string, Json> fallback_trials_;  // by signature of the node's region
 };
 

@@ -1,6 +1,7 @@
 #include "compile/worker.h"
 
 #include "base/error.h"
+#include "compile/in_context.h"
 #include "compile/realise.h"
 #include "ir/text.h"
 
@@ -32,7 +33,7 @@ std::string judge_here(const Json& job) {
 std::string race_here(const Json& job) {
   MeasureOptions options;
   options.tokens = job.at("tokens"), options.position = job.at("position");
-  options.rounds = job.at("rounds");
+  options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
   for (const Json& cache : job.at("caches"))
     options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
                               cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
@@ -83,13 +84,16 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"tokens", options.tokens},
           {"position", options.position},
           {"rounds", options.rounds},
+          {"seconds", options.seconds},
           {"caches", std::move(caches)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};
 }
 
 std::string run_job(const Json& job) {
-  return job.at("job") == "race" ? race_here(job) : judge_here(job);
+  if (job.at("job") == "race") return race_here(job);
+  if (job.at("job") == "step") return race_steps(*device_of(job), job);
+  return judge_here(job);
 }
 
 }  // namespace ac

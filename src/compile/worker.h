@@ -11,7 +11,7 @@ Json judge_job(const Trial& trial, const KernelFiles& files);
 Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
               const KernelFiles& files, const MeasureOptions& options);
 
-// The outcome of the one, the medians of the other, as JSON.
+// What the job says as JSON: an outcome, medians, or what in_context.h says of its own.
 std::string run_job(const Json& job);
 
 }  // namespace ac

@@ -55,9 +55,10 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
     file = fmt::format("{}/{}{}", program.target, entry, host ? ".so" : ".cubin");
     copy_into(built.artifact, folder / file);
   }
-  // What only lives as long as the capture does comes along.
+  // What only lives as long as the capture does comes along: its own file, and no checkpoint.
   if (model.files)
     for (auto& [name, path] : program.stores) {
+      if (fs::is_directory(path)) continue;
       const std::string kept = fmt::format("weights/{}.safetensors", name);
       copy_into(path, folder / kept);
       path = kept;

@@ -37,6 +37,8 @@ Json selection_json(const Selection& selection) {
             {"trials", selection.trials}};
   if (selection.measured) json["measured_us"] = *selection.measured;
   if (selection.fallback_measured) json["fallback_us"] = *selection.fallback_measured;
+  for (const auto& [from, candidate] : selection.by_context)
+    json["by_context"].push_back({{"from", from}, {"candidate", candidate}});
   if (!selection.why_unmeasured.empty()) json["why_unmeasured"] = selection.why_unmeasured;
   return json;
 }
@@ -45,6 +47,13 @@ Json phase_json(const CompiledPhase& phase) {
   Json selections = Json::array();
   for (const Selection& selection : phase.selections)
     selections.push_back(selection_json(selection));
+  Json steps = Json::array();
+  for (const InContext& of : phase.in_context)
+    steps.push_back({{"from", of.from},
+                     {"context", of.context},
+                     {"first_us", of.first_us},
+                     {"us", of.us},
+                     {"timed", of.timed}});
   std::size_t enumerated = 0, legal = 0;
   for (const Space& space : phase.plans.spaces)
     enumerated += space.enumerated, legal += space.legal;
@@ -59,6 +68,7 @@ Json phase_json(const CompiledPhase& phase) {
           {"region_table", region_table(phase)},
           {"space_table", space_table(phase)},
           {"fusion_table", fusion_table(phase)},
+          {"in_context", std::move(steps)},
           {"selections", std::move(selections)}};
 }
 

@@ -13,7 +13,7 @@ constexpr const char* kParameters =
     "    unsigned threads, unsigned shared_bytes, void* stream";
 
 // "decode 3, 9: gemv/R256x1x8/768": where the launches of a kernel are in program.json.
-std::string uses_of(const Phase& phase, const char* name, const std::string& kernel) {
+std::string uses_of(const Phase& phase, const std::string& name, const std::string& kernel) {
   std::vector<std::size_t> places;
   std::string note;
   for (std::size_t i = 0; i < phase.launches.size(); ++i)
@@ -32,7 +32,7 @@ std::string uses_of(const Phase& phase, const char* name, const std::string& ker
 }
 
 const Launch& first_launch(const Program& program, const std::string& kernel) {
-  for (const Phase* phase : {&program.decode, &program.prefill})
+  for (const auto& [name, phase] : program.phases())
     for (const Launch& launch : phase->launches)
       if (launch.kernel == kernel) return launch;
   AC_UNREACHABLE();  // a package holds what it launches
@@ -47,8 +47,7 @@ std::string comment_on(const Program& program, const std::string& kernel) {
   if (!pointers.empty()) text += fmt::format(", pointers at {}", fmt::join(pointers, ", "));
   if (!numbers.empty()) text += fmt::format(", numbers at {}", fmt::join(numbers, ", "));
   text += '\n';
-  text += uses_of(program.prefill, "prefill", kernel);
-  text += uses_of(program.decode, "decode", kernel);
+  for (const auto& [name, phase] : program.phases()) text += uses_of(*phase, name, kernel);
   return text;
 }
 

@@ -11,7 +11,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 2;
+constexpr int kFormat = 3;
 constexpr std::array<std::string_view, 11> kKinds = {"ids",        "position", "token",   "log",
                                                      "weight",     "constant", "keys",    "values",
                                                      "rope_table", "scratch",  "counters"};
@@ -154,17 +154,16 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
 Json to_json(const Phase& phase) {
   Json launches = Json::array();
   for (const Launch& launch : phase.launches) launches.push_back(ac::to_json(launch));
-  return {{"max_tokens", phase.max_tokens},
-          {"ids", phase.ids},
-          {"logits", phase.logits},
-          {"notes", phase.notes},
-          {"launches", std::move(launches)}};
+  return {
+      {"max_tokens", phase.max_tokens}, {"from", phase.from},   {"ids", phase.ids},
+      {"logits", phase.logits},         {"notes", phase.notes}, {"launches", std::move(launches)}};
 }
 
 Phase phase_from_json(const Json& json, const std::string& origin) {
   const Object object(json, origin);
   Phase phase;
   phase.max_tokens = object.get<std::int64_t>("max_tokens");
+  phase.from = object.get_or<std::int64_t>("from", 0);
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
   phase.notes = object.texts("notes");
@@ -242,7 +241,8 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
 }
 
 Json to_json(const Program& program) {
-  Json caches = Json::array(), buffers = Json::array();
+  Json caches = Json::array(), buffers = Json::array(), later = Json::array();
+  for (const Phase& phase : program.decode_later) later.push_back(to_json(phase));
   for (const CacheSpec& cache : program.caches)
     caches.push_back({{"dtype", short_name(cache.dtype)},
                       {"heads", cache.heads},
@@ -264,7 +264,8 @@ Json to_json(const Program& program) {
           {"kernels", program.kernels},
           {"buffers", std::move(buffers)},
           {"prefill", to_json(program.prefill)},
-          {"decode", to_json(program.decode)}};
+          {"decode", to_json(program.decode)},
+          {"decode_later", std::move(later)}};
 }
 
 Program program_from_json(const Json& json, const std::string& origin) {
@@ -305,6 +306,9 @@ Program program_from_json(const Json& json, const std::string& origin) {
     program.buffers.push_back(buffer_from_json(buffers[i], object.sub("buffers", i)));
   program.prefill = phase_from_json(object.at("prefill"), origin + ": prefill");
   program.decode = phase_from_json(object.at("decode"), origin + ": decode");
+  const Json& later = object.array("decode_later");
+  for (std::size_t i = 0; i < later.size(); ++i)
+    program.decode_later.push_back(phase_from_json(later[i], object.sub("decode_later", i)));
   verify(program, origin);
   return program;
 }

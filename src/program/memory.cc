@@ -1,4 +1,6 @@
 // Where scratch buffers lie: each in the lowest gap between those that are alive with it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -66,8 +68,22 @@ std::int64_t place(Program& program, std::vector<Life> lives) {
 
 void plan_memory(Program& program) {
   program.arena_bytes = 0;
-  for (const Phase* phase : {&program.prefill, &program.decode})
+  for (const auto& [name, phase] : program.phases())
     program.arena_bytes = std::max(program.arena_bytes, place(program, lives(program, *phase)));
+}
+
+const Phase& Program::decode_after(std::int64_t cached) const {
+  const Phase* best = &decode;
+  for (const Phase& phase : decode_later)
+    if (phase.from <= cached) best = &phase;
+  return *best;
+}
+
+std::vector<std::pair<std::string, const Phase*>> Program::phases() const {
+  std::vector<std::pair<std::string, const Phase*>> all{{"prefill", &prefill}, {"decode", &decode}};
+  for (const Phase& phase : decode_later)
+    all.emplace_back(fmt::format("decode from {}", phase.from), &phase);
+  return all;
 }
 
 std::vector<float> rope_table(const std::vector<float>& inv_freq, double scale,

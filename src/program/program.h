@@ -53,6 +53,7 @@ struct CacheSpec {
 // Steps of up to so many tokens.
 struct Phase {
   std::int64_t max_tokens = 1;
+  std::int64_t from = 0;  // cached tokens with which it is worth while; it is right with any number
   std::vector<Launch> launches;
   std::vector<std::string> notes;      // of each launch: the implementation and where in the model
   std::int32_t ids = -1, logits = -1;  // buffers
@@ -70,6 +71,12 @@ struct Program {
   std::int64_t arena_bytes = 0, constant_bytes = 0;
   std::map<std::string, std::string> kernels;  // entry to file, in the package
   Phase prefill, decode;
+  std::vector<Phase> decode_later;  // for longer contexts, by `from`
+
+  // Of a step of one token after so many.
+  const Phase& decode_after(std::int64_t cached) const;
+  // All, with their names: "prefill", "decode", "decode from 4096".
+  std::vector<std::pair<std::string, const Phase*>> phases() const;
   bool operator==(const Program&) const = default;
 };
 

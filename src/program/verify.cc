@@ -27,25 +27,28 @@ class Verifier {
     if (program_.arena_bytes < 0 || program_.arena_bytes > kMostBytes ||
         program_.constant_bytes < 0 || program_.constant_bytes > kMostBytes)
       bad_input("{}: the sizes of arena and constants are impossible", origin_);
-    for (const auto& [phase, name] : phases())
+    for (const auto& [name, phase] : program_.phases())
       if (phase->max_tokens < 1 || phase->max_tokens > program_.max_context)
         bad_input("{}: {} has steps of {} tokens", origin_, name, phase->max_tokens);
     // Buffers are made for the longest step.
-    if (program_.decode.max_tokens > program_.prefill.max_tokens)
-      bad_input("{}: decode has longer steps than prefill", origin_);
+    for (const auto& [name, phase] : program_.phases())
+      if (phase->max_tokens > program_.prefill.max_tokens)
+        bad_input("{}: {} has longer steps than prefill", origin_, name);
+    std::int64_t from = 0;
+    for (const Phase& phase : program_.decode_later) {
+      if (phase.from <= from) bad_input("{}: decode_later is not in order of \"from\"", origin_);
+      from = phase.from;
+    }
     for (std::size_t i = 0; i < program_.caches.size(); ++i) check(program_.caches[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
     for (const Buffer::Kind kind : {Buffer::Kind::position, Buffer::Kind::token, Buffer::Kind::log})
       check_only(kind);
-    for (const auto& [phase, name] : phases()) check(*phase, fmt::format("{}: {}", origin_, name));
+    for (const auto& [name, phase] : program_.phases())
+      check(*phase, fmt::format("{}: {}", origin_, name));
   }
 
  private:
-  std::array<std::pair<const Phase*, const char*>, 2> phases() const {
-    return {{{&program_.prefill, "prefill"}, {&program_.decode, "decode"}}};
-  }
-
   // The product of sizes, which may come from anywhere; nothing if it is too large.
   static std::optional<std::int64_t> product(std::initializer_list<std::int64_t> sizes) {
     return product(std::vector<std::int64_t>(sizes));

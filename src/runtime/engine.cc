@@ -261,22 +261,22 @@ void Engine::decode(std::int64_t id) {
 
 void Engine::replay(std::int64_t steps) {
   check_step(steps);
-  if (!step_) {
-    const auto record = [&](std::int64_t count) {
-      return device_.record([&] {
-        for (std::int64_t i = 0; i < count; ++i) enqueue(program_.decode, 1);
-      });
-    };
-    step_ = record(1), steps_ = record(kBatch);
-  }
   for (std::int64_t left = steps; left > 0;) {
-    const bool many = left >= kBatch;
-    (many ? steps_ : step_)->replay();
-    left -= many ? kBatch : 1;
+    last_ = &program_.decode_after(position_);
+    Recorded& recorded = recorded_[last_];
+    if (!recorded.step) {
+      const auto record = [&](std::int64_t count) {
+        return device_.record([&] {
+          for (std::int64_t i = 0; i < count; ++i) enqueue(*last_, 1);
+        });
+      };
+      recorded = {record(1), record(kBatch)};
+    }
+    const std::int64_t count = left >= kBatch ? kBatch : 1;
+    (count > 1 ? recorded.steps : recorded.step)->replay();
+    left -= count, position_ += count;
   }
-  position_ += steps;
   reached_ = std::max(reached_, position_);
-  last_ = &program_.decode;
 }
 
 void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) {

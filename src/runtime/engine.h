@@ -84,9 +84,13 @@ class Engine {
   std::vector<void*> addresses_;
   std::unique_ptr<Device::Memory> ids_;  // staging
   std::unique_ptr<Device::Mark> ids_sent_;
-  std::unique_ptr<Device::Recording> step_, steps_;  // of one token and of kBatch
-  std::int64_t position_ = 0, reached_ = 0;          // reached_: the most since the caches were new
-  const Phase* last_ = nullptr;                      // that left logits and a chosen token
+  // Of one token and of kBatch.
+  struct Recorded {
+    std::unique_ptr<Device::Recording> step, steps;
+  };
+  std::map<const Phase*, Recorded> recorded_;
+  std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
+  const Phase* last_ = nullptr;              // that left logits and a chosen token
 };
 
 }  // namespace ac

@@ -1,0 +1,293 @@
+#include "compile/in_context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "runtime/engine.h"
+#include "runtime/random.h"
+
+namespace ac {
+namespace {
+
+namespace fs = std::filesystem;
+using Options = std::vector<std::size_t>;
+using Clock = std::chrono::steady_clock;
+
+constexpr double kWorthwhile = 0.998;  // of the time before, for a choice to be another one
+constexpr int kQuickRounds = 3, kRounds = 9;
+constexpr int kSteps = 4;  // of one recording, as the engine has
+constexpr int kPasses = 3;
+constexpr std::uint64_t kSeed = 20261121;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Launches of the trial program's decode phase.
+struct Span {
+  std::size_t begin = 0, end = 0;
+};
+struct TimedPart {
+  std::size_t site = 0;
+  std::vector<Span> options;
+};
+
+// Steps of an engine, with one option of each part.
+class StepRace {
+ public:
+  StepRace(Engine& engine, std::vector<TimedPart> parts, Span ending, std::int64_t context)
+      : engine_(engine), parts_(std::move(parts)), ending_(ending), context_(context) {}
+
+  // Microseconds of a step with each of these, in turn; the slower ones less often.
+  std::vector<double> run(const std::vector<Options>& choices) {
+    std::vector<std::unique_ptr<Device::Recording>> recordings;
+    for (const Options& choice : choices)
+      recordings.push_back(engine_.device().record([&] {
+        for (int i = 0; i < kSteps; ++i) enqueue(choice);
+      }));
+    std::vector<std::vector<double>> samples(choices.size());
+    std::vector<std::size_t> left(choices.size());
+    for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+    const auto rounds = [&](int count) {
+      for (int round = 0; round < count; ++round)
+        for (const std::size_t i : left) samples[i].push_back(sample(*recordings[i]));
+    };
+    for (const std::size_t i : left) sample(*recordings[i]);
+    rounds(kQuickRounds);
+    std::vector<double> medians(choices.size());
+    const auto settle = [&] {
+      for (const std::size_t i : left) medians[i] = median(samples[i]);
+    };
+    settle();
+    std::ranges::sort(left, {}, [&](std::size_t i) { return medians[i]; });
+    left.resize(std::min<std::size_t>(left.size(), std::max<std::size_t>(3, left.size() / 4)));
+    // What all are compared with.
+    if (std::ranges::find(left, 0u) == left.end()) left.push_back(0);
+    rounds(kRounds - kQuickRounds);
+    settle();
+    return medians;
+  }
+
+ private:
+  double sample(Device::Recording& recording) {
+    engine_.pretend(context_);
+    return engine_.device().time([&] { recording.replay(); }) * 1e6 / kSteps;
+  }
+
+  void enqueue(const Options& choice) {
+    bool overlaps = false;
+    const auto launch = [&](Span span) {
+      for (std::size_t i = span.begin; i < span.end; ++i) {
+        engine_.enqueue(engine_.program().decode.launches[i], 1, overlaps);
+        overlaps = true;
+      }
+    };
+    for (const TimedPart& part : parts_) launch(part.options[choice[part.site]]);
+    launch(ending_);
+  }
+
+  Engine& engine_;
+  const std::vector<TimedPart> parts_;
+  const Span ending_;
+  const std::int64_t context_;
+};
+
+// Pairs of sites that follow each other in the step, the last part and the first ones too, since
+// layers repeat; a site on its own only if it has no such neighbour.
+std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<TimedPart>& parts) {
+  std::vector<std::size_t> open;  // sites with a choice, in the order of parts
+  for (const TimedPart& part : parts)
+    if (part.options.size() > 1) open.push_back(part.site);
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  const auto add = [&](std::size_t a, std::size_t b) {
+    if (std::ranges::find(pairs, std::pair(a, b)) == pairs.end()) pairs.emplace_back(a, b);
+  };
+  for (std::size_t i = 0; i + 1 < open.size(); ++i)
+    if (open[i] != open[i + 1]) add(open[i], open[i + 1]);
+  if (pairs.empty() && !open.empty()) add(open[0], open[0]);
+  return pairs;
+}
+
+Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
+
+void fill_caches(Engine& engine, const RandomValues& random) {
+  const Program& program = engine.program();
+  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
+      random.fill(engine.addresses()[i], buffer.dtype,
+                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
+                  static_cast<std::uint64_t>(i) << 40, 0, 1);
+  }
+}
+
+// The same step, with all options of each part one after the other, as a package that an engine
+// takes. Says which launches are whose.
+class TrialPackage {
+ public:
+  TrialPackage(const StepGraph& step, const Program& program, const Alternatives& alternatives,
+               const Implemented& ending, const Realiser& realiser) {
+    Program trial = program;
+    trial.buffers.clear(), trial.kernels.clear();
+    trial.prefill = {}, trial.decode = {}, trial.decode_later.clear();
+    Assembler assembler(trial);
+    std::vector<Implemented> all;
+    std::size_t at = 0;
+    const auto add = [&](const Implemented& option) {
+      all.push_back(option);
+      const std::size_t begin = at;
+      at += option.made.launches.size();
+      return Json{begin, at};
+    };
+    for (const Alternatives::Part& part : alternatives.parts) {
+      Json options = Json::array();
+      for (const Implemented& option : part.options) options.push_back(add(option));
+      parts_.push_back({{"site", part.site}, {"options", std::move(options)}});
+    }
+    ending_ = add(ending);
+    trial.decode = assembler.phase(step, 1, all);
+    trial.prefill = trial.decode;
+    plan_memory(trial);
+    for (const Launch& launch : trial.decode.launches) {
+      if (!trial.kernels.emplace(launch.kernel, launch.kernel).second) continue;
+      fs::copy_file(realiser.kernels().at(launch.kernel).artifact, folder_.path() / launch.kernel);
+    }
+    write_file(folder_.path() / "program.json", to_json(trial).dump());
+    const std::vector<std::byte>& constants = assembler.constants();
+    write_file(folder_.path() / "constants.bin",
+               {reinterpret_cast<const char*>(constants.data()), constants.size()});
+  }
+
+  Json job(const fs::path& random, std::int64_t context, const Options& first,
+           std::chrono::seconds limit) const {
+    return {{"job", "step"},
+            {"package", folder_.path().string()},
+            {"parts", parts_},
+            {"ending", ending_},
+            {"context", context},
+            {"first", first},
+            {"random", random.string()},
+            {"seconds", limit.count()}};
+  }
+
+ private:
+  TemporaryFolder folder_;
+  Json parts_ = Json::array(), ending_;
+};
+
+}  // namespace
+
+std::vector<Implemented> implemented(const Alternatives& alternatives,
+                                     const ContextChoice& choice) {
+  std::vector<Implemented> parts;
+  for (const Alternatives::Part& part : alternatives.parts)
+    parts.push_back(part.options[choice.options[part.site]]);
+  return parts;
+}
+
+std::string race_steps(Device& device, const Json& job) {
+  const RandomValues random(device, job.at("random").get<std::string>());
+  EngineOptions options;
+  options.weights = random_weights(random, kSeed);
+  Engine engine(device, job.at("package").get<std::string>(), std::move(options));
+  fill_caches(engine, random);
+  const Program& program = engine.program();
+  device.fill(engine.addresses()[static_cast<std::size_t>(program.decode.ids)],
+              bytes_of(program.buffers[static_cast<std::size_t>(program.decode.ids)].dtype), 0);
+  std::vector<TimedPart> parts;
+  std::vector<std::size_t> count;  // options of each site
+  for (const Json& entry : job.at("parts")) {
+    TimedPart part{entry.at("site"), {}};
+    for (const Json& span : entry.at("options")) part.options.push_back(span_of(span));
+    count.resize(std::max(count.size(), part.site + 1));
+    count[part.site] = part.options.size();
+    parts.push_back(std::move(part));
+  }
+  const auto pairs = neighbours(parts);
+  StepRace race(engine, std::move(parts), span_of(job.at("ending")), job.at("context"));
+
+  const auto end = Clock::now() + std::chrono::seconds(job.at("seconds").get<std::int64_t>());
+  const Options first = job.at("first").get<Options>();
+  Options best = first;
+  std::set<Options> timed{first};
+  for (int pass = 0; pass < kPasses; ++pass) {
+    bool moved = false;
+    for (const auto& [a, b] : pairs) {
+      if (Clock::now() > end) break;
+      std::vector<Options> choices{best};
+      for (std::size_t i = 0; i < count[a]; ++i)
+        for (std::size_t j = 0; j < count[b]; ++j) {
+          Options choice = best;
+          choice[a] = i, choice[b] = j;
+          if (choice != best && choice[a] == i) choices.push_back(choice);
+        }
+      timed.insert(choices.begin(), choices.end());
+      const std::vector<double> times = race.run(choices);
+      const auto fastest = std::ranges::min_element(times) - times.begin();
+      if (times[static_cast<std::size_t>(fastest)] > times[0] * kWorthwhile) continue;
+      best = choices[static_cast<std::size_t>(fastest)];
+      moved = true;
+    }
+    if (!moved) break;
+  }
+  const std::vector<double> last = race.run({first, best});
+  const bool pays = last[1] <= last[0] * kWorthwhile;
+  return Json{{"options", pays ? best : first},
+              {"first_us", last[0]},
+              {"us", pays ? last[1] : last[0]},
+              {"timed", timed.size()}}
+      .dump();
+}
+
+std::vector<ContextChoice> choose_in_context(const StepGraph& step, const Program& program,
+                                             const Alternatives& alternatives,
+                                             const Implemented& ending,
+                                             const InContextOptions& options, Realiser& realiser,
+                                             Progress& progress) {
+  std::vector<ContextChoice> choices{{.from = 0, .options = Options(alternatives.sites)}};
+  if (options.contexts.empty()) return choices;
+  const KernelSource random = random_source();
+  realiser.build({random});
+  const TrialPackage package(step, program, alternatives, ending, realiser);
+  std::int64_t before = 0;
+  for (const std::int64_t context : options.contexts) {
+    // Loading takes time as well.
+    const ChildResult result =
+        realiser.run_alone(package.job(realiser.kernels().at(random.entry).artifact, context,
+                                       choices.back().options, options.limit),
+                           3 * options.limit + std::chrono::seconds(60));
+    if (!result.ok()) {
+      progress.note(
+          fmt::format("whole steps after {} tokens were not timed: {}", context, result.ended));
+      break;
+    }
+    const Json said = Json::parse(result.text);
+    ContextChoice choice{.options = said.at("options"),
+                         .context = context,
+                         .first_us = said.at("first_us").get<double>(),
+                         .us = said.at("us").get<double>(),
+                         .timed = said.at("timed")};
+    if (before > 0)
+      choice.from =
+          std::llround(std::sqrt(static_cast<double>(before) * static_cast<double>(context)));
+    progress.note(fmt::format(
+        "a step after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
+        "of {} that were timed",
+        context, *choice.us, *choice.first_us, before > 0 ? "before that" : "alone", choice.timed));
+    if (before == 0)
+      choices.back() = std::move(choice);
+    else if (choice.options != choices.back().options)
+      choices.push_back(std::move(choice));
+    before = context;
+  }
+  return choices;
+}
+
+}  // namespace ac
