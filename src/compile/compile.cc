@@ -16,7 +16,7 @@ namespace ac {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 4096;
-constexpr std::int64_t kContexts[] = {128, 2048, 8192, 20480, 49152, 122880};
+constexpr std::int64_t kContexts[] = {192, 512, 2048, 8192, 20480, 49152, 122880};
 constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,

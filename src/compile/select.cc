@@ -44,6 +44,7 @@ Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
 // Where all that is tried is timed, what differs most teaches most.
 Selector::State Selector::state_for(const Space& space) const {
   State state;
+  state.leaders = options_.leaders;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
   // What chooses the token has no fallback.
@@ -94,7 +95,7 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
 // Whether there is a candidate that should be tried.
 bool Selector::is_open(const State& state) const {
   if (state.raced || state.next >= state.order.size()) return false;
-  return realiser_.measures() ? state.trials.size() < options_.leaders : state.winner < 0;
+  return realiser_.measures() ? state.trials.size() < state.leaders : state.winner < 0;
 }
 
 // Until there is nothing left to try for these parts; false if there was nothing.
@@ -163,6 +164,8 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
   std::vector<std::int64_t> positions{phase_.plans.options.at.P};
   if (attends && !options_.contexts.empty()) positions = options_.contexts;
+  // Each context may have a leader of its own.
+  state.leaders += 2 * (positions.size() - 1);
   std::vector<std::vector<std::size_t>> orders;  // of the contenders, at each position
   std::vector<double> sums(contenders.size());
   for (const std::int64_t position : positions) {

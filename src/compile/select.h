@@ -36,6 +36,7 @@ class Selector {
   struct State {
     std::vector<std::size_t> order;  // in which candidates are tried
     std::size_t next = 0;            // in that order
+    std::size_t leaders = 0;  // that are to be admitted, of those that were timed
     int winner = -1;
     bool timed = false, raced = false;
     std::optional<double> fallback_measured;

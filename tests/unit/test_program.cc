@@ -57,8 +57,9 @@ Program tiny() {
   launch.params.assign(32, std::byte{0xab});
   launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
   launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
-  p.prefill = {8, {launch}, {"k at layer 0"}, ids, logits};
-  p.decode = {1, {launch, launch}, {"a", "b"}, ids, logits};
+  p.prefill = {8, 0, {launch}, {"k at layer 0"}, ids, logits};
+  p.decode = {1, 0, {launch, launch}, {"a", "b"}, ids, logits};
+  p.decode_later = {{1, 16, {launch}, {"c"}, ids, logits}};
   return p;
 }
 
@@ -247,6 +248,7 @@ namespace {
 Program random_program(std::mt19937& random) {
   const auto any = [&](std::size_t below) { return random() % below; };
   Program program = tiny();
+  program.decode_later.clear();
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {

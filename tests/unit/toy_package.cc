@@ -137,7 +137,7 @@ Program Toy::program() const {
       default:
         pointer.buffer = kIds;
     }
-  program.decode = {1, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
+  program.decode = {1, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
   program.prefill = program.decode;
   program.prefill.max_tokens = chunk;
   plan_memory(program);

@@ -1,0 +1,61 @@
+// Choosing by the latency of whole steps, on the host device with a model that is easy to follow.
+#include "compile/in_context.h"
+
+#include <doctest/doctest.h>
+
+#include "base/files.h"
+#include "base/temporary_folder.h"
+#include "runtime/random.h"
+#include "tests/unit/toy_package.h"
+
+namespace ac::test {
+namespace {
+
+TEST_CASE("in context: of two parts that must agree, the pair that is fastest together is found") {
+  const TemporaryFolder folder;
+  const Toy toy;
+  toy.write(folder.path());
+  Program program = toy.program();
+  const Launch work = program.decode.launches.at(0), advance = program.decode.launches.at(1);
+  // Launches by how often each option runs the step's kernel: (30 + 1), (1 + 30) and so on.
+  const std::vector<std::vector<int>> repeats = {{30, 12, 1}, {20, 1}};
+  program.decode.launches.clear(), program.decode.notes.clear();
+  Json parts = Json::array();
+  const auto add = [&](const Launch& launch, int count) {
+    const std::size_t begin = program.decode.launches.size();
+    for (int i = 0; i < count; ++i) {
+      program.decode.launches.push_back(launch);
+      program.decode.notes.push_back("toy");
+    }
+    return Json{begin, program.decode.launches.size()};
+  };
+  for (std::size_t site = 0; site < repeats.size(); ++site) {
+    Json options = Json::array();
+    for (const int count : repeats[site]) options.push_back(add(work, count));
+    parts.push_back({{"site", site}, {"options", options}});
+  }
+  const Json ending = add(advance, 1);
+  write_file(folder.path() / "program.json", to_json(program).dump());
+  const BuildResult random =
+      KernelBuilder(builder_options(read_environment())).build(random_source(), {});
+  const Json job{{"package", folder.path().string()},
+                 {"parts", parts},
+                 {"ending", ending},
+                 {"context", 20},
+                 {"first", {0, 0}},
+                 {"random", std::get<Artifact>(random).file.string()},
+                 {"seconds", 20}};
+  const auto device = open_host_device();
+  const Json said = Json::parse(race_steps(*device, job));
+  CHECK(said.at("options") == Json({2, 1}));
+  CHECK(said.at("us").get<double>() < said.at("first_us").get<double>() / 2);
+  CHECK(said.at("timed") == 6);
+
+  // No time: what came first stays.
+  Json hurried = job;
+  hurried["seconds"] = 0;
+  CHECK(Json::parse(race_steps(*device, hurried)).at("options") == Json({0, 0}));
+}
+
+}  // namespace
+}  // namespace ac::test
