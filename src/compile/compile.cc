@@ -65,7 +65,10 @@ std::vector<std::int64_t> contexts(std::int64_t max_context) {
 SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
                              std::int64_t max_context) {
   SelectOptions select;
-  if (is_gpu_here(options)) select = {.tries = 24, .leaders = tokens > 1 ? 2u : 6u, .contexts = {}};
+  if (is_gpu_here(options)) {
+    select.tries = tokens > 1 ? 12 : 24;
+    select.leaders = tokens > 1 ? 2 : 6;
+  }
   select.tries = options.tries.value_or(select.tries);
   if (tokens == 1) select.contexts = contexts(max_context);
   return select;

@@ -92,10 +92,11 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
   }
 }
 
-// Whether there is a candidate that should be tried.
-bool Selector::is_open(const State& state) const {
-  if (state.raced || state.next >= state.order.size()) return false;
-  return realiser_.measures() ? state.trials.size() < state.leaders : state.winner < 0;
+// How many candidates should be tried at once.
+std::size_t Selector::missing(const State& state) const {
+  if (state.raced) return 0;
+  if (!realiser_.measures()) return state.winner < 0 ? 1 : 0;
+  return state.leaders - std::min(state.leaders, state.trials.size());
 }
 
 // Until there is nothing left to try for these parts; false if there was nothing.
@@ -190,18 +191,23 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   }
 }
 
-// One more candidate of each space that is open; false if there was none.
+// Candidates of each space that misses some; false if there were none.
 bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<Request> requests;
-  std::vector<int> spaces;
+  struct Tried {
+    std::size_t space, candidate;
+  };
+  std::vector<Tried> tried;
   std::set<int> seen;
   const TrialSetting at{phase_.plans.options.at.T, setting_};
   for (const CoverPart& part : parts) {
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
     const Space& space = space_of(part);
-    while (is_open(state)) {
-      const Candidate& candidate = next_of(state, space);
+    for (std::size_t wanted = missing(state); wanted > 0 && state.next < state.order.size();
+         ++state.next) {
+      const std::size_t index = state.order[state.next];
+      const Candidate& candidate = space.candidates[index];
       std::optional<Request> request;
       if (part.wanted) {
         request = trial_of(step(), *part.wanted, candidate, at);
@@ -211,14 +217,14 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       }
       if (request) {
         requests.push_back(std::move(*request));
-        spaces.push_back(part.space);
-        break;
+        tried.push_back({static_cast<std::size_t>(part.space), index});
+        --wanted;
+        continue;
       }
       Outcome outcome;
       outcome.kind = Outcome::Kind::rejected;
       outcome.why = "interface: the plan does not fit the region when it is tried by itself";
       state.attempts.push_back({candidate.id, candidate.cost.microseconds, {}, outcome});
-      ++state.next;
     }
   }
   if (requests.empty()) return false;
@@ -226,19 +232,18 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   const std::vector<Outcome> outcomes = realiser_.realise(
       requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    State& state = states_[static_cast<std::size_t>(spaces[i])];
-    const Candidate& tried =
-        next_of(state, phase_.plans.spaces[static_cast<std::size_t>(spaces[i])]);
-    state.attempts.push_back({tried.id, tried.cost.microseconds, {}, outcomes[i]});
+    const auto [space, index] = tried[i];
+    State& state = states_[space];
+    const Candidate& of = phase_.plans.spaces[space].candidates[index];
+    state.attempts.push_back({of.id, of.cost.microseconds, {}, outcomes[i]});
     if (outcomes[i].admitted()) {
-      const auto candidate = static_cast<int>(state.order[state.next]);
+      const auto candidate = static_cast<int>(index);
       state.trials.emplace(candidate, std::move(requests[i].trial));
       if (state.winner < 0) state.winner = candidate;
     } else {
       progress.note(
-          fmt::format("{}: {} ({})", tried.id, to_string(outcomes[i].kind), outcomes[i].why));
+          fmt::format("{}: {} ({})", of.id, to_string(outcomes[i].kind), outcomes[i].why));
     }
-    ++state.next;
   }
   return true;
 }

@@ -51,15 +51,12 @@ class Selector {
   std::vector<int> leaders(const State& state) const;
   std::optional<double> cost(int space) const;
   State state_for(const Space& space) const;
-  const Candidate& next_of(const State& state, const Space& space) const {
-    return space.candidates[state.order[state.next]];
-  }
   void plan_missing(std::vector<CoverPart>& parts);
   bool decide(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
-  bool is_open(const State& state) const;
+  std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
   Implemented implement(const CoverPart& part, int candidate) const;  // -1: the fallback
