@@ -3,7 +3,7 @@
 #   ./bundle.sh [OUT]          default build/bundle; OUT.tar.xz is the same, packed
 # It holds the programs, the kernels' sources, the shared libraries that a bare machine lacks, and NVRTC
 # where this machine has it. That machine needs Linux with a glibc no older than this one's, and for its
-# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests.
+# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests and OUT/bench-gpu.sh the benchmarks.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-build/bundle}
@@ -20,7 +20,10 @@ if [ -e "$out" ] && [ ! -e "$out/share/agentcompile" ]; then
 fi
 rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
-cp scripts/test-gpu.sh "$out"
+cp scripts/test-gpu.sh scripts/bench-gpu.sh "$out"
+mkdir "$out/bench"
+cp bench/compare_transformers.py "$out/bench"
+cp -r tests/data/configs "$out/bench"
 
 # Of what the programs load, all but the C library, which must be the machine's own.
 ldd "$out"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
