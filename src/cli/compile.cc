@@ -32,6 +32,7 @@ struct Compile {
 
   void run() {
     choose_device();
+    options.dtype = source.dtype;
     check_output(output, force);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
@@ -61,7 +62,10 @@ struct Compile {
   }
 
   void report(const Compiled& compiled) const {
-    Json result{{"package", output}, {"target", compiled.program.target}};
+    Json result{{"package", output},
+                {"target", compiled.program.target},
+                {"dtype", torch_name(compiled.dtype)},
+                {"own_dtype", torch_name(compiled.own_dtype)}};
     for (const auto& [name, phase] :
          {std::pair{"prefill", &compiled.prefill}, std::pair{"decode", &compiled.decode}}) {
       int launches = 0, fallbacks = 0;
@@ -82,6 +86,11 @@ struct Compile {
       fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
                  result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
                  result[name]["fallbacks"].get<int>());
+    if (compiled.dtype != compiled.own_dtype)
+      fmt::print(
+          "  converted: it computes in {}, and weights are converted as they are loaded; "
+          "the model says {}\n",
+          torch_name(compiled.dtype), torch_name(compiled.own_dtype));
     if (!options.here)
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
   }

@@ -54,9 +54,12 @@ Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& re
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
                  Progress& progress) {
   progress.stage("normalise");
-  const StepGraph step = incrementalise(normalise(model.graph));
-
+  const Graph normal = normalise(model.graph);
   Compiled compiled;
+  compiled.own_dtype = main_dtype(normal);
+  compiled.dtype = options.dtype.value_or(compiled.own_dtype);
+  const StepGraph step = incrementalise(compute_in(normal, compiled.dtype));
+
   Program& program = compiled.program;
   program.model = step.graph.name;
   program.target = options.device.target;

@@ -12,6 +12,7 @@ namespace ac {
 struct CompileOptions {
   DeviceInfo device;             // planned and built for; "host" or a GPU
   bool here = true;              // whether it is in this machine: candidates are timed then
+  std::optional<DType> dtype;    // to compute in; nothing: what the model says
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
@@ -58,6 +59,7 @@ struct CompiledPhase {
 
 struct Compiled {
   Program program;
+  DType own_dtype = DType::f32, dtype = DType::f32;  // of the model as captured, and as compiled
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;

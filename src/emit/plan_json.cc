@@ -72,6 +72,8 @@ Json plan_json(const Compiled& compiled) {
                       {"spill_bytes", built.spill_bytes}};
   return {{"format", 1},
           {"target", compiled.program.target},
+          {"dtype", torch_name(compiled.dtype)},
+          {"own_dtype", torch_name(compiled.own_dtype)},
           {"measured", false},
           {"kernels", std::move(kernels)},
           {"prefill", phase_json(compiled.prefill)},

@@ -30,6 +30,7 @@ MODELS = [
 if os.environ.get("AC_TEST_ALL"):
     MODELS = list(tiny_models.CASES)
 NEW_TOKENS = 24
+SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -92,6 +93,27 @@ def test_fallbacks_alone_give_the_tokens_of_the_reference(name, model, tmp_path)
     for phase in ("prefill", "decode"):
         assert report[phase]["fallbacks"] >= report[phase]["regions"] - 1
     check_package(package, source, name)
+
+
+# Native and captured; to a wider type and to a narrower one.
+@pytest.mark.parametrize(
+    "name, dtype, own",
+    [("qwen3_bfloat16_sharded", "float32", "bfloat16"), ("gemma2_softcap", "float16", "float32")],
+)
+def test_another_dtype_than_the_checkpoints(name, dtype, own, model, tmp_path):
+    source, package = model(name), tmp_path / "package"
+    report = compile_package(source, package, "--dtype", dtype)
+    assert (report["dtype"], report["own_dtype"]) == (dtype, own)
+    assert json.loads((package / "program.json").read_text())["dtype"] == SHORT[dtype]
+    ids = tiny_models.prompt(name)
+    check(package, source, ids, NEW_TOKENS, "--dtype", dtype)
+    # Exact where the checkpoint's values are kept.
+    if dtype == "float32":
+        check(package, source, ids, NEW_TOKENS)
+    message = program("compile", source, "-o", "other", "--dtype", "int8", expect=2).stderr
+    assert "int8" in message and "bfloat16" in message
+    message = program("run", package, "--ids", 1, "--dtype", dtype, expect=2).stderr
+    assert "--dtype" in message
 
 
 BOUNDARIES = """
