@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <memory>
 #include <thread>
 
@@ -11,6 +12,7 @@
 #include "cli/source.h"
 #include "device/device.h"
 #include "emit/package.h"
+#include "ir/text.h"
 
 namespace ac {
 namespace {
@@ -28,6 +30,7 @@ struct Compile {
   SourceArguments source;
   std::string output, device = "host", target;
   CompileOptions options;
+  std::vector<std::string> dump;
   bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
@@ -40,16 +43,27 @@ struct Compile {
     options.cache = building.cache;
     KernelBuilder builder(building);
     Progress progress(quiet);
-    progress.stage("capture");
-    const Model model = source.capture();
-    const Compiled compiled = compile(model, options, builder, progress);
+    Stages stages(progress, {dump.begin(), dump.end()},
+                  [&](const std::string& stage, const std::string& text) { show(stage, text); });
+    const Model model = stages.run(
+        "capture", [&] { return source.capture(); },
+        [](const Model& captured) { return print(captured.graph); });
+    const Compiled compiled = compile(model, options, builder, stages);
     progress.stage("write the package");
     write_package(compiled, model, building.sources, output, force);
     progress.done();
     report(compiled);
   }
 
+  // As soon as it is there: what comes after it may fail.
+  static void show(const std::string& stage, const std::string& text) {
+    fmt::print("== {}\n{}", stage, text);
+    std::fflush(stdout);
+  }
+
   void choose_device() {
+    if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
+
     if (!target.empty()) {
       if (device != "host")
         wrong_usage("--target is for a GPU that is not here: leave out --device");
@@ -133,6 +147,12 @@ void add_compile_command(CLI::App& app) {
   command->add_flag("--unmeasured", compile->unmeasured,
                     "Time nothing: take the best by the cost model that is admitted, as for a "
                     "device that is not here");
+  command
+      ->add_option("--dump", compile->dump,
+                   "Print what these stages come to, as they are done: capture, normalise, "
+                   "incrementalise, regions, candidates, selection, program")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");

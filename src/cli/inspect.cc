@@ -142,21 +142,20 @@ void add_inspect_command(CLI::App& app) {
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
-                                            {"graph", Stage::graph},
-                                            {"step", Stage::step},
-                                            {"decode", Stage::decode},
-                                            {"prefill", Stage::prefill},
-                                            {"regions", Stage::regions},
-                                            {"candidates", Stage::candidates},
-                                            {"verdicts", Stage::verdicts},
-                                            {"selection", Stage::selection},
-                                            {"stats", Stage::stats}};
+  const std::map<std::string, Stage> stages{
+      {"capture", Stage::capture},       {"graph", Stage::graph},
+      {"normalise", Stage::graph},       {"step", Stage::step},
+      {"incrementalise", Stage::step},   {"decode", Stage::decode},
+      {"prefill", Stage::prefill},       {"regions", Stage::regions},
+      {"candidates", Stage::candidates}, {"verdicts", Stage::verdicts},
+      {"selection", Stage::selection},   {"stats", Stage::stats}};
   command
       ->add_option(
           "--stage", inspect->stage,
-          "capture: as the front end gave it; graph: in normal form (default); step: T new "
-          "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
+          "capture: as the front end gave it; graph or normalise: in normal form (default); step "
+          "or "
+          "incrementalise: T new tokens after P cached ones; decode, prefill: the instances that "
+          "run; regions: of the "
           "decode instance, with "
           "their work after 1024 tokens; candidates: the kernels that could compute them. Of a "
           "package: regions, candidates, and verdicts: what became of those that were tried; "

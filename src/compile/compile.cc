@@ -9,13 +9,17 @@
 #include "compile/cover.h"
 #include "compile/positions.h"
 #include "compile/select.h"
+#include "compile/stages.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 
 namespace ac {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 4096;
+constexpr std::size_t kShown = 8;  // candidates of a space
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
                                    std::int64_t chunk) {
@@ -49,29 +53,43 @@ Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& re
   return part;
 }
 
-}  // namespace
+// Stage 9's result: what computes a step, in order.
+struct Chosen {
+  const CompiledPhase& phase;
+  const Realiser& realiser;
+  std::vector<Implemented> parts;
+};
 
-Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
-                 Progress& progress) {
-  progress.stage("normalise");
-  const Graph normal = normalise(model.graph);
-  Compiled compiled;
-  compiled.own_dtype = main_dtype(normal);
-  compiled.dtype = options.dtype.value_or(compiled.own_dtype);
-  const StepGraph step = incrementalise(compute_in(normal, compiled.dtype));
+// Nothing is selected that was not built and admitted.
+void verify(const Chosen& chosen, const std::string&) {
+  for (const Selection& selection : chosen.phase.selections) {
+    AC_ASSERT(selection.uses > 0 && !selection.trials.empty());
+    AC_ASSERT(selection.candidate.empty() ||
+              std::ranges::any_of(selection.attempts, [&](const Attempt& attempt) {
+                return attempt.candidate == selection.candidate && attempt.outcome.admitted();
+              }));
+  }
+  for (const Implemented& part : chosen.parts)
+    for (const KernelSource& source : part.made.sources)
+      AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
+}
 
-  Program& program = compiled.program;
+Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
+  Program program;
   program.model = step.graph.name;
   program.target = options.device.target;
   program.max_context = max_context(step, options.max_context);
-  const std::int64_t chunk = std::min(options.chunk, program.max_context);
-  program.caches = cache_specs(step, program.max_context, chunk);
+  program.caches =
+      cache_specs(step, program.max_context, std::min(options.chunk, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
   program.dtype = logits.dtype;
   for (const auto& [name, path] : model.stores)
     program.stores[name] = std::filesystem::absolute(path).lexically_normal().string();
+  return program;
+}
 
+RealiseOptions realise_options(const CompileOptions& options) {
   RealiseOptions realise;
   if (options.device.sm > 0) {
     realise.target.kind = Target::cuda;
@@ -80,36 +98,96 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   realise.here = options.here;
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
-  Realiser realiser(builder, realise);
-  Assembler assembler(program);
+  return realise;
+}
 
-  const auto run = [&](const char* name, const StepGraph& instance, std::int64_t tokens,
-                       CompiledPhase& phase) {
-    progress.stage(fmt::format("{}: analyse and plan", name));
-    phase.nodes = instance.graph.nodes.size();
-    phase.regions = analyse(instance);
+// Stages 4 to 9 for one instance of the step.
+class PhaseCompiler {
+ public:
+  PhaseCompiler(const CompileOptions& options, const Program& program, Realiser& realiser,
+                Stages& stages)
+      : options_(options), program_(program), realiser_(realiser), stages_(stages) {}
+
+  std::vector<Implemented> run(const std::string& name, const StepGraph& instance,
+                               std::int64_t tokens, CompiledPhase& phase) {
     const Bindings at{
-        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
-    phase.plans =
-        plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    Selector selector(phase, program.caches, options.tries, realiser);
-    progress.stage(fmt::format("{}: build, admit and select", name));
-    std::vector<Implemented> parts = selector.run(progress);
-    parts.push_back(ending(phase.regions.step, program.max_context, realiser));
-    return assembler.phase(phase.regions.step, tokens, parts);
-  };
-  program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill);
-  program.decode = run("decode", decode_instance(step), 1, compiled.decode);
-  plan_memory(program);
-  progress.done();
+        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program_.max_context - tokens)};
+    phase.nodes = instance.graph.nodes.size();
+    phase.regions = stages_.run(
+        "regions", [&] { return analyse(instance); },
+        [&](const Regions& regions) { return print(regions, at); }, name);
+    phase.plans = stages_.run(
+        "candidates",
+        [&] {
+          return plan(phase.regions, options_.device,
+                      {.max_candidates = options_.max_candidates, .at = at});
+        },
+        [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
+    return stages_
+        .run(
+            "selection", [&] { return Chosen{phase, realiser_, choose(phase)}; },
+            [&](const Chosen&) { return print(phase.selections); }, name)
+        .parts;
+  }
 
-  for (const Phase* phase : {&program.prefill, &program.decode})
-    for (const Launch& launch : phase->launches)
-      compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
-  for (const auto& [entry, built] : compiled.kernels)
-    program.kernels[entry] = entry + (options.device.sm > 0 ? ".cubin" : ".so");
-  compiled.constants = assembler.constants();
-  verify(program, "compile");
+ private:
+  std::vector<Implemented> choose(CompiledPhase& phase) {
+    Selector selector(phase, program_.caches, options_.tries, realiser_);
+    std::vector<Implemented> parts = selector.run(stages_.progress());
+    parts.push_back(ending(phase.regions.step, program_.max_context, realiser_));
+    return parts;
+  }
+
+  const CompileOptions& options_;
+  const Program& program_;
+  Realiser& realiser_;
+  Stages& stages_;
+};
+
+}  // namespace
+
+Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
+                 Stages& stages) {
+  Compiled compiled;
+  const Graph normal = stages.run(
+      "normalise",
+      [&] {
+        const Graph graph = normalise(model.graph);
+        compiled.own_dtype = main_dtype(graph);
+        compiled.dtype = options.dtype.value_or(compiled.own_dtype);
+        return compute_in(graph, compiled.dtype);
+      },
+      [](const Graph& graph) { return print(graph); });
+  const StepGraph step = stages.run(
+      "incrementalise", [&] { return incrementalise(normal); },
+      [](const StepGraph& made) { return print(made); });
+
+  const Program empty = empty_program(model, step, options);
+  const std::int64_t chunk = std::min(options.chunk, empty.max_context);
+  Realiser realiser(builder, realise_options(options));
+  PhaseCompiler phases(options, empty, realiser, stages);
+  const auto prefill = phases.run("prefill", prefill_instance(step), chunk, compiled.prefill);
+  const auto decode = phases.run("decode", decode_instance(step), 1, compiled.decode);
+
+  compiled.program = stages.run(
+      "program",
+      [&] {
+        Program program = empty;
+        Assembler assembler(program);
+        program.prefill = assembler.phase(compiled.prefill.regions.step, chunk, prefill);
+        program.decode = assembler.phase(compiled.decode.regions.step, 1, decode);
+        plan_memory(program);
+        for (const Phase* phase : {&program.prefill, &program.decode})
+          for (const Launch& launch : phase->launches) {
+            compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
+            program.kernels[launch.kernel] =
+                launch.kernel + (options.device.sm > 0 ? ".cubin" : ".so");
+          }
+        compiled.constants = assembler.constants();
+        return program;
+      },
+      [](const Program& program) { return to_json(program).dump(1) + "\n"; });
+  compiled.times = stages.times();
   return compiled;
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "capture/model.h"
-#include "compile/progress.h"
 #include "compile/realise.h"
+#include "compile/stages.h"
 #include "plan/planner.h"
 #include "program/program.h"
 
@@ -50,11 +50,22 @@ struct Selection {
   std::vector<Refusal> refusals;
 };
 
+// For `compile --dump selection`.
+std::string print(const std::vector<Selection>& selections);
+
+// A region of a cut of the step that was tried, and given up for another cut.
+struct Abandoned {
+  std::string signature;
+  std::vector<std::string> ops;
+  std::vector<Attempt> attempts;
+};
+
 struct CompiledPhase {
   std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
   std::vector<Selection> selections;
+  std::vector<Abandoned> abandoned;
 };
 
 struct Compiled {
@@ -63,9 +74,11 @@ struct Compiled {
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
+  std::vector<StageTime> times;
 };
 
+// Stages 2 to 9; those before and after it run through the same `stages`.
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
-                 Progress& progress);
+                 Stages& stages);
 
 }  // namespace ac

@@ -19,6 +19,13 @@ std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   return slots;
 }
 
+std::vector<std::string> op_names(const CoverPart& part) {
+  std::vector<std::string> names;
+  if (part.wanted)
+    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
+  return names;
+}
+
 // And does nothing else.
 bool chooses_token(const Space& space) {
   return !space.candidates.empty() &&
@@ -112,6 +119,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
     const Space& space = space_of(part);
+    if (is_open(state)) state.ops = op_names(part);
     while (is_open(state)) {
       const Candidate& candidate = next_of(state, space);
       std::optional<Request> request;
@@ -285,9 +293,9 @@ void Selector::record(const std::vector<CoverPart>& parts) {
     Selection selection;
     selection.signature = space.signature;
     selection.uses = 1;
+    selection.ops = op_names(part);
     if (part.wanted) {
       const Region& region = part.wanted->region;
-      for (const Op op : region.ops) selection.ops.emplace_back(info(op).name);
       selection.category = region.category;
       selection.argmax = part.wanted->argmax;
       selection.work = evaluate(region.work, phase_.plans.options.at);
@@ -323,6 +331,16 @@ void Selector::record(const std::vector<CoverPart>& parts) {
   }
 }
 
+// What was tried for cuts that another one has beaten.
+void Selector::record_abandoned(const std::vector<CoverPart>& parts) {
+  std::set<int> kept;
+  for (const CoverPart& part : parts) kept.insert(part.space);
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    if (!states_[i].attempts.empty() && kept.count(static_cast<int>(i)) == 0)
+      phase_.abandoned.push_back(
+          {phase_.plans.spaces[i].signature, states_[i].ops, states_[i].attempts});
+}
+
 std::vector<Implemented> Selector::run(Progress& progress) {
   std::vector<CoverPart> parts;
   do {
@@ -347,6 +365,7 @@ std::vector<Implemented> Selector::run(Progress& progress) {
     if (is_fallback(part)) left.push_back(part);
   admit_fallbacks(left, progress);
   record(parts);
+  record_abandoned(parts);
   std::vector<Implemented> implemented;
   for (const CoverPart& part : parts) implemented.push_back(implement(part));
   return implemented;

@@ -29,6 +29,7 @@ class Selector {
     bool raced = false;
     std::optional<double> fallback_measured;
     std::string why_unmeasured;
+    std::vector<std::string> ops;  // of what was tried
     std::vector<Attempt> attempts;
     std::map<int, Trial> trials;  // of those admitted, by candidate
   };
@@ -48,6 +49,7 @@ class Selector {
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
   Implemented implement(const CoverPart& part) const;
   void record(const std::vector<CoverPart>& parts);
+  void record_abandoned(const std::vector<CoverPart>& parts);
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
   }
