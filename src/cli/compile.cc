@@ -6,25 +6,15 @@
 #include <memory>
 #include <thread>
 
-#include "base/child.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/gpu.h"
 #include "cli/source.h"
-#include "device/device.h"
 #include "emit/package.h"
 #include "ir/text.h"
 
 namespace ac {
 namespace {
-
-// Of the first GPU. Asked of a child process: one that has started CUDA cannot fork any more.
-DeviceInfo gpu_info() {
-  const std::vector<ChildResult> results =
-      run_in_children({ChildTask([] { return to_json(open_cuda_device()->info()).dump(); })}, 1,
-                      std::chrono::seconds(60));
-  if (!results[0].ok()) job_failed("{}", results[0].ended);
-  return device_info_from_json(Json::parse(results[0].text));
-}
 
 struct Compile {
   SourceArguments source;
@@ -131,10 +121,8 @@ void add_compile_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
   command
-      ->add_option(
-          "--tries", compile->options.tries,
-          "Candidates of a region that are tried, best first; 0: fallbacks only, but for what "
-          "chooses the token")
+      ->add_option("--tries", compile->options.tries,
+                   "Candidates of a region that are tried, best first; 0: fallbacks only")
       ->capture_default_str();
   command
       ->add_option("--max-candidates", compile->options.max_candidates,

@@ -10,6 +10,7 @@
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "compile/stages.h"
+#include "compile/trials.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "ir/text.h"
@@ -41,18 +42,6 @@ std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
   return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
-// Makes the next step need nothing of the host.
-Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& realiser) {
-  NodeId ids = -1;
-  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
-    if (step.graph.nodes[i].op == Op::input) ids = static_cast<NodeId>(i);
-  if (ids < 0) bad_input("the model has no input: a package takes token ids");
-  Implemented part{generate_advance(step, ids, max_context + 1), "advance"};
-  realiser.build(part.made.sources);
-  AC_ASSERT(realiser.kernels().count(part.made.sources[0].entry) > 0);
-  return part;
-}
-
 // Stage 9's result: what computes a step, in order.
 struct Chosen {
   const CompiledPhase& phase;
@@ -60,15 +49,18 @@ struct Chosen {
   std::vector<Implemented> parts;
 };
 
+bool is_admitted(const Selection& selection) {
+  return selection.candidate.empty() ||
+         std::ranges::any_of(selection.attempts, [&](const Attempt& attempt) {
+           return attempt.candidate == selection.candidate && attempt.outcome.admitted();
+         });
+}
+
 // Nothing is selected that was not built and admitted.
 void verify(const Chosen& chosen, const std::string&) {
-  for (const Selection& selection : chosen.phase.selections) {
-    AC_ASSERT(selection.uses > 0 && !selection.trials.empty());
-    AC_ASSERT(selection.candidate.empty() ||
-              std::ranges::any_of(selection.attempts, [&](const Attempt& attempt) {
-                return attempt.candidate == selection.candidate && attempt.outcome.admitted();
-              }));
-  }
+  for (const Selection& selection : chosen.phase.selections)
+    AC_ASSERT(selection.uses > 0 && !selection.trials.empty() && is_admitted(selection));
+  AC_ASSERT(is_admitted(chosen.phase.ending));
   for (const Implemented& part : chosen.parts)
     for (const KernelSource& source : part.made.sources)
       AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
@@ -91,10 +83,7 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
 
 RealiseOptions realise_options(const CompileOptions& options) {
   RealiseOptions realise;
-  if (options.device.sm > 0) {
-    realise.target.kind = Target::cuda;
-    realise.target.arch = options.device.target + (options.device.sm >= 90 ? "a" : "");
-  }
+  realise.target = target_of(options.device);
   realise.here = options.here;
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
@@ -125,17 +114,42 @@ class PhaseCompiler {
         [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
     return stages_
         .run(
-            "selection", [&] { return Chosen{phase, realiser_, choose(phase)}; },
+            "selection", [&] { return Chosen{phase, realiser_, choose(tokens, phase)}; },
             [&](const Chosen&) { return print(phase.selections); }, name)
         .parts;
   }
 
  private:
-  std::vector<Implemented> choose(CompiledPhase& phase) {
+  std::vector<Implemented> choose(std::int64_t tokens, CompiledPhase& phase) {
     Selector selector(phase, program_.caches, options_.tries, realiser_);
     std::vector<Implemented> parts = selector.run(stages_.progress());
-    parts.push_back(ending(phase.regions.step, program_.max_context, realiser_));
+    parts.push_back(end(tokens, phase));
     return parts;
+  }
+
+  // Makes the next step need nothing of the host. Of this there is one kernel.
+  Implemented end(std::int64_t tokens, CompiledPhase& phase) {
+    const StepGraph& step = phase.regions.step;
+    const NodeId ids = input_of(step);
+    const Request request = trial_of_advance(step.graph.type(ids).dtype, tokens);
+    const Outcome outcome = realiser_.realise({request})[0];
+    if (!outcome.admitted())
+      job_failed("the kernel that ends a step was not admitted: {}", outcome.why);
+    Implemented part{generate_advance(step, ids, program_.max_context + 1), "advance"};
+    Selection& ending = phase.ending;
+    ending.signature = ending.candidate = ending.family = "advance";
+    ending.uses = 1;
+    ending.ops = {"advance"};
+    ending.attempts = {{"advance", 0, {}, outcome}};
+    ending.trials = {to_json(request.trial)};
+    for (const KernelSource& source : part.made.sources) ending.kernels.push_back(source.entry);
+    return part;
+  }
+
+  static NodeId input_of(const StepGraph& step) {
+    for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+      if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
+    bad_input("the model has no input: a package takes token ids");
   }
 
   const CompileOptions& options_;

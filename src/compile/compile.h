@@ -66,6 +66,7 @@ struct CompiledPhase {
   Plans plans;
   std::vector<Selection> selections;
   std::vector<Abandoned> abandoned;
+  Selection ending;  // what lets the next step follow: of no region
 };
 
 struct Compiled {

@@ -11,7 +11,8 @@
 namespace ac {
 namespace {
 
-constexpr std::size_t kSamplers = 3;
+// Of the fallback of what chooses the token, which has no node to name it.
+constexpr const char* kArgmax = "argmax";
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -26,8 +27,10 @@ std::vector<std::string> op_names(const CoverPart& part) {
   return names;
 }
 
+bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
+
 // And does nothing else.
-bool chooses_token(const Space& space) {
+bool only_chooses_token(const Space& space) {
   return !space.candidates.empty() &&
          std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
 }
@@ -50,9 +53,7 @@ Selector::State Selector::state_for(const Space& space) const {
   State state;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
-  // What chooses the token has no fallback.
-  state.order.resize(
-      std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));
+  state.order.resize(std::min(state.order.size(), tries_));
   return state;
 }
 
@@ -79,15 +80,15 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     const std::string signature = part.wanted ? signature_of(*part.wanted) : "";
     for (std::size_t i = 0; i < plans.spaces.size(); ++i)
-      if (part.wanted ? plans.spaces[i].signature == signature : chooses_token(plans.spaces[i]))
+      if (part.wanted ? plans.spaces[i].signature == signature
+                      : only_chooses_token(plans.spaces[i]))
         part.space = static_cast<int>(i);
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,
                                         plans.options.max_candidates));
     } else {
-      const TensorType& logits = step().graph.type(step().graph.outputs.at(0).node);
-      plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(),
+      plans.spaces.push_back(plan_sampling(logits().dtype, logits().shape.back().constant(),
                                            plans.device, plans.options.max_candidates));
     }
     part.space = static_cast<int>(plans.spaces.size()) - 1;
@@ -123,12 +124,10 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     while (is_open(state)) {
       const Candidate& candidate = next_of(state, space);
       std::optional<Request> request;
-      if (part.wanted) {
+      if (part.wanted)
         request = trial_of(step(), *part.wanted, candidate, at);
-      } else {
-        const TensorType& logits = step().graph.type(step().graph.outputs.at(0).node);
-        request = trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
-      }
+      else
+        request = trial_of_sampling(logits().dtype, logits().shape.back().constant(), candidate);
       if (request) {
         requests.push_back(std::move(*request));
         spaces.push_back(part.space);
@@ -165,20 +164,15 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
 
 // All admitted candidates of each space against each other and the fallback.
 bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
-  std::vector<const CoverPart*> due;
-  std::vector<CoverPart> fallbacks;  // parts that have one
+  std::vector<CoverPart> due;
   std::set<int> seen;
-  for (const CoverPart& part : parts) {
-    if (!seen.insert(part.space).second || state_of(part).raced) continue;
-    if (!part.wanted && is_fallback(part)) continue;
-    due.push_back(&part);
-    if (part.wanted) fallbacks.push_back(part);
-  }
+  for (const CoverPart& part : parts)
+    if (seen.insert(part.space).second && !state_of(part).raced) due.push_back(part);
   if (due.empty()) return false;
-  admit_fallbacks(fallbacks, progress);
+  admit_fallbacks(due, progress);
   std::vector<double> ratios;
   for (std::size_t i = 0; i < due.size(); ++i) {
-    const CoverPart& part = *due[i];
+    const CoverPart& part = due[i];
     State& state = states_[static_cast<std::size_t>(part.space)];
     state.raced = true;
     const Space& space = space_of(part);
@@ -189,11 +183,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       contenders.push_back({racer.id, generate_for(part, racer)});
       candidates.push_back(candidate);
     }
-    // What also chooses the token does more than the fallback of its region.
-    const bool against_fallback = part.wanted && !part.wanted->argmax;
-    if (!against_fallback && contenders.empty()) continue;
-    if (against_fallback)
-      contenders.push_back({"fallback", fallback(step(), part.wanted->region, setting_)});
+    contenders.push_back({"fallback", fallback_for(part)});
     MeasureOptions options;
     options.tokens = phase_.plans.options.at.T;
     options.position = phase_.plans.options.at.P;
@@ -215,7 +205,6 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       if (race.microseconds[c] < race.microseconds[best]) best = c;
     }
     if (!candidates.empty()) state.winner = candidates[best];
-    if (!against_fallback) continue;
     state.fallback_measured = race.microseconds.back();
     if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
       state.winner = -1;
@@ -234,11 +223,11 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   std::vector<std::string> signatures;
   const TrialSetting at{phase_.plans.options.at.T, setting_};
   for (const CoverPart& part : parts) {
-    if (!part.wanted) {
-      const std::vector<Attempt>& attempts = state_of(part).attempts;
-      job_failed("no kernel that chooses the token was admitted: {}",
-                 attempts.empty() ? "none was tried (--tries 0)" : attempts[0].outcome.why);
+    if (chooses_token(part) && fallback_trials_.emplace(kArgmax, Json()).second) {
+      requests.push_back(trial_of_argmax(logits().dtype, logits().shape.back().constant()));
+      signatures.push_back(kArgmax);
     }
+    if (!part.wanted) continue;
     for (const NodeId id : part.wanted->region.nodes) {
       if (!is_compute(step().graph[id])) continue;
       const Region node = std::get<Region>(make_region(uses_, {id}));
@@ -259,6 +248,11 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   }
 }
 
+Generated Selector::fallback_for(const CoverPart& part) const {
+  if (!part.wanted) return fallback_argmax(step(), step().graph.outputs.at(0).node, setting_);
+  return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
+}
+
 Generated Selector::generate_for(const CoverPart& part, const Candidate& candidate) const {
   if (!part.wanted)
     return generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
@@ -273,8 +267,7 @@ Generated Selector::generate_for(const CoverPart& part, const Candidate& candida
 Implemented Selector::implement(const CoverPart& part) const {
   const bool has_module = part.wanted && !part.wanted->region.module.empty();
   const std::string where = has_module ? " at " + part.wanted->region.module : "";
-  if (is_fallback(part))
-    return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
+  if (is_fallback(part)) return {fallback_for(part), "fallback" + where};
   const Candidate& winner =
       space_of(part).candidates[static_cast<std::size_t>(state_of(part).winner)];
   return {generate_for(part, winner), winner.id + where};
@@ -320,10 +313,12 @@ void Selector::record(const std::vector<CoverPart>& parts) {
         if (attempt.candidate == winner.id) selection.measured = attempt.measured;
       selection.trials.push_back(to_json(state.trials.at(state.winner)));
     } else {
-      for (const NodeId id : part.wanted->region.nodes)
-        if (is_compute(step().graph[id]))
-          selection.trials.push_back(
-              fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
+      if (part.wanted)
+        for (const NodeId id : part.wanted->region.nodes)
+          if (is_compute(step().graph[id]))
+            selection.trials.push_back(
+                fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
+      if (chooses_token(part)) selection.trials.push_back(fallback_trials_.at(kArgmax));
     }
     for (const KernelSource& source : implement(part).made.sources)
       selection.kernels.push_back(source.entry);
@@ -346,20 +341,10 @@ std::vector<Implemented> Selector::run(Progress& progress) {
   do {
     parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
     // What chooses the token is no node of the graph.
-    const bool chooses = std::any_of(parts.begin(), parts.end(), [](const CoverPart& part) {
-      return !part.wanted || part.wanted->argmax;
-    });
-    if (!chooses) parts.push_back({});
+    if (std::ranges::none_of(parts, [](const CoverPart& part) { return chooses_token(part); }))
+      parts.push_back({});
     plan_missing(parts);
   } while (decide(parts, progress));
-  // A product that should have chosen the token as well, and is left to its fallback.
-  for (CoverPart& part : parts)
-    if (part.wanted && part.wanted->argmax && is_fallback(part)) {
-      parts.push_back({});
-      plan_missing(parts);
-      decide(parts, progress);
-      break;
-    }
   std::vector<CoverPart> left;
   for (const CoverPart& part : parts)
     if (is_fallback(part)) left.push_back(part);

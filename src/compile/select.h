@@ -47,6 +47,7 @@ class Selector {
   bool is_open(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
+  Generated fallback_for(const CoverPart& part) const;
   Implemented implement(const CoverPart& part) const;
   void record(const std::vector<CoverPart>& parts);
   void record_abandoned(const std::vector<CoverPart>& parts);
@@ -57,6 +58,7 @@ class Selector {
     return states_[static_cast<std::size_t>(part.space)];
   }
   const StepGraph& step() const { return phase_.regions.step; }
+  const TensorType& logits() const { return step().graph.type(step().graph.outputs.at(0).node); }
 
   CompiledPhase& phase_;
   const std::vector<CacheSpec>& caches_;
@@ -66,7 +68,7 @@ class Selector {
   const UseDef uses_;
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space
-  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region
+  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or "argmax"
 };
 
 }  // namespace ac

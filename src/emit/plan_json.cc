@@ -67,7 +67,8 @@ Json phase_json(const CompiledPhase& phase) {
           {"space_table", space_table(phase)},
           {"fusion_table", fusion_table(phase)},
           {"selections", std::move(selections)},
-          {"abandoned", std::move(abandoned)}};
+          {"abandoned", std::move(abandoned)},
+          {"ending", selection_json(phase.ending)}};
 }
 
 }  // namespace

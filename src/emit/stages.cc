@@ -37,14 +37,6 @@ std::string join(const Json& list) {
   return text.empty() ? "argmax" : text;
 }
 
-// Selections, and what was given up with the cut of the step that it belonged to.
-std::vector<const Json*> all_tried(const Json& phase) {
-  std::vector<const Json*> all;
-  for (const char* key : {"selections", "abandoned"})
-    for (const Json& tried : phase.at(key)) all.push_back(&tried);
-  return all;
-}
-
 std::string implementation(const Json& selection) {
   const std::string candidate = text_of(selection.at("candidate"));
   return candidate.empty() ? "fallback" : candidate;
@@ -257,6 +249,14 @@ auto reading(const std::string& origin, Action&& action) {
 }
 
 }  // namespace
+
+std::vector<const Json*> all_tried(const Json& phase) {
+  std::vector<const Json*> all;
+  for (const char* key : {"selections", "abandoned"})
+    for (const Json& tried : phase.at(key)) all.push_back(&tried);
+  all.push_back(&phase.at("ending"));
+  return all;
+}
 
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {

@@ -80,21 +80,20 @@ Json phase_stats(const Json& phase) {
   std::size_t tried = 0, validated = 0, selected = 0;
   for (const Json& selection : phase.at("selections"))
     if (!selection.at("candidate").get<std::string>().empty()) ++selected;
-  for (const char* key : {"selections", "abandoned"})
-    for (const Json& entry : phase.at(key))
-      for (const Json& attempt : entry.at("attempts")) {
-        ++tried;
-        const Json& outcome = attempt.at("outcome");
-        const auto kind = outcome.at("kind").get<std::string>();
-        if (kind == "admitted") {
-          ++validated;
-          continue;
-        }
-        count(kinds, kind);
-        // Scenarios and numbers differ; the stage and the reason are what counts.
-        const std::string why = outcome.value("why", "");
-        count(rejected, kind + ": " + why.substr(0, why.find_first_of(";0123456789")));
+  for (const Json* entry : all_tried(phase))
+    for (const Json& attempt : entry->at("attempts")) {
+      ++tried;
+      const Json& outcome = attempt.at("outcome");
+      const auto kind = outcome.at("kind").get<std::string>();
+      if (kind == "admitted") {
+        ++validated;
+        continue;
       }
+      count(kinds, kind);
+      // Scenarios and numbers differ; the stage and the reason are what counts.
+      const std::string why = outcome.value("why", "");
+      count(rejected, kind + ": " + why.substr(0, why.find_first_of(";0123456789")));
+    }
   std::int64_t calls = 0;
   for (const Json& selection : phase.at("selections"))
     calls += selection.at("uses").get<std::int64_t>() * calls_of(selection);

@@ -54,14 +54,10 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
   std::set<std::string> told;
   for (const auto& [name, phase] :
        {std::pair{"prefill", &program.prefill}, std::pair{"decode", &program.decode}})
-    for (std::size_t i = 0; i < phase->launches.size(); ++i) {
-      // What ends a step computes nothing of the model, and belongs to no region.
-      if (i + 1 == phase->launches.size() && phase->notes[i] == "advance") continue;
-      const Launch& launch = phase->launches[i];
+    for (const Launch& launch : phase->launches)
       if (tried.count(name + launch.kernel) == 0 && told.insert(name + launch.kernel).second)
         faults.push_back(
             fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
-    }
   return faults;
 }
 
@@ -77,7 +73,8 @@ std::size_t Verification::rejected() const {
                     [](const Judged& judged) { return !judged.outcome.admitted(); }));
 }
 
-Verification verify_package(const fs::path& package, BuilderOptions building, Progress& progress) {
+Verification verify_package(const fs::path& package, BuilderOptions building,
+                            const DeviceInfo& device, Progress& progress) {
   progress.stage("read the package");
   const fs::path program_file = package / "program.json", file = package / "plan.json";
   if (!fs::exists(program_file))
@@ -86,6 +83,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
   const PlanFile plan = plan_file(read_plan_json(package), file.string());
   Verification verification;
   verification.faults = disagreements(package, program, plan);
+  verification.judged_on = device.target;
 
   std::vector<Request> requests;
   for (const Selected& selected : plan.selections)
@@ -103,6 +101,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
   RealiseOptions options;
+  options.target = target_of(device);
   options.jobs = building.jobs;
   options.verdicts = verdicts.path();
   Realiser realiser(builder, options);
@@ -124,6 +123,7 @@ Json to_json(const Verification& verification) {
                       {"outcome", to_json(judged.outcome)}});
   return {{"ok", verification.ok()},
           {"rejected", verification.rejected()},
+          {"judged_on", verification.judged_on},
           {"faults", verification.faults},
           {"trials", std::move(trials)}};
 }
