@@ -115,6 +115,25 @@ def test_another_dtype_than_the_checkpoints(name, dtype, own, model, tmp_path):
     assert "--dtype" in message
 
 
+def test_stages_are_shown_as_they_are_done(small, tmp_path):
+    options = ("-o", tmp_path / "package", *OPTIONS, "--tries", 1)
+    stages = ("capture", "normalise", "incrementalise", "regions", "candidates", "selection", "program")
+    shown = program("compile", "--dump", ",".join(stages), small, *options).stdout
+    titles = [line[3:] for line in shown.splitlines() if line.startswith("== ")]
+    phases = [f"{phase}: {stage}" for phase in ("prefill", "decode") for stage in stages[3:6]]
+    assert titles == [*stages[:3], *phases, "program"]
+
+    def part(title):
+        return shown.split(f"== {title}\n")[1].split("\n== ")[0].rstrip("\n")
+
+    for stage in stages[:3]:
+        assert part(stage) == program("inspect", small, "--stage", stage).stdout.rstrip("\n")
+    assert "gemv" in part("decode: candidates") and "predicted us" in part("decode: selection")
+    assert '"launches"' in part("program")
+    refused(small, *options, "--force", "--dump", "regions,wrong", expect=2, says='"wrong" is no stage')
+    refused(small, *options, "--force", "--dump", "regions", "--json", expect=2, says="--json")
+
+
 BOUNDARIES = """
 import torch
 import torch.nn as nn
@@ -168,6 +187,7 @@ def test_boundaries_are_no_obstacle(tmp_path):
     command.capture(str(tmp_path / "model.py"), str(tmp_path / "capture.json"))
     regions = program("inspect", tmp_path / "capture.json", "--stage", "regions").stdout
     assert "mixed dtype" in regions.replace("_", " ")
+    assert "state" in regions  # the one op in place that capture leaves: the append to a cache
     package = tmp_path / "package"
     compile_package(tmp_path / "capture.json", package)
     check(package, tmp_path / "capture.json", [5 * i % 67 for i in range(20)], NEW_TOKENS)
