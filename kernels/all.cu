@@ -137,6 +137,11 @@ AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::le
 AC_FALLBACK_KERNEL(
     fallback_amax,
     (FallbackOp{.kind = FallbackKind::amax, .in = {Element::i32}, .out = Element::i32, .inner = 2}))
+AC_FALLBACK_KERNEL(fallback_argmax, (FallbackOp{.kind = FallbackKind::argmax,
+                                                .in = {Element::bf16},
+                                                .out = Element::i32,
+                                                .rank = 0,
+                                                .inner = 1}))
 AC_FALLBACK_KERNEL(fallback_layer_norm,
                    (FallbackOp{.kind = FallbackKind::layer_norm,
                                .in = {Element::f16, Element::f16, Element::f16, Element::f16},

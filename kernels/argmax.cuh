@@ -14,6 +14,10 @@ AC_DEVICE unsigned long long argmax_key(float value, int row) {
   return static_cast<unsigned long long>(ordered) << 32 | ~static_cast<unsigned>(row);
 }
 
+AC_DEVICE int argmax_row(unsigned long long key) {
+  return static_cast<int>(~static_cast<unsigned>(key));
+}
+
 // Takes each thread's largest key. The block's best goes to block_best [grid], and the block that
 // comes last writes the row of the best of all. `finished_blocks` is 0 before and after.
 template <int warps>
@@ -44,7 +48,7 @@ AC_DEVICE void combine_argmax(unsigned long long best, unsigned long long* block
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int i = 0; i < warps; ++i) best = warp_best[i] > best ? warp_best[i] : best;
-    *best_row = static_cast<int>(~static_cast<unsigned>(best));
+    *best_row = argmax_row(best);
   }
 }
 

@@ -1,6 +1,7 @@
 // The fallback kernel; fallback_plan.h says what op and parameters mean.
 #pragma once
 
+#include "kernels/argmax.cuh"
 #include "kernels/fallback_plan.h"
 #include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
@@ -250,6 +251,17 @@ AC_DEVICE auto reduced(const Inner<op>& inner) {
 }
 
 template <FallbackOp op>
+AC_DEVICE long long largest_at(const Inner<op>& inner) {
+  const long long count = inner.count();
+  unsigned long long best = 0;
+  for (long long i = 0; i < count; ++i) {
+    const unsigned long long key = argmax_key(inner.template read_at<0>(i), static_cast<int>(i));
+    best = key > best ? key : best;
+  }
+  return argmax_row(best);
+}
+
+template <FallbackOp op>
 AC_DEVICE float softmaxed(float x, const Inner<op>& inner) {
   const long long count = inner.count();
   float largest = -INFINITY;
@@ -338,6 +350,8 @@ AC_DEVICE auto value_at(const FallbackParams& p, const Place<0, op.rank>& place)
   const Inner<op> inner{p, place};
   if constexpr (kind == Kind::sum || kind == Kind::mean || kind == Kind::amax) {
     return reduced<op>(inner);
+  } else if constexpr (kind == Kind::argmax) {
+    return largest_at<op>(inner);
   } else if constexpr (kind == Kind::product) {
     return multiplied<op>(inner);
   } else if constexpr (kind == Kind::embedding) {

@@ -7,7 +7,7 @@ namespace ac::kernels {
 
 // By the names of the op table (src/ir/ops.def), which is where their meaning is defined. One kind
 // may do for several ops: cast copies, concat is a cast into a part of the result, product is
-// matmul and linear.
+// matmul and linear. argmax is no op: it chooses the token, as kernels/sampling_plan.h says.
 // clang-format off
 #define AC_FALLBACK_KINDS(X)                                                                 \
   X(cast) X(neg) X(abs) X(exp) X(log) X(sqrt) X(rsqrt) X(reciprocal) X(sin) X(cos) X(tanh)   \
@@ -15,7 +15,7 @@ namespace ac::kernels {
   X(add) X(sub) X(mul) X(div) X(pow) X(maximum) X(minimum)                                   \
   X(equal) X(not_equal) X(less) X(less_equal) X(greater) X(greater_equal)                    \
   X(logical_and) X(logical_or) X(where) X(tril) X(triu)                                      \
-  X(sum) X(mean) X(amax) X(softmax) X(rms_norm) X(layer_norm) X(product)                     \
+  X(sum) X(mean) X(amax) X(argmax) X(softmax) X(rms_norm) X(layer_norm) X(product)           \
   X(embedding) X(rope) X(rope_interleaved) X(attend) X(append)
 // clang-format on
 

@@ -180,7 +180,8 @@ struct Gemv {
     value = soft_cap(value, p.softcap);
     static_cast<Y*>(m.y)[row] = from_float<Y>(value);
     if constexpr (op.argmax) {
-      const unsigned long long key = argmax_key(value, output);
+      // Of what is stored, where neighbours may be equal: whoever looks at y finds the same.
+      const unsigned long long key = argmax_key(to_float(from_float<Y>(value)), output);
       best = key > best ? key : best;
     }
   }

@@ -114,7 +114,7 @@ class Runner {
                   describe(graph_, static_cast<NodeId>(i)), to_string(view.dtype, view.shape),
                   to_string(node.type));
       AC_ASSERT(view.data);
-      nodes_[i].stored.emplace(std::move(view), node.type.dtype);
+      nodes_[i].stored.emplace(std::move(view), node.type.dtype, node.text("key"));
     }
   }
 

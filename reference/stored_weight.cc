@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
+#include "base/error.h"
+#include "base/text.h"
 #include "reference/half.h"
 
 namespace ac {
@@ -45,8 +48,13 @@ void StoredWeight::read(std::int64_t first, std::int64_t count, double* out) con
     const std::int64_t size = std::min(kBlock, count - at);
     widen(view_.dtype, from + static_cast<std::size_t>(at) * bytes_of(view_.dtype), size, block);
     if (narrower)
-      for (std::int64_t i = 0; i < size; ++i)
-        block[i] = dtype_ == DType::f16 ? round_to_half(block[i]) : round_to_bfloat(block[i]);
+      for (std::int64_t i = 0; i < size; ++i) {
+        const float stored = block[i];
+        block[i] = dtype_ == DType::f16 ? round_to_half(stored) : round_to_bfloat(stored);
+        if (std::isinf(block[i]) && !std::isinf(stored))
+          bad_input("the weight {} has the element {}, which {} cannot hold", quote(name_), stored,
+                    torch_name(dtype_));
+      }
     for (std::int64_t i = 0; i < size; ++i) out[at + i] = block[i];
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ir/weights.h"
 #include "reference/value.h"
@@ -13,7 +14,9 @@ class StoredWeight {
  public:
   // `dtype` is the graph's. Where it is narrower than the file's, the elements are rounded to it:
   // that is the value the graph's weight has, for whoever executes it.
-  StoredWeight(WeightView view, DType dtype) : view_(std::move(view)), dtype_(dtype) {}
+  // `name` is for errors: an element that is too large for the graph's type is one (bad_input).
+  StoredWeight(WeightView view, DType dtype, std::string name)
+      : view_(std::move(view)), dtype_(dtype), name_(std::move(name)) {}
 
   const Sizes& shape() const { return view_.shape; }
   // Elements first .. first+count-1, in row-major order.
@@ -23,6 +26,7 @@ class StoredWeight {
  private:
   WeightView view_;
   DType dtype_;
+  std::string name_;
 };
 
 }  // namespace ac

@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "program/program.h"
 #include "validate/buffers.h"
+#include "validate/ending_subject.h"
 #include "validate/graph_subject.h"
 
 namespace ac {
@@ -45,6 +46,8 @@ class TrialRun {
       : trial_(trial), launch_(launch), token_(std::make_shared<std::int32_t>()) {
     if (trial.vocab > 0)
       make_sampling();
+    else if (trial.log > 0)
+      make_ending();
     else
       make_step();
     for (const Storage& storage : trial.storages) places_.push_back(place_of(storage));
@@ -78,6 +81,12 @@ class TrialRun {
     };
   }
 
+  void make_ending() {
+    step_ = parse_step(trial_.step, "trial");
+    subject_ = validate::subject_of_ending(step_.graph.type(0).dtype, trial_.tokens, trial_.log,
+                                           trial_.positions);
+  }
+
   std::size_t add(TensorSpec spec) {
     subject_.tensors.push_back(std::move(spec));
     return subject_.tensors.size() - 1;
@@ -103,11 +112,11 @@ class TrialRun {
       case Storage::Kind::position:
         return tensor("position");
       case Storage::Kind::token:
-        if (trial_.vocab > 0) return tensor("token");
+        if (trial_.vocab > 0 || trial_.log > 0) return tensor("token");
         chooses_ = true;
         return {0, std::as_writable_bytes(std::span(token_.get(), 1))};
       case Storage::Kind::log:
-        break;  // of no region
+        return tensor("log");
       case Storage::Kind::workspace:
         return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
       case Storage::Kind::counters:
@@ -202,6 +211,7 @@ Json to_json(const Trial& trial) {
             {"limits", trial.limits},
             {"light", trial.light},
             {"spreads", trial.spreads},
+            {"log", trial.log},
             {"storages", std::move(storages)},
             {"launches", std::move(launches)}};
   if (trial.vocab > 0) {
@@ -222,6 +232,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
     trial.light = json.at("light").get<bool>();
     trial.spreads = json.at("spreads").get<bool>();
+    trial.log = json.value("log", std::int64_t{0});
     if (json.contains("vocab")) {
       trial.vocab = json.at("vocab").get<std::int64_t>();
       const auto dtype = dtype_from_short_name(json.at("logits").get<std::string>());

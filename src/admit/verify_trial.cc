@@ -33,13 +33,16 @@ void check(const Launch& launch, const Trial& trial, const std::string& origin) 
 
 void verify(const Trial& trial, const std::string& origin) {
   if (trial.tokens < 1 || trial.tokens > kMost || trial.capacity < 1 || trial.capacity > kMost ||
-      trial.vocab < 0 || trial.vocab > kMost)
+      trial.vocab < 0 || trial.vocab > kMost || trial.log < 0 || trial.log > kMost)
     bad_input("{}: a trial of impossible size", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
   for (const std::int64_t position : trial.positions)
     if (position < 0 || position > kMost) bad_input("{}: a trial at position {}", origin, position);
   StepGraph step;
   if (trial.vocab == 0) step = parse_step(trial.step, origin);
+  if (trial.log > 0 &&
+      (trial.vocab > 0 || step.graph.nodes.size() != 1 || step.graph.nodes[0].op != Op::input))
+    bad_input("{}: a trial of what ends a step has the step's ids, and nothing else", origin);
   for (const Storage& storage : trial.storages) {
     using Kind = Storage::Kind;
     const bool of_node = storage.kind == Kind::value || storage.kind == Kind::rope_table;
@@ -53,6 +56,8 @@ void verify(const Trial& trial, const std::string& origin) {
     if (of_cache &&
         (storage.cache < 0 || static_cast<std::size_t>(storage.cache) >= step.caches.size()))
       bad_input("{}: a storage is of cache {}, which does not exist", origin, storage.cache);
+    if (storage.kind == Kind::log && trial.log == 0)
+      bad_input("{}: a storage is the log, and the trial ends no step", origin);
     const std::int64_t bytes = storage.bytes.at(trial.tokens);
     if (bytes < 0 || bytes > kMost * 64) bad_input("{}: a storage of {} bytes", origin, bytes);
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ir/graph.h"
+#include "ir/verify.h"
 
 namespace ac {
 
@@ -19,5 +20,7 @@ struct Model {
   // Whatever must last as long as the model does: a temporary folder that a store is in.
   std::shared_ptr<const void> files;
 };
+
+inline void verify(const Model& model, const std::string& origin) { verify(model.graph, origin); }
 
 }  // namespace ac

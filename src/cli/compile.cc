@@ -2,37 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <memory>
 #include <thread>
 
-#include "base/child.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/gpu.h"
 #include "cli/source.h"
-#include "device/device.h"
 #include "emit/package.h"
+#include "ir/text.h"
 
 namespace ac {
 namespace {
-
-// Of the first GPU. Asked of a child process: one that has started CUDA cannot fork any more.
-DeviceInfo gpu_info() {
-  const std::vector<ChildResult> results =
-      run_in_children({ChildTask([] { return to_json(open_cuda_device()->info()).dump(); })}, 1,
-                      std::chrono::seconds(60));
-  if (!results[0].ok()) job_failed("{}", results[0].ended);
-  return device_info_from_json(Json::parse(results[0].text));
-}
 
 struct Compile {
   SourceArguments source;
   std::string output, device = "host", target;
   CompileOptions options;
   std::optional<int> step_seconds;
+  std::vector<std::string> dump;
   bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
     choose_device();
+    options.dtype = source.dtype;
     check_output(output, force);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
@@ -40,16 +34,27 @@ struct Compile {
     options.cache = building.cache;
     KernelBuilder builder(building);
     Progress progress(quiet);
-    progress.stage("capture");
-    const Model model = source.capture();
-    const Compiled compiled = compile(model, options, builder, progress);
+    Stages stages(progress, {dump.begin(), dump.end()},
+                  [&](const std::string& stage, const std::string& text) { show(stage, text); });
+    const Model model = stages.run(
+        "capture", [&] { return source.capture(); },
+        [](const Model& captured) { return print(captured.graph); });
+    const Compiled compiled = compile(model, options, builder, stages);
     progress.stage("write the package");
     write_package(compiled, model, building.sources, output, force);
     progress.done();
     report(compiled);
   }
 
+  // As soon as it is there: what comes after it may fail.
+  static void show(const std::string& stage, const std::string& text) {
+    fmt::print("== {}\n{}", stage, text);
+    std::fflush(stdout);
+  }
+
   void choose_device() {
+    if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
+
     if (!target.empty()) {
       if (device != "host")
         wrong_usage("--target is for a GPU that is not here: leave out --device");
@@ -63,7 +68,10 @@ struct Compile {
   }
 
   void report(const Compiled& compiled) const {
-    Json result{{"package", output}, {"target", compiled.program.target}};
+    Json result{{"package", output},
+                {"target", compiled.program.target},
+                {"dtype", torch_name(compiled.dtype)},
+                {"own_dtype", torch_name(compiled.own_dtype)}};
     for (const auto& [name, phase] :
          {std::pair{"prefill", &compiled.prefill}, std::pair{"decode", &compiled.decode}}) {
       int launches = 0, fallbacks = 0;
@@ -84,6 +92,11 @@ struct Compile {
       fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
                  result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
                  result[name]["fallbacks"].get<int>());
+    if (compiled.dtype != compiled.own_dtype)
+      fmt::print(
+          "  converted: it computes in {}, and weights are converted as they are loaded; "
+          "the model says {}\n",
+          torch_name(compiled.dtype), torch_name(compiled.own_dtype));
     if (!options.here)
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
   }
@@ -111,8 +124,8 @@ void add_compile_command(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 16));
   command->add_option(
       "--tries", compile->options.tries,
-      "Candidates of a region that are tried, best first; 0: fallbacks only, but for what "
-      "chooses the token (default: 24 where a GPU times them, else 3)");
+      "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "
+      "times them 24, and 12 of prefill; else 3)");
   command
       ->add_option("--step-seconds", compile->step_seconds,
                    "Time for choosing what computes the parts of a decode step by the latency of "
@@ -129,6 +142,12 @@ void add_compile_command(CLI::App& app) {
   command->add_flag("--unmeasured", compile->unmeasured,
                     "Time nothing: take the best by the cost model that is admitted, as for a "
                     "device that is not here");
+  command
+      ->add_option("--dump", compile->dump,
+                   "Print what these stages come to, as they are done: capture, normalise, "
+                   "incrementalise, regions, candidates, selection, program")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");

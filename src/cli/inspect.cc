@@ -12,7 +12,6 @@
 #include "emit/plan_file.h"
 #include "emit/stages.h"
 #include "ir/incrementalise.h"
-#include "ir/normalise.h"
 #include "ir/rewrite.h"
 #include "ir/text.h"
 #include "plan/planner.h"
@@ -63,7 +62,7 @@ struct Inspect {
   StepGraph reach(const SourceArguments& from) const {
     Graph graph = from.capture().graph;
     if (stage == Stage::capture) return {std::move(graph), {}};
-    graph = normalise(graph);
+    graph = from.normal_form(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};
     const StepGraph step = incrementalise(graph);
     const bool divided = stage == Stage::regions || stage == Stage::candidates;
@@ -75,6 +74,8 @@ struct Inspect {
   void run() const {
     if (std::filesystem::exists(std::filesystem::path(source.source) / "program.json"))
       return show_package(source.source);
+    if (stage == Stage::capture && source.dtype)
+      wrong_usage("--dtype: --stage capture shows the model as it was captured");
     if (stage > Stage::candidates)
       wrong_usage("{} is no package: this stage is what compile comes to", source.source);
     const StepGraph result = reach(source);
@@ -90,7 +91,7 @@ struct Inspect {
 
   void show_package(const std::filesystem::path& package) const {
     const auto kept = in_package(stage);
-    if (!kept || !against.empty())
+    if (!kept || !against.empty() || source.dtype)
       wrong_usage("{} is a package: give --stage regions, candidates, verdicts, selection or stats",
                   package.string());
     const Json plan = read_plan_json(package);
@@ -141,21 +142,20 @@ void add_inspect_command(CLI::App& app) {
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
-                                            {"graph", Stage::graph},
-                                            {"step", Stage::step},
-                                            {"decode", Stage::decode},
-                                            {"prefill", Stage::prefill},
-                                            {"regions", Stage::regions},
-                                            {"candidates", Stage::candidates},
-                                            {"verdicts", Stage::verdicts},
-                                            {"selection", Stage::selection},
-                                            {"stats", Stage::stats}};
+  const std::map<std::string, Stage> stages{
+      {"capture", Stage::capture},       {"graph", Stage::graph},
+      {"normalise", Stage::graph},       {"step", Stage::step},
+      {"incrementalise", Stage::step},   {"decode", Stage::decode},
+      {"prefill", Stage::prefill},       {"regions", Stage::regions},
+      {"candidates", Stage::candidates}, {"verdicts", Stage::verdicts},
+      {"selection", Stage::selection},   {"stats", Stage::stats}};
   command
       ->add_option(
           "--stage", inspect->stage,
-          "capture: as the front end gave it; graph: in normal form (default); step: T new "
-          "tokens after P cached ones; decode, prefill: the instances that run; regions: of the "
+          "capture: as the front end gave it; graph or normalise: in normal form (default); step "
+          "or "
+          "incrementalise: T new tokens after P cached ones; decode, prefill: the instances that "
+          "run; regions: of the "
           "decode instance, with "
           "their work after 1024 tokens; candidates: the kernels that could compute them. Of a "
           "package: regions, candidates, and verdicts: what became of those that were tried; "

@@ -14,7 +14,6 @@
 #include "cli/engine.h"
 #include "cli/source.h"
 #include "ir/incrementalise.h"
-#include "ir/normalise.h"
 #include "reference/executor.h"
 
 namespace ac {
@@ -49,10 +48,9 @@ class Generator {
 
 class ReferenceGenerator : public Generator {
  public:
-  ReferenceGenerator(const Model& model, int threads)
+  ReferenceGenerator(const Model& model, const Graph& normal_form, int threads)
       : weights_(model),
-        executor_(prefill_instance(incrementalise(normalise(model.graph))), weights_.lookup(),
-                  threads) {}
+        executor_(prefill_instance(incrementalise(normal_form)), weights_.lookup(), threads) {}
 
   void prompt(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
     for (std::size_t at = 0; at < ids.size();) {
@@ -112,7 +110,12 @@ struct Run {
   bool reference = false, logits = false, json = false;
 
   std::unique_ptr<Generator> make() const {
-    if (reference) return std::make_unique<ReferenceGenerator>(source.capture(), threads);
+    if (reference) {
+      const Model model = source.capture();
+      return std::make_unique<ReferenceGenerator>(model, source.normal_form(model.graph), threads);
+    }
+    if (source.dtype)
+      wrong_usage("--dtype: a package computes in the type that it was compiled for");
     if (std::filesystem::exists(std::filesystem::path(source.source) / "config.json"))
       wrong_usage("{} is a model: compile it first, or run it with --reference", source.source);
     return std::make_unique<PackageGenerator>(engine.open(source.source));

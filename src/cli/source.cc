@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "ir/normalise.h"
+
 namespace ac {
 
 void SourceArguments::add_to(CLI::App& command) {
@@ -17,8 +19,21 @@ void SourceArguments::add_to(CLI::App& command) {
       .add_option("--front-end", options.front_end,
                   "auto: native where the architecture is known, else Python; or force one")
       ->transform(CLI::CheckedTransformer(names).description("{auto,native,python}"));
+  std::map<std::string, DType> dtypes;
+  for (const DType type : {DType::f32, DType::f16, DType::bf16})
+    dtypes[std::string(torch_name(type))] = type;
+  command
+      .add_option("--dtype", dtype,
+                  "Compute in float32, float16 or bfloat16, whatever the checkpoint stores "
+                  "(default: what the model says)")
+      ->transform(CLI::CheckedTransformer(dtypes).description("{float32,float16,bfloat16}"));
 }
 
 Model SourceArguments::capture() const { return ac::capture(source, options, read_environment()); }
+
+Graph SourceArguments::normal_form(const Graph& captured) const {
+  const Graph normal = normalise(captured);
+  return dtype ? compute_in(normal, *dtype) : normal;
+}
 
 }  // namespace ac

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "capture/capture.h"
@@ -11,9 +12,12 @@ namespace ac {
 struct SourceArguments {
   std::string source;
   CaptureOptions options;
+  std::optional<DType> dtype;
 
   void add_to(CLI::App& command);
   Model capture() const;
+  // The normal form, in the wanted float type.
+  Graph normal_form(const Graph& captured) const;
 };
 
 }  // namespace ac

@@ -7,12 +7,14 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/gpu.h"
+#include "runtime/engine.h"
 
 namespace ac {
 namespace {
 
 struct Verify {
-  std::string package;
+  std::string package, device;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool json = false, quiet = false;
 
@@ -20,7 +22,7 @@ struct Verify {
     BuilderOptions building = builder_options(read_environment());
     building.jobs = jobs;
     Progress progress(quiet);
-    const Verification verification = verify_package(package, building, progress);
+    const Verification verification = verify_package(package, building, judge(), progress);
     if (json)
       fmt::print("{}\n", to_json(verification).dump(1));
     else
@@ -28,7 +30,21 @@ struct Verify {
     if (!verification.ok())
       job_failed("{}: {} of {} trials were not admitted, and {} faults", package,
                  verification.rejected(), verification.trials.size(), verification.faults.size());
-    if (!json) fmt::print("{}: all {} trials are admitted\n", package, verification.trials.size());
+    if (!json)
+      fmt::print("{}: all {} trials are admitted, on {}\n", package, verification.trials.size(),
+                 verification.judged_on);
+  }
+
+  // The GPU that the package is for, if it is here; otherwise the host device runs the same source.
+  DeviceInfo judge() const {
+    const std::string target = read_program(package).target;
+    if (device == "host" || (device.empty() && target == "host")) return device_info("host");
+    const std::optional<DeviceInfo> gpu = device.empty() ? find_gpu() : gpu_info();
+    if (gpu && gpu->target == target) return *gpu;
+    if (!device.empty())
+      wrong_usage("--device cuda: {} is for {}, and the GPU here is {}", package, target,
+                  gpu->target);
+    return device_info("host");
   }
 };
 
@@ -39,6 +55,11 @@ void add_verify_command(CLI::App& app) {
       "verify", "Admit a package again: its kernels are built from their sources and judged here");
   const auto verify = std::make_shared<Verify>();
   command->add_option("PACKAGE", verify->package, "A folder that compile has made")->required();
+  command
+      ->add_option("--device", verify->device,
+                   "Where kernels are judged: host or cuda (default: the GPU that the package is "
+                   "for, if it is here, and else the host)")
+      ->check(CLI::IsMember({"host", "cuda"}));
   command->add_option("--jobs,-j", verify->jobs, "Kernels that are built and judged at once")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", verify->quiet, "No progress on stderr");

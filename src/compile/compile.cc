@@ -7,17 +7,21 @@
 #include "base/error.h"
 #include "compile/assemble.h"
 #include "compile/cover.h"
+#include "compile/effort.h"
 #include "compile/positions.h"
 #include "compile/select.h"
+#include "compile/stages.h"
+#include "compile/trials.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 
 namespace ac {
 namespace {
 
 constexpr std::int64_t kDefaultContext = 4096;
-constexpr std::int64_t kContexts[] = {192, 512, 2048, 8192, 20480, 49152, 122880};
-constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
+constexpr std::size_t kShown = 8;  // candidates of a space
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
                                    std::int64_t chunk) {
@@ -39,128 +43,192 @@ std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
   return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
-// Makes the next step need nothing of the host.
-Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& realiser) {
-  NodeId ids = -1;
-  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
-    if (step.graph.nodes[i].op == Op::input) ids = static_cast<NodeId>(i);
-  if (ids < 0) bad_input("the model has no input: a package takes token ids");
-  Implemented part{generate_advance(step, ids, max_context + 1), "advance"};
-  realiser.build(part.made.sources);
-  AC_ASSERT(realiser.kernels().count(part.made.sources[0].entry) > 0);
-  return part;
+// What computes a step after so many tokens and more, in order.
+struct Variant {
+  std::int64_t from = 0;
+  std::vector<Implemented> parts;
+};
+
+// Stage 9's result.
+struct Chosen {
+  const CompiledPhase& phase;
+  const Realiser& realiser;
+  std::vector<Variant> variants;
+};
+
+bool is_admitted(const Selection& selection) {
+  return selection.candidate.empty() ||
+         std::ranges::any_of(selection.attempts, [&](const Attempt& attempt) {
+           return attempt.candidate == selection.candidate && attempt.outcome.admitted();
+         });
 }
 
-bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }
-
-// Where a package that holds so many tokens is timed.
-std::vector<std::int64_t> contexts(std::int64_t max_context) {
-  std::vector<std::int64_t> fitting;
-  for (const std::int64_t context : kContexts)
-    if (context <= max_context - kRoom) fitting.push_back(context);
-  if (fitting.empty()) fitting.push_back(max_context / 2);
-  return fitting;
+// Nothing is selected that was not built and admitted.
+void verify(const Chosen& chosen, const std::string&) {
+  for (const Selection& selection : chosen.phase.selections)
+    AC_ASSERT(selection.uses > 0 && !selection.trials.empty() && is_admitted(selection));
+  AC_ASSERT(is_admitted(chosen.phase.ending));
+  for (const Variant& variant : chosen.variants)
+    for (const Implemented& part : variant.parts)
+      for (const KernelSource& source : part.made.sources)
+        AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
 }
 
-SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
-                             std::int64_t max_context) {
-  SelectOptions select;
-  if (is_gpu_here(options)) {
-    select.tries = tokens > 1 ? 12 : 24;
-    select.leaders = tokens > 1 ? 2 : 6;
-  }
-  select.tries = options.tries.value_or(select.tries);
-  if (tokens == 1) select.contexts = contexts(max_context);
-  return select;
-}
-
-InContextOptions in_context_options(const CompileOptions& options, std::int64_t tokens,
-                                    const Program& program) {
-  InContextOptions in_context;
-  in_context.limit = options.step_seconds.value_or(is_gpu_here(options) ? in_context.limit
-                                                                        : std::chrono::seconds(0));
-  if (options.here && tokens == 1 && in_context.limit.count() > 0)
-    in_context.contexts = contexts(program.max_context);
-  return in_context;
-}
-
-}  // namespace
-
-Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
-                 Progress& progress) {
-  progress.stage("normalise");
-  const StepGraph step = incrementalise(normalise(model.graph));
-
-  Compiled compiled;
-  Program& program = compiled.program;
+Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
+  Program program;
   program.model = step.graph.name;
   program.target = options.device.target;
   program.max_context = max_context(step, options.max_context);
-  const std::int64_t chunk = std::min(options.chunk, program.max_context);
-  program.caches = cache_specs(step, program.max_context, chunk);
+  program.caches =
+      cache_specs(step, program.max_context, std::min(options.chunk, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
   program.dtype = logits.dtype;
   for (const auto& [name, path] : model.stores)
     program.stores[name] = std::filesystem::absolute(path).lexically_normal().string();
+  return program;
+}
 
+RealiseOptions realise_options(const CompileOptions& options) {
   RealiseOptions realise;
-  if (options.device.sm > 0) {
-    realise.target.kind = Target::cuda;
-    realise.target.arch = options.device.target + (options.device.sm >= 90 ? "a" : "");
-  }
+  realise.target = target_of(options.device);
   realise.here = options.here;
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
-  Realiser realiser(builder, realise);
-  Assembler assembler(program);
+  return realise;
+}
 
-  const auto run = [&](const char* name, const StepGraph& instance, std::int64_t tokens,
-                       CompiledPhase& phase) {
-    progress.stage(fmt::format("{}: analyse and plan", name));
-    phase.nodes = instance.graph.nodes.size();
-    phase.regions = analyse(instance);
+// Stages 4 to 9 for one instance of the step.
+class PhaseCompiler {
+ public:
+  PhaseCompiler(const CompileOptions& options, const Program& program, Realiser& realiser,
+                Stages& stages)
+      : options_(options), program_(program), realiser_(realiser), stages_(stages) {}
+
+  std::vector<Variant> run(const std::string& name, const StepGraph& instance, std::int64_t tokens,
+                           CompiledPhase& phase) {
     const Bindings at{
-        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
-    phase.plans =
-        plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    Selector selector(phase, program.caches, select_options(options, tokens, program.max_context),
-                      realiser);
-    progress.stage(fmt::format("{}: build, admit and select", name));
-    selector.run(progress);
-    const Alternatives alternatives = selector.alternatives();
-    const Implemented last = ending(phase.regions.step, program.max_context, realiser);
-    std::vector<ContextChoice> choices{{.options = std::vector<std::size_t>(alternatives.sites)}};
-    if (const InContextOptions in_context = in_context_options(options, tokens, program);
-        !in_context.contexts.empty()) {
-      progress.stage(fmt::format("{}: select in the whole step", name));
-      choices = choose_in_context(phase.regions.step, program, alternatives, last, in_context,
-                                  realiser, progress);
-    }
-    selector.record(choices);
-    std::vector<Phase> phases;
-    for (const ContextChoice& choice : choices) {
-      std::vector<Implemented> parts = implemented(alternatives, choice);
-      parts.push_back(last);
-      phases.push_back(assembler.phase(phase.regions.step, tokens, parts));
-      phases.back().from = choice.from;
-    }
-    return phases;
-  };
-  program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill).at(0);
-  program.decode_later = run("decode", decode_instance(step), 1, compiled.decode);
-  program.decode = program.decode_later.front();
-  program.decode_later.erase(program.decode_later.begin());
-  plan_memory(program);
-  progress.done();
+        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program_.max_context - tokens)};
+    phase.nodes = instance.graph.nodes.size();
+    phase.regions = stages_.run(
+        "regions", [&] { return analyse(instance); },
+        [&](const Regions& regions) { return print(regions, at); }, name);
+    phase.plans = stages_.run(
+        "candidates",
+        [&] {
+          return plan(phase.regions, options_.device,
+                      {.max_candidates = options_.max_candidates, .at = at});
+        },
+        [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
+    return stages_
+        .run(
+            "selection", [&] { return Chosen{phase, realiser_, choose(tokens, phase)}; },
+            [&](const Chosen&) { return print(phase.selections); }, name)
+        .variants;
+  }
 
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch& launch : phase->launches)
-      compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
-  for (const auto& [entry, built] : compiled.kernels)
-    program.kernels[entry] = entry + (options.device.sm > 0 ? ".cubin" : ".so");
-  compiled.constants = assembler.constants();
-  verify(program, "compile");
+ private:
+  std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase) {
+    Selector selector(phase, program_.caches,
+                      select_options(options_, tokens, program_.max_context), realiser_);
+    selector.run(stages_.progress());
+    const Alternatives alternatives = selector.alternatives();
+    const Implemented last = end(tokens, phase);
+    const std::vector<ContextChoice> choices = choose_in_context(
+        phase.regions.step, program_, alternatives, last,
+        in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
+    selector.record(choices);
+    std::vector<Variant> variants;
+    for (const ContextChoice& choice : choices) {
+      variants.push_back({choice.from, implemented(alternatives, choice)});
+      variants.back().parts.push_back(last);
+    }
+    return variants;
+  }
+
+  // Makes the next step need nothing of the host. Of this there is one kernel.
+  Implemented end(std::int64_t tokens, CompiledPhase& phase) {
+    const StepGraph& step = phase.regions.step;
+    const NodeId ids = input_of(step);
+    const Request request = trial_of_advance(step.graph.type(ids).dtype, tokens);
+    const Outcome outcome = realiser_.realise({request})[0];
+    if (!outcome.admitted())
+      job_failed("the kernel that ends a step was not admitted: {}", outcome.why);
+    Implemented part{generate_advance(step, ids, program_.max_context + 1), "advance"};
+    Selection& ending = phase.ending;
+    ending.signature = ending.candidate = ending.family = "advance";
+    ending.uses = 1;
+    ending.ops = {"advance"};
+    ending.attempts = {{"advance", 0, {}, outcome}};
+    ending.trials = {to_json(request.trial)};
+    for (const KernelSource& source : part.made.sources) ending.kernels.push_back(source.entry);
+    return part;
+  }
+
+  static NodeId input_of(const StepGraph& step) {
+    for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+      if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
+    bad_input("the model has no input: a package takes token ids");
+  }
+
+  const CompileOptions& options_;
+  const Program& program_;
+  Realiser& realiser_;
+  Stages& stages_;
+};
+
+}  // namespace
+
+Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
+                 Stages& stages) {
+  Compiled compiled;
+  const Graph normal = stages.run(
+      "normalise",
+      [&] {
+        const Graph graph = normalise(model.graph);
+        compiled.own_dtype = main_dtype(graph);
+        compiled.dtype = options.dtype.value_or(compiled.own_dtype);
+        return compute_in(graph, compiled.dtype);
+      },
+      [](const Graph& graph) { return print(graph); });
+  const StepGraph step = stages.run(
+      "incrementalise", [&] { return incrementalise(normal); },
+      [](const StepGraph& made) { return print(made); });
+
+  const Program empty = empty_program(model, step, options);
+  const std::int64_t chunk = std::min(options.chunk, empty.max_context);
+  Realiser realiser(builder, realise_options(options));
+  PhaseCompiler phases(options, empty, realiser, stages);
+  const auto prefill = phases.run("prefill", prefill_instance(step), chunk, compiled.prefill);
+  const auto decode = phases.run("decode", decode_instance(step), 1, compiled.decode);
+
+  compiled.program = stages.run(
+      "program",
+      [&] {
+        Program program = empty;
+        Assembler assembler(program);
+        program.prefill =
+            assembler.phase(compiled.prefill.regions.step, chunk, prefill.at(0).parts);
+        for (const Variant& variant : decode) {
+          Phase phase = assembler.phase(compiled.decode.regions.step, 1, variant.parts);
+          phase.from = variant.from;
+          if (phase.from == 0)
+            program.decode = std::move(phase);
+          else
+            program.decode_later.push_back(std::move(phase));
+        }
+        plan_memory(program);
+        for (const auto& [name, phase] : program.phases())
+          for (const Launch& launch : phase->launches) {
+            compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
+            program.kernels[launch.kernel] =
+                launch.kernel + (options.device.sm > 0 ? ".cubin" : ".so");
+          }
+        compiled.constants = assembler.constants();
+        return program;
+      },
+      [](const Program& program) { return to_json(program).dump(1) + "\n"; });
+  compiled.times = stages.times();
   return compiled;
 }
 

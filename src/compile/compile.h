@@ -2,8 +2,8 @@
 #pragma once
 
 #include "capture/model.h"
-#include "compile/progress.h"
 #include "compile/realise.h"
+#include "compile/stages.h"
 #include "plan/planner.h"
 #include "program/program.h"
 
@@ -12,6 +12,7 @@ namespace ac {
 struct CompileOptions {
   DeviceInfo device;             // planned and built for; "host" or a GPU
   bool here = true;              // whether it is in this machine: candidates are timed then
+  std::optional<DType> dtype;    // to compute in; nothing: what the model says
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
@@ -61,22 +62,37 @@ struct InContext {
   int timed = 0;
 };
 
+// For `compile --dump selection`.
+std::string print(const std::vector<Selection>& selections);
+
+// A region of a cut of the step that was tried, and given up for another cut.
+struct Abandoned {
+  std::string signature;
+  std::vector<std::string> ops;
+  std::vector<Attempt> attempts;
+};
+
 struct CompiledPhase {
   std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
   std::vector<Selection> selections;
   std::vector<InContext> in_context;
+  std::vector<Abandoned> abandoned;
+  Selection ending;  // what lets the next step follow: of no region
 };
 
 struct Compiled {
   Program program;
+  DType own_dtype = DType::f32, dtype = DType::f32;  // of the model as captured, and as compiled
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
+  std::vector<StageTime> times;
 };
 
+// Stages 2 to 9; those before and after it run through the same `stages`.
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
-                 Progress& progress);
+                 Stages& stages);
 
 }  // namespace ac

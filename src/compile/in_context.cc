@@ -184,6 +184,10 @@ class TrialPackage {
 
 }  // namespace
 
+ContextChoice first_choice(const Alternatives& alternatives) {
+  return {.from = 0, .options = Options(alternatives.sites)};
+}
+
 std::vector<Implemented> implemented(const Alternatives& alternatives,
                                      const ContextChoice& choice) {
   std::vector<Implemented> parts;
@@ -251,7 +255,7 @@ std::vector<ContextChoice> choose_in_context(const StepGraph& step, const Progra
                                              const Implemented& ending,
                                              const InContextOptions& options, Realiser& realiser,
                                              Progress& progress) {
-  std::vector<ContextChoice> choices{{.from = 0, .options = Options(alternatives.sites)}};
+  std::vector<ContextChoice> choices{first_choice(alternatives)};
   if (options.contexts.empty()) return choices;
   const KernelSource random = random_source();
   realiser.build({random});

@@ -33,6 +33,8 @@ struct ContextChoice {
   int timed = 0;
 };
 
+// Of every site what came first, for all contexts.
+ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
 
 struct InContextOptions {

@@ -76,6 +76,11 @@ Json to_json(const Outcome& outcome) {
   return json;
 }
 
+Target target_of(const DeviceInfo& device) {
+  if (device.sm == 0) return {};
+  return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
+}
+
 Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
     : builder_(builder),
       options_(std::move(options)),

@@ -49,6 +49,9 @@ struct Built {
   int registers = 0, spill_bytes = 0;
 };
 
+// What kernels for a device are built for: all that it can.
+Target target_of(const DeviceInfo& device);
+
 struct RealiseOptions {
   Target target;
   // Whether the target's device is in this machine. Its kernels are then judged and timed there;

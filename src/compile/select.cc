@@ -11,7 +11,8 @@
 namespace ac {
 namespace {
 
-constexpr std::size_t kSamplers = 3;
+// Of the fallback of what chooses the token, which has no node to name it.
+constexpr const char* kArgmax = "argmax";
 // Of what is timed to be thinned.
 constexpr int kQuickRounds = 3;
 constexpr double kQuickSeconds = 0.004;
@@ -22,8 +23,17 @@ std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   return slots;
 }
 
+std::vector<std::string> op_names(const CoverPart& part) {
+  std::vector<std::string> names;
+  if (part.wanted)
+    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
+  return names;
+}
+
+bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
+
 // And does nothing else.
-bool chooses_token(const Space& space) {
+bool only_chooses_token(const Space& space) {
   return !space.candidates.empty() &&
          std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
 }
@@ -47,9 +57,7 @@ Selector::State Selector::state_for(const Space& space) const {
   state.leaders = options_.leaders;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
-  // What chooses the token has no fallback.
-  state.order.resize(
-      std::min(state.order.size(), std::max(options_.tries, chooses_token(space) ? kSamplers : 0)));
+  state.order.resize(std::min(state.order.size(), options_.tries));
   return state;
 }
 
@@ -76,15 +84,15 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     const std::string signature = part.wanted ? signature_of(*part.wanted) : "";
     for (std::size_t i = 0; i < plans.spaces.size(); ++i)
-      if (part.wanted ? plans.spaces[i].signature == signature : chooses_token(plans.spaces[i]))
+      if (part.wanted ? plans.spaces[i].signature == signature
+                      : only_chooses_token(plans.spaces[i]))
         part.space = static_cast<int>(i);
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,
                                         plans.options.max_candidates));
     } else {
-      const TensorType& logits = step().graph.type(step().graph.outputs.at(0).node);
-      plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(),
+      plans.spaces.push_back(plan_sampling(logits().dtype, logits().shape.back().constant(),
                                            plans.device, plans.options.max_candidates));
     }
     part.space = static_cast<int>(plans.spaces.size()) - 1;
@@ -204,17 +212,16 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
     const Space& space = space_of(part);
+    if (missing(state) > 0) state.ops = op_names(part);
     for (std::size_t wanted = missing(state); wanted > 0 && state.next < state.order.size();
          ++state.next) {
       const std::size_t index = state.order[state.next];
       const Candidate& candidate = space.candidates[index];
       std::optional<Request> request;
-      if (part.wanted) {
+      if (part.wanted)
         request = trial_of(step(), *part.wanted, candidate, at);
-      } else {
-        const TensorType& logits = step().graph.type(step().graph.outputs.at(0).node);
-        request = trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
-      }
+      else
+        request = trial_of_sampling(logits().dtype, logits().shape.back().constant(), candidate);
       if (request) {
         requests.push_back(std::move(*request));
         tried.push_back({static_cast<std::size_t>(part.space), index});
@@ -250,20 +257,15 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
 
 // All admitted candidates of each space against each other and the fallback.
 bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
-  std::vector<const CoverPart*> due;
-  std::vector<CoverPart> fallbacks;  // parts that have one
+  std::vector<CoverPart> due;
   std::set<int> seen;
-  for (const CoverPart& part : parts) {
-    if (!seen.insert(part.space).second || state_of(part).raced) continue;
-    if (!part.wanted && is_fallback(part)) continue;
-    due.push_back(&part);
-    if (part.wanted) fallbacks.push_back(part);
-  }
+  for (const CoverPart& part : parts)
+    if (seen.insert(part.space).second && !state_of(part).raced) due.push_back(part);
   if (due.empty()) return false;
-  admit_fallbacks(fallbacks, progress);
+  admit_fallbacks(due, progress);
   std::vector<double> ratios;
   for (std::size_t i = 0; i < due.size(); ++i) {
-    const CoverPart& part = *due[i];
+    const CoverPart& part = due[i];
     State& state = states_[static_cast<std::size_t>(part.space)];
     state.raced = true;
     const Space& space = space_of(part);
@@ -274,11 +276,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       contenders.push_back({racer.id, generate_for(part, racer)});
       candidates.push_back(candidate);
     }
-    // What also chooses the token does more than the fallback of its region.
-    const bool against_fallback = part.wanted && !part.wanted->argmax;
-    if (!against_fallback && contenders.empty()) continue;
-    if (against_fallback)
-      contenders.push_back({"fallback", fallback(step(), part.wanted->region, setting_)});
+    contenders.push_back({"fallback", fallback_for(part)});
     MeasureOptions options;
     options.tokens = phase_.plans.options.at.T;
     options.position = phase_.plans.options.at.P;
@@ -300,7 +298,6 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       if (race.microseconds[c] < race.microseconds[best]) best = c;
     }
     if (!candidates.empty()) state.winner = candidates[best];
-    if (!against_fallback) continue;
     state.fallback_measured = race.microseconds.back();
     if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
       state.winner = -1;
@@ -319,11 +316,11 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   std::vector<std::string> signatures;
   const TrialSetting at{phase_.plans.options.at.T, setting_};
   for (const CoverPart& part : parts) {
-    if (!part.wanted) {
-      const std::vector<Attempt>& attempts = state_of(part).attempts;
-      job_failed("no kernel that chooses the token was admitted: {}",
-                 attempts.empty() ? "none was tried (--tries 0)" : attempts[0].outcome.why);
+    if (chooses_token(part) && fallback_trials_.emplace(kArgmax, Json()).second) {
+      requests.push_back(trial_of_argmax(logits().dtype, logits().shape.back().constant()));
+      signatures.push_back(kArgmax);
     }
+    if (!part.wanted) continue;
     for (const NodeId id : part.wanted->region.nodes) {
       if (!is_compute(step().graph[id])) continue;
       const Region node = std::get<Region>(make_region(uses_, {id}));
@@ -344,6 +341,11 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   }
 }
 
+Generated Selector::fallback_for(const CoverPart& part) const {
+  if (!part.wanted) return fallback_argmax(step(), step().graph.outputs.at(0).node, setting_);
+  return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
+}
+
 Generated Selector::generate_for(const CoverPart& part, const Candidate& candidate) const {
   if (!part.wanted)
     return generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
@@ -358,7 +360,7 @@ Generated Selector::generate_for(const CoverPart& part, const Candidate& candida
 Implemented Selector::implement(const CoverPart& part, int candidate) const {
   const bool has_module = part.wanted && !part.wanted->region.module.empty();
   const std::string where = has_module ? " at " + part.wanted->region.module : "";
-  if (candidate < 0) return {fallback(step(), part.wanted->region, setting_), "fallback" + where};
+  if (candidate < 0) return {fallback_for(part), "fallback" + where};
   const Candidate& chosen = space_of(part).candidates[static_cast<std::size_t>(candidate)];
   return {generate_for(part, chosen), chosen.id + where};
 }
@@ -393,57 +395,34 @@ Selection Selector::select(const CoverPart& part, const std::vector<ContextChoic
   const Space& space = space_of(part);
   Selection selection;
   selection.signature = space.signature;
+  selection.ops = op_names(part);
+  selection.argmax = chooses_token(part);
   if (part.wanted) {
     const Region& region = part.wanted->region;
-    for (const Op op : region.ops) selection.ops.emplace_back(info(op).name);
     selection.category = region.category;
-    selection.argmax = part.wanted->argmax;
     selection.work = evaluate(region.work, phase_.plans.options.at);
-  } else {
-    selection.argmax = true;
   }
   selection.fallback_measured = state.fallback_measured;
   selection.why_unmeasured = state.why_unmeasured;
-  selection.attempts = state.attempts;
-  for (std::size_t i = state.next; i < state.order.size(); ++i)
-    if (const auto timed = state.quick.find(static_cast<int>(state.order[i]));
-        timed != state.quick.end()) {
-      const Candidate& candidate = space.candidates[state.order[i]];
-      Outcome outcome;
-      outcome.kind = Outcome::Kind::unjudged;
-      selection.attempts.push_back(
-          {candidate.id, candidate.cost.microseconds, timed->second, outcome});
-    }
+  selection.attempts = attempts_of(static_cast<std::size_t>(part.space));
   selection.enumerated = space.enumerated;
   selection.legal = space.legal;
   selection.illegal = space.illegal;
   selection.refusals = space.refusals;
 
-  const auto use = [&](int candidate) {
-    const std::string id =
-        candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id;
-    for (const KernelSource& source : implement(part, candidate).made.sources)
-      if (std::ranges::find(selection.kernels, source.entry) == selection.kernels.end())
-        selection.kernels.push_back(source.entry);
-    if (candidate >= 0) {
-      selection.trials.push_back(to_json(state.trials.at(candidate)));
-      return;
-    }
-    for (const NodeId node : part.wanted->region.nodes)
-      if (is_compute(step().graph[node]))
-        selection.trials.push_back(
-            fallback_trials_.at(std::get<Region>(make_region(uses_, {node})).signature));
-  };
   const std::vector<int> options = leaders(state);
-  std::vector<int> used;
+  std::vector<int> used;  // each once
   for (const ContextChoice& choice : chosen) {
     const int candidate = options[choice.options[site]];
-    const std::string id =
-        candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id;
-    if (chosen.size() > 1) selection.by_context.emplace_back(choice.from, id);
+    if (chosen.size() > 1)
+      selection.by_context.emplace_back(
+          choice.from,
+          candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id);
     if (std::ranges::find(used, candidate) != used.end()) continue;
     used.push_back(candidate);
-    use(candidate);
+    for (const KernelSource& source : implement(part, candidate).made.sources)
+      selection.kernels.push_back(source.entry);
+    for (Json& trial : trials_of(part, candidate)) selection.trials.push_back(std::move(trial));
   }
   if (used[0] < 0) {
     selection.family = "fallback";
@@ -459,6 +438,32 @@ Selection Selector::select(const CoverPart& part, const std::vector<ContextChoic
   return selection;
 }
 
+// Those that were judged, then those that were only timed.
+std::vector<Attempt> Selector::attempts_of(std::size_t at) const {
+  const State& state = states_[at];
+  std::vector<Attempt> attempts = state.attempts;
+  for (std::size_t i = state.next; i < state.order.size(); ++i)
+    if (const auto timed = state.quick.find(static_cast<int>(state.order[i]));
+        timed != state.quick.end()) {
+      const Candidate& candidate = phase_.plans.spaces[at].candidates[state.order[i]];
+      Outcome outcome;
+      outcome.kind = Outcome::Kind::unjudged;
+      attempts.push_back({candidate.id, candidate.cost.microseconds, timed->second, outcome});
+    }
+  return attempts;
+}
+
+std::vector<Json> Selector::trials_of(const CoverPart& part, int candidate) const {
+  if (candidate >= 0) return {to_json(state_of(part).trials.at(candidate))};
+  std::vector<Json> trials;
+  if (part.wanted)
+    for (const NodeId id : part.wanted->region.nodes)
+      if (is_compute(step().graph[id]))
+        trials.push_back(fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
+  if (chooses_token(part)) trials.push_back(fallback_trials_.at(kArgmax));
+  return trials;
+}
+
 void Selector::record(const std::vector<ContextChoice>& chosen) {
   std::map<int, std::size_t> known;  // by space: its site, which counts them in the same order
   for (const CoverPart& part : parts_) {
@@ -466,11 +471,23 @@ void Selector::record(const std::vector<ContextChoice>& chosen) {
     if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
     ++phase_.selections[at->second].uses;
   }
-  phase_.in_context.clear();
   for (const ContextChoice& choice : chosen)
     if (choice.us)
       phase_.in_context.push_back(
           {choice.from, choice.context, *choice.first_us, *choice.us, choice.timed});
+  record_abandoned();
+}
+
+// What was tried for cuts that another one has beaten.
+void Selector::record_abandoned() {
+  std::set<int> kept;
+  for (const CoverPart& part : parts_) kept.insert(part.space);
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    std::vector<Attempt> attempts = attempts_of(i);
+    if (!attempts.empty() && kept.count(static_cast<int>(i)) == 0)
+      phase_.abandoned.push_back(
+          {phase_.plans.spaces[i].signature, states_[i].ops, std::move(attempts)});
+  }
 }
 
 void Selector::run(Progress& progress) {
@@ -478,20 +495,10 @@ void Selector::run(Progress& progress) {
   do {
     parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
     // What chooses the token is no node of the graph.
-    const bool chooses = std::any_of(parts.begin(), parts.end(), [](const CoverPart& part) {
-      return !part.wanted || part.wanted->argmax;
-    });
-    if (!chooses) parts.push_back({});
+    if (std::ranges::none_of(parts, [](const CoverPart& part) { return chooses_token(part); }))
+      parts.push_back({});
     plan_missing(parts);
   } while (decide(parts, progress));
-  // A product that should have chosen the token as well, and is left to its fallback.
-  for (CoverPart& part : parts)
-    if (part.wanted && part.wanted->argmax && is_fallback(part)) {
-      parts.push_back({});
-      plan_missing(parts);
-      decide(parts, progress);
-      break;
-    }
   std::vector<CoverPart> left;
   for (const CoverPart& part : parts)
     if (is_fallback(part)) left.push_back(part);

@@ -14,9 +14,10 @@
 namespace ac {
 
 struct SelectOptions {
-  std::size_t tries = 3;               // candidates of a region
-  std::size_t leaders = 3;             // of those that were timed, so many are to be admitted
-  std::vector<std::int64_t> contexts;  // tokens before the step's, with which attention is timed
+  std::size_t tries = 3;    // candidates of a region
+  std::size_t leaders = 3;  // of those that were timed, so many are to be admitted
+  std::vector<std::int64_t> contexts =
+      {};  // tokens before the step's, with which attention is timed
 };
 
 class Selector {
@@ -36,11 +37,12 @@ class Selector {
   struct State {
     std::vector<std::size_t> order;  // in which candidates are tried
     std::size_t next = 0;            // in that order
-    std::size_t leaders = 0;  // that are to be admitted, of those that were timed
+    std::size_t leaders = 0;         // that are to be admitted, of those that were timed
     int winner = -1;
     bool timed = false, raced = false;
     std::optional<double> fallback_measured;
     std::string why_unmeasured;
+    std::vector<std::string> ops;  // of what was tried
     std::vector<Attempt> attempts;
     std::map<int, double> quick;  // microseconds by candidate, before any was judged
     std::map<int, Trial> trials;  // of those admitted, by candidate
@@ -59,9 +61,13 @@ class Selector {
   std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
+  Generated fallback_for(const CoverPart& part) const;
   Implemented implement(const CoverPart& part, int candidate) const;  // -1: the fallback
   Selection select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
                    std::size_t site) const;
+  std::vector<Attempt> attempts_of(std::size_t space) const;
+  std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
+  void record_abandoned();
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
   }
@@ -69,6 +75,7 @@ class Selector {
     return states_[static_cast<std::size_t>(part.space)];
   }
   const StepGraph& step() const { return phase_.regions.step; }
+  const TensorType& logits() const { return step().graph.type(step().graph.outputs.at(0).node); }
 
   CompiledPhase& phase_;
   const std::vector<CacheSpec>& caches_;
@@ -79,7 +86,7 @@ class Selector {
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space
   std::vector<CoverPart> parts_;                 // what run() decided on
-  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region
+  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or "argmax"
 };
 
 }  // namespace ac

@@ -1,6 +1,7 @@
 #include "compile/trials.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
@@ -20,7 +21,7 @@ constexpr std::int64_t kFewTokens = 37;
 constexpr std::int64_t kTrialContext = 260, kShortContext = 70;
 // Operations of one launch above which the gate leaves out what only varies the inputs' scale.
 constexpr std::int64_t kMuchWork = 2'000'000;
-constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000;
+constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000, kLogged = 50;
 
 // Outputs of one block, and blocks that run at once: a trial has more rows than these, with the
 // real tail.
@@ -158,6 +159,28 @@ std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
   return std::nullopt;
 }
 
+int few_logits(std::int64_t vocab) {
+  return static_cast<int>(std::min(vocab, kFewLogits + vocab % 8192));
+}
+
+using GenerateChoice =
+    std::function<Generated(const StepGraph& step, NodeId logits, const Setting& setting)>;
+
+// Of a kernel that chooses one of so many logits.
+Request trial_of_choice(const std::string& name, DType logits, int vocab,
+                        const GenerateChoice& generate) {
+  StepGraph step;
+  const NodeId node =
+      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {logits, {Dim(vocab)}}, "");
+  Generated generated = generate(step, node, {kTrialProcessors, {}});
+  Trial trial;
+  trial.vocab = vocab;
+  trial.logits = logits;
+  trial.storages = std::move(generated.storages);
+  trial.launches = std::move(generated.launches);
+  return {name, std::move(generated.sources), std::move(trial)};
+}
+
 }  // namespace
 
 std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
@@ -191,17 +214,33 @@ Request trial_of_fallback(const StepGraph& step, const Region& region, const Tri
 
 Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate) {
   auto made = std::get<Implementation<SamplingTask>>(candidate.choice);
-  made.task.vocab = static_cast<int>(std::min(vocab, kFewLogits + vocab % 8192));
+  made.task.vocab = few_logits(vocab);
+  const auto generate = [&](const StepGraph& step, NodeId node, const Setting& setting) {
+    return generate_sampling(step, made, node, setting);
+  };
+  return trial_of_choice(candidate.id, logits, made.task.vocab, generate);
+}
+
+Request trial_of_argmax(DType logits, std::int64_t vocab) {
+  return trial_of_choice("fallback argmax", logits, few_logits(vocab), fallback_argmax);
+}
+
+Request trial_of_advance(DType ids, std::int64_t max_tokens) {
   StepGraph step;
   const NodeId node =
-      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {logits, {Dim(made.task.vocab)}}, "");
-  Generated generated = generate_sampling(step, made, node, {kTrialProcessors, {}});
+      step.graph.add_leaf(Op::input, {{"name", "ids"}}, {ids, {Dim(Symbol::T)}}, "");
+  step.graph.outputs = {{"ids", node}};
+  Generated generated = generate_advance(step, node, kLogged);
   Trial trial;
-  trial.vocab = made.task.vocab;
-  trial.logits = logits;
+  trial.step = print(step);
+  trial.tokens = std::min<std::int64_t>(max_tokens, 7);
+  trial.log = kLogged;
+  // The last position that the log has, and those just beyond it and far beyond.
+  const std::int64_t last = kLogged - 1 - trial.tokens;
+  trial.positions = {0, 1, kLogged / 2, last, last + 1, 4 * kLogged};
   trial.storages = std::move(generated.storages);
   trial.launches = std::move(generated.launches);
-  return {candidate.id, std::move(generated.sources), std::move(trial)};
+  return {"advance", std::move(generated.sources), std::move(trial)};
 }
 
 }  // namespace ac

@@ -19,5 +19,9 @@ std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
 // Of the fallback of one node, which is all of the wanted region.
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);
 Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate);
+// Of the fallback of what chooses the token.
+Request trial_of_argmax(DType logits, std::int64_t vocab);
+// Of what ends a step over token ids of this type.
+Request trial_of_advance(DType ids, std::int64_t max_tokens);
 
 }  // namespace ac

@@ -67,6 +67,8 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
       for (std::size_t i = 0; i < selections.size(); ++i)
         plan.selections.push_back(selected(selections.at(i), phase, plan,
                                            fmt::format("{}: {} selection {}", origin, phase, i)));
+      plan.selections.push_back(selected(json.at(phase).at("ending"), phase, plan,
+                                         fmt::format("{}: {} ending", origin, phase)));
     }
     return plan;
   } catch (const Json::exception& error) {

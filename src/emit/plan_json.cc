@@ -6,16 +6,19 @@
 namespace ac {
 namespace {
 
-Json attempt_json(const Attempt& attempt) {
-  Json json{{"candidate", attempt.candidate}, {"predicted_us", attempt.predicted}};
-  if (attempt.measured) json["measured_us"] = *attempt.measured;
-  json["outcome"] = to_json(attempt.outcome);
-  return json;
+Json attempts_json(const std::vector<Attempt>& attempts) {
+  Json list = Json::array();
+  for (const Attempt& attempt : attempts) {
+    Json json{{"candidate", attempt.candidate}, {"predicted_us", attempt.predicted}};
+    if (attempt.measured) json["measured_us"] = *attempt.measured;
+    json["outcome"] = to_json(attempt.outcome);
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 Json selection_json(const Selection& selection) {
-  Json attempts = Json::array(), refusals = Json::object();
-  for (const Attempt& attempt : selection.attempts) attempts.push_back(attempt_json(attempt));
+  Json refusals = Json::object();
   for (const Refusal& refusal : selection.refusals)
     refusals[std::string(refusal.family)] = refusal.why;
   Json json{{"signature", selection.signature},
@@ -33,7 +36,7 @@ Json selection_json(const Selection& selection) {
             {"legal", selection.legal},
             {"illegal", selection.illegal},
             {"refusals", std::move(refusals)},
-            {"attempts", std::move(attempts)},
+            {"attempts", attempts_json(selection.attempts)},
             {"trials", selection.trials}};
   if (selection.measured) json["measured_us"] = *selection.measured;
   if (selection.fallback_measured) json["fallback_us"] = *selection.fallback_measured;
@@ -44,7 +47,7 @@ Json selection_json(const Selection& selection) {
 }
 
 Json phase_json(const CompiledPhase& phase) {
-  Json selections = Json::array();
+  Json selections = Json::array(), abandoned = Json::array();
   for (const Selection& selection : phase.selections)
     selections.push_back(selection_json(selection));
   Json steps = Json::array();
@@ -54,6 +57,10 @@ Json phase_json(const CompiledPhase& phase) {
                      {"first_us", of.first_us},
                      {"us", of.us},
                      {"timed", of.timed}});
+  for (const Abandoned& given_up : phase.abandoned)
+    abandoned.push_back({{"signature", given_up.signature},
+                         {"ops", given_up.ops},
+                         {"attempts", attempts_json(given_up.attempts)}});
   std::size_t enumerated = 0, legal = 0;
   for (const Space& space : phase.plans.spaces)
     enumerated += space.enumerated, legal += space.legal;
@@ -69,20 +76,27 @@ Json phase_json(const CompiledPhase& phase) {
           {"space_table", space_table(phase)},
           {"fusion_table", fusion_table(phase)},
           {"in_context", std::move(steps)},
-          {"selections", std::move(selections)}};
+          {"selections", std::move(selections)},
+          {"abandoned", std::move(abandoned)},
+          {"ending", selection_json(phase.ending)}};
 }
 
 }  // namespace
 
 Json plan_json(const Compiled& compiled) {
-  Json kernels = Json::object();
+  Json kernels = Json::object(), stages = Json::array();
+  for (const StageTime& time : compiled.times)
+    stages.push_back({{"stage", time.stage}, {"seconds", time.seconds}});
   for (const auto& [entry, built] : compiled.kernels)
     kernels[entry] = {{"source", built.source.text},
                       {"registers", built.registers},
                       {"spill_bytes", built.spill_bytes}};
   return {{"format", 1},
           {"target", compiled.program.target},
+          {"dtype", torch_name(compiled.dtype)},
+          {"own_dtype", torch_name(compiled.own_dtype)},
           {"measured", false},
+          {"stages", std::move(stages)},
           {"kernels", std::move(kernels)},
           {"prefill", phase_json(compiled.prefill)},
           {"decode", phase_json(compiled.decode)}};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "base/table.h"
@@ -60,16 +61,34 @@ std::string regions_text(const Json& phase) {
   return text + table.text();
 }
 
-std::string space_text(const Json& space, std::size_t index) {
+// What became of each candidate of a space that was tried, by id.
+std::map<std::string, std::string> outcomes_of(const Json& phase, const Json& space) {
+  std::map<std::string, std::string> outcomes;
+  for (const Json* tried : all_tried(phase)) {
+    if (tried->at("signature") != space.at("signature")) continue;
+    for (const Json& attempt : tried->at("attempts"))
+      outcomes[text_of(attempt.at("candidate"))] = text_of(attempt.at("outcome").at("kind"));
+    if (!tried->contains("candidate")) continue;
+    const std::string selected = text_of(tried->at("candidate"));
+    if (!selected.empty()) outcomes[selected] = "selected";
+  }
+  return outcomes;
+}
+
+std::string space_text(const Json& phase, const Json& space, std::size_t index) {
   const Json& candidates = space.at("candidates");
   Table head({fmt::format("space {}: {} regions; {} enumerated, {} legal, {} kept", index,
                           number(space.at("regions")), number(space.at("enumerated")),
                           number(space.at("legal")), candidates.size())});
   head.add({"  " + text_of(space.at("signature"))});
-  Table table({"    us", "candidate"});
+  const std::map<std::string, std::string> outcomes = outcomes_of(phase, space);
+  Table table({"    us", "candidate", "outcome"});
+  std::size_t rank = 0;
   for (const auto& [id, predicted] : candidates.items()) {
-    if (table.rows() == kShown) break;
-    table.add({fmt::format("{:.2f}", predicted.get<double>()), id});
+    const auto outcome = outcomes.find(id);
+    if (rank++ >= kShown && outcome == outcomes.end()) continue;
+    table.add({fmt::format("{:.2f}", predicted.get<double>()), id,
+               outcome == outcomes.end() ? "" : outcome->second});
   }
   return head.text() + (table.rows() == 0 ? "    none: left to the fallback\n" : table.text());
 }
@@ -77,7 +96,7 @@ std::string space_text(const Json& space, std::size_t index) {
 std::string candidates_text(const Json& phase) {
   std::string text;
   const Json& spaces = phase.at("space_table");
-  for (std::size_t i = 0; i < spaces.size(); ++i) text += space_text(spaces.at(i), i);
+  for (std::size_t i = 0; i < spaces.size(); ++i) text += space_text(phase, spaces.at(i), i);
   Table table({"count", "neighbourhood", "fusion", "us", "kernels"});
   for (const Json& around : phase.at("fusion_table"))
     for (const Json& option : around.at("options"))
@@ -89,18 +108,24 @@ std::string candidates_text(const Json& phase) {
   return text + table.text();
 }
 
+std::string use_of(const Json& tried, const Json& attempt) {
+  if (!tried.contains("candidate")) return "another cut";
+  return tried.at("candidate") == attempt.at("candidate") ? "selected" : "";
+}
+
 std::string verdicts_text(const Json& phase) {
-  Table table({"ops", "candidate", "predicted us", "measured us", "verdict", "error/bound", "why"});
-  for (const Json& selection : phase.at("selections"))
-    for (const Json& attempt : selection.at("attempts")) {
+  Table table(
+      {"ops", "candidate", "predicted us", "measured us", "verdict", "error/bound", "used", "why"});
+  for (const Json* tried : all_tried(phase))
+    for (const Json& attempt : tried->at("attempts")) {
       const Json& outcome = attempt.at("outcome");
-      table.add({join(selection.at("ops")), text_of(attempt.at("candidate")),
+      table.add({join(tried->at("ops")), text_of(attempt.at("candidate")),
                  microseconds(attempt, "predicted_us"), microseconds(attempt, "measured_us"),
                  text_of(outcome.at("kind")),
                  outcome.contains("worst_error")
                      ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
                      : "",
-                 outcome.value("why", "")});
+                 use_of(*tried, attempt), outcome.value("why", "")});
     }
   return table.text();
 }
@@ -169,14 +194,20 @@ std::string stats_text(const Json& stats) {
       }
       shares.add(std::move(row));
     }
-  return text + "\n" + shares.text();
+  text += "\n" + shares.text();
+
+  Table times({"seconds", "stage"});
+  for (const Json& time : stats.at("stages"))
+    times.add({fmt::format("{:.3f}", time.at("seconds").get<double>()), text_of(time.at("stage"))});
+  return text + "\n" + times.text();
 }
 
 Json verdicts_of(const Json& phase) {
   Json list = Json::array();
-  for (const Json& selection : phase.at("selections"))
-    for (const Json& attempt : selection.at("attempts")) {
-      Json verdict{{"signature", selection.at("signature")}};
+  for (const Json* tried : all_tried(phase))
+    for (const Json& attempt : tried->at("attempts")) {
+      Json verdict{{"signature", tried->at("signature")},
+                   {"abandoned", !tried->contains("candidate")}};
       verdict.update(attempt);
       list.push_back(std::move(verdict));
     }
@@ -197,6 +228,7 @@ Json part_of(const Json& phase, PackageStage stage) {
     part["table"] = phase.at("region_table");
   } else if (stage == PackageStage::candidates) {
     part["spaces"] = phase.at("space_table");
+    for (Json& space : part["spaces"]) space["outcomes"] = outcomes_of(phase, space);
     part["fusions"] = phase.at("fusion_table");
   } else if (stage == PackageStage::verdicts) {
     part["verdicts"] = verdicts_of(phase);
@@ -217,6 +249,14 @@ auto reading(const std::string& origin, Action&& action) {
 }
 
 }  // namespace
+
+std::vector<const Json*> all_tried(const Json& phase) {
+  std::vector<const Json*> all;
+  for (const char* key : {"selections", "abandoned"})
+    for (const Json& tried : phase.at(key)) all.push_back(&tried);
+  all.push_back(&phase.at("ending"));
+  return all;
+}
 
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 
@@ -19,6 +20,10 @@ enum class PackageStage {
 // `plan`: plan.json; an error (bad_input) names `origin`.
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin);
 std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin);
+
+// Of a phase: selections, what was given up with the cut of the step that it belonged to, and what
+// ends a step. Each has its attempts; those that were given up have no candidate.
+std::vector<const Json*> all_tried(const Json& phase);
 
 // Of stats, for each phase: IR nodes, regions, plans, validated, selected, rejected by reason, and
 // the shares of generated, library and fallback implementations in a step's calls, bytes and FLOPs.

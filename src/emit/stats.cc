@@ -78,9 +78,10 @@ Json phase_stats(const Json& phase) {
     for (const auto& [family, why] : space.at("refusals").items()) count(refused, family);
   }
   std::size_t tried = 0, validated = 0, selected = 0;
-  for (const Json& selection : phase.at("selections")) {
+  for (const Json& selection : phase.at("selections"))
     if (!selection.at("candidate").get<std::string>().empty()) ++selected;
-    for (const Json& attempt : selection.at("attempts")) {
+  for (const Json* entry : all_tried(phase))
+    for (const Json& attempt : entry->at("attempts")) {
       ++tried;
       const Json& outcome = attempt.at("outcome");
       const auto kind = outcome.at("kind").get<std::string>();
@@ -93,7 +94,6 @@ Json phase_stats(const Json& phase) {
       const std::string why = outcome.value("why", "");
       count(rejected, kind + ": " + why.substr(0, why.find_first_of(";0123456789")));
     }
-  }
   std::int64_t calls = 0;
   for (const Json& selection : phase.at("selections"))
     calls += selection.at("uses").get<std::int64_t>() * calls_of(selection);
@@ -127,6 +127,7 @@ Json stats_of(const Json& plan) {
     for (const char* ending : {".cu", ".cuh", ".h", ".cc"})
       if (name.ends_with(ending)) ++sources;
   return {{"target", plan.at("target")},
+          {"stages", plan.at("stages")},
           {"kernels", plan.at("kernels").size()},
           {"emitted_files", files.size() + 1},  // with plan.json
           {"emitted_sources", sources},

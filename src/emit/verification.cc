@@ -52,17 +52,13 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
       for (const Launch& launch : trial.launches) tried.insert(selected.phase + launch.kernel);
   }
   std::set<std::string> told;
-  for (const auto& [name, phase] : program.phases())
-    for (std::size_t i = 0; i < phase->launches.size(); ++i) {
-      const std::string_view planned = phase == &program.prefill ? "prefill" : "decode";
-      // What ends a step computes nothing of the model, and belongs to no region.
-      if (i + 1 == phase->launches.size() && phase->notes[i] == "advance") continue;
-      const Launch& launch = phase->launches[i];
-      if (tried.count(std::string(planned) + launch.kernel) == 0 &&
-          told.insert(name + launch.kernel).second)
+  for (const auto& [name, phase] : program.phases()) {
+    const std::string planned = phase == &program.prefill ? "prefill" : "decode";
+    for (const Launch& launch : phase->launches)
+      if (tried.count(planned + launch.kernel) == 0 && told.insert(planned + launch.kernel).second)
         faults.push_back(
             fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
-    }
+  }
   return faults;
 }
 
@@ -78,7 +74,8 @@ std::size_t Verification::rejected() const {
                     [](const Judged& judged) { return !judged.outcome.admitted(); }));
 }
 
-Verification verify_package(const fs::path& package, BuilderOptions building, Progress& progress) {
+Verification verify_package(const fs::path& package, BuilderOptions building,
+                            const DeviceInfo& device, Progress& progress) {
   progress.stage("read the package");
   const fs::path program_file = package / "program.json", file = package / "plan.json";
   if (!fs::exists(program_file))
@@ -87,6 +84,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
   const PlanFile plan = plan_file(read_plan_json(package), file.string());
   Verification verification;
   verification.faults = disagreements(package, program, plan);
+  verification.judged_on = device.target;
 
   std::vector<Request> requests;
   for (const Selected& selected : plan.selections)
@@ -104,6 +102,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
   RealiseOptions options;
+  options.target = target_of(device);
   options.jobs = building.jobs;
   options.verdicts = verdicts.path();
   Realiser realiser(builder, options);
@@ -125,6 +124,7 @@ Json to_json(const Verification& verification) {
                       {"outcome", to_json(judged.outcome)}});
   return {{"ok", verification.ok()},
           {"rejected", verification.rejected()},
+          {"judged_on", verification.judged_on},
           {"faults", verification.faults},
           {"trials", std::move(trials)}};
 }

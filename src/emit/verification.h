@@ -16,15 +16,17 @@ struct Judged {
 struct Verification {
   std::vector<std::string> faults;  // what does not agree with the plan, for people
   std::vector<Judged> trials;
+  std::string judged_on;  // "host", "sm_90"
   std::size_t rejected() const;
   bool ok() const { return faults.empty() && rejected() == 0; }
 };
 
-// Every kernel is built for the host device from its source in plan.json and the package's own
-// headers, and every trial is run, whatever is known from before. `building`: the caches of built
-// kernels and the compilers. A file that makes no sense is an error (bad_input).
+// Every kernel is built from its source in plan.json and the package's own headers, and every trial
+// is run, whatever is known from before: on `device`, which is in this machine, as compilation for
+// it admits kernels. `building`: the caches of built kernels and the compilers. A file that makes
+// no sense is an error (bad_input).
 Verification verify_package(const std::filesystem::path& package, BuilderOptions building,
-                            Progress& progress);
+                            const DeviceInfo& device, Progress& progress);
 
 Json to_json(const Verification& verification);
 std::string print(const Verification& verification);

@@ -88,6 +88,20 @@ class FallbackWriter {
     AC_UNREACHABLE();
   }
 
+  // Of the one row of logits.
+  void add_argmax(NodeId logits) {
+    id_ = logits;
+    FallbackCall c = call(FallbackKind::argmax);
+    FallbackTensor x = view(logits);
+    x.strides = {x.strides.back()};
+    c.in = {std::move(x)};
+    c.out.element = Element::i32;
+    c.out.buffer = generated_.refer({.kind = Storage::Kind::token});
+    c.outer.clear();
+    c.inner = {graph_.type(logits).shape.back()};
+    launch(std::move(c));
+  }
+
   Generated finish() {
     if (workspace_ >= 0)
       generated_.storages[static_cast<std::size_t>(workspace_)].bytes = workspace_bytes_;
@@ -120,8 +134,8 @@ class FallbackWriter {
   FallbackTensor result() { return stored(id_); }
   int position() { return generated_.refer({.kind = Storage::Kind::position}); }
 
-  FallbackTensor operand(std::size_t number) {
-    const NodeId value = node().inputs[number];
+  FallbackTensor operand(std::size_t number) { return view(node().inputs[number]); }
+  FallbackTensor view(NodeId value) {
     NodeId base = storage_of(graph_, value);
     FallbackTensor tensor = stored(base);
     for (;;) {
@@ -374,10 +388,18 @@ class FallbackWriter {
 
 }  // namespace
 
-Generated fallback(const StepGraph& step, const Region& region, const Setting& setting) {
+Generated fallback(const StepGraph& step, const Region& region, const Setting& setting,
+                   bool argmax) {
   FallbackWriter writer(step, setting);
   for (const NodeId id : region.nodes)
     if (is_compute(step.graph[id])) writer.add(id);
+  if (argmax) writer.add_argmax(step.graph.outputs.at(0).node);
+  return writer.finish();
+}
+
+Generated fallback_argmax(const StepGraph& step, NodeId logits, const Setting& setting) {
+  FallbackWriter writer(step, setting);
+  writer.add_argmax(logits);
   return writer.finish();
 }
 

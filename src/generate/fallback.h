@@ -10,6 +10,10 @@
 namespace ac {
 
 // Only sizes that a launch cannot have (not linear in T) are an error (bad_input), naming the op.
-Generated fallback(const StepGraph& step, const Region& region, const Setting& setting);
+// With `argmax`, the token is chosen from the step's logits too, which must be the region's.
+Generated fallback(const StepGraph& step, const Region& region, const Setting& setting,
+                   bool argmax = false);
+// Only the choice of the token, from logits that another kernel has left.
+Generated fallback_argmax(const StepGraph& step, NodeId logits, const Setting& setting);
 
 }  // namespace ac

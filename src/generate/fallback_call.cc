@@ -69,7 +69,7 @@ void join_axes(FallbackCall& call) {
   std::vector<FallbackTensor*> tensors;
   for (FallbackTensor& tensor : call.in) tensors.push_back(&tensor);
   const bool reduces = call.kind == FallbackKind::sum || call.kind == FallbackKind::mean ||
-                       call.kind == FallbackKind::amax;
+                       call.kind == FallbackKind::amax || call.kind == FallbackKind::argmax;
   if (reduces) join_axes(call.inner, tensors, call.outer.size(), call.inner.size());
   tensors.push_back(&call.out);
   join_axes(call.outer, tensors, 0, call.outer.size() - call.indexed);

@@ -16,4 +16,12 @@ namespace ac {
 
 Graph normalise(const Graph& graph);
 
+// The float type of most of the weights' elements.
+DType main_dtype(const Graph& graph);
+
+// The same model with another float type in the place of its main one: of weights, which are
+// converted when they are read, of activations and of caches. Parts that a model computes in
+// another type on purpose keep it, and so do angles of positions, which need float32.
+Graph compute_in(const Graph& normal, DType dtype);
+
 }  // namespace ac

@@ -13,6 +13,8 @@ constexpr std::size_t kPool = std::size_t{1} << 20;  // random elements, repeate
 constexpr int kMaxCopies = 64;
 constexpr double kColdFactor = 2.5;  // of the second-level cache
 constexpr int kMaxRepetitions = 2000;
+constexpr double kSlow = 0.02;     // seconds
+constexpr double kFarBehind = 10;  // times the fastest
 
 double median(std::vector<double> values) {
   const std::size_t middle = values.size() / 2;
@@ -37,13 +39,14 @@ class Bench {
     std::vector<std::size_t> buffers;                      // of each storage
     std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
     std::unique_ptr<Device::Recording> recording;
+    double once = 0;  // seconds, about
     int repetitions = 1;
     Latency latency;
   };
 
   Entry prepare(const Contender& contender,
                 const std::map<std::string, std::filesystem::path>& files) {
-    Entry entry{&contender, {}, {}, nullptr, 1, {}};
+    Entry entry{&contender, {}, {}, nullptr, 0, 1, {}};
     for (const Storage& storage : contender.made.storages)
       entry.buffers.push_back(buffer_of(storage));
     for (const Launch& launch : contender.made.launches)
@@ -53,12 +56,12 @@ class Bench {
 
   // As many repetitions as fill the time that a round shall take.
   void warm_up(Entry& entry) {
-    run(entry, 2);
-    const double once = std::max(device_.time([&] { run(entry, 2); }) / 2, 1e-7);
+    run(entry, 1);
+    entry.once = std::max(device_.time([&] { run(entry, 1); }), 1e-7);
     entry.repetitions =
-        static_cast<int>(std::clamp(options_.seconds / once, 1.0, double(kMaxRepetitions)));
+        static_cast<int>(std::clamp(options_.seconds / entry.once, 1.0, double(kMaxRepetitions)));
     entry.recording = device_.record([&] { run(entry, entry.repetitions); });
-    if (once * entry.repetitions < 1) entry.recording->replay();
+    if (entry.once < kSlow) entry.recording->replay();
   }
 
   void round(Entry& entry) {
@@ -222,8 +225,12 @@ std::vector<Latency> measure(Device& device, const StepGraph& step,
   std::vector<Bench::Entry> entries;
   for (const Contender& contender : contenders) entries.push_back(bench.prepare(contender, files));
   for (Bench::Entry& entry : entries) bench.warm_up(entry);
+  double fastest = entries.empty() ? 0 : entries[0].once;
+  for (const Bench::Entry& entry : entries) fastest = std::min(fastest, entry.once);
   for (int round = 0; round < options.rounds; ++round)
-    for (Bench::Entry& entry : entries) bench.round(entry);
+    for (Bench::Entry& entry : entries)
+      // What is far behind and slow, as a fallback may be, need not be known so well.
+      if (round == 0 || entry.once < kSlow || entry.once < kFarBehind * fastest) bench.round(entry);
   std::vector<Latency> latencies;
   for (Bench::Entry& entry : entries) {
     entry.latency.microseconds = median(entry.latency.samples);

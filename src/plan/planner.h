@@ -25,6 +25,11 @@ struct Plans {
 
 Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& options = {});
 
+// Every candidate legal on the device and of an id of its own, spaces ranked and within the bound,
+// regions and neighbourhoods referring to spaces that are there. An error (bad_input) names the
+// space.
+void verify(const Plans& plans, const std::string& origin);
+
 // For `inspect --stage candidates`: `shown` candidates of each space.
 std::string print(const Plans& plans, const Regions& regions, std::size_t shown);
 Json to_json(const Plans& plans, const Regions& regions);

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 
 namespace ac {
@@ -34,9 +35,7 @@ class CheckpointWeights : public WeightSource {
       if (view.dtype == buffer.dtype)
         std::memcpy(staging, from, some * from_size);
       else
-        for (std::size_t i = 0; i < some; ++i)
-          store_element(buffer.dtype, load_element(view.dtype, from + i * from_size),
-                        staging + i * to_size);
+        convert(view, from, buffer, staging, some);
       device_.upload_later(static_cast<std::byte*>(to) + at * to_size, staging, some * to_size);
       half.sent->set();
       at += some;
@@ -48,6 +47,20 @@ class CheckpointWeights : public WeightSource {
     std::unique_ptr<Device::Memory> memory;
     std::unique_ptr<Device::Mark> sent;
   };
+
+  static void convert(const TensorView& view, const std::byte* from, const Buffer& buffer,
+                      std::byte* to, std::size_t count) {
+    const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(buffer.dtype);
+    for (std::size_t i = 0; i < count; ++i, from += from_size, to += to_size) {
+      const double element = load_element(view.dtype, from);
+      store_element(buffer.dtype, element, to);
+      if (std::isfinite(element) && !std::isfinite(load_element(buffer.dtype, to)))
+        bad_input(
+            "{}: tensor {} has the element {}, which {} cannot hold: compile the model with "
+            "another --dtype",
+            view.file, quote(buffer.key), element, torch_name(buffer.dtype));
+    }
+  }
 
   Half& next() {
     Half& half = halves_[turn_ ^= 1];

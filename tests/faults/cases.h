@@ -2,6 +2,7 @@
 // Read by the test, and by the kernels' own translation unit (kernels.cc).
 #pragma once
 
+#include "kernels/advance_plan.h"
 #include "kernels/attention_plan.h"
 #include "kernels/gemv_plan.h"
 
@@ -25,6 +26,13 @@ struct AttentionCase {
   int positions[9];
   int capacity = 512, window = 0;
   float softcap = 0, norm_offset = 0;
+};
+
+struct AdvanceCase {
+  const char* name;
+  AdvanceOp op;
+  int tokens, logged;
+  int positions[4];
 };
 
 inline constexpr GemvCase gemv_cases[] = {
@@ -154,6 +162,15 @@ inline constexpr AttentionCase attention_cases[] = {
      .softcap = 20},
 };
 
+inline constexpr AdvanceCase advance_cases[] = {
+    {.name = "decode_end", .op = {}, .tokens = 1, .logged = 40, .positions = {0, 17, 38, 39}},
+    {.name = "prefill_end",
+     .op = {.wide_ids = true},
+     .tokens = 5,
+     .logged = 40,
+     .positions = {0, 17, 34, 35}},
+};
+
 constexpr bool equal(const char* a, const char* b) {
   for (; *a == *b; ++a, ++b)
     if (*a == 0) return true;
@@ -166,6 +183,11 @@ constexpr const GemvCase& gemv_case(const char* name) {
 }
 constexpr const AttentionCase& attention_case(const char* name) {
   for (const AttentionCase& c : attention_cases)
+    if (equal(c.name, name)) return c;
+  throw "no such case";
+}
+constexpr const AdvanceCase& advance_case(const char* name) {
+  for (const AdvanceCase& c : advance_cases)
     if (equal(c.name, name)) return c;
   throw "no such case";
 }

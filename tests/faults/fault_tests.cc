@@ -117,6 +117,7 @@ std::vector<Trial> all_trials(const std::vector<std::string>& only) {
   };
   for (const GemvCase& c : gemv_cases) add_controls(c.name);
   for (const AttentionCase& c : attention_cases) add_controls(c.name);
+  for (const AdvanceCase& c : advance_cases) add_controls(c.name);
   for (const Fault& fault : faults())
     for (const std::string& name : fault.cases)
       if (wanted(fault.name))

@@ -1,5 +1,6 @@
 // The kernels of the cases that the compiler is asked for (-DAC_CASE_<name>), from whichever copy
 // of the headers comes first in the include path.
+#include "kernels/advance.cuh"
 #include "kernels/attention.cuh"
 #include "kernels/gemv.cuh"
 #include "tests/faults/cases.h"
@@ -10,6 +11,8 @@
 #define AC_ATTENTION_CASE(name)                                             \
   AC_ATTENTION_KERNEL(kernel_##name, ac::kernels::attention_case(#name).op, \
                       ac::kernels::attention_case(#name).plan)
+
+#define AC_ADVANCE_CASE(name) AC_ADVANCE_KERNEL(kernel_##name, ac::kernels::advance_case(#name).op)
 
 #ifdef AC_CASE_swiglu
 AC_GEMV_CASE(swiglu)
@@ -55,4 +58,10 @@ AC_ATTENTION_CASE(window)
 #endif
 #ifdef AC_CASE_full_window
 AC_ATTENTION_CASE(full_window)
+#endif
+#ifdef AC_CASE_decode_end
+AC_ADVANCE_CASE(decode_end)
+#endif
+#ifdef AC_CASE_prefill_end
+AC_ADVANCE_CASE(prefill_end)
 #endif

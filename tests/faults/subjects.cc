@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "ir/builder.h"
 #include "kernels/shim/host_launch.h"
+#include "validate/ending_subject.h"
 #include "validate/graph_subject.h"
 
 namespace ac::kernels {
@@ -223,6 +224,33 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
   return subject;
 }
 
+// ---- what ends a step
+
+Subject subject_of(const AdvanceCase& c, void (*kernel)(AdvanceParams), bool check_races) {
+  Subject subject = validate::subject_of_ending(c.op.wide_ids ? DType::i64 : DType::i32, c.tokens,
+                                                c.logged, {c.positions, c.positions + 4});
+  const auto place = [&](const char* name) { return index_of(subject, name); };
+  subject.run = [c, kernel, check_races, token = place("token"), ids = place("ids"),
+                 log = place("log"),
+                 position = place("position")](const Buffers& buffers, unsigned launch) {
+    const AdvanceParams p{.token = reinterpret_cast<const int*>(buffers[token].data()),
+                          .ids = buffers[ids].data(),
+                          .log = reinterpret_cast<int*>(buffers[log].data()),
+                          .position = reinterpret_cast<int*>(buffers[position].data()),
+                          .tokens = c.tokens,
+                          .positions = c.logged};
+    return host_launch({.name = c.name,
+                        .grid = {1},
+                        .block = {advance_threads},
+                        .schedule = schedule_of(launch),
+                        .seed = launch + 1,
+                        .check_races = check_races},
+                       kernel, p)
+        .error;
+  };
+  return subject;
+}
+
 }  // namespace
 
 Subject subject_of_case(const std::string& name, void* kernel, bool check_races) {
@@ -232,6 +260,9 @@ Subject subject_of_case(const std::string& name, void* kernel, bool check_races)
   for (const AttentionCase& c : attention_cases)
     if (name == c.name)
       return subject_of(c, reinterpret_cast<void (*)(AttentionParams)>(kernel), check_races);
+  for (const AdvanceCase& c : advance_cases)
+    if (name == c.name)
+      return subject_of(c, reinterpret_cast<void (*)(AdvanceParams)>(kernel), check_races);
   wrong_usage("there is no case \"{}\"", name);
 }
 

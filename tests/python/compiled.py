@@ -57,11 +57,11 @@ def verdicts(package) -> list:
     ]
 
 
-def check(package, source, ids, new_tokens) -> float:
-    """The package's greedy tokens and last logits are the reference's. Returns the logits' error in
-    their range."""
+def check(package, source, ids, new_tokens, *options) -> float:
+    """The package's greedy tokens and last logits are the reference's, which takes the options.
+    Returns the logits' error in their range."""
     dtype = json.loads((Path(package) / "program.json").read_text())["dtype"]
-    truth = generate(source, ids, new_tokens, "--reference")
+    truth = generate(source, ids, new_tokens, "--reference", *options)
     got = generate(package, ids, new_tokens)
     assert got["ids"] == truth["ids"]
     error = distance(got["last_logits"], truth["last_logits"])
@@ -72,7 +72,7 @@ def check(package, source, ids, new_tokens) -> float:
             continue
         # A tie within rounding may fall either way, and then the sequences part.
         before = list(ids) + truth["generated"][:i]
-        logits = generate(source, before, 0, "--reference")["last_logits"]
+        logits = generate(source, before, 0, "--reference", *options)["last_logits"]
         gap = (logits[theirs] - logits[ours]) / (max(logits) - min(logits))
         assert gap < 2 * CLOSE[dtype], f"token {i} is {ours}, not {theirs}, and {gap:.3g} behind"
         ours = generate(package, before, 0)["last_logits"]

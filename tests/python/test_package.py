@@ -23,6 +23,10 @@ def program(*arguments, expect=0):
     return result
 
 
+def has_gpu() -> bool:
+    return bool(json.loads(program("devices", "--json").stdout)["cuda"])
+
+
 def build(package, target, **environment):
     return subprocess.run(
         ["./build.sh", target],
@@ -164,6 +168,10 @@ def test_inspect_shows_how_a_package_came_to_be(host):
             assert costs == sorted(costs) and len(costs) <= 64
         assert counts["tried"] == len(verdicts[phase]["verdicts"])
         assert counts["tried"] == counts["validated"] + sum(counts["failed"].values())
+        outcomes = [o for space in candidates[phase]["spaces"] for o in space["outcomes"].items()]
+        assert {id for id, outcome in outcomes if outcome == "selected"} == {
+            s["candidate"] for s in selection[phase]["selection"] if s["candidate"]
+        }
         # What ends a step belongs to no region.
         assert running[phase]["notes"][-1] == "advance"
         assert counts["launches"] == len(running[phase]["launches"]) - 1
@@ -173,6 +181,9 @@ def test_inspect_shows_how_a_package_came_to_be(host):
             assert sum(part[f"{measure}_share"] for part in shares.values()) == pytest.approx(1)
         ranked = {id for space in candidates[phase]["spaces"] for id in space["candidates"]}
         assert {s["candidate"] for s in selection[phase]["selection"]} <= ranked
+    stages = [time["stage"] for time in stats["stages"]]
+    assert stages[:3] == ["capture", "normalise", "incrementalise"] and stages[-1] == "program"
+    assert all(time["seconds"] >= 0 for time in stats["stages"])
     assert stats["kernels"] == stats["launch_signatures"] == len(running["kernels"])
     assert stats["emitted_files"] == sum(p.is_file() for p in host.rglob("*"))
     assert (host / "plan.json").stat().st_size < 1 << 20
@@ -210,12 +221,40 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
         )
 
     result = program("verify", tampered(edit), "--json", "-q", expect=1)
-    assert "1 of 1 trials were not admitted" in result.stderr
+    assert "1 of 3 trials were not admitted" in result.stderr  # and what ends each phase
     verdict = json.loads(result.stdout)
     outcome = verdict["trials"][0]["outcome"]
     assert outcome["kind"] == "rejected" and "numerics" in outcome["why"]
     assert any("kernels.cu holds other kernels" in fault for fault in verdict["faults"])
     assert any("which no trial of it has run" in fault for fault in verdict["faults"])
+
+
+def test_verify_rejects_a_wrong_end_of_a_step(tampered):
+    def edit(plan):
+        norm_only(plan)
+        entry = plan["decode"]["ending"]["kernels"][0]
+        plan["kernels"][entry]["source"] += f"// {entry}\n"
+
+    package = tampered(edit)
+    header = package / "kernels/advance.cuh"
+    text = header.read_text()
+    assert text.count("+ p.tokens;") == 1
+    header.write_text(text.replace("+ p.tokens;", "+ 2 * p.tokens;"))
+    verdict = json.loads(program("verify", package, "--json", "-q", expect=1).stdout)
+    rejected = [t for t in verdict["trials"] if t["outcome"]["kind"] != "admitted"]
+    assert {(t["phase"], t["candidate"]) for t in rejected} == {
+        ("prefill", "advance"),
+        ("decode", "advance"),
+    }
+
+
+def test_verify_says_where_it_judges(tampered):
+    package = tampered(norm_only)
+    for options in ((), ("--device", "host")):
+        verdict = json.loads(program("verify", package, "--json", "-q", *options, expect=1).stdout)
+        assert verdict["judged_on"] == "host"
+    # Never on another device than the package is for.
+    program("verify", package, "--device", "cuda", expect=1 if not has_gpu() else 2)
 
 
 def test_verify_builds_with_the_headers_of_the_package(tampered):

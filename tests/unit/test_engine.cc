@@ -259,6 +259,24 @@ TEST_CASE("engine: weights of another type are converted, piece by piece") {
   CHECK(weights == std::vector<float>(50, 1.f));
 }
 
+TEST_CASE("engine: weights that are too large for the type of the package are refused") {
+  const Running running;
+  Json json = running.json();
+  json["buffers"][4]["dtype"] = "f16";
+  json["buffers"][4]["bytes"] = 100;
+  running.rewrite(json);
+  const auto store = [&](float last) {
+    std::vector<float> values(50, 1);
+    values.back() = last;
+    write_safetensors(running.package / "model.safetensors",
+                      {{"weight", DType::f32, {50}, bytes_of_values(values)}});
+  };
+  store(65504);
+  CHECK_NOTHROW(running.engine());
+  store(-65520);
+  CHECK_BAD_INPUT(running.engine(), "model.safetensors", "\"weight\"", "-65520", "float16");
+}
+
 TEST_CASE("traffic: weights whole, tables by their rows, caches as far as they are seen") {
   const Program program = Toy{.window = 3}.program();  // 10 slots
   const auto at = [&](std::int64_t tokens, std::int64_t cached) {

@@ -5,14 +5,18 @@
 
 namespace ac {
 
+std::vector<Rule> normal_form_rules() {
+  std::vector<Rule> rules = recognition_rules();
+  const std::vector<Rule> cleanup = cleanup_rules();
+  rules.insert(rules.end(), cleanup.begin(), cleanup.end());
+  return rules;
+}
+
 Graph normalise(const Graph& graph) {
   const std::vector<Rule> cleanup = cleanup_rules();
-  std::vector<Rule> recognition = recognition_rules();
-  recognition.insert(recognition.end(), cleanup.begin(), cleanup.end());
-
   Graph result = rewrite(graph, cleanup);
   result = rewrite(recognise_attention(result), cleanup);
-  result = rewrite(put_tokens_first(result), recognition);
+  result = rewrite(put_tokens_first(result), normal_form_rules());
   verify(result, "normalise");
   return result;
 }

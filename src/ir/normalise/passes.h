@@ -21,4 +21,7 @@ Graph put_tokens_first(const Graph& graph);
 // first, which leaves one spelling of each broadcast.
 std::vector<Rule> recognition_rules();
 
+// Those and the cleanup: what leaves a graph in normal form as it is.
+std::vector<Rule> normal_form_rules();
+
 }  // namespace ac

@@ -1,0 +1,44 @@
+#include "compile/effort.h"
+
+namespace ac {
+namespace {
+
+constexpr std::int64_t kContexts[] = {192, 512, 2048, 8192, 20480, 49152, 122880};
+constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
+
+bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }
+
+// Where a package that holds so many tokens is timed.
+std::vector<std::int64_t> contexts(std::int64_t max_context) {
+  std::vector<std::int64_t> fitting;
+  for (const std::int64_t context : kContexts)
+    if (context <= max_context - kRoom) fitting.push_back(context);
+  if (fitting.empty()) fitting.push_back(max_context / 2);
+  return fitting;
+}
+
+}  // namespace
+
+SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
+                             std::int64_t max_context) {
+  SelectOptions select;
+  if (is_gpu_here(options)) {
+    select.tries = tokens > 1 ? 12 : 24;
+    select.leaders = tokens > 1 ? 2 : 6;
+  }
+  select.tries = options.tries.value_or(select.tries);
+  if (tokens == 1) select.contexts = contexts(max_context);
+  return select;
+}
+
+InContextOptions in_context_options(const CompileOptions& options, std::int64_t tokens,
+                                    std::int64_t max_context) {
+  InContextOptions in_context;
+  in_context.limit = options.step_seconds.value_or(is_gpu_here(options) ? in_context.limit
+                                                                        : std::chrono::seconds(0));
+  if (options.here && tokens == 1 && in_context.limit.count() > 0)
+    in_context.contexts = contexts(max_context);
+  return in_context;
+}
+
+}  // namespace ac

@@ -1,0 +1,16 @@
+// How much is tried, and after how many tokens it is timed.
+#pragma once
+
+#include "compile/compile.h"
+#include "compile/in_context.h"
+#include "compile/select.h"
+
+namespace ac {
+
+SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
+                             std::int64_t max_context);
+// No contexts: whole steps are not timed.
+InContextOptions in_context_options(const CompileOptions& options, std::int64_t tokens,
+                                    std::int64_t max_context);
+
+}  // namespace ac

@@ -1,0 +1,26 @@
+#include "compile/stages.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ac {
+
+const std::vector<std::string>& Stages::names() {
+  static const std::vector<std::string> names = {
+      "capture", "normalise", "incrementalise", "regions", "candidates", "selection", "program"};
+  return names;
+}
+
+Stages::Stages(Progress& progress, std::set<std::string> shown, Show show)
+    : progress_(progress), shown_(std::move(shown)), show_(std::move(show)) {
+  for (const std::string& stage : shown_)
+    if (std::ranges::find(names(), stage) == names().end())
+      wrong_usage("{} is no stage that can be shown; these are: {}", quote(stage),
+                  fmt::join(names(), ", "));
+}
+
+}  // namespace ac
