@@ -1,4 +1,4 @@
-// One kernel launch as data: what a generator writes, a package stores and a runtime carries out,
+// One launch as data, of a kernel or of a library's product: what a generator writes, a package stores and a runtime carries out,
 // none of them knowing the others. The parameter struct of the kernel is a row of bytes, in which
 // only addresses, and numbers that depend on how many tokens a step has, are left open.
 #pragma once
@@ -6,8 +6,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "device/product.h"
 
 namespace ac {
 
@@ -40,7 +43,10 @@ struct Launch {
     bool operator==(const Number&) const = default;
   };
 
-  std::string kernel;  // the entry's name
+  std::string kernel;  // the entry's name, or that of the product
+  // What a library computes in place of a kernel. Its parameters are ProductParams, and it shapes
+  // its grid and block itself.
+  std::optional<Product> product = {};
   std::array<Count, 3> grid = {1, 1, 1};
   int threads = 0;
   int shared_bytes = 0;
