@@ -53,6 +53,7 @@ Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& re
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
                  Progress& progress) {
+  check_families(options.families);
   progress.stage("normalise");
   const StepGraph step = incrementalise(normalise(model.graph));
 
@@ -88,7 +89,8 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     const Bindings at{
         .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
     phase.plans =
-        plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
+        plan(phase.regions, options.device,
+             {.max_candidates = options.max_candidates, .families = options.families, .at = at});
     Selector selector(phase, program.caches, options.tries, realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
     std::vector<Implemented> parts = selector.run(progress);
@@ -102,7 +104,8 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
 
   for (const Phase* phase : {&program.prefill, &program.decode})
     for (const Launch& launch : phase->launches)
-      compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
+      if (!launch.product)
+        compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
   for (const auto& [entry, built] : compiled.kernels)
     program.kernels[entry] = entry + (options.device.sm > 0 ? ".cubin" : ".so");
   compiled.constants = assembler.constants();

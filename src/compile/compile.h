@@ -15,6 +15,7 @@ struct CompileOptions {
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
+  std::vector<std::string> families;  // of kernels that are tried; none: all
   std::size_t tries = 3;  // candidates of a region, best first, before it is left to the fallback
   unsigned jobs = 1;
   std::filesystem::path cache;

@@ -11,7 +11,8 @@
 namespace ac {
 namespace {
 
-constexpr std::size_t kSamplers = 3;
+constexpr std::size_t kSamplers = 3, kLibraryTries = 3;
+constexpr std::string_view kLibraryKind = "cublaslt library";
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -44,9 +45,19 @@ Selector::State Selector::state_for(const Space& space) const {
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
   // What chooses the token has no fallback.
+  const std::vector<std::size_t> whole = state.order;
   state.order.resize(
       std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));
+  // A library's algorithms cost no building: some more of them take no other's turn.
+  std::size_t further = realiser_.measures() && tries_ > 0 ? kLibraryTries : 0;
+  for (std::size_t i = state.order.size(); i < whole.size() && further > 0; ++i)
+    if (space.candidates[whole[i]].kind == kLibraryKind) state.order.push_back(whole[i]), --further;
   return state;
+}
+
+TrialSetting Selector::trial_setting() const {
+  const bool on_gpu = realiser_.measures() && phase_.plans.device.sm > 0;
+  return {phase_.plans.options.at.T, setting_, on_gpu};
 }
 
 // What was measured of the winner, or is predicted of the candidate that is next.
@@ -77,7 +88,7 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,
-                                        plans.options.max_candidates));
+                                        plans.options.max_candidates, plans.options.families));
     } else {
       const TensorType& logits = step().graph.type(step().graph.outputs.at(0).node);
       plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(),
@@ -107,7 +118,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   std::vector<Request> requests;
   std::vector<int> spaces;
   std::set<int> seen;
-  const TrialSetting at{phase_.plans.options.at.T, setting_};
+  const TrialSetting at = trial_setting();
   for (const CoverPart& part : parts) {
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
@@ -224,7 +235,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
 void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<Request> requests;
   std::vector<std::string> signatures;
-  const TrialSetting at{phase_.plans.options.at.T, setting_};
+  const TrialSetting at = trial_setting();
   for (const CoverPart& part : parts) {
     if (!part.wanted) {
       const std::vector<Attempt>& attempts = state_of(part).attempts;

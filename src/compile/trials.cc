@@ -38,6 +38,7 @@ Rows rows_of(const Implementation<GemvTask>& made) {
 }
 Rows rows_of(const Implementation<GemmTask>& made) { return {made.plan.tile_n, 1}; }
 Rows rows_of(const Implementation<MmaGemmTask>& made) { return {made.plan.tile_n, 1}; }
+Rows rows_of(const Implementation<LibraryTask>&) { return {32, 1}; }
 
 // Tokens of one block.
 template <class T>
@@ -163,8 +164,10 @@ std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
 std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
                                 const Candidate& candidate, const TrialSetting& at) {
   const StepGraph whole = with_short_tables(fragment_of(step, wanted.region));
-  const std::int64_t block =
+  std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
+  if (std::holds_alternative<Implementation<LibraryTask>>(candidate.choice) && at.judges_library)
+    block = at.max_tokens;
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });

@@ -100,7 +100,7 @@ std::string verdicts_text(const Json& phase) {
                  outcome.contains("worst_error")
                      ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
                      : "",
-                 outcome.value("why", "")});
+                 outcome.value("why", "") + outcome.value("note", "")});
     }
   return table.text();
 }

@@ -47,7 +47,9 @@ class Bench {
     for (const Storage& storage : contender.made.storages)
       entry.buffers.push_back(buffer_of(storage));
     for (const Launch& launch : contender.made.launches)
-      entry.kernels.push_back(device_.load(files.at(launch.kernel), launch.kernel));
+      entry.kernels.push_back(launch.product
+                                  ? device_.load_product(*launch.product)
+                                  : device_.load(files.at(launch.kernel), launch.kernel));
     return entry;
   }
 

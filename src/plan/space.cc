@@ -90,6 +90,15 @@ void bound(std::vector<Candidate>& ranked, std::size_t limit) {
   ranked = std::move(chosen);
 }
 
+const char* why_left_out(std::string_view family, const std::vector<std::string>& families,
+                         const DeviceInfo& device) {
+  if (!families.empty())
+    return std::ranges::find(families, family) == families.end() ? "it is not among --families"
+                                                                 : nullptr;
+  const bool stands_in = family == LibraryTask::family && device.sm == 0;
+  return stands_in ? "the host has no such library, but for what --families names" : nullptr;
+}
+
 }  // namespace
 
 std::string Space::no_family() const {
@@ -107,13 +116,16 @@ std::string signature_of(const Wanted& wanted) {
 }
 
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
-                 const DeviceInfo& device, std::size_t max_candidates) {
+                 const DeviceInfo& device, std::size_t max_candidates,
+                 const std::vector<std::string>& families) {
   if (max_candidates == 0) wrong_usage("a region needs room for at least one candidate");
   Space space;
   space.signature = signature_of(wanted);
   for (const FamilyMatch& found : match_families(step, wanted, at)) {
     if (const auto* why = std::get_if<std::string>(&found.match))
       space.refusals.push_back({found.family, *why});
+    else if (const char* reason = why_left_out(found.family, families, device))
+      space.refusals.push_back({found.family, reason});
     else
       std::visit([&](const auto& task) { add_candidates(task, device, space); },
                  std::get<Matched>(found.match).task);

@@ -57,6 +57,10 @@ struct Launch {
   bool operator==(const Launch&) const = default;
 };
 
+// Why a launch with a product does not give it what it needs, each once, or nothing. Whether that is
+// where it should be is another question.
+std::string why_no_product(const Launch& launch);
+
 // The parameters of one run, with addresses by the number of their buffer.
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses);
