@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "plan/plans.h"
 #include "plan/space.h"
@@ -30,11 +31,14 @@ constexpr double kLibraryBandwidth = 0.8, kLibraryStart = 2.7e-6;
 
 // It takes the best tiles for the problem, or splits K so that all multiprocessors have work.
 double library_seconds(const LibraryTask& task, int rows, const DeviceInfo& device) {
-  const bool tensor = task.op.x != kernels::Type::f32;
+  const bool tensor = task.op.x != kernels::Type::f32 && device.sm > 0;
   const double peak = tensor ? device.tensor_flops : device.flops;
   const double sms = device.multiprocessors;
   double best = 0;
-  for (const LibraryTile& tile : kLibraryTiles) {
+  // What stands in for it on the host has tiles of one element.
+  constexpr LibraryTile kOne[] = {{1, 1, 1}};
+  for (const LibraryTile& tile :
+       device.sm > 0 ? std::span<const LibraryTile>(kLibraryTiles) : kOne) {
     const double tiles = std::ceil(task.shape.m / tile.m) * std::ceil(rows / tile.n);
     const double split =
         std::clamp(std::floor(sms / tiles), 1.0, std::max(1.0, std::floor(task.shape.k / 512.0)));

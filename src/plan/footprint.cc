@@ -131,7 +131,7 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
 
 // A library's kernels are not ours to describe: see library_seconds.
 Footprint measure(const LibraryTask&, const LibraryPlan&, const DeviceInfo&) {
-  return {.threads = 128, .blocks_per_sm = 1};
+  return {.threads = 128, .blocks_per_sm = 1, .grid = 1};
 }
 
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,

@@ -42,7 +42,20 @@ void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
   }
 }
 
-// Best first. Costs of many plans are equal, and ids decide, so that the order is one.
+// Elements that a thread moves at once, where that is all that plans of equal cost differ in.
+int vector_of(const Choice& choice) {
+  return std::visit(
+      [](const auto& made) {
+        if constexpr (requires { made.plan.vector; })
+          return made.plan.vector;
+        else
+          return 0;
+      },
+      choice);
+}
+
+// Best first. Costs of many plans are equal, as those of all that a small problem hides behind its
+// launch: then fewer and wider loads are better, and at last ids decide, so that the order is one.
 void rank(Space& space, const DeviceInfo& device) {
   for (Candidate& candidate : space.candidates) {
     candidate.id = id_of(candidate.choice);
@@ -54,6 +67,8 @@ void rank(Space& space, const DeviceInfo& device) {
               if (a.cost.microseconds != b.cost.microseconds)
                 return a.cost.microseconds < b.cost.microseconds;
               if (a.risk != b.risk) return a.risk < b.risk;
+              const int wide = vector_of(a.choice), other = vector_of(b.choice);
+              if (wide != other) return wide > other;
               return a.id < b.id;
             });
 }
