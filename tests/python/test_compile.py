@@ -388,7 +388,7 @@ WITH_LIBRARY = (
 )
 
 
-@pytest.mark.parametrize("name", ["qwen3_bfloat16_sharded", "gpt2_tied"])
+@pytest.mark.parametrize("name", ["qwen3_bfloat16_sharded", "llama_all_biases"])
 def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, tmp_path):
     source, package = model(name), tmp_path / "package"
     compile_package(source, package, *WITH_LIBRARY)
@@ -399,7 +399,7 @@ def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, t
     assert products and all(not launch["kernel"].startswith("mma_gemm") for launch in launches)
     # Of attention and of the MLP: fused with what is behind them.
     assert any(product["residual"] for product in products)
-    assert any(product["bias"] for product in products) == (name == "gpt2_tied")
+    assert any(product["bias"] for product in products) == (name == "llama_all_biases")
     components = json.loads(program("inspect", package, "--stage", "stats", "--json").stdout)
     library = components["prefill"]["components"]["library"]
     assert library["calls"] == len(products) and library["flops_share"] > 0.3
@@ -407,7 +407,7 @@ def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, t
     # Its own sources hold no library, and say so.
     assert "cuBLASLt" in (package / "README.md").read_text()
     assert not any("cublaslt" in line for line in (package / "wrappers.cc").read_text().split("\n"))
-    if name == "gpt2_tied":
+    if name == "llama_all_biases":
         report = json.loads(program("verify", package, "--json").stdout)
         assert report["ok"]
 
