@@ -107,8 +107,7 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
           shape.threads = static_cast<unsigned>(launch.threads);
           shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
           shape.overlaps = true;
-          device.launch(*kernels[i], shape,
-                        bind_params(launch, trial.tokens, addresses));
+          device.launch(*kernels[i], shape, bind_params(launch, trial.tokens, addresses));
         }
         device.synchronize();
         for (std::size_t i = 0; i < places.size(); ++i)

@@ -36,7 +36,8 @@ class Candidates {
     for (fs::path& file : entries(folder, stem_)) found_.push_back(std::move(file));
   }
   void add_toolkit(const fs::path& home) {
-    for (const char* folder : {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"})
+    for (const char* folder :
+         {"lib64", "lib", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"})
       add_folder(home / folder);
   }
   // Packages put it into nvidia/cu13/lib, nvidia/cuda_nvrtc/lib or nvidia/cublas/lib.

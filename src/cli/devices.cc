@@ -102,8 +102,8 @@ void print(const Report& report) {
   if (devices.cuda.empty()) fmt::print("cuda    none: {}\n", devices.why_no_cuda);
   fmt::print("build   {}\n", report.compiler.empty() ? report.why_no_compiler
                                                      : "kernels for GPUs by " + report.compiler);
-  fmt::print("library {}\n", report.cublaslt.empty() ? report.why_no_cublaslt
-                                                     : "cuBLASLt " + report.cublaslt);
+  fmt::print("library {}\n",
+             report.cublaslt.empty() ? report.why_no_cublaslt : "cuBLASLt " + report.cublaslt);
 }
 
 }  // namespace

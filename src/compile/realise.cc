@@ -191,7 +191,8 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
                   });
   if (options_.target.kind == Target::cuda && !on_gpu())
     for (std::size_t i = 0; i < requests.size(); ++i)
-      if (outcomes[i].admitted() && calls_library(requests[i].trial)) outcomes[i].note = kLibraryStoodIn;
+      if (outcomes[i].admitted() && calls_library(requests[i].trial))
+        outcomes[i].note = kLibraryStoodIn;
   for (const auto& [copy, original] : copies) {
     outcomes[copy] = outcomes[original];
     if (on_done) on_done(copy);

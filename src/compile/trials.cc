@@ -166,8 +166,10 @@ std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
   const StepGraph whole = with_short_tables(fragment_of(step, wanted.region));
   std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
-  if (std::holds_alternative<Implementation<LibraryTask>>(candidate.choice) && at.judges_library)
-    block = at.max_tokens;
+  // As few as make it take the algorithm that is wanted.
+  if (const auto* made = std::get_if<Implementation<LibraryTask>>(&candidate.choice);
+      made && at.judges_library)
+    block = made->plan.chosen_for.m / 2 + 1;
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });

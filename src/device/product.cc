@@ -40,8 +40,7 @@ ProductParams check_params(const Product& product, std::span<const std::byte> pa
     job_failed("{}: {} bytes of parameters instead of {}", name_of(product), params.size(),
                sizeof p);
   std::memcpy(&p, params.data(), sizeof p);
-  if (p.m < 1 || p.m > kMostSize)
-    job_failed("{}: a product of {} rows", name_of(product), p.m);
+  if (p.m < 1 || p.m > kMostSize) job_failed("{}: a product of {} rows", name_of(product), p.m);
   return p;
 }
 
@@ -78,7 +77,8 @@ void multiply_on_host(const Product& product, std::span<const std::byte> params)
     const float bias = product.bias ? row_of(dtype, p.bias, n, 1)[0] : 0;
     for (std::int64_t m = 0; m < p.m; ++m) {
       const std::int64_t at = m * product.n + n;
-      float y = static_cast<float>(product.scale) * dot(x[static_cast<std::size_t>(m)], weight) + bias;
+      float y =
+          static_cast<float>(product.scale) * dot(x[static_cast<std::size_t>(m)], weight) + bias;
       if (product.residual) y += row_of(dtype, p.residual, at, 1)[0];
       store_element(dtype, static_cast<double>(y),
                     static_cast<std::byte*>(p.y) + static_cast<std::size_t>(at) * bytes_of(dtype));

@@ -20,8 +20,8 @@ struct Product {
   bool bias = false, residual = false;
   double scale = 1;  // 1 if there is a bias
   // Of the algorithms that the library proposes for a product of tuned_m x tuned_n x k, best first:
-  // this one. It is taken for steps of more than half of tuned_m, as far as it can compute them; for
-  // others, what the library thinks best.
+  // this one. It is taken for steps of more than half of tuned_m, as far as it can compute them;
+  // for others, what the library thinks best.
   std::int32_t algorithm = 0;
   std::int64_t tuned_m = 0, tuned_n = 0;
 
@@ -38,8 +38,8 @@ struct ProductParams {
 // Why there is no such product, or null.
 const char* why_impossible(const Product& product);
 
-// What launches are named by, in place of a kernel: type, epilogue and algorithm, but no sizes, as a
-// kernel's name has none.
+// What launches are named by, in place of a kernel: type, epilogue and algorithm, but no sizes, as
+// a kernel's name has none.
 std::string name_of(const Product& product);
 
 // The parameters as they lie in a launch; an error (job_failed) if they are none of such a product.

@@ -103,7 +103,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building, Pr
   building.sources = package;
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
-  RealiseOptions options;  // of the host, and so are a library's products
+  RealiseOptions options;          // of the host, and so are a library's products
   options.jobs = building.jobs;
   options.verdicts = verdicts.path();
   Realiser realiser(builder, options);

@@ -43,8 +43,7 @@ double library_seconds(const LibraryTask& task, int rows, const DeviceInfo& devi
     const double split =
         std::clamp(std::floor(sms / tiles), 1.0, std::max(1.0, std::floor(task.shape.k / 512.0)));
     const double rounds = std::ceil(tiles / sms) / split;
-    const double seconds =
-        rounds * 2 * tile.m * tile.n * task.shape.k / (peak / sms * tile.share);
+    const double seconds = rounds * 2 * tile.m * tile.n * task.shape.k / (peak / sms * tile.share);
     if (best == 0 || seconds < best) best = seconds;
   }
   kernels::GemmOp op = task.op;

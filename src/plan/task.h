@@ -119,9 +119,9 @@ struct SamplingTask {
   int vocab = 1;
 };
 
-using Task =
-    std::variant<GemvTask, GemmTask, MmaGemmTask, LibraryTask, AttentionTask, PrefillAttentionTask, NormTask,
-                 SoftmaxTask, ReductionTask, ElementwiseTask, EmbeddingTask, SamplingTask>;
+using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, LibraryTask, AttentionTask,
+                          PrefillAttentionTask, NormTask, SoftmaxTask, ReductionTask,
+                          ElementwiseTask, EmbeddingTask, SamplingTask>;
 
 template <class T>
 struct Implementation {

@@ -179,11 +179,16 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
 }
 
 Json to_json(const Product& product) {
-  return {{"dtype", short_name(product.dtype)}, {"n", product.n},
-          {"k", product.k},                     {"x_pitch", product.x_pitch},
-          {"bias", product.bias},               {"residual", product.residual},
-          {"scale", product.scale},             {"algorithm", product.algorithm},
-          {"tuned_m", product.tuned_m},         {"tuned_n", product.tuned_n}};
+  return {{"dtype", short_name(product.dtype)},
+          {"n", product.n},
+          {"k", product.k},
+          {"x_pitch", product.x_pitch},
+          {"bias", product.bias},
+          {"residual", product.residual},
+          {"scale", product.scale},
+          {"algorithm", product.algorithm},
+          {"tuned_m", product.tuned_m},
+          {"tuned_n", product.tuned_n}};
 }
 
 Product product_from_json(const Json& json, const std::string& origin) {

@@ -1,6 +1,7 @@
-// One launch as data, of a kernel or of a library's product: what a generator writes, a package stores and a runtime carries out,
-// none of them knowing the others. The parameter struct of the kernel is a row of bytes, in which
-// only addresses, and numbers that depend on how many tokens a step has, are left open.
+// One launch as data, of a kernel or of a library's product: what a generator writes, a package
+// stores and a runtime carries out, none of them knowing the others. The parameter struct of the
+// kernel is a row of bytes, in which only addresses, and numbers that depend on how many tokens a
+// step has, are left open.
 #pragma once
 
 #include <array>
@@ -57,8 +58,8 @@ struct Launch {
   bool operator==(const Launch&) const = default;
 };
 
-// Why a launch with a product does not give it what it needs, each once, or nothing. Whether that is
-// where it should be is another question.
+// Why a launch with a product does not give it what it needs, each once, or nothing. Whether that
+// is where it should be is another question.
 std::string why_no_product(const Launch& launch);
 
 // The parameters of one run, with addresses by the number of their buffer.

@@ -218,7 +218,8 @@ class Verifier {
   void check_product(const Launch& launch, const Phase& phase, const std::string& where) const {
     const Product& product = *launch.product;
     if (const char* why = why_impossible(product)) bad_input("{}: {}", where, why);
-    if (const std::string why = why_no_product(launch); !why.empty()) bad_input("{}: {}", where, why);
+    if (const std::string why = why_no_product(launch); !why.empty())
+      bad_input("{}: {}", where, why);
     // Sizes do not fall with the tokens of a step.
     const std::int64_t rows = launch.numbers[0].value.at(phase.max_tokens);
     if (launch.numbers[0].value.at(1) < 1 || rows > kMost)

@@ -76,8 +76,8 @@ class ProductCase {
     CAPTURE(m);
     const DType dtype = product_.dtype;
     const Matrix x(device_, dtype, x_), weight(device_, dtype, weight_),
-        bias(device_, dtype, bias_), residual(device_, dtype, residual_), y(device_, dtype, m * n()),
-        again(device_, dtype, m * n());
+        bias(device_, dtype, bias_), residual(device_, dtype, residual_),
+        y(device_, dtype, m * n()), again(device_, dtype, m * n());
     ProductParams params{x.address(),
                          weight.address(),
                          product_.bias ? bias.address() : nullptr,
@@ -122,8 +122,8 @@ class ProductCase {
       for (std::size_t column = 0; column < n(); ++column) {
         double sum = 0, size = 0;
         for (std::size_t i = 0; i < k(); ++i) {
-          const double term = x_[row * static_cast<std::size_t>(product_.x_pitch) + i] *
-                              weight_[column * k() + i];
+          const double term =
+              x_[row * static_cast<std::size_t>(product_.x_pitch) + i] * weight_[column * k() + i];
           sum += term, size += std::abs(term);
         }
         sum *= product_.scale;
@@ -153,8 +153,9 @@ void check_products(Device& device, bool is_large) {
   const std::size_t most = is_large ? 300 : 9;
   const auto tuned = static_cast<std::int64_t>(most);
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32})
-    for (const Sizes& s : is_large ? std::vector<Sizes>{{512, 1024, 0}, {264, 328, 56}, {77, 131, 0}}
-                                   : std::vector<Sizes>{{16, 32, 0}, {7, 13, 3}})
+    for (const Sizes& s : is_large
+                              ? std::vector<Sizes>{{512, 1024, 0}, {264, 328, 56}, {77, 131, 0}}
+                              : std::vector<Sizes>{{16, 32, 0}, {7, 13, 3}})
       for (const bool bias : {false, true})
         for (const bool residual : {false, true}) {
           ProductCase c(device,

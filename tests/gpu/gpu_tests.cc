@@ -94,8 +94,8 @@ TEST_CASE("the library's products are those of double precision") {
   MESSAGE("cuBLASLt " << version);
   check_products(*device, true);
   // Further algorithms of one product, as far as there are some.
-  Product product{.dtype = DType::f16, .n = 2048, .k = 2048, .x_pitch = 2048, .tuned_m = 512,
-                  .tuned_n = 2048};
+  Product product{
+      .dtype = DType::f16, .n = 2048, .k = 2048, .x_pitch = 2048, .tuned_m = 512, .tuned_n = 2048};
   for (product.algorithm = 0; product.algorithm < 4; ++product.algorithm)
     CHECK_NOTHROW(device->load_product(product));
   product.algorithm = 1000;

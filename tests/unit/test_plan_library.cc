@@ -102,7 +102,8 @@ TEST_CASE("the library's prices are near what was measured on an H100") {
 
 TEST_CASE("families are those that are named; on the host, the library must be") {
   const Regions regions = analyse(published("llama-3.2-1b", false));
-  for (const Space& space : planned(regions, 64, "host").spaces) CHECK(of_library(space) == nullptr);
+  for (const Space& space : planned(regions, 64, "host").spaces)
+    CHECK(of_library(space) == nullptr);
   const std::vector<std::string> some = {"cublaslt", "norm"};
   bool found = false;
   for (const Space& space : planned(regions, 64, "host", some).spaces) {
@@ -125,8 +126,7 @@ TEST_CASE("a region of several products is as many launches") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
   const Plans plans = planned(regions, 512);
   const Part& part = option(plans, "rms_norm | linear+linear+linear").parts[1];
-  const Candidate& candidate =
-      *of_library(plans.spaces[static_cast<std::size_t>(part.space)]);
+  const Candidate& candidate = *of_library(plans.spaces[static_cast<std::size_t>(part.space)]);
   for (const FamilyMatch& match : match_families(regions.step, *part.wanted, plans.options.at)) {
     if (match.family != LibraryTask::family) continue;
     const Generated made = generate(regions.step, candidate.choice,
@@ -155,8 +155,8 @@ TEST_CASE("a sum and a norm that products leave alone go together") {
   const auto parts = choose_cover(regions, plans, [&](int space) -> std::optional<double> {
     if (space < 0) return std::nullopt;
     const std::string& text = plans.spaces[static_cast<std::size_t>(space)].signature;
-    const bool more = text.find(" add(") != std::string::npos ||
-                      text.find(" rms_norm(") != std::string::npos;
+    const bool more =
+        text.find(" add(") != std::string::npos || text.find(" rms_norm(") != std::string::npos;
     return text.find(" linear(") != std::string::npos && more ? 1000.0 : 1.0;
   });
   const auto together = std::ranges::count_if(parts, [](const CoverPart& part) {

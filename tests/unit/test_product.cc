@@ -17,8 +17,14 @@ using namespace ac::test;
 namespace {
 
 Product small_product() {
-  return {.dtype = DType::f16, .n = 3, .k = 4, .x_pitch = 6, .bias = true, .residual = true,
-          .tuned_m = 8, .tuned_n = 3};
+  return {.dtype = DType::f16,
+          .n = 3,
+          .k = 4,
+          .x_pitch = 6,
+          .bias = true,
+          .residual = true,
+          .tuned_m = 8,
+          .tuned_n = 3};
 }
 
 }  // namespace
@@ -79,13 +85,26 @@ Program program_of_one() {
                {.kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4},
                {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4},
                {.kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 17 * 4},
-               {.kind = Kind::weight, .name = "w", .dtype = DType::f16, .bytes = 3 * 4 * 2,
-                .store = "checkpoint", .key = "w", .shape = {3, 4}},
-               {.kind = Kind::weight, .name = "b", .dtype = DType::f16, .bytes = 3 * 2,
-                .store = "checkpoint", .key = "b", .shape = {3}},
+               {.kind = Kind::weight,
+                .name = "w",
+                .dtype = DType::f16,
+                .bytes = 3 * 4 * 2,
+                .store = "checkpoint",
+                .key = "w",
+                .shape = {3, 4}},
+               {.kind = Kind::weight,
+                .name = "b",
+                .dtype = DType::f16,
+                .bytes = 3 * 2,
+                .store = "checkpoint",
+                .key = "b",
+                .shape = {3}},
                // 2 T rows of 4, 6 apart; the last one ends with its elements.
                {.kind = Kind::scratch, .name = "x", .dtype = DType::f16, .bytes = Count(-4, 24)},
-               {.kind = Kind::scratch, .name = "y", .dtype = DType::f16, .bytes = Count(0, 12),
+               {.kind = Kind::scratch,
+                .name = "y",
+                .dtype = DType::f16,
+                .bytes = Count(0, 12),
                 .offset = 1 << 11}};
   Launch launch;
   launch.product = small_product();

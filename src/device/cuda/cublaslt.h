@@ -36,7 +36,7 @@ constexpr int kBlasEpilogueBias = 4;
 // Partial sums of a split K are added in float32.
 constexpr std::uint32_t kBlasReduceInFloat32 = 2;
 
-enum class BlasProductAttribute : int { transpose_a = 3, epilogue = 7, bias = 8, bias_type = 26 };
+enum class BlasProductAttribute : int { transpose_a = 3, epilogue = 7, bias = 8 };
 enum class BlasPreferenceAttribute : int {
   workspace_bytes = 1,
   reduction = 3,

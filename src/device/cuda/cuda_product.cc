@@ -55,7 +55,7 @@ CudaProduct::CudaProduct(std::shared_ptr<ProductLibrary> library, const Product&
   set(BlasProductAttribute::transpose_a, kBlasTranspose);
   if (product.bias) {
     set(BlasProductAttribute::epilogue, kBlasEpilogueBias);
-    set(BlasProductAttribute::bias_type, int{type_of(product.dtype)});
+    set(BlasProductAttribute::bias, library_->workspace());  // any, until there is one
   }
   weight_ = layout(product.k, product.n, product.k);
 
@@ -77,10 +77,10 @@ std::string CudaProduct::described(std::int64_t m) const {
 CudaProduct::Owned<BlasLayout> CudaProduct::layout(std::int64_t rows, std::int64_t columns,
                                                    std::int64_t pitch) const {
   BlasLayout made = nullptr;
-  calls().require(calls().create_layout(&made, type_of(product_.dtype),
-                                        static_cast<std::uint64_t>(rows),
-                                        static_cast<std::uint64_t>(columns), pitch),
-                  "describing a matrix");
+  calls().require(
+      calls().create_layout(&made, type_of(product_.dtype), static_cast<std::uint64_t>(rows),
+                            static_cast<std::uint64_t>(columns), pitch),
+      "describing a matrix");
   return {made, calls().destroy_layout};
 }
 
@@ -118,11 +118,10 @@ const CudaProduct::Prepared& CudaProduct::prepared(std::int64_t m, std::uint32_t
   if (known != prepared_.end()) return known->second;
   Prepared made = layouts_for(m, product_.n);
   BlasProposal proposal{};
-  const bool fits =
-      2 * m > product_.tuned_m && alignment == kBestAlignment &&
-      calls().check(library_->handle(), what_.get(), weight_.get(), made.x.get(), made.y.get(),
-                    made.y.get(), &tuned_, &proposal) == 0 &&
-      proposal.workspace_bytes <= ProductLibrary::kWorkspaceBytes;
+  const bool fits = 2 * m > product_.tuned_m && alignment == kBestAlignment &&
+                    calls().check(library_->handle(), what_.get(), weight_.get(), made.x.get(),
+                                  made.y.get(), made.y.get(), &tuned_, &proposal) == 0 &&
+                    proposal.workspace_bytes <= ProductLibrary::kWorkspaceBytes;
   if (fits) {
     proposal.algorithm = tuned_;
   } else {
@@ -142,7 +141,8 @@ void CudaProduct::launch(std::span<const std::byte> params, Stream stream) const
   const std::string doing = "launching " + described(p.m);
   if (product_.bias)
     calls().require(
-        calls().set_product(what_.get(), BlasProductAttribute::bias, &p.bias, sizeof p.bias), doing);
+        calls().set_product(what_.get(), BlasProductAttribute::bias, &p.bias, sizeof p.bias),
+        doing);
   const auto alpha = static_cast<float>(product_.scale);
   const float beta = product_.residual ? 1 : 0;
   const void* const c = product_.residual ? p.residual : p.y;
