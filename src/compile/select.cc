@@ -12,12 +12,15 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kSamplers = 3, kLibraryTries = 3;
-constexpr std::string_view kLibraryKind = "cublaslt library";
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
   for (const CacheSpec& cache : caches) slots.push_back(cache.slots);
   return slots;
+}
+
+bool is_of_library(const Candidate& candidate) {
+  return std::holds_alternative<Implementation<LibraryTask>>(candidate.choice);
 }
 
 // And does nothing else.
@@ -51,7 +54,7 @@ Selector::State Selector::state_for(const Space& space) const {
   // A library's algorithms cost no building: some more of them take no other's turn.
   std::size_t further = realiser_.measures() && tries_ > 0 ? kLibraryTries : 0;
   for (std::size_t i = state.order.size(); i < whole.size() && further > 0; ++i)
-    if (space.candidates[whole[i]].kind == kLibraryKind) state.order.push_back(whole[i]), --further;
+    if (is_of_library(space.candidates[whole[i]])) state.order.push_back(whole[i]), --further;
   return state;
 }
 

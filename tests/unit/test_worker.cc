@@ -6,10 +6,12 @@
 #include "base/temporary_folder.h"
 #include "compile/trials.h"
 #include "compile/worker.h"
+#include "expect_error.h"
 #include "ir/builder.h"
 #include "plan/planner.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
 
@@ -123,6 +125,18 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
     CHECK(is_rejected([](Product& p) { p.k -= 1; }));
     CHECK(is_rejected([](Product& p) { p.n -= 1; }));
     CHECK(is_rejected([](Product& p) { p.scale = 1.01; }));
+  }
+  const Json json = to_json(trial_of(step, wanted, space.candidates[0], {24, {1, {}}})->trial);
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"n", 0}, {"k", 1 << 25}, {"x_pitch", 47}, {"algorithm", -1}, {"tuned_m", 0}}) {
+    Json harmed = json;
+    harmed["launches"][0]["product"][key] = value;
+    CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial");
+  }
+  for (const std::int64_t rows : {0, 1 << 25}) {
+    Json harmed = json;
+    harmed["launches"][0]["numbers"][0][2] = rows;
+    CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial", "rows");
   }
   Generated made;
   for (const FamilyMatch& found : match_families(step, wanted, {.S = -1, .T = 24, .P = 0}))
