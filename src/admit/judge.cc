@@ -50,7 +50,7 @@ class Mirror {
 validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
   std::map<std::string, HostKernel> kernels;
   for (const Launch& launch : trial.launches)
-    if (kernels.count(launch.kernel) == 0)
+    if (!launch.product && kernels.count(launch.kernel) == 0)
       kernels.emplace(launch.kernel, HostKernel(files.at(launch.kernel), launch.kernel));
   return run_trial(
       trial,
@@ -61,6 +61,11 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
         std::vector<void*> addresses;
         for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
         for (const Launch& launch : trial.launches) {
+          const std::vector<std::byte> params = bind_params(launch, trial.tokens, addresses);
+          if (launch.product) {
+            multiply_on_host(*launch.product, params);
+            continue;
+          }
           const kernels::HostLaunch shape{
               .grid = {size_of(launch, 0, trial.tokens), size_of(launch, 1, trial.tokens),
                        size_of(launch, 2, trial.tokens)},
@@ -70,9 +75,7 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
               .seed = order + 1,
               // A kernel that reads the position early may find that of the token before.
               .relaxed_lag = static_cast<int>(order % 2)};
-          const std::string error = kernels.at(launch.kernel)
-                                        .launch(shape, bind_params(launch, trial.tokens, addresses))
-                                        .error;
+          const std::string error = kernels.at(launch.kernel).launch(shape, params).error;
           if (!error.empty()) return error;
         }
         return {};
@@ -80,10 +83,10 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
 }
 
 validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files) {
-  std::map<std::string, std::unique_ptr<Device::Kernel>> kernels;
+  std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
   for (const Launch& launch : trial.launches)
-    if (kernels.count(launch.kernel) == 0)
-      kernels[launch.kernel] = device.load(files.at(launch.kernel), launch.kernel);
+    kernels.push_back(launch.product ? device.load_product(*launch.product)
+                                     : device.load(files.at(launch.kernel), launch.kernel));
   std::vector<Mirror> mirrors;
   return run_trial(
       trial,
@@ -96,15 +99,15 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
           mirrors[i].load(places[i]);
           addresses.push_back(mirrors[i].address());
         }
-        for (const Launch& launch : trial.launches) {
+        for (std::size_t i = 0; i < kernels.size(); ++i) {
+          const Launch& launch = trial.launches[i];
           LaunchShape shape;
           for (std::size_t axis = 0; axis < 3; ++axis)
             shape.grid[axis] = size_of(launch, axis, trial.tokens);
           shape.threads = static_cast<unsigned>(launch.threads);
           shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
           shape.overlaps = true;
-          device.launch(*kernels.at(launch.kernel), shape,
-                        bind_params(launch, trial.tokens, addresses));
+          device.launch(*kernels[i], shape, bind_params(launch, trial.tokens, addresses));
         }
         device.synchronize();
         for (std::size_t i = 0; i < places.size(); ++i)

@@ -9,19 +9,30 @@ constexpr std::int64_t kMost = std::int64_t{1} << 24;  // of tokens, positions a
 
 void check(const Launch& launch, const Trial& trial, const std::string& origin) {
   const auto refuse = [&](const char* what) {
-    bad_input("{}: the launch of {} {}", origin, launch.kernel, what);
+    bad_input("{}: the launch of {}: {}", origin, launch.kernel, what);
   };
-  if (launch.threads < 1 || launch.threads > 1024) refuse("has an impossible block");
-  if (launch.shared_bytes < 0 || launch.shared_bytes > kMost)
-    refuse("has impossible shared memory");
-  for (const Count& size : launch.grid)
-    if (size.at(trial.tokens) < 1 || size.at(trial.tokens) > kMost)
-      refuse("has an impossible grid");
+  if (launch.product) {
+    if (const char* why = why_impossible(*launch.product)) refuse(why);
+    if (launch.product->n > kMost || launch.product->k > kMost || launch.product->x_pitch > kMost)
+      refuse("a product of impossible size");
+    if (const std::string why = why_no_product(launch); !why.empty()) refuse(why.c_str());
+  } else {
+    if (launch.threads < 1 || launch.threads > 1024) refuse("has an impossible block");
+    if (launch.shared_bytes < 0 || launch.shared_bytes > kMost)
+      refuse("has impossible shared memory");
+    for (const Count& size : launch.grid)
+      if (size.at(trial.tokens) < 1 || size.at(trial.tokens) > kMost)
+        refuse("has an impossible grid");
+  }
   for (const Launch::Pointer& pointer : launch.pointers) {
     if (pointer.at + std::uint64_t{8} > launch.params.size())
       refuse("has a pointer beyond its parameters");
     if (pointer.buffer < 0 || static_cast<std::size_t>(pointer.buffer) >= trial.storages.size())
       refuse("has a pointer to no storage");
+  }
+  if (launch.product) {
+    const std::int64_t rows = launch.numbers[0].value.at(trial.tokens);
+    if (rows < 1 || rows > kMost) refuse("a product of an impossible number of rows");
   }
   for (const Launch::Number& number : launch.numbers)
     if ((number.bytes != 4 && number.bytes != 8) ||

@@ -28,6 +28,9 @@ constexpr std::array kVariables = std::to_array<EnvironmentVariable>({
     {"CUDA_HOME", "the CUDA toolkit whose NVRTC or nvcc builds kernels for GPUs", "$CUDA_PATH"},
     {"CUDA_PATH", "the same, where CUDA_HOME is not set",
      "a Python package, the loader's path or /usr/local/cuda*"},
+    {"AC_CUBLASLT", "the file of cuBLASLt, whose matrix products race with our kernels",
+     "in $CUDA_HOME, a Python package, the loader's path or /usr/local/cuda*"},
+    {"PATH", "where compilers, and Python with its packages, are looked for", ""},
 });
 
 std::string value_of(std::string_view name) {
@@ -98,6 +101,8 @@ Environment read_environment() {
   result.cache = cache;
   result.host_compiler = value_of("AGENTCOMPILE_CXX");
   result.cuda_home = folder("CUDA_HOME", folder("CUDA_PATH", {}));
+  result.cublaslt = folder("AC_CUBLASLT", {});
+  result.path = value_of("PATH");
   return result;
 }
 

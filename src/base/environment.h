@@ -28,6 +28,8 @@ struct Environment {
   std::filesystem::path cache;      // the user's cache folder; empty when not even a home is known
   std::string host_compiler;        // empty: c++ or g++
   std::filesystem::path cuda_home;  // empty: wherever CUDA is found
+  std::filesystem::path cublaslt;   // empty: wherever cuBLASLt is found
+  std::string path;
 };
 
 // Throws Fault::wrong_usage, naming the variable, for a value that makes no sense.

@@ -136,6 +136,10 @@ void add_compile_command(CLI::App& app) {
                    "The most candidates of a region")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--families", compile->options.families,
+                   "The kernel families that are tried, as gemv,attention (default: all)")
+      ->delimiter(',');
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));

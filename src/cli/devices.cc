@@ -18,6 +18,7 @@ struct Report {
   Devices devices;
   std::string compiler;                           // of kernels for GPUs
   std::string why_no_compiler;                    // when there is none
+  std::string cublaslt, why_no_cublaslt;          // its version
   std::vector<std::optional<Measured>> measured;  // of each GPU
 };
 
@@ -41,6 +42,11 @@ Report make_report(bool with_measurement) {
                           .compiler({Target::cuda, known_devices().front().target});
   } catch (const Error& error) {
     report.why_no_compiler = error.what();
+  }
+  try {
+    report.cublaslt = cublaslt_version();
+  } catch (const Error& error) {
+    report.why_no_cublaslt = error.what();
   }
   report.measured.resize(report.devices.cuda.size());
   if (!with_measurement) return report;
@@ -73,6 +79,8 @@ Json to_json(const Report& report) {
           {"driver", devices.driver},
           {"compiler", report.compiler},
           {"why_no_compiler", report.why_no_compiler},
+          {"cublaslt", report.cublaslt},
+          {"why_no_cublaslt", report.why_no_cublaslt},
           {"why_no_cuda", devices.why_no_cuda}};
 }
 
@@ -94,6 +102,8 @@ void print(const Report& report) {
   if (devices.cuda.empty()) fmt::print("cuda    none: {}\n", devices.why_no_cuda);
   fmt::print("build   {}\n", report.compiler.empty() ? report.why_no_compiler
                                                      : "kernels for GPUs by " + report.compiler);
+  fmt::print("library {}\n",
+             report.cublaslt.empty() ? report.why_no_cublaslt : "cuBLASLt " + report.cublaslt);
 }
 
 }  // namespace

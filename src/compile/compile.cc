@@ -116,8 +116,9 @@ class PhaseCompiler {
     phase.plans = stages_.run(
         "candidates",
         [&] {
-          return plan(phase.regions, options_.device,
-                      {.max_candidates = options_.max_candidates, .at = at});
+          return plan(
+              phase.regions, options_.device,
+              {.max_candidates = options_.max_candidates, .families = options_.families, .at = at});
         },
         [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
     return stages_
@@ -181,6 +182,7 @@ class PhaseCompiler {
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
                  Stages& stages) {
+  check_families(options.families);
   Compiled compiled;
   const Graph normal = stages.run(
       "normalise",
@@ -220,6 +222,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         plan_memory(program);
         for (const auto& [name, phase] : program.phases())
           for (const Launch& launch : phase->launches) {
+            if (launch.product) continue;
             compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
             program.kernels[launch.kernel] =
                 launch.kernel + (options.device.sm > 0 ? ".cubin" : ".so");

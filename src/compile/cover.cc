@@ -39,7 +39,17 @@ class Coverer {
       if (!best || cost < best_cost) best = &option, best_cost = cost;
     }
     if (!best) return;
-    for (const Part& part : best->parts) add({part.wanted, part.space});
+    for (const Part& part : best->parts)
+      if (!is_open(around, part)) add({part.wanted, part.space});
+  }
+
+  // A sum or norm that products leave by itself: the two may still go together.
+  bool is_open(const Neighbourhood& around, const Part& part) const {
+    using Kind = Neighbourhood::Kind;
+    if (around.kind != Kind::products && around.kind != Kind::head) return false;
+    if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
+    const Op op = part.wanted->region.ops[0];
+    return op == Op::add || op == Op::rms_norm || op == Op::layer_norm;
   }
 
   double cost_of(const FusionOption& option) const {

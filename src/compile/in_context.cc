@@ -156,7 +156,7 @@ class TrialPackage {
     trial.prefill = trial.decode;
     plan_memory(trial);
     for (const Launch& launch : trial.decode.launches) {
-      if (!trial.kernels.emplace(launch.kernel, launch.kernel).second) continue;
+      if (launch.product || !trial.kernels.emplace(launch.kernel, launch.kernel).second) continue;
       fs::copy_file(realiser.kernels().at(launch.kernel).artifact, folder_.path() / launch.kernel);
     }
     write_file(folder_.path() / "program.json", to_json(trial).dump());

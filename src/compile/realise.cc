@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "admit/judge.h"
@@ -17,8 +18,8 @@ namespace {
 
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
-constexpr std::array<std::string_view, 5> kKinds = {"admitted", "not_compiled", "rejected",
-                                                    "crashed", "unjudged"};
+constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
+                                                    "crashed",  "unjudged",     "unavailable"};
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -36,6 +37,7 @@ Outcome outcome_from_json(const Json& json) {
   AC_ASSERT(kind != kKinds.end());
   outcome.kind = static_cast<Outcome::Kind>(kind - kKinds.begin());
   outcome.why = json.value("why", "");
+  outcome.note = json.value("note", "");
   outcome.worst_error = json.value("worst_error", 0.0);
   outcome.worst_case = json.value("worst_case", "");
   outcome.scenarios = json.value("scenarios", 0);
@@ -61,11 +63,24 @@ Outcome outcome_of(const validate::Verdict& verdict) {
   return outcome;
 }
 
+bool calls_library(const Trial& trial) {
+  return std::ranges::any_of(trial.launches,
+                             [](const Launch& launch) { return launch.product.has_value(); });
+}
+
+Outcome unavailable(const std::string& why) {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::unavailable;
+  outcome.why = why;
+  return outcome;
+}
+
 std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 Json to_json(const Outcome& outcome) {
   Json json{{"kind", to_string(outcome.kind)}};
   if (!outcome.why.empty()) json["why"] = outcome.why;
+  if (!outcome.note.empty()) json["note"] = outcome.note;
   if (outcome.launches > 0) {
     json["worst_error"] = outcome.worst_error;
     json["worst_case"] = outcome.worst_case;
@@ -146,7 +161,9 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       copies.emplace_back(i, known->second);
       continue;
     }
-    if (std::filesystem::exists(record)) {
+    // What a library does now is not what was known of it.
+    const bool is_known = !(on_gpu() && calls_library(request.trial));
+    if (is_known && std::filesystem::exists(record)) {
       try {
         outcomes[i] = outcome_from_json(read_json(record));
         outcomes[i].from_cache = true;
@@ -178,6 +195,10 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
                     }
                     if (on_done) on_done(undecided[j]);
                   });
+  if (options_.target.kind == Target::cuda && !on_gpu())
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (outcomes[i].admitted() && calls_library(requests[i].trial))
+        outcomes[i].note = kLibraryStoodIn;
   for (const auto& [copy, original] : copies) {
     outcomes[copy] = outcomes[original];
     if (on_done) on_done(copy);
@@ -200,7 +221,11 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
       files[source.entry] = kernels_.at(source.entry).artifact;
   const ChildResult result = run_alone(race_job(step, contenders, files, options), options_.limit);
   if (!result.ok()) return {{}, result.ended};
-  return {Json::parse(result.text).get<std::vector<double>>(), {}};
+  Race race;
+  for (const Json& median : Json::parse(result.text))  // null: infinite
+    race.microseconds.push_back(median.is_null() ? std::numeric_limits<double>::infinity()
+                                                 : median.get<double>());
+  return race;
 }
 
 ChildResult Realiser::run_alone(const Json& job, std::chrono::seconds limit) {

@@ -27,10 +27,12 @@ struct Outcome {
     not_compiled,
     rejected,
     crashed,
-    unjudged,  // others were faster, and no use was made of it
+    unjudged,     // others were faster, and no use was made of it
+    unavailable,  // it calls a library that is not here, or that has no such algorithm
   };
   Kind kind = Kind::admitted;
   std::string why;         // empty if admitted
+  std::string note;        // what the admission leaves open
   double worst_error = 0;  // over its bound
   std::string worst_case;  // scenario and tensor of that
   int scenarios = 0, launches = 0;
@@ -40,6 +42,12 @@ struct Outcome {
 };
 std::string_view to_string(Outcome::Kind kind);
 Json to_json(const Outcome& outcome);
+Outcome unavailable(const std::string& why);
+
+// What is left open where the host device stood in for the GPU that the library is for.
+constexpr const char* kLibraryStoodIn =
+    "library call: admitted by its interface on the host device, to be validated on the GPU";
+bool calls_library(const Trial& trial);
 Outcome outcome_of(const validate::Verdict& verdict);
 
 // A kernel that was built.

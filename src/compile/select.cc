@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ constexpr const char* kArgmax = "argmax";
 // Of what is timed to be thinned.
 constexpr int kQuickRounds = 3;
 constexpr double kQuickSeconds = 0.004;
+constexpr std::size_t kLibraryTries = 3;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -31,6 +33,10 @@ std::vector<std::string> op_names(const CoverPart& part) {
 }
 
 bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
+
+bool is_of_library(const Candidate& candidate) {
+  return std::holds_alternative<Implementation<LibraryTask>>(candidate.choice);
+}
 
 // And does nothing else.
 bool only_chooses_token(const Space& space) {
@@ -57,8 +63,18 @@ Selector::State Selector::state_for(const Space& space) const {
   state.leaders = options_.leaders;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  const std::vector<std::size_t> whole = state.order;
   state.order.resize(std::min(state.order.size(), options_.tries));
+  // A library's algorithms cost no building: some more of them take no other's turn.
+  std::size_t further = realiser_.measures() && options_.tries > 0 ? kLibraryTries : 0;
+  for (std::size_t i = state.order.size(); i < whole.size() && further > 0; ++i)
+    if (is_of_library(space.candidates[whole[i]])) state.order.push_back(whole[i]), --further;
   return state;
+}
+
+TrialSetting Selector::trial_setting() const {
+  const bool on_gpu = realiser_.measures() && phase_.plans.device.sm > 0;
+  return {phase_.plans.options.at.T, setting_, on_gpu};
 }
 
 // What was measured of the winner, or is predicted of the candidate that is next.
@@ -90,7 +106,7 @@ void Selector::plan_missing(std::vector<CoverPart>& parts) {
     if (part.space >= 0) continue;
     if (part.wanted) {
       plans.spaces.push_back(plan_space(step(), *part.wanted, plans.options.at, plans.device,
-                                        plans.options.max_candidates));
+                                        plans.options.max_candidates, plans.options.families));
     } else {
       plans.spaces.push_back(plan_sampling(logits().dtype, logits().shape.back().constant(),
                                            plans.device, plans.options.max_candidates));
@@ -194,8 +210,9 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       if (std::ranges::find(merged, order[rank]) == merged.end()) merged.push_back(order[rank]);
   for (std::size_t i = 0; i < merged.size(); ++i) {
     state.order[i] = candidates[merged[i]];
-    state.quick[static_cast<int>(candidates[merged[i]])] =
-        sums[merged[i]] / static_cast<double>(positions.size());
+    if (std::isfinite(sums[merged[i]]))
+      state.quick[static_cast<int>(candidates[merged[i]])] =
+          sums[merged[i]] / static_cast<double>(positions.size());
   }
 }
 
@@ -207,7 +224,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   };
   std::vector<Tried> tried;
   std::set<int> seen;
-  const TrialSetting at{phase_.plans.options.at.T, setting_};
+  const TrialSetting at = trial_setting();
   for (const CoverPart& part : parts) {
     if (!seen.insert(part.space).second) continue;
     State& state = states_[static_cast<std::size_t>(part.space)];
@@ -314,7 +331,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
 void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<Request> requests;
   std::vector<std::string> signatures;
-  const TrialSetting at{phase_.plans.options.at.T, setting_};
+  const TrialSetting at = trial_setting();
   for (const CoverPart& part : parts) {
     if (chooses_token(part) && fallback_trials_.emplace(kArgmax, Json()).second) {
       requests.push_back(trial_of_argmax(logits().dtype, logits().shape.back().constant()));

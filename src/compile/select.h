@@ -57,6 +57,7 @@ class Selector {
   bool decide(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
+  TrialSetting trial_setting() const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
   std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);

@@ -39,6 +39,7 @@ Rows rows_of(const Implementation<GemvTask>& made) {
 }
 Rows rows_of(const Implementation<GemmTask>& made) { return {made.plan.tile_n, 1}; }
 Rows rows_of(const Implementation<MmaGemmTask>& made) { return {made.plan.tile_n, 1}; }
+Rows rows_of(const Implementation<LibraryTask>&) { return {32, 1}; }
 
 // Tokens of one block.
 template <class T>
@@ -186,8 +187,12 @@ Request trial_of_choice(const std::string& name, DType logits, int vocab,
 std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
                                 const Candidate& candidate, const TrialSetting& at) {
   const StepGraph whole = with_short_tables(fragment_of(step, wanted.region));
-  const std::int64_t block =
+  std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
+  // As few as make it take the algorithm that is wanted.
+  if (const auto* made = std::get_if<Implementation<LibraryTask>>(&candidate.choice);
+      made && at.judges_library)
+    block = made->plan.chosen_for.m / 2 + 1;
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });

@@ -11,6 +11,8 @@ namespace ac {
 struct TrialSetting {
   std::int64_t max_tokens = 1;  // of one step
   Setting setting;
+  // Whether a library is judged itself: by so many tokens that it takes the algorithm it would.
+  bool judges_library = false;
 };
 
 // Of a candidate; nothing where it cannot be tried small or whole (its plan does not fit).

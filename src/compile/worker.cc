@@ -27,7 +27,15 @@ std::unique_ptr<Device> device_of(const Json& job) {
 
 std::string judge_here(const Json& job) {
   const Trial trial = trial_from_json(job.at("trial"), "job");
-  return to_json(outcome_of(judge_on(*device_of(job), trial, files_of(job.at("files"))))).dump();
+  const std::unique_ptr<Device> device = device_of(job);
+  try {
+    for (const Launch& launch : trial.launches)
+      if (launch.product) device->load_product(*launch.product);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;
+    return to_json(unavailable(error.what())).dump();
+  }
+  return to_json(outcome_of(judge_on(*device, trial, files_of(job.at("files"))))).dump();
 }
 
 std::string race_here(const Json& job) {

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "device/device_info.h"
+#include "device/product.h"
 
 namespace ac {
 
@@ -80,6 +81,9 @@ class Device {
   // From what build/compile.h made for this device.
   virtual std::unique_ptr<Kernel> load(const std::filesystem::path& artifact,
                                        const std::string& entry) = 0;
+  // A product by the device's library, which is launched with ProductParams, whatever the shape. No
+  // such library, or none that can compute it, is an error (job_failed) that says so.
+  virtual std::unique_ptr<Kernel> load_product(const Product& product) = 0;
   virtual void launch(const Kernel& kernel, const LaunchShape& shape,
                       std::span<const std::byte> params) = 0;
   virtual void synchronize() = 0;

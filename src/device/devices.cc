@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "device/cuda/cublaslt.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/probe.h"
 
@@ -36,6 +37,8 @@ void find_cuda(Devices& devices) {
 }
 
 }  // namespace
+
+std::string cublaslt_version() { return cuda::cublaslt().version_text(); }
 
 Devices find_devices() {
   Devices devices;

@@ -25,4 +25,7 @@ struct Devices {
 
 Devices find_devices();
 
+// Of cuBLASLt, such as "13.1.0". An error (job_failed) where there is none that can be used.
+std::string cublaslt_version();
+
 }  // namespace ac

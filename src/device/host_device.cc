@@ -55,6 +55,11 @@ struct LoadedHostKernel : Device::Kernel {
   HostKernel kernel;
 };
 
+struct HostProduct : Device::Kernel {
+  explicit HostProduct(const Product& p) : product(p) {}
+  Product product;
+};
+
 // Work is done when it is asked for, so that every mark is reached.
 class HostMark : public Device::Mark {
  public:
@@ -115,8 +120,19 @@ class HostDevice : public Device {
                                const std::string& entry) override {
     return std::make_unique<LoadedHostKernel>(HostKernel(artifact, entry));
   }
+  std::unique_ptr<Kernel> load_product(const Product& product) override {
+    if (const char* why = why_impossible(product)) job_failed("{}", why);
+    return std::make_unique<HostProduct>(product);
+  }
   void launch(const Kernel& kernel, const LaunchShape& shape,
               std::span<const std::byte> params) override {
+    if (const auto* const made = dynamic_cast<const HostProduct*>(&kernel)) {
+      check_params(made->product, params);
+      return do_or_record(
+          [product = made->product, own = std::vector<std::byte>(params.begin(), params.end())] {
+            multiply_on_host(product, own);
+          });
+    }
     const auto* const loaded = dynamic_cast<const LoadedHostKernel*>(&kernel);
     AC_ASSERT(loaded != nullptr);
     if (const auto most = static_cast<unsigned>(info().max_shared_bytes); shape.shared_bytes > most)

@@ -27,7 +27,7 @@ Selected selected(const Json& json, const std::string& phase, const PlanFile& pl
   for (const Json& trial : json.at("trials")) {
     result.trials.push_back(trial_from_json(trial, origin));
     for (const Launch& launch : result.trials.back().launches)
-      if (plan.kernels.count(launch.kernel) == 0)
+      if (!launch.product && plan.kernels.count(launch.kernel) == 0)
         bad_input("{}: a trial launches {}, whose source is missing", origin, quote(launch.kernel));
   }
   result.admitted = !result.trials.empty();

@@ -125,7 +125,7 @@ std::string verdicts_text(const Json& phase) {
                  outcome.contains("worst_error")
                      ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
                      : "",
-                 use_of(*tried, attempt), outcome.value("why", "")});
+                 use_of(*tried, attempt), outcome.value("why", "") + outcome.value("note", "")});
     }
   return table.text();
 }

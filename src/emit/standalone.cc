@@ -39,6 +39,13 @@ std::map<std::string, std::string> shim_sources(const fs::path& headers) {
   return files;
 }
 
+bool has_products(const Program& program) {
+  for (const Phase* phase : {&program.prefill, &program.decode})
+    for (const Launch& launch : phase->launches)
+      if (launch.product) return true;
+  return false;
+}
+
 }  // namespace
 
 std::string all_kernels(const std::vector<KernelSource>& kernels) {
@@ -85,6 +92,7 @@ std::map<std::string, std::string> standalone_files(const Program& program,
   files["build.sh"] = kBuildScript;
   files["CMakeLists.txt"] = kCMakeLists;
   files["README.md"] = kReadme;
+  if (has_products(program)) files["README.md"] += kReadmeOfProducts;
   for (const char* name : {"build.sh", "CMakeLists.txt", "README.md"}) {
     replace_all(files[name], "@NAME@", library_name(program));
     replace_all(files[name], "@ARCH@", architecture(program.target));

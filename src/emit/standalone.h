@@ -33,5 +33,6 @@ std::string wrapper_source(const Program& program);
 extern const char* const kBuildScript;
 extern const char* const kCMakeLists;
 extern const char* const kReadme;
+extern const char* const kReadmeOfProducts;  // goes on, where there are some
 
 }  // namespace ac

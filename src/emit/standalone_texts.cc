@@ -109,4 +109,13 @@ at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], c
 * frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.
 )md";
 
+const char* const kReadmeOfProducts = R"md(
+Launches with a `product` are none of these kernels: `agentcompile run` calls cuBLASLt for them, which
+neither `kernels.cu` nor lib@NAME@_kernels.so contains. Whoever runs a step without AgentCompile computes
+y[m, n] = scale * x[m, k] weight[n, k]^T (+ bias[n]) (+ residual[m, n]) there by a library of their own,
+summed in float32. `params` is six words of 64 bits: x, weight, bias, residual, y, m; rows of x are
+`x_pitch` elements apart. `algorithm` counts what cublasLtMatmulAlgoGetHeuristic proposes for `tuned_m` x
+`tuned_n` x `k`.
+)md";
+
 }  // namespace ac

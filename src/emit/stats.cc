@@ -3,16 +3,17 @@
 #include <map>
 
 #include "emit/stages.h"
+#include "plan/task.h"
 
 namespace ac {
 namespace {
 
 constexpr std::array<const char*, 3> kComponents = {"generated", "library", "fallback"};
 
-// Kernels that others wrote (cuBLAS) are a family of this name.
 std::string component_of(const Json& selection) {
   const auto family = selection.at("family").get<std::string>();
-  return family == "fallback" || family == "library" ? family : "generated";
+  if (family == LibraryTask::family) return "library";
+  return family == "fallback" ? family : "generated";
 }
 
 // Launches of one region: those of its trials, which are the same but for sizes.

@@ -91,7 +91,8 @@ Verification verify_package(const fs::path& package, BuilderOptions building,
     for (const Trial& trial : selected.trials) {
       Request request{selected.candidate, {}, trial};
       std::set<std::string> needed;
-      for (const Launch& launch : trial.launches) needed.insert(launch.kernel);
+      for (const Launch& launch : trial.launches)
+        if (!launch.product) needed.insert(launch.kernel);
       for (const std::string& entry : needed) request.sources.push_back(plan.kernels.at(entry));
       requests.push_back(std::move(request));
       verification.trials.push_back(
@@ -110,7 +111,12 @@ Verification verify_package(const fs::path& package, BuilderOptions building,
   const std::vector<Outcome> outcomes = realiser.realise(requests, [&](std::size_t i) {
     progress.step(++done, requests.size(), name_of(verification.trials[i]));
   });
-  for (std::size_t i = 0; i < outcomes.size(); ++i) verification.trials[i].outcome = outcomes[i];
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    Judged& judged = verification.trials[i];
+    judged.outcome = outcomes[i];
+    if (judged.outcome.admitted() && calls_library(requests[i].trial) && program.target != "host")
+      judged.outcome.note = kLibraryStoodIn;
+  }
   progress.done();
   return verification;
 }
@@ -135,7 +141,7 @@ std::string print(const Verification& verification) {
     const Outcome& outcome = judged.outcome;
     table.add({judged.phase, judged.ops, name_of(judged), std::string(to_string(outcome.kind)),
                outcome.launches > 0 ? fmt::format("{:.3f}", outcome.worst_error) : "",
-               outcome.why});
+               outcome.why + outcome.note});
   }
   std::string text = table.text();
   for (const std::string& fault : verification.faults) text += fmt::format("fault: {}\n", fault);

@@ -161,6 +161,35 @@ Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
   return out;
 }
 
+Generated make(const Context& c, const Implementation<LibraryTask>& made,
+               const ProductOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(task.op.matrices); ++i) {
+    ParamsOf<ProductParams> of(c.step, out);
+    ProductParams& p = of.params;
+    of.point(p.x, o.x);
+    of.point(p.weight, o.weight[i]);
+    if (task.op.bias) of.point(p.bias, o.bias[i]);
+    if (task.op.residual) of.point(p.residual, o.residual);
+    of.point(p.y, o.y[i]);
+    of.count(p.m, rows_of(c.shape(o.x)));
+    Launch& launch = out.launches.emplace_back(of.finish());
+    launch.product = Product{.dtype = c.step.graph.type(o.x).dtype,
+                             .n = task.shape.rows[i],
+                             .k = task.shape.k,
+                             .x_pitch = pitch_of(c, o.x),
+                             .bias = task.op.bias,
+                             .residual = task.op.residual,
+                             .scale = o.scale,
+                             .algorithm = plan.algorithm,
+                             .tuned_m = plan.chosen_for.m,
+                             .tuned_n = plan.chosen_for.rows[i]};
+    launch.kernel = name_of(*launch.product);
+  }
+  return out;
+}
+
 // ---- attention
 
 struct CacheOf {

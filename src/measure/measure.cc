@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/error.h"
@@ -21,6 +22,11 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
                    values.end());
   return values[middle];
+}
+
+bool calls_library(const Generated& made) {
+  return std::ranges::any_of(made.launches,
+                             [](const Launch& launch) { return launch.product.has_value(); });
 }
 
 // The memory behind one storage: several copies where what is read must not be in a cache.
@@ -50,7 +56,9 @@ class Bench {
     for (const Storage& storage : contender.made.storages)
       entry.buffers.push_back(buffer_of(storage));
     for (const Launch& launch : contender.made.launches)
-      entry.kernels.push_back(device_.load(files.at(launch.kernel), launch.kernel));
+      entry.kernels.push_back(launch.product
+                                  ? device_.load_product(*launch.product)
+                                  : device_.load(files.at(launch.kernel), launch.kernel));
     return entry;
   }
 
@@ -222,19 +230,27 @@ std::vector<Latency> measure(Device& device, const StepGraph& step,
                              const std::map<std::string, std::filesystem::path>& files,
                              const MeasureOptions& options) {
   Bench bench(device, step, options);
+  std::vector<Latency> latencies(contenders.size());
   std::vector<Bench::Entry> entries;
-  for (const Contender& contender : contenders) entries.push_back(bench.prepare(contender, files));
-  for (Bench::Entry& entry : entries) bench.warm_up(entry);
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < contenders.size(); ++i) try {
+      Bench::Entry entry = bench.prepare(contenders[i], files);
+      bench.warm_up(entry);
+      entries.push_back(std::move(entry));
+      places.push_back(i);
+    } catch (const Error& error) {
+      if (error.fault() == Fault::device_lost || !calls_library(contenders[i].made)) throw;
+      latencies[i].microseconds = std::numeric_limits<double>::infinity();
+    }
   double fastest = entries.empty() ? 0 : entries[0].once;
   for (const Bench::Entry& entry : entries) fastest = std::min(fastest, entry.once);
   for (int round = 0; round < options.rounds; ++round)
     for (Bench::Entry& entry : entries)
       // What is far behind and slow, as a fallback may be, need not be known so well.
       if (round == 0 || entry.once < kSlow || entry.once < kFarBehind * fastest) bench.round(entry);
-  std::vector<Latency> latencies;
-  for (Bench::Entry& entry : entries) {
-    entry.latency.microseconds = median(entry.latency.samples);
-    latencies.push_back(std::move(entry.latency));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    latencies[places[i]] = std::move(entries[i].latency);
+    latencies[places[i]].microseconds = median(latencies[places[i]].samples);
   }
   return latencies;
 }

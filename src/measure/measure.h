@@ -25,7 +25,7 @@ struct MeasureOptions {
 };
 
 struct Latency {
-  double microseconds = 0;      // the median
+  double microseconds = 0;      // the median; infinite: it calls what a library here has not
   std::vector<double> samples;  // of each round
 };
 

@@ -64,7 +64,7 @@ class Body {
 std::optional<std::int64_t> head_pitch(const Body& body, NodeId value);
 
 Match match_gemv(const Body& body, bool argmax);
-std::array<Match, 2> match_gemm(const Body& body);  // on plain units, on tensor cores
+std::array<Match, 3> match_gemm(const Body& body);  // plain units, tensor cores, a library
 Match match_attention(const Body& body);
 Match match_prefill_attention(const Body& body);
 Match match_norm(const Body& body);

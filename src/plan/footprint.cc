@@ -129,6 +129,11 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
                    useful_share(task.op, task.shape, tiles, plan.tile_m, plan.tile_n)};
 }
 
+// A library's kernels are not ours to describe: see library_seconds.
+Footprint measure(const LibraryTask&, const LibraryPlan&, const DeviceInfo&) {
+  return {.threads = 128, .blocks_per_sm = 1, .grid = 1};
+}
+
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                   const DeviceInfo& device) {
   const bool mma = plan.tile == Tile::mma;
@@ -228,6 +233,10 @@ const char* family_reason(const MmaGemmTask& task, const MmaGemmPlan& plan,
                           const DeviceInfo& device) {
   return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
 }
+const char* family_reason(const LibraryTask& task, const LibraryPlan&, const DeviceInfo&) {
+  if (const char* reason = task.op.why_illegal()) return reason;
+  return task.shape.why_illegal(task.op);
+}
 const char* family_reason(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                           const DeviceInfo& device) {
   if (const char* reason = task.append_plan.why_illegal(task.append, device.max_shared_bytes))
@@ -291,6 +300,7 @@ namespace {
 double bytes(const GemvTask& t) { return gemv_bytes(t.op, t.n, t.k); }
 double bytes(const GemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const MmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
+double bytes(const LibraryTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const PrefillAttentionTask& t) {
   const int heads = t.kv_heads * t.op.group;
   const double cached = 2.0 * (t.tokens + t.new_tokens) * t.kv_heads * t.op.head_dim;
@@ -310,6 +320,7 @@ double bytes(const SamplingTask& t) { return sampling_bytes(t.op, t.vocab); }
 double flops(const GemvTask& t) { return gemv_flops(t.op, t.n, t.k); }
 double flops(const GemmTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const MmaGemmTask& t) { return gemm_flops(t.op, t.shape); }
+double flops(const LibraryTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const PrefillAttentionTask& t) {
   return prefill_flops(t.op, t.kv_heads * t.op.group, t.new_tokens, t.tokens, t.window);
 }

@@ -29,6 +29,11 @@ struct FamilyMatch {
   Match match;
 };
 
+// Names of all families that compute regions.
+std::vector<std::string_view> family_names();
+// An error (wrong_usage) if one of these is the name of no family.
+void check_families(const std::vector<std::string>& families);
+
 // Of all families that compute regions. Sizes are taken at one T and P.
 std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wanted,
                                         const Bindings& at);

@@ -255,9 +255,24 @@ Match match_gemv(const Body& body, bool argmax) {
   return Matched{task, found.operands};
 }
 
-std::array<Match, 2> match_gemm(const Body& body) {
+namespace {
+
+Match match_library(const Body& body, const ProductMatcher& found, const kernels::GemmOp& op,
+                    const kernels::GemmShape& shape) {
+  const ProductOperands& o = found.operands;
+  if (shape.m < 2 && !body.graph().type(o.x).shape.front().uses(Symbol::T))
+    return "one row is for a gemv";
+  if (found.pair != kernels::Pair::none) return "the library has no pair of products";
+  if (o.softcap != 0) return "the library has no softcap";
+  if (found.bias && o.scale != 1) return "the library does not scale a bias";
+  return Matched{LibraryTask{op, shape}, o};
+}
+
+}  // namespace
+
+std::array<Match, 3> match_gemm(const Body& body) {
   ProductMatcher found(body, false);
-  if (const std::string* why = found.run()) return {*why, *why};
+  if (const std::string* why = found.run()) return {*why, *why, *why};
   const kernels::GemmOp op{.weight = found.type,
                            .x = found.type,
                            .y = found.type,
@@ -271,7 +286,8 @@ std::array<Match, 2> match_gemm(const Body& body) {
     tensor_cores = "tensor cores need a 16-bit type";
   else if (*body.row_pitch(found.operands.x) % 8 != 0)
     tensor_cores = "tensor cores need rows of x at multiples of 16 bytes";
-  return {Matched{GemmTask{op, shape}, found.operands}, std::move(tensor_cores)};
+  return {Matched{GemmTask{op, shape}, found.operands}, std::move(tensor_cores),
+          match_library(body, found, op, shape)};
 }
 
 }  // namespace ac

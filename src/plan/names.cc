@@ -183,6 +183,7 @@ std::string plan_of(const MmaGemmPlan& p) {
       .add("resident", p.resident)
       .str();
 }
+std::string plan_of(const LibraryPlan& p) { return Fields().add("algorithm", p.algorithm).str(); }
 std::string plan_of(const PrefillAttentionPlan& p) {
   return Fields()
       .add("tile", p.tile)
@@ -291,6 +292,7 @@ std::string id(const MmaGemmPlan& p) {
                      p.warp_n, p.stages, p.group_m, p.resident,
                      p.split > 1 ? fmt::format("/split{}", p.split) : "");
 }
+std::string id(const LibraryPlan& p) { return fmt::format("algorithm/{}", p.algorithm); }
 std::string id(const PrefillAttentionPlan& p) {
   return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
                      p.stages, p.resident, p.keep_queries ? "/keep" : "");
@@ -325,6 +327,7 @@ std::string_view kind(const GemvPlan& p) { return name(p.ring); }
 std::string_view kind(const AttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const GemmPlan&) { return "plain"; }
 std::string_view kind(const MmaGemmPlan& p) { return p.split > 1 ? "split" : "whole"; }
+std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }
 std::string_view kind(const SoftmaxPlan& p) { return name(p.team); }

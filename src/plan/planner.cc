@@ -15,7 +15,7 @@ class Spaces {
   int of(const Wanted& wanted) {
     return keep(signature_of(wanted), [&] {
       return plan_space(step_, wanted, plans_.options.at, plans_.device,
-                        plans_.options.max_candidates);
+                        plans_.options.max_candidates, plans_.options.families);
     });
   }
   int of_sampling(const TensorType& logits) {

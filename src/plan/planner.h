@@ -12,6 +12,7 @@ namespace ac {
 
 struct PlanOptions {
   std::size_t max_candidates = 64;          // a region
+  std::vector<std::string> families = {};   // those that are planned; see plan_space
   Bindings at{.S = -1, .T = 1, .P = 1024};  // the sizes that costs are estimated for
 };
 

@@ -138,6 +138,14 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
   return plans;
 }
 
+std::vector<LibraryPlan> enumerate_plans(const LibraryTask& task) {
+  constexpr int kAlgorithms = 8;
+  std::vector<LibraryPlan> plans;
+  for (int algorithm = 0; algorithm < kAlgorithms; ++algorithm)
+    plans.push_back({algorithm, task.shape});
+  return plans;
+}
+
 std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
   std::vector<PrefillAttentionPlan> plans;
   for (const int warps : {1, 2, 4, 8})

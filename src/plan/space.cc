@@ -42,7 +42,20 @@ void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
   }
 }
 
-// Best first. Costs of many plans are equal, and ids decide, so that the order is one.
+// Elements that a thread moves at once, where that is all that plans of equal cost differ in.
+int vector_of(const Choice& choice) {
+  return std::visit(
+      [](const auto& made) {
+        if constexpr (requires { made.plan.vector; })
+          return made.plan.vector;
+        else
+          return 0;
+      },
+      choice);
+}
+
+// Best first. Costs of many plans are equal, as those of all that a small problem hides behind its
+// launch: then fewer and wider loads are better, and at last ids decide, so that the order is one.
 void rank(Space& space, const DeviceInfo& device) {
   for (Candidate& candidate : space.candidates) {
     candidate.id = id_of(candidate.choice);
@@ -54,6 +67,8 @@ void rank(Space& space, const DeviceInfo& device) {
               if (a.cost.microseconds != b.cost.microseconds)
                 return a.cost.microseconds < b.cost.microseconds;
               if (a.risk != b.risk) return a.risk < b.risk;
+              const int wide = vector_of(a.choice), other = vector_of(b.choice);
+              if (wide != other) return wide > other;
               return a.id < b.id;
             });
 }
@@ -90,6 +105,15 @@ void bound(std::vector<Candidate>& ranked, std::size_t limit) {
   ranked = std::move(chosen);
 }
 
+const char* why_left_out(std::string_view family, const std::vector<std::string>& families,
+                         const DeviceInfo& device) {
+  if (!families.empty())
+    return std::ranges::find(families, family) == families.end() ? "it is not among --families"
+                                                                 : nullptr;
+  const bool stands_in = family == LibraryTask::family && device.sm == 0;
+  return stands_in ? "the host has no such library, but for what --families names" : nullptr;
+}
+
 }  // namespace
 
 std::string Space::no_family() const {
@@ -107,13 +131,16 @@ std::string signature_of(const Wanted& wanted) {
 }
 
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
-                 const DeviceInfo& device, std::size_t max_candidates) {
+                 const DeviceInfo& device, std::size_t max_candidates,
+                 const std::vector<std::string>& families) {
   if (max_candidates == 0) wrong_usage("a region needs room for at least one candidate");
   Space space;
   space.signature = signature_of(wanted);
   for (const FamilyMatch& found : match_families(step, wanted, at)) {
     if (const auto* why = std::get_if<std::string>(&found.match))
       space.refusals.push_back({found.family, *why});
+    else if (const char* reason = why_left_out(found.family, families, device))
+      space.refusals.push_back({found.family, reason});
     else
       std::visit([&](const auto& task) { add_candidates(task, device, space); },
                  std::get<Matched>(found.match).task);

@@ -71,8 +71,10 @@ struct Space {
 // and so on, as indices of candidates.
 std::vector<std::size_t> diverse_order(const Space& space);
 
+// Of these families; of none, all but the library's on the host, where it is only a stand-in.
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
-                 const DeviceInfo& device, std::size_t max_candidates);
+                 const DeviceInfo& device, std::size_t max_candidates,
+                 const std::vector<std::string>& families = {});
 // Of the sampling kernel alone, over the logits that another kernel has written.
 Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates);

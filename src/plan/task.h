@@ -42,6 +42,18 @@ struct MmaGemmTask {
   kernels::GemmShape shape;
 };
 
+// By cuBLASLt, each matrix by itself.
+struct LibraryPlan {
+  int algorithm = 0;              // of those that the library proposes,
+  kernels::GemmShape chosen_for;  // for this
+};
+struct LibraryTask {
+  using Plan = LibraryPlan;
+  static constexpr std::string_view family = "cublaslt";
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+};
+
 struct AttentionTask {
   using Plan = kernels::AttentionPlan;
   static constexpr std::string_view family = "attention";
@@ -107,9 +119,9 @@ struct SamplingTask {
   int vocab = 1;
 };
 
-using Task =
-    std::variant<GemvTask, GemmTask, MmaGemmTask, AttentionTask, PrefillAttentionTask, NormTask,
-                 SoftmaxTask, ReductionTask, ElementwiseTask, EmbeddingTask, SamplingTask>;
+using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, LibraryTask, AttentionTask,
+                          PrefillAttentionTask, NormTask, SoftmaxTask, ReductionTask,
+                          ElementwiseTask, EmbeddingTask, SamplingTask>;
 
 template <class T>
 struct Implementation {

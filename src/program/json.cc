@@ -54,6 +54,10 @@ class Object {
   T get_or(const char* key, T fallback) const {
     return has(key) ? get<T>(key) : fallback;
   }
+  bool boolean(const char* key) const {
+    if (!at(key).is_boolean()) bad_input("{}: \"{}\" is not true or false", origin_, key);
+    return at(key).get<bool>();
+  }
   DType dtype(const char* key) const {
     const auto dtype = dtype_from_short_name(get<std::string>(key));
     if (!dtype) bad_input("{}: \"{}\" is no element type", origin_, key);
@@ -173,6 +177,36 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   return phase;
 }
 
+Json to_json(const Product& product) {
+  return {{"dtype", short_name(product.dtype)},
+          {"n", product.n},
+          {"k", product.k},
+          {"x_pitch", product.x_pitch},
+          {"bias", product.bias},
+          {"residual", product.residual},
+          {"scale", product.scale},
+          {"algorithm", product.algorithm},
+          {"tuned_m", product.tuned_m},
+          {"tuned_n", product.tuned_n}};
+}
+
+Product product_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  Product product;
+  product.dtype = object.dtype("dtype");
+  product.n = object.get<std::int64_t>("n");
+  product.k = object.get<std::int64_t>("k");
+  product.x_pitch = object.get<std::int64_t>("x_pitch");
+  product.bias = object.boolean("bias");
+  product.residual = object.boolean("residual");
+  product.scale = object.get<double>("scale");
+  product.algorithm = object.get<std::int32_t>("algorithm");
+  product.tuned_m = object.get<std::int64_t>("tuned_m");
+  product.tuned_n = object.get<std::int64_t>("tuned_n");
+  if (const char* why = why_impossible(product)) bad_input("{}: {}", origin, why);
+  return product;
+}
+
 }  // namespace
 
 std::string_view to_string(Buffer::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
@@ -202,26 +236,38 @@ Count count_from_json(const Json& json, const std::string& origin) {
 
 Json to_json(const Launch& launch) {
   Json grid = Json::array(), pointers = Json::array(), numbers = Json::array();
-  for (const Count& count : launch.grid) grid.push_back(to_json(count));
   for (const Launch::Pointer& p : launch.pointers)
     pointers.push_back({p.at, p.buffer, to_json(p.offset)});
   for (const Launch::Number& n : launch.numbers)
     numbers.push_back({n.at, n.bytes, to_json(n.value)});
-  return {{"kernel", launch.kernel},      {"grid", std::move(grid)},
-          {"threads", launch.threads},    {"shared_bytes", launch.shared_bytes},
-          {"params", hex(launch.params)}, {"pointers", std::move(pointers)},
-          {"numbers", std::move(numbers)}};
+  Json json{{"kernel", launch.kernel},
+            {"params", hex(launch.params)},
+            {"pointers", std::move(pointers)},
+            {"numbers", std::move(numbers)}};
+  if (launch.product) {
+    json["product"] = to_json(*launch.product);
+    return json;
+  }
+  for (const Count& count : launch.grid) grid.push_back(to_json(count));
+  json["grid"] = std::move(grid);
+  json["threads"] = launch.threads, json["shared_bytes"] = launch.shared_bytes;
+  return json;
 }
 
 Launch launch_from_json(const Json& json, const std::string& origin) {
   const Object object(json, origin);
   Launch launch;
   launch.kernel = object.get<std::string>("kernel");
-  const Json& grid = object.array("grid");
-  if (grid.size() != 3) bad_input("{}: \"grid\" has not three sizes", origin);
-  for (std::size_t i = 0; i < 3; ++i) launch.grid[i] = count_from_json(grid[i], origin + ": grid");
-  launch.threads = object.get<int>("threads");
-  launch.shared_bytes = object.get<int>("shared_bytes");
+  if (object.has("product")) {
+    launch.product = product_from_json(object.at("product"), origin + ": product");
+  } else {
+    const Json& grid = object.array("grid");
+    if (grid.size() != 3) bad_input("{}: \"grid\" has not three sizes", origin);
+    for (std::size_t i = 0; i < 3; ++i)
+      launch.grid[i] = count_from_json(grid[i], origin + ": grid");
+    launch.threads = object.get<int>("threads");
+    launch.shared_bytes = object.get<int>("shared_bytes");
+  }
   launch.params = unhex(object.get<std::string>("params"), origin);
   const auto triples = [&](const char* key) -> const Json& {
     for (const Json& entry : object.array(key))

@@ -1,6 +1,7 @@
 #include "program/launch.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -24,6 +25,24 @@ std::int64_t Count::at(std::int64_t tokens) const {
   const Wide size = Wide(fixed) + Wide(per_token) * tokens;
   const auto value = static_cast<std::int64_t>(clamp(clamp((size + per - 1) / per) * times));
   return at_most > 0 ? std::min(value, at_most) : value;
+}
+
+std::string why_no_product(const Launch& launch) {
+  const Product& product = *launch.product;
+  if (launch.kernel != name_of(product)) return "a product goes by another name";
+  std::vector<std::uint32_t> wanted = {offsetof(ProductParams, x), offsetof(ProductParams, weight)};
+  if (product.bias) wanted.push_back(offsetof(ProductParams, bias));
+  if (product.residual) wanted.push_back(offsetof(ProductParams, residual));
+  wanted.push_back(offsetof(ProductParams, y));
+  std::vector<std::uint32_t> given;
+  for (const Launch::Pointer& pointer : launch.pointers) given.push_back(pointer.at);
+  std::ranges::sort(given);
+  if (given != wanted) return "the pointers are not those of a product";
+  if (launch.numbers.size() != 1 || launch.numbers[0].at != offsetof(ProductParams, m) ||
+      launch.numbers[0].bytes != sizeof(ProductParams::m))
+    return "the numbers are not those of a product";
+  if (launch.params.size() != sizeof(ProductParams)) return "the parameters are none of a product";
+  return {};
 }
 
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,

@@ -1,13 +1,17 @@
-// One kernel launch as data: what a generator writes, a package stores and a runtime carries out,
-// none of them knowing the others. The parameter struct of the kernel is a row of bytes, in which
-// only addresses, and numbers that depend on how many tokens a step has, are left open.
+// One launch as data, of a kernel or of a library's product: what a generator writes, a package
+// stores and a runtime carries out, none of them knowing the others. The parameter struct of the
+// kernel is a row of bytes, in which only addresses, and numbers that depend on how many tokens a
+// step has, are left open.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "device/product.h"
 
 namespace ac {
 
@@ -40,7 +44,10 @@ struct Launch {
     bool operator==(const Number&) const = default;
   };
 
-  std::string kernel;  // the entry's name
+  std::string kernel;  // the entry's name, or that of the product
+  // What a library computes in place of a kernel. Its parameters are ProductParams, and it shapes
+  // its grid and block itself.
+  std::optional<Product> product = {};
   std::array<Count, 3> grid = {1, 1, 1};
   int threads = 0;
   int shared_bytes = 0;
@@ -50,6 +57,10 @@ struct Launch {
 
   bool operator==(const Launch&) const = default;
 };
+
+// Why a launch with a product does not give it what it needs, each once, or nothing. Whether that
+// is where it should be is another question.
+std::string why_no_product(const Launch& launch);
 
 // The parameters of one run, with addresses by the number of their buffer.
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -186,12 +187,7 @@ class Verifier {
 
   void check(const Launch& launch, const Phase& phase, const std::string& where) const {
     const std::array tokens = {std::int64_t{1}, phase.max_tokens};
-    if (program_.kernels.count(launch.kernel) == 0) bad_input("{}: no such kernel", where);
-    if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
-      bad_input("{}: its launch shape is impossible", where);
-    for (const Count& size : launch.grid)
-      for (const std::int64_t t : tokens)
-        if (size.at(t) < 1 || size.at(t) > kMost) bad_input("{}: its grid is impossible", where);
+    if (!launch.product) check_shape(launch, phase, where);
     for (const Launch::Pointer& pointer : launch.pointers) {
       if (pointer.at + std::uint64_t{8} > launch.params.size())
         bad_input("{}: a pointer goes beyond its parameters", where);
@@ -209,6 +205,45 @@ class Verifier {
         if (number.bytes == 4 && !std::in_range<std::int32_t>(number.value.at(t)))
           bad_input("{}: a number is too large", where);
     }
+    if (launch.product) check_product(launch, phase, where);
+  }
+
+  void check_shape(const Launch& launch, const Phase& phase, const std::string& where) const {
+    if (program_.kernels.count(launch.kernel) == 0) bad_input("{}: no such kernel", where);
+    if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
+      bad_input("{}: its launch shape is impossible", where);
+    for (const Count& size : launch.grid)
+      for (const std::int64_t t : {std::int64_t{1}, phase.max_tokens})
+        if (size.at(t) < 1 || size.at(t) > kMost) bad_input("{}: its grid is impossible", where);
+  }
+
+  // That all of the matrices lie in their buffers: a library does not look.
+  void check_product(const Launch& launch, const Phase& phase, const std::string& where) const {
+    const Product& product = *launch.product;
+    if (const char* why = why_impossible(product)) bad_input("{}: {}", where, why);
+    if (const std::string why = why_no_product(launch); !why.empty())
+      bad_input("{}: {}", where, why);
+    // Sizes do not fall with the tokens of a step.
+    const std::int64_t rows = launch.numbers[0].value.at(phase.max_tokens);
+    if (launch.numbers[0].value.at(1) < 1 || rows > kMost)
+      bad_input("{}: a product of an impossible number of rows", where);
+    for (const Launch::Pointer& pointer : launch.pointers) {
+      const Buffer& to = buffer(pointer.buffer, where);
+      const auto elements = elements_of(product, pointer.at, rows);
+      const auto bytes = elements ? this->product({*elements, size_of(product.dtype)}) : elements;
+      if (!bytes || *bytes > to.bytes.at(phase.max_tokens) - pointer.offset.at(phase.max_tokens))
+        bad_input("{}: its matrices are not inside {}", where, to.name);
+    }
+  }
+
+  // Of the matrix whose address stands there.
+  static std::optional<std::int64_t> elements_of(const Product& of, std::uint32_t at,
+                                                 std::int64_t rows) {
+    if (at == offsetof(ProductParams, weight)) return product({of.n, of.k});
+    if (at == offsetof(ProductParams, bias)) return of.n;
+    if (at != offsetof(ProductParams, x)) return product({rows, of.n});
+    const auto before = product({rows - 1, of.x_pitch});
+    return before ? std::optional(*before + of.k) : before;
   }
 
   const Buffer& buffer(std::int32_t index, const std::string& where) const {

@@ -49,12 +49,27 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
   check_room();
   for (const auto& [entry, artifact] : program_.kernels)
     kernels_[entry] = device.load(package / artifact, entry);
+  load_products();
   if (!options.weights) options.weights = checkpoint_weights(device, program_, package);
   make_buffers(options);
   set_position(0);
 }
 
 Engine::~Engine() = default;
+
+void Engine::load_products() {
+  for (const Phase* phase : {&program_.prefill, &program_.decode})
+    for (const Launch& launch : phase->launches)
+      if (launch.product && products_.count(*launch.product) == 0) try {
+          products_[*launch.product] = device_.load_product(*launch.product);
+        } catch (const Error& error) {
+          if (error.fault() != Fault::job_failed) throw;
+          job_failed(
+              "{} has matrix products of a library, which do not run here: {}; or compile the "
+              "model for this machine, or with --families that leave out cublaslt",
+              package_.string(), error.what());
+        }
+}
 
 void Engine::check_room() const {
   std::int64_t weights = 0, caches = 0, rest = program_.arena_bytes + program_.constant_bytes;
@@ -198,7 +213,9 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
   shape.threads = static_cast<unsigned>(launch.threads);
   shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
   shape.overlaps = overlaps;
-  device_.launch(*kernels_.at(launch.kernel), shape, bind_params(launch, tokens, addresses_));
+  const Device::Kernel& kernel =
+      launch.product ? *products_.at(*launch.product) : *kernels_.at(launch.kernel);
+  device_.launch(kernel, shape, bind_params(launch, tokens, addresses_));
 }
 
 void Engine::enqueue(const Phase& phase, std::int64_t tokens) {

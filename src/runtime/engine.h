@@ -64,6 +64,7 @@ class Engine {
 
  private:
   void check_room() const;
+  void load_products();
   void make_buffers(const EngineOptions& options);
   void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
   void check_step(std::int64_t tokens) const;
@@ -79,6 +80,7 @@ class Engine {
   const std::filesystem::path package_;
   const Program program_;
   std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
+  std::map<Product, std::unique_ptr<Device::Kernel>> products_;
   std::vector<std::unique_ptr<Device::Memory>> memory_;
   std::unique_ptr<Device::Memory> arena_, constants_;
   std::vector<void*> addresses_;

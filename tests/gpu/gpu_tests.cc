@@ -81,6 +81,30 @@ TEST_CASE("measuring gives what it measures, and figures that can be") {
       {*device, build(device_test_source(), arch), build(measure_source(), arch), is_large});
 }
 
+// Where there is no cuBLASLt, candidates of it are not available, which is no fault.
+TEST_CASE("the library's products are those of double precision") {
+  const auto device = open_cuda_device();
+  std::string version;
+  try {
+    version = cublaslt_version();
+  } catch (const Error& error) {
+    MESSAGE("skipped: " << error.what());
+    return;
+  }
+  MESSAGE("cuBLASLt " << version);
+  check_products(*device, true);
+  // Further algorithms of one product, as far as there are some.
+  Product product{
+      .dtype = DType::f16, .n = 2048, .k = 2048, .x_pitch = 2048, .tuned_m = 512, .tuned_n = 2048};
+  for (product.algorithm = 0; product.algorithm < 4; ++product.algorithm)
+    CHECK_NOTHROW(device->load_product(product));
+  product.algorithm = 1000;
+  const std::string text = error_of(Fault::job_failed, [&] { device->load_product(product); });
+  CHECK(contains(text, "1000"));
+  CHECK(contains(text, "2048"));
+  MESSAGE(text);
+}
+
 TEST_CASE("the GPU's limits are those of its known card") {
   const auto device = open_cuda_device();
   const DeviceInfo& info = device->info();

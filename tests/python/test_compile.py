@@ -420,3 +420,52 @@ def test_a_folder_that_nobody_may_write(small, tmp_path):
     locked.mkdir(mode=0o500)
     refused(*compile_arguments(small, locked / "package")[1:], expect=1, says="locked")
     assert not os.listdir(locked)
+
+
+# Everything but our own products of many tokens.
+WITH_LIBRARY = (
+    "--families",
+    "cublaslt,gemv,attention,prefill_attention,norm,softmax,reduction,elementwise,embedding",
+)
+
+
+@pytest.mark.parametrize("name", ["qwen3_bfloat16_sharded", "llama_all_biases"])
+def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, tmp_path):
+    source, package = model(name), tmp_path / "package"
+    compile_package(source, package, *WITH_LIBRARY)
+    check_package(package, source, name)
+
+    launches = json.loads((package / "program.json").read_text())["prefill"]["launches"]
+    products = [launch["product"] for launch in launches if "product" in launch]
+    assert products and all(not launch["kernel"].startswith("mma_gemm") for launch in launches)
+    # Of attention and of the MLP: fused with what is behind them.
+    assert any(product["residual"] for product in products)
+    assert any(product["bias"] for product in products) == (name == "llama_all_biases")
+    components = json.loads(program("inspect", package, "--stage", "stats", "--json").stdout)
+    library = components["prefill"]["components"]["library"]
+    assert library["calls"] == len(products) and library["flops_share"] > 0.3
+    assert components["decode"]["components"]["library"]["calls"] == 0
+    # Its own sources hold no library, and say so.
+    assert "cuBLASLt" in (package / "README.md").read_text()
+    assert not any("cublaslt" in line for line in (package / "wrappers.cc").read_text().split("\n"))
+    if name == "llama_all_biases":
+        report = json.loads(program("verify", package, "--json").stdout)
+        assert report["ok"]
+
+
+def test_the_host_has_no_library_unless_it_is_named(small, tmp_path):
+    compile_package(small, tmp_path / "package")
+    for region in verdicts(tmp_path / "package"):
+        assert region["family"] != "cublaslt"
+    result = program("compile", small, "-o", tmp_path / "no", "--families", "gemv,cublas", expect=2)
+    assert "cublas" in result.stderr and "mma_gemm" in result.stderr
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_package_for_a_gpu_says_what_its_library_was_not_asked(small, tmp_path):
+    package = tmp_path / "package"
+    compile_package(small, package, "--target", "sm_90", *WITH_LIBRARY)
+    text = program("inspect", package, "--stage", "verdicts").stdout
+    assert "library call: admitted by its interface on the host device" in text
+    text = program("verify", package).stdout
+    assert "to be validated on the GPU" in text

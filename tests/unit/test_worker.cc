@@ -1,13 +1,17 @@
 // Jobs that a compilation gives to processes of their own: here on the host device.
 #include <doctest/doctest.h>
 
+#include <functional>
+
 #include "base/temporary_folder.h"
 #include "compile/trials.h"
 #include "compile/worker.h"
+#include "expect_error.h"
 #include "ir/builder.h"
 #include "plan/planner.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
 
@@ -88,4 +92,59 @@ TEST_CASE("a worker times contenders in turn") {
   CHECK(medians[0].get<double>() > 0);
   // The same kernel twice: what differs is the machine's noise.
   CHECK(medians[0].get<double>() < 10 * medians[1].get<double>());
+}
+
+TEST_CASE("a worker admits a library's product, and none that is told wrongly what to compute") {
+  StepGraph step;
+  step.graph.name = "product";
+  Builder b(step.graph);
+  const Dim T(Symbol::T);
+  const NodeId x = b.input("x", {DType::f16, {T, Dim(48)}});
+  const NodeId old = b.input("old", {DType::f16, {T, Dim(40)}});
+  const NodeId w = b.weight("w", {DType::f16, {Dim(40), Dim(48)}});
+  step.graph.outputs = {{"y", b.binary(Op::add, old, b.linear(x, w))}};
+  const Wanted wanted{analyse(step).regions.at(0)};
+  const Space space = plan_space(step, wanted, {.S = -1, .T = 24, .P = 0}, device_info("host"), 4,
+                                 {std::string(LibraryTask::family)});
+  REQUIRE(!space.candidates.empty());
+  for (const bool itself : {false, true}) {
+    const auto request = trial_of(step, wanted, space.candidates[0], {24, {1, {}}, itself});
+    REQUIRE(request);
+    const Trial& trial = request->trial;
+    CHECK(calls_library(trial));
+    // A library that is judged itself is by as many tokens as make it take the algorithm.
+    CHECK(trial.tokens == (itself ? 18 : 24));
+    CHECK(2 * trial.tokens > trial.launches.at(0).product->tuned_m);
+    CHECK(on_host(judge_job(trial, {})).at("kind") == "admitted");
+    const auto is_rejected = [&](const std::function<void(Product&)>& harm) {
+      Trial wrong = trial;
+      harm(*wrong.launches.at(0).product);
+      wrong.launches[0].kernel = name_of(*wrong.launches[0].product);
+      return on_host(judge_job(wrong, {})).at("kind") == "rejected";
+    };
+    CHECK(is_rejected([](Product& p) { p.k -= 1; }));
+    CHECK(is_rejected([](Product& p) { p.n -= 1; }));
+    CHECK(is_rejected([](Product& p) { p.scale = 1.01; }));
+  }
+  const Json json = to_json(trial_of(step, wanted, space.candidates[0], {24, {1, {}}})->trial);
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"n", 0}, {"k", 1 << 25}, {"x_pitch", 47}, {"algorithm", -1}, {"tuned_m", 0}}) {
+    Json harmed = json;
+    harmed["launches"][0]["product"][key] = value;
+    CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial");
+  }
+  for (const std::int64_t rows : {0, 1 << 25}) {
+    Json harmed = json;
+    harmed["launches"][0]["numbers"][0][2] = rows;
+    CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial", "rows");
+  }
+  Generated made;
+  for (const FamilyMatch& found : match_families(step, wanted, {.S = -1, .T = 24, .P = 0}))
+    if (found.family == LibraryTask::family)
+      made = generate(step, space.candidates[0].choice, std::get<Matched>(found.match).operands,
+                      {1, {}});
+  MeasureOptions options;
+  options.tokens = 24, options.rounds = 2;
+  const Json medians = on_host(race_job(step, {{"library", made}}, {}, options));
+  CHECK(medians.at(0).get<double>() > 0);
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "device/cuda/cubin.h"
+#include "device/cuda/cuda_product.h"
 #include "device/cuda/probe.h"
 #include "device/cuda/session.h"
 #include "device/device.h"
@@ -240,6 +241,11 @@ class CudaGpu : public Device {
   }
 
   std::unique_ptr<Kernel> load(const fs::path& artifact, const std::string& entry) override;
+  std::unique_ptr<Kernel> load_product(const Product& product) override {
+    session_.enter();
+    if (!library_) library_ = std::make_shared<ProductLibrary>(*this);
+    return std::make_unique<CudaProduct>(library_, product);
+  }
   void launch(const Kernel& kernel, const LaunchShape& shape,
               std::span<const std::byte> params) override;
   void synchronize() override {
@@ -267,8 +273,12 @@ class CudaGpu : public Device {
     std::string last;
   };
 
+  void launch_product(const CudaProduct& product, std::span<const std::byte> params);
+  void note_launch(const std::string& name);
+
   Session session_;
   DeviceInfo info_;
+  std::shared_ptr<ProductLibrary> library_;  // when a product was asked for
   Open* recording_ = nullptr;
 };
 
@@ -309,6 +319,8 @@ std::unique_ptr<Device::Kernel> CudaGpu::load(const fs::path& artifact, const st
 
 void CudaGpu::launch(const Kernel& kernel, const LaunchShape& shape,
                      std::span<const std::byte> params) {
+  if (const auto* const product = dynamic_cast<const CudaProduct*>(&kernel))
+    return launch_product(*product, params);
   const auto* const k = dynamic_cast<const CudaKernel*>(&kernel);
   AC_ASSERT(k != nullptr);
   if (params.size() != k->params_bytes)
@@ -338,14 +350,28 @@ void CudaGpu::launch(const Kernel& kernel, const LaunchShape& shape,
                  "memory and {} bytes of parameters",
                  k->name, shape.grid[0], shape.grid[1], shape.grid[2], shape.threads,
                  shape.shared_bytes, params.size());
-  if (recording_ == nullptr) {
-    session_.note_launch(fmt::format("kernel {}", k->name));
-    return;
-  }
-  ++recording_->launches;
-  recording_->last = k->name;
-  if (std::ranges::find(recording_->modules, k->module) == recording_->modules.end())
+  note_launch(k->name);
+  if (recording_ != nullptr &&
+      std::ranges::find(recording_->modules, k->module) == recording_->modules.end())
     recording_->modules.push_back(k->module);
+}
+
+void CudaGpu::launch_product(const CudaProduct& product, std::span<const std::byte> params) {
+  session_.enter();
+  try {
+    product.launch(params, session_.stream());
+  } catch (const Error&) {
+    // Where the GPU is lost, that is what must be said.
+    if (recording_ == nullptr) session_.synchronize();
+    throw;
+  }
+  note_launch(product.name());
+}
+
+void CudaGpu::note_launch(const std::string& name) {
+  if (recording_ == nullptr) return session_.note_launch(fmt::format("kernel {}", name));
+  ++recording_->launches;
+  recording_->last = name;
 }
 
 std::unique_ptr<Device::Recording> CudaGpu::record(const std::function<void()>& enqueue) {
