@@ -21,6 +21,8 @@ struct Trial {
   // A kernel that chooses the largest of so many logits: there is no step then.
   std::int64_t vocab = 0;
   DType logits = DType::f32;
+  // Or one that draws a token, after the largest was chosen.
+  bool draws = false;
   bool light = false;  // so much work that fewer scenarios must do
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.

@@ -9,6 +9,7 @@
 #include "compile/cover.h"
 #include "compile/positions.h"
 #include "compile/select.h"
+#include "compile/trials.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 
@@ -37,16 +38,39 @@ std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
   return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
-// Makes the next step need nothing of the host.
-Implemented ending(const StepGraph& step, std::int64_t max_context, Realiser& realiser) {
+NodeId ids_of(const StepGraph& step) {
   NodeId ids = -1;
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (step.graph.nodes[i].op == Op::input) ids = static_cast<NodeId>(i);
   if (ids < 0) bad_input("the model has no input: a package takes token ids");
+  return ids;
+}
+
+// Makes the next step need nothing of the host.
+Implemented ending(const StepGraph& step, NodeId ids, std::int64_t max_context,
+                   Realiser& realiser) {
   Implemented part{generate_advance(step, ids, max_context + 1), "advance"};
   realiser.build(part.made.sources);
   AC_ASSERT(realiser.kernels().count(part.made.sources[0].entry) > 0);
   return part;
+}
+
+// There is one way to draw a token, and no fallback of it.
+Selection admit_draw(const Program& program, Realiser& realiser) {
+  const Request request = trial_of_draw(program.dtype, program.vocab);
+  const Outcome outcome = realiser.realise({request}).at(0);
+  if (!outcome.admitted())
+    job_failed("what draws a token from {} logits of {} was not admitted: {}",
+               short_name(program.dtype), program.vocab, outcome.why);
+  Selection draw;
+  draw.signature = fmt::format("draw {}[{}]", short_name(program.dtype), program.vocab);
+  draw.ops = {"draw"};
+  draw.uses = 1;
+  draw.candidate = draw.family = request.name;
+  draw.attempts = {{request.name, 0, {}, outcome}};
+  draw.trials = {to_json(request.trial)};
+  for (const KernelSource& source : request.sources) draw.kernels.push_back(source.entry);
+  return draw;
 }
 
 }  // namespace
@@ -92,17 +116,23 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     Selector selector(phase, program.caches, options.tries, realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
     std::vector<Implemented> parts = selector.run(progress);
-    parts.push_back(ending(phase.regions.step, program.max_context, realiser));
-    return assembler.phase(phase.regions.step, tokens, parts);
+    const StepGraph& whole = phase.regions.step;
+    const NodeId ids = ids_of(whole);
+    parts.push_back(ending(whole, ids, program.max_context, realiser));
+    return assembler.phase(whole, tokens, parts,
+                           generate_draw(whole, ids, whole.graph.outputs.at(0).node));
   };
   program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill);
   program.decode = run("decode", decode_instance(step), 1, compiled.decode);
+  progress.stage("draw: build and admit");
+  compiled.draw = admit_draw(program, realiser);
   plan_memory(program);
   progress.done();
 
   for (const Phase* phase : {&program.prefill, &program.decode})
-    for (const Launch& launch : phase->launches)
-      compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
+    for (const std::vector<Launch>* launches : {&phase->launches, &phase->draw})
+      for (const Launch& launch : *launches)
+        compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
   for (const auto& [entry, built] : compiled.kernels)
     program.kernels[entry] = entry + (options.device.sm > 0 ? ".cubin" : ".so");
   compiled.constants = assembler.constants();

@@ -61,6 +61,7 @@ struct Compiled {
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
+  Selection draw;  // what draws a token in both phases
 };
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,

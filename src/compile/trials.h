@@ -19,5 +19,7 @@ std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
 // Of the fallback of one node, which is all of the wanted region.
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);
 Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate);
+// Of the launches that draw a token.
+Request trial_of_draw(DType logits, std::int64_t vocab);
 
 }  // namespace ac

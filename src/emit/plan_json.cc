@@ -70,12 +70,13 @@ Json plan_json(const Compiled& compiled) {
     kernels[entry] = {{"source", built.source.text},
                       {"registers", built.registers},
                       {"spill_bytes", built.spill_bytes}};
-  return {{"format", 1},
+  return {{"format", 2},
           {"target", compiled.program.target},
           {"measured", false},
           {"kernels", std::move(kernels)},
           {"prefill", phase_json(compiled.prefill)},
-          {"decode", phase_json(compiled.decode)}};
+          {"decode", phase_json(compiled.decode)},
+          {"draw", selection_json(compiled.draw)}};
 }
 
 }  // namespace ac

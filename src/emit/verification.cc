@@ -52,16 +52,20 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
       for (const Launch& launch : trial.launches) tried.insert(selected.phase + launch.kernel);
   }
   std::set<std::string> told;
+  const auto must_be_tried = [&](const std::string& name, const Launch& launch) {
+    if (tried.count(name + launch.kernel) == 0 && told.insert(name + launch.kernel).second)
+      faults.push_back(
+          fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
+  };
   for (const auto& [name, phase] :
-       {std::pair{"prefill", &program.prefill}, std::pair{"decode", &program.decode}})
+       {std::pair{"prefill", &program.prefill}, std::pair{"decode", &program.decode}}) {
+    for (const Launch& launch : phase->draw) must_be_tried("draw", launch);
     for (std::size_t i = 0; i < phase->launches.size(); ++i) {
       // What ends a step computes nothing of the model, and belongs to no region.
       if (i + 1 == phase->launches.size() && phase->notes[i] == "advance") continue;
-      const Launch& launch = phase->launches[i];
-      if (tried.count(name + launch.kernel) == 0 && told.insert(name + launch.kernel).second)
-        faults.push_back(
-            fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
+      must_be_tried(name, phase->launches[i]);
     }
+  }
   return faults;
 }
 

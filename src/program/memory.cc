@@ -31,6 +31,10 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
   };
   for (std::size_t at = 0; at < phase.launches.size(); ++at)
     for (const Launch::Pointer& pointer : phase.launches[at].pointers) use(pointer.buffer, at);
+  // These come when all that a step computes is done; what ends it computes nothing.
+  for (const Launch& launch : phase.draw)
+    for (const Launch::Pointer& pointer : launch.pointers)
+      use(pointer.buffer, phase.launches.size());
   // What the step leaves behind is read after it.
   if (phase.logits >= 0) use(phase.logits, phase.launches.size());
   return found;

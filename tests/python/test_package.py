@@ -268,7 +268,7 @@ def hostile(plan, what):
     elif what == "types":
         plan["decode"] = 7
     elif what == "format":
-        plan["format"] = 2
+        plan["format"] = 3
 
 
 @pytest.mark.parametrize(
