@@ -147,16 +147,30 @@ std::int64_t Engine::slack() const {
   return slack;
 }
 
-void Engine::truncate(std::int64_t tokens) {
-  if (tokens < 0 || tokens > position_)
-    bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
+const CacheSpec* Engine::forgetful(std::int64_t tokens) const {
   for (const CacheSpec& cache : program_.caches)
     if (cache.window > 0 && tokens > 0 &&
         std::max<std::int64_t>(tokens - cache.window + 1, 0) < reached_ - cache.slots)
-      bad_input(
-          "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more "
-          "than the last {}",
-          tokens, reached_, cache.window, cache.slots);
+      return &cache;
+  return nullptr;
+}
+
+bool Engine::can_truncate(std::int64_t tokens) const {
+  return tokens >= 0 && tokens <= position_ && forgetful(tokens) == nullptr;
+}
+
+void Engine::check_truncate(std::int64_t tokens) const {
+  if (tokens < 0 || tokens > position_)
+    bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
+  if (const CacheSpec* const cache = forgetful(tokens))
+    bad_input(
+        "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more than "
+        "the last {}",
+        tokens, reached_, cache->window, cache->slots);
+}
+
+void Engine::truncate(std::int64_t tokens) {
+  check_truncate(tokens);
   if (tokens == 0) reached_ = 0;
   set_position(tokens);
   last_ = nullptr;
@@ -168,6 +182,16 @@ void Engine::pretend(std::int64_t tokens) {
   set_position(tokens);
   reached_ = tokens;
   last_ = nullptr;
+}
+
+void Engine::sample(const Sampling& sampling) {
+  check(sampling);
+  draws_ = !sampling.is_greedy();
+  if (!draws_) return;
+  if (program_.decode.draw.empty())
+    wrong_usage("{} can only take the likeliest token: compile the model again", package_.string());
+  const kernels::DrawSettings settings = draw_settings(sampling);
+  device_.upload(address_of(Kind::settings), std::as_bytes(std::span(&settings, 1)));
 }
 
 void Engine::check_step(std::int64_t tokens) const {
@@ -204,10 +228,10 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
 void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
   // A step's first kernel waits for all of the step before, so that what looks at the position
   // early sees this step's.
-  bool overlaps = false;
-  for (const Launch& launch : phase.launches) {
-    enqueue(launch, tokens, overlaps);
-    overlaps = true;
+  for (std::size_t i = 0; i < phase.launches.size(); ++i) {
+    if (draws_ && i + 1 == phase.launches.size())
+      for (const Launch& launch : phase.draw) enqueue(launch, tokens, true);
+    enqueue(phase.launches[i], tokens, i > 0);
   }
 }
 
@@ -261,17 +285,18 @@ void Engine::decode(std::int64_t id) {
 
 void Engine::replay(std::int64_t steps) {
   check_step(steps);
-  if (!step_) {
+  Recorded& recorded = draws_ ? drawing_ : greedy_;
+  if (!recorded.one) {
     const auto record = [&](std::int64_t count) {
       return device_.record([&] {
         for (std::int64_t i = 0; i < count; ++i) enqueue(program_.decode, 1);
       });
     };
-    step_ = record(1), steps_ = record(kBatch);
+    recorded.one = record(1), recorded.many = record(kBatch);
   }
   for (std::int64_t left = steps; left > 0;) {
     const bool many = left >= kBatch;
-    (many ? steps_ : step_)->replay();
+    (many ? recorded.many : recorded.one)->replay();
     left -= many ? kBatch : 1;
   }
   position_ += steps;
