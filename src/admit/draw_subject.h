@@ -2,6 +2,8 @@
 // the position, and the settings of a request.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "admit/trial.h"
@@ -14,9 +16,11 @@ std::int32_t best_of(const std::vector<double>& logits);
 
 validate::Subject draw_subject(const Trial& trial);
 
-// After the launches: where rounding alone decides between two tokens, either is right, and the
-// buffers get the one that double precision draws, as the gate compares to that.
-void settle_draw(const validate::Subject& subject, const Trial& trial,
-                 const validate::Buffers& buffers);
+// After the launches: looks at the limit that they left in `workspace`, as a token alone says
+// little of it, and returns what is wrong or "". Where rounding alone decides between two tokens,
+// either is right, and the buffers get the one that double precision draws, as the gate compares to
+// that.
+std::string settle_draw(const validate::Subject& subject, const Trial& trial,
+                        const validate::Buffers& buffers, std::span<const std::byte> workspace);
 
 }  // namespace ac

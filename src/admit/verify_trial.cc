@@ -35,6 +35,7 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.tokens < 1 || trial.tokens > kMost || trial.capacity < 1 || trial.capacity > kMost ||
       trial.vocab < 0 || trial.vocab > kMost)
     bad_input("{}: a trial of impossible size", origin);
+  if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
   for (const std::int64_t position : trial.positions)
     if (position < 0 || position > kMost) bad_input("{}: a trial at position {}", origin, position);
@@ -62,7 +63,6 @@ void verify(const Trial& trial, const std::string& origin) {
     const std::int64_t bytes = storage.bytes.at(trial.tokens);
     if (bytes < 0 || bytes > kMost * 64) bad_input("{}: a storage of {} bytes", origin, bytes);
   }
-  if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
   for (const Launch& launch : trial.launches) check(launch, trial, origin);
 }

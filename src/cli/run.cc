@@ -69,6 +69,12 @@ struct Run {
     }
     Json result{{"ids", one.ids}, {"generated", generated}, {"sampling", to_json(one.sampling)}};
     if (!requests.empty()) result["cached"] = cached;
+    if (opened.engine) {
+      const Engine::Loaded& loaded = opened.engine->loaded();
+      result["load"] = {{"seconds", loaded.seconds},
+                        {"bytes", loaded.bytes},
+                        {"gb_s", static_cast<double>(loaded.bytes) * 1e-9 / loaded.seconds}};
+    }
     if (logits) result["last_logits"] = after_prompt;
     fmt::print("{}\n", result.dump());
     std::fflush(stdout);
@@ -110,7 +116,9 @@ void add_run_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command->add_flag("--logits", run->logits, "Also give the logits after the prompt");
-  command->add_flag("--json", run->json, "Print JSON: ids, generated, sampling, last_logits");
+  command->add_flag(
+      "--json", run->json,
+      "Print JSON: ids, generated, sampling, load (seconds, bytes, gb_s), last_logits");
   command->callback([run] { run->run(); });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
@@ -101,9 +102,6 @@ void Engine::make_buffers(const EngineOptions& options) {
                 program_.constant_bytes);
     device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
   }
-  std::int64_t total = 0, done = 0;
-  for (const Buffer& buffer : program_.buffers)
-    if (buffer.kind == Kind::weight) total += buffer.bytes.fixed;
   for (const Buffer& buffer : program_.buffers) {
     const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
     if (buffer.kind == Kind::scratch || buffer.kind == Kind::constant) {
@@ -114,17 +112,30 @@ void Engine::make_buffers(const EngineOptions& options) {
     memory_.push_back(allocate(bytes));
     void* const address = memory_.back()->address();
     addresses_.push_back(address);
-    if (buffer.kind == Kind::weight) {
-      options.weights->load(buffer, address);
-      done += bytes;
-      if (options.on_weights) options.on_weights(done, total);
-    } else if (buffer.kind == Kind::counters) {
+    if (buffer.kind == Kind::counters) {
       device_.fill(address, static_cast<std::size_t>(bytes), 0);
     } else if (buffer.kind == Kind::rope_table) {
       make_rope_table(buffer, address, constants);
     }
   }
+  load_weights(options);
+}
+
+void Engine::load_weights(const EngineOptions& options) {
+  for (const Buffer& buffer : program_.buffers)
+    if (buffer.kind == Kind::weight) loaded_.bytes += buffer.bytes.fixed;
   device_.synchronize();
+  const auto begin = std::chrono::steady_clock::now();
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    const Buffer& buffer = program_.buffers[i];
+    if (buffer.kind != Kind::weight) continue;
+    options.weights->load(buffer, addresses_[i]);
+    done += buffer.bytes.fixed;
+    if (options.on_weights) options.on_weights(done, loaded_.bytes);
+  }
+  device_.synchronize();
+  loaded_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void* Engine::address_of(Kind kind) const {

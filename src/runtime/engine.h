@@ -37,6 +37,12 @@ class Engine {
 
   Device& device() { return device_; }
   const Program& program() const { return program_; }
+  // What loading the weights took, until they all were on the device.
+  struct Loaded {
+    std::int64_t bytes = 0;
+    double seconds = 0;
+  };
+  const Loaded& loaded() const { return loaded_; }
   const std::vector<void*>& addresses() const { return addresses_; }  // of each buffer
 
   std::int64_t position() const { return position_; }  // tokens that are cached
@@ -89,6 +95,7 @@ class Engine {
  private:
   void check_room() const;
   void make_buffers(const EngineOptions& options);
+  void load_weights(const EngineOptions& options);
   void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
   void check_step(std::int64_t tokens) const;
   void check_ids(const std::vector<std::int64_t>& ids) const;
@@ -122,6 +129,7 @@ class Engine {
   };
   Recorded greedy_, drawing_;
   bool draws_ = false;
+  Loaded loaded_;
   std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
   const Phase* last_ = nullptr;              // that left logits and a chosen token
 };
