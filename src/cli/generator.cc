@@ -96,7 +96,7 @@ class PackageGenerator : public Generator {
 
 }  // namespace
 
-std::int64_t Generator::prompt(const Request& request, std::int64_t chunk) {
+std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk) {
   const std::vector<std::int64_t>& ids = request.ids;
   AC_ASSERT(!ids.empty());
   choose_by(request.sampling);
@@ -114,7 +114,7 @@ std::int64_t Generator::prompt(const Request& request, std::int64_t chunk) {
   return alike;
 }
 
-void Generator::generate(const Request& request,
+void Generator::generate(const TokenRequest& request,
                          const std::function<bool(std::int64_t)>& on_token) {
   follow(request.max_new_tokens, [&](std::int64_t token) {
     seen_.push_back(token);

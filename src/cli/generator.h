@@ -18,9 +18,9 @@ class Generator {
 
   // Runs the ids of a request, in pieces of `chunk` tokens (0: what suits). Returns how many of
   // them were cached from the request before.
-  std::int64_t prompt(const Request& request, std::int64_t chunk);
+  std::int64_t prompt(const TokenRequest& request, std::int64_t chunk);
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
-  void generate(const Request& request, const std::function<bool(std::int64_t)>& on_token);
+  void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
   virtual std::vector<double> logits() = 0;  // after the last token that was run
 
  protected:

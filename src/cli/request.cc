@@ -23,7 +23,7 @@ class Line {
     if (!json_.is_object()) bad_input("{}: not a JSON object", where_);
   }
 
-  void read(Request& request) {
+  void read(TokenRequest& request) {
     take("ids", request.ids);
     take("max_new_tokens", request.max_new_tokens);
     take("stop_ids", request.stop_ids);
@@ -124,9 +124,10 @@ std::vector<std::int64_t> read_ids(const std::filesystem::path& file) {
   return ids;
 }
 
-std::vector<Request> read_requests(const std::filesystem::path& file, const Request& defaults) {
+std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
+                                        const TokenRequest& defaults) {
   const std::string text = read_file(file, kLargestFile);
-  std::vector<Request> requests;
+  std::vector<TokenRequest> requests;
   std::size_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -135,7 +136,7 @@ std::vector<Request> read_requests(const std::filesystem::path& file, const Requ
     if (std::ranges::all_of(line, [](unsigned char c) { return std::isspace(c) != 0; })) continue;
     const std::string where = fmt::format("{}: line {}", file.string(), number);
     const Json json = parse_json(line, where);
-    Request request = defaults;
+    TokenRequest request = defaults;
     Line(json, where).read(request);
     requests.push_back(std::move(request));
   }

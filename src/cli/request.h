@@ -11,7 +11,7 @@
 
 namespace ac {
 
-struct Request {
+struct TokenRequest {
   std::vector<std::int64_t> ids;
   std::int64_t max_new_tokens = 16;
   std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
@@ -25,7 +25,8 @@ std::vector<std::int64_t> read_ids(const std::filesystem::path& file);
 
 // A JSON object a line: "ids", and whatever differs from `defaults` of "max_new_tokens",
 // "stop_ids", "temperature", "top_k", "top_p", "min_p" and "seed". Errors name the line.
-std::vector<Request> read_requests(const std::filesystem::path& file, const Request& defaults);
+std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
+                                        const TokenRequest& defaults);
 
 // --temperature, --top-k, --top-p, --min-p and --seed.
 void add_sampling(CLI::App& command, Sampling& sampling);

@@ -18,7 +18,7 @@ struct Run {
   SourceArguments source;
   EngineArguments engine;
   std::string ids, ids_file, requests, stop_ids;
-  Request request;         // what the options say of one, or of all that say nothing else
+  TokenRequest request;    // what the options say of one, or of all that say nothing else
   std::int64_t chunk = 0;  // 0: as many as the package takes; 128 for the reference
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool reference = false, logits = false, json = false;
@@ -36,7 +36,7 @@ struct Run {
   void run() {
     if (!stop_ids.empty()) request.stop_ids = parse_ids(stop_ids, "--stop-ids");
     check(request.sampling);
-    std::vector<Request> all;
+    std::vector<TokenRequest> all;
     if (!requests.empty()) {
       all = read_requests(requests, request);
     } else {
@@ -44,10 +44,10 @@ struct Run {
       all = {request};
     }
     const std::unique_ptr<Generator> generator = make();
-    for (const Request& one : all) serve(*generator, one);
+    for (const TokenRequest& one : all) serve(*generator, one);
   }
 
-  void serve(Generator& generator, const Request& one) const {
+  void serve(Generator& generator, const TokenRequest& one) const {
     const bool plain = !json && requests.empty();
     const std::int64_t cached = generator.prompt(one, chunk);
     std::vector<double> after_prompt;

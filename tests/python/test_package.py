@@ -187,7 +187,7 @@ def test_verify_admits_a_good_package_again(host):
     result = json.loads(program("verify", host, "--json", "-q").stdout)
     assert result["ok"] and not result["faults"]
     assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
-    assert {trial["phase"] for trial in result["trials"]} == {"prefill", "decode"}
+    assert {trial["phase"] for trial in result["trials"]} == {"prefill", "decode", "draw"}
 
 
 def norm_only(plan):
@@ -210,7 +210,7 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
         )
 
     result = program("verify", tampered(edit), "--json", "-q", expect=1)
-    assert "1 of 1 trials were not admitted" in result.stderr
+    assert "1 of 2 trials were not admitted" in result.stderr
     verdict = json.loads(result.stdout)
     outcome = verdict["trials"][0]["outcome"]
     assert outcome["kind"] == "rejected" and "numerics" in outcome["why"]
