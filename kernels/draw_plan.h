@@ -109,8 +109,4 @@ constexpr unsigned long long draw_bits(unsigned long long stream, int token) {
 }
 constexpr int draw_random_bits = 53;
 
-constexpr double draw_bytes(const DrawOp& op, int vocab) {
-  return double(vocab) * bytes_of(op.logits);
-}
-
 }  // namespace ac::kernels
