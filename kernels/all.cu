@@ -2,6 +2,7 @@
 // no longer compiles, or spills registers, is seen without a GPU.
 #include "kernels/advance.cuh"
 #include "kernels/attention.cuh"
+#include "kernels/draw.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/embedding.cuh"
 #include "kernels/fallback.cuh"
@@ -178,6 +179,10 @@ AC_ROPE_APPEND_KERNEL(rope_append_partial,
                           .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
                       (RopeAppendPlan{}))
 AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
+AC_DRAW_KERNEL(draw_coarse, (DrawOp{Type::bf16, DrawPass::coarse}), (DrawPlan{}))
+AC_DRAW_KERNEL(draw_top_k, (DrawOp{Type::f16, DrawPass::top_k}), (DrawPlan{}))
+AC_DRAW_KERNEL(draw_top_p, (DrawOp{Type::f32, DrawPass::top_p}), (DrawPlan{}))
+AC_DRAW_KERNEL(draw_choose, (DrawOp{Type::bf16, DrawPass::choose}), (DrawPlan{}))
 AC_ADVANCE_KERNEL(advance_narrow, (AdvanceOp{}))
 AC_ADVANCE_KERNEL(advance_wide, (AdvanceOp{.wide_ids = true}))
 AC_RANDOM_KERNELS

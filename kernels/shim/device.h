@@ -203,6 +203,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float exp2f(float x) { return std::exp2(x); }
 inline float expf(float x) { return std::exp(x); }
 inline float logf(float x) { return std::log(x); }
+inline float log1pf(float x) { return std::log1p(x); }
 inline float erff(float x) { return std::erf(x); }
 inline float erfcf(float x) { return std::erfc(x); }
 inline float powf(float a, float b) { return std::pow(a, b); }
@@ -215,6 +216,7 @@ inline float fabsf(float x) { return std::fabs(x); }
 inline float fmaf(float a, float b, float c) { return std::fma(a, b, c); }
 inline float fmaxf(float a, float b) { return std::fmax(a, b); }
 inline float fminf(float a, float b) { return std::fmin(a, b); }
+using std::memcpy;
 template <class T>
 T min(T a, T b) {
   return b < a ? b : a;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "admit/draw_subject.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "program/program.h"
@@ -32,19 +33,13 @@ std::vector<std::byte> bytes_of_constant(const Node& node) {
   return bytes;
 }
 
-// The largest of the logits; among equals the first. NaN is never chosen.
-std::int32_t best_of(const std::vector<double>& logits) {
-  std::size_t best = logits.size();
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (!std::isnan(logits[i]) && (best == logits.size() || logits[i] > logits[best])) best = i;
-  return best == logits.size() ? -1 : static_cast<std::int32_t>(best);
-}
-
 class TrialRun {
  public:
   TrialRun(const Trial& trial, const RunLaunches& launch)
       : trial_(trial), launch_(launch), token_(std::make_shared<std::int32_t>()) {
-    if (trial.vocab > 0)
+    if (trial.draws)
+      subject_ = draw_subject(trial);
+    else if (trial.vocab > 0)
       make_sampling();
     else if (trial.log > 0)
       make_ending();
@@ -117,6 +112,8 @@ class TrialRun {
         return {0, std::as_writable_bytes(std::span(token_.get(), 1))};
       case Storage::Kind::log:
         return tensor("log");
+      case Storage::Kind::settings:
+        return tensor("settings");
       case Storage::Kind::workspace:
         return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
       case Storage::Kind::counters:
@@ -167,11 +164,19 @@ class TrialRun {
     *token_ = -1;
     const std::string error = launch_(trial_, places, order);
     if (!error.empty()) return error;
+    if (trial_.draws) return settle_draw(subject_, trial_, buffers, workspace(places));
     if (!chooses_) return {};
     const TensorSpec& spec = subject_.tensors[logits_];
     const std::int32_t best = best_of(validate::load_elements(spec, buffers[logits_]));
     if (best >= 0 && *token_ != best)
       return fmt::format("it chose {} where the largest of its logits is {}", *token_, best);
+    return {};
+  }
+
+  // The first that the trial has.
+  std::span<const std::byte> workspace(const std::vector<std::span<std::byte>>& places) const {
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (trial_.storages[i].kind == Storage::Kind::workspace) return places[i];
     return {};
   }
 
@@ -190,7 +195,8 @@ class TrialRun {
 
 validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
-  options.seeds = 1;
+  // What is drawn says little of what was left out: many requests say more.
+  options.seeds = trial.draws ? 8 : 1;
   options.hostile = !trial.spreads;
   if (trial.light) options.scales = {1, -3}, options.structured = false;
   return options;
@@ -217,6 +223,7 @@ Json to_json(const Trial& trial) {
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
     json["logits"] = short_name(trial.logits);
+    json["draws"] = trial.draws;
   } else {
     json["step"] = trial.step;
   }
@@ -238,6 +245,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
       const auto dtype = dtype_from_short_name(json.at("logits").get<std::string>());
       if (!dtype) bad_input("{}: \"logits\" is no element type", origin);
       trial.logits = *dtype;
+      trial.draws = json.at("draws").get<bool>();
     } else {
       trial.step = json.at("step").get<std::string>();
     }

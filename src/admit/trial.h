@@ -23,6 +23,8 @@ struct Trial {
   DType logits = DType::f32;
   // Positions of the log of a kernel that ends a step: the step has the token ids and no op then.
   std::int64_t log = 0;
+  // Or one that draws a token, after the largest was chosen.
+  bool draws = false;
   bool light = false;  // so much work that fewer scenarios must do
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.

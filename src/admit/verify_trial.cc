@@ -46,6 +46,7 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.tokens < 1 || trial.tokens > kMost || trial.capacity < 1 || trial.capacity > kMost ||
       trial.vocab < 0 || trial.vocab > kMost || trial.log < 0 || trial.log > kMost)
     bad_input("{}: a trial of impossible size", origin);
+  if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
   for (const std::int64_t position : trial.positions)
     if (position < 0 || position > kMost) bad_input("{}: a trial at position {}", origin, position);
@@ -61,6 +62,12 @@ void verify(const Trial& trial, const std::string& origin) {
     if (of_node && trial.vocab == 0 &&
         (storage.node < 0 || static_cast<std::size_t>(storage.node) >= step.graph.nodes.size()))
       bad_input("{}: a storage is of node {}, which does not exist", origin, storage.node);
+    // A position and settings are only in a subject that has them.
+    if (trial.vocab > 0 && !trial.draws &&
+        (storage.kind == Kind::position || storage.kind == Kind::settings))
+      bad_input("{}: what chooses the largest logit needs no position", origin);
+    if (storage.kind == Kind::settings && !trial.draws)
+      bad_input("{}: a region takes no settings", origin);
     if (storage.kind == Kind::rope_table &&
         (trial.vocab > 0 || step.graph[storage.node].op != Op::constant))
       bad_input("{}: a rope table is made of no constant", origin);

@@ -75,7 +75,23 @@ void unguard(int slot) {
   guarded_ranges[static_cast<std::size_t>(slot)].end.store(0);
 }
 
+// Since Linux 5.14, and not in older headers.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
+void advise(std::span<const std::byte> part, int advice) {
+  static const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  if (part.empty()) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
+  const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size());
+  madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
 }  // namespace
+
+void expect_read(std::span<const std::byte> part) { advise(part, MADV_WILLNEED); }
+void map_now(std::span<const std::byte> part) { advise(part, MADV_POPULATE_READ); }
 
 MappedFile::MappedFile(const std::filesystem::path& path, std::string shown_as)
     : name_(std::move(shown_as)) {

@@ -13,6 +13,12 @@
 
 namespace ac {
 
+// Tells the system that this part of a mapped file will be read soon: it begins to fetch what is
+// not in memory yet. Then, that it is read now: all its pages are mapped at once, which costs less
+// than a fault for each few of them. Both only matter for speed, and may do nothing.
+void expect_read(std::span<const std::byte> part);
+void map_now(std::span<const std::byte> part);
+
 class MappedFile {
  public:
   // `shown_as` names the file in messages (a symlink says more than the blob behind it).

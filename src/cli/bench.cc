@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/engine.h"
+#include "cli/request.h"
 #include "device/devices.h"
 #include "device/measure.h"
 #include "program/traffic.h"
@@ -32,6 +33,7 @@ struct Bench {
   EngineArguments arguments;
   std::vector<std::int64_t> prompts, contexts;
   std::int64_t new_tokens = 64;
+  Sampling sampling;
   bool random_ids = false, kernels = false, json = false;
 
   EngineArguments::Opened opened;
@@ -39,7 +41,9 @@ struct Bench {
 
   void run() {
     if (!random_ids) wrong_usage("bench needs --ids-random: there are no other ids yet");
+    check(sampling);
     opened = arguments.open(package, true);
+    engine().sample(sampling);
     measuring = build_for(*opened.device, measure_source());
     for (const std::int64_t tokens : prompts) prefill(tokens);
     for (const std::int64_t context : contexts) decode(context);
@@ -60,6 +64,7 @@ struct Bench {
     line["package"] = std::filesystem::path(package).filename().string();
     line["model"] = program().model;
     line["dtype"] = short_name(program().dtype);
+    if (!sampling.is_greedy()) line["sampling"] = to_json(sampling);
     line["device"] = opened.device->name();
     line["driver"] = find_devices().driver;
     fmt::print("{}\n", line.dump());
@@ -189,6 +194,7 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--new", bench->new_tokens, "Tokens to decode at each context")
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  add_sampling(*command, bench->sampling);
   command->add_flag("--kernels", bench->kernels, "Also time the launches of a decode step");
   command->add_flag("--json", bench->json, "Print JSON lines");
   command->callback([bench] { bench->run(); });

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <chrono>
+#include <cstdio>
 
 #include "base/error.h"
 
@@ -11,19 +14,31 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A line on stderr now and then.
+constexpr int kBarWidth = 30;
+
+// A bar on a terminal; elsewhere a line now and then, unless it is short.
 std::function<void(std::int64_t, std::int64_t)> report_weights() {
-  static constexpr std::chrono::seconds kEvery{1};
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const std::chrono::milliseconds every(terminal ? 100 : 1000);
   const auto start = Clock::now();
-  return [start, last = start](std::int64_t done, std::int64_t total) mutable {
+  return [=, last = start](std::int64_t done, std::int64_t total) mutable {
     const auto now = Clock::now();
     const bool is_end = done == total;
-    if (now - last < kEvery && !(is_end && now - start >= kEvery)) return;
+    if (now - last < every && !(is_end && (terminal || now - start >= every))) return;
     last = now;
-    const double gib = static_cast<double>(done) / (1 << 30);
-    fmt::print(stderr, "weights: {:.2f} of {:.2f} GiB, {:.2f} GiB/s\n", gib,
-               static_cast<double>(total) / (1 << 30),
-               gib / std::chrono::duration<double>(now - start).count());
+    const double part = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+    const std::string figures = fmt::format(
+        "{:3.0f} %, {:.2f} of {:.2f} GB, {:.1f} GB/s", 100 * part, static_cast<double>(done) * 1e-9,
+        static_cast<double>(total) * 1e-9,
+        static_cast<double>(done) * 1e-9 / std::chrono::duration<double>(now - start).count());
+    if (!terminal) {
+      fmt::print(stderr, "weights: {}\n", figures);
+      return;
+    }
+    const int filled = static_cast<int>(part * kBarWidth);
+    fmt::print(stderr, "\r\x1b[Kweights [{:#<{}}{:.<{}}] {}{}", "", filled, "", kBarWidth - filled,
+               figures, is_end ? "\n" : "");
+    std::fflush(stderr);
   };
 }
 

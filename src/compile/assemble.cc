@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "generate/counts.h"
 #include "ir/layout.h"
+#include "program/sampling.h"
 
 namespace ac {
 namespace {
@@ -127,6 +128,11 @@ std::int32_t Assembler::buffer_of(const StepGraph& step, const Storage& storage,
                             .name = "log",
                             .dtype = DType::i32,
                             .bytes = 4 * (program_.max_context + 1)});
+    case Storage::Kind::settings:
+      return shared("settings", {.kind = Buffer::Kind::settings,
+                                 .name = "settings",
+                                 .dtype = DType::i64,
+                                 .bytes = kSettingsBytes});
     case Storage::Kind::workspace:
       return add({.kind = Buffer::Kind::scratch,
                   .name = "workspace",
@@ -156,22 +162,30 @@ std::int32_t Assembler::buffer_of(const StepGraph& step, const Storage& storage,
   AC_UNREACHABLE();
 }
 
+std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& made,
+                                        std::map<NodeId, std::int32_t>& values,
+                                        std::int64_t max_tokens) {
+  std::vector<std::int32_t> buffers;
+  for (const Storage& storage : made.storages)
+    buffers.push_back(buffer_of(step, storage, values, max_tokens));
+  std::vector<Launch> launches = made.launches;
+  for (Launch& launch : launches)
+    for (Launch::Pointer& pointer : launch.pointers)
+      pointer.buffer = buffers[static_cast<std::size_t>(pointer.buffer)];
+  return launches;
+}
+
 Phase Assembler::phase(const StepGraph& step, std::int64_t max_tokens,
-                       const std::vector<Implemented>& parts) {
+                       const std::vector<Implemented>& parts, const Generated& draw) {
   Phase phase;
   phase.max_tokens = max_tokens;
   std::map<NodeId, std::int32_t> values;
-  for (const Implemented& part : parts) {
-    std::vector<std::int32_t> buffers;
-    for (const Storage& storage : part.made.storages)
-      buffers.push_back(buffer_of(step, storage, values, max_tokens));
-    for (Launch launch : part.made.launches) {
-      for (Launch::Pointer& pointer : launch.pointers)
-        pointer.buffer = buffers[static_cast<std::size_t>(pointer.buffer)];
+  for (const Implemented& part : parts)
+    for (Launch& launch : launches(step, part.made, values, max_tokens)) {
       phase.launches.push_back(std::move(launch));
       phase.notes.push_back(part.note);
     }
-  }
+  phase.draw = launches(step, draw, values, max_tokens);
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (step.graph.nodes[i].op == Op::input)
       phase.ids = value(step, static_cast<NodeId>(i), values);

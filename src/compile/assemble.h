@@ -17,14 +17,17 @@ class Assembler {
  public:
   explicit Assembler(Program& program) : program_(program) {}
 
-  Phase phase(const StepGraph& step, std::int64_t max_tokens,
-              const std::vector<Implemented>& parts);
+  Phase phase(const StepGraph& step, std::int64_t max_tokens, const std::vector<Implemented>& parts,
+              const Generated& draw);
 
   const std::vector<std::byte>& constants() const { return constants_; }
 
  private:
   std::int32_t buffer_of(const StepGraph& step, const Storage& storage,
                          std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
+  // Of an implementation, with buffers of the program.
+  std::vector<Launch> launches(const StepGraph& step, const Generated& made,
+                               std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
   std::int32_t value(const StepGraph& step, NodeId id, std::map<NodeId, std::int32_t>& values);
   std::int32_t constant(const Node& node);
   // The buffer of this name, made if there is none.

@@ -74,6 +74,30 @@ void verify(const Chosen& chosen, const std::string&) {
         AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
 }
 
+NodeId ids_of(const StepGraph& step) {
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+    if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
+  bad_input("the model has no input: a package takes token ids");
+}
+
+// There is one way to draw a token, and no fallback of it.
+Selection admit_draw(const Program& program, Realiser& realiser) {
+  const Request request = trial_of_draw(program.dtype, program.vocab);
+  const Outcome outcome = realiser.realise({request}).at(0);
+  if (!outcome.admitted())
+    job_failed("what draws a token from {} logits of {} was not admitted: {}",
+               short_name(program.dtype), program.vocab, outcome.why);
+  Selection draw;
+  draw.signature = fmt::format("draw {}[{}]", short_name(program.dtype), program.vocab);
+  draw.ops = {"draw"};
+  draw.uses = 1;
+  draw.candidate = draw.family = request.name;
+  draw.attempts = {{request.name, 0, {}, outcome}};
+  draw.trials = {to_json(request.trial)};
+  for (const KernelSource& source : request.sources) draw.kernels.push_back(source.entry);
+  return draw;
+}
+
 Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
   Program program;
   program.model = step.graph.name;
@@ -150,7 +174,7 @@ class PhaseCompiler {
   // Makes the next step need nothing of the host. Of this there is one kernel.
   Implemented end(std::int64_t tokens, CompiledPhase& phase) {
     const StepGraph& step = phase.regions.step;
-    const NodeId ids = input_of(step);
+    const NodeId ids = ids_of(step);
     const Request request = trial_of_advance(step.graph.type(ids).dtype, tokens);
     const Outcome outcome = realiser_.realise({request})[0];
     if (!outcome.admitted())
@@ -164,12 +188,6 @@ class PhaseCompiler {
     ending.trials = {to_json(request.trial)};
     for (const KernelSource& source : part.made.sources) ending.kernels.push_back(source.entry);
     return part;
-  }
-
-  static NodeId input_of(const StepGraph& step) {
-    for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
-      if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
-    bad_input("the model has no input: a package takes token ids");
   }
 
   const CompileOptions& options_;
@@ -208,24 +226,28 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       "program",
       [&] {
         Program program = empty;
+        compiled.draw = admit_draw(program, realiser);
         Assembler assembler(program);
-        program.prefill =
-            assembler.phase(compiled.prefill.regions.step, chunk, prefill.at(0).parts);
-        for (const Variant& variant : decode) {
-          Phase phase = assembler.phase(compiled.decode.regions.step, 1, variant.parts);
+        const auto phase_of = [&](const CompiledPhase& of, std::int64_t tokens,
+                                  const Variant& variant) {
+          const StepGraph& instance = of.regions.step;
+          Phase phase = assembler.phase(
+              instance, tokens, variant.parts,
+              generate_draw(instance, ids_of(instance), instance.graph.outputs.at(0).node));
           phase.from = variant.from;
-          if (phase.from == 0)
-            program.decode = std::move(phase);
-          else
-            program.decode_later.push_back(std::move(phase));
-        }
+          return phase;
+        };
+        program.prefill = phase_of(compiled.prefill, chunk, prefill.at(0));
+        for (const Variant& variant : decode)
+          (variant.from == 0 ? program.decode : program.decode_later.emplace_back()) =
+              phase_of(compiled.decode, 1, variant);
         plan_memory(program);
         for (const auto& [name, phase] : program.phases())
-          for (const Launch& launch : phase->launches) {
-            if (launch.product) continue;
-            compiled.kernels.emplace(launch.kernel, realiser.kernels().at(launch.kernel));
-            program.kernels[launch.kernel] =
-                launch.kernel + (options.device.sm > 0 ? ".cubin" : ".so");
+          for (const Launch* launch : phase->all()) {
+            if (launch->product) continue;
+            compiled.kernels.emplace(launch->kernel, realiser.kernels().at(launch->kernel));
+            program.kernels[launch->kernel] =
+                launch->kernel + (options.device.sm > 0 ? ".cubin" : ".so");
           }
         compiled.constants = assembler.constants();
         return program;

@@ -90,6 +90,7 @@ struct Compiled {
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
   std::vector<StageTime> times;
+  Selection draw;  // what draws a token in both phases
 };
 
 // Stages 2 to 9; those before and after it run through the same `stages`.

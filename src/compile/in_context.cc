@@ -152,7 +152,7 @@ class TrialPackage {
       parts_.push_back({{"site", part.site}, {"options", std::move(options)}});
     }
     ending_ = add(ending);
-    trial.decode = assembler.phase(step, 1, all);
+    trial.decode = assembler.phase(step, 1, all, {});
     trial.prefill = trial.decode;
     plan_memory(trial);
     for (const Launch& launch : trial.decode.launches) {

@@ -9,6 +9,7 @@
 #include "compile/positions.h"
 #include "generate/fallback.h"
 #include "ir/text.h"
+#include "kernels/draw_plan.h"
 #include "plan/plans.h"
 
 namespace ac {
@@ -22,6 +23,8 @@ constexpr std::int64_t kTrialContext = 260, kShortContext = 70;
 // Operations of one launch above which the gate leaves out what only varies the inputs' scale.
 constexpr std::int64_t kMuchWork = 2'000'000;
 constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000, kLogged = 50;
+// Of a draw: several blocks, of which the last has the real tail.
+constexpr std::int64_t kDrawBlocks = 3, kDrawTokens = 3;
 
 // Outputs of one block, and blocks that run at once: a trial has more rows than these, with the
 // real tail.
@@ -246,6 +249,25 @@ Request trial_of_advance(DType ids, std::int64_t max_tokens) {
   trial.storages = std::move(generated.storages);
   trial.launches = std::move(generated.launches);
   return {"advance", std::move(generated.sources), std::move(trial)};
+}
+
+Request trial_of_draw(DType logits, std::int64_t vocab) {
+  constexpr std::int64_t kBlock = kernels::draw_block;
+  const std::int64_t few = std::min(vocab, kDrawBlocks * kBlock + vocab % kBlock);
+  StepGraph step;
+  const NodeId ids =
+      step.graph.add_leaf(Op::input, {{"name", "ids"}}, {DType::i64, {Dim(Symbol::T)}}, "");
+  const NodeId node =
+      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {logits, {Dim(few)}}, "");
+  Generated generated = generate_draw(step, ids, node);
+  Trial trial;
+  trial.tokens = kDrawTokens;
+  trial.vocab = few;
+  trial.logits = logits;
+  trial.draws = true;
+  trial.storages = std::move(generated.storages);
+  trial.launches = std::move(generated.launches);
+  return {"draw", std::move(generated.sources), std::move(trial)};
 }
 
 }  // namespace ac

@@ -25,5 +25,7 @@ Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& can
 Request trial_of_argmax(DType logits, std::int64_t vocab);
 // Of what ends a step over token ids of this type.
 Request trial_of_advance(DType ids, std::int64_t max_tokens);
+// Of the launches that draw a token.
+Request trial_of_draw(DType logits, std::int64_t vocab);
 
 }  // namespace ac

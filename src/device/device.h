@@ -76,6 +76,8 @@ class Device {
   virtual void upload_later(void* to, const void* staging, std::size_t bytes) = 0;
   virtual void download_later(void* staging, const void* from, std::size_t bytes) = 0;
   virtual std::unique_ptr<Mark> make_mark() = 0;
+  // Within the device, in order with launches.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill(void* at, std::size_t bytes, unsigned char value) = 0;
 
   // From what build/compile.h made for this device.

@@ -110,6 +110,10 @@ class HostDevice : public Device {
     download({static_cast<std::byte*>(staging), bytes}, from);
   }
   std::unique_ptr<Mark> make_mark() override { return std::make_unique<HostMark>(); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    AC_ASSERT(!recording_);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     do_or_record([=] {
       if (bytes > 0) std::memset(at, value, bytes);

@@ -47,7 +47,7 @@ Json read_plan_json(const std::filesystem::path& package) {
   if (!std::filesystem::exists(file))
     bad_input("{} is no package: it has no plan.json", package.string());
   Json json = read_json(file);
-  if (!json.is_object() || json.value("format", Json()) != 1)
+  if (!json.is_object() || json.value("format", Json()) != 2)
     bad_input("{}: not in the format that this program reads: compile the model again",
               file.string());
   return json;
@@ -70,6 +70,7 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
       plan.selections.push_back(selected(json.at(phase).at("ending"), phase, plan,
                                          fmt::format("{}: {} ending", origin, phase)));
     }
+    plan.selections.push_back(selected(json.at("draw"), "draw", plan, origin + ": draw"));
     return plan;
   } catch (const Json::exception& error) {
     bad_input("{}: {}", origin, error.what());

@@ -14,7 +14,7 @@ namespace ac {
 
 // What was selected for a region, and what admitted it.
 struct Selected {
-  std::string phase;  // "prefill", "decode"
+  std::string phase;  // "prefill", "decode"; "draw" for what both end with on request
   std::string signature;
   std::string ops;        // "rms_norm+linear": for people
   std::string candidate;  // empty: the fallback

@@ -91,7 +91,7 @@ Json plan_json(const Compiled& compiled) {
     kernels[entry] = {{"source", built.source.text},
                       {"registers", built.registers},
                       {"spill_bytes", built.spill_bytes}};
-  return {{"format", 1},
+  return {{"format", 2},
           {"target", compiled.program.target},
           {"dtype", torch_name(compiled.dtype)},
           {"own_dtype", torch_name(compiled.own_dtype)},
@@ -99,7 +99,8 @@ Json plan_json(const Compiled& compiled) {
           {"stages", std::move(stages)},
           {"kernels", std::move(kernels)},
           {"prefill", phase_json(compiled.prefill)},
-          {"decode", phase_json(compiled.decode)}};
+          {"decode", phase_json(compiled.decode)},
+          {"draw", selection_json(compiled.draw)}};
 }
 
 }  // namespace ac

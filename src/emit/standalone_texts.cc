@@ -107,6 +107,9 @@ Buffers: `ids` and `position` (tokens before the step) are set before a step, `t
 `scratch` lies at `offset` in `arena_bytes` of memory. `keys` and `values` are [heads, slots, size], a token
 at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
 * frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.
+
+To draw a token instead of taking the likeliest, run the phase's `draw` before the last of its `launches`,
+with the request in `settings` (`DrawSettings` in `kernels/draw_plan.h`).
 )md";
 
 const char* const kReadmeOfProducts = R"md(

@@ -52,12 +52,16 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
       for (const Launch& launch : trial.launches) tried.insert(selected.phase + launch.kernel);
   }
   std::set<std::string> told;
+  const auto must_be_tried = [&](const std::string& planned, const std::string& name,
+                                 const Launch& launch) {
+    if (tried.count(planned + launch.kernel) == 0 && told.insert(planned + launch.kernel).second)
+      faults.push_back(
+          fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
+  };
   for (const auto& [name, phase] : program.phases()) {
     const std::string planned = phase == &program.prefill ? "prefill" : "decode";
-    for (const Launch& launch : phase->launches)
-      if (tried.count(planned + launch.kernel) == 0 && told.insert(planned + launch.kernel).second)
-        faults.push_back(
-            fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
+    for (const Launch& launch : phase->draw) must_be_tried("draw", name, launch);
+    for (const Launch& launch : phase->launches) must_be_tried(planned, name, launch);
   }
   return faults;
 }

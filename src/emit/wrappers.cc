@@ -21,6 +21,8 @@ std::string uses_of(const Phase& phase, const std::string& name, const std::stri
       if (places.empty()) note = phase.notes[i];
       places.push_back(i);
     }
+  for (const Launch& launch : phase.draw)
+    if (launch.kernel == kernel) return fmt::format("//   {} draws a token\n", name);
   if (places.empty()) return {};
   // Behind " at " stands the place in the model, which the first launch alone has.
   note = note.substr(0, note.find(" at "));
@@ -33,8 +35,8 @@ std::string uses_of(const Phase& phase, const std::string& name, const std::stri
 
 const Launch& first_launch(const Program& program, const std::string& kernel) {
   for (const auto& [name, phase] : program.phases())
-    for (const Launch& launch : phase->launches)
-      if (launch.kernel == kernel) return launch;
+    for (const Launch* launch : phase->all())
+      if (launch->kernel == kernel) return *launch;
   AC_UNREACHABLE();  // a package holds what it launches
 }
 

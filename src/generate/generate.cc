@@ -17,8 +17,9 @@ int Generated::refer(const Storage& storage) {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kStorages = {
-    "value", "keys", "values", "position", "token", "log", "workspace", "counters", "rope_table"};
+constexpr std::array<std::string_view, 10> kStorages = {
+    "value", "keys",      "values",   "position", "token",
+    "log",   "workspace", "counters", "settings", "rope_table"};
 
 }  // namespace
 

@@ -25,6 +25,7 @@ struct Storage {
     log,         // i32[context + 1]: the token at each position, as far as steps chose it
     workspace,   // `bytes` of scratch
     counters,    // `bytes` that are 0 before the first launch, and after every one
+    settings,    // of a request that draws its tokens (kernels/draw_plan.h)
     rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
   };
   Kind kind = Kind::value;
@@ -62,5 +63,8 @@ Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t posit
 // Of the sampling kernel, over logits that a step has left.
 Generated generate_sampling(const StepGraph& step, const Implementation<SamplingTask>& sampling,
                             NodeId logits, const Setting& setting);
+// Of the kernels that draw a token from logits that a step over `ids` has left, after the greedy
+// choice.
+Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);
 
 }  // namespace ac

@@ -143,6 +143,8 @@ class Bench {
       case Storage::Kind::token:
       case Storage::Kind::log:
         return with(std::int32_t{0});
+      case Storage::Kind::settings:
+        break;  // of no region
       case Storage::Kind::workspace:
         return allocate(storage.bytes.at(options_.tokens), 1);
       case Storage::Kind::counters: {

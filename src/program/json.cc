@@ -12,9 +12,9 @@ namespace ac {
 namespace {
 
 constexpr int kFormat = 3;
-constexpr std::array<std::string_view, 11> kKinds = {"ids",        "position", "token",   "log",
-                                                     "weight",     "constant", "keys",    "values",
-                                                     "rope_table", "scratch",  "counters"};
+constexpr std::array<std::string_view, 12> kKinds = {
+    "ids",  "position", "token",      "log",     "weight",   "constant",
+    "keys", "values",   "rope_table", "scratch", "counters", "settings"};
 
 // An integer of the type, and not what is left of a larger one.
 template <class T>
@@ -155,12 +155,20 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   return buffer;
 }
 
+Json to_json(const std::vector<Launch>& launches) {
+  Json json = Json::array();
+  for (const Launch& launch : launches) json.push_back(ac::to_json(launch));
+  return json;
+}
+
 Json to_json(const Phase& phase) {
-  Json launches = Json::array();
-  for (const Launch& launch : phase.launches) launches.push_back(ac::to_json(launch));
-  return {
-      {"max_tokens", phase.max_tokens}, {"from", phase.from},   {"ids", phase.ids},
-      {"logits", phase.logits},         {"notes", phase.notes}, {"launches", std::move(launches)}};
+  return {{"max_tokens", phase.max_tokens},
+          {"from", phase.from},
+          {"ids", phase.ids},
+          {"logits", phase.logits},
+          {"notes", phase.notes},
+          {"launches", to_json(phase.launches)},
+          {"draw", to_json(phase.draw)}};
 }
 
 Phase phase_from_json(const Json& json, const std::string& origin) {
@@ -171,9 +179,15 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
   phase.notes = object.texts("notes");
-  const Json& launches = object.array("launches");
-  for (std::size_t i = 0; i < launches.size(); ++i)
-    phase.launches.push_back(launch_from_json(launches[i], object.sub("launches", i)));
+  const auto launches = [&](const char* key) {
+    std::vector<Launch> list;
+    const Json& json = object.array(key);
+    for (std::size_t i = 0; i < json.size(); ++i)
+      list.push_back(launch_from_json(json[i], object.sub(key, i)));
+    return list;
+  };
+  phase.launches = launches("launches");
+  phase.draw = launches("draw");
   return phase;
 }
 

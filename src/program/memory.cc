@@ -33,6 +33,10 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
   };
   for (std::size_t at = 0; at < phase.launches.size(); ++at)
     for (const Launch::Pointer& pointer : phase.launches[at].pointers) use(pointer.buffer, at);
+  // These come when all that a step computes is done; what ends it computes nothing.
+  for (const Launch& launch : phase.draw)
+    for (const Launch::Pointer& pointer : launch.pointers)
+      use(pointer.buffer, phase.launches.size());
   // What the step leaves behind is read after it.
   if (phase.logits >= 0) use(phase.logits, phase.launches.size());
   return found;
@@ -70,6 +74,13 @@ void plan_memory(Program& program) {
   program.arena_bytes = 0;
   for (const auto& [name, phase] : program.phases())
     program.arena_bytes = std::max(program.arena_bytes, place(program, lives(program, *phase)));
+}
+
+std::vector<const Launch*> Phase::all() const {
+  std::vector<const Launch*> all;
+  for (const std::vector<Launch>* some : {&launches, &draw})
+    for (const Launch& launch : *some) all.push_back(&launch);
+  return all;
 }
 
 const Phase& Program::decode_after(std::int64_t cached) const {

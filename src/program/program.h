@@ -25,6 +25,7 @@ struct Buffer {
     rope_table,  // made of the constant `source`, times `scale`, for all positions
     scratch,     // at `offset` of the arena, which the buffers of a phase share
     counters,    // 0 before the first step, and after every one
+    settings,    // of a request that draws its tokens (program/sampling.h)
   };
   Kind kind = Kind::scratch;
   std::string name = {};  // for people
@@ -57,6 +58,10 @@ struct Phase {
   std::vector<Launch> launches;
   std::vector<std::string> notes;      // of each launch: the implementation and where in the model
   std::int32_t ids = -1, logits = -1;  // buffers
+  // A step of a request that draws its tokens, instead of taking the likeliest, runs these before
+  // its last launch. None: such requests cannot be served.
+  std::vector<Launch> draw = {};
+  std::vector<const Launch*> all() const;  // launches and draw
   bool operator==(const Phase&) const = default;
 };
 

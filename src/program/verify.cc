@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "program/program.h"
+#include "program/sampling.h"
 
 namespace ac {
 namespace {
@@ -45,6 +46,15 @@ class Verifier {
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
     for (const Buffer::Kind kind : {Buffer::Kind::position, Buffer::Kind::token, Buffer::Kind::log})
       check_only(kind);
+    const auto settings =
+        std::count_if(program_.buffers.begin(), program_.buffers.end(),
+                      [](const Buffer& buffer) { return buffer.kind == Buffer::Kind::settings; });
+    if (settings > 1) bad_input("{}: {} buffers of the kind settings", origin_, settings);
+    for (const auto& [name, phase] : program_.phases())
+      if (phase->draw.empty() != program_.decode.draw.empty())
+        bad_input("{}: one phase can draw tokens, the other cannot", origin_);
+    if (!program_.decode.draw.empty() && settings == 0)
+      bad_input("{}: tokens are drawn by no settings", origin_);
     for (const auto& [name, phase] : program_.phases())
       check(*phase, fmt::format("{}: {}", origin_, name));
   }
@@ -139,6 +149,8 @@ class Verifier {
           bad_input("{}: there is no store \"{}\"", where, buffer.store);
         return;
       }
+      case Buffer::Kind::settings:
+        return is(kSettingsBytes);
       case Buffer::Kind::scratch:
       case Buffer::Kind::counters:
         return;
@@ -173,6 +185,8 @@ class Verifier {
     for (std::size_t i = 0; i < phase.launches.size(); ++i)
       check(phase.launches[i], phase,
             fmt::format("{} launch {} ({})", where, i, phase.launches[i].kernel));
+    for (std::size_t i = 0; i < phase.draw.size(); ++i)
+      check(phase.draw[i], phase, fmt::format("{} draw {} ({})", where, i, phase.draw[i].kernel));
   }
 
   // In the arena, for steps of this phase.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
@@ -116,9 +117,6 @@ void Engine::make_buffers(const EngineOptions& options) {
                 program_.constant_bytes);
     device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
   }
-  std::int64_t total = 0, done = 0;
-  for (const Buffer& buffer : program_.buffers)
-    if (buffer.kind == Kind::weight) total += buffer.bytes.fixed;
   for (const Buffer& buffer : program_.buffers) {
     const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
     if (buffer.kind == Kind::scratch || buffer.kind == Kind::constant) {
@@ -129,17 +127,30 @@ void Engine::make_buffers(const EngineOptions& options) {
     memory_.push_back(allocate(bytes));
     void* const address = memory_.back()->address();
     addresses_.push_back(address);
-    if (buffer.kind == Kind::weight) {
-      options.weights->load(buffer, address);
-      done += bytes;
-      if (options.on_weights) options.on_weights(done, total);
-    } else if (buffer.kind == Kind::counters) {
+    if (buffer.kind == Kind::counters) {
       device_.fill(address, static_cast<std::size_t>(bytes), 0);
     } else if (buffer.kind == Kind::rope_table) {
       make_rope_table(buffer, address, constants);
     }
   }
+  load_weights(options);
+}
+
+void Engine::load_weights(const EngineOptions& options) {
+  for (const Buffer& buffer : program_.buffers)
+    if (buffer.kind == Kind::weight) loaded_.bytes += buffer.bytes.fixed;
   device_.synchronize();
+  const auto begin = std::chrono::steady_clock::now();
+  std::int64_t done = 0;
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    const Buffer& buffer = program_.buffers[i];
+    if (buffer.kind != Kind::weight) continue;
+    options.weights->load(buffer, addresses_[i]);
+    done += buffer.bytes.fixed;
+    if (options.on_weights) options.on_weights(done, loaded_.bytes);
+  }
+  device_.synchronize();
+  loaded_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void* Engine::address_of(Kind kind) const {
@@ -162,16 +173,30 @@ std::int64_t Engine::slack() const {
   return slack;
 }
 
-void Engine::truncate(std::int64_t tokens) {
-  if (tokens < 0 || tokens > position_)
-    bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
+const CacheSpec* Engine::forgetful(std::int64_t tokens) const {
   for (const CacheSpec& cache : program_.caches)
     if (cache.window > 0 && tokens > 0 &&
         std::max<std::int64_t>(tokens - cache.window + 1, 0) < reached_ - cache.slots)
-      bad_input(
-          "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more "
-          "than the last {}",
-          tokens, reached_, cache.window, cache.slots);
+      return &cache;
+  return nullptr;
+}
+
+bool Engine::can_truncate(std::int64_t tokens) const {
+  return tokens >= 0 && tokens <= position_ && forgetful(tokens) == nullptr;
+}
+
+void Engine::check_truncate(std::int64_t tokens) const {
+  if (tokens < 0 || tokens > position_)
+    bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
+  if (const CacheSpec* const cache = forgetful(tokens))
+    bad_input(
+        "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more than "
+        "the last {}",
+        tokens, reached_, cache->window, cache->slots);
+}
+
+void Engine::truncate(std::int64_t tokens) {
+  check_truncate(tokens);
   if (tokens == 0) reached_ = 0;
   set_position(tokens);
   last_ = nullptr;
@@ -183,6 +208,16 @@ void Engine::pretend(std::int64_t tokens) {
   set_position(tokens);
   reached_ = tokens;
   last_ = nullptr;
+}
+
+void Engine::sample(const Sampling& sampling) {
+  check(sampling);
+  draws_ = !sampling.is_greedy();
+  if (!draws_) return;
+  if (program_.decode.draw.empty())
+    wrong_usage("{} can only take the likeliest token: compile the model again", package_.string());
+  const kernels::DrawSettings settings = draw_settings(sampling);
+  device_.upload(address_of(Kind::settings), std::as_bytes(std::span(&settings, 1)));
 }
 
 void Engine::check_step(std::int64_t tokens) const {
@@ -221,10 +256,10 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
 void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
   // A step's first kernel waits for all of the step before, so that what looks at the position
   // early sees this step's.
-  bool overlaps = false;
-  for (const Launch& launch : phase.launches) {
-    enqueue(launch, tokens, overlaps);
-    overlaps = true;
+  for (std::size_t i = 0; i < phase.launches.size(); ++i) {
+    if (draws_ && i + 1 == phase.launches.size())
+      for (const Launch& launch : phase.draw) enqueue(launch, tokens, true);
+    enqueue(phase.launches[i], tokens, i > 0);
   }
 }
 
@@ -280,8 +315,8 @@ void Engine::replay(std::int64_t steps) {
   check_step(steps);
   for (std::int64_t left = steps; left > 0;) {
     last_ = &program_.decode_after(position_);
-    Recorded& recorded = recorded_[last_];
-    if (!recorded.step) {
+    Recorded& recorded = recorded_[{last_, draws_}];
+    if (!recorded.one) {
       const auto record = [&](std::int64_t count) {
         return device_.record([&] {
           for (std::int64_t i = 0; i < count; ++i) enqueue(*last_, 1);
@@ -290,7 +325,7 @@ void Engine::replay(std::int64_t steps) {
       recorded = {record(1), record(kBatch)};
     }
     const std::int64_t count = left >= kBatch ? kBatch : 1;
-    (count > 1 ? recorded.steps : recorded.step)->replay();
+    (count > 1 ? recorded.many : recorded.one)->replay();
     left -= count, position_ += count;
   }
   reached_ = std::max(reached_, position_);

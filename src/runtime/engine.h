@@ -13,6 +13,7 @@
 
 #include "device/device.h"
 #include "program/program.h"
+#include "program/sampling.h"
 #include "runtime/weights.h"
 
 namespace ac {
@@ -36,14 +37,43 @@ class Engine {
 
   Device& device() { return device_; }
   const Program& program() const { return program_; }
+  // What loading the weights took, until they all were on the device.
+  struct Loaded {
+    std::int64_t bytes = 0;
+    double seconds = 0;
+  };
+  const Loaded& loaded() const { return loaded_; }
   const std::vector<void*>& addresses() const { return addresses_; }  // of each buffer
 
   std::int64_t position() const { return position_; }  // tokens that are cached
   void reset() { truncate(0); }
   // Forgets all tokens but the first so many. What a window no longer holds is an error.
   void truncate(std::int64_t tokens);
+  bool can_truncate(std::int64_t tokens) const;
+  // The keys and values of a sequence's first tokens, on the device. Requests that begin with the
+  // same tokens can go on from there; also those of a window that has forgotten them since.
+  class Snapshot {
+   public:
+    std::int64_t tokens() const { return tokens_; }
+    std::size_t bytes() const;
+
+   private:
+    friend class Engine;
+    const Engine* engine_ = nullptr;
+    std::int64_t tokens_ = 0, reached_ = 0;
+    std::vector<std::unique_ptr<Device::Memory>> memory_;  // of each buffer of keys or values
+  };
+  // Of as many tokens as could be truncated to. Neither waits.
+  Snapshot save(std::int64_t tokens);
+  // Instead of all that is cached. There are no logits then, until a token is run.
+  void restore(const Snapshot& snapshot);
+
   // As if so many tokens were cached. For measurements, by whoever fills the caches.
   void pretend(std::int64_t tokens);
+
+  // How steps choose their token from now on; greedily at first. What the package or the program
+  // cannot do is an error.
+  void sample(const Sampling& sampling);
 
   // Runs these tokens; what follows them is in logits() and chosen() after it.
   void prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk = 0);
@@ -55,24 +85,33 @@ class Engine {
   void replay(std::int64_t steps);
 
   std::vector<double> logits();  // after the last token that was run
-  std::int64_t chosen();         // the largest of them
+  std::int64_t chosen();         // from them
 
   // One launch of a phase, for a step of so many tokens.
   void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
-  // The same launch by launch: what replay() records.
+  // The same launch by launch: what replay() records, with the drawing of a token if one is drawn.
   void enqueue(const Phase& phase, std::int64_t tokens);
 
  private:
   void check_room() const;
   void load_products();
   void make_buffers(const EngineOptions& options);
+  void load_weights(const EngineOptions& options);
   void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
   void check_step(std::int64_t tokens) const;
   void check_ids(const std::vector<std::int64_t>& ids) const;
   void write_ids(const std::vector<std::int64_t>& ids);
   void set_position(std::int64_t position);
+  void check_truncate(std::int64_t tokens) const;
+  // Calls `copy` for each contiguous piece that a snapshot has of a cache: its buffer, the index
+  // and place in the snapshot's memory, the place in the cache, and the bytes.
+  void pieces_of(const Snapshot& snapshot,
+                 const std::function<void(std::size_t memory, std::size_t at, std::byte* in_cache,
+                                          std::size_t bytes)>& copy) const;
   std::int64_t checked(std::int32_t token) const;
   void* address_of(Buffer::Kind kind) const;  // of which there is one
+  // The cache that does not hold what so many tokens need any more; null if all do.
+  const CacheSpec* forgetful(std::int64_t tokens) const;
   // Tokens that may be run and forgotten without loss.
   std::int64_t slack() const;
 
@@ -86,11 +125,13 @@ class Engine {
   std::vector<void*> addresses_;
   std::unique_ptr<Device::Memory> ids_;  // staging
   std::unique_ptr<Device::Mark> ids_sent_;
-  // Of one token and of kBatch.
+  // Decode steps of one token and of kBatch. Greedy ones have nothing of those that draw.
   struct Recorded {
-    std::unique_ptr<Device::Recording> step, steps;
+    std::unique_ptr<Device::Recording> one, many;
   };
-  std::map<const Phase*, Recorded> recorded_;
+  std::map<std::pair<const Phase*, bool>, Recorded> recorded_;  // by phase and whether it draws
+  bool draws_ = false;
+  Loaded loaded_;
   std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
   const Phase* last_ = nullptr;              // that left logits and a chosen token
 };

@@ -163,6 +163,16 @@ void check_memory(const DeviceUnderTest& d) {
   d.device.fill(middle + 20, 0, 1);
   d.device.download(back, memory->address());
   d.device.download({}, memory->address());
+  // Within the device, after what was asked for before.
+  const auto other = d.device.allocate(memory->bytes());
+  d.device.fill(other->address(), other->bytes(), 0x5a);
+  auto* const inside = static_cast<std::byte*>(other->address()) + 8;
+  d.device.copy(inside, memory->address(), 100);
+  d.device.copy(inside, memory->address(), 0);
+  std::vector<std::byte> copied(109);
+  d.device.download(copied, other->address());
+  for (std::size_t i = 0; i < copied.size(); ++i)
+    CHECK(copied[i] == (i >= 8 && i < 108 ? back[i - 8] : std::byte{0x5a}));
   std::fill_n(bytes.begin() + 100, 3, std::byte{0xee});
   bytes[110] = bytes[0];
   CHECK(back == bytes);

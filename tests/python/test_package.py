@@ -198,7 +198,7 @@ def test_verify_admits_a_good_package_again(host):
     result = json.loads(program("verify", host, "--json", "-q").stdout)
     assert result["ok"] and not result["faults"]
     assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
-    assert {trial["phase"] for trial in result["trials"]} == {"prefill", "decode"}
+    assert {trial["phase"] for trial in result["trials"]} == {"prefill", "decode", "draw"}
 
 
 def norm_only(plan):
@@ -221,7 +221,8 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
         )
 
     result = program("verify", tampered(edit), "--json", "-q", expect=1)
-    assert "1 of 3 trials were not admitted" in result.stderr  # and what ends each phase
+    # One of its region, one of each phase's end, and that of drawing.
+    assert "1 of 4 trials were not admitted" in result.stderr
     verdict = json.loads(result.stdout)
     outcome = verdict["trials"][0]["outcome"]
     assert outcome["kind"] == "rejected" and "numerics" in outcome["why"]
@@ -307,7 +308,7 @@ def hostile(plan, what):
     elif what == "types":
         plan["decode"] = 7
     elif what == "format":
-        plan["format"] = 2
+        plan["format"] = 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/attention.cuh"
+#include "kernels/draw.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
 #include "kernels/mma_gemm.cuh"
@@ -76,6 +77,7 @@ constexpr RopeAppendOp race_rope_op{.head_dim = 80, .qk_norm = true, .rotary = 4
 constexpr RopeAppendPlan race_rope_plan{.threads = 64, .resident = 64};
 constexpr SamplingOp race_logits{};
 constexpr SamplingPlan race_blocks{.threads = 96, .resident = 96};
+constexpr DrawPlan race_draws{.threads = 128};
 
 }  // namespace ac::kernels
 
@@ -89,6 +91,10 @@ void race_norm_layer_shared(ac::kernels::NormParams);
 void race_norm_layer_welford(ac::kernels::NormParams);
 void race_rope_append(ac::kernels::RopeAppendParams);
 void race_sampling(ac::kernels::SamplingParams);
+void race_draw_coarse(ac::kernels::DrawParams);
+void race_draw_top_k(ac::kernels::DrawParams);
+void race_draw_top_p(ac::kernels::DrawParams);
+void race_draw_choose(ac::kernels::DrawParams);
 void race_gemv_registers(ac::kernels::GemvParams);
 void race_gemv_async(ac::kernels::GemvParams);
 void race_gemv_bulk(ac::kernels::GemvParams);

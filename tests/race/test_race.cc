@@ -2,6 +2,7 @@
 // has one.
 #include "tests/race/race_kernels.h"
 #include "tests/unit/attention_case.h"
+#include "tests/unit/draw_case.h"
 #include "tests/unit/gemm_case.h"
 #include "tests/unit/gemv_case.h"
 #include "tests/unit/prefill_attention_case.h"
@@ -117,6 +118,21 @@ TEST_CASE("race: RoPE and append, and sampling, have none") {
   std::vector<float> logits(1003);
   for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1009);
   CHECK(run_sampling(sampling, logits) == "");
+}
+
+TEST_CASE("race: drawing a token has none") {
+  DrawCase c{.name = "draw", .plan = race_draws};
+  c.kernels = {race_draw_coarse, race_draw_top_k, race_draw_top_p, race_draw_choose};
+  c.check_races = true;
+  std::vector<float> logits(2003);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = static_cast<float>(i * 7919 % 2011) * 0.01f;
+  DrawRun run(c, logits);
+  for (const DrawSettings& settings :
+       {DrawSettings{1, 0, 1, 0.1f, 1}, DrawSettings{1, 300, 0.8f, 0, 1},
+        DrawSettings{1, 0, 0.8f, 0, 1}})
+    CHECK(run.draw(settings, 9) >= 0);
+  CHECK(run.error() == "");
 }
 
 }  // namespace

@@ -265,6 +265,7 @@ class Run {
         return memory(fmt::format("workspace {}", region), storage.bytes.at(trial_.tokens)).data();
       case Storage::Kind::token:
       case Storage::Kind::log:
+      case Storage::Kind::settings:
       case Storage::Kind::counters:
       case Storage::Kind::rope_table:
         break;

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "program/traffic.h"
+#include "reference/draw.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/safetensors_writer.h"
 #include "tests/unit/toy_package.h"
@@ -175,6 +176,196 @@ TEST_CASE("engine: truncate where a window forgets") {
   engine.truncate(1);
   engine.prefill({7});
   CHECK(engine.chosen() == running.toy.next({1, 7}));
+}
+
+// What a request draws, one token after the other.
+Ids draw(const Toy& toy, Ids tokens, std::int64_t count, const Sampling& sampling) {
+  Ids drawn;
+  for (; count > 0; --count) {
+    drawn.push_back(draw_token(toy.logits(tokens), draw_settings(sampling),
+                               static_cast<std::int64_t>(tokens.size())));
+    tokens.push_back(drawn.back());
+  }
+  return drawn;
+}
+
+// Hot, as the toy's logits are far apart.
+const Sampling hot{.temperature = 40, .top_k = 20, .top_p = 0.95, .min_p = 0.01, .seed = 7};
+
+TEST_CASE("engine: draws tokens, in steps of any size, and the same ones again") {
+  for (const DType ids : {DType::i64, DType::i32}) {
+    const Running running({.ids = ids, .draws = true});
+    Engine engine = running.engine();
+    const Ids expected = draw(running.toy, prompt, 23, hot);
+    CHECK(expected != running.toy.follow(prompt, 23));
+    engine.sample(hot);
+    for (const std::int64_t chunk : {0, 1, 4, 100}) {
+      engine.reset();
+      engine.prefill(prompt, chunk);
+      CHECK(generate(engine, 23) == expected);
+    }
+    Sampling other = hot;
+    other.seed = 8;
+    engine.sample(other);
+    engine.reset();
+    engine.prefill(prompt);
+    CHECK(generate(engine, 23) == draw(running.toy, prompt, 23, other));
+    // Greedily between, with what was recorded before.
+    for (int round = 0; round < 2; ++round) {
+      engine.sample({});
+      engine.reset();
+      engine.prefill(prompt);
+      CHECK(generate(engine, 23) == running.toy.follow(prompt, 23));
+      engine.sample(hot);
+      engine.reset();
+      engine.prefill(prompt);
+      CHECK(generate(engine, 23) == expected);
+    }
+  }
+}
+
+TEST_CASE("engine: the token after a stop is drawn as if nothing had run ahead") {
+  const Running running({.draws = true});
+  Engine engine = running.engine();
+  engine.sample(hot);
+  const Ids expected = draw(running.toy, prompt, 20, hot);
+  for (std::size_t stop = 1; stop < 10; ++stop) {
+    engine.reset();
+    engine.prefill(prompt);
+    Ids seen;
+    engine.generate(20, [&](std::int64_t id) {
+      seen.push_back(id);
+      return seen.size() < stop;
+    });
+    CHECK(seen == Ids(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(stop)));
+    engine.decode(seen.back());
+    const Ids rest = generate(engine, 20 - static_cast<std::int64_t>(stop));
+    CHECK(rest == Ids(expected.begin() + static_cast<std::ptrdiff_t>(stop), expected.end()));
+  }
+}
+
+TEST_CASE("engine: sampling that cannot be is refused") {
+  const Running running;
+  Engine engine = running.engine();
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.sample(hot); }), "likeliest token"));
+  CHECK_NOTHROW(engine.sample({}));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const Sampling& bad :
+       {Sampling{.temperature = -1}, Sampling{.temperature = nan}, Sampling{.temperature = 1e9},
+        Sampling{.temperature = 1e-9}, Sampling{.temperature = 1, .top_k = -1},
+        Sampling{.temperature = 1, .top_k = std::int64_t{1} << 40},
+        Sampling{.temperature = 1, .top_p = 0}, Sampling{.temperature = 1, .top_p = 1.01},
+        Sampling{.temperature = 1, .top_p = nan}, Sampling{.temperature = 1, .min_p = -0.1},
+        Sampling{.temperature = 1, .min_p = 1.5}})
+    CHECK_FALSE(error_of(Fault::wrong_usage, [&] { check(bad); }).empty());
+}
+
+TEST_CASE("engine: logits that are no numbers draw no token") {
+  const Running running({.draws = true});
+  std::vector<float> weights(50, 1);
+  weights[33] = std::numeric_limits<float>::quiet_NaN();
+  write_safetensors(running.package / "model.safetensors",
+                    {{"weight", DType::f32, {50}, bytes_of_values(weights)}});
+  Engine engine = running.engine();
+  engine.sample(hot);
+  engine.prefill(prompt);
+  CHECK(contains(error_of(Fault::job_failed, [&] { generate(engine, 3); }), "damaged"));
+}
+
+Ids joined(const Ids& begin, const Ids& end) {
+  Ids all = begin;
+  all.insert(all.end(), end.begin(), end.end());
+  return all;
+}
+
+TEST_CASE("engine: requests go on from a snapshot as from a prompt of their own") {
+  // 10 slots, of which a prompt of 11 has overwritten the first; and 6, which go round twice.
+  for (const Toy& toy : {Toy{}, Toy{.window = 3}, Toy{.chunk = 4, .window = 3}}) {
+    const Running running(toy);
+    Engine engine = running.engine();
+    engine.prefill(prompt);
+    const Engine::Snapshot snapshot = engine.save(11);
+    CHECK(snapshot.tokens() == 11);
+    CHECK(snapshot.bytes() ==
+          4 * static_cast<std::size_t>(std::min<std::int64_t>(11, toy.slots())));
+    for (const Ids& rest : {Ids{1, 2, 3}, Ids{4}, Ids{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}}) {
+      engine.restore(snapshot);
+      CHECK(engine.position() == 11);
+      CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.chosen(); }), "run a prompt"));
+      engine.prefill(rest);
+      CHECK(generate(engine, 12) == running.toy.follow(joined(prompt, rest), 12));
+    }
+    // Another request between.
+    engine.reset();
+    engine.prefill({7, 7, 7});
+    CHECK(generate(engine, 20) == running.toy.follow({7, 7, 7}, 20));
+    engine.restore(snapshot);
+    engine.decode(2);
+    CHECK(generate(engine, 5) == running.toy.follow(joined(prompt, {2}), 5));
+  }
+}
+
+TEST_CASE("engine: a snapshot of fewer tokens than are cached, and of none") {
+  const Running running;
+  Engine engine = running.engine();
+  engine.prefill(prompt);
+  const Engine::Snapshot five = engine.save(5), none = engine.save(0);
+  CHECK(five.bytes() == 20);
+  CHECK_BAD_INPUT(engine.save(12), "12 tokens", "11 are cached");
+  CHECK_BAD_INPUT(engine.save(-1), "-1");
+  CHECK(engine.chosen() == running.toy.next(prompt));  // saving changes nothing
+  engine.restore(five);
+  engine.prefill({9});
+  CHECK(engine.chosen() == running.toy.next({3, 14, 15, 9, 26, 9}));
+  engine.restore(none);
+  CHECK(engine.position() == 0);
+  engine.prefill({9});
+  CHECK(engine.chosen() == running.toy.next({9}));
+}
+
+TEST_CASE("engine: a snapshot of a window remembers what may be truncated") {
+  const Running running({.chunk = 4, .window = 3});  // 6 slots
+  Engine engine = running.engine();
+  engine.prefill(prompt);  // keeps 5 to 10
+  CHECK_BAD_INPUT(engine.save(6), "a layer that sees 3", "the last 6");
+  const Engine::Snapshot seven = engine.save(7);
+  engine.reset();
+  engine.prefill({1, 2});
+  engine.restore(seven);
+  CHECK_BAD_INPUT(engine.truncate(6), "the last 6");
+  CHECK_FALSE(engine.can_truncate(6));
+  CHECK(engine.can_truncate(7));
+  CHECK(engine.can_truncate(0));
+  CHECK_FALSE(engine.can_truncate(8));
+  engine.prefill({1});
+  CHECK(engine.chosen() == running.toy.next(joined(Ids(prompt.begin(), prompt.begin() + 7), {1})));
+}
+
+TEST_CASE("engine: after a stop, the next request and the same one again are right") {
+  for (const std::int64_t window : {0, 3})
+    for (std::size_t stop = 1; stop < 12; ++stop) {
+      const Running running({.chunk = 12, .window = window});
+      Engine engine = running.engine();
+      const auto stopped = [&](const Ids& ids) {
+        engine.prefill(ids);
+        Ids seen;
+        engine.generate(20, [&](std::int64_t id) {
+          seen.push_back(id);
+          return seen.size() < stop;
+        });
+        return seen;
+      };
+      const Ids first = stopped(prompt);
+      CHECK(first == running.toy.follow(prompt, static_cast<std::int64_t>(stop)));
+      // A turn that follows in the same sequence.
+      const Ids turn = joined(joined(prompt, first), {21, 22});
+      engine.prefill({first.back(), 21, 22});
+      CHECK(engine.chosen() == running.toy.next(turn));
+      engine.reset();
+      CHECK(stopped({8, 9}) == running.toy.follow({8, 9}, static_cast<std::int64_t>(stop)));
+      engine.reset();
+      CHECK(stopped(prompt) == first);
+    }
 }
 
 TEST_CASE("engine: what does not fit is refused before it runs") {

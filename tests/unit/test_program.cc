@@ -14,7 +14,18 @@ using namespace ac::test;
 
 namespace {
 
-enum Index : std::int32_t { ids, position, token, weight, frequencies, rope, keys, values, logits };
+enum Index : std::int32_t {
+  ids,
+  position,
+  token,
+  weight,
+  frequencies,
+  rope,
+  keys,
+  values,
+  logits,
+  settings
+};
 
 // Of one layer and one kernel, as small as a program can be that has everything.
 Program tiny() {
@@ -47,6 +58,7 @@ Program tiny() {
       {.kind = Kind::keys, .name = "keys", .dtype = DType::f16, .bytes = 512, .cache = 0},
       {.kind = Kind::values, .name = "values", .dtype = DType::f16, .bytes = 512, .cache = 0},
       {.kind = Kind::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
+      {.kind = Kind::settings, .name = "settings", .dtype = DType::i64, .bytes = 24},
       {.kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
   };
   Launch launch;
@@ -60,6 +72,7 @@ Program tiny() {
   p.prefill = {8, 0, {launch}, {"k at layer 0"}, ids, logits};
   p.decode = {1, 0, {launch, launch}, {"a", "b"}, ids, logits};
   p.decode_later = {{1, 16, {launch}, {"c"}, ids, logits}};
+  p.prefill.draw = p.decode.draw = p.decode_later[0].draw = {launch};
   return p;
 }
 
@@ -167,6 +180,15 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("arena", [&](Program& p) { buffer(p, logits).offset = 1005; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = -20; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = huge; });
+
+  refused("settings", [&](Program& p) { buffer(p, settings).bytes = 23; });
+  refused("settings", [&](Program& p) { buffer(p, settings).bytes = Count(16, 8); });
+  refused("2 buffers of the kind settings",
+          [&](Program& p) { p.buffers.insert(p.buffers.begin() + settings, buffer(p, settings)); });
+  refused("no settings", [&](Program& p) { buffer(p, settings).kind = Buffer::Kind::counters; });
+  refused("one phase can draw", [](Program& p) { p.prefill.draw.clear(); });
+  refused("draw 0", [](Program& p) { p.decode.draw[0].pointers[0].buffer = 99; });
+  refused("draw 0", [](Program& p) { p.prefill.draw[0].kernel = "other"; });
 
   refused("no such kernel", [&](Program& p) { launch(p).kernel = "other"; });
   refused("not in the package", [](Program& p) { p.kernels["k"] = "../k.so"; });

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "build/compile.h"
 #include "generate/generate.h"
+#include "program/sampling.h"
 #include "tests/unit/safetensors_writer.h"
 
 namespace ac::test {
@@ -60,7 +61,39 @@ AC_KERNEL_ENTRY(toy, ToyParams, 1, 1, toy_step(p))
 
 float weight_of(std::int64_t token) { return 1 + 0.125f * static_cast<float>(token % 7); }
 
-enum : std::int32_t { kIds, kPosition, kToken, kLog, kWeight, kConstant, kKeys, kLogits, kBuffers };
+enum : std::int32_t {
+  kIds,
+  kPosition,
+  kToken,
+  kLog,
+  kWeight,
+  kConstant,
+  kKeys,
+  kLogits,
+  kSettings,
+  kMemory,
+  kCounters,
+  kBuffers
+};
+
+std::int32_t buffer_of(const Storage& storage, bool logits) {
+  switch (storage.kind) {
+    case Storage::Kind::token:
+      return kToken;
+    case Storage::Kind::log:
+      return kLog;
+    case Storage::Kind::position:
+      return kPosition;
+    case Storage::Kind::settings:
+      return kSettings;
+    case Storage::Kind::workspace:
+      return kMemory;
+    case Storage::Kind::counters:
+      return kCounters;
+    default:
+      return logits ? kLogits : kIds;
+  }
+}
 
 }  // namespace
 
@@ -101,6 +134,14 @@ Program Toy::program() const {
       .kind = Kind::keys, .name = "keys", .dtype = DType::f32, .bytes = 4 * slots(), .cache = 0};
   program.buffers[kLogits] = {
       .kind = Kind::scratch, .name = "logits", .dtype = DType::f32, .bytes = 4 * vocab};
+  program.buffers[kSettings] = {
+      .kind = Kind::settings, .name = "settings", .dtype = DType::i64, .bytes = kSettingsBytes};
+  program.buffers[kMemory] = {
+      .kind = Kind::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
+  program.buffers[kCounters] = {.kind = Kind::counters,
+                                .name = "counters",
+                                .dtype = DType::i32,
+                                .bytes = kernels::draw_bins_bytes + 4};
 
   ToyParams params{};
   params.slots = static_cast<int>(slots()), params.window = static_cast<int>(window);
@@ -121,23 +162,22 @@ Program Toy::program() const {
   StepGraph step;
   const NodeId input =
       step.graph.add_leaf(Op::input, {{"name", "ids"}}, {ids, {Dim(Symbol::T)}}, "");
-  const Generated ending = generate_advance(step, input, max_context + 1);
-  Launch advance = ending.launches.at(0);
-  for (Launch::Pointer& pointer : advance.pointers)
-    switch (ending.storages[static_cast<std::size_t>(pointer.buffer)].kind) {
-      case Storage::Kind::token:
-        pointer.buffer = kToken;
-        break;
-      case Storage::Kind::log:
-        pointer.buffer = kLog;
-        break;
-      case Storage::Kind::position:
-        pointer.buffer = kPosition;
-        break;
-      default:
-        pointer.buffer = kIds;
-    }
+  const NodeId logits =
+      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {DType::f32, {Dim(vocab)}}, "");
+  const auto placed = [&](const Generated& made) {
+    std::vector<Launch> launches = made.launches;
+    for (Launch& launch : launches)
+      for (Launch::Pointer& pointer : launch.pointers) {
+        const Storage& storage = made.storages[static_cast<std::size_t>(pointer.buffer)];
+        pointer.buffer = buffer_of(storage, storage.node == logits);
+      }
+    return launches;
+  };
+  const Launch advance = placed(generate_advance(step, input, max_context + 1)).at(0);
   program.decode = {1, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
+  if (draws) program.decode.draw = placed(generate_draw(step, input, logits));
+  for (const Launch& launch : program.decode.draw)
+    program.kernels[launch.kernel] = launch.kernel + ".so";
   program.prefill = program.decode;
   program.prefill.max_tokens = chunk;
   plan_memory(program);
@@ -157,27 +197,34 @@ void Toy::write(const std::filesystem::path& package) const {
 
   StepGraph step;
   const NodeId input = step.graph.add_leaf(Op::input, {{"name", "ids"}}, {ids, {Dim(1)}}, "");
-  for (const auto& [source, file] :
-       {std::pair{toy_source(), "toy.so"},
-        std::pair{generate_advance(step, input, 1).sources.at(0), "advance.so"}}) {
+  const NodeId logits =
+      step.graph.add_leaf(Op::input, {{"name", "logits"}}, {DType::f32, {Dim(vocab)}}, "");
+  std::vector<std::pair<KernelSource, std::string>> sources = {
+      {toy_source(), "toy.so"}, {generate_advance(step, input, 1).sources.at(0), "advance.so"}};
+  if (draws)
+    for (const KernelSource& source : generate_draw(step, input, logits).sources)
+      sources.emplace_back(source, source.entry + ".so");
+  for (const auto& [source, file] : sources) {
     const BuildResult built = KernelBuilder(builder_options(read_environment())).build(source, {});
     if (const auto* failure = std::get_if<CompileFailure>(&built)) FAIL(failure->log);
     std::filesystem::copy_file(std::get<Artifact>(built).file, package / file);
   }
 }
 
-std::int64_t Toy::next(const std::vector<std::int64_t>& tokens) const {
+std::vector<double> Toy::logits(const std::vector<std::int64_t>& tokens) const {
   const auto end = static_cast<std::int64_t>(tokens.size());
   std::int64_t sum = 5;
   for (std::int64_t at = window > 0 ? std::max<std::int64_t>(end - window, 0) : 0; at < end; ++at)
     sum = (sum * 31 + tokens[static_cast<std::size_t>(at)]) % kModulus;
-  std::int64_t best = 0;
-  const auto logit = [&](std::int64_t v) {
-    return weight_of(v) * static_cast<float>(sum * (v + 1) % 97);
-  };
+  std::vector<double> logits;
   for (std::int64_t v = 0; v < vocab; ++v)
-    if (logit(v) > logit(best)) best = v;
-  return best;
+    logits.push_back(weight_of(v) * static_cast<float>(sum * (v + 1) % 97));
+  return logits;
+}
+
+std::int64_t Toy::next(const std::vector<std::int64_t>& tokens) const {
+  const std::vector<double> all = logits(tokens);
+  return std::max_element(all.begin(), all.end()) - all.begin();
 }
 
 std::vector<std::int64_t> Toy::follow(std::vector<std::int64_t> tokens, std::int64_t count) const {

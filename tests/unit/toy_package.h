@@ -13,11 +13,13 @@ struct Toy {
   std::int64_t vocab = 50, max_context = 40, chunk = 8;
   std::int64_t window = 0;  // 0: all
   DType ids = DType::i64;
+  bool draws = false;  // whether it can draw tokens
 
   std::int64_t slots() const;
   Program program() const;
   // With program.json, constants.bin, kernels for the host and a checkpoint.
   void write(const std::filesystem::path& package) const;
+  std::vector<double> logits(const std::vector<std::int64_t>& tokens) const;
   // What follows these tokens.
   std::int64_t next(const std::vector<std::int64_t>& tokens) const;
   // So many, one after the other.

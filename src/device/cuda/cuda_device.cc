@@ -234,6 +234,13 @@ class CudaGpu : public Device {
                      "copying {} bytes from the GPU", bytes);
   }
   std::unique_ptr<Mark> make_mark() override { return std::make_unique<CudaMark>(session_); }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    AC_ASSERT(!recording_);
+    if (bytes > 0)
+      session_.check(
+          session_.enter().copy(address_of(to), address_of(from), bytes, session_.stream()),
+          "copying {} bytes on the GPU", bytes);
+  }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     if (bytes == 0) return;
     session_.check(session_.enter().fill(address_of(at), value, bytes, session_.stream()),

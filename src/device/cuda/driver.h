@@ -133,6 +133,7 @@ struct Driver {
   Call<std::size_t*, std::size_t*> memory_info{library, "cuMemGetInfo_v2"};
   Call<Address, const void*, std::size_t, Stream> upload{library, "cuMemcpyHtoDAsync_v2"};
   Call<void*, Address, std::size_t, Stream> download{library, "cuMemcpyDtoHAsync_v2"};
+  Call<Address, Address, std::size_t, Stream> copy{library, "cuMemcpyDtoDAsync_v2"};
   Call<Address, unsigned char, std::size_t, Stream> fill{library, "cuMemsetD8Async"};
 
   Call<Module*, const void*> load_module{library, "cuModuleLoadData"};

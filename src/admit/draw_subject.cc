@@ -1,0 +1,125 @@
+#include "admit/draw_subject.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/draw_plan.h"
+#include "reference/draw.h"
+#include "validate/buffers.h"
+
+namespace ac {
+namespace {
+
+using validate::Elements;
+using validate::Role;
+
+enum Tensor : std::size_t { kLogits, kToken, kPosition, kSettings };
+
+constexpr std::int64_t kWords = sizeof(kernels::DrawSettings) / sizeof(std::int32_t);
+// Far beyond what float32 loses on its way to a score or a limit.
+constexpr double kRounding = 1e-4;
+
+std::int32_t word_of(float value) { return std::bit_cast<std::int32_t>(value); }
+
+// Random words become a request that makes sense.
+void make_settings(std::vector<double>& words) {
+  const auto random = [&](std::size_t i) { return static_cast<std::int64_t>(words[i]); };
+  const auto share = [&](std::size_t i) { return static_cast<float>(random(i) % 997) / 997; };
+  // One filter alone, or all of them: together, one hides the others.
+  const std::int64_t filter = random(2) % 4;
+  const auto is_on = [&](std::int64_t which) { return filter == which || filter == 3; };
+  const float temperature = 0.25f + 1.5f * share(2);
+  const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) % 300 : 0);
+  const float top_p = is_on(1) ? 0.02f + 0.97f * share(4) : 1;
+  const float min_p = is_on(2) ? 0.4f * share(5) : 0;
+  const auto seed = static_cast<std::int32_t>(random(2) + random(5));
+  words = {static_cast<double>(word_of(temperature)),
+           static_cast<double>(top_k),
+           static_cast<double>(word_of(top_p)),
+           static_cast<double>(word_of(min_p)),
+           static_cast<double>(seed),
+           0};
+}
+
+kernels::DrawSettings settings_of(const std::vector<double>& words) {
+  std::int32_t bytes[kWords];
+  for (std::size_t i = 0; i < kWords; ++i) bytes[i] = static_cast<std::int32_t>(words[i]);
+  kernels::DrawSettings settings;
+  std::memcpy(&settings, bytes, sizeof settings);
+  return settings;
+}
+
+// That the launches keep the tokens that top-k and top-p do.
+std::string check_limit(const std::vector<double>& logits, kernels::DrawSettings settings,
+                        std::span<const std::byte> workspace) {
+  if (settings.top_k == 0 && settings.top_p >= 1) return {};
+  settings.min_p = 0;  // is no part of the limit
+  const std::vector<bool> most = tokens_kept(logits, settings, kRounding),
+                          least = tokens_kept(logits, settings, -kRounding);
+  if (std::ranges::find(most, true) == most.end()) return {};  // no probabilities
+  kernels::DrawState state;
+  if (workspace.size() < sizeof state) return "it has no place for its state";
+  std::memcpy(&state, workspace.data(), sizeof state);
+  const double largest = *std::ranges::max_element(logits);
+  constexpr double kGrid = kernels::draw_range / kernels::draw_keys;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double distance = (largest - logits[i]) / static_cast<double>(settings.temperature);
+    const bool kept = distance < (static_cast<double>(state.limit) + 1) * kGrid;
+    // Beyond the range, nothing is drawn, whatever the limit is.
+    if (distance >= kernels::draw_range - kRounding || (kept ? most[i] : !least[i])) continue;
+    return fmt::format("top-k {} and top-p {} at the temperature {} {} the token {}",
+                       settings.top_k, settings.top_p, settings.temperature,
+                       kept ? "leave" : "drop", i);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::int32_t best_of(const std::vector<double>& logits) {
+  std::size_t best = logits.size();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (!std::isnan(logits[i]) && (best == logits.size() || logits[i] > logits[best])) best = i;
+  return best == logits.size() ? -1 : static_cast<std::int32_t>(best);
+}
+
+validate::Subject draw_subject(const Trial& trial) {
+  validate::Subject subject;
+  subject.tensors = {{.name = "logits", .dtype = trial.logits, .shape = {trial.vocab}},
+                     {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::state},
+                     {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
+                     {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
+  subject.constrain = [](Elements& elements) {
+    elements[kToken] = {static_cast<double>(std::max(best_of(elements[kLogits]), 0))};
+    make_settings(elements[kSettings]);
+  };
+  subject.truth = subject.plain = [tokens = trial.tokens](const Elements& in) {
+    const auto position = static_cast<std::int64_t>(in[kPosition][0]) + tokens;
+    const std::int64_t token = draw_token(in[kLogits], settings_of(in[kSettings]), position);
+    return Elements{{}, {static_cast<double>(token)}};
+  };
+  return subject;
+}
+
+std::string settle_draw(const validate::Subject& subject, const Trial& trial,
+                        const validate::Buffers& buffers, std::span<const std::byte> workspace) {
+  const auto elements = [&](Tensor t) {
+    return validate::load_elements(subject.tensors[t], buffers[t]);
+  };
+  const std::vector<double> logits = elements(kLogits);
+  const kernels::DrawSettings settings = settings_of(elements(kSettings));
+  const std::int64_t position = static_cast<std::int64_t>(elements(kPosition)[0]) + trial.tokens;
+  const auto got = static_cast<std::int64_t>(elements(kToken)[0]);
+  if (const std::string error = check_limit(logits, settings, workspace); !error.empty())
+    return error;
+  if (!may_draw(logits, settings, position, got, kRounding)) return {};
+  const auto token = static_cast<std::int32_t>(draw_token(logits, settings, position));
+  std::memcpy(buffers[kToken].data(), &token, sizeof token);
+  return {};
+}
+
+}  // namespace ac

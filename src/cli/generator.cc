@@ -1,0 +1,132 @@
+#include "cli/generator.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "capture/weights.h"
+#include "ir/incrementalise.h"
+#include "reference/draw.h"
+#include "reference/executor.h"
+
+namespace ac {
+namespace {
+
+constexpr std::int64_t kReferenceChunk = 128;
+
+class ReferenceGenerator : public Generator {
+ public:
+  ReferenceGenerator(const Model& model, const Graph& normal_form, int threads)
+      : weights_(model),
+        executor_(prefill_instance(incrementalise(normal_form)), weights_.lookup(), threads) {}
+
+  std::vector<double> logits() override { return last_; }
+
+ protected:
+  std::int64_t position() const override { return executor_.position(); }
+  bool go_back(std::int64_t tokens) override {
+    executor_.truncate(tokens);
+    return true;
+  }
+  void choose_by(const Sampling& sampling) override {
+    check(sampling);
+    sampling_ = sampling;
+  }
+  void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
+    const auto most = static_cast<std::size_t>(chunk > 0 ? chunk : kReferenceChunk);
+    for (std::size_t at = 0; at < ids.size(); at += most) {
+      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(at);
+      step({begin, begin + static_cast<std::ptrdiff_t>(std::min(most, ids.size() - at))});
+    }
+  }
+  void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t token = choose();
+      if (!on_token(token)) return;
+      if (i + 1 < count) step({token});
+    }
+  }
+
+ private:
+  void step(const std::vector<std::int64_t>& ids) {
+    last_ = std::move(executor_.step(ids).at("logits").data);
+    for (std::size_t i = 0; i < last_.size(); ++i)
+      if (!std::isfinite(last_[i]))
+        job_failed("the logit of token {} is {}: the weights or the model are damaged", i,
+                   last_[i]);
+  }
+  std::int64_t choose() const {
+    if (!sampling_.is_greedy())
+      return draw_token(last_, draw_settings(sampling_), executor_.position());
+    return std::max_element(last_.begin(), last_.end()) - last_.begin();
+  }
+
+  ModelWeights weights_;
+  StepExecutor executor_;
+  Sampling sampling_;
+  std::vector<double> last_;
+};
+
+class PackageGenerator : public Generator {
+ public:
+  explicit PackageGenerator(Engine& engine) : engine_(engine) {}
+
+  std::vector<double> logits() override { return engine_.logits(); }
+
+ protected:
+  std::int64_t position() const override { return engine_.position(); }
+  bool go_back(std::int64_t tokens) override {
+    if (!engine_.can_truncate(tokens)) return false;
+    engine_.truncate(tokens);
+    return true;
+  }
+  void choose_by(const Sampling& sampling) override { engine_.sample(sampling); }
+  void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
+    engine_.prefill(ids, chunk);
+  }
+  void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
+    engine_.generate(count, on_token);
+  }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk) {
+  const std::vector<std::int64_t>& ids = request.ids;
+  AC_ASSERT(!ids.empty());
+  choose_by(request.sampling);
+  const auto cached = seen_.begin() + static_cast<std::ptrdiff_t>(
+                                          std::min<std::int64_t>(std::ssize(seen_), position()));
+  // The last one is run in any case: it gives the logits.
+  const auto differs = std::mismatch(ids.begin(), ids.end() - 1, seen_.begin(), cached).first;
+  std::int64_t alike = differs - ids.begin();
+  if (!go_back(alike)) {
+    alike = 0;
+    go_back(0);
+  }
+  seen_ = ids;
+  run({ids.begin() + static_cast<std::ptrdiff_t>(alike), ids.end()}, chunk);
+  return alike;
+}
+
+void Generator::generate(const TokenRequest& request,
+                         const std::function<bool(std::int64_t)>& on_token) {
+  follow(request.max_new_tokens, [&](std::int64_t token) {
+    seen_.push_back(token);
+    return on_token(token) && std::ranges::find(request.stop_ids, token) == request.stop_ids.end();
+  });
+}
+
+std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,
+                                               int threads) {
+  return std::make_unique<ReferenceGenerator>(model, normal_form, threads);
+}
+
+std::unique_ptr<Generator> package_generator(Engine& engine) {
+  return std::make_unique<PackageGenerator>(engine);
+}
+
+}  // namespace ac

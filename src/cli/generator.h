@@ -1,0 +1,42 @@
+// What `run` generates with: the reference executor or a package. Requests may follow one another;
+// what they begin with alike is run once.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "capture/model.h"
+#include "cli/engine.h"
+#include "cli/request.h"
+
+namespace ac {
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+
+  // Runs the ids of a request, in pieces of `chunk` tokens (0: what suits). Returns how many of
+  // them were cached from the request before.
+  std::int64_t prompt(const TokenRequest& request, std::int64_t chunk);
+  // Then what follows them, until there are as many as it wants or `on_token` returns false.
+  void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
+  virtual std::vector<double> logits() = 0;  // after the last token that was run
+
+ protected:
+  virtual std::int64_t position() const = 0;  // tokens that are cached
+  // Forgets all but the first so many; false if the cache does not hold what they need any more.
+  virtual bool go_back(std::int64_t tokens) = 0;
+  virtual void choose_by(const Sampling& sampling) = 0;
+  virtual void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) = 0;
+  virtual void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) = 0;
+
+ private:
+  std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
+};
+
+std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,
+                                               int threads);
+std::unique_ptr<Generator> package_generator(Engine& engine);
+
+}  // namespace ac

@@ -1,0 +1,162 @@
+#include "cli/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/text.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kLargestFile = std::size_t{256} << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
+// One line of a file of requests.
+class Line {
+ public:
+  Line(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json_.is_object()) bad_input("{}: not a JSON object", where_);
+  }
+
+  void read(TokenRequest& request) {
+    take("ids", request.ids);
+    take("max_new_tokens", request.max_new_tokens);
+    take("stop_ids", request.stop_ids);
+    take("temperature", request.sampling.temperature);
+    take("top_k", request.sampling.top_k);
+    take("top_p", request.sampling.top_p);
+    take("min_p", request.sampling.min_p);
+    take("seed", request.sampling.seed);
+    if (known_ != json_.size())
+      for (const auto& [key, value] : json_.items())
+        if (std::ranges::find(keys_, key) == keys_.end())
+          bad_input("{}: {} is no part of a request", where_, quote(key));
+    if (request.ids.empty()) bad_input("{}: \"ids\" is missing or empty", where_);
+    if (request.max_new_tokens < 0 || request.max_new_tokens > kMostTokens)
+      bad_input("{}: \"max_new_tokens\" is out of range", where_);
+    try {
+      check(request.sampling);
+    } catch (const Error& error) {
+      bad_input("{}: {}", where_, error.what());
+    }
+  }
+
+ private:
+  template <class T>
+  void take(const char* key, T& to) {
+    keys_.emplace_back(key);
+    const auto found = json_.find(key);
+    if (found == json_.end()) return;
+    ++known_;
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+      if (!found->is_array()) wrong(key, "a list of token ids");
+      to.clear();
+      for (const Json& value : *found) to.push_back(integer<std::int64_t>(value, key));
+    } else if constexpr (std::is_integral_v<T>) {
+      to = integer<T>(*found, key);
+    } else {
+      if (!found->is_number()) wrong(key, "a number");
+      to = found->template get<T>();
+    }
+  }
+  template <class T>
+  T integer(const Json& value, const char* key) const {
+    const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<std::uint64_t>())
+                                                 : value.is_number_integer() &&
+                                                       std::in_range<T>(value.get<std::int64_t>());
+    if (!fits) wrong(key, "an integer in range");
+    return value.get<T>();
+  }
+  [[noreturn]] void wrong(const char* key, const char* what) const {
+    bad_input("{}: \"{}\" is not {}", where_, key, what);
+  }
+
+  const Json& json_;
+  std::string where_;
+  std::vector<std::string> keys_;
+  std::size_t known_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> parse_ids(const std::string& text, const char* option) {
+  std::vector<std::int64_t> ids;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::int64_t id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0)
+      wrong_usage("{0}: \"{1}\" is not a token id; write {0} 1,2,3", option,
+                  text.substr(at, end - at));
+    ids.push_back(id);
+    at = end + 1;
+  }
+  return ids;
+}
+
+std::vector<std::int64_t> read_ids(const std::filesystem::path& file) {
+  const std::string text = read_file(file, kLargestFile);
+  const auto separates = [](char c) {
+    return c == ',' || std::isspace(static_cast<unsigned char>(c)) != 0;
+  };
+  std::vector<std::int64_t> ids;
+  for (std::size_t at = 0; at < text.size();) {
+    if (separates(text[at])) {
+      ++at;
+      continue;
+    }
+    std::size_t end = at;
+    while (end < text.size() && !separates(text[end])) ++end;
+    std::int64_t id = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0)
+      bad_input("{}: {} is not a token id", file.string(),
+                quote(text.substr(at, std::min<std::size_t>(end - at, 40))));
+    ids.push_back(id);
+    at = end;
+  }
+  if (ids.empty()) bad_input("{}: there are no token ids", file.string());
+  return ids;
+}
+
+std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
+                                        const TokenRequest& defaults) {
+  const std::string text = read_file(file, kLargestFile);
+  std::vector<TokenRequest> requests;
+  std::size_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1, ++number;
+    if (std::ranges::all_of(line, [](unsigned char c) { return std::isspace(c) != 0; })) continue;
+    const std::string where = fmt::format("{}: line {}", file.string(), number);
+    const Json json = parse_json(line, where);
+    TokenRequest request = defaults;
+    Line(json, where).read(request);
+    requests.push_back(std::move(request));
+  }
+  if (requests.empty()) bad_input("{}: there are no requests", file.string());
+  return requests;
+}
+
+void add_sampling(CLI::App& command, Sampling& sampling) {
+  CLI::Option* const temperature = command.add_option(
+      "--temperature", sampling.temperature,
+      "Draw tokens, with their logits divided by this (default: 0, the likeliest token)");
+  const auto filter = [&](CLI::Option* option) { option->needs(temperature); };
+  filter(command.add_option("--top-k", sampling.top_k, "Draw from the K likeliest tokens"));
+  filter(command.add_option("--top-p", sampling.top_p,
+                            "Draw from the likeliest tokens that have this probability together"));
+  filter(command.add_option(
+      "--min-p", sampling.min_p,
+      "Draw from tokens that are at least so likely as this times the likeliest"));
+  command.add_option("--seed", sampling.seed, "Of the drawing: the same seed, the same tokens")
+      ->capture_default_str();
+}
+
+}  // namespace ac

@@ -1,0 +1,34 @@
+// What `run` is asked to generate: once by its options, or many times by a file.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "program/sampling.h"
+
+namespace ac {
+
+struct TokenRequest {
+  std::vector<std::int64_t> ids;
+  std::int64_t max_new_tokens = 16;
+  std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
+  Sampling sampling;
+};
+
+// "1,2,3", as the option `option` has it.
+std::vector<std::int64_t> parse_ids(const std::string& text, const char* option);
+// Token ids in a file, between them commas or white space.
+std::vector<std::int64_t> read_ids(const std::filesystem::path& file);
+
+// A JSON object a line: "ids", and whatever differs from `defaults` of "max_new_tokens",
+// "stop_ids", "temperature", "top_k", "top_p", "min_p" and "seed". Errors name the line.
+std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
+                                        const TokenRequest& defaults);
+
+// --temperature, --top-k, --top-p, --min-p and --seed.
+void add_sampling(CLI::App& command, Sampling& sampling);
+
+}  // namespace ac

@@ -1,0 +1,121 @@
+// The trial of what draws a token: the kernels pass it, and with faults planted in them they do
+// not.
+#include <doctest/doctest.h>
+
+#include "admit/judge.h"
+#include "base/files.h"
+#include "base/temporary_folder.h"
+#include "compile/trials.h"
+#include "tests/unit/expect_error.h"
+
+namespace ac::test {
+namespace {
+
+enum Pass : std::size_t { kCoarse, kTopK, kTopP, kChoose };
+
+class Court {
+ public:
+  Court() {
+    BuilderOptions options = builder_options(read_environment());
+    header_ = read_file(options.sources / "kernels/draw.cuh", 1 << 20);
+    options.cache = folder_.path(), options.jobs = 2;
+    builder_.emplace(options);
+  }
+
+  std::optional<validate::Rejection> judge(const Request& request) {
+    KernelFiles files;
+    for (const KernelSource& source : request.sources) {
+      const BuildResult result = builder_->build(source, {});
+      if (const auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
+      files[source.entry] = std::get<Artifact>(result).file;
+    }
+    return ac::judge(request.trial, files).rejection;
+  }
+
+  // The same with other text in the header of one pass.
+  bool admits(Request request, Pass pass, const std::string& from, const std::string& to) {
+    const std::string once = "#pragma once", include = "#include \"kernels/draw.cuh\"";
+    std::string header = header_;
+    for (const auto& [find, replace] : {std::pair{from, to}, std::pair{once, std::string()}}) {
+      const std::size_t at = header.find(find);
+      REQUIRE_MESSAGE(at != std::string::npos, find);
+      header.replace(at, find.size(), replace);
+    }
+    std::string& text = request.sources[pass].text;
+    text.replace(text.find(include), include.size(), header);
+    return !judge(request).has_value();
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::optional<KernelBuilder> builder_;
+  std::string header_;
+};
+
+TEST_CASE("draw trial: what is right is admitted, for every type and size") {
+  Court court;
+  for (const DType logits : {DType::f32, DType::f16, DType::bf16})
+    for (const std::int64_t vocab : {300, 151'936}) {
+      const Request request = trial_of_draw(logits, vocab);
+      const auto rejection = court.judge(request);
+      CHECK((rejection ? rejection->reason : "") == "");
+      Request read = request;
+      read.trial = trial_from_json(to_json(request.trial), "trial");
+      CHECK(to_json(read.trial) == to_json(request.trial));
+      CHECK(court.judge(read).has_value() == rejection.has_value());
+    }
+}
+
+TEST_CASE("draw trial: planted faults are not admitted") {
+  Court court;
+  const Request request = trial_of_draw(DType::f32, 151'936);
+  const auto rejects = [&](Pass pass, const std::string& from, const std::string& to) {
+    CAPTURE(from);
+    CHECK_FALSE(court.admits(request, pass, from, to));
+  };
+  rejects(kCoarse, "if (first + e >= p.vocab) continue;",
+          "if (first + e >= p.vocab - 1) continue;");
+  rejects(kCoarse, "(high << half) + block_bins", "(high << (half - 1)) + block_bins");
+  rejects(kCoarse, "state.k_mass = found.mass;", "state.k_mass = 0;");
+  rejects(kTopK, "settings.top_k - state.k_count", "settings.top_k - state.k_count + 1");
+  rejects(kTopK, "for (int i = threadIdx.x; i < 2 * draw_bins", "for (int i = 2; i < 0");
+  rejects(kTopP, "state.target - state.p_mass", "state.target - state.p_mass + state.target / 9");
+  rejects(kTopP, "i < 2 * draw_bins;\n", "i < draw_bins;\n");
+  rejects(kChoose, "-logf(settings.min_p)", "-2 * logf(settings.min_p)");
+  rejects(kChoose, "<= state.limit", "<= state.limit / 2");
+  rejects(kChoose, "load_fresh(p.position) + p.tokens", "load_fresh(p.position)");
+  rejects(kChoose, "draw_stream(settings.seed", "draw_stream(settings.seed / 2");
+  rejects(kChoose, "if (distance != distance)", "if (false)");
+  rejects(kChoose, "-distance - logf", "-0.9f * distance - logf");
+}
+
+TEST_CASE("draw trial: launches that are left out, doubled or misplaced are not admitted") {
+  Court court;
+  const Request request = trial_of_draw(DType::f16, 3000);
+  for (std::size_t i = 0; i < request.trial.launches.size(); ++i) {
+    Request other = request;
+    other.trial.launches.erase(other.trial.launches.begin() + static_cast<std::ptrdiff_t>(i));
+    CAPTURE(i);
+    CHECK(court.judge(other));
+  }
+  Request other = request;
+  other.trial.launches.insert(other.trial.launches.begin(), other.trial.launches[0]);
+  CHECK(court.judge(other));
+  other = request;
+  other.trial.launches.back().grid[0] = 2;  // of 3 blocks
+  CHECK(court.judge(other));
+}
+
+TEST_CASE("draw trial: files that make no sense are refused") {
+  const Request request = trial_of_draw(DType::f16, 3000);
+  const auto refused = [&](const char* part, const std::function<void(Trial&)>& harm) {
+    Trial trial = request.trial;
+    harm(trial);
+    CHECK_BAD_INPUT(verify(trial, "plan.json"), "plan.json", part);
+  };
+  refused("nothing to draw from", [](Trial& t) { t.vocab = 0, t.positions = {0}; });
+  refused("no position", [](Trial& t) { t.draws = false; });
+}
+
+}  // namespace
+}  // namespace ac::test
