@@ -25,6 +25,7 @@ struct Compile {
   bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
+    if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
     choose_device();
     options.dtype = source.dtype;
     check_output(output, force);
@@ -53,8 +54,6 @@ struct Compile {
   }
 
   void choose_device() {
-    if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
-
     if (!target.empty()) {
       if (device != "host")
         wrong_usage("--target is for a GPU that is not here: leave out --device");

@@ -37,7 +37,10 @@ class Stages {
     verify(result, name);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     times_.push_back({name, took.count()});
-    if (shown_.count(stage) > 0) show_(name, print(result));
+    if (shown_.count(stage) > 0) {
+      progress_.done();  // its line must not run into the text
+      show_(name, print(result));
+    }
     return result;
   }
 

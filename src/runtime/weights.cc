@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <map>
 #include <thread>
@@ -30,11 +31,21 @@ void share(std::size_t count, std::size_t bytes_each,
   const std::size_t threads =
       std::min({kThreads, most,
                 static_cast<std::size_t>(std::max(std::thread::hardware_concurrency(), 1u))});
-  std::vector<std::jthread> others;
-  for (std::size_t i = 1; i < threads; ++i)
-    others.emplace_back(
-        [&work, i, threads, count] { work(count * i / threads, count * (i + 1) / threads); });
-  work(0, count / threads);
+  std::vector<std::exception_ptr> failures(threads);
+  const auto part = [&](std::size_t i) {
+    try {
+      work(count * i / threads, count * (i + 1) / threads);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(part, i);
+    part(0);
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
 }
 
 class CheckpointWeights : public WeightSource {

@@ -5,7 +5,7 @@ namespace {
 
 const std::string gemv = "kernels/gemv.cuh", ring = "kernels/gemv_ring.cuh";
 const std::string argmax = "kernels/argmax.cuh", math = "kernels/math.cuh";
-const std::string types = "kernels/types.cuh", advance = "kernels/advance.cuh";
+const std::string types = "kernels/types.cuh";
 const std::string attention = "kernels/attention.cuh", sums = "kernels/attention_sums.cuh";
 
 const std::vector<Fault> gemv_faults = {
@@ -480,38 +480,14 @@ const std::vector<Fault> attention_faults = {
      true},
 };
 
-const std::vector<Fault> advance_faults = {
-    {"the position moves by one token", advance, {{"+ p.tokens;", "+ 1;"}}, {"prefill_end"}},
-    {"the position stays", advance, {{"  *p.position = position;\n", ""}}, {"decode_end"}},
-    {"the log is written past its end",
-     advance,
-     {{"position < p.positions", "position <= p.positions"}},
-     {"decode_end", "prefill_end"}},
-    {"the log ends one position early",
-     advance,
-     {{"position < p.positions", "position < p.positions - 1"}},
-     {"decode_end", "prefill_end"}},
-    {"the token is logged a position early",
-     advance,
-     {{"p.log[position]", "p.log[position - 1]"}},
-     {"decode_end", "prefill_end"}},
-    {"a wide id is written as a narrow one",
-     advance,
-     {{"*static_cast<long long*>(p.ids)", "*static_cast<int*>(p.ids)"}},
-     {"prefill_end"}},
-    {"the second id is written",
-     advance,
-     {{"*static_cast<long long*>(p.ids)", "static_cast<long long*>(p.ids)[1]"}},
-     {"prefill_end"}},
-};
-
 }  // namespace
 
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
-    faults.insert(faults.end(), advance_faults.begin(), advance_faults.end());
+    const std::vector<Fault> of_advance = advance_faults();
+    faults.insert(faults.end(), of_advance.begin(), of_advance.end());
     return faults;
   }();
   return all;

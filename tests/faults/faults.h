@@ -20,5 +20,7 @@ struct Fault {
 };
 
 const std::vector<Fault>& faults();
+// Of these, those in the kernel that ends a step.
+std::vector<Fault> advance_faults();
 
 }  // namespace ac::kernels

@@ -1,0 +1,34 @@
+// Faults in the kernel that ends a step.
+#include "tests/faults/faults.h"
+
+namespace ac::kernels {
+
+std::vector<Fault> advance_faults() {
+  const std::string advance = "kernels/advance.cuh";
+  return {
+      {"the position moves by one token", advance, {{"+ p.tokens;", "+ 1;"}}, {"prefill_end"}},
+      {"the position stays", advance, {{"  *p.position = position;\n", ""}}, {"decode_end"}},
+      {"the log is written past its end",
+       advance,
+       {{"position < p.positions", "position <= p.positions"}},
+       {"decode_end", "prefill_end"}},
+      {"the log ends one position early",
+       advance,
+       {{"position < p.positions", "position < p.positions - 1"}},
+       {"decode_end", "prefill_end"}},
+      {"the token is logged a position early",
+       advance,
+       {{"p.log[position]", "p.log[position - 1]"}},
+       {"decode_end", "prefill_end"}},
+      {"a wide id is written as a narrow one",
+       advance,
+       {{"*static_cast<long long*>(p.ids)", "*static_cast<int*>(p.ids)"}},
+       {"prefill_end"}},
+      {"the second id is written",
+       advance,
+       {{"*static_cast<long long*>(p.ids)", "static_cast<long long*>(p.ids)[1]"}},
+       {"prefill_end"}},
+  };
+}
+
+}  // namespace ac::kernels
