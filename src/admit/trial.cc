@@ -183,7 +183,8 @@ validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
   options.seeds = 1;
   options.hostile = !trial.spreads;
-  if (trial.light) options.scales = {1, -3}, options.structured = false;
+  if (trial.light && !trial.thorough) options.scales = {1, -3}, options.structured = false;
+  if (trial.thorough) options.seeds = trial.light ? 2 : 5;
   return options;
 }
 
@@ -196,13 +197,10 @@ Json to_json(const Trial& trial) {
   Json storages = Json::array(), launches = Json::array();
   for (const Storage& storage : trial.storages) storages.push_back(to_json(storage));
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
-  Json json{{"tokens", trial.tokens},
-            {"capacity", trial.capacity},
-            {"positions", trial.positions},
-            {"limits", trial.limits},
-            {"light", trial.light},
-            {"spreads", trial.spreads},
-            {"storages", std::move(storages)},
+  Json json{{"tokens", trial.tokens},         {"capacity", trial.capacity},
+            {"positions", trial.positions},   {"limits", trial.limits},
+            {"light", trial.light},           {"thorough", trial.thorough},
+            {"spreads", trial.spreads},       {"storages", std::move(storages)},
             {"launches", std::move(launches)}};
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
@@ -221,6 +219,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
     trial.light = json.at("light").get<bool>();
+    trial.thorough = json.value("thorough", false);
     trial.spreads = json.at("spreads").get<bool>();
     if (json.contains("vocab")) {
       trial.vocab = json.at("vocab").get<std::int64_t>();

@@ -21,7 +21,8 @@ struct Trial {
   // A kernel that chooses the largest of so many logits: there is no step then.
   std::int64_t vocab = 0;
   DType logits = DType::f32;
-  bool light = false;  // so much work that fewer scenarios must do
+  bool light = false;     // so much work that fewer scenarios must do
+  bool thorough = false;  // more scenarios than usual, though it be light
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
   bool spreads = false;

@@ -28,6 +28,8 @@ struct Environment {
   std::filesystem::path cache;      // the user's cache folder; empty when not even a home is known
   std::string host_compiler;        // empty: c++ or g++
   std::filesystem::path cuda_home;  // empty: wherever CUDA is found
+  std::string anthropic_key, openai_key;  // secrets; empty: not set
+  std::string anthropic_url;              // without a slash at the end
 };
 
 // Throws Fault::wrong_usage, naming the variable, for a value that makes no sense.

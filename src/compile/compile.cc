@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "compile/assemble.h"
 #include "compile/cover.h"
+#include "compile/guide.h"
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "ir/incrementalise.h"
@@ -80,8 +81,8 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   Realiser realiser(builder, realise);
   Assembler assembler(program);
 
-  const auto run = [&](const char* name, const StepGraph& instance, std::int64_t tokens,
-                       CompiledPhase& phase) {
+  const auto plan_phase = [&](const char* name, const StepGraph& instance, std::int64_t tokens,
+                              CompiledPhase& phase) {
     progress.stage(fmt::format("{}: analyse and plan", name));
     phase.nodes = instance.graph.nodes.size();
     phase.regions = analyse(instance);
@@ -89,14 +90,29 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
     phase.plans =
         plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    Selector selector(phase, program.caches, options.tries, realiser);
+  };
+  const auto select = [&](const char* name, std::int64_t tokens, CompiledPhase& phase,
+                          Guide* guide) {
+    Selector selector(phase, program.caches, options.tries, realiser, guide);
     progress.stage(fmt::format("{}: build, admit and select", name));
     std::vector<Implemented> parts = selector.run(progress);
     parts.push_back(ending(phase.regions.step, program.max_context, realiser));
     return assembler.phase(phase.regions.step, tokens, parts);
   };
-  program.prefill = run("prefill", prefill_instance(step), chunk, compiled.prefill);
-  program.decode = run("decode", decode_instance(step), 1, compiled.decode);
+  plan_phase("prefill", prefill_instance(step), chunk, compiled.prefill);
+  plan_phase("decode", decode_instance(step), 1, compiled.decode);
+  // Both steps at once: whoever answers sees all questions together.
+  std::optional<Guide> prefill_guide, decode_guide;
+  if (options.advisor) {
+    compiled.advisor = options.advisor->name();
+    compiled.advise_share = options.advisor->share();
+    prefill_guide.emplace("prefill", compiled.prefill, *options.advisor);
+    decode_guide.emplace("decode", compiled.decode, *options.advisor);
+    ask(*options.advisor, {&*prefill_guide, &*decode_guide}, progress);
+  }
+  const auto guide = [](std::optional<Guide>& held) { return held ? &*held : nullptr; };
+  program.prefill = select("prefill", chunk, compiled.prefill, guide(prefill_guide));
+  program.decode = select("decode", 1, compiled.decode, guide(decode_guide));
   plan_memory(program);
   progress.done();
 

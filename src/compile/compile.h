@@ -1,6 +1,7 @@
 // The compiler: from a captured model to all that a package holds.
 #pragma once
 
+#include "advise/advisor.h"
 #include "capture/model.h"
 #include "compile/progress.h"
 #include "compile/realise.h"
@@ -18,6 +19,7 @@ struct CompileOptions {
   std::size_t tries = 3;  // candidates of a region, best first, before it is left to the fallback
   unsigned jobs = 1;
   std::filesystem::path cache;
+  Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
 };
 
 // What became of one candidate.
@@ -49,11 +51,26 @@ struct Selection {
   std::vector<Refusal> refusals;
 };
 
+// What an advisor was asked about one region, and what became of its reply.
+struct Advised {
+  std::string signature, ops;
+  std::string why;         // it was asked
+  double share = 0;        // of the step's predicted time
+  bool diagnosis = false;  // after candidates had failed
+  std::string prompt_hash;
+  Reply reply;
+  std::string label;
+  std::vector<std::string> order;     // ids of candidates
+  std::vector<std::string> thorough;  // those that are validated more; "*": all
+  std::vector<AuditItem> audit;
+};
+
 struct CompiledPhase {
   std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
   std::vector<Selection> selections;
+  std::vector<Advised> advice;
 };
 
 struct Compiled {
@@ -61,6 +78,8 @@ struct Compiled {
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
+  std::string advisor = "none";
+  double advise_share = 0;  // from which on regions were asked about
 };
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,

@@ -28,12 +28,13 @@ bool chooses_token(const Space& space) {
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
-                   Realiser& realiser)
+                   Realiser& realiser, Guide* guide)
     : phase_(phase),
       caches_(caches),
       setting_{phase.plans.device.multiprocessors, slots_of(caches)},
       tries_(tries),
       realiser_(realiser),
+      guide_(guide),
       uses_(phase.regions.step) {
   for (const Space& space : phase.plans.spaces) states_.push_back(state_for(space));
 }
@@ -43,13 +44,14 @@ Selector::State Selector::state_for(const Space& space) const {
   State state;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  if (guide_) guide_->interleave(space, state.order);
   // What chooses the token has no fallback.
   state.order.resize(
       std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));
   return state;
 }
 
-// What was measured of the winner, or is predicted of the candidate that is next.
+// What was measured of the winner, or is predicted of the best that is left to try.
 std::optional<double> Selector::cost(int space) const {
   if (space < 0) return std::nullopt;
   const auto at = static_cast<std::size_t>(space);
@@ -63,7 +65,10 @@ std::optional<double> Selector::cost(int space) const {
   }
   if (state.raced) return state.fallback_measured;
   if (state.next >= state.order.size()) return std::nullopt;
-  return candidates[state.order[state.next]].cost.microseconds * scale_;
+  double best = candidates[state.order[state.next]].cost.microseconds;
+  for (std::size_t i = state.next; i < state.order.size(); ++i)
+    best = std::min(best, candidates[state.order[i]].cost.microseconds);
+  return best * scale_;
 }
 
 void Selector::plan_missing(std::vector<CoverPart>& parts) {
@@ -122,6 +127,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
         request = trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
       }
       if (request) {
+        request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
         requests.push_back(std::move(*request));
         spaces.push_back(part.space);
         break;
@@ -137,6 +143,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   std::size_t done = 0;
   const std::vector<Outcome> outcomes = realiser_.realise(
       requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
+  std::vector<int> failed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     State& state = states_[static_cast<std::size_t>(spaces[i])];
     const Candidate& tried =
@@ -149,10 +156,22 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     } else {
       progress.note(
           fmt::format("{}: {} ({})", tried.id, to_string(outcomes[i].kind), outcomes[i].why));
+      failed.push_back(spaces[i]);
     }
     ++state.next;
   }
+  if (guide_ && !failed.empty()) diagnose(failed, progress);
   return true;
+}
+
+void Selector::diagnose(const std::vector<int>& failed, Progress& progress) {
+  std::vector<Guide::Failure> failures;
+  for (const int space : failed) {
+    const auto at = static_cast<std::size_t>(space);
+    State& state = states_[at];
+    failures.push_back({&phase_.plans.spaces[at], &state.attempts, &state.order, state.next});
+  }
+  guide_->diagnose(failures, progress);
 }
 
 // All admitted candidates of each space against each other and the fallback.
@@ -325,6 +344,8 @@ void Selector::record(const std::vector<CoverPart>& parts) {
 
 std::vector<Implemented> Selector::run(Progress& progress) {
   std::vector<CoverPart> parts;
+  // So that what an advisor would rather fuse, or not, is compared by what was measured.
+  if (guide_ && realiser_.measures()) decide(guide_->preferred_parts(), progress);
   do {
     parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
     // What chooses the token is no node of the graph.

@@ -8,6 +8,7 @@
 #include "compile/assemble.h"
 #include "compile/compile.h"
 #include "compile/cover.h"
+#include "compile/guide.h"
 #include "compile/trials.h"
 
 namespace ac {
@@ -15,8 +16,9 @@ namespace ac {
 class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
+  // `guide`: null without an advisor.
   Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
-           Realiser& realiser);
+           Realiser& realiser, Guide* guide);
 
   // In the order in which they run. Fills in the phase's selections.
   std::vector<Implemented> run(Progress& progress);
@@ -41,6 +43,7 @@ class Selector {
   void plan_missing(std::vector<CoverPart>& parts);
   bool decide(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
+  void diagnose(const std::vector<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
   bool is_open(const State& state) const;
@@ -61,6 +64,7 @@ class Selector {
   const Setting setting_;
   const std::size_t tries_;
   Realiser& realiser_;
+  Guide* const guide_;
   const UseDef uses_;
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "emit/advice_stage.h"
 #include "emit/package.h"
 #include "emit/plan_stages.h"
 
@@ -74,6 +75,7 @@ Json plan_json(const Compiled& compiled) {
           {"target", compiled.program.target},
           {"measured", false},
           {"kernels", std::move(kernels)},
+          {"advice", advice_json(compiled)},
           {"prefill", phase_json(compiled.prefill)},
           {"decode", phase_json(compiled.decode)}};
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/table.h"
+#include "emit/advice_stage.h"
 
 namespace ac {
 namespace {
@@ -221,6 +222,7 @@ auto reading(const std::string& origin, Action&& action) {
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {
     if (stage == PackageStage::stats) return stats_of(plan);
+    if (stage == PackageStage::advice) return advice_of(plan);
     Json json{{"target", plan.at("target")}};
     for (const char* phase : kPhases) json[phase] = part_of(plan.at(phase), stage);
     return json;
@@ -230,6 +232,7 @@ Json stage_json(const Json& plan, PackageStage stage, const std::string& origin)
 std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {
     if (stage == PackageStage::stats) return stats_text(stats_of(plan));
+    if (stage == PackageStage::advice) return advice_text(plan);
     std::string text;
     for (const char* name : kPhases) {
       const Json& phase = plan.at(name);
