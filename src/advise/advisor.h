@@ -16,8 +16,8 @@ struct AdvisorOptions {
   double seconds = 180;      // for one call
   int calls = 100;
   std::int64_t tokens = 500'000;
-  std::optional<double> wait;  // seconds for replies in a folder
-  std::filesystem::path record;
+  std::optional<double> wait = {};  // seconds for replies in a folder
+  std::filesystem::path record = {};
 };
 
 struct Answer {

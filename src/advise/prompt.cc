@@ -114,7 +114,7 @@ std::string roofline_text(const Question& question) {
   text += fmt::format("arithmetic: {:.1f} TFLOP/s float32, {:.0f} on tensor cores\n",
                       device.flops / 1e12, device.tensor_flops / 1e12);
   text += fmt::format(
-      "roofline: at least {:.2f} us, of them {:.2f} for the launch; {} bound (balance at {:.0f} "
+      "roofline: about {:.2f} us, of them {:.2f} for the launch; {} bound (balance at {:.0f} "
       "FLOPs a byte)\n",
       (device.launch + std::max(memory, compute)) * 1e6, device.launch * 1e6,
       compute > memory ? "compute" : "memory", peak / device.bandwidth);
@@ -144,12 +144,17 @@ std::string families_text(const Question& question) {
 
 std::string candidates_text(const Question& question) {
   const std::vector<Candidate>& candidates = question.space.candidates;
+  // Of those that hardly differ, one.
+  std::vector<std::size_t> shown = diverse_order(question.space);
+  shown.resize(std::min(kShown, shown.size()));
+  std::sort(shown.begin(), shown.end());
   std::string text = fmt::format(
-      "\n## Candidates, by the compiler's cost model\n\n{} of {} legal plans; the first {}:\n",
-      candidates.size(), question.legal.size(), std::min(kShown, candidates.size()));
-  for (std::size_t i = 0; i < std::min(kShown, candidates.size()); ++i) {
+      "\n## Candidates, by the compiler's cost model\n\n"
+      "{} of {} legal plans are kept; the best {} of different outline:\n",
+      candidates.size(), question.legal.size(), shown.size());
+  for (const std::size_t i : shown) {
     const Candidate& candidate = candidates[i];
-    text += fmt::format("  {:<36} {:>9.2f} us, occupancy {:.2f}, {} bound, risk {}\n", candidate.id,
+    text += fmt::format("  {:<42} {:>9.2f} us, occupancy {:.2f}, {} bound, risk {}\n", candidate.id,
                         candidate.cost.microseconds, candidate.cost.occupancy,
                         to_string(candidate.cost.limit), to_string(candidate.risk));
   }

@@ -39,6 +39,14 @@ std::vector<std::size_t> in_turn(const std::vector<std::size_t>& first,
   return merged;
 }
 
+// Compilers begin with the file, whose place on this machine is nobody's business.
+std::string without_paths(const Outcome& outcome) {
+  const std::size_t message = outcome.why.find("error");
+  if (outcome.kind != Outcome::Kind::not_compiled || message == std::string::npos)
+    return outcome.why;
+  return outcome.why.substr(message);
+}
+
 std::size_t index_of(const Space& space, std::string_view id) {
   for (std::size_t i = 0; i < space.candidates.size(); ++i)
     if (space.candidates[i].id == id) return i;
@@ -198,7 +206,7 @@ void Guide::diagnose(const std::vector<Failure>& failures, Progress& progress) {
     for (const Attempt& attempt : *failure.attempts)
       questions.back().tried.push_back({attempt.candidate, attempt.predicted, attempt.measured,
                                         std::string(to_string(attempt.outcome.kind)),
-                                        attempt.outcome.why});
+                                        without_paths(attempt.outcome)});
     asked.push_back(&failure);
   }
   const std::vector<Answer> answers = advisor_.ask(questions);
