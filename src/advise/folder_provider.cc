@@ -62,7 +62,7 @@ class FolderProvider : public Provider {
     const fs::path file = folder_ / (prompt.name + ".reply.txt");
     reply = {};
     if (!fs::exists(file)) {
-      reply.failure = "there is no " + file.filename().string();
+      reply.failure = "no reply in the folder";
       return false;
     }
     try {

@@ -28,11 +28,11 @@ Json advised_json(const char* phase, const Advised& advised) {
   return json;
 }
 
-std::string text_of(const Json& value) { return value.get<std::string>(); }
+std::string string_of(const Json& value) { return value.get<std::string>(); }
 
 // "3 accepted, 1 rejected"; or why there was nothing to judge.
 std::string outcome(const Json& region) {
-  if (region.contains("failure")) return "no advice: " + text_of(region.at("failure"));
+  if (region.contains("failure")) return "no advice: " + string_of(region.at("failure"));
   int accepted = 0, rejected = 0;
   for (const Json& item : region.at("audit"))
     ++(item.at("accepted").get<bool>() ? accepted : rejected);
@@ -66,25 +66,25 @@ std::string advice_text(const Json& plan) {
     const bool diagnosis = region.at("diagnosis").get<bool>();
     const auto tokens = region.at("input_tokens").get<std::int64_t>() +
                         region.at("output_tokens").get<std::int64_t>();
-    summary.add({text_of(region.at("phase")), text_of(region.at("ops")),
-                 diagnosis ? "a diagnosis" : text_of(region.at("why")), text_of(region.at("model")),
+    summary.add({string_of(region.at("phase")), string_of(region.at("ops")),
+                 diagnosis ? "a diagnosis" : string_of(region.at("why")), string_of(region.at("model")),
                  tokens > 0 ? fmt::format("{}", tokens) : "", outcome(region)});
     if (region.at("audit").empty()) continue;
     Table audit({"  item", "verdict", "said", "reason"});
     for (const Json& item : region.at("audit"))
-      audit.add({"  " + text_of(item.at("item")),
+      audit.add({"  " + string_of(item.at("item")),
                  item.at("accepted").get<bool>() ? "accepted" : "rejected",
-                 text_of(item.at("said")), item.value("reason", "")});
-    details += fmt::format("\n{} {}{}\n", text_of(region.at("phase")), text_of(region.at("ops")),
+                 string_of(item.at("said")), item.value("reason", "")});
+    details += fmt::format("\n{} {}{}\n", string_of(region.at("phase")), string_of(region.at("ops")),
                            diagnosis ? ", diagnosis" : "");
     details += audit.text();
   }
   if (regions.empty())
-    return fmt::format("advisor {}: asked about no region\n", text_of(advice.at("advisor")));
+    return fmt::format("advisor {}: asked about no region\n", string_of(advice.at("advisor")));
   return fmt::format(
              "advisor {}: {} questions, about mixed or complex regions and those from {} % "
              "of a step on\n",
-             text_of(advice.at("advisor")), regions.size(),
+             string_of(advice.at("advisor")), regions.size(),
              100 * advice.at("share").get<double>()) +
          summary.text() + details;
 }
