@@ -303,12 +303,20 @@ def hostile(prompt):
     }  # fmt: skip
 
 
+def cuts(prompt):
+    """Prefers another cut than the cost model's."""
+    others = re.findall(r"^  ([A-F]): .*us$", prompt, re.M)
+    opinions = [{"option": option, "opinion": "prefer", "why": ""} for option in others[:1]]
+    return advice(prompt) | {"fusions": opinions}
+
+
 ADVICE = {
     "good": advice,
     "reversed": lambda prompt: advice(prompt, lambda ids: ids[::-1]),
     "shuffled": lambda prompt: advice(prompt, lambda ids: random.Random(3).sample(ids, len(ids))),
     "hostile": hostile,
     "garbage": lambda prompt: "{" * 100_000,
+    "cuts": cuts,
 }
 
 
@@ -346,7 +354,7 @@ def test_whatever_is_advised_is_admitted_and_right(kind, run, model, tmp_path):
 def test_with_an_exhaustive_budget_advice_changes_no_attempt_and_no_token(run, model, tmp_path):
     bounds = ("--max-candidates", 2, "--advise-share", 2)
     folder, tried, tokens = tmp_path / "asked", {}, {}
-    for kind in (None, "good", "reversed", "hostile"):
+    for kind in (None, "reversed", "hostile", "cuts"):
         who = f"ask:{folder}" if kind else "none"
         if kind:
             if not folder.exists():
