@@ -130,6 +130,7 @@ class HttpProvider : public Provider {
         reply.failure += fmt::format(", again in {} s only", result.retry_after.count());
         return reply;
       }
+      if (attempt == kAttempts) stop(reply.failure);  // it is down, or has no use for us
       // One that hangs would hang again.
       if (attempt == kAttempts || Clock::now() - began >= limits_.call) break;
       std::this_thread::sleep_for(std::max<std::chrono::milliseconds>(pause, result.retry_after));
@@ -150,7 +151,7 @@ class HttpProvider : public Provider {
     return budget_.reserve(reserved(prompt));
   }
 
-  // What one call was refused for, all will be.
+  // What ends one question for good will end all.
   void stop(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (stopped_.empty()) stopped_ = why;

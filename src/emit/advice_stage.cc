@@ -67,16 +67,17 @@ std::string advice_text(const Json& plan) {
     const auto tokens = region.at("input_tokens").get<std::int64_t>() +
                         region.at("output_tokens").get<std::int64_t>();
     summary.add({string_of(region.at("phase")), string_of(region.at("ops")),
-                 diagnosis ? "a diagnosis" : string_of(region.at("why")), string_of(region.at("model")),
-                 tokens > 0 ? fmt::format("{}", tokens) : "", outcome(region)});
+                 diagnosis ? "a diagnosis" : string_of(region.at("why")),
+                 string_of(region.at("model")), tokens > 0 ? fmt::format("{}", tokens) : "",
+                 outcome(region)});
     if (region.at("audit").empty()) continue;
     Table audit({"  item", "verdict", "said", "reason"});
     for (const Json& item : region.at("audit"))
       audit.add({"  " + string_of(item.at("item")),
                  item.at("accepted").get<bool>() ? "accepted" : "rejected",
                  string_of(item.at("said")), item.value("reason", "")});
-    details += fmt::format("\n{} {}{}\n", string_of(region.at("phase")), string_of(region.at("ops")),
-                           diagnosis ? ", diagnosis" : "");
+    details += fmt::format("\n{} {}{}\n", string_of(region.at("phase")),
+                           string_of(region.at("ops")), diagnosis ? ", diagnosis" : "");
     details += audit.text();
   }
   if (regions.empty())

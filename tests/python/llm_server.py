@@ -1,5 +1,5 @@
-"""A service that speaks Anthropic's Messages API and chat completions, answers from the prompt's own
-candidates, and misbehaves on request."""
+"""A service that speaks Anthropic's Messages API and chat completions, answers from the prompt's
+own candidates, and misbehaves on request."""
 
 import json
 import re
