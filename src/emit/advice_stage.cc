@@ -83,7 +83,7 @@ std::string advice_text(const Json& plan) {
   if (regions.empty())
     return fmt::format("advisor {}: asked about no region\n", string_of(advice.at("advisor")));
   return fmt::format(
-             "advisor {}: {} questions, about mixed or complex regions and those from {} % "
+             "advisor {}: {} questions, about mixed or complex regions and those from {:.3g} % "
              "of a step on\n",
              string_of(advice.at("advisor")), regions.size(),
              100 * advice.at("share").get<double>()) +

@@ -48,7 +48,8 @@ def run(model, cache, tmp_path, service):
     def start(advisor, *options, tries=0, expect=0, package="package", timed=False, **environment):
         return program(
             "compile", model, "-o", tmp_path / package, "--chunk", 8, "--max-context", 96,
-            "--force", "--tries", tries, "--advisor", advisor, *(() if timed else ("--unmeasured",)), *options,
+            "--force", "--tries", tries, "--advisor", advisor,
+            *(() if timed else ("--unmeasured",)), *options,
             expect=expect, timeout=600, **{
                 "XDG_CACHE_HOME": str(cache), "ANTHROPIC_BASE_URL": service.url,
                 "ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY, **environment,
