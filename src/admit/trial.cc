@@ -198,7 +198,8 @@ validate::GateOptions gate_for(const Trial& trial) {
   // What is drawn says little of what was left out: many requests say more.
   options.seeds = trial.draws ? 8 : 1;
   options.hostile = !trial.spreads;
-  if (trial.light) options.scales = {1, -3}, options.structured = false;
+  if (trial.light && !trial.thorough) options.scales = {1, -3}, options.structured = false;
+  if (trial.thorough) options.seeds = trial.light ? 2 : 5;
   return options;
 }
 
@@ -216,6 +217,7 @@ Json to_json(const Trial& trial) {
             {"positions", trial.positions},
             {"limits", trial.limits},
             {"light", trial.light},
+            {"thorough", trial.thorough},
             {"spreads", trial.spreads},
             {"log", trial.log},
             {"storages", std::move(storages)},
@@ -238,6 +240,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
     trial.light = json.at("light").get<bool>();
+    trial.thorough = json.value("thorough", false);
     trial.spreads = json.at("spreads").get<bool>();
     trial.log = json.value("log", std::int64_t{0});
     if (json.contains("vocab")) {

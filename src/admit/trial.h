@@ -25,7 +25,8 @@ struct Trial {
   std::int64_t log = 0;
   // Or one that draws a token, after the largest was chosen.
   bool draws = false;
-  bool light = false;  // so much work that fewer scenarios must do
+  bool light = false;     // so much work that fewer scenarios must do
+  bool thorough = false;  // more scenarios than usual, though it be light
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
   bool spreads = false;

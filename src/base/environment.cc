@@ -31,6 +31,9 @@ constexpr std::array kVariables = std::to_array<EnvironmentVariable>({
     {"AC_CUBLASLT", "the file of cuBLASLt, whose matrix products race with our kernels",
      "in $CUDA_HOME, a Python package, the loader's path or /usr/local/cuda*"},
     {"PATH", "where compilers, and Python with its packages, are looked for", ""},
+    {"ANTHROPIC_API_KEY", "the key for --advisor anthropic:MODEL", ""},
+    {"ANTHROPIC_BASE_URL", "where that model is asked", "https://api.anthropic.com"},
+    {"OPENAI_API_KEY", "the key for --advisor openai:MODEL[@URL]", ""},
 });
 
 std::string value_of(std::string_view name) {
@@ -67,19 +70,20 @@ std::filesystem::path beneath(const std::filesystem::path& parent, std::string_v
   return parent.empty() ? parent : parent / child;
 }
 
-std::string token() {
-  const std::string value = value_of("HF_TOKEN");
+// The value is never shown.
+std::string secret(std::string_view name) {
+  const std::string value = value_of(name);
   const bool clean = std::ranges::all_of(value, [](unsigned char c) { return std::isgraph(c); });
-  if (!clean) wrong_usage("HF_TOKEN: holds spaces or characters that no token has");
+  if (!clean) wrong_usage("{}: holds spaces or characters that no token has", name);
   return value;
 }
 
-std::string endpoint() {
-  std::string value = value_of("HF_ENDPOINT");
-  if (value.empty()) return "https://huggingface.co";
+std::string endpoint(std::string_view name, std::string_view fallback) {
+  std::string value = value_of(name);
+  if (value.empty()) value = fallback;
   while (value.ends_with('/')) value.pop_back();
   if (!value.starts_with("https://") && !value.starts_with("http://"))
-    wrong_usage("HF_ENDPOINT={}: must start with https://", quote(value));
+    wrong_usage("{}={}: must start with https://", name, quote(value));
   return value;
 }
 
@@ -93,8 +97,8 @@ Environment read_environment() {
   const std::filesystem::path cache = folder("XDG_CACHE_HOME", home_cache);
   result.hf_home = folder("HF_HOME", beneath(cache, "huggingface"));
   result.hub_cache = folder("HF_HUB_CACHE", beneath(result.hf_home, "hub"));
-  result.hf_token = token();
-  result.hf_endpoint = endpoint();
+  result.hf_token = secret("HF_TOKEN");
+  result.hf_endpoint = endpoint("HF_ENDPOINT", "https://huggingface.co");
   result.hub_offline = is_true("HF_HUB_OFFLINE");
   result.no_color = !value_of("NO_COLOR").empty();
   result.python = value_of("AGENTCOMPILE_PYTHON");
@@ -103,6 +107,9 @@ Environment read_environment() {
   result.cuda_home = folder("CUDA_HOME", folder("CUDA_PATH", {}));
   result.cublaslt = folder("AC_CUBLASLT", {});
   result.path = value_of("PATH");
+  result.anthropic_key = secret("ANTHROPIC_API_KEY");
+  result.openai_key = secret("OPENAI_API_KEY");
+  result.anthropic_url = endpoint("ANTHROPIC_BASE_URL", "https://api.anthropic.com");
   return result;
 }
 

@@ -30,6 +30,8 @@ struct Environment {
   std::filesystem::path cuda_home;  // empty: wherever CUDA is found
   std::filesystem::path cublaslt;   // empty: wherever cuBLASLt is found
   std::string path;
+  std::string anthropic_key, openai_key;  // secrets; empty: not set
+  std::string anthropic_url;              // without a slash at the end
 };
 
 // Throws Fault::wrong_usage, naming the variable, for a value that makes no sense.

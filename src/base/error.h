@@ -15,7 +15,8 @@ enum class Fault {
   job_failed = 1,
   wrong_usage = 2,
   bad_input = 3,
-  device_lost = 4,  // a GPU failed in a way that leaves it of no use to this process: end it
+  device_lost = 4,     // a GPU failed in a way that leaves it of no use to this process: end it
+  advice_awaited = 5,  // questions are written, and whoever answers them has not done so yet
 };
 
 class Error : public std::runtime_error {

@@ -12,9 +12,9 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "capture/blob_store.h"
-#include "capture/http.h"
 #include "capture/hub_listing.h"
 #include "checkpoint/weight_index.h"
+#include "net/http.h"
 
 namespace ac {
 namespace fs = std::filesystem;
@@ -39,7 +39,7 @@ class Downloader {
   Downloader(const ModelId& id, const DownloadOptions& options)
       : id_(id),
         options_(options),
-        client_(options.endpoint, options.token),
+        client_(options.endpoint, options.token, "HF_ENDPOINT"),
         repository_(repository_folder(options.cache, id)) {}
 
   fs::path run() {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source.h"
@@ -22,6 +23,7 @@ struct Compile {
   CompileOptions options;
   std::optional<int> step_seconds;
   std::vector<std::string> dump;
+  AdvisorOptions advising;
   bool unmeasured = false, force = false, json = false, quiet = false;
 
   void run() {
@@ -33,6 +35,8 @@ struct Compile {
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
     options.cache = building.cache;
+    const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
+    options.advisor = advisor.get();
     KernelBuilder builder(building);
     Progress progress(quiet);
     Stages stages(progress, {dump.begin(), dump.end()},
@@ -82,6 +86,7 @@ struct Compile {
           {"regions", launches}, {"distinct", phase->selections.size()}, {"fallbacks", fallbacks}};
     }
     result["kernels"] = compiled.kernels.size();
+    result["advisor"] = compiled.advisor;
     if (json) {
       fmt::print("{}\n", result.dump());
       return;
@@ -142,6 +147,7 @@ void add_compile_command(CLI::App& app) {
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));
+  add_advisor_options(*command, compile->advising);
   command->add_flag("--unmeasured", compile->unmeasured,
                     "Time nothing: take the best by the cost model that is admitted, as for a "
                     "device that is not here");

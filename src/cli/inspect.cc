@@ -27,6 +27,7 @@ enum class Stage {
   prefill,
   regions,
   candidates,
+  advice,
   verdicts,
   selection,
   stats,
@@ -39,6 +40,8 @@ std::optional<PackageStage> in_package(Stage stage) {
       return PackageStage::regions;
     case Stage::candidates:
       return PackageStage::candidates;
+    case Stage::advice:
+      return PackageStage::advice;
     case Stage::verdicts:
       return PackageStage::verdicts;
     case Stage::selection:
@@ -92,8 +95,9 @@ struct Inspect {
   void show_package(const std::filesystem::path& package) const {
     const auto kept = in_package(stage);
     if (!kept || !against.empty() || source.dtype)
-      wrong_usage("{} is a package: give --stage regions, candidates, verdicts, selection or stats",
-                  package.string());
+      wrong_usage(
+          "{} is a package: give --stage regions, candidates, advice, verdicts, selection or stats",
+          package.string());
     const Json plan = read_plan_json(package);
     const std::string origin = (package / "plan.json").string();
     if (json)
@@ -142,13 +146,19 @@ void add_inspect_command(CLI::App& app) {
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{
-      {"capture", Stage::capture},       {"graph", Stage::graph},
-      {"normalise", Stage::graph},       {"step", Stage::step},
-      {"incrementalise", Stage::step},   {"decode", Stage::decode},
-      {"prefill", Stage::prefill},       {"regions", Stage::regions},
-      {"candidates", Stage::candidates}, {"verdicts", Stage::verdicts},
-      {"selection", Stage::selection},   {"stats", Stage::stats}};
+  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
+                                            {"graph", Stage::graph},
+                                            {"normalise", Stage::graph},
+                                            {"step", Stage::step},
+                                            {"incrementalise", Stage::step},
+                                            {"decode", Stage::decode},
+                                            {"prefill", Stage::prefill},
+                                            {"regions", Stage::regions},
+                                            {"candidates", Stage::candidates},
+                                            {"advice", Stage::advice},
+                                            {"verdicts", Stage::verdicts},
+                                            {"selection", Stage::selection},
+                                            {"stats", Stage::stats}};
   command
       ->add_option(
           "--stage", inspect->stage,
@@ -158,10 +168,12 @@ void add_inspect_command(CLI::App& app) {
           "run; regions: of the "
           "decode instance, with "
           "their work after 1024 tokens; candidates: the kernels that could compute them. Of a "
-          "package: regions, candidates, and verdicts: what became of those that were tried; "
+          "package: regions, candidates, and advice: what an advisor was asked, and what became of "
+          "its replies; verdicts: what became of candidates that were tried; "
           "selection: what computes each region; stats: how many of all, and whose work a step is")
       ->transform(CLI::CheckedTransformer(stages).description(
-          "{capture,graph,step,decode,prefill,regions,candidates,verdicts,selection,stats}"));
+          "{capture,graph,step,decode,prefill,regions,candidates,advice,verdicts,selection,"
+          "stats}"));
   command->add_option("--target", inspect->target,
                       "The device that candidates are for: sm_80, sm_89, sm_90, sm_100 or host");
   command

@@ -17,7 +17,7 @@ std::string footer() {
                         variable.fallback);
   return text +
          "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, 3 bad input, 4 the GPU failed under "
-         "way.\n"
+         "way, 5 an advisor's replies are awaited.\n"
          "Results go to stdout, messages to stderr.";
 }
 

@@ -8,6 +8,7 @@
 #include "compile/assemble.h"
 #include "compile/cover.h"
 #include "compile/effort.h"
+#include "compile/guide.h"
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "compile/stages.h"
@@ -122,15 +123,15 @@ RealiseOptions realise_options(const CompileOptions& options) {
   return realise;
 }
 
-// Stages 4 to 9 for one instance of the step.
+// Stages 4, 5, 7 to 9 for the instances of the step.
 class PhaseCompiler {
  public:
   PhaseCompiler(const CompileOptions& options, const Program& program, Realiser& realiser,
                 Stages& stages)
       : options_(options), program_(program), realiser_(realiser), stages_(stages) {}
 
-  std::vector<Variant> run(const std::string& name, const StepGraph& instance, std::int64_t tokens,
-                           CompiledPhase& phase) {
+  void plan(const std::string& name, const StepGraph& instance, std::int64_t tokens,
+            CompiledPhase& phase) {
     const Bindings at{
         .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program_.max_context - tokens)};
     phase.nodes = instance.graph.nodes.size();
@@ -140,22 +141,26 @@ class PhaseCompiler {
     phase.plans = stages_.run(
         "candidates",
         [&] {
-          return plan(
+          return ac::plan(
               phase.regions, options_.device,
               {.max_candidates = options_.max_candidates, .families = options_.families, .at = at});
         },
         [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
+  }
+
+  std::vector<Variant> select(const std::string& name, std::int64_t tokens, CompiledPhase& phase,
+                              Guide* guide) {
     return stages_
         .run(
-            "selection", [&] { return Chosen{phase, realiser_, choose(tokens, phase)}; },
+            "selection", [&] { return Chosen{phase, realiser_, choose(tokens, phase, guide)}; },
             [&](const Chosen&) { return print(phase.selections); }, name)
         .variants;
   }
 
  private:
-  std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase) {
+  std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase, Guide* guide) {
     Selector selector(phase, program_.caches,
-                      select_options(options_, tokens, program_.max_context), realiser_);
+                      select_options(options_, tokens, program_.max_context), realiser_, guide);
     selector.run(stages_.progress());
     const Alternatives alternatives = selector.alternatives();
     const Implemented last = end(tokens, phase);
@@ -219,8 +224,20 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   const std::int64_t chunk = std::min(options.chunk, empty.max_context);
   Realiser realiser(builder, realise_options(options));
   PhaseCompiler phases(options, empty, realiser, stages);
-  const auto prefill = phases.run("prefill", prefill_instance(step), chunk, compiled.prefill);
-  const auto decode = phases.run("decode", decode_instance(step), 1, compiled.decode);
+  phases.plan("prefill", prefill_instance(step), chunk, compiled.prefill);
+  phases.plan("decode", decode_instance(step), 1, compiled.decode);
+  // Both steps at once: whoever answers sees all questions together.
+  std::optional<Guide> guides[2];
+  if (options.advisor) {
+    compiled.advisor = options.advisor->name();
+    compiled.advise_share = options.advisor->share();
+    guides[0].emplace("prefill", compiled.prefill, *options.advisor);
+    guides[1].emplace("decode", compiled.decode, *options.advisor);
+    ask(*options.advisor, {&*guides[0], &*guides[1]}, stages.progress());
+  }
+  const auto guide = [](std::optional<Guide>& held) { return held ? &*held : nullptr; };
+  const auto prefill = phases.select("prefill", chunk, compiled.prefill, guide(guides[0]));
+  const auto decode = phases.select("decode", 1, compiled.decode, guide(guides[1]));
 
   compiled.program = stages.run(
       "program",

@@ -1,6 +1,7 @@
 // The compiler: from a captured model to all that a package holds.
 #pragma once
 
+#include "advise/advisor.h"
 #include "capture/model.h"
 #include "compile/realise.h"
 #include "compile/stages.h"
@@ -23,6 +24,7 @@ struct CompileOptions {
   std::optional<std::chrono::seconds> step_seconds;
   unsigned jobs = 1;
   std::filesystem::path cache;
+  Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
 };
 
 // What became of one candidate.
@@ -73,6 +75,20 @@ struct Abandoned {
   std::vector<Attempt> attempts;
 };
 
+// What an advisor was asked about one region, and what became of its reply.
+struct Advised {
+  std::string signature, ops;
+  std::string why;         // it was asked
+  double share = 0;        // of the step's predicted time
+  bool diagnosis = false;  // after candidates had failed
+  std::string prompt_hash;
+  Reply reply;
+  std::string label;
+  std::vector<std::string> order;     // ids of candidates
+  std::vector<std::string> thorough;  // those that are validated more; "*": all
+  std::vector<AuditItem> audit;
+};
+
 struct CompiledPhase {
   std::size_t nodes = 0;  // of the step
   Regions regions;
@@ -81,6 +97,7 @@ struct CompiledPhase {
   std::vector<InContext> in_context;
   std::vector<Abandoned> abandoned;
   Selection ending;  // what lets the next step follow: of no region
+  std::vector<Advised> advice;
 };
 
 struct Compiled {
@@ -91,6 +108,8 @@ struct Compiled {
   CompiledPhase prefill, decode;
   std::vector<StageTime> times;
   Selection draw;  // what draws a token in both phases
+  std::string advisor = "none";
+  double advise_share = 0;  // from which on regions were asked about
 };
 
 // Stages 2 to 9; those before and after it run through the same `stages`.

@@ -47,12 +47,13 @@ bool only_chooses_token(const Space& space) {
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
-                   SelectOptions options, Realiser& realiser)
+                   SelectOptions options, Realiser& realiser, Guide* guide)
     : phase_(phase),
       caches_(caches),
       setting_{phase.plans.device.multiprocessors, slots_of(caches)},
       options_(std::move(options)),
       realiser_(realiser),
+      guide_(guide),
       uses_(phase.regions.step) {
   for (const Space& space : phase.plans.spaces) states_.push_back(state_for(space));
 }
@@ -63,6 +64,7 @@ Selector::State Selector::state_for(const Space& space) const {
   state.leaders = options_.leaders;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  if (guide_) guide_->interleave(space, state.order);
   const std::vector<std::size_t> whole = state.order;
   state.order.resize(std::min(state.order.size(), options_.tries));
   // A library's algorithms cost no building: some more of them take no other's turn.
@@ -77,7 +79,7 @@ TrialSetting Selector::trial_setting() const {
   return {phase_.plans.options.at.T, setting_, on_gpu};
 }
 
-// What was measured of the winner, or is predicted of the candidate that is next.
+// What was measured of the winner, or is predicted of the best that is left to try.
 std::optional<double> Selector::cost(int space) const {
   if (space < 0) return std::nullopt;
   const auto at = static_cast<std::size_t>(space);
@@ -91,7 +93,10 @@ std::optional<double> Selector::cost(int space) const {
   }
   if (state.raced) return state.fallback_measured;
   if (state.next >= state.order.size()) return std::nullopt;
-  return candidates[state.order[state.next]].cost.microseconds * scale_;
+  double best = candidates[state.order[state.next]].cost.microseconds;
+  for (std::size_t i = state.next; i < state.order.size(); ++i)
+    best = std::min(best, candidates[state.order[i]].cost.microseconds);
+  return best * scale_;
 }
 
 void Selector::plan_missing(std::vector<CoverPart>& parts) {
@@ -240,6 +245,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       else
         request = trial_of_sampling(logits().dtype, logits().shape.back().constant(), candidate);
       if (request) {
+        request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
         requests.push_back(std::move(*request));
         tried.push_back({static_cast<std::size_t>(part.space), index});
         --wanted;
@@ -255,6 +261,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   std::size_t done = 0;
   const std::vector<Outcome> outcomes = realiser_.realise(
       requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
+  std::set<int> failed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto [space, index] = tried[i];
     State& state = states_[space];
@@ -267,9 +274,21 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
     } else {
       progress.note(
           fmt::format("{}: {} ({})", of.id, to_string(outcomes[i].kind), outcomes[i].why));
+      failed.insert(static_cast<int>(space));
     }
   }
+  if (guide_ && !failed.empty()) diagnose(failed, progress);
   return true;
+}
+
+void Selector::diagnose(const std::set<int>& failed, Progress& progress) {
+  std::vector<Guide::Failure> failures;
+  for (const int space : failed) {
+    const auto at = static_cast<std::size_t>(space);
+    State& state = states_[at];
+    failures.push_back({&phase_.plans.spaces[at], &state.attempts, &state.order, state.next});
+  }
+  guide_->diagnose(failures, progress);
 }
 
 // All admitted candidates of each space against each other and the fallback.
@@ -509,6 +528,8 @@ void Selector::record_abandoned() {
 
 void Selector::run(Progress& progress) {
   std::vector<CoverPart>& parts = parts_;
+  // So that what an advisor would rather fuse, or not, is compared by what was measured.
+  if (guide_ && realiser_.measures()) decide(guide_->preferred_parts(), progress);
   do {
     parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
     // What chooses the token is no node of the graph.

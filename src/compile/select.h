@@ -5,9 +5,12 @@
 // predicted of the rest, and when another cut of the step looks cheaper by that, it is tried too.
 #pragma once
 
+#include <set>
+
 #include "compile/assemble.h"
 #include "compile/compile.h"
 #include "compile/cover.h"
+#include "compile/guide.h"
 #include "compile/in_context.h"
 #include "compile/trials.h"
 
@@ -23,8 +26,9 @@ struct SelectOptions {
 class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
+  // `guide`: null without an advisor.
   Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, SelectOptions options,
-           Realiser& realiser);
+           Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
 
@@ -56,6 +60,7 @@ class Selector {
   void plan_missing(std::vector<CoverPart>& parts);
   bool decide(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
+  void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
@@ -83,6 +88,7 @@ class Selector {
   const Setting setting_;
   const SelectOptions options_;
   Realiser& realiser_;
+  Guide* const guide_;
   const UseDef uses_;
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "emit/advice_stage.h"
 #include "emit/package.h"
 #include "emit/plan_stages.h"
 
@@ -98,6 +99,7 @@ Json plan_json(const Compiled& compiled) {
           {"measured", false},
           {"stages", std::move(stages)},
           {"kernels", std::move(kernels)},
+          {"advice", advice_json(compiled)},
           {"prefill", phase_json(compiled.prefill)},
           {"decode", phase_json(compiled.decode)},
           {"draw", selection_json(compiled.draw)}};

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/table.h"
+#include "emit/advice_stage.h"
 
 namespace ac {
 namespace {
@@ -261,6 +262,7 @@ std::vector<const Json*> all_tried(const Json& phase) {
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {
     if (stage == PackageStage::stats) return stats_of(plan);
+    if (stage == PackageStage::advice) return advice_of(plan);
     Json json{{"target", plan.at("target")}};
     for (const char* phase : kPhases) json[phase] = part_of(plan.at(phase), stage);
     return json;
@@ -270,6 +272,7 @@ Json stage_json(const Json& plan, PackageStage stage, const std::string& origin)
 std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading(origin, [&] {
     if (stage == PackageStage::stats) return stats_text(stats_of(plan));
+    if (stage == PackageStage::advice) return advice_text(plan);
     std::string text;
     for (const char* name : kPhases) {
       const Json& phase = plan.at(name);

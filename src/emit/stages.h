@@ -12,6 +12,7 @@ namespace ac {
 enum class PackageStage {
   regions,     // what each step was cut into
   candidates,  // the spaces of kernels, ranked by predicted cost
+  advice,      // what an advisor was asked, and what became of its replies
   verdicts,    // what became of each candidate that was tried
   selection,   // what computes each region
   stats,       // how many of all of these, and whose work a step is

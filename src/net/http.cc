@@ -1,4 +1,4 @@
-#include "capture/http.h"
+#include "net/http.h"
 
 #include <curl/curl.h>
 
@@ -77,6 +77,37 @@ std::size_t on_body(char* data, std::size_t, std::size_t size, void* user) {
   }
 }
 
+struct CappedText {
+  std::string& text;
+  const std::size_t most;
+  bool full = false;
+};
+
+std::size_t on_text(char* data, std::size_t, std::size_t size, void* user) {
+  auto& [text, most, full] = *static_cast<CappedText*>(user);
+  full = size > most - text.size();
+  if (full) return 0;
+  text.append(data, size);
+  return size;
+}
+
+class Headers {
+ public:
+  Headers() = default;
+  Headers(const Headers&) = delete;
+  Headers& operator=(const Headers&) = delete;
+  ~Headers() { curl_slist_free_all(list_); }
+  void add(const std::string& line) {
+    curl_slist* longer = curl_slist_append(list_, line.c_str());
+    if (!longer) job_failed("out of memory for a request");
+    list_ = longer;
+  }
+  curl_slist* list() const { return list_; }
+
+ private:
+  curl_slist* list_ = nullptr;
+};
+
 // Failures that a second attempt cannot mend.
 bool is_permanent(CURLcode code) {
   constexpr std::array kPermanent{
@@ -99,11 +130,12 @@ bool is_redirect(long status) {
 
 }  // namespace
 
-HttpClient::HttpClient(const std::string& endpoint, std::string token) : token_(std::move(token)) {
+HttpClient::HttpClient(const std::string& endpoint, std::string token, std::string_view setting)
+    : token_(std::move(token)) {
   start_curl_once();
   endpoint_ = origin_of(endpoint);
   if (const std::string why = why_forbidden(endpoint_); !why.empty())
-    wrong_usage("HF_ENDPOINT={}: {}", quote(endpoint), why);
+    wrong_usage("{}={}: {}", setting, quote(endpoint), why);
   curl_ = curl_easy_init();
   if (!curl_) job_failed("libcurl does not start");
 }
@@ -148,59 +180,89 @@ HttpResult HttpClient::get(const std::string& url, std::uint64_t from, const Htt
   return {.failure = fmt::format("more than {} redirects", kMaxRedirects)};
 }
 
+// What every request has. Keeps the connections of those before.
+void HttpClient::prepare(const std::string& url, const Origin& origin, char* details) {
+  curl_easy_reset(static_cast<CURL*>(curl_));
+  set(curl_, CURLOPT_URL, url.c_str());
+#if LIBCURL_VERSION_NUM >= 0x075500
+  set(curl_, CURLOPT_PROTOCOLS_STR, origin.scheme.c_str());
+#else
+  set(curl_, CURLOPT_PROTOCOLS, origin.scheme == "https" ? CURLPROTO_HTTPS : CURLPROTO_HTTP);
+#endif
+  set(curl_, CURLOPT_FOLLOWLOCATION, 0L);
+  set(curl_, CURLOPT_NOSIGNAL, 1L);
+  set(curl_, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  set(curl_, CURLOPT_USERAGENT, "agentcompile");
+  set(curl_, CURLOPT_ERRORBUFFER, details);
+  if (origin.scheme == "http") set(curl_, CURLOPT_PROXY, "");  // this machine needs no proxy
+}
+
+HttpResult HttpClient::perform(const char* details) {
+  auto* curl = static_cast<CURL*>(curl_);
+  const CURLcode code = curl_easy_perform(curl);
+  if (code != CURLE_OK)
+    return {.failure = details[0] ? details : curl_easy_strerror(code),
+            .worth_retrying = !is_permanent(code)};
+  HttpResult result;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &result.status);
+  if (result.ok()) return result;
+  curl_off_t seconds = 0;
+  curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
+  result.failure = fmt::format("HTTP {}", result.status);
+  result.worth_retrying = is_temporary(result.status);
+  result.retry_after = std::chrono::seconds(seconds);
+  return result;
+}
+
 HttpResult HttpClient::get_once(const std::string& url, const Origin& origin, std::uint64_t from,
                                 const HttpBody& body, std::string& redirect) {
   Transfer transfer{.head = {}, .body = body, .thrown = nullptr};
   BodyTarget target{transfer, curl_};
   std::array<char, CURL_ERROR_SIZE> details{};
-  curl_slist* headers = nullptr;
-  if (!token_.empty() && origin == endpoint_)
-    headers = curl_slist_append(headers, ("Authorization: Bearer " + token_).c_str());
-  const std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)> owned(headers,
-                                                                          curl_slist_free_all);
-  auto* curl = static_cast<CURL*>(curl_);
-  curl_easy_reset(curl);  // keeps the connections
-  set(curl, CURLOPT_URL, url.c_str());
-#if LIBCURL_VERSION_NUM >= 0x075500
-  set(curl, CURLOPT_PROTOCOLS_STR, origin.scheme.c_str());
-#else
-  set(curl, CURLOPT_PROTOCOLS, origin.scheme == "https" ? CURLPROTO_HTTPS : CURLPROTO_HTTP);
-#endif
-  set(curl, CURLOPT_FOLLOWLOCATION, 0L);
-  set(curl, CURLOPT_NOSIGNAL, 1L);
-  set(curl, CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  set(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  set(curl, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
-  set(curl, CURLOPT_USERAGENT, "agentcompile");
-  set(curl, CURLOPT_HTTPHEADER, headers);
-  set(curl, CURLOPT_ERRORBUFFER, details.data());
-  set(curl, CURLOPT_HEADERFUNCTION, on_header);
-  set(curl, CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
-  set(curl, CURLOPT_WRITEFUNCTION, on_body);
-  set(curl, CURLOPT_WRITEDATA, static_cast<void*>(&target));
-  if (origin.scheme == "http") set(curl, CURLOPT_PROXY, "");  // this machine needs no proxy
-  if (from > 0) set(curl, CURLOPT_RANGE, fmt::format("{}-", from).c_str());
+  Headers headers;
+  if (!token_.empty() && origin == endpoint_) headers.add("Authorization: Bearer " + token_);
+  prepare(url, origin, details.data());
+  set(curl_, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(curl_, CURLOPT_LOW_SPEED_TIME, kStalledSeconds);
+  set(curl_, CURLOPT_HTTPHEADER, headers.list());
+  set(curl_, CURLOPT_HEADERFUNCTION, on_header);
+  set(curl_, CURLOPT_HEADERDATA, static_cast<void*>(&transfer));
+  set(curl_, CURLOPT_WRITEFUNCTION, on_body);
+  set(curl_, CURLOPT_WRITEDATA, static_cast<void*>(&target));
+  if (from > 0) set(curl_, CURLOPT_RANGE, fmt::format("{}-", from).c_str());
 
-  const CURLcode code = curl_easy_perform(curl);
+  HttpResult result = perform(details.data());
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
-  if (code != CURLE_OK)
-    return {.failure = details[0] ? details.data() : curl_easy_strerror(code),
-            .worth_retrying = !is_permanent(code)};
-
-  HttpResult result;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &result.status);
   if (is_redirect(result.status)) {
     char* location = nullptr;
-    curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &location);
+    curl_easy_getinfo(static_cast<CURL*>(curl_), CURLINFO_REDIRECT_URL, &location);
     if (location) redirect = location;
   }
-  if (!result.ok()) {
-    curl_off_t seconds = 0;
-    curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
-    result.failure = fmt::format("HTTP {}", result.status);
-    result.worth_retrying = is_temporary(result.status);
-    result.retry_after = std::chrono::seconds(seconds);
-  }
+  return result;
+}
+
+HttpResult HttpClient::post(const HttpPost& request, std::string& response) {
+  const Origin origin = origin_of(request.url);
+  if (origin != endpoint_)
+    return {.failure = fmt::format("refused to send to {}: not where the endpoint is",
+                                   quote(request.url))};
+  CappedText text{response, request.max_bytes};
+  response.clear();
+  std::array<char, CURL_ERROR_SIZE> details{};
+  Headers headers;
+  headers.add("Content-Type: application/json");
+  headers.add("Expect:");  // no round trip to ask whether the content may come
+  for (const std::string& header : request.headers) headers.add(header);
+  prepare(request.url, origin, details.data());
+  set(curl_, CURLOPT_TIMEOUT_MS, static_cast<long>(request.limit.count()));
+  set(curl_, CURLOPT_HTTPHEADER, headers.list());
+  set(curl_, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.content.size()));
+  set(curl_, CURLOPT_POSTFIELDS, request.content.c_str());
+  set(curl_, CURLOPT_WRITEFUNCTION, on_text);
+  set(curl_, CURLOPT_WRITEDATA, static_cast<void*>(&text));
+  HttpResult result = perform(details.data());
+  if (text.full)
+    return {.failure = fmt::format("a response of more than {} bytes", request.max_bytes)};
   return result;
 }
 

@@ -1,7 +1,8 @@
-// HTTP GET over libcurl, as narrow as a model download allows:
-// - HTTPS only; plain HTTP only from and to this machine (a local mirror, the tests);
-// - the access token goes to the origin (scheme, host, port) it was given for and to no other.
-//   Redirects are therefore followed here and not by libcurl: each step is checked.
+// HTTP over libcurl, as narrow as model downloads and advisors allow:
+// - HTTPS only; plain HTTP only from and to this machine (a local mirror, a local model, the
+// tests);
+// - secrets go to the origin (scheme, host, port) they were given for and to no other. A GET
+//   therefore follows redirects here and not in libcurl: each step is checked. A POST follows none.
 #pragma once
 
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ac {
 
@@ -30,16 +32,27 @@ struct HttpResult {
   bool ok() const { return status >= 200 && status < 300; }
 };
 
+struct HttpPost {
+  std::string url;                   // of the endpoint's origin
+  std::vector<std::string> headers;  // "Name: value"; may hold secrets
+  std::string content;
+  std::chrono::milliseconds limit{0};  // for all of it, however the bytes drip
+  std::size_t max_bytes = 0;           // of the response
+};
+
 class HttpClient {
  public:
-  // Throws Fault::wrong_usage if the endpoint is no URL that we would talk to.
-  HttpClient(const std::string& endpoint, std::string token);
+  // Throws Fault::wrong_usage if the endpoint is no URL that we would talk to; `setting` is where
+  // the user gave it. One client is for one thread.
+  HttpClient(const std::string& endpoint, std::string token, std::string_view setting);
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
   ~HttpClient();
 
   // One attempt. `from` > 0 asks for the rest of the body (Range).
   HttpResult get(const std::string& url, std::uint64_t from, const HttpBody& body);
+  // One attempt. `response` gets the body whatever the status is, as errors are explained there.
+  HttpResult post(const HttpPost& request, std::string& response);
 
  private:
   struct Origin {
@@ -48,6 +61,8 @@ class HttpClient {
   };
   static Origin origin_of(const std::string& url);
   std::string why_forbidden(const Origin& origin) const;
+  void prepare(const std::string& url, const Origin& origin, char* details);
+  HttpResult perform(const char* details);
   HttpResult get_once(const std::string& url, const Origin& origin, std::uint64_t from,
                       const HttpBody& body, std::string& redirect);
 

@@ -1,0 +1,18 @@
+#include "advise/question.h"
+
+namespace ac {
+
+const Candidate* Question::find(std::string_view id) const {
+  for (const Candidate& candidate : legal)
+    if (candidate.id == id) return &candidate;
+  return nullptr;
+}
+
+std::string ops_text(const Wanted& wanted) {
+  std::string text;
+  for (const Op op : wanted.region.ops)
+    text += (text.empty() ? "" : "+") + std::string(info(op).name);
+  return text + (wanted.argmax ? "+argmax" : "");
+}
+
+}  // namespace ac
