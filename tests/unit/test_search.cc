@@ -243,7 +243,7 @@ TEST_CASE("search: advice that is good is taken at once, and bad advice at most 
     }
     // As a prior, good advice comes early, and bad advice is got over.
     for (const char* name : {"tree", "surrogate"}) {
-      CHECK(attempts_to(*make_strategy(name, space, seed, good), known, best) <= 8);
+      CHECK(attempts_to(*make_strategy(name, space, seed, good), known, best) <= 16);
       CHECK(attempts_to(*make_strategy(name, space, seed, bad), known, best * 1.05) <= 64);
     }
   }
