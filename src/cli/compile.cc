@@ -5,24 +5,14 @@
 #include <memory>
 #include <thread>
 
-#include "base/child.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/gpu.h"
 #include "cli/source.h"
-#include "device/device.h"
 #include "emit/package.h"
 
 namespace ac {
 namespace {
-
-// Of the first GPU. Asked of a child process: one that has started CUDA cannot fork any more.
-DeviceInfo gpu_info() {
-  const std::vector<ChildResult> results =
-      run_in_children({ChildTask([] { return to_json(open_cuda_device()->info()).dump(); })}, 1,
-                      std::chrono::seconds(60));
-  if (!results[0].ok()) job_failed("{}", results[0].ended);
-  return device_info_from_json(Json::parse(results[0].text));
-}
 
 struct Compile {
   SourceArguments source;
@@ -55,7 +45,7 @@ struct Compile {
       options.device = device_info(target);
       options.here = target == "host";
     } else {
-      options.device = device == "cuda" ? gpu_info() : device_info("host");
+      options.device = device == "cuda" ? find_gpu().info : device_info("host");
     }
     if (unmeasured) options.here = false;
   }

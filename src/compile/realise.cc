@@ -197,14 +197,15 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   const ChildTask task =
       on_gpu() ? worker(race_job(step, contenders, files, options)) : ChildTask([&] {
         const auto device = open_host_device();
-        Json medians = Json::array();
-        for (const Latency& latency : measure(*device, step, contenders, files, options))
-          medians.push_back(latency.microseconds);
-        return medians.dump();
+        return samples_json(measure(*device, step, contenders, files, options)).dump();
       });
   const std::vector<ChildResult> results = run_in_children({task}, 1, options_.limit);
-  if (!results[0].ok()) return {{}, results[0].ended};
-  return {Json::parse(results[0].text).get<std::vector<double>>(), {}};
+  if (!results[0].ok()) return {{}, {}, results[0].ended};
+  Race race;
+  race.samples = Json::parse(results[0].text).get<std::vector<std::vector<double>>>();
+  for (const std::vector<double>& samples : race.samples)
+    race.microseconds.push_back(median(samples));
+  return race;
 }
 
 }  // namespace ac

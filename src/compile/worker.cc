@@ -32,7 +32,7 @@ std::string judge_here(const Json& job) {
 std::string race_here(const Json& job) {
   MeasureOptions options;
   options.tokens = job.at("tokens"), options.position = job.at("position");
-  options.rounds = job.at("rounds");
+  options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
   for (const Json& cache : job.at("caches"))
     options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
                               cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
@@ -47,11 +47,8 @@ std::string race_here(const Json& job) {
   }
   const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
   const std::unique_ptr<Device> device = device_of(job);
-  Json medians = Json::array();
-  for (const Latency& latency :
-       measure(*device, step, contenders, files_of(job.at("files")), options))
-    medians.push_back(latency.microseconds);
-  return medians.dump();
+  return samples_json(measure(*device, step, contenders, files_of(job.at("files")), options))
+      .dump();
 }
 
 }  // namespace
@@ -83,9 +80,16 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"tokens", options.tokens},
           {"position", options.position},
           {"rounds", options.rounds},
+          {"seconds", options.seconds},
           {"caches", std::move(caches)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};
+}
+
+Json samples_json(const std::vector<Latency>& latencies) {
+  Json json = Json::array();
+  for (const Latency& latency : latencies) json.push_back(latency.samples);
+  return json;
 }
 
 std::string run_job(const Json& job) {

@@ -11,7 +11,10 @@ Json judge_job(const Trial& trial, const KernelFiles& files);
 Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
               const KernelFiles& files, const MeasureOptions& options);
 
-// The outcome of the one, the medians of the other, as JSON.
+// The samples of each contender: what a race answers.
+Json samples_json(const std::vector<Latency>& latencies);
+
+// The outcome of the one, the samples of the other, as JSON.
 std::string run_job(const Json& job);
 
 }  // namespace ac

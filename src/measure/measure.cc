@@ -14,13 +14,6 @@ constexpr int kMaxCopies = 64;
 constexpr double kColdFactor = 2.5;  // of the second-level cache
 constexpr int kMaxRepetitions = 2000;
 
-double median(std::vector<double> values) {
-  const std::size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
-                   values.end());
-  return values[middle];
-}
-
 // The memory behind one storage: several copies where what is read must not be in a cache.
 struct Buffers {
   std::vector<std::unique_ptr<Device::Memory>> copies;
@@ -213,6 +206,13 @@ class Bench {
 };
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
+                   values.end());
+  return values[middle];
+}
 
 std::vector<Latency> measure(Device& device, const StepGraph& step,
                              const std::vector<Contender>& contenders,
