@@ -10,11 +10,13 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source.h"
 #include "device/devices.h"
 #include "study/record.h"
+#include "study/report.h"
 
 namespace ac {
 namespace {
@@ -130,6 +132,72 @@ void add_record(CLI::App& study) {
   command->callback([record] { record->run(); });
 }
 
+struct Replay {
+  std::vector<std::string> tables, advice;
+  std::string output;
+  study::ReplayOptions options;
+  bool json = false;
+
+  void run() const {
+    std::vector<study::Recording> recordings;
+    for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
+    study::Replies replies;
+    for (const std::string& file : advice)
+      for (auto& [signature, list] : study::read_replies(file))
+        replies[signature].insert(replies[signature].end(), list.begin(), list.end());
+    const study::Replayed replayed = study::replay(recordings, replies, options);
+    study::write_report(replayed, output);
+    if (json) {
+      fmt::print("{}\n", study::to_json(replayed).dump());
+      return;
+    }
+    for (const study::Group& group : replayed.groups) {
+      Table table({"arm", "1", "4", "16", "64"});
+      for (const study::ArmResult& arm : group.arms) {
+        std::vector<std::string> row{arm.name};
+        for (const std::size_t n : {1, 4, 16, 64})
+          row.push_back(n <= arm.band.size() ? fmt::format("{:.4f}", arm.band[n - 1].mean) : "");
+        table.add(row);
+      }
+      fmt::print("{}: optimum over best so far after so many attempts, {} spaces\n{}\n", group.name,
+                 group.cases.size(), table.text());
+    }
+    if (replayed.advisors.empty())
+      fmt::print("no replies of an LLM were given: its arm is empty\n");
+    fmt::print("report: {}\n", (std::filesystem::path(output) / "report.md").string());
+  }
+};
+
+void add_replay(CLI::App& study) {
+  CLI::App* command =
+      study.add_subcommand("replay", "Run search strategies over recorded tables, many times");
+  const auto replay = std::make_shared<Replay>();
+  command->add_option("TABLE", replay->tables, "Recorded tables (.jsonl, .jsonl.gz)")->required();
+  command->add_option("-o,--output", replay->output, "A folder for the report")->required();
+  command->add_option("--advice", replay->advice,
+                      "Recorded replies (JSON lines: region, order, model, date)");
+  command->add_option("--strategies", replay->options.strategies, "Strategies to compare")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--attempts", replay->options.attempts, "Points that a search may try")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command
+      ->add_option("--repetitions", replay->options.repetitions,
+                   "Searches on each space of what depends on a seed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--seed", replay->options.seed, "Of all that is random")
+      ->capture_default_str();
+  command->add_option("--resamples", replay->options.resamples, "Of the bootstrap")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  replay->options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  command->add_option("--jobs,-j", replay->options.jobs, "Threads")->check(CLI::Range(1, 1024));
+  command->add_flag("--json", replay->json, "Print the report as JSON");
+  command->callback([replay] { replay->run(); });
+}
+
 }  // namespace
 
 void add_study_command(CLI::App& app) {
@@ -137,6 +205,7 @@ void add_study_command(CLI::App& app) {
       app.add_subcommand("study", "Record spaces of candidates, and replay searches over them");
   command->require_subcommand(1);
   add_record(*command);
+  add_replay(*command);
 }
 
 }  // namespace ac
