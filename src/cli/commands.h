@@ -8,6 +8,7 @@ namespace ac {
 
 void add_bench_command(CLI::App& app);
 void add_compile_command(CLI::App& app);
+void add_db_command(CLI::App& app);
 void add_devices_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_run_command(CLI::App& app);

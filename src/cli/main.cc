@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   app.footer(footer());
   ac::add_bench_command(app);
   ac::add_compile_command(app);
+  ac::add_db_command(app);
   ac::add_devices_command(app);
   ac::add_inspect_command(app);
   ac::add_run_command(app);
