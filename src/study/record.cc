@@ -3,54 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
-#include <map>
 
-#include "base/error.h"
-#include "base/files.h"
-#include "compile/cover.h"
-#include "compile/trials.h"
-#include "generate/fallback.h"
-#include "ir/incrementalise.h"
-#include "ir/normalise.h"
-#include "plan/planner.h"
 #include "study/table_file.h"
 
 namespace ac::study {
 namespace {
 
-constexpr std::int64_t kMaxContext = 4096;
 constexpr std::size_t kFinalists = 4;  // judged at once, when only the fastest are
-
-search::Verdict verdict_of(Outcome::Kind kind) {
-  switch (kind) {
-    case Outcome::Kind::admitted:
-      return search::Verdict::measured;
-    case Outcome::Kind::not_compiled:
-      return search::Verdict::uncompilable;
-    case Outcome::Kind::rejected:
-      return search::Verdict::wrong;
-    case Outcome::Kind::crashed:
-      return search::Verdict::failed;
-  }
-  AC_UNREACHABLE();
-}
-
-// A region, or what chooses the token, with its space.
-struct Subject {
-  std::optional<Wanted> wanted;
-  const Space* space = nullptr;
-  int uses = 0;
-
-  std::string description() const {
-    if (!wanted) return "argmax";
-    std::string text;
-    for (const Op op : wanted->region.ops)
-      text += fmt::format("{}{}", text.empty() ? "" : "+", info(op).name);
-    return text + (wanted->argmax ? "+argmax" : "");
-  }
-};
 
 class Recorder {
  public:
@@ -58,26 +17,11 @@ class Recorder {
            const std::filesystem::path& to, Progress& progress)
       : options_(options),
         progress_(progress),
-        realiser_(builder, realise_options(options)),
-        step_(decode_instance(incrementalise(normalise(model.graph)))),
-        regions_(analyse(step_)),
-        plans_(plan(regions_, options.device,
-                    {.max_candidates = options.max_candidates,
-                     .at = {.S = -1, .T = 1, .P = options.context}})),
-        file_(to, header(builder)) {
-    for (const Cache& cache : step_.caches) {
-      const std::int64_t room = std::max(kMaxContext, options.context + 1);
-      const std::int64_t slots = cache.window > 0 ? std::min(room, cache.window) : room;
-      caches_.push_back(
-          {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
-      setting_.slots.push_back(slots);
-    }
-    setting_.multiprocessors = options.device.multiprocessors;
-  }
+        workshop_(model, options, builder),
+        file_(to, header(builder)) {}
 
   Recorded run() {
-    const std::vector<Subject> all = subjects();
-    if (all.empty()) wrong_usage("--regions: no region of {} has that", step_.graph.name);
+    const std::vector<Subject> all = workshop_.subjects();
     for (std::size_t i = 0; i < all.size(); ++i) {
       progress_.stage(fmt::format("region {} of {}: {}", i + 1, all.size(), all[i].description()));
       const int region = file_.region(all[i].space->signature, all[i].description(), all[i].uses);
@@ -93,69 +37,17 @@ class Recorder {
   }
 
  private:
-  static RealiseOptions realise_options(const RecordOptions& options) {
-    RealiseOptions realise;
-    if (options.device.sm > 0) {
-      realise.target.kind = Target::cuda;
-      realise.target.arch = options.device.target + (options.device.sm >= 90 ? "a" : "");
-    }
-    realise.jobs = options.jobs;
-    realise.verdicts = options.cache / "verdicts";
-    return realise;
-  }
-
   Json header(KernelBuilder& builder) const {
     Json json{{"study", 1}};
     json.update(options_.header);
-    json["toolkit"] = builder.compiler(realise_options(options_).target);
-    json["model"] = step_.graph.name;
+    json["toolkit"] = builder.compiler(Workshop::target_of(options_.device));
+    json["model"] = workshop_.step().graph.name;
     json["target"] = options_.device.target;
     json["tokens"] = 1;
     json["context"] = options_.context;
     json["rounds"] = options_.rounds;
     json["seconds"] = options_.seconds;
     return json;
-  }
-
-  std::vector<Subject> subjects() const {
-    std::map<int, Subject> found;  // by space
-    const auto add = [&](int space, const std::optional<Wanted>& wanted) {
-      if (space < 0) return;
-      Subject& subject = found[space];
-      ++subject.uses;
-      subject.wanted = wanted;
-      subject.space = &plans_.spaces[static_cast<std::size_t>(space)];
-    };
-    if (options_.cover_only) {
-      const auto cheapest = [&](int space) -> std::optional<double> {
-        if (space < 0 || plans_.spaces[static_cast<std::size_t>(space)].candidates.empty())
-          return std::nullopt;
-        return plans_.spaces[static_cast<std::size_t>(space)].candidates[0].cost.microseconds;
-      };
-      for (const CoverPart& part : choose_cover(regions_, plans_, cheapest))
-        add(part.space, part.wanted);
-    } else {
-      for (std::size_t i = 0; i < regions_.regions.size(); ++i)
-        add(plans_.space_of_region[i], Wanted{regions_.regions[i]});
-      for (const Neighbourhood& around : plans_.neighbourhoods) {
-        std::map<int, std::optional<Wanted>> parts;  // of one or several of its options
-        for (const FusionOption& option : around.options)
-          for (const ac::Part& part : option.parts) parts.emplace(part.space, part.wanted);
-        for (const auto& [space, wanted] : parts) add(space, wanted);
-      }
-    }
-    std::vector<Subject> subjects;
-    for (const auto& [space, subject] : found) {
-      const auto has = [&, &subject = subject](const std::string& text) {
-        return subject.space->signature.find(text) != std::string::npos ||
-               subject.description().find(text) != std::string::npos;
-      };
-      const std::vector<std::string>& wanted = options_.regions;
-      if (subject.space->candidates.size() > 1 &&
-          (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), has)))
-        subjects.push_back(subject);
-    }
-    return subjects;
   }
 
   void record_points(const Subject& subject, int region) {
@@ -166,125 +58,17 @@ class Recorder {
       const std::size_t end = std::min(todo.size(), at + options_.batch);
       const std::vector<const Candidate*> batch(todo.begin() + static_cast<std::ptrdiff_t>(at),
                                                 todo.begin() + static_cast<std::ptrdiff_t>(end));
-      record_batch(subject, region, batch);
+      Workshop::Batch tried = workshop_.attempt(subject, batch, options_.admit_all);
+      for (const std::vector<double>& samples : tried.fallbacks)
+        file_.append_fallback(region, samples);
+      for (TimedPoint& point : tried.points) {
+        if (point.verdict == search::Verdict::failed)
+          progress_.note(fmt::format("{}: failed ({})", point.point.id, point.why));
+        file_.append(region, std::move(point));
+      }
       recorded_.new_points += batch.size();
       const std::optional<double> best = file_.table(region).optimum();
       progress_.step(end, todo.size(), best ? fmt::format("best {:.2f} us", *best) : "");
-    }
-  }
-
-  void record_batch(const Subject& subject, int region,
-                    const std::vector<const Candidate*>& batch) {
-    std::vector<TimedPoint> points;
-    std::vector<Generated> made;
-    std::vector<KernelSource> sources;
-    for (const Candidate* candidate : batch) {
-      TimedPoint& timed = points.emplace_back();
-      timed.point = {
-          candidate->id,
-          {{"", std::string(family_of(candidate->choice)), fields_of(candidate->choice)}},
-          candidate->cost.microseconds};
-      timed.was_admitted = options_.admit_all;
-      made.push_back(generate_for(subject, *candidate));
-      sources.insert(sources.end(), made.back().sources.begin(), made.back().sources.end());
-    }
-    std::optional<Generated> fallback_made;
-    if (subject.wanted && !subject.wanted->argmax) {
-      fallback_made = fallback(step_, subject.wanted->region, setting_);
-      sources.insert(sources.end(), fallback_made->sources.begin(), fallback_made->sources.end());
-    }
-    if (options_.admit_all) judge(subject, batch, points);
-    realiser_.build(sources);
-    std::vector<std::size_t> racers;
-    for (std::size_t i = 0; i < points.size(); ++i) {
-      if (points[i].verdict != search::Verdict::measured) continue;
-      if (is_built(made[i])) {
-        racers.push_back(i);
-      } else {
-        points[i].verdict = search::Verdict::uncompilable;
-        points[i].why = "does not compile";
-      }
-    }
-    const bool with_fallback = fallback_made && is_built(*fallback_made);
-    race(points, made, racers, with_fallback ? &*fallback_made : nullptr, region);
-    for (TimedPoint& point : points) {
-      if (point.verdict != search::Verdict::measured) point.was_admitted = true;
-      file_.append(region, std::move(point));
-    }
-  }
-
-  bool is_built(const Generated& made) const {
-    return std::all_of(made.sources.begin(), made.sources.end(), [&](const KernelSource& source) {
-      return realiser_.kernels().count(source.entry) > 0;
-    });
-  }
-
-  // What is not admitted gets another verdict.
-  void judge(const Subject& subject, const std::vector<const Candidate*>& batch,
-             std::vector<TimedPoint>& points) {
-    std::vector<Request> requests;
-    std::vector<std::size_t> of;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      std::optional<Request> request = trial(subject, *batch[i]);
-      if (request) {
-        requests.push_back(std::move(*request));
-        of.push_back(i);
-      } else {
-        points[i].verdict = search::Verdict::wrong;
-        points[i].why = "interface: the plan does not fit the region when it is tried by itself";
-      }
-    }
-    const std::vector<Outcome> outcomes = realiser_.realise(requests);
-    for (std::size_t r = 0; r < requests.size(); ++r) {
-      points[of[r]].verdict = verdict_of(outcomes[r].kind);
-      points[of[r]].why = outcomes[r].why;
-      points[of[r]].was_admitted = true;
-    }
-  }
-
-  std::optional<Request> trial(const Subject& subject, const Candidate& candidate) const {
-    if (subject.wanted) return trial_of(step_, *subject.wanted, candidate, {1, setting_});
-    const TensorType& logits = step_.graph.type(step_.graph.outputs.at(0).node);
-    return trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
-  }
-
-  Generated generate_for(const Subject& subject, const Candidate& candidate) const {
-    if (!subject.wanted)
-      return generate_sampling(step_, std::get<Implementation<SamplingTask>>(candidate.choice),
-                               step_.graph.outputs.at(0).node, setting_);
-    for (const FamilyMatch& found : match_families(step_, *subject.wanted, plans_.options.at))
-      if (const auto* matched = std::get_if<Matched>(&found.match))
-        if (found.family == family_of(candidate.choice))
-          return generate(step_, candidate.choice, matched->operands, setting_);
-    AC_UNREACHABLE();  // the space was made of these matches
-  }
-
-  // One that breaks the race is found by halves.
-  void race(std::vector<TimedPoint>& points, const std::vector<Generated>& made,
-            const std::vector<std::size_t>& racers, const Generated* fallback_made, int region) {
-    if (racers.empty()) return;
-    std::vector<Contender> contenders;
-    for (const std::size_t i : racers) contenders.push_back({points[i].point.id, made[i]});
-    if (fallback_made) contenders.push_back({"fallback", *fallback_made});
-    MeasureOptions measuring;
-    measuring.position = options_.context;
-    measuring.caches = caches_;
-    measuring.rounds = options_.rounds;
-    measuring.seconds = options_.seconds;
-    const Realiser::Race result = realiser_.race(step_, contenders, measuring);
-    if (result.failed.empty()) {
-      for (std::size_t r = 0; r < racers.size(); ++r) points[racers[r]].samples = result.samples[r];
-      if (fallback_made) file_.append_fallback(region, result.samples.back());
-    } else if (racers.size() == 1) {
-      // Perhaps it is the fallback that cannot be timed.
-      if (fallback_made) return race(points, made, racers, nullptr, region);
-      points[racers[0]].verdict = search::Verdict::failed;
-      points[racers[0]].why = result.failed;
-      progress_.note(fmt::format("{}: not timed ({})", points[racers[0]].point.id, result.failed));
-    } else {
-      const auto middle = racers.begin() + static_cast<std::ptrdiff_t>(racers.size() / 2);
-      race(points, made, {racers.begin(), middle}, fallback_made, region);
-      race(points, made, {middle, racers.end()}, fallback_made, region);
     }
   }
 
@@ -308,7 +92,7 @@ class Recorder {
             points.push_back(*fastest[i]);
           }
       }
-      judge(subject, batch, points);
+      workshop_.judge(subject, batch, points);
       bool found = false;
       for (TimedPoint& point : points) {
         found |= point.verdict == search::Verdict::measured;
@@ -322,38 +106,12 @@ class Recorder {
 
   const RecordOptions& options_;
   Progress& progress_;
-  Realiser realiser_;
-  const StepGraph step_;
-  const Regions regions_;
-  const Plans plans_;
+  Workshop workshop_;
   TableFile file_;
-  std::vector<CacheSpec> caches_;
-  Setting setting_;
   Recorded recorded_;
 };
 
 }  // namespace
-
-std::vector<search::Field> fields_of(const Choice& choice) {
-  std::vector<search::Field> fields;
-  const std::string text = plan_text(choice);  // "{.threads = 256, .ring = Ring::none}"
-  for (std::size_t at = 1; at < text.size() && text[at] == '.';) {
-    const std::size_t equals = text.find(" = ", at);
-    const std::size_t end = text.find_first_of(",}", equals);
-    const std::string name = text.substr(at + 1, equals - at - 1);
-    std::string value = text.substr(equals + 3, end - equals - 3);
-    std::int64_t number = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (parsed.ec == std::errc() && parsed.ptr == value.data() + value.size())
-      fields.push_back({name, number});
-    else if (value == "true" || value == "false")
-      fields.push_back({name, std::int64_t{value == "true"}});
-    else
-      fields.push_back({name, value.substr(value.rfind(':') + 1)});
-    at = end + 2;
-  }
-  return fields;
-}
 
 Recorded record(const Model& model, const RecordOptions& options, KernelBuilder& builder,
                 const std::filesystem::path& to, Progress& progress) {
