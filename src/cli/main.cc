@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   ac::add_inspect_command(app);
   ac::add_run_command(app);
   ac::add_study_command(app);
+  ac::add_tune_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);
   try {

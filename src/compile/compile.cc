@@ -89,7 +89,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program.max_context - tokens)};
     phase.plans =
         plan(phase.regions, options.device, {.max_candidates = options.max_candidates, .at = at});
-    Selector selector(phase, program.caches, options.tries, realiser);
+    Selector selector(phase, program.caches, options.tries, options.preferred, realiser);
     progress.stage(fmt::format("{}: build, admit and select", name));
     std::vector<Implemented> parts = selector.run(progress);
     parts.push_back(ending(phase.regions.step, program.max_context, realiser));

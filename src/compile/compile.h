@@ -9,6 +9,9 @@
 
 namespace ac {
 
+// Candidates, best first, by the signature of the region: what a search has found.
+using Preferred = std::map<std::string, std::vector<std::string>>;
+
 struct CompileOptions {
   DeviceInfo device;             // planned and built for; "host" or a GPU
   bool here = true;              // whether it is in this machine: candidates are timed then
@@ -18,6 +21,7 @@ struct CompileOptions {
   std::size_t tries = 3;  // candidates of a region, best first, before it is left to the fallback
   unsigned jobs = 1;
   std::filesystem::path cache;
+  Preferred preferred;  // tried before all others
 };
 
 // What became of one candidate.

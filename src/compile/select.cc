@@ -28,11 +28,12 @@ bool chooses_token(const Space& space) {
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
-                   Realiser& realiser)
+                   const Preferred& preferred, Realiser& realiser)
     : phase_(phase),
       caches_(caches),
       setting_{phase.plans.device.multiprocessors, slots_of(caches)},
       tries_(tries),
+      preferred_(preferred),
       realiser_(realiser),
       uses_(phase.regions.step) {
   for (const Space& space : phase.plans.spaces) states_.push_back(state_for(space));
@@ -43,6 +44,14 @@ Selector::State Selector::state_for(const Space& space) const {
   State state;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  if (const auto found = preferred_.find(space.signature); found != preferred_.end()) {
+    const std::vector<std::string>& ids = found->second;
+    const auto rank = [&](std::size_t i) {
+      return std::find(ids.begin(), ids.end(), space.candidates[i].id) - ids.begin();
+    };
+    std::stable_sort(state.order.begin(), state.order.end(),
+                     [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+  }
   // What chooses the token has no fallback.
   state.order.resize(
       std::min(state.order.size(), std::max(tries_, chooses_token(space) ? kSamplers : 0)));

@@ -16,7 +16,7 @@ class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
   Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, std::size_t tries,
-           Realiser& realiser);
+           const Preferred& preferred, Realiser& realiser);
 
   // In the order in which they run. Fills in the phase's selections.
   std::vector<Implemented> run(Progress& progress);
@@ -60,6 +60,7 @@ class Selector {
   const std::vector<CacheSpec>& caches_;
   const Setting setting_;
   const std::size_t tries_;
+  const Preferred& preferred_;
   Realiser& realiser_;
   const UseDef uses_;
   double scale_ = 1;                             // what was measured over what was predicted
