@@ -312,6 +312,43 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
   }
 }
 
+TEST_CASE("study: a recorded step is searched site by site") {
+  Recording recording = parse(kHeader);
+  const search::test::Step step(3, 9);
+  Table table;
+  table.signature = table.description = "step";
+  search::Random random(1);
+  for (int i = 0; i < 400; ++i) {
+    const int schedule = step.space.at(random.below(step.space.size()));
+    TimedPoint timed;
+    timed.point = {step.space.id(schedule), {}, step.space.predicted(schedule)};
+    for (std::size_t site = 0; site < step.space.sites().size(); ++site) {
+      const int choice = step.space.choices(schedule)[site];
+      const search::Site& of = step.space.sites()[site];
+      search::Part part{of.name, "absent", {}};
+      if (choice >= 0) {
+        part = of.choices[static_cast<std::size_t>(choice)].parts[0];
+        part.site = of.name;
+      }
+      timed.point.parts.push_back(part);
+    }
+    const search::Outcome outcome = step.outcome(schedule);
+    timed.verdict = outcome.verdict;
+    if (outcome.ok()) timed.samples = {outcome.microseconds};
+    table.add(timed);
+  }
+  std::string text = kHeader + region_line(table).dump() + "\n";
+  for (const TimedPoint& point : table.points) text += to_json(point, 0).dump() + "\n";
+  ReplayOptions options;
+  options.repetitions = 20, options.resamples = 100;
+  const Replayed replayed = replay({parse(text)}, {}, options);
+  REQUIRE(replayed.groups.size() == 1);
+  const Group& group = replayed.groups[0];
+  CHECK(group.name == "step of M: step");
+  CHECK(arm(group, "tree").band[15].mean > arm(group, "random (exact)").band[15].high);
+  CHECK(to_markdown(replayed).find("seeds only") != std::string::npos);
+}
+
 TEST_CASE("study: what cannot be searched is left out, with the reason") {
   Recording recording = recording_of(1, 1);
   recording.tables.push_back(recording.tables[0]);  // as of another model
