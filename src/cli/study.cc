@@ -43,7 +43,7 @@ std::string command_line() {
 
 struct Record {
   SourceArguments source;
-  std::string output, device = "host", admit = "all";
+  std::string output, commit, device = "host", admit = "all";
   study::RecordOptions options;
   bool quiet = false, json = false;
 
@@ -64,7 +64,7 @@ struct Record {
         {"device", name},
         {"driver", driver},
         {"toolkit", ""},
-        {"commit", commit_of(building.sources)},
+        {"commit", commit.empty() ? commit_of(building.sources) : commit},
         {"command", command_line()},
         {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
     KernelBuilder builder(building);
@@ -113,6 +113,8 @@ void add_record(CLI::App& study) {
   command->add_option("--context", record->options.context, "Tokens in the cache")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--commit", record->commit,
+                      "What the table says that the kernels are of, where git cannot tell");
   command->add_option("--rounds", record->options.rounds, "Samples of each candidate")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
