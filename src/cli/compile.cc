@@ -64,7 +64,7 @@ struct Compile {
       options.device = device_info(target);
       options.here = target == "host";
     } else {
-      options.device = device == "cuda" ? gpu_info() : device_info("host");
+      options.device = device == "cuda" ? the_gpu().info : device_info("host");
     }
     if (unmeasured) options.here = false;
     if (step_seconds) options.step_seconds = std::chrono::seconds(*step_seconds);

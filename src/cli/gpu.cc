@@ -3,28 +3,40 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "device/device.h"
+#include "device/devices.h"
 
 namespace ac {
 namespace {
 
 // Asked of a child process: one that has started CUDA cannot fork any more.
 ChildResult ask() {
-  return run_in_children({ChildTask([] { return to_json(open_cuda_device()->info()).dump(); })}, 1,
-                         std::chrono::seconds(60))[0];
+  const ChildTask task([] {
+    const auto device = open_cuda_device();
+    return Json{{"info", to_json(device->info())},
+                {"name", device->name()},
+                {"driver", find_devices().driver}}
+        .dump();
+  });
+  return run_in_children({task}, 1, std::chrono::seconds(60))[0];
+}
+
+Gpu gpu_of(const ChildResult& result) {
+  const Json answer = Json::parse(result.text);
+  return {device_info_from_json(answer.at("info")), answer.at("name"), answer.at("driver")};
 }
 
 }  // namespace
 
-DeviceInfo gpu_info() {
+Gpu the_gpu() {
   const ChildResult result = ask();
   if (!result.ok()) job_failed("{}", result.ended);
-  return device_info_from_json(Json::parse(result.text));
+  return gpu_of(result);
 }
 
-std::optional<DeviceInfo> find_gpu() {
+std::optional<Gpu> find_gpu() {
   const ChildResult result = ask();
   if (!result.ok()) return std::nullopt;
-  return device_info_from_json(Json::parse(result.text));
+  return gpu_of(result);
 }
 
 }  // namespace ac

@@ -1,4 +1,4 @@
-// What GPU is in this machine, asked without starting CUDA in this process.
+// The GPU of this machine, for commands that compile: asked without starting CUDA in this process.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,14 @@
 
 namespace ac {
 
-// The first GPU; an error (job_failed) says why there is none.
-DeviceInfo gpu_info();
+struct Gpu {
+  DeviceInfo info;
+  std::string name, driver;
+};
+
+// The first one; an error (job_failed) says why there is none.
+Gpu the_gpu();
 // The same, where it is no fault that there is none.
-std::optional<DeviceInfo> find_gpu();
+std::optional<Gpu> find_gpu();
 
 }  // namespace ac

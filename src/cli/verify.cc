@@ -39,11 +39,11 @@ struct Verify {
   DeviceInfo judge() const {
     const std::string target = read_program(package).target;
     if (device == "host" || (device.empty() && target == "host")) return device_info("host");
-    const std::optional<DeviceInfo> gpu = device.empty() ? find_gpu() : gpu_info();
-    if (gpu && gpu->target == target) return *gpu;
+    const std::optional<Gpu> gpu = device.empty() ? find_gpu() : the_gpu();
+    if (gpu && gpu->info.target == target) return gpu->info;
     if (!device.empty())
       wrong_usage("--device cuda: {} is for {}, and the GPU here is {}", package, target,
-                  gpu->target);
+                  gpu->info.target);
     return device_info("host");
   }
 };

@@ -10,6 +10,9 @@
 
 namespace ac {
 
+// Candidates, best first, by the signature of the region: what a search has found.
+using Preferred = std::map<std::string, std::vector<std::string>>;
+
 struct CompileOptions {
   DeviceInfo device;             // planned and built for; "host" or a GPU
   bool here = true;              // whether it is in this machine: candidates are timed then
@@ -25,6 +28,7 @@ struct CompileOptions {
   unsigned jobs = 1;
   std::filesystem::path cache;
   Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
+  Preferred preferred;         // tried before all others
 };
 
 // What became of one candidate.

@@ -27,6 +27,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
     select.leaders = tokens > 1 ? 2 : 6;
   }
   select.tries = options.tries.value_or(select.tries);
+  select.preferred = options.preferred;
   if (tokens == 1) select.contexts = contexts(max_context);
   return select;
 }

@@ -220,11 +220,12 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
   const ChildResult result = run_alone(race_job(step, contenders, files, options), options_.limit);
-  if (!result.ok()) return {{}, result.ended};
+  if (!result.ok()) return {{}, {}, result.ended};
   Race race;
-  for (const Json& median : Json::parse(result.text))  // null: infinite
-    race.microseconds.push_back(median.is_null() ? std::numeric_limits<double>::infinity()
-                                                 : median.get<double>());
+  race.samples = Json::parse(result.text).get<std::vector<std::vector<double>>>();
+  for (const std::vector<double>& samples : race.samples)
+    race.microseconds.push_back(samples.empty() ? std::numeric_limits<double>::infinity()
+                                                : median(samples));
   return race;
 }
 

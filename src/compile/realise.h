@@ -82,9 +82,10 @@ class Realiser {
   // with its log kept.
   void build(std::vector<KernelSource> sources);
 
-  // Medians of all contenders in turn, or why there are none. Kernels must have been realised.
+  // All contenders in turn, or why they could not. Kernels must have been built.
   struct Race {
-    std::vector<double> microseconds;
+    std::vector<double> microseconds;  // medians
+    std::vector<std::vector<double>> samples;
     std::string failed;
   };
   Race race(const StepGraph& step, const std::vector<Contender>& contenders,

@@ -64,6 +64,15 @@ Selector::State Selector::state_for(const Space& space) const {
   state.leaders = options_.leaders;
   state.order = diverse_order(space);
   if (!realiser_.measures()) std::sort(state.order.begin(), state.order.end());
+  if (const auto found = options_.preferred.find(space.signature);
+      found != options_.preferred.end()) {
+    const std::vector<std::string>& ids = found->second;
+    const auto rank = [&](std::size_t i) {
+      return std::find(ids.begin(), ids.end(), space.candidates[i].id) - ids.begin();
+    };
+    std::stable_sort(state.order.begin(), state.order.end(),
+                     [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+  }
   if (guide_) guide_->interleave(space, state.order);
   const std::vector<std::size_t> whole = state.order;
   state.order.resize(std::min(state.order.size(), options_.tries));

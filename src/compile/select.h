@@ -19,8 +19,9 @@ namespace ac {
 struct SelectOptions {
   std::size_t tries = 3;    // candidates of a region
   std::size_t leaders = 3;  // of those that were timed, so many are to be admitted
-  std::vector<std::int64_t> contexts =
-      {};  // tokens before the step's, with which attention is timed
+  // Tokens before the step's, with which attention is timed.
+  std::vector<std::int64_t> contexts = {};
+  Preferred preferred = {};  // tried before all others
 };
 
 class Selector {

@@ -56,11 +56,8 @@ std::string race_here(const Json& job) {
   }
   const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
   const std::unique_ptr<Device> device = device_of(job);
-  Json medians = Json::array();
-  for (const Latency& latency :
-       measure(*device, step, contenders, files_of(job.at("files")), options))
-    medians.push_back(latency.microseconds);
-  return medians.dump();
+  return samples_json(measure(*device, step, contenders, files_of(job.at("files")), options))
+      .dump();
 }
 
 }  // namespace
@@ -96,6 +93,12 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"caches", std::move(caches)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};
+}
+
+Json samples_json(const std::vector<Latency>& latencies) {
+  Json json = Json::array();
+  for (const Latency& latency : latencies) json.push_back(latency.samples);
+  return json;
 }
 
 std::string run_job(const Json& job) {

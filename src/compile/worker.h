@@ -11,7 +11,10 @@ Json judge_job(const Trial& trial, const KernelFiles& files);
 Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
               const KernelFiles& files, const MeasureOptions& options);
 
-// What the job says as JSON: an outcome, medians, or what in_context.h says of its own.
+// The samples of each contender: what a race answers. None of one that a library here has not.
+Json samples_json(const std::vector<Latency>& latencies);
+
+// What the job says as JSON: an outcome, samples, or what in_context.h says of its own.
 std::string run_job(const Json& job);
 
 }  // namespace ac

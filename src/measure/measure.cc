@@ -17,13 +17,6 @@ constexpr int kMaxRepetitions = 2000;
 constexpr double kSlow = 0.02;     // seconds
 constexpr double kFarBehind = 10;  // times the fastest
 
-double median(std::vector<double> values) {
-  const std::size_t middle = values.size() / 2;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
-                   values.end());
-  return values[middle];
-}
-
 bool calls_library(const Generated& made) {
   return std::ranges::any_of(made.launches,
                              [](const Launch& launch) { return launch.product.has_value(); });
@@ -226,6 +219,13 @@ class Bench {
 };
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  const std::size_t middle = values.size() / 2;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(middle),
+                   values.end());
+  return values[middle];
+}
 
 std::vector<Latency> measure(Device& device, const StepGraph& step,
                              const std::vector<Contender>& contenders,

@@ -29,6 +29,8 @@ struct Latency {
   std::vector<double> samples;  // of each round
 };
 
+double median(std::vector<double> values);
+
 // In the order of the contenders.
 std::vector<Latency> measure(Device& device, const StepGraph& step,
                              const std::vector<Contender>& contenders,

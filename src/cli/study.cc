@@ -1,0 +1,213 @@
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "cli/source.h"
+#include "device/devices.h"
+#include "study/record.h"
+#include "study/report.h"
+
+namespace ac {
+namespace {
+
+// Of the sources that kernels are built from, where they are under git's care.
+std::string commit_of(const std::filesystem::path& sources) {
+  try {
+    const ProcessResult git = run_process(
+        {"git", "-C", sources.string(), "describe", "--always", "--dirty"}, ChildOutput::captured);
+    if (git.ok()) return git.output.substr(0, git.output.find('\n'));
+  } catch (const Error&) {  // there is no git
+  }
+  return "unknown";
+}
+
+// This program's, as it was given.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!text.empty()) text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  return text;
+}
+
+struct Record {
+  SourceArguments source;
+  std::string output, commit, device = "host", admit = "all";
+  study::RecordOptions options;
+  bool quiet = false, json = false;
+
+  void run() {
+    const Environment environment = read_environment();
+    BuilderOptions building = builder_options(environment);
+    building.jobs = options.jobs;
+    options.cache = building.cache;
+    options.admit_all = admit == "all";
+    std::string name, driver;
+    if (device == "cuda") {
+      const Gpu gpu = the_gpu();
+      options.device = gpu.info, name = gpu.name, driver = gpu.driver;
+    } else {
+      options.device = device_info("host"), name = find_devices().cpu;
+    }
+    options.header = {
+        {"device", name},
+        {"driver", driver},
+        {"toolkit", ""},
+        {"commit", commit.empty() ? commit_of(building.sources) : commit},
+        {"command", command_line()},
+        {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
+    KernelBuilder builder(building);
+    Progress progress(quiet);
+    progress.stage("capture");
+    const Model model = source.capture();
+    const study::Recorded recorded = study::record(model, options, builder, output, progress);
+    if (json)
+      fmt::print("{}\n", Json{{"file", output},
+                              {"regions", recorded.regions},
+                              {"points", recorded.points},
+                              {"new", recorded.new_points},
+                              {"measured", recorded.measured}}
+                             .dump());
+    else
+      fmt::print("{}: {} regions, {} points ({} new), {} of them measured\n", output,
+                 recorded.regions, recorded.points, recorded.new_points, recorded.measured);
+  }
+};
+
+void add_record(CLI::App& study) {
+  CLI::App* command = study.add_subcommand(
+      "record", "Time every candidate of a model's regions on the device at hand, into a table");
+  const auto record = std::make_shared<Record>();
+  record->source.add_to(*command);
+  command->add_option("-o,--output", record->output, "The table (JSON lines); resumed if it exists")
+      ->required();
+  command->add_option("--device", record->device, "The device to time on")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"host", "cuda"}));
+  command
+      ->add_option("--max-candidates", record->options.max_candidates,
+                   "The most candidates of a region")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--regions", record->options.regions,
+                      "Only regions whose signature or ops have one of these in them");
+  command->add_flag("--cover", record->options.cover_only,
+                    "Only the regions that the step is cut into by predicted cost");
+  command
+      ->add_option("--admit", record->admit,
+                   "all: judge every candidate before it is timed; winners: only the fastest of a "
+                   "region, until one is admitted")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"all", "winners"}));
+  command->add_option("--context", record->options.context, "Tokens in the cache")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--commit", record->commit,
+                      "What the table says that the kernels are of, where git cannot tell");
+  command->add_option("--rounds", record->options.rounds, "Samples of each candidate")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--seconds", record->options.seconds, "That one sample takes, about")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 10.0));
+  command->add_option("--batch", record->options.batch, "Candidates that race with each other")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  record->options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  command
+      ->add_option("--jobs,-j", record->options.jobs,
+                   "Kernels that are built or judged at once; timing is one by one")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--quiet,-q", record->quiet, "No progress on stderr");
+  command->add_flag("--json", record->json, "Print JSON");
+  command->callback([record] { record->run(); });
+}
+
+struct Replay {
+  std::vector<std::string> tables, advice;
+  std::string output;
+  study::ReplayOptions options;
+  bool json = false;
+
+  void run() const {
+    std::vector<study::Recording> recordings;
+    for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
+    study::Replies replies;
+    for (const std::string& file : advice)
+      for (auto& [signature, list] : study::read_replies(file))
+        replies[signature].insert(replies[signature].end(), list.begin(), list.end());
+    const study::Replayed replayed = study::replay(recordings, replies, options);
+    study::write_report(replayed, output);
+    if (json) {
+      fmt::print("{}\n", study::to_json(replayed).dump());
+      return;
+    }
+    for (const study::Group& group : replayed.groups) {
+      Table table({"arm", "1", "4", "16", "64"});
+      for (const study::ArmResult& arm : group.arms) {
+        std::vector<std::string> row{arm.name};
+        for (const std::size_t n : {1, 4, 16, 64})
+          row.push_back(n <= arm.band.size() ? fmt::format("{:.4f}", arm.band[n - 1].mean) : "");
+        table.add(row);
+      }
+      fmt::print("{}: optimum over best so far after so many attempts, {} spaces\n{}\n", group.name,
+                 group.cases.size(), table.text());
+    }
+    if (replayed.advisors.empty())
+      fmt::print("no replies of an LLM were given: its arm is empty\n");
+    fmt::print("report: {}\n", (std::filesystem::path(output) / "report.md").string());
+  }
+};
+
+void add_replay(CLI::App& study) {
+  CLI::App* command =
+      study.add_subcommand("replay", "Run search strategies over recorded tables, many times");
+  const auto replay = std::make_shared<Replay>();
+  command->add_option("TABLE", replay->tables, "Recorded tables (.jsonl, .jsonl.gz)")->required();
+  command->add_option("-o,--output", replay->output, "A folder for the report")->required();
+  command->add_option("--advice", replay->advice,
+                      "Recorded replies (JSON lines: region, order, model, date)");
+  command->add_option("--strategies", replay->options.strategies, "Strategies to compare")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--attempts", replay->options.attempts, "Points that a search may try")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command
+      ->add_option("--repetitions", replay->options.repetitions,
+                   "Searches on each space of what depends on a seed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  command->add_option("--seed", replay->options.seed, "Of all that is random")
+      ->capture_default_str();
+  command->add_option("--resamples", replay->options.resamples, "Of the bootstrap")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  replay->options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  command->add_option("--jobs,-j", replay->options.jobs, "Threads")->check(CLI::Range(1, 1024));
+  command->add_flag("--json", replay->json, "Print the report as JSON");
+  command->callback([replay] { replay->run(); });
+}
+
+}  // namespace
+
+void add_study_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("study", "Record spaces of candidates, and replay searches over them");
+  command->require_subcommand(1);
+  add_record(*command);
+  add_replay(*command);
+}
+
+}  // namespace ac

@@ -1,0 +1,147 @@
+#include "tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "base/table.h"
+#include "cli/commands.h"
+#include "cli/gpu.h"
+#include "cli/source.h"
+#include "device/devices.h"
+#include "emit/package.h"
+#include "runtime/engine.h"
+
+namespace ac {
+namespace {
+
+struct Tune {
+  SourceArguments source;
+  std::string package, space = "region";
+  TuneOptions options;
+  bool quiet = false, json = false;
+
+  void run() {
+    const Program before = read_program(package);
+    const Environment environment = read_environment();
+    BuilderOptions building = builder_options(environment);
+    building.jobs = options.jobs;
+    options.cache = building.cache;
+    options.sources = building.sources;
+    options.cover_only = true;
+    if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
+    choose_device(before);
+    options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
+    KernelBuilder builder(building);
+    Progress progress(quiet);
+    progress.stage("capture");
+    const Model model = source.capture();
+    if (model.graph.name != before.model)
+      wrong_usage("{} was compiled from {}, and SOURCE is {}", package, before.model,
+                  model.graph.name);
+    const Tuned tuned = tune_regions(model, options, builder, progress);
+    CompileOptions compiling;
+    compiling.device = options.device;
+    compiling.max_context = before.max_context;
+    compiling.chunk = before.prefill.max_tokens;
+    compiling.max_candidates = options.max_candidates;
+    compiling.jobs = options.jobs;
+    compiling.cache = options.cache;
+    compiling.preferred = tuned.preferred;
+    Stages stages(progress);
+    const Compiled compiled = compile(model, compiling, builder, stages);
+    write_package(compiled, model, building.sources, package, true);
+    report(tuned, compiled);
+  }
+
+  void choose_device(const Program& before) {
+    if (before.target == "host") {
+      options.device = device_info("host"), options.device_name = find_devices().cpu;
+      return;
+    }
+    const Gpu gpu = the_gpu();
+    options.device = gpu.info, options.device_name = gpu.name;
+    if (gpu.info.target != before.target)
+      wrong_usage("{} is for {}, and the GPU of this machine is {}", package, before.target,
+                  gpu.info.target);
+  }
+
+  void report(const Tuned& tuned, const Compiled& compiled) const {
+    const auto is_selected = [&](const TunedRegion& region) {
+      for (const Selection& selection : compiled.decode.selections)
+        if (selection.signature == region.signature && selection.candidate == region.plan)
+          return true;
+      return false;
+    };
+    Json regions = Json::array();
+    Table table({"attempts", "known", "first us", "best us", "region", "plan", "selected"});
+    for (const TunedRegion& region : tuned.regions) {
+      regions.push_back({{"signature", region.signature},
+                         {"description", region.description},
+                         {"uses", region.uses},
+                         {"attempts", region.attempts},
+                         {"known", region.known},
+                         {"first_us", region.first ? Json(*region.first) : Json()},
+                         {"best_us", region.best ? Json(*region.best) : Json()},
+                         {"plan", region.plan},
+                         {"selected", is_selected(region)}});
+      const auto text = [](const std::optional<double>& us) {
+        return us ? fmt::format("{:.2f}", *us) : "";
+      };
+      table.add({fmt::format("{}", region.attempts), fmt::format("{}", region.known),
+                 text(region.first), text(region.best), region.description, region.plan,
+                 is_selected(region) ? "yes" : ""});
+    }
+    if (json)
+      fmt::print("{}\n", Json{{"package", package}, {"regions", std::move(regions)}}.dump());
+    else
+      fmt::print("{}", table.text());
+  }
+};
+
+}  // namespace
+
+void add_tune_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "tune",
+      "Search for faster kernels of a package's decode step, and compile it anew with them");
+  const auto tune = std::make_shared<Tune>();
+  command->add_option("PACKAGE", tune->package, "A package for the device at hand")->required();
+  tune->source.add_to(*command);
+  command->add_option("--space", tune->space, "What is searched: each region's candidates")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"region"}));
+  std::vector<std::string> names;
+  for (const search::StrategyInfo& info : search::strategies()) names.emplace_back(info.name);
+  command->add_option("--search", tune->options.search, "The strategy")
+      ->capture_default_str()
+      ->check(CLI::IsMember(names));
+  command->add_option("--budget", tune->options.budget.attempts, "Attempts at each region")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--seconds", tune->options.budget.seconds,
+                   "Seconds for each region, whatever the budget")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--seed", tune->options.seed, "Of the strategy")->capture_default_str();
+  command
+      ->add_option("--max-candidates", tune->options.max_candidates,
+                   "The most candidates of a region")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--context", tune->options.context, "Tokens in the cache while timing")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  command->add_option("--db", tune->options.database,
+                      "The tuning database (default: tuning.sqlite in the cache folder)");
+  tune->options.jobs = std::max(1u, std::thread::hardware_concurrency());
+  command->add_option("--jobs,-j", tune->options.jobs, "Kernels that are built at once")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--quiet,-q", tune->quiet, "No progress on stderr");
+  command->add_flag("--json", tune->json, "Print JSON");
+  command->callback([tune] { tune->run(); });
+}
+
+}  // namespace ac

@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/error.h"
+#include "search/space.h"
+
+namespace ac::search {
+
+ProductSpace::ProductSpace(std::vector<Site> sites) : sites_(std::move(sites)) {
+  if (sites_.empty()) bad_input("a space of schedules has no site");
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    const Site& site = sites_[i];
+    if (site.choices.empty()) bad_input("site \"{}\" has no choice", site.name);
+    if (site.only_if) AC_ASSERT(site.only_if->site < i);
+    const std::uint64_t choices = site.choices.size();
+    size_ = size_ > std::numeric_limits<std::uint64_t>::max() / choices
+                ? std::numeric_limits<std::uint64_t>::max()
+                : size_ * choices;
+    spaces_.emplace_back(site.choices);
+    weights_.push_back(site.uses * std::max(spaces_[i].predicted(spaces_[i].start()), 1e-3));
+  }
+  double total = 0;
+  for (double& weight : weights_) total += weight *= weight;
+  for (double& weight : weights_) weight /= total;
+}
+
+bool ProductSpace::is_there(std::size_t site, const std::vector<int>& choices) const {
+  const auto& condition = sites_[site].only_if;
+  if (!condition) return true;
+  const int choice = choices[condition->site];
+  return choice >= 0 &&
+         spaces_[condition->site].get(choice).parts.at(0).family == condition->family;
+}
+
+// One spelling of each schedule: what is not there has no choice, what is there has one.
+int ProductSpace::point(std::vector<int> choices) const {
+  std::string key;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    if (!is_there(i, choices))
+      choices[i] = -1;
+    else if (choices[i] < 0)
+      choices[i] = spaces_[i].start();
+    key += fmt::format("{} ", choices[i]);
+  }
+  const auto [at, is_new] = known_.emplace(std::move(key), static_cast<int>(schedules_.size()));
+  if (is_new) schedules_.push_back(std::move(choices));
+  return at->second;
+}
+
+int ProductSpace::at(std::uint64_t index) const {
+  std::vector<int> choices;
+  for (const Site& site : sites_) {
+    choices.push_back(static_cast<int>(index % site.choices.size()));
+    index /= site.choices.size();
+  }
+  return point(std::move(choices));
+}
+
+std::string ProductSpace::id(int point) const {
+  std::string text;
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    if (const int choice = choices(point)[i]; choice >= 0)
+      text +=
+          fmt::format("{}{}={}", text.empty() ? "" : " ", sites_[i].name, spaces_[i].id(choice));
+  return text;
+}
+
+std::optional<int> ProductSpace::find(const std::string& id) const {
+  std::vector<int> choices(sites_.size(), -1);
+  std::size_t at = 0;
+  while (at < id.size()) {
+    const std::size_t end = std::min(id.find(' ', at), id.size());
+    const std::string item = id.substr(at, end - at);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string::npos) return std::nullopt;
+    const auto site = std::find_if(sites_.begin(), sites_.end(),
+                                   [&](const Site& s) { return s.name == item.substr(0, equals); });
+    if (site == sites_.end()) return std::nullopt;
+    const auto index = static_cast<std::size_t>(site - sites_.begin());
+    const std::optional<int> choice = spaces_[index].find(item.substr(equals + 1));
+    if (!choice) return std::nullopt;
+    choices[index] = *choice;
+    at = end + 1;
+  }
+  const int found = point(choices);
+  return this->id(found) == id ? std::optional(found) : std::nullopt;
+}
+
+double ProductSpace::predicted(int point) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    if (const int choice = choices(point)[i]; choice >= 0)
+      sum += sites_[i].uses * spaces_[i].predicted(choice);
+  return sum;
+}
+
+// Site by site; where other sites follow from one, each of its families with the best of those.
+int ProductSpace::start() const {
+  std::vector<int> best(sites_.size(), -1);
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    if (is_there(i, best)) best[i] = spaces_[i].start();
+  int found = point(best);
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    for (int choice = 0; choice < static_cast<int>(sites_[i].choices.size()); ++choice) {
+      if (choices(found)[i] < 0) break;
+      std::vector<int> other = choices(found);
+      other[i] = choice;
+      const int moved = point(std::move(other));
+      if (predicted(moved) < predicted(found)) found = moved;
+    }
+  return found;
+}
+
+const std::vector<int>& ProductSpace::neighbours(int from) const {
+  const auto known = neighbours_.find(from);
+  if (known != neighbours_.end()) return known->second;
+  std::vector<int> found;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    const int choice = choices(from)[i];
+    if (choice < 0) continue;
+    for (const int other : spaces_[i].neighbours(choice)) {
+      std::vector<int> moved = choices(from);
+      moved[i] = other;
+      found.push_back(point(std::move(moved)));
+    }
+  }
+  return neighbours_[from] = std::move(found);
+}
+
+int ProductSpace::cross(int mother, int father, Random& random) const {
+  std::vector<int> child;
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    child.push_back(choices(random.below(2) == 0 ? mother : father)[i]);
+  return point(std::move(child));
+}
+
+double ProductSpace::likeness(int a, int b) const {
+  double sum = 0;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    const int left = choices(a)[i], right = choices(b)[i];
+    if (left == right)
+      sum += weights_[i];
+    else if (left >= 0 && right >= 0)
+      sum += weights_[i] * spaces_[i].likeness(left, right);
+  }
+  return sum;
+}
+
+}  // namespace ac::search

@@ -1,0 +1,40 @@
+// The arms of a study: what is compared over the same points, with the same attempts. Each is a
+// strategy, alone or with recorded advice, or a falsifier: the same with advice that was spoilt,
+// which says how much of an effect is the advice's content.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "search/strategy.h"
+#include "study/advice_file.h"
+
+namespace ac::study {
+
+enum class Spoilt : std::uint8_t { no, shuffled, reversed, other_region, random_points };
+std::string_view to_string(Spoilt spoilt);
+
+struct Arm {
+  std::string name;  // "tree", "advice+tree", "advice+tree (reversed)"
+  std::string strategy;
+  enum class Use : std::uint8_t {
+    none,
+    in_turn,   // with the strategy, one by one
+    as_prior,  // in turn, and as the strategy's prior
+    first,     // as far as it goes, then the strategy
+  };
+  Use use = Use::none;
+  Spoilt spoilt = Spoilt::no;
+  bool uses_seed = false;  // otherwise one repetition (for each reply) says all
+};
+
+// Of the strategies that are named; with advice, each of those that it serves, and the falsifiers.
+std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_advice);
+
+// One search of an arm. `others`: replies for other regions, for the falsifier that takes them.
+std::unique_ptr<search::Strategy> start(const Arm& arm, const search::Space& space,
+                                        const Reply* reply, const std::vector<const Reply*>& others,
+                                        std::uint64_t seed);
+
+}  // namespace ac::study

@@ -1,0 +1,121 @@
+#include "study/record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "study/table_file.h"
+
+namespace ac::study {
+namespace {
+
+constexpr std::size_t kFinalists = 4;  // judged at once, when only the fastest are
+
+class Recorder {
+ public:
+  Recorder(const Model& model, const RecordOptions& options, KernelBuilder& builder,
+           const std::filesystem::path& to, Progress& progress)
+      : options_(options),
+        progress_(progress),
+        workshop_(model, options, builder),
+        file_(to, header(builder)) {}
+
+  Recorded run() {
+    const std::vector<Subject> all = workshop_.subjects();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      progress_.stage(fmt::format("region {} of {}: {}", i + 1, all.size(), all[i].description()));
+      const int region = file_.region(all[i].space->signature, all[i].description(), all[i].uses);
+      record_points(all[i], region);
+      if (!options_.admit_all) admit_fastest(all[i], region);
+      const Table& table = file_.table(region);
+      ++recorded_.regions;
+      recorded_.points += table.points.size();
+      for (const TimedPoint& point : table.points) recorded_.measured += point.outcome().ok();
+    }
+    progress_.done();
+    return recorded_;
+  }
+
+ private:
+  Json header(KernelBuilder& builder) const {
+    Json json{{"study", 1}};
+    json.update(options_.header);
+    json["toolkit"] = builder.compiler(Workshop::target_of(options_.device));
+    json["model"] = workshop_.step().graph.name;
+    json["target"] = options_.device.target;
+    json["tokens"] = 1;
+    json["context"] = options_.context;
+    json["rounds"] = options_.rounds;
+    json["seconds"] = options_.seconds;
+    return json;
+  }
+
+  void record_points(const Subject& subject, int region) {
+    std::vector<const Candidate*> todo;
+    for (const Candidate& candidate : subject.space->candidates)
+      if (!file_.table(region).find(candidate.id)) todo.push_back(&candidate);
+    for (std::size_t at = 0; at < todo.size(); at += options_.batch) {
+      const std::size_t end = std::min(todo.size(), at + options_.batch);
+      const std::vector<const Candidate*> batch(todo.begin() + static_cast<std::ptrdiff_t>(at),
+                                                todo.begin() + static_cast<std::ptrdiff_t>(end));
+      Workshop::Batch tried = workshop_.attempt(subject, batch, options_.admit_all);
+      for (const std::vector<double>& samples : tried.fallbacks)
+        file_.append_fallback(region, samples);
+      for (TimedPoint& point : tried.points) {
+        if (point.verdict == search::Verdict::failed)
+          progress_.note(fmt::format("{}: failed ({})", point.point.id, point.why));
+        file_.append(region, std::move(point));
+      }
+      recorded_.new_points += batch.size();
+      const std::optional<double> best = file_.table(region).optimum();
+      progress_.step(end, todo.size(), best ? fmt::format("best {:.2f} us", *best) : "");
+    }
+  }
+
+  // So that the best that a table has is one that computes what it should.
+  void admit_fastest(const Subject& subject, int region) {
+    std::vector<const TimedPoint*> fastest;
+    for (const TimedPoint& point : file_.table(region).points)
+      if (point.outcome().ok()) fastest.push_back(&point);
+    std::sort(fastest.begin(), fastest.end(), [](const TimedPoint* a, const TimedPoint* b) {
+      return a->outcome().microseconds < b->outcome().microseconds;
+    });
+    std::vector<TimedPoint> judged;
+    for (std::size_t at = 0; at < fastest.size(); at += kFinalists) {
+      std::vector<const Candidate*> batch;
+      std::vector<TimedPoint> points;
+      for (std::size_t i = at; i < std::min(fastest.size(), at + kFinalists); ++i) {
+        if (fastest[i]->was_admitted) return;
+        for (const Candidate& candidate : subject.space->candidates)
+          if (candidate.id == fastest[i]->point.id) {
+            batch.push_back(&candidate);
+            points.push_back(*fastest[i]);
+          }
+      }
+      workshop_.judge(subject, batch, points);
+      bool found = false;
+      for (TimedPoint& point : points) {
+        found |= point.verdict == search::Verdict::measured;
+        point.was_admitted = true;
+        judged.push_back(std::move(point));
+      }
+      if (found) break;
+    }
+    for (TimedPoint& point : judged) file_.append(region, std::move(point));
+  }
+
+  const RecordOptions& options_;
+  Progress& progress_;
+  Workshop workshop_;
+  TableFile file_;
+  Recorded recorded_;
+};
+
+}  // namespace
+
+Recorded record(const Model& model, const RecordOptions& options, KernelBuilder& builder,
+                const std::filesystem::path& to, Progress& progress) {
+  return Recorder(model, options, builder, to, progress).run();
+}
+
+}  // namespace ac::study

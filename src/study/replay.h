@@ -1,0 +1,78 @@
+// Searches over recorded tables: whatever a strategy asks for, the table answers. The optimum is
+// known, and repetitions cost microseconds.
+#pragma once
+
+#include "study/arms.h"
+#include "study/statistics.h"
+#include "study/table.h"
+
+namespace ac::study {
+
+struct ReplayOptions {
+  std::size_t attempts = 64;      // of one search
+  std::size_t repetitions = 100;  // of what depends on a seed
+  std::uint64_t seed = 1;
+  std::size_t resamples = 1000;  // of the bootstrap
+  std::vector<std::string> strategies = {"random", "heuristic", "evolutionary", "surrogate",
+                                         "tree"};
+  unsigned jobs = 1;
+};
+
+// A region's, or a step's, points that were recorded.
+struct Case {
+  std::string name;  // "Llama-3.2-1B: rms_norm+linear"
+  std::string signature;
+  std::size_t table = 0;  // of all
+  bool is_step = false;
+  std::shared_ptr<const search::ListedSpace> space;
+  std::vector<search::Outcome> outcomes;  // by point
+  double optimum = 0;                     // microseconds
+  std::size_t failures = 0, unjudged = 0;
+  double predicted_correlation = 0;         // of ranks, with what was measured
+  std::vector<double> advised_correlation;  // by reply: of those that it orders
+};
+
+constexpr std::size_t kGoals = 3;
+constexpr double kWithin[kGoals] = {0.01, 0.05, 0.10};  // of the optimum
+
+struct ArmResult {
+  std::string name;
+  std::vector<std::size_t> cases;  // that it ran on
+  Curves shares;                   // optimum / best so far; 0 as long as nothing was measured
+  // Mean attempts to within a goal, where more than all count as one more than all, and the part of
+  // searches that got there.
+  Hit hits[kGoals];
+  std::vector<Interval> band;
+};
+
+struct Comparison {
+  std::string arm, against;
+  std::size_t spaces = 0;
+  std::vector<Interval> difference;  // of shares, after each number of attempts
+  std::vector<double> p;             // sign flip, over spaces, at kShown
+};
+constexpr std::size_t kShown[] = {1, 2, 4, 8, 16, 64};
+
+struct Group {
+  std::string name;
+  std::vector<std::size_t> cases;
+  std::vector<ArmResult> arms;
+  std::vector<Comparison> comparisons;
+};
+
+struct Replayed {
+  std::vector<Json> headers;
+  std::vector<Case> cases;
+  std::vector<std::string> skipped;   // tables, and why
+  std::vector<Group> groups;          // the regions together, each step by itself
+  std::vector<std::string> advisors;  // models and dates; empty: there were no replies
+  std::size_t replies = 0;
+  double reply_tokens = 0, reply_seconds = 0;
+  ReplayOptions options;
+};
+
+// At least one table with something to search, or an error (bad_input).
+Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
+                const ReplayOptions& options);
+
+}  // namespace ac::study

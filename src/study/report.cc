@@ -1,0 +1,264 @@
+#include "study/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/files.h"
+#include "study/plot.h"
+
+namespace ac::study {
+namespace {
+
+std::string interval(const Interval& of, double scale = 1, int digits = 3) {
+  return fmt::format("{:.{}f} [{:.{}f}, {:.{}f}]", of.mean * scale, digits, of.low * scale, digits,
+                     of.high * scale, digits);
+}
+
+std::vector<std::size_t> shown(const Replayed& replayed) {
+  std::vector<std::size_t> attempts;
+  for (const std::size_t n : kShown)
+    if (n <= replayed.options.attempts) attempts.push_back(n);
+  return attempts;
+}
+
+std::size_t searches(const ArmResult& arm) {
+  std::size_t count = 0;
+  for (const std::vector<Curve>& repetitions : arm.shares) count += repetitions.size();
+  return count;
+}
+
+// Mean of best / optimum - 1 over searches that had measured something, and the part that had not.
+struct Regret {
+  double mean = 0, nothing = 0;
+};
+Regret regret(const ArmResult& arm, std::size_t attempts) {
+  Regret regret;
+  double weights = 0;
+  for (const std::vector<Curve>& repetitions : arm.shares)
+    for (const Curve& curve : repetitions) {
+      const double weight = 1.0 / static_cast<double>(arm.shares.size() * repetitions.size());
+      const double share = curve[attempts - 1];
+      if (share > 0)
+        regret.mean += weight * (1 / share - 1), weights += weight;
+      else
+        regret.nothing += weight;
+    }
+  if (weights > 0) regret.mean /= weights;
+  return regret;
+}
+
+std::string file_of(std::size_t group) {
+  return group == 0 ? "curves.svg" : fmt::format("curves-{}.svg", group);
+}
+
+void add_sources(const Replayed& replayed, std::string& out) {
+  out += "## Tables\n\n";
+  for (const Json& header : replayed.headers) {
+    const auto text = [&](const char* field) {
+      const Json value = header.value(field, Json());
+      return value.is_string() ? value.get<std::string>() : value.dump();
+    };
+    out +=
+        fmt::format("- {}: {}, driver {}, {}, commit {}, {}: `{}`\n", text("model"), text("device"),
+                    text("driver"), text("toolkit"), text("commit"), text("date"), text("command"));
+  }
+  std::size_t points = 0, failures = 0, unjudged = 0;
+  for (const Case& of : replayed.cases)
+    points += of.outcomes.size(), failures += of.failures, unjudged += of.unjudged;
+  out += fmt::format(
+      "\n{} spaces with {} points, of which {} could not be measured. {} were timed without having "
+      "been admitted.\n",
+      replayed.cases.size(), points, failures, unjudged);
+  for (const std::string& skipped : replayed.skipped)
+    out += fmt::format("- left out: {}\n", skipped);
+  out += "\n## Advice\n\n";
+  if (replayed.advisors.empty()) {
+    out +=
+        "No replies of an LLM were given: its arm, and the falsifiers of its advice, are empty.\n";
+    return;
+  }
+  out += fmt::format("{} replies of:\n", replayed.replies);
+  for (const std::string& advisor : replayed.advisors) out += fmt::format("- {}\n", advisor);
+  out += fmt::format("\nThey took {:.0f} tokens and {:.0f} s, as far as it was recorded.\n",
+                     replayed.reply_tokens, replayed.reply_seconds);
+}
+
+void add_arms(const Replayed& replayed, const Group& group, std::string& out) {
+  out +=
+      "Optimum over the best so far (1 is the optimum, 0 that nothing was measured yet), mean "
+      "over spaces, with 95 % intervals:\n\n| arm | spaces | searches |";
+  const std::vector<std::size_t> at = shown(replayed);
+  for (const std::size_t n : at) out += fmt::format(" {} |", n);
+  out += "\n|---|---|---|";
+  for (std::size_t i = 0; i < at.size(); ++i) out += "---|";
+  out += "\n";
+  for (const ArmResult& arm : group.arms) {
+    out += fmt::format("| {} | {} | {} |", arm.name, arm.cases.size(), searches(arm));
+    for (const std::size_t n : at) out += fmt::format(" {} |", interval(arm.band[n - 1]));
+    out += "\n";
+  }
+  out += fmt::format(
+      "\nMean attempts to within 1, 5 and 10 % of the optimum; a search that does not get there in "
+      "{} counts as {} (in brackets: the part that gets there). Simple regret: best so far over "
+      "optimum, less 1.\n\n| arm | 1 % | 5 % | 10 % |",
+      replayed.options.attempts, replayed.options.attempts + 1);
+  for (const std::size_t n : at) out += fmt::format(" regret {} |", n);
+  out += "\n|---|---|---|---|";
+  for (std::size_t i = 0; i < at.size(); ++i) out += "---|";
+  out += "\n";
+  for (const ArmResult& arm : group.arms) {
+    out += fmt::format("| {} |", arm.name);
+    for (const Hit& hit : arm.hits)
+      out += fmt::format(" {:.1f} ({:.0f} %) |", hit.attempts, 100 * hit.reached);
+    for (const std::size_t n : at) {
+      if (arm.name == "random (exact)") {
+        out += " |";  // only the expected share is known exactly
+        continue;
+      }
+      const Regret at_n = regret(arm, n);
+      out += fmt::format(
+          " {:.2f} %{} |", 100 * at_n.mean,
+          at_n.nothing > 0 ? fmt::format(" ({:.0f} % nothing)", 100 * at_n.nothing) : "");
+    }
+    out += "\n";
+  }
+}
+
+void add_comparisons(const Replayed& replayed, const Group& group, std::string& out) {
+  const std::vector<std::size_t> at = shown(replayed);
+  out += "\nDifferences in percentage points, paired by space, with 95 % intervals";
+  out += group.cases.size() > 1 ? " and p of a sign-flip test over spaces:\n\n"
+                                : "; of one space, intervals speak of seeds only:\n\n";
+  out += "| arm | against | spaces |";
+  for (const std::size_t n : at) out += fmt::format(" {} |", n);
+  out += "\n|---|---|---|";
+  for (std::size_t i = 0; i < at.size(); ++i) out += "---|";
+  out += "\n";
+  for (const Comparison& compared : group.comparisons) {
+    out += fmt::format("| {} | {} | {} |", compared.arm, compared.against, compared.spaces);
+    for (std::size_t i = 0; i < at.size(); ++i) {
+      if (compared.spaces == 0) {
+        out += " |";
+        continue;
+      }
+      out += fmt::format(" {}", interval(compared.difference[at[i] - 1], 100, 2));
+      if (compared.spaces > 1) out += fmt::format(", p {:.3f}", compared.p[i]);
+      out += " |";
+    }
+    out += "\n";
+  }
+}
+
+void add_spaces(const Replayed& replayed, const Group& group, std::string& out) {
+  out +=
+      "\n| space | points | failures | optimum, us | rank correlation of prediction | of advice "
+      "|\n|---|---|---|---|---|---|\n";
+  for (const std::size_t index : group.cases) {
+    const Case& of = replayed.cases[index];
+    std::string advised;
+    for (const double correlation : of.advised_correlation)
+      advised += fmt::format("{}{:.2f}", advised.empty() ? "" : ", ", correlation);
+    out += fmt::format("| {} | {} | {} | {:.3f} | {:.2f} | {} |\n", of.name, of.outcomes.size(),
+                       of.failures, of.optimum, of.predicted_correlation, advised);
+  }
+}
+
+Json interval_json(const Interval& of) { return {of.mean, of.low, of.high}; }
+
+Json intervals_json(const std::vector<Interval>& of) {
+  Json json = Json::array();
+  for (const Interval& one : of) json.push_back(interval_json(one));
+  return json;
+}
+
+}  // namespace
+
+std::string to_markdown(const Replayed& replayed) {
+  const ReplayOptions& options = replayed.options;
+  std::string out = fmt::format(
+      "# Replayed searches\n\nEach search may try {} points; failures count. What depends on a "
+      "seed "
+      "was repeated {} times on each space (seed {}); the rest does the same each time. Intervals: "
+      "hierarchical bootstrap over spaces and repetitions, {} resamples.\n\n",
+      options.attempts, options.repetitions, options.seed, options.resamples);
+  add_sources(replayed, out);
+  for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
+    const Group& group = replayed.groups[g];
+    out += fmt::format("\n## {}\n\n![best so far]({})\n\n", group.name, file_of(g));
+    add_arms(replayed, group, out);
+    add_comparisons(replayed, group, out);
+    add_spaces(replayed, group, out);
+  }
+  return out;
+}
+
+Json to_json(const Replayed& replayed) {
+  const ReplayOptions& options = replayed.options;
+  Json cases = Json::array(), groups = Json::array();
+  for (const Case& of : replayed.cases)
+    cases.push_back({{"name", of.name},
+                     {"signature", of.signature},
+                     {"points", of.outcomes.size()},
+                     {"failures", of.failures},
+                     {"not_admitted", of.unjudged},
+                     {"optimum_us", of.optimum},
+                     {"predicted_rank_correlation", of.predicted_correlation},
+                     {"advised_rank_correlation", of.advised_correlation}});
+  for (const Group& group : replayed.groups) {
+    Json arms = Json::array(), comparisons = Json::array();
+    for (const ArmResult& arm : group.arms) {
+      Json hits = Json::array(), by_case = Json::array();
+      for (std::size_t goal = 0; goal < kGoals; ++goal)
+        hits.push_back({{"within", kWithin[goal]},
+                        {"attempts", arm.hits[goal].attempts},
+                        {"reached", arm.hits[goal].reached}});
+      for (std::size_t i = 0; i < arm.cases.size(); ++i) {
+        std::vector<double> mean(options.attempts);
+        for (const Curve& curve : arm.shares[i])
+          for (std::size_t n = 0; n < mean.size(); ++n)
+            mean[n] += curve[n] / static_cast<double>(arm.shares[i].size());
+        Json at = Json::array();
+        for (const std::size_t n : shown(replayed)) at.push_back(mean[n - 1]);
+        by_case.push_back({{"case", arm.cases[i]}, {"share", std::move(at)}});
+      }
+      arms.push_back({{"arm", arm.name},
+                      {"searches", searches(arm)},
+                      {"share", intervals_json(arm.band)},
+                      {"to_within", std::move(hits)},
+                      {"by_case", std::move(by_case)}});
+    }
+    for (const Comparison& compared : group.comparisons)
+      comparisons.push_back({{"arm", compared.arm},
+                             {"against", compared.against},
+                             {"spaces", compared.spaces},
+                             {"difference", intervals_json(compared.difference)},
+                             {"p", compared.p}});
+    groups.push_back({{"group", group.name},
+                      {"cases", group.cases},
+                      {"arms", std::move(arms)},
+                      {"comparisons", std::move(comparisons)}});
+  }
+  return {{"attempts", options.attempts},       {"shown", shown(replayed)},
+          {"repetitions", options.repetitions}, {"seed", options.seed},
+          {"resamples", options.resamples},     {"tables", replayed.headers},
+          {"skipped", replayed.skipped},        {"advisors", replayed.advisors},
+          {"replies", replayed.replies},        {"cases", std::move(cases)},
+          {"groups", std::move(groups)}};
+}
+
+void write_report(const Replayed& replayed, const std::filesystem::path& to) {
+  std::filesystem::create_directories(to);
+  for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
+    std::vector<Line> lines;
+    for (const ArmResult& arm : replayed.groups[g].arms)
+      if (arm.name != "oracle" && arm.name != "random") lines.push_back({arm.name, arm.band});
+    write_file_atomically(to / file_of(g),
+                          plot(replayed.groups[g].name, "optimum / best so far", lines));
+  }
+  write_file_atomically(to / "report.md", to_markdown(replayed));
+  write_file_atomically(to / "report.json", to_json(replayed).dump() + "\n");
+}
+
+}  // namespace ac::study

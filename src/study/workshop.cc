@@ -1,0 +1,254 @@
+#include "study/workshop.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "base/error.h"
+#include "compile/cover.h"
+#include "compile/trials.h"
+#include "generate/fallback.h"
+#include "ir/incrementalise.h"
+#include "ir/normalise.h"
+
+namespace ac::study {
+namespace {
+
+constexpr std::int64_t kMaxContext = 4096;
+
+search::Verdict verdict_of(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::admitted:
+      return search::Verdict::measured;
+    case Outcome::Kind::not_compiled:
+      return search::Verdict::uncompilable;
+    case Outcome::Kind::rejected:
+      return search::Verdict::wrong;
+    case Outcome::Kind::crashed:
+    case Outcome::Kind::unavailable:
+      return search::Verdict::failed;
+    case Outcome::Kind::unjudged:
+      break;  // the gate has its say on all that it is asked about
+  }
+  AC_UNREACHABLE();
+}
+
+RealiseOptions realise_options(const WorkshopOptions& options) {
+  RealiseOptions realise;
+  realise.target = Workshop::target_of(options.device);
+  realise.jobs = options.jobs;
+  realise.verdicts = options.cache / "verdicts";
+  return realise;
+}
+
+}  // namespace
+
+std::string Subject::description() const {
+  if (!wanted) return "argmax";
+  std::string text;
+  for (const Op op : wanted->region.ops)
+    text += fmt::format("{}{}", text.empty() ? "" : "+", info(op).name);
+  return text + (wanted->argmax ? "+argmax" : "");
+}
+
+Target Workshop::target_of(const DeviceInfo& device) {
+  if (device.sm == 0) return {};
+  return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
+}
+
+Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
+    : options_(options),
+      realiser_(builder, realise_options(options)),
+      step_(decode_instance(incrementalise(normalise(model.graph)))),
+      regions_(analyse(step_)),
+      plans_(plan(regions_, options.device,
+                  {.max_candidates = options.max_candidates,
+                   .at = {.S = -1, .T = 1, .P = options.context}})) {
+  for (const Cache& cache : step_.caches) {
+    const std::int64_t room = std::max(kMaxContext, options.context + 1);
+    const std::int64_t slots = cache.window > 0 ? std::min(room, cache.window) : room;
+    caches_.push_back(
+        {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
+    setting_.slots.push_back(slots);
+  }
+  setting_.multiprocessors = options.device.multiprocessors;
+}
+
+std::vector<Subject> Workshop::subjects() const {
+  std::map<int, Subject> found;  // by space
+  const auto add = [&](int space, const std::optional<Wanted>& wanted) {
+    if (space < 0) return;
+    Subject& subject = found[space];
+    ++subject.uses;
+    subject.wanted = wanted;
+    subject.space = &plans_.spaces[static_cast<std::size_t>(space)];
+  };
+  if (options_.cover_only) {
+    const auto cheapest = [&](int space) -> std::optional<double> {
+      if (space < 0 || plans_.spaces[static_cast<std::size_t>(space)].candidates.empty())
+        return std::nullopt;
+      return plans_.spaces[static_cast<std::size_t>(space)].candidates[0].cost.microseconds;
+    };
+    for (const CoverPart& part : choose_cover(regions_, plans_, cheapest))
+      add(part.space, part.wanted);
+  } else {
+    for (std::size_t i = 0; i < regions_.regions.size(); ++i)
+      add(plans_.space_of_region[i], Wanted{regions_.regions[i]});
+    for (const Neighbourhood& around : plans_.neighbourhoods) {
+      std::map<int, std::optional<Wanted>> parts;  // of one or several of its options
+      for (const FusionOption& option : around.options)
+        for (const ac::Part& part : option.parts) parts.emplace(part.space, part.wanted);
+      for (const auto& [space, wanted] : parts) add(space, wanted);
+    }
+  }
+  std::vector<Subject> subjects;
+  for (const auto& [space, subject] : found) {
+    const auto has = [&, &subject = subject](const std::string& text) {
+      return subject.space->signature.find(text) != std::string::npos ||
+             subject.description().find(text) != std::string::npos;
+    };
+    const std::vector<std::string>& wanted = options_.regions;
+    if (subject.space->candidates.size() > 1 &&
+        (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), has)))
+      subjects.push_back(subject);
+  }
+  if (subjects.empty()) wrong_usage("--regions: no region of {} has that", step_.graph.name);
+  return subjects;
+}
+
+Workshop::Batch Workshop::attempt(const Subject& subject,
+                                  const std::vector<const Candidate*>& candidates, bool admit) {
+  Batch batch;
+  std::vector<Generated> made;
+  std::vector<KernelSource> sources;
+  for (const Candidate* candidate : candidates) {
+    TimedPoint& timed = batch.points.emplace_back();
+    timed.point = {candidate->id,
+                   {{"", std::string(family_of(candidate->choice)), fields_of(candidate->choice)}},
+                   candidate->cost.microseconds};
+    timed.was_admitted = admit;
+    made.push_back(generate_for(subject, *candidate));
+    sources.insert(sources.end(), made.back().sources.begin(), made.back().sources.end());
+  }
+  std::optional<Generated> fallback_made;
+  if (subject.wanted && !subject.wanted->argmax) {
+    fallback_made = fallback(step_, subject.wanted->region, setting_);
+    sources.insert(sources.end(), fallback_made->sources.begin(), fallback_made->sources.end());
+  }
+  if (admit) judge(subject, candidates, batch.points);
+  realiser_.build(sources);
+  std::vector<std::size_t> racers;
+  for (std::size_t i = 0; i < batch.points.size(); ++i) {
+    if (batch.points[i].verdict != search::Verdict::measured) continue;
+    if (is_built(made[i])) {
+      racers.push_back(i);
+    } else {
+      batch.points[i].verdict = search::Verdict::uncompilable;
+      batch.points[i].why = "does not compile";
+    }
+  }
+  const bool with_fallback = fallback_made && is_built(*fallback_made);
+  race(batch, made, racers, with_fallback ? &*fallback_made : nullptr);
+  for (TimedPoint& point : batch.points)
+    if (point.verdict != search::Verdict::measured) point.was_admitted = true;
+  return batch;
+}
+
+bool Workshop::is_built(const Generated& made) const {
+  return std::all_of(made.sources.begin(), made.sources.end(), [&](const KernelSource& source) {
+    return realiser_.kernels().count(source.entry) > 0;
+  });
+}
+
+void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>& batch,
+                     std::vector<TimedPoint>& points) {
+  std::vector<Request> requests;
+  std::vector<std::size_t> of;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    std::optional<Request> request = trial(subject, *batch[i]);
+    if (request) {
+      requests.push_back(std::move(*request));
+      of.push_back(i);
+    } else {
+      points[i].verdict = search::Verdict::wrong;
+      points[i].why = "interface: the plan does not fit the region when it is tried by itself";
+    }
+  }
+  const std::vector<Outcome> outcomes = realiser_.realise(requests);
+  for (std::size_t r = 0; r < requests.size(); ++r) {
+    points[of[r]].verdict = verdict_of(outcomes[r].kind);
+    points[of[r]].why = outcomes[r].why;
+    points[of[r]].was_admitted = true;
+  }
+}
+
+std::optional<Request> Workshop::trial(const Subject& subject, const Candidate& candidate) const {
+  if (subject.wanted) return trial_of(step_, *subject.wanted, candidate, {1, setting_});
+  const TensorType& logits = step_.graph.type(step_.graph.outputs.at(0).node);
+  return trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
+}
+
+Generated Workshop::generate_for(const Subject& subject, const Candidate& candidate) const {
+  if (!subject.wanted)
+    return generate_sampling(step_, std::get<Implementation<SamplingTask>>(candidate.choice),
+                             step_.graph.outputs.at(0).node, setting_);
+  for (const FamilyMatch& found : match_families(step_, *subject.wanted, plans_.options.at))
+    if (const auto* matched = std::get_if<Matched>(&found.match))
+      if (found.family == family_of(candidate.choice))
+        return generate(step_, candidate.choice, matched->operands, setting_);
+  AC_UNREACHABLE();  // the space was made of these matches
+}
+
+// One that breaks the race is found by halves.
+void Workshop::race(Batch& batch, const std::vector<Generated>& made,
+                    const std::vector<std::size_t>& racers, const Generated* fallback_made) {
+  std::vector<TimedPoint>& points = batch.points;
+  if (racers.empty()) return;
+  std::vector<Contender> contenders;
+  for (const std::size_t i : racers) contenders.push_back({points[i].point.id, made[i]});
+  if (fallback_made) contenders.push_back({"fallback", *fallback_made});
+  MeasureOptions measuring;
+  measuring.position = options_.context;
+  measuring.caches = caches_;
+  measuring.rounds = options_.rounds;
+  measuring.seconds = options_.seconds;
+  const Realiser::Race result = realiser_.race(step_, contenders, measuring);
+  if (result.failed.empty()) {
+    for (std::size_t r = 0; r < racers.size(); ++r) points[racers[r]].samples = result.samples[r];
+    if (fallback_made) batch.fallbacks.push_back(result.samples.back());
+  } else if (racers.size() == 1) {
+    // Perhaps it is the fallback that cannot be timed.
+    if (fallback_made) return race(batch, made, racers, nullptr);
+    points[racers[0]].verdict = search::Verdict::failed;
+    points[racers[0]].why = result.failed;
+  } else {
+    const auto middle = racers.begin() + static_cast<std::ptrdiff_t>(racers.size() / 2);
+    race(batch, made, {racers.begin(), middle}, fallback_made);
+    race(batch, made, {middle, racers.end()}, fallback_made);
+  }
+}
+
+std::vector<search::Field> fields_of(const Choice& choice) {
+  std::vector<search::Field> fields;
+  const std::string text = plan_text(choice);  // "{.threads = 256, .ring = Ring::none}"
+  for (std::size_t at = 1; at < text.size() && text[at] == '.';) {
+    const std::size_t equals = text.find(" = ", at);
+    const std::size_t end = text.find_first_of(",}", equals);
+    const std::string name = text.substr(at + 1, equals - at - 1);
+    std::string value = text.substr(equals + 3, end - equals - 3);
+    std::int64_t number = 0;
+    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (parsed.ec == std::errc() && parsed.ptr == value.data() + value.size())
+      fields.push_back({name, number});
+    else if (value == "true" || value == "false")
+      fields.push_back({name, std::int64_t{value == "true"}});
+    else
+      fields.push_back({name, value.substr(value.rfind(':') + 1)});
+    at = end + 2;
+  }
+  return fields;
+}
+
+}  // namespace ac::study

@@ -1,0 +1,74 @@
+// Builds, admits and times candidates of a model's decode step on the device at hand: what
+// recordings and tuning have in common.
+#pragma once
+
+#include "capture/model.h"
+#include "compile/realise.h"
+#include "plan/planner.h"
+#include "study/table.h"
+
+namespace ac::study {
+
+struct WorkshopOptions {
+  DeviceInfo device;  // which is in this machine
+  std::size_t max_candidates = 256;
+  // Parts of the signatures or descriptions of the regions to look at; none: all.
+  std::vector<std::string> regions;
+  bool cover_only = false;      // only the regions that the step is cut into by prediction
+  std::int64_t context = 1024;  // tokens in the cache
+  int rounds = 5;
+  double seconds = 0.005;  // of one round of one point, about
+  unsigned jobs = 1;
+  std::filesystem::path cache;
+};
+
+// A region, or what chooses the token, with its space.
+struct Subject {
+  std::optional<Wanted> wanted;
+  const Space* space = nullptr;
+  int uses = 0;
+  std::string description() const;
+};
+
+class Workshop {
+ public:
+  // The options must outlive it.
+  Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder);
+
+  const StepGraph& step() const { return step_; }
+  // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
+  std::vector<Subject> subjects() const;
+  Generated generate_for(const Subject& subject, const Candidate& candidate) const;
+
+  struct Batch {
+    std::vector<TimedPoint> points;              // in the order of the candidates
+    std::vector<std::vector<double>> fallbacks;  // samples of each race
+  };
+  // Built and, if `admit`, judged in parallel; what is left races in turn.
+  Batch attempt(const Subject& subject, const std::vector<const Candidate*>& candidates,
+                bool admit);
+  // What is not admitted gets another verdict.
+  void judge(const Subject& subject, const std::vector<const Candidate*>& candidates,
+             std::vector<TimedPoint>& points);
+
+  static Target target_of(const DeviceInfo& device);
+
+ private:
+  std::optional<Request> trial(const Subject& subject, const Candidate& candidate) const;
+  bool is_built(const Generated& made) const;
+  void race(Batch& batch, const std::vector<Generated>& made,
+            const std::vector<std::size_t>& racers, const Generated* fallback_made);
+
+  const WorkshopOptions& options_;
+  Realiser realiser_;
+  const StepGraph step_;
+  const Regions regions_;
+  const Plans plans_;
+  std::vector<CacheSpec> caches_;
+  Setting setting_;
+};
+
+// A plan's fields as plan_text() spells them: numbers, and names of ways.
+std::vector<search::Field> fields_of(const Choice& choice);
+
+}  // namespace ac::study

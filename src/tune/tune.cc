@@ -1,0 +1,133 @@
+#include "tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "tuning/kernel_hash.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kKept = 3;  // plans of a region that the compiler tries again
+
+class Tuner {
+ public:
+  Tuner(const Model& model, const TuneOptions& options, KernelBuilder& builder, Progress& progress)
+      : options_(options),
+        progress_(progress),
+        workshop_(model, options, builder),
+        database_(options.database),
+        headers_(options.sources),
+        device_(tuning::fingerprint(options.device, options.device_name)),
+        toolkit_(builder.compiler(study::Workshop::target_of(options.device))) {}
+
+  Tuned run() {
+    const std::vector<study::Subject> subjects = workshop_.subjects();
+    for (std::size_t i = 0; i < subjects.size(); ++i) {
+      progress_.stage(
+          fmt::format("region {} of {}: {}", i + 1, subjects.size(), subjects[i].description()));
+      run(subjects[i]);
+    }
+    progress_.done();
+    return std::move(tuned_);
+  }
+
+ private:
+  void run(const study::Subject& subject) {
+    std::vector<search::Point> points;
+    for (const Candidate& candidate : subject.space->candidates)
+      points.push_back(
+          {candidate.id,
+           {{"", std::string(family_of(candidate.choice)), study::fields_of(candidate.choice)}},
+           candidate.cost.microseconds});
+    const search::ListedSpace space(std::move(points));
+    const auto strategy = search::make_strategy(options_.search, space, options_.seed);
+    TunedRegion region{
+        subject.space->signature, subject.description(), subject.uses, 0, 0, {}, {}, {}};
+    const search::Trace trace = run_search(
+        *strategy,
+        [&](int point) {
+          const auto began = std::chrono::steady_clock::now();
+          const search::Outcome outcome =
+              attempt(subject, subject.space->candidates[static_cast<std::size_t>(point)], region);
+          if (outcome.ok()) {
+            if (!region.first) region.first = outcome.microseconds;
+            region.best =
+                std::min(region.best.value_or(outcome.microseconds), outcome.microseconds);
+          }
+          progress_.step(++region.attempts,
+                         std::min<std::size_t>(options_.budget.attempts, space.size()),
+                         region.best ? fmt::format("best {:.2f} us", *region.best) : "");
+          const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+          return search::Tried{outcome, took.count()};
+        },
+        options_.budget);
+    if (const auto best = trace.best()) region.plan = space.id(best->point);
+    keep_best(region.signature, space, trace);
+    tuned_.regions.push_back(std::move(region));
+  }
+
+  search::Outcome attempt(const study::Subject& subject, const Candidate& candidate,
+                          TunedRegion& region) {
+    tuning::Attempt tried;
+    tried.key = {subject.space->signature,
+                 candidate.id,
+                 tuning::kernel_hash(workshop_.generate_for(subject, candidate).sources, headers_),
+                 device_,
+                 toolkit_,
+                 fmt::format("T=1 P={}", options_.context)};
+    if (const auto known = database_.find(tried.key)) {
+      ++region.known;
+      return outcome_of(*known);
+    }
+    const study::Workshop::Batch batch = workshop_.attempt(subject, {&candidate}, true);
+    const study::TimedPoint& point = batch.points.at(0);
+    tried.verdict = point.verdict;
+    tried.why = point.why;
+    tried.samples = point.samples;
+    tried.predicted = candidate.cost.microseconds;
+    tried.model = workshop_.step().graph.name;
+    database_.add(tried);
+    return outcome_of(tried);
+  }
+
+  static search::Outcome outcome_of(const tuning::Attempt& attempt) {
+    study::TimedPoint point;
+    point.verdict = attempt.verdict, point.samples = attempt.samples;
+    return point.outcome();
+  }
+
+  void keep_best(const std::string& signature, const search::ListedSpace& space,
+                 const search::Trace& trace) {
+    std::vector<search::Attempt> measured;
+    for (const search::Attempt& attempt : trace.attempts)
+      if (attempt.outcome.ok()) measured.push_back(attempt);
+    std::stable_sort(measured.begin(), measured.end(),
+                     [](const search::Attempt& a, const search::Attempt& b) {
+                       return a.outcome.microseconds < b.outcome.microseconds;
+                     });
+    measured.resize(std::min(measured.size(), kKept));
+    for (const search::Attempt& attempt : measured)
+      tuned_.preferred[signature].push_back(space.id(attempt.point));
+  }
+
+  const TuneOptions& options_;
+  Progress& progress_;
+  study::Workshop workshop_;
+  tuning::Database database_;
+  Headers headers_;
+  const std::string device_, toolkit_;
+  Tuned tuned_;
+};
+
+}  // namespace
+
+Tuned tune_regions(const Model& model, const TuneOptions& options, KernelBuilder& builder,
+                   Progress& progress) {
+  return Tuner(model, options, builder, progress).run();
+}
+
+}  // namespace ac
