@@ -117,8 +117,8 @@ Program program_of_one() {
                      {at(offsetof(ProductParams, residual)), y, {}},
                      {at(offsetof(ProductParams, y)), y, {}}};
   launch.numbers = {{at(offsetof(ProductParams, m)), 8, Count(0, 2)}};
-  p.prefill = {8, {launch}, {"cublaslt"}, ids, y};
-  p.decode = {1, {launch}, {"cublaslt"}, ids, y};
+  p.prefill = {8, 0, {launch}, {"cublaslt"}, ids, y};
+  p.decode = {1, 0, {launch}, {"cublaslt"}, ids, y};
   return p;
 }
 
