@@ -270,7 +270,7 @@ namespace {
 Program random_program(std::mt19937& random) {
   const auto any = [&](std::size_t below) { return random() % below; };
   Program program = tiny();
-  program.decode_later.clear();
+  program.decode_later.clear(), program.prefill.draw.clear(), program.decode.draw.clear();
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {
