@@ -333,7 +333,7 @@ class FallbackWriter {
 
   void add_attention() {
     const std::int64_t index = node().integer("cache");
-    const Cache& cache = step_.caches[static_cast<std::size_t>(index)];
+    const ac::Cache& cache = step_.caches[static_cast<std::size_t>(index)];
     const std::int64_t slots = setting_.slots.at(static_cast<std::size_t>(index));
     AC_ASSERT(slots > 0);
     const auto cached = [&](Storage::Kind kind, std::int64_t size) {
