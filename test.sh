@@ -44,14 +44,14 @@ scripts/setup.sh
 part "format" formatted
 if [ -n "${AC_TEST_QUICK:-}" ]; then
   part "build" scripts/build.sh release
-  part "unit tests" ctest --test-dir build/release --output-on-failure -R '^unit$'
+  part "unit tests" ctest --test-dir build/release --output-on-failure -j 2 -R '^unit_'
 else
   # The unit tests are built once, with the sanitizers.
   part "build" scripts/build.sh release agentcompile download_tool race_tests fault_tests gpu_tests
   part "sanitizer build" scripts/build.sh sanitize
-  part "unit tests" ctest --test-dir build/sanitize --output-on-failure -R '^unit$'
+  part "unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'
 fi
-part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit$'
+part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit_'
 part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "fuzzer build" scripts/build.sh fuzz
