@@ -273,7 +273,13 @@ void check_dynamic_shared_memory(const DeviceUnderTest& d) {
 
 void check_time(const DeviceUnderTest& d) {
   const Chain chain{d};
-  const auto seconds = [&](unsigned steps) { return d.device.time([&] { chain.enqueue(steps); }); };
+  // The least of several: something else may run meanwhile.
+  const auto seconds = [&](unsigned steps) {
+    double least = d.device.time([&] { chain.enqueue(steps); });
+    for (int i = 0; i < 4; ++i)
+      least = std::min(least, d.device.time([&] { chain.enqueue(steps); }));
+    return least;
+  };
   seconds(1);
   const double few = seconds(10), many = seconds(400);
   CHECK(few > 0);
