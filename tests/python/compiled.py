@@ -33,7 +33,9 @@ def compile_package(source, package, *options, tries=1, **environment) -> dict:
 def generate(source, ids, new_tokens, *options) -> dict:
     ids = ",".join(map(str, ids))
     arguments = ("--ids", ids, "-n", new_tokens, "--logits", "--json", *options)
-    return json.loads(program("run", source, *arguments).stdout)
+    result = json.loads(program("run", source, *arguments).stdout)
+    result.pop("load", None)  # how long that took
+    return result
 
 
 def verdicts(package) -> list:
