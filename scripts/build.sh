@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds into build/KIND: release, sanitize (AddressSanitizer + UBSan) or fuzz (libFuzzer, clang).
 #   scripts/build.sh KIND [TARGET...]
-# Several files of a library are compiled at once, which takes less time from clean; the fuzzers'
-# build compiles each by itself, and so finds a missing include.
+# Several files of a library are compiled at once, which takes less time from clean. A developer's own
+# `cmake -S . -B build/dev -G Ninja` compiles each by itself, and so finds a missing include.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
@@ -15,7 +15,7 @@ case $kind in
     [ $# -gt 0 ] || set -- unit_tests
     ;;
   fuzz)
-    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_UNITY_BUILD=OFF)
+    options+=(-DAC_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++)
     set -- fuzzers
     ;;
   *) echo "build.sh: unknown kind $kind" >&2; exit 2 ;;
