@@ -81,6 +81,7 @@ struct AttentionPlan {
     if (splits < 1 || splits > 256) return "splits must be 1 to 256";
     if (min_tiles < 1) return "min_tiles must be positive";
     if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
+    if (tile == Tile::wgmma) return "one token has no 64 queries for wgmma";
     if (tile == Tile::mma) {
       if (op.type == Type::f32) return "tensor cores need a 16-bit type";
       if (op.head_dim % 64 != 0) return "tensor cores need a head_dim in whole 64";

@@ -25,9 +25,11 @@ struct TileRows {
   }
 };
 
-// Starts a block's copies of `rows` rows of a tile. row(r) points to the row's first element,
-// always to valid memory; what lies at `end` and beyond, or is not valid(r), becomes 0.
-template <class T, int rows, int chunks, int threads, class Row, class Valid>
+// Starts a block's copies of `rows` rows of a tile to where Layout has them. row(r) points to the
+// row's first element, always to valid memory; what lies at `end` and beyond, or is not valid(r),
+// becomes 0.
+template <class T, int rows, int chunks, int threads, class Layout = TileRows<chunks>, class Row,
+          class Valid>
 AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin, int end) {
   constexpr int count = rows * chunks;
   const int thread = in_place(threadIdx.x);
@@ -38,19 +40,19 @@ AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin,
     const int first = begin + chunk * 8;
     const bool inside = first < end && valid(r);
     const T* from = row(r) + (inside ? first : 0);
-    copy_async16(shared + TileRows<chunks>::offset(r, chunk), from, inside);
+    copy_async16(shared + Layout::offset(r, chunk), from, inside);
   }
 }
 
 // The same of whole rows that lie one after the other: addresses need next to no arithmetic.
-template <class T, int rows, int chunks, int threads>
+template <class T, int rows, int chunks, int threads, class Layout = TileRows<chunks>>
 AC_DEVICE void copy_whole_tile(unsigned char* shared, const T* from) {
   constexpr int count = rows * chunks;
   AC_UNROLL
   for (int i = 0; i < (count + threads - 1) / threads; ++i) {
     const int at = threadIdx.x + i * threads;
     if (count % threads != 0 && at >= count) break;
-    copy_async16(shared + TileRows<chunks>::offset(at / chunks, at % chunks), from + at * 8);
+    copy_async16(shared + Layout::offset(at / chunks, at % chunks), from + at * 8);
   }
 }
 

@@ -22,6 +22,7 @@ enum class Pair : unsigned char { none, swiglu, geglu_tanh, geglu_erf };
 enum class Tile : unsigned char {
   scalar,  // plain arithmetic: any type and shape
   mma,     // tensor cores: 16-bit types, head dimensions in whole fragments
+  wgmma,   // the same by four warps at once, from shared memory: sm_90a, prefill alone
 };
 
 constexpr int round_up(int value, int multiple) {

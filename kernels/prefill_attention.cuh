@@ -9,6 +9,7 @@
 #include "kernels/math.cuh"
 #include "kernels/mma_tile.cuh"
 #include "kernels/prefill_attention_plan.h"
+#include "kernels/warpgroup.cuh"
 
 namespace ac::kernels {
 
@@ -45,46 +46,32 @@ AC_DEVICE float score_factor(const PrefillAttentionParams& p) {
 
 // ---- tensor cores: a warp has 16 queries or a multiple, a thread two rows of each 16
 
-template <PrefillAttentionOp op, PrefillAttentionPlan plan>
-struct PrefillMma {
+// What a block copies to shared memory.
+template <PrefillAttentionOp op, PrefillAttentionPlan plan, class QueryRows, class KeyRows>
+struct PrefillCopies {
   using T = Scalar<op.type>;
-  static constexpr int dim = op.head_dim, chunks = dim / 8, steps = dim / 16;
-  static constexpr int tiles = plan.warp_queries() / 16, key_parts = plan.key_tile / 8;
-  using Rows = TileRows<chunks>;
+  static constexpr int dim = op.head_dim, chunks = dim / 8;
 
-  struct Queries {
-    unsigned part[tiles][plan.keep_queries ? steps : 1][4];
-  };
-  using Scores = float[tiles][key_parts][4];
-
-  Queries queries;
-  float out[tiles][steps * 2][4] = {};
-  float maximum[tiles][2], sum[tiles][2] = {};
-
-  AC_DEVICE PrefillMma() {
-    AC_UNROLL
-    for (int t = 0; t < tiles; ++t) maximum[t][0] = maximum[t][1] = no_score;
-  }
-
-  AC_DEVICE static void copy_queries(const PrefillAttentionParams& p, const PrefillBlock& block,
-                                     unsigned char* shared) {
+  AC_DEVICE static void queries(const PrefillAttentionParams& p, const PrefillBlock& block,
+                                unsigned char* shared) {
     const auto row = [&](int r) {
       const int query = block.first_query + r < p.tokens ? block.first_query + r : p.tokens - 1;
       return static_cast<const T*>(p.q) + static_cast<long long>(query) * p.q_pitch +
              block.head * dim;
     };
-    copy_tile<T, plan.query_tile, chunks, plan.threads()>(
+    copy_tile<T, plan.query_tile, chunks, plan.threads(), QueryRows>(
         shared, row, [](int) { return true; }, 0, dim);
   }
 
-  // Keys past the end become 0.
-  AC_DEVICE static void copy_keys(const PrefillAttentionParams& p, const PrefillBlock& block,
-                                  unsigned char* shared, const void* cache, int first) {
+  // The keys or values of tile number `tile`. Past the end they become 0.
+  AC_DEVICE static void keys(const PrefillAttentionParams& p, const PrefillBlock& block,
+                             unsigned char* shared, const void* cache, int tile) {
+    const int first = block.first_key + tile * plan.key_tile;
     const long long head = block.head / op.group;
     const T* const base = static_cast<const T*>(cache) + head * p.capacity * dim;
     const int first_slot = block.slot(p, first);
     if (first + plan.key_tile <= block.end_key && first_slot + plan.key_tile <= p.capacity) {
-      copy_whole_tile<T, plan.key_tile, chunks, plan.threads()>(
+      copy_whole_tile<T, plan.key_tile, chunks, plan.threads(), KeyRows>(
           shared, base + static_cast<long long>(first_slot) * dim);
       return;
     }
@@ -93,8 +80,136 @@ struct PrefillMma {
       const int token = valid(r) ? first + r : first;
       return base + static_cast<long long>(block.slot(p, token)) * dim;
     };
-    copy_tile<T, plan.key_tile, chunks, plan.threads()>(shared, row, valid, 0, dim);
+    copy_tile<T, plan.key_tile, chunks, plan.threads(), KeyRows>(shared, row, valid, 0, dim);
   }
+};
+
+// The softmax of a warp's queries so far: a thread has two rows of each 16, of their scores as an
+// mma has its sums.
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+struct PrefillSoftmax {
+  using T = Scalar<op.type>;
+  static constexpr int dim = op.head_dim, key_parts = plan.key_tile / 8;
+  static constexpr int tiles = plan.warp_queries() / 16;
+  using Scores = float[tiles][key_parts][4];
+  using Outputs = float[tiles][dim / 8][4];
+  struct Shrink {
+    float by[tiles][2];
+    bool any = false;  // of this thread
+  };
+
+  float maximum[tiles][2], sum[tiles][2] = {};
+
+  AC_DEVICE PrefillSoftmax() {
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) maximum[t][0] = maximum[t][1] = no_score;
+  }
+
+  // `first_query` and `first_key` are positions of this warp's first query and the tile's first
+  // key.
+  AC_DEVICE static void cap_and_mask(const PrefillAttentionParams& p, Scores& scores,
+                                     int first_query, int first_key) {
+    if (p.softcap > 0) {
+      AC_UNROLL
+      for (auto& rows : scores) AC_UNROLL
+      for (auto& part : rows) AC_UNROLL
+      for (float& score : part) score = capped_score(p, score);
+    }
+    const int lane = threadIdx.x % 32;
+    const bool all_seen = first_key + plan.key_tile - 1 <= first_query &&
+                          (p.window <= 0 || first_query + 16 * tiles - 1 - first_key < p.window);
+    if (all_seen) return;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int j = 0; j < key_parts; ++j) AC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const int query = first_query + 16 * t + lane / 4 + i / 2 * 8;
+      const int key = first_key + 8 * j + lane % 4 * 2 + i % 2;
+      if (key > query || (p.window > 0 && query - key >= p.window)) scores[t][j][i] = -INFINITY;
+    }
+  }
+
+  // Scores become weights; what was summed before is to shrink to the new maximum.
+  AC_DEVICE Shrink weigh(Scores& scores, float factor) {
+    Shrink shrink;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float largest = maximum[t][half];
+      AC_UNROLL
+      for (int j = 0; j < key_parts; ++j)
+        largest = fmaxf(largest, fmaxf(scores[t][j][2 * half], scores[t][j][2 * half + 1]));
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 1));
+      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 2));
+      shrink.by[t][half] = exp2_fast((maximum[t][half] - largest) * factor);
+      shrink.any = shrink.any || largest != maximum[t][half];
+      maximum[t][half] = largest;
+      float total = sum[t][half] * shrink.by[t][half];
+      AC_UNROLL
+      for (int j = 0; j < key_parts; ++j) AC_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[t][j][2 * half + i];
+        score = exp2_fast(fmaf(score, factor, -largest * factor));
+        total += score;
+      }
+      sum[t][half] = total;
+    }
+    return shrink;
+  }
+  AC_DEVICE static void rescale(Outputs& out, const Shrink& shrink) {
+    if (!__any_sync(full_warp, shrink.any)) return;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (auto& o : out[t]) {
+      o[0] *= shrink.by[t][0], o[1] *= shrink.by[t][0];
+      o[2] *= shrink.by[t][1], o[3] *= shrink.by[t][1];
+    }
+  }
+  // Sixteen weights as a left operand: their layout as a product is their layout as a factor.
+  AC_DEVICE static void pack(unsigned (&part)[4], const float (&weights)[key_parts][4], int k) {
+    AC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float(&w)[4] = weights[2 * k + i / 2];
+      part[i] = pack_pair<T>(w[i % 2 * 2], w[i % 2 * 2 + 1]);
+    }
+  }
+
+  // `warp_query` is the warp's first one of the block.
+  AC_DEVICE void write(const PrefillAttentionParams& p, const PrefillBlock& block, int warp_query,
+                       const Outputs& out) const {
+    const int lane = threadIdx.x % 32;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float total = sum[t][half];
+      total += __shfl_xor_sync(full_warp, total, 1);
+      total += __shfl_xor_sync(full_warp, total, 2);
+      const int query = block.first_query + warp_query + 16 * t + lane / 4 + 8 * half;
+      if (query >= p.tokens) continue;
+      const float inverse = 1.f / total;
+      T* const row = static_cast<T*>(p.out) +
+                     (static_cast<long long>(query) * gridDim.x + block.head) * dim + lane % 4 * 2;
+      AC_UNROLL
+      for (int i = 0; i < dim / 8; ++i)
+        *reinterpret_cast<unsigned*>(row + 8 * i) =
+            pack_pair<T>(out[t][i][2 * half] * inverse, out[t][i][2 * half + 1] * inverse);
+    }
+  }
+};
+
+// A warp's products (mma).
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+struct PrefillMma {
+  using T = Scalar<op.type>;
+  using Softmax = PrefillSoftmax<op, plan>;
+  static constexpr int chunks = op.head_dim / 8, steps = op.head_dim / 16;
+  static constexpr int tiles = Softmax::tiles, key_parts = Softmax::key_parts;
+  using Rows = TileRows<chunks>;
+
+  struct Queries {
+    unsigned part[tiles][plan.keep_queries ? steps : 1][4];
+  };
+  Queries queries;
 
   AC_DEVICE static void load_queries(unsigned (&part)[tiles][4], const unsigned char* shared,
                                      int offset, int step) {
@@ -115,8 +230,9 @@ struct PrefillMma {
     }
   }
 
-  AC_DEVICE void multiply_keys(Scores& scores, const unsigned char* shared_queries,
-                               int query_offset, const unsigned char* keys, int key_offset) const {
+  AC_DEVICE void multiply_keys(typename Softmax::Scores& scores,
+                               const unsigned char* shared_queries, int query_offset,
+                               const unsigned char* keys, int key_offset) const {
     AC_UNROLL
     for (int s = 0; s < steps; ++s) {
       unsigned part[tiles][4];
@@ -140,67 +256,14 @@ struct PrefillMma {
     }
   }
 
-  // `first_query` and `first_key` are positions of this warp's first query and the tile's first
-  // key.
-  AC_DEVICE static void mask(Scores& scores, int first_query, int first_key, int window) {
-    const int lane = threadIdx.x % 32;
-    const bool all_seen = first_key + plan.key_tile - 1 <= first_query &&
-                          (window <= 0 || first_query + 16 * tiles - 1 - first_key < window);
-    if (all_seen) return;
-    AC_UNROLL
-    for (int t = 0; t < tiles; ++t) AC_UNROLL
-    for (int j = 0; j < key_parts; ++j) AC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const int query = first_query + 16 * t + lane / 4 + i / 2 * 8;
-      const int key = first_key + 8 * j + lane % 4 * 2 + i % 2;
-      if (key > query || (window > 0 && query - key >= window)) scores[t][j][i] = -INFINITY;
-    }
-  }
-
-  // Scores become weights; what was summed before shrinks to the new maximum.
-  AC_DEVICE void weigh(Scores& scores, float factor) {
-    float shrink[tiles][2];
-    bool moved = false;
-    AC_UNROLL
-    for (int t = 0; t < tiles; ++t) AC_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float largest = maximum[t][half];
-      AC_UNROLL
-      for (int j = 0; j < key_parts; ++j)
-        largest = fmaxf(largest, fmaxf(scores[t][j][2 * half], scores[t][j][2 * half + 1]));
-      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 1));
-      largest = fmaxf(largest, __shfl_xor_sync(full_warp, largest, 2));
-      shrink[t][half] = exp2_fast((maximum[t][half] - largest) * factor);
-      moved = moved || largest != maximum[t][half];
-      maximum[t][half] = largest;
-      float total = sum[t][half] * shrink[t][half];
-      AC_UNROLL
-      for (int j = 0; j < key_parts; ++j) AC_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores[t][j][2 * half + i];
-        score = exp2_fast(fmaf(score, factor, -largest * factor));
-        total += score;
-      }
-      sum[t][half] = total;
-    }
-    if (!__any_sync(full_warp, moved)) return;
-    AC_UNROLL
-    for (int t = 0; t < tiles; ++t) AC_UNROLL
-    for (auto& o : out[t])
-      o[0] *= shrink[t][0], o[1] *= shrink[t][0], o[2] *= shrink[t][1], o[3] *= shrink[t][1];
-  }
-
-  // The scores' layout as a product is their layout as a factor.
-  AC_DEVICE void multiply_values(const Scores& weights, const unsigned char* values, int offset) {
+  AC_DEVICE static void multiply_values(typename Softmax::Outputs& out,
+                                        const typename Softmax::Scores& weights,
+                                        const unsigned char* values, int offset) {
     AC_UNROLL
     for (int k = 0; k < key_parts / 2; ++k) {
       unsigned part[tiles][4];
       AC_UNROLL
-      for (int t = 0; t < tiles; ++t) AC_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float(&w)[4] = weights[t][2 * k + i / 2];
-        part[t][i] = pack_pair<T>(w[i % 2 * 2], w[i % 2 * 2 + 1]);
-      }
+      for (int t = 0; t < tiles; ++t) Softmax::pack(part[t], weights[t], k);
       AC_UNROLL
       for (int s = 0; s < steps; ++s) {
         unsigned v[4];
@@ -213,32 +276,13 @@ struct PrefillMma {
       }
     }
   }
-
-  AC_DEVICE void write(const PrefillAttentionParams& p, const PrefillBlock& block,
-                       int warp_query) const {
-    const int lane = threadIdx.x % 32;
-    AC_UNROLL
-    for (int t = 0; t < tiles; ++t) AC_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float total = sum[t][half];
-      total += __shfl_xor_sync(full_warp, total, 1);
-      total += __shfl_xor_sync(full_warp, total, 2);
-      const int query = block.first_query + warp_query + 16 * t + lane / 4 + 8 * half;
-      if (query >= p.tokens) continue;
-      const float inverse = 1.f / total;
-      T* const row = static_cast<T*>(p.out) +
-                     (static_cast<long long>(query) * gridDim.x + block.head) * dim + lane % 4 * 2;
-      AC_UNROLL
-      for (int i = 0; i < steps * 2; ++i)
-        *reinterpret_cast<unsigned*>(row + 8 * i) =
-            pack_pair<T>(out[t][i][2 * half] * inverse, out[t][i][2 * half + 1] * inverse);
-    }
-  }
 };
 
 template <PrefillAttentionOp op, PrefillAttentionPlan plan>
 AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   using Mma = PrefillMma<op, plan>;
+  using Softmax = PrefillSoftmax<op, plan>;
+  using Copies = PrefillCopies<op, plan, typename Mma::Rows, typename Mma::Rows>;
   constexpr int stages = plan.stages, keys_bytes = plan.keys_bytes(op);
   AC_DYNAMIC_SHARED(shared);
   const auto keys = [&](int stage) {
@@ -250,13 +294,12 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   const int tiles = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
   const auto copy = [&](int stage, int tile) {
     if (tile < tiles) {
-      const int first = block.first_key + tile * plan.key_tile;
-      Mma::copy_keys(p, block, keys(stage), p.k_cache, first);
-      Mma::copy_keys(p, block, keys(stage) + keys_bytes, p.v_cache, first);
+      Copies::keys(p, block, keys(stage), p.k_cache, tile);
+      Copies::keys(p, block, keys(stage) + keys_bytes, p.v_cache, tile);
     }
     commit_copies();
   };
-  Mma::copy_queries(p, block, shared);
+  Copies::queries(p, block, shared);
   for (int i = 0; i < stages - 1; ++i) copy(i, i);
 
   const int warp_query = threadIdx.x / 32 * plan.warp_queries();
@@ -265,6 +308,8 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   const int key_offset = right_offset<Mma::chunks>(0), value_offset = left_offset<Mma::chunks>(0);
   const float factor = score_factor(p);
   Mma mma;
+  Softmax softmax;
+  typename Softmax::Outputs out = {};
   int reading = 0;
   for (int tile = 0; tile < tiles; ++tile) {
     wait_for_copies<stages - 2>();
@@ -273,21 +318,150 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
     if (tile == 0) mma.keep(shared, query_offset);
     const int first_key = block.first_key + tile * plan.key_tile;
     if (first_key < first_query + plan.warp_queries()) {
-      typename Mma::Scores scores = {};
+      typename Softmax::Scores scores = {};
       mma.multiply_keys(scores, shared, query_offset, keys(reading), key_offset);
-      if (p.softcap > 0) {
-        AC_UNROLL
-        for (auto& rows : scores) AC_UNROLL
-        for (auto& part : rows) AC_UNROLL
-        for (float& score : part) score = capped_score(p, score);
-      }
-      Mma::mask(scores, first_query, first_key, p.window);
-      mma.weigh(scores, factor);
-      mma.multiply_values(scores, keys(reading) + keys_bytes, value_offset);
+      softmax.cap_and_mask(p, scores, first_query, first_key);
+      softmax.rescale(out, softmax.weigh(scores, factor));
+      mma.multiply_values(out, scores, keys(reading) + keys_bytes, value_offset);
     }
     reading = reading + 1 < stages ? reading + 1 : 0;
   }
-  mma.write(p, block, warp_query);
+  softmax.write(p, block, warp_query, out);
+}
+
+// ---- the same by four warps at once (wgmma), which have 64 queries
+
+// A tile's scores are computed while its predecessor's values are summed, so that tensor cores work
+// through a softmax. Copies come in groups as they are needed: a tile's values and the keys of the
+// next.
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+struct PrefillGroups {
+  using T = Scalar<op.type>;
+  using Softmax = PrefillSoftmax<op, plan>;
+  static constexpr int dim = op.head_dim, keys = plan.key_tile, stages = plan.stages;
+  static constexpr int keys_bytes = plan.keys_bytes(op);
+  static constexpr int panels_at_once = dim % 128 == 0 ? 2 : 1;  // of values
+  using QueryRows = PanelRows<plan.query_tile>;
+  using KeyRows = PanelRows<keys>;
+  using Copies = PrefillCopies<op, plan, QueryRows, KeyRows>;
+  using Weights = unsigned[keys / 16][4];
+
+  const PrefillAttentionParams& p;
+  const PrefillBlock& block;
+  unsigned char* const shared;
+  const int tiles;
+
+  AC_DEVICE unsigned char* keys_at(int tile) const {
+    return shared + plan.query_bytes(op) + tile % stages * keys_bytes;
+  }
+  AC_DEVICE unsigned char* values_at(int tile) const {
+    return shared + plan.query_bytes(op) + (stages + tile % stages) * keys_bytes;
+  }
+  AC_DEVICE void copy_keys(int tile) const {
+    if (tile < tiles) Copies::keys(p, block, keys_at(tile), p.k_cache, tile);
+  }
+  AC_DEVICE void copy_values(int tile) const {
+    if (tile < tiles) Copies::keys(p, block, values_at(tile), p.v_cache, tile);
+  }
+  AC_DEVICE void begin() const {
+    Copies::queries(p, block, shared);
+    copy_keys(0);
+    commit_copies();
+    AC_UNROLL
+    for (int i = 0; i < stages - 1; ++i) {
+      copy_values(i), copy_keys(i + 1);
+      commit_copies();
+    }
+    wait_for_copies<stages - 1>();
+    publish_to_products();
+    __syncthreads();
+  }
+  // This tile's values and the next one's keys are there for everyone after this.
+  AC_DEVICE void next(int tile) const {
+    wait_for_copies<stages - 2>();
+    publish_to_products();
+    __syncthreads();  // and their predecessors are read by everyone
+    copy_values(tile + stages - 1), copy_keys(tile + stages);
+    commit_copies();
+  }
+
+  AC_DEVICE void multiply_keys(typename Softmax::Scores& scores, int tile) const {
+    const SharedTile q = moved(shared_tile<plan.query_tile>(shared), threadIdx.x / 128 * 64 * 128);
+    const SharedTile k = shared_tile<keys>(keys_at(tile));
+    AC_UNROLL
+    for (int s = 0; s < dim / 16; ++s)
+      multiply_shared<T, keys>(scores[0], moved(q, s / 4 * QueryRows::panel_bytes + s % 4 * 32),
+                               moved(k, s / 4 * KeyRows::panel_bytes + s % 4 * 32), s > 0);
+    products_commit();
+  }
+  AC_DEVICE void multiply_values(typename Softmax::Outputs& out, const Weights& weights,
+                                 int tile) const {
+    const SharedTile v = shared_tile<keys>(values_at(tile));
+    constexpr int n = 64 * panels_at_once;
+    AC_UNROLL
+    for (int k = 0; k < keys / 16; ++k) AC_UNROLL
+    for (int part = 0; part < dim / n; ++part)
+      multiply_held<T, n>(reinterpret_cast<float(&)[n / 8][4]>(out[0][part * n / 8]), weights[k],
+                          moved(v, part * panels_at_once * KeyRows::panel_bytes + k * 16 * 128));
+    products_commit();
+  }
+  AC_DEVICE static void pack(Weights& weights, const typename Softmax::Scores& scores) {
+    AC_UNROLL
+    for (int k = 0; k < keys / 16; ++k) Softmax::pack(weights[k], scores[0], k);
+  }
+};
+
+template <PrefillAttentionOp op, PrefillAttentionPlan plan>
+AC_DEVICE void prefill_attention_groups(const PrefillAttentionParams& p) {
+  using Softmax = PrefillSoftmax<op, plan>;
+  AC_ALIGNED_SHARED(panels, 1024);
+  launch_dependents();
+  wait_for_dependency();
+  const PrefillBlock block(p, plan.query_tile);
+  const int tiles = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
+  const PrefillGroups<op, plan> groups{p, block, panels, tiles};
+  const int warp_query = threadIdx.x / 32 * 16;
+  const int first_query = block.position + block.first_query + warp_query;
+  // What the last of the 64 queries sees.
+  const int seen = first_query - warp_query % 64 + 64 - block.first_key;
+  const int mine = min(tiles, (seen + plan.key_tile - 1) / plan.key_tile);
+  const float factor = score_factor(p);
+  Softmax softmax;
+  typename Softmax::Scores scores;
+  typename Softmax::Outputs out = {};
+  typename PrefillGroups<op, plan>::Weights weights;
+  const auto weigh = [&](int tile) {
+    softmax.cap_and_mask(p, scores, first_query, block.first_key + tile * plan.key_tile);
+    return softmax.weigh(scores, factor);
+  };
+
+  groups.begin();
+  products_begin();
+  groups.multiply_keys(scores, 0);
+  products_wait<0>();
+  hold(scores[0]);
+  weigh(0);
+  groups.pack(weights, scores);
+  for (int tile = 0; tile < mine - 1; ++tile) {
+    groups.next(tile);
+    products_begin();
+    groups.multiply_keys(scores, tile + 1);
+    groups.multiply_values(out, weights, tile);
+    products_wait<1>();
+    hold(scores[0]);
+    const auto shrink = weigh(tile + 1);
+    products_wait<0>();
+    hold(out[0]);
+    softmax.rescale(out, shrink);
+    groups.pack(weights, scores);
+  }
+  groups.next(mine - 1);
+  products_begin();
+  groups.multiply_values(out, weights, mine - 1);
+  products_wait<0>();
+  hold(out[0]);
+  for (int tile = mine; tile < tiles; ++tile) groups.next(tile);  // others still need the copies
+  softmax.write(p, block, warp_query, out);
 }
 
 // ---- plain arithmetic: a lane has a key of 32 while it scores, and every 32nd dimension while it
@@ -373,7 +547,9 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
 template <PrefillAttentionOp op, PrefillAttentionPlan plan>
 AC_DEVICE void prefill_attention(const PrefillAttentionParams& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
-  if constexpr (plan.tile == Tile::mma)
+  if constexpr (plan.tile == Tile::wgmma)
+    prefill_attention_groups<op, plan>(p);
+  else if constexpr (plan.tile == Tile::mma)
     prefill_attention_mma<op, plan>(p);
   else
     prefill_attention_scalar<op, plan>(p);

@@ -16,21 +16,23 @@ struct PrefillAttentionPlan {
   Tile tile = Tile::mma;
   int query_tile = 64;       // queries of a block
   int key_tile = 64;         // keys that a block holds at once
-  int warps = 4;             // each has its own queries
+  int warps = 4;             // each has its own queries; of wgmma, four have 64
   int stages = 2;            // tiles of keys and values in shared memory (1 if scalar)
   bool keep_queries = true;  // fragments of the queries stay in registers (mma)
   int resident = 2;          // blocks an SM that registers aim at
 
   constexpr int threads() const { return 32 * warps; }
   constexpr int warp_queries() const { return query_tile / warps; }
-  // An mma tile's rows are in chunks (see tile_row_bytes). A scalar tile's queries are float32, its
-  // keys and values of an odd number of 4-byte words: 32 lanes read 32 keys at once.
+  // An mma tile's rows are in chunks (see tile_row_bytes), a wgmma tile's in panels. A scalar
+  // tile's queries are float32, its keys and values of an odd number of 4-byte words: 32 lanes read
+  // 32 keys at once.
   constexpr int row_bytes(const PrefillAttentionOp& op) const {
+    if (tile == Tile::wgmma) return op.head_dim * 2;
     if (tile == Tile::mma) return tile_row_bytes(op.head_dim / 8);
     return (divide_up(op.head_dim * bytes_of(op.type), 4) | 1) * 4;
   }
   constexpr int query_bytes(const PrefillAttentionOp& op) const {
-    return round_up(query_tile * (tile == Tile::mma ? row_bytes(op) : op.head_dim * 4), 128);
+    return round_up(query_tile * (tile == Tile::scalar ? op.head_dim * 4 : row_bytes(op)), 128);
   }
   constexpr int keys_bytes(const PrefillAttentionOp& op) const {
     return round_up(key_tile * row_bytes(op), 128);
@@ -38,8 +40,9 @@ struct PrefillAttentionPlan {
   constexpr int shared_bytes(const PrefillAttentionOp& op) const {
     return query_bytes(op) + stages * 2 * keys_bytes(op);
   }
-  // Of a thread: outputs, scores, and two generations of fragments.
+  // Of a thread: outputs, scores, and two generations of fragments; of wgmma, weights.
   constexpr int registers(const PrefillAttentionOp& op) const {
+    if (tile == Tile::wgmma) return op.head_dim / 2 + key_tile / 2 + key_tile / 4 + 32;
     const int tiles = warp_queries() / 16, steps = op.head_dim / 16;
     return tiles * (op.head_dim / 2 + key_tile / 2 + 4) + 16 +
            (keep_queries ? tiles * steps * 4 : 0);
@@ -61,12 +64,22 @@ struct PrefillAttentionPlan {
     }
     if (op.type == Type::f32) return "tensor cores need a 16-bit type";
     if (op.head_dim % 16 != 0) return "tensor cores need a head_dim in whole 16";
+    if (tile == Tile::wgmma) return why_groups_illegal(op);
     if (warp_queries() % 16 != 0) return "tensor cores need a warp's queries in whole 16";
     if (key_tile < 16 || key_tile > 256 || key_tile % 16 != 0)
       return "tensor cores need 16 to 256 keys in whole 16";
     if (stages < 2 || stages > 4) return "stages must be 2 to 4";
     if (registers(op) > 216) return "a warp's queries do not fit in registers";
     return nullptr;
+  }
+  constexpr const char* why_groups_illegal(const PrefillAttentionOp& op) const {
+    if (op.head_dim % 64 != 0) return "wgmma needs a head_dim in whole 64";
+    if (warps % 4 != 0 || warp_queries() != 16) return "wgmma needs four warps for 64 queries";
+    if (key_tile != 64 && key_tile != 128) return "wgmma needs 64 or 128 keys";
+    if (stages < 2 || stages > 4) return "stages must be 2 to 4";
+    if (keep_queries) return "wgmma reads queries from shared memory";
+    if (registers(op) * threads() * resident > 65536) return "registers do not suffice";
+    return registers(op) > 240 ? "a warp's queries do not fit in registers" : nullptr;
   }
   constexpr const char* why_illegal(const PrefillAttentionOp& op, int max_shared_bytes) const {
     if (const char* reason = why_illegal(op)) return reason;

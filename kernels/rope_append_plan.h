@@ -16,16 +16,24 @@ struct RopeAppendOp {
 };
 
 struct RopeAppendPlan {
-  int threads = 128;  // a warp takes a head
+  int threads = 128;
+  int heads = 4;  // of a token, which a warp has in registers at once
   int resident = 1024;
-  bool persistent = true;  // grid of what is resident; else a warp for each head
+  bool persistent = true;  // grid of what is resident; else a warp for each group of heads
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
-  constexpr int shared_bytes(const RopeAppendOp& op) const { return warps() * op.head_dim * 4; }
-  // `heads`: of q, k and v together.
-  constexpr int grid(int tokens, int heads, int sms) const {
-    return work_grid(static_cast<long long>(tokens) * heads, warps(), persistent, sms,
+  // Wide heads leave registers for fewer.
+  constexpr int heads_at_once(const RopeAppendOp& op) const {
+    const int fit = 32 / divide_up(op.head_dim, 32);
+    return heads < fit ? heads : fit > 1 ? fit : 1;
+  }
+  // Groups of heads of a token; `all` are those of q, k and v together.
+  constexpr int groups(const RopeAppendOp& op, int all) const {
+    return divide_up(all, heads_at_once(op));
+  }
+  constexpr int grid(const RopeAppendOp& op, int tokens, int all, int sms) const {
+    return work_grid(static_cast<long long>(tokens) * groups(op, all), warps(), persistent, sms,
                      blocks_per_sm());
   }
   // The first reason why no shape can run with this plan, or null.
@@ -33,11 +41,8 @@ struct RopeAppendPlan {
     if (op.head_dim < 1 || op.head_dim > 1024) return "head_dim must be 1 to 1024";
     if (op.rotary < 0 || op.rotary > op.head_dim || op.rotary % 2 != 0)
       return "rotary must be even and at most head_dim";
+    if (heads < 1 || heads > 16) return "heads must be 1 to 16";
     return why_threads_illegal(threads, 1, resident);
-  }
-  constexpr const char* why_illegal(const RopeAppendOp& op, int max_shared_bytes) const {
-    if (const char* reason = why_illegal(op)) return reason;
-    return shared_bytes(op) > max_shared_bytes ? "too much shared memory" : nullptr;
   }
 };
 

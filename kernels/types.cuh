@@ -11,7 +11,11 @@
 #define AC_UNROLL_BY(times) _Pragma(AC_TEXT(unroll times))
 #define AC_TEXT(text) #text
 #define AC_SHARED(T, name, count) __shared__ T name[count]
-#define AC_DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#define AC_DYNAMIC_SHARED(name) AC_ALIGNED_SHARED(name, 128)
+// Kernels of one file that want different alignments use different names.
+#define AC_ALIGNED_SHARED(name, bytes) \
+  extern __shared__ __align__(bytes)   \
+  unsigned char name[]
 #ifdef __CUDACC_RTC__  // has no <cmath>
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)

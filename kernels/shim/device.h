@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <source_location>
 
 #define __global__
@@ -75,6 +76,11 @@ void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, 
 void barrier_init(void* barrier, unsigned arrivals);
 void barrier_expect(void* barrier, unsigned bytes);
 void barrier_wait(void* barrier, unsigned parity, Place place);
+
+// What a thread asked for and the hardware does later: here at the wait, and no earlier.
+void defer(std::function<void()> operation);
+void commit_deferred();
+void wait_for_deferred(unsigned groups_left);
 
 void mark_dependency_wait();
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
@@ -257,3 +263,4 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
       sizeof(T) * (count)))
 #define AC_DYNAMIC_SHARED(name) \
   auto* const name = static_cast<unsigned char*>(::ac::kernels::host::dynamic_shared_memory())
+#define AC_ALIGNED_SHARED(name, bytes) AC_DYNAMIC_SHARED(name)

@@ -1,5 +1,5 @@
-// Asynchronous copies on the host device. Their bytes are read at the start and land at the wait;
-// until then the target is NaN.
+// What is asynchronous on the host device. Copies' bytes are read at the start and land at the
+// wait; until then the target is NaN.
 #include <cstring>
 
 #include "kernels/shim/scheduler.h"
@@ -51,6 +51,26 @@ void wait_for_copies(unsigned groups_left) {
         race_checker->access(copy.target, copy.bytes.size(), true, race_moment);
     }
     thread.copy_groups.pop_front();
+  }
+}
+
+// ---- other asynchronous work
+
+void defer(std::function<void()> operation) {
+  scheduler().self().deferred.push_back(std::move(operation));
+}
+
+void commit_deferred() {
+  Thread& thread = scheduler().self();
+  thread.deferred_groups.push_back(std::move(thread.deferred));
+  thread.deferred.clear();
+}
+
+void wait_for_deferred(unsigned groups_left) {
+  auto& groups = scheduler().self().deferred_groups;
+  while (groups.size() > groups_left) {
+    for (const auto& operation : groups.front()) operation();
+    groups.pop_front();
   }
 }
 

@@ -247,6 +247,8 @@ void Scheduler::run_block() {
                     t / (launch_->block.x * launch_->block.y)};
     thread.open_copies.clear();
     thread.copy_groups.clear();
+    thread.deferred.clear();
+    thread.deferred_groups.clear();
     thread.warp_barriers = 0;
     thread.after_dependency = false;
   }

@@ -7,6 +7,7 @@
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdlib>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -44,8 +45,9 @@ class Stack {
 // Shared memory of exactly `bytes`, all ones: NaN in every floating-point type.
 class SharedMemory {
  public:
+  static constexpr std::size_t alignment = 1024;  // the most that a kernel asks for
   explicit SharedMemory(std::size_t bytes) {
-    if (posix_memalign(&memory_, 128, bytes) != 0) throw std::bad_alloc();
+    if (posix_memalign(&memory_, alignment, bytes) != 0) throw std::bad_alloc();
     std::memset(memory_, 0xff, bytes);
   }
   ~SharedMemory() { std::free(memory_); }
@@ -78,6 +80,8 @@ struct Thread {
   void* poll_state = nullptr;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> copy_groups;
+  std::vector<std::function<void()>> deferred;
+  std::deque<std::vector<std::function<void()>>> deferred_groups;
   unsigned warp_barriers = 0;
   bool after_dependency = false;
 };

@@ -90,6 +90,10 @@ struct Bench {
     if (!json)
       fmt::print("prefill of {} tokens: {:.3f} ms, {:.0f} tokens/s\n", tokens, median * 1e3,
                  static_cast<double>(tokens) / median);
+    if (!kernels) return;
+    // Of the last chunk, which has the most before it.
+    const std::int64_t chunk = std::min(tokens, program().prefill.max_tokens);
+    launches("prefill", program().prefill, chunk, tokens - chunk, streaming_limit());
   }
 
   // Random keys and values, and a random token to begin with.
@@ -150,13 +154,16 @@ struct Bench {
           "GB, {:.1f} % of {:.0f} GB/s\n",
           context, mean * 1e3, part(times, 0.5) * 1e3, part(times, 0.99) * 1e3, bytes * 1e-9,
           100 * share, limit * 1e-9);
-    if (kernels) launches(context, limit);
+    if (kernels) launches("decode", program().decode_after(context), 1, context, limit);
   }
 
-  void launches(std::int64_t context, double limit) const {
-    for (const LaunchTimes& of : profile_decode(engine(), context)) {
+  void launches(const char* phase, const Phase& of_phase, std::int64_t tokens, std::int64_t context,
+                double limit) const {
+    for (const LaunchTimes& of : profile(engine(), of_phase, tokens, context)) {
       const double rate = static_cast<double>(of.traffic.total()) / of.alone;
       emit({{"what", "launch"},
+            {"phase", phase},
+            {"tokens", tokens},
             {"context", context},
             {"kernel", of.kernel},
             {"note", of.note},
@@ -195,7 +202,10 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   add_sampling(*command, bench->sampling);
-  command->add_flag("--kernels", bench->kernels, "Also time the launches of a decode step");
+  command->add_flag(
+      "--kernels", bench->kernels,
+      "Also time the launches of a step, by kind: of the last chunk of each prompt, and of a "
+      "decode step at each context");
   command->add_flag("--json", bench->json, "Print JSON lines");
   command->callback([bench] { bench->run(); });
 }

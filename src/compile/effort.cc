@@ -23,7 +23,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
                              std::int64_t max_context) {
   SelectOptions select;
   if (is_gpu_here(options)) {
-    select.tries = tokens > 1 ? 12 : 24;
+    select.tries = tokens > 1 ? 20 : 24;
     select.leaders = tokens > 1 ? 2 : 6;
   }
   select.tries = options.tries.value_or(select.tries);

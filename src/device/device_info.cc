@@ -28,17 +28,19 @@ const std::vector<DeviceInfo>& known_devices() {
     h100.multiprocessors = 132, h100.shared_bytes = 228 * kKb;
     h100.max_shared_bytes = 227 * kKb, h100.l2_bytes = 50 << 20;
     h100.bandwidth = 3.09e12, h100.flops = 66.9e12, h100.tensor_flops = 989e12;
-    h100.bulk_copies = true;
+    h100.bulk_copies = h100.warpgroups = true;
 
     DeviceInfo b200 = h100;
     b200.target = "sm_100", b200.name = "B200", b200.sm = 100;
     b200.multiprocessors = 148, b200.l2_bytes = 126 << 20;
+    b200.warpgroups = false;
     b200.bandwidth = 7.4e12, b200.flops = 75e12, b200.tensor_flops = 2250e12;
 
     // Blocks in turn on the CPU: as roomy as the roomiest GPU, but a thread costs what it does, so
     // that few are worth having. Speed is that of one core.
     DeviceInfo host = h100;
     host.target = "host", host.name = "host device", host.sm = 0;
+    host.warpgroups = false;
     host.multiprocessors = 1, host.threads = 256;
     host.bandwidth = 1e9, host.flops = 1e9, host.tensor_flops = 1e8;
     return std::vector<DeviceInfo>{a100, ada, h100, b200, host};
@@ -67,6 +69,7 @@ void each_field(Device& d, const Visit& visit) {
   visit("bandwidth", d.bandwidth), visit("flops", d.flops), visit("tensor_flops", d.tensor_flops);
   visit("latency", d.latency), visit("launch", d.launch);
   visit("async_copies", d.async_copies), visit("bulk_copies", d.bulk_copies);
+  visit("warpgroups", d.warpgroups);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct DeviceInfo {
   double launch = 0;         // of a kernel in a graph, seconds
   bool async_copies = true;  // cp.async
   bool bulk_copies = true;   // cp.async.bulk
+  bool warpgroups = false;   // wgmma
 
   bool operator==(const DeviceInfo&) const = default;
 };

@@ -287,12 +287,12 @@ Generated make(const Context& c, const Implementation<PrefillAttentionTask>& mad
     of.point(p.q_out, turned);
     of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
     p.capacity = cache.capacity;
-    const Dim units = tokens * Dim(heads + 2 * task.kv_heads);
+    const Dim units = tokens * Dim(append_plan.groups(task.append, heads + 2 * task.kv_heads));
     out.launches.push_back(shaped(of.finish(), out.sources[0],
                                   {work(units, append_plan.warps(), append_plan.persistent,
                                         append_plan.blocks_per_sm(), c.setting),
                                    1, 1},
-                                  append_plan.threads, append_plan.shared_bytes(task.append)));
+                                  append_plan.threads, 0));
   }
   ParamsOf<PrefillAttentionParams> of(c.step, out);
   PrefillAttentionParams& p = of.params;

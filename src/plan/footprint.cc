@@ -81,6 +81,7 @@ Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const De
 
 // The matrix families are held up by arithmetic; these efficiencies are not fitted.
 constexpr double kPlainEfficiency = 0.4, kTensorEfficiency = 0.45, kNextTile = 0.3e-6;
+constexpr double kGroupEfficiency = 0.7;
 
 // Tiles of a matrix product that share an SM's arithmetic: what the last round leaves idle counts.
 double busy_share(double tiles, double at_once) {
@@ -134,27 +135,41 @@ Footprint measure(const LibraryTask&, const LibraryPlan&, const DeviceInfo&) {
   return {.threads = 128, .blocks_per_sm = 1, .grid = 1};
 }
 
+// What keys bring along is used by all queries of a warp, or of a block (wgmma); and each tile of
+// them costs a softmax's beginning and end.
+double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device) {
+  const double queries = plan.warp_queries(), keys = plan.key_tile;
+  switch (plan.tile) {
+    case Tile::scalar:
+      return device.flops * kPlainEfficiency * queries / (queries + 4);
+    case Tile::mma:
+      return device.tensor_flops * kTensorEfficiency * queries / (queries + 4) * keys / (keys + 8);
+    case Tile::wgmma:
+      break;
+  }
+  return device.tensor_flops * kGroupEfficiency * plan.query_tile / (plan.query_tile + 32.0) *
+         keys / (keys + 8);
+}
+
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                   const DeviceInfo& device) {
-  const bool mma = plan.tile == Tile::mma;
+  const bool scalar = plan.tile == Tile::scalar;
   const double blocks =
       double(task.kv_heads) * task.op.group * prefill_tiles(plan, std::max(1, task.new_tokens));
-  const int scalar = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
-  const double reuse = plan.warp_queries() / (plan.warp_queries() + (mma ? 16.0 : 4.0));
-  return {
-      .threads = plan.threads(),
-      .shared_bytes = plan.shared_bytes(task.op),
-      .registers = mma ? plan.registers(task.op) : scalar,
-      .blocks_per_sm = plan.resident,
-      .grid = static_cast<long long>(blocks),
-      .units = blocks,
-      .units_at_once = 1,
-      .unit_in_flight = 2.0 * plan.keys_bytes(task.op) * plan.stages,
-      .unit_seconds = kNextTile,
-      .block_seconds = 0,
-      .finish_seconds = device.launch,  // of the kernel that appends
-      .flops = (mma ? device.tensor_flops * kTensorEfficiency : device.flops * kPlainEfficiency) *
-               reuse * busy_share(blocks, double(device.multiprocessors) * plan.resident)};
+  const int scalar_registers = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
+  return {.threads = plan.threads(),
+          .shared_bytes = plan.shared_bytes(task.op),
+          .registers = scalar ? scalar_registers : plan.registers(task.op),
+          .blocks_per_sm = plan.resident,
+          .grid = static_cast<long long>(blocks),
+          .units = blocks,
+          .units_at_once = 1,
+          .unit_in_flight = 2.0 * plan.keys_bytes(task.op) * plan.stages,
+          .unit_seconds = kNextTile,
+          .block_seconds = 0,
+          .finish_seconds = device.launch,  // of the kernel that appends
+          .flops = attention_rate(plan, device) *
+                   busy_share(blocks, double(device.multiprocessors) * plan.resident)};
 }
 
 template <class Task, class Plan>
@@ -239,8 +254,8 @@ const char* family_reason(const LibraryTask& task, const LibraryPlan&, const Dev
 }
 const char* family_reason(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                           const DeviceInfo& device) {
-  if (const char* reason = task.append_plan.why_illegal(task.append, device.max_shared_bytes))
-    return reason;
+  if (const char* reason = task.append_plan.why_illegal(task.append)) return reason;
+  if (plan.tile == Tile::wgmma && !device.warpgroups) return "wgmma needs sm_90a";
   return plan.why_illegal(task.op, device.max_shared_bytes);
 }
 const char* family_reason(const AttentionTask& task, const AttentionPlan& plan,

@@ -30,7 +30,10 @@ std::string text(Ring ring) { return fmt::format("Ring::{}", name(ring)); }
 std::string text(Signal signal) {
   return signal == Signal::entry ? "Signal::entry" : "Signal::last_group";
 }
-std::string_view name(Tile tile) { return tile == Tile::mma ? "mma" : "scalar"; }
+std::string_view name(Tile tile) {
+  constexpr std::string_view names[] = {"scalar", "mma", "wgmma"};
+  return names[static_cast<int>(tile)];
+}
 std::string text(Tile tile) { return fmt::format("Tile::{}", name(tile)); }
 std::string_view name(Team team) { return team == Team::warp ? "warp" : "block"; }
 std::string text(Team team) { return fmt::format("Team::{}", name(team)); }
@@ -198,6 +201,7 @@ std::string plan_of(const PrefillAttentionPlan& p) {
 std::string plan_of(const RopeAppendPlan& p) {
   return Fields()
       .add("threads", p.threads)
+      .add("heads", p.heads)
       .add("resident", p.resident)
       .add("persistent", p.persistent)
       .str();

@@ -12,8 +12,8 @@ constexpr std::size_t kManyLaunches = 64;
 
 class Profiler {
  public:
-  Profiler(Engine& engine, std::int64_t cached)
-      : engine_(engine), phase_(engine.program().decode_after(cached)), cached_(cached) {}
+  Profiler(Engine& engine, const Phase& phase, std::int64_t tokens, std::int64_t cached)
+      : engine_(engine), phase_(phase), tokens_(tokens), cached_(cached) {}
 
   std::vector<LaunchTimes> run() {
     std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::size_t> known;
@@ -32,7 +32,7 @@ class Profiler {
       const Launch& first = phase_.launches[group[0]];
       of.kernel = first.kernel, of.note = phase_.notes[group[0]];
       of.launches = static_cast<std::int64_t>(group.size());
-      of.traffic = traffic_of(engine_.program(), first, 1, cached_);
+      of.traffic = traffic_of(engine_.program(), first, tokens_, cached_);
       std::vector<std::size_t> many;
       while (many.size() < kManyLaunches) many.insert(many.end(), group.begin(), group.end());
       of.alone = seconds(many) / static_cast<double>(many.size());
@@ -50,7 +50,7 @@ class Profiler {
   // The median, each time from the same position.
   double seconds(const std::vector<std::size_t>& launches) {
     const auto recording = engine_.device().record([&] {
-      for (const std::size_t i : launches) engine_.enqueue(phase_.launches[i], 1, true);
+      for (const std::size_t i : launches) engine_.enqueue(phase_.launches[i], tokens_, true);
     });
     std::vector<double> times;
     for (int repeat = 0; repeat < kRepeats; ++repeat) {
@@ -64,13 +64,14 @@ class Profiler {
 
   Engine& engine_;
   const Phase& phase_;
-  const std::int64_t cached_;
+  const std::int64_t tokens_, cached_;
 };
 
 }  // namespace
 
-std::vector<LaunchTimes> profile_decode(Engine& engine, std::int64_t cached) {
-  return Profiler(engine, cached).run();
+std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
+                                 std::int64_t cached) {
+  return Profiler(engine, phase, tokens, cached).run();
 }
 
 }  // namespace ac

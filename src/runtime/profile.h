@@ -1,5 +1,5 @@
-// Where a decode step's time goes: each kind of its launches timed by itself, and by what the step
-// takes without it.
+// Where a step's time goes: each kind of its launches timed by itself, and by what the step takes
+// without it.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ struct LaunchTimes {
   double in_step = 0;  // of one: what the step takes less without them
 };
 
-// With `cached` tokens in the caches.
-std::vector<LaunchTimes> profile_decode(Engine& engine, std::int64_t cached);
+// A step of so many tokens, with `cached` ones before them.
+std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
+                                 std::int64_t cached);
 
 }  // namespace ac

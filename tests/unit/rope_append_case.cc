@@ -92,9 +92,8 @@ std::string run_rope_append(const RopeAppendCase& c) {
   p.capacity = c.capacity;
   const LaunchReport report = host_launch(
       {.name = c.name,
-       .grid = {static_cast<unsigned>(c.plan.grid(c.tokens, c.heads + 2 * c.kv_heads, 2))},
+       .grid = {static_cast<unsigned>(c.plan.grid(c.op, c.tokens, c.heads + 2 * c.kv_heads, 2))},
        .block = {static_cast<unsigned>(c.plan.threads)},
-       .shared_bytes = size(c.plan.shared_bytes(c.op)),
        .schedule = c.schedule,
        .seed = c.seed,
        .check_races = c.check_races},

@@ -110,11 +110,13 @@ TEST_CASE("device: a GPU's limits replace those of the nearest known card") {
   CHECK(info.flops == doctest::Approx(54 * 1.41e9 * 256));
   CHECK(info.tensor_flops == doctest::Approx(312e12).epsilon(0.01));
   CHECK_FALSE(info.bulk_copies);
+  CHECK_FALSE(info.warpgroups);
 
   gpu.sm = 75;
   CHECK(contains(error_of(Fault::job_failed, [&] { cuda::device_info_with(gpu); }), "sm_75"));
   gpu.sm = 120;
   CHECK(cuda::device_info_with(gpu).target == "sm_120");
+  CHECK_FALSE(cuda::device_info_with(gpu).warpgroups);
 }
 
 TEST_CASE("device: a cubin says what it was built for, and what is none says nothing") {

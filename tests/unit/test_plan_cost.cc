@@ -87,6 +87,29 @@ std::vector<double> ranks(const std::vector<double>& values) {
   return result;
 }
 
+// Of prefill attention: "model tokens".
+std::map<std::string, std::vector<Measured>> attention_measurements() {
+  std::ifstream file(AC_BENCH_RESULTS "/2026-11-21-h100-prefill-kernels.jsonl");
+  std::map<std::string, std::vector<Measured>> sites;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = parse_json(line, "measurements");
+    if (!row.contains("attention")) continue;
+    const std::string model = row["attention"], name = row["plan"];
+    kernels::PrefillAttentionPlan plan{.keep_queries = name.ends_with("/keep")};
+    REQUIRE(std::sscanf(name.c_str(), "q%d/k%d/w%d/s%d/r%d", &plan.query_tile, &plan.key_tile,
+                        &plan.warps, &plan.stages, &plan.resident) == 5);
+    const bool llama = model == "Llama-3.2-1B";
+    PrefillAttentionTask task;
+    task.op = {.head_dim = llama ? 64 : 128, .group = llama ? 4 : 2};
+    task.kv_heads = 8, task.new_tokens = row["tokens"];
+    sites[fmt::format("{} {}", model, task.new_tokens)].push_back(
+        {name, row["us"],
+         predict(Implementation<PrefillAttentionTask>{task, plan}, device_info("sm_90"))
+             .microseconds});
+  }
+  return sites;
+}
+
 // Spearman's.
 double correlation(const std::vector<Measured>& rows) {
   std::vector<double> us, predicted;
@@ -142,4 +165,25 @@ TEST_CASE("predictions rank measured GEMVs") {
   CHECK(error / count < 0.1);
   CHECK(regret / 15 < 0.02);
   CHECK(in_top_third >= 11);
+}
+
+TEST_CASE("predictions rank measured prefill attention") {
+  auto sites = attention_measurements();
+  REQUIRE(sites.size() == 6);
+  double sum = 0, regret = 0;
+  for (auto& [site, rows] : sites) {
+    CAPTURE(site);
+    const double rho = correlation(rows);
+    const auto by_us = [](const Measured& a, const Measured& b) { return a.us < b.us; };
+    const double winner = std::min_element(rows.begin(), rows.end(), by_us)->us;
+    std::stable_sort(rows.begin(), rows.end(), [](const Measured& a, const Measured& b) {
+      return a.predicted < b.predicted;
+    });
+    MESSAGE(fmt::format(
+        "{:<20} {} plans, rank correlation {:.2f}; first {} {:.3f} of the winner, predicted {:.2f} "
+        "of what it took",
+        site, rows.size(), rho, rows[0].plan, rows[0].us / winner, rows[0].predicted / rows[0].us));
+    sum += rho, regret += rows[0].us / winner - 1;
+  }
+  MESSAGE(fmt::format("mean rank correlation {:.3f}, mean loss {:.3f}", sum / 6, regret / 6));
 }

@@ -19,6 +19,25 @@ constexpr PrefillAttentionPlan deep{
     .query_tile = 32, .key_tile = 32, .warps = 2, .stages = 3, .keep_queries = false};
 constexpr PrefillAttentionPlan tall{.query_tile = 64, .key_tile = 16, .warps = 2};
 constexpr PrefillAttentionPlan wide{.query_tile = 16, .key_tile = 64, .warps = 1, .stages = 4};
+constexpr PrefillAttentionPlan group{.tile = Tile::wgmma,
+                                     .query_tile = 64,
+                                     .key_tile = 64,
+                                     .warps = 4,
+                                     .keep_queries = false,
+                                     .resident = 1};
+constexpr PrefillAttentionPlan groups{.tile = Tile::wgmma,
+                                      .query_tile = 128,
+                                      .key_tile = 64,
+                                      .warps = 8,
+                                      .stages = 3,
+                                      .keep_queries = false,
+                                      .resident = 1};
+constexpr PrefillAttentionPlan group_wide{.tile = Tile::wgmma,
+                                          .query_tile = 64,
+                                          .key_tile = 128,
+                                          .warps = 4,
+                                          .keep_queries = false,
+                                          .resident = 1};
 constexpr PrefillAttentionPlan scalar{
     .tile = Tile::scalar, .query_tile = 6, .key_tile = 32, .warps = 2, .stages = 1};
 constexpr PrefillAttentionPlan scalar_wide{
@@ -35,16 +54,22 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_deep, qwen, deep)
 AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_wide, qwen, wide)
 AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_deep, gemma, deep)
 AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_scalar, gemma, scalar)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_group, llama, group)
+AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_groups, qwen, groups)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_group_wide, llama, group_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_group_wide, qwen, group_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_group, gemma, group)
 AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar, odd, scalar)
 AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar_wide, odd, scalar_wide)
 
 #define CASE(op, plan) \
   PrefillAttentionCase { "prefill_" #op "_" #plan, op, plan, prefill_##op##_##plan }
 const std::vector<PrefillAttentionCase> cases = {
-    CASE(llama, small),    CASE(llama, deep), CASE(llama, tall),   CASE(llama, scalar),
-    CASE(phi, small),      CASE(phi, deep),   CASE(phi3, wide),    CASE(qwen, deep),
-    CASE(qwen, wide),      CASE(gemma, deep), CASE(gemma, scalar), CASE(odd, scalar),
-    CASE(odd, scalar_wide)};
+    CASE(llama, small),     CASE(llama, deep),  CASE(llama, tall),   CASE(llama, scalar),
+    CASE(phi, small),       CASE(phi, deep),    CASE(phi3, wide),    CASE(qwen, deep),
+    CASE(qwen, wide),       CASE(gemma, deep),  CASE(gemma, scalar), CASE(odd, scalar),
+    CASE(odd, scalar_wide), CASE(llama, group), CASE(qwen, groups),  CASE(llama, group_wide),
+    CASE(qwen, group_wide), CASE(gemma, group)};
 
 struct Extent {
   int position, tokens;
@@ -141,6 +166,11 @@ TEST_CASE("prefill attention: illegal plans say why") {
   CHECK(says(Plan{.stages = 1}.why_illegal(llama), "2 to 4"));
   CHECK(says(Plan{.query_tile = 128}.why_illegal(gemma), "registers"));
   CHECK(says(Plan{.stages = 4}.why_illegal(llama, 48 * 1024), "shared"));
+  CHECK(group.why_illegal(llama, 48 * 1024) == nullptr);
+  CHECK(says(group.why_illegal(phi), "whole 64"));
+  CHECK(says(Plan{.tile = Tile::wgmma, .query_tile = 128}.why_illegal(llama), "64 queries"));
+  CHECK(says(Plan{.tile = Tile::wgmma, .key_tile = 96}.why_illegal(llama), "64 or 128"));
+  CHECK(says(Plan{.tile = Tile::wgmma}.why_illegal(llama), "shared memory"));
 }
 
 }  // namespace

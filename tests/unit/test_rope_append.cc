@@ -14,7 +14,9 @@ constexpr RopeAppendOp gptj{.type = Type::f32, .head_dim = 80, .rotary = 32, .in
 constexpr RopeAppendOp odd{.type = Type::f32, .head_dim = 45, .qk_norm = true, .rotary = 44};
 constexpr RopeAppendOp plain{.head_dim = 40, .rotary = 0};
 
-constexpr RopeAppendPlan resident{.threads = 64, .resident = 64};
+constexpr RopeAppendOp wide{.type = Type::bf16, .head_dim = 300, .qk_norm = true, .rotary = 300};
+
+constexpr RopeAppendPlan resident{.threads = 64, .heads = 3, .resident = 64};
 constexpr RopeAppendPlan all{.threads = 96, .persistent = false};
 
 #define ROPE_TEST_KERNELS(op)                               \
@@ -25,12 +27,13 @@ ROPE_TEST_KERNELS(qwen)
 ROPE_TEST_KERNELS(gptj)
 ROPE_TEST_KERNELS(odd)
 ROPE_TEST_KERNELS(plain)
+ROPE_TEST_KERNELS(wide)
 
 #define CASE(op, plan) \
   RopeAppendCase { #op "_" #plan, op, plan, rope_##op##_##plan }
 #define CASES(op) CASE(op, resident), CASE(op, all)
-const std::vector<RopeAppendCase> cases = {CASES(llama), CASES(qwen), CASES(gptj), CASES(odd),
-                                           CASES(plain)};
+const std::vector<RopeAppendCase> cases = {CASES(llama), CASES(qwen),  CASES(gptj),
+                                           CASES(odd),   CASES(plain), CASES(wide)};
 
 TEST_CASE("rope_append: a token and many, at positions near and far") {
   for (RopeAppendCase c : cases)
@@ -62,7 +65,7 @@ TEST_CASE("rope_append: the last tokens stay in a cache that is too small for al
 }
 
 TEST_CASE("rope_append: illegal plans say why") {
-  CHECK(resident.why_illegal(llama, 48 * 1024) == nullptr);
+  CHECK(resident.why_illegal(llama) == nullptr);
   CHECK(says(resident.why_illegal({.head_dim = 0}), "head_dim"));
   CHECK(says(resident.why_illegal({.head_dim = 2000}), "head_dim"));
   CHECK(says(resident.why_illegal({.rotary = 7}), "rotary"));
@@ -70,7 +73,7 @@ TEST_CASE("rope_append: illegal plans say why") {
   CHECK(says(resident.why_illegal({.rotary = -2}), "rotary"));
   CHECK(says(RopeAppendPlan{.threads = 65}.why_illegal(llama), "threads"));
   CHECK(says(RopeAppendPlan{.resident = 5000}.why_illegal(llama), "resident"));
-  CHECK(says(RopeAppendPlan{.threads = 1024}.why_illegal({.head_dim = 1024}, 48 * 1024), "shared"));
+  CHECK(says(RopeAppendPlan{.heads = 0}.why_illegal(llama), "heads"));
 }
 
 }  // namespace
