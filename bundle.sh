@@ -20,10 +20,10 @@ if [ -e "$out" ] && [ ! -e "$out/share/agentcompile" ]; then
 fi
 rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
-cp scripts/test-gpu.sh scripts/bench-gpu.sh "$out"
+cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh "$out"
 mkdir "$out/bench"
 cp bench/compare_transformers.py "$out/bench"
-cp -r tests/data/configs "$out/bench"
+cp -r tests/data/configs bench/layers "$out/bench"
 
 # Of what the programs load, all but the C library, which must be the machine's own.
 ldd "$out"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |

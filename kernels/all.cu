@@ -86,6 +86,18 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
                             (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
                             prefill_mma_wide)
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr PrefillAttentionPlan prefill_groups{.tile = Tile::wgmma,
+                                              .query_tile = 128,
+                                              .key_tile = 128,
+                                              .warps = 8,
+                                              .keep_queries = false,
+                                              .resident = 1};
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_64, (PrefillAttentionOp{.head_dim = 64}),
+                            prefill_groups)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_128,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_groups)
+#endif
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
                             (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),
                             prefill_scalar)

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1
 shift
-options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON)
+options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON -DAC_PRECOMPILE=ON)
 case $kind in
   release) ;;
   sanitize)

@@ -3,7 +3,9 @@
 namespace ac {
 namespace {
 
-constexpr std::int64_t kContexts[] = {192, 512, 2048, 8192, 20480, 49152, 122880};
+// The first two lie beyond what attention's plans take at once, where most of a short text is: what
+// is fastest up to there may be the slowest right after.
+constexpr std::int64_t kContexts[] = {288, 640, 2048, 8192, 20480, 49152, 122880};
 constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
 
 bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }

@@ -1,6 +1,9 @@
 // What plans cost an SM, whether a device has it, and the work that tasks are.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <queue>
+#include <vector>
 
 #include "plan/plans.h"
 
@@ -135,6 +138,31 @@ Footprint measure(const LibraryTask&, const LibraryPlan&, const DeviceInfo&) {
   return {.threads = 128, .blocks_per_sm = 1, .grid = 1};
 }
 
+// The share of the time in which multiprocessors have work, since later queries see more keys:
+// blocks with the most come first, and each goes to the one that is done first.
+double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan, int heads,
+               const DeviceInfo& device) {
+  const int tiles = prefill_tiles(plan, std::max(1, task.new_tokens));
+  constexpr double kMany = 16;  // blocks of one, from which on they are as good as even
+  if (double(tiles) * heads > kMany * device.multiprocessors) return 1;
+  std::priority_queue<double, std::vector<double>, std::greater<>> busy;
+  for (int i = 0; i < device.multiprocessors; ++i) busy.push(0);
+  double total = 0, longest = 0;
+  for (int tile = tiles - 1; tile >= 0; --tile) {
+    const int last = std::min(task.new_tokens, (tile + 1) * plan.query_tile);
+    const double seen = double(task.tokens) + last;
+    const double keys =
+        task.window > 0 ? std::min(seen, double(task.window) + plan.query_tile) : seen;
+    for (int head = 0; head < heads; ++head) {
+      const double until = busy.top() + keys;
+      busy.pop();
+      busy.push(until);
+      total += keys, longest = std::max(longest, until);
+    }
+  }
+  return total / (longest * device.multiprocessors);
+}
+
 // What keys bring along is used by all queries of a warp, or of a block (wgmma); and each tile of
 // them costs a softmax's beginning and end.
 double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device) {
@@ -154,8 +182,8 @@ double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                   const DeviceInfo& device) {
   const bool scalar = plan.tile == Tile::scalar;
-  const double blocks =
-      double(task.kv_heads) * task.op.group * prefill_tiles(plan, std::max(1, task.new_tokens));
+  const int heads = task.kv_heads * task.op.group;
+  const double blocks = double(heads) * prefill_tiles(plan, std::max(1, task.new_tokens));
   const int scalar_registers = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
   return {.threads = plan.threads(),
           .shared_bytes = plan.shared_bytes(task.op),
@@ -168,8 +196,7 @@ Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& 
           .unit_seconds = kNextTile,
           .block_seconds = 0,
           .finish_seconds = device.launch,  // of the kernel that appends
-          .flops = attention_rate(plan, device) *
-                   busy_share(blocks, double(device.multiprocessors) * plan.resident)};
+          .flops = attention_rate(plan, device) * balance(task, plan, heads, device)};
 }
 
 template <class Task, class Plan>

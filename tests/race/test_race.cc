@@ -91,6 +91,8 @@ TEST_CASE("race: prefill attention has none") {
     CHECK(run_prefill_attention(c) == "");
     c.name = "deep", c.plan = race_prefill_deep, c.kernel = race_prefill_mma_deep;
     CHECK(run_prefill_attention(c) == "");
+    c.name = "wgmma", c.plan = race_prefill_wgmma, c.kernel = race_prefill_groups;
+    CHECK(run_prefill_attention(c) == "");
     c.name = "scalar", c.plan = race_prefill_scalar, c.kernel = race_prefill_any;
     CHECK(run_prefill_attention(c) == "");
   }
