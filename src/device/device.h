@@ -16,8 +16,8 @@
 #include <span>
 #include <string>
 
+#include "base/product.h"
 #include "device/device_info.h"
-#include "device/product.h"
 
 namespace ac {
 

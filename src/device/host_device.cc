@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/host.h"
+#include "device/host_product.h"
 
 namespace ac {
 namespace {
