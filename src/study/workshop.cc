@@ -125,9 +125,7 @@ Workshop::Batch Workshop::attempt(const Subject& subject,
   std::vector<KernelSource> sources;
   for (const Candidate* candidate : candidates) {
     TimedPoint& timed = batch.points.emplace_back();
-    timed.point = {candidate->id,
-                   {{"", std::string(family_of(candidate->choice)), fields_of(candidate->choice)}},
-                   candidate->cost.microseconds};
+    timed.point = point_of(*candidate);
     timed.was_admitted = admit;
     made.push_back(generate_for(subject, *candidate));
     sources.insert(sources.end(), made.back().sources.begin(), made.back().sources.end());
@@ -230,23 +228,24 @@ void Workshop::race(Batch& batch, const std::vector<Generated>& made,
   }
 }
 
+search::Point point_of(const Candidate& candidate) {
+  return {candidate.id,
+          {{"", std::string(family_of(candidate.choice)), fields_of(candidate.choice)}},
+          candidate.cost.microseconds};
+}
+
 std::vector<search::Field> fields_of(const Choice& choice) {
   std::vector<search::Field> fields;
-  const std::string text = plan_text(choice);  // "{.threads = 256, .ring = Ring::none}"
-  for (std::size_t at = 1; at < text.size() && text[at] == '.';) {
-    const std::size_t equals = text.find(" = ", at);
-    const std::size_t end = text.find_first_of(",}", equals);
-    const std::string name = text.substr(at + 1, equals - at - 1);
-    std::string value = text.substr(equals + 3, end - equals - 3);
+  for (PlanField& field : plan_fields(choice)) {
+    const std::string& value = field.value;
     std::int64_t number = 0;
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
     if (parsed.ec == std::errc() && parsed.ptr == value.data() + value.size())
-      fields.push_back({name, number});
+      fields.push_back({std::move(field.name), number});
     else if (value == "true" || value == "false")
-      fields.push_back({name, std::int64_t{value == "true"}});
+      fields.push_back({std::move(field.name), std::int64_t{value == "true"}});
     else
-      fields.push_back({name, value.substr(value.rfind(':') + 1)});
-    at = end + 2;
+      fields.push_back({std::move(field.name), std::move(field.value)});
   }
   return fields;
 }

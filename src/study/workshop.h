@@ -68,7 +68,9 @@ class Workshop {
   Setting setting_;
 };
 
-// A plan's fields as plan_text() spells them: numbers, and names of ways.
+search::Point point_of(const Candidate& candidate);
+
+// A plan's fields: numbers, and names of ways.
 std::vector<search::Field> fields_of(const Choice& choice);
 
 }  // namespace ac::study

@@ -39,10 +39,7 @@ class Tuner {
   void run(const study::Subject& subject) {
     std::vector<search::Point> points;
     for (const Candidate& candidate : subject.space->candidates)
-      points.push_back(
-          {candidate.id,
-           {{"", std::string(family_of(candidate.choice)), study::fields_of(candidate.choice)}},
-           candidate.cost.microseconds});
+      points.push_back(study::point_of(candidate));
     const search::ListedSpace space(std::move(points));
     const auto strategy = search::make_strategy(options_.search, space, options_.seed);
     TunedRegion region{
