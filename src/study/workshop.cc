@@ -37,7 +37,7 @@ search::Verdict verdict_of(Outcome::Kind kind) {
 
 RealiseOptions realise_options(const WorkshopOptions& options) {
   RealiseOptions realise;
-  realise.target = Workshop::target_of(options.device);
+  realise.target = target_of(options.device);
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
   return realise;
@@ -51,11 +51,6 @@ std::string Subject::description() const {
   for (const Op op : wanted->region.ops)
     text += fmt::format("{}{}", text.empty() ? "" : "+", info(op).name);
   return text + (wanted->argmax ? "+argmax" : "");
-}
-
-Target Workshop::target_of(const DeviceInfo& device) {
-  if (device.sm == 0) return {};
-  return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
 }
 
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)

@@ -51,8 +51,6 @@ class Workshop {
   void judge(const Subject& subject, const std::vector<const Candidate*>& candidates,
              std::vector<TimedPoint>& points);
 
-  static Target target_of(const DeviceInfo& device);
-
  private:
   std::optional<Request> trial(const Subject& subject, const Candidate& candidate) const;
   bool is_built(const Generated& made) const;

@@ -22,7 +22,7 @@ class Tuner {
         database_(options.database),
         headers_(options.sources),
         device_(tuning::fingerprint(options.device, options.device_name)),
-        toolkit_(builder.compiler(study::Workshop::target_of(options.device))) {}
+        toolkit_(builder.compiler(target_of(options.device))) {}
 
   Tuned run() {
     const std::vector<study::Subject> subjects = workshop_.subjects();
