@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "measure/measure.h"
 #include "runtime/engine.h"
 #include "runtime/random.h"
 
@@ -23,12 +24,6 @@ constexpr int kQuickRounds = 3, kRounds = 9;
 constexpr int kSteps = 4;  // of one recording, as the engine has
 constexpr int kPasses = 3;
 constexpr std::uint64_t kSeed = 20261121;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Launches of the trial program's decode phase.
 struct Span {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "generate/fallback.h"
+#include "measure/measure.h"
 
 namespace ac {
 namespace {
@@ -347,11 +348,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
       state.winner = -1;
   }
-  if (!ratios.empty()) {
-    std::nth_element(ratios.begin(), ratios.begin() + static_cast<long>(ratios.size() / 2),
-                     ratios.end());
-    scale_ = ratios[ratios.size() / 2];
-  }
+  if (!ratios.empty()) scale_ = median(std::move(ratios));
   return true;
 }
 
