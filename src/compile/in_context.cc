@@ -112,17 +112,6 @@ std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<Ti
 
 Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
 
-void fill_caches(Engine& engine, const RandomValues& random) {
-  const Program& program = engine.program();
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
-      random.fill(engine.addresses()[i], buffer.dtype,
-                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                  static_cast<std::uint64_t>(i) << 40, 0, 1);
-  }
-}
-
 // The same step, with all options of each part one after the other, as a package that an engine
 // takes. Says which launches are whose.
 class TrialPackage {
@@ -196,7 +185,7 @@ std::string race_steps(Device& device, const Json& job) {
   EngineOptions options;
   options.weights = random_weights(random, kSeed);
   Engine engine(device, job.at("package").get<std::string>(), std::move(options));
-  fill_caches(engine, random);
+  engine.fill_caches(random);
   const Program& program = engine.program();
   device.fill(engine.addresses()[static_cast<std::size_t>(program.decode.ids)],
               bytes_of(program.buffers[static_cast<std::size_t>(program.decode.ids)].dtype), 0);

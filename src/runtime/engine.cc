@@ -202,6 +202,16 @@ void Engine::truncate(std::int64_t tokens) {
   last_ = nullptr;
 }
 
+void Engine::fill_caches(const RandomValues& random) {
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    const Buffer& buffer = program_.buffers[i];
+    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
+      random.fill(addresses_[i], buffer.dtype,
+                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
+                  static_cast<std::uint64_t>(i) << 40, 0, 1);
+  }
+}
+
 void Engine::pretend(std::int64_t tokens) {
   if (tokens < 0 || tokens > program_.max_context)
     bad_input("the package holds {} tokens, and not {}", program_.max_context, tokens);
