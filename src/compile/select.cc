@@ -249,12 +249,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
          ++state.next) {
       const std::size_t index = state.order[state.next];
       const Candidate& candidate = space.candidates[index];
-      std::optional<Request> request;
-      if (part.wanted)
-        request = trial_of(step(), *part.wanted, candidate, at);
-      else
-        request = trial_of_sampling(logits().dtype, logits().shape.back().constant(), candidate);
-      if (request) {
+      if (std::optional<Request> request = trial_of(step(), part.wanted, candidate, at)) {
         request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
         requests.push_back(std::move(*request));
         tried.push_back({static_cast<std::size_t>(part.space), index});
@@ -386,17 +381,6 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
 Generated Selector::fallback_for(const CoverPart& part) const {
   if (!part.wanted) return fallback_argmax(step(), step().graph.outputs.at(0).node, setting_);
   return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
-}
-
-Generated Selector::generate_for(const CoverPart& part, const Candidate& candidate) const {
-  if (!part.wanted)
-    return generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
-                             step().graph.outputs.at(0).node, setting_);
-  for (const FamilyMatch& found : match_families(step(), *part.wanted, phase_.plans.options.at))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      if (found.family == family_of(candidate.choice))
-        return generate(step(), candidate.choice, matched->operands, setting_);
-  AC_UNREACHABLE();  // equal regions match alike
 }
 
 Implemented Selector::implement(const CoverPart& part, int candidate) const {

@@ -64,7 +64,9 @@ class Selector {
   void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
-  Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
+  Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
+    return generate(step(), part.wanted, candidate.choice, phase_.plans.options.at, setting_);
+  }
   std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }

@@ -160,7 +160,7 @@ void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>
   std::vector<Request> requests;
   std::vector<std::size_t> of;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    std::optional<Request> request = trial(subject, *batch[i]);
+    std::optional<Request> request = trial_of(step_, subject.wanted, *batch[i], {1, setting_});
     if (request) {
       requests.push_back(std::move(*request));
       of.push_back(i);
@@ -175,23 +175,6 @@ void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>
     points[of[r]].why = outcomes[r].why;
     points[of[r]].was_admitted = true;
   }
-}
-
-std::optional<Request> Workshop::trial(const Subject& subject, const Candidate& candidate) const {
-  if (subject.wanted) return trial_of(step_, *subject.wanted, candidate, {1, setting_});
-  const TensorType& logits = step_.graph.type(step_.graph.outputs.at(0).node);
-  return trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
-}
-
-Generated Workshop::generate_for(const Subject& subject, const Candidate& candidate) const {
-  if (!subject.wanted)
-    return generate_sampling(step_, std::get<Implementation<SamplingTask>>(candidate.choice),
-                             step_.graph.outputs.at(0).node, setting_);
-  for (const FamilyMatch& found : match_families(step_, *subject.wanted, plans_.options.at))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      if (found.family == family_of(candidate.choice))
-        return generate(step_, candidate.choice, matched->operands, setting_);
-  AC_UNREACHABLE();  // the space was made of these matches
 }
 
 // One that breaks the race is found by halves.

@@ -38,7 +38,9 @@ class Workshop {
   const StepGraph& step() const { return step_; }
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
   std::vector<Subject> subjects() const;
-  Generated generate_for(const Subject& subject, const Candidate& candidate) const;
+  Generated generate_for(const Subject& subject, const Candidate& candidate) const {
+    return generate(step_, subject.wanted, candidate.choice, plans_.options.at, setting_);
+  }
 
   struct Batch {
     std::vector<TimedPoint> points;              // in the order of the candidates
@@ -52,7 +54,6 @@ class Workshop {
              std::vector<TimedPoint>& points);
 
  private:
-  std::optional<Request> trial(const Subject& subject, const Candidate& candidate) const;
   bool is_built(const Generated& made) const;
   void race(Batch& batch, const std::vector<Generated>& made,
             const std::vector<std::size_t>& racers, const Generated* fallback_made);

@@ -81,10 +81,8 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
 
 TEST_CASE("a worker times contenders in turn") {
   Fixture f;
-  Generated made;
-  for (const FamilyMatch& found : match_families(f.step, f.wanted, {.S = -1, .T = 1, .P = 0}))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      made = generate(f.step, f.space.candidates[0].choice, matched->operands, {1, {}});
+  const Generated made =
+      generate(f.step, f.wanted, f.space.candidates[0].choice, {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
   options.rounds = 2;
   const Json samples = on_host(race_job(f.step, {{"a", made}, {"b", made}}, f.built(), options));
@@ -139,11 +137,8 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
     harmed["launches"][0]["numbers"][0][2] = rows;
     CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial", "rows");
   }
-  Generated made;
-  for (const FamilyMatch& found : match_families(step, wanted, {.S = -1, .T = 24, .P = 0}))
-    if (found.family == LibraryTask::family)
-      made = generate(step, space.candidates[0].choice, std::get<Matched>(found.match).operands,
-                      {1, {}});
+  const Generated made =
+      generate(step, wanted, space.candidates[0].choice, {.S = -1, .T = 24, .P = 0}, {1, {}});
   MeasureOptions options;
   options.tokens = 24, options.rounds = 2;
   const Json samples = on_host(race_job(step, {{"library", made}}, {}, options));
