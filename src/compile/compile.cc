@@ -169,12 +169,13 @@ class PhaseCompiler {
     selector.run(stages_.progress());
     const Alternatives alternatives = selector.alternatives();
     const Implemented last = end(tokens, phase);
-    const std::vector<ContextChoice> choices = choose_in_context(
+    InContextChoices chosen = choose_in_context(
         phase.regions.step, program_, alternatives, last,
         in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
-    selector.record(choices);
+    selector.record(chosen.choices);
+    phase.in_context = std::move(chosen.contexts);
     std::vector<Variant> variants;
-    for (const ContextChoice& choice : choices) {
+    for (const ContextChoice& choice : chosen.choices) {
       variants.push_back({choice.from, implemented(alternatives, choice)});
       variants.back().parts.push_back(last);
     }

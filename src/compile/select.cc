@@ -497,10 +497,6 @@ void Selector::record(const std::vector<ContextChoice>& chosen) {
     if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
     ++phase_.selections[at->second].uses;
   }
-  for (const ContextChoice& choice : chosen)
-    if (choice.us)
-      phase_.in_context.push_back(
-          {choice.from, choice.context, *choice.first_us, *choice.us, choice.timed});
   record_abandoned();
 }
 
