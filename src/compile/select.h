@@ -53,6 +53,9 @@ class Selector {
     std::map<int, Trial> trials;  // of those admitted, by candidate
   };
 
+  // In place of a signature: what chooses the token has no node to name it.
+  static constexpr const char* kArgmax = "argmax";
+
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
   void time_space(const CoverPart& part, Progress& progress);
   std::vector<int> leaders(const State& state) const;
@@ -96,7 +99,7 @@ class Selector {
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space
   std::vector<CoverPart> parts_;                 // what run() decided on
-  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or "argmax"
+  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or kArgmax
 };
 
 }  // namespace ac
