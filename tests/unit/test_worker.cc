@@ -3,40 +3,21 @@
 
 #include <functional>
 
-#include "base/temporary_folder.h"
 #include "compile/trials.h"
 #include "compile/worker.h"
 #include "expect_error.h"
 #include "ir/builder.h"
 #include "plan/planner.h"
+#include "small_compilation.h"
 
 using namespace ac;
 using namespace ac::test;
 
 namespace {
 
-// One token through a norm and a product, onto a residual.
-StepGraph small_step() {
-  StepGraph step;
-  step.graph.name = "small";
-  Builder b(step.graph);
-  const NodeId x = b.input("x", {DType::f16, {Dim(1), Dim(64)}});
-  const NodeId scale = b.weight("norm", {DType::f16, {Dim(64)}});
-  const NodeId w = b.weight("w", {DType::f16, {Dim(64), Dim(64)}});
-  const NodeId y = b.linear(b.rms_norm(x, scale, 1e-5, 0), w);
-  step.graph.outputs = {{"y", y}};
-  return step;
-}
-
-struct Fixture {
-  StepGraph step = small_step();
+struct Fixture : FreshBuilder {
+  StepGraph step = norm_and_product(DType::f16, 64);
   Regions regions = analyse(step);
-  TemporaryFolder folder;
-  KernelBuilder builder{[&] {
-    BuilderOptions options = builder_options(read_environment());
-    options.cache = folder.path();
-    return options;
-  }()};
   Wanted wanted{std::get<Region>(make_region(step, nodes()))};
   Space space = plan_space(step, wanted, {.S = -1, .T = 1, .P = 0}, device_info("host"), 4);
   Request request = trial_of(step, wanted, space.candidates.at(0), {1, {1, {}}}).value();
