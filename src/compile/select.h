@@ -13,6 +13,7 @@
 #include "compile/guide.h"
 #include "compile/in_context.h"
 #include "compile/trials.h"
+#include "generate/generate_for.h"
 
 namespace ac {
 
@@ -68,7 +69,8 @@ class Selector {
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
-    return generate(step(), part.wanted, candidate.choice, phase_.plans.options.at, setting_);
+    return ac::generate_for(step(), part.wanted, candidate.choice, phase_.plans.options.at,
+                            setting_);
   }
   std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);

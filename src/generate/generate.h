@@ -2,14 +2,12 @@
 // functor and an instantiation, and the launches that compute a region with it.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "build/compile.h"
 #include "ir/step_graph.h"
-#include "plan/match.h"
 #include "plan/operands.h"
 #include "plan/task.h"
 #include "program/launch.h"
@@ -60,10 +58,6 @@ struct Setting {
 // have been planned for an equal one.
 Generated generate(const StepGraph& step, const Choice& choice, const Operands& operands,
                    const Setting& setting);
-// The same for a region that the choice was made for, or for one that is equal to that. Without a
-// region, the choice is how the token is chosen from the step's logits.
-Generated generate(const StepGraph& step, const std::optional<Wanted>& wanted, const Choice& choice,
-                   const Bindings& at, const Setting& setting);
 // What ends a step over the input `ids` (kernels/advance_plan.h), with a log of so many positions.
 Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t positions);
 // Of the sampling kernel, over logits that a step has left.

@@ -4,6 +4,7 @@
 
 #include "capture/model.h"
 #include "compile/realise.h"
+#include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "study/table.h"
 
@@ -39,7 +40,7 @@ class Workshop {
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
   std::vector<Subject> subjects() const;
   Generated generate_for(const Subject& subject, const Candidate& candidate) const {
-    return generate(step_, subject.wanted, candidate.choice, plans_.options.at, setting_);
+    return ac::generate_for(step_, subject.wanted, candidate.choice, plans_.options.at, setting_);
   }
 
   struct Batch {

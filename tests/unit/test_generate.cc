@@ -6,6 +6,7 @@
 #include "admit/judge.h"
 #include "base/temporary_folder.h"
 #include "compile/trials.h"
+#include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
 #include "regions_models.h"
@@ -23,7 +24,7 @@ std::vector<std::string> texts(const Generated& made) {
 
 Generated made_of(const StepGraph& step, const Region& region, const Candidate& candidate) {
   const Setting setting{4, std::vector<std::int64_t>(step.caches.size(), 64)};
-  return generate(step, Wanted{region}, candidate.choice, {.T = 1, .P = 64}, setting);
+  return generate_for(step, Wanted{region}, candidate.choice, {.T = 1, .P = 64}, setting);
 }
 
 // Builds and judges a request with kernels of its own.

@@ -7,7 +7,7 @@
 
 #include "compile/cover.h"
 #include "expect_error.h"
-#include "generate/generate.h"
+#include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "regions_models.h"
 
@@ -128,7 +128,7 @@ TEST_CASE("a region of several products is as many launches") {
   const Part& part = option(plans, "rms_norm | linear+linear+linear").parts[1];
   const Candidate& candidate = *of_library(plans.spaces[static_cast<std::size_t>(part.space)]);
   const Generated made =
-      generate(regions.step, part.wanted, candidate.choice, plans.options.at, {132, {}});
+      generate_for(regions.step, part.wanted, candidate.choice, plans.options.at, {132, {}});
   CHECK(made.sources.empty());
   REQUIRE(made.launches.size() == 3);
   for (const Launch& launch : made.launches) {

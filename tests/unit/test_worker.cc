@@ -6,6 +6,7 @@
 #include "compile/trials.h"
 #include "compile/worker.h"
 #include "expect_error.h"
+#include "generate/generate_for.h"
 #include "ir/builder.h"
 #include "plan/planner.h"
 #include "small_compilation.h"
@@ -62,8 +63,8 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
 
 TEST_CASE("a worker times contenders in turn") {
   Fixture f;
-  const Generated made =
-      generate(f.step, f.wanted, f.space.candidates[0].choice, {.S = -1, .T = 1, .P = 0}, {1, {}});
+  const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,
+                                      {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
   options.rounds = 2;
   const Json samples = on_host(race_job(f.step, {{"a", made}, {"b", made}}, f.built(), options));
@@ -119,7 +120,7 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
     CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial", "rows");
   }
   const Generated made =
-      generate(step, wanted, space.candidates[0].choice, {.S = -1, .T = 24, .P = 0}, {1, {}});
+      generate_for(step, wanted, space.candidates[0].choice, {.S = -1, .T = 24, .P = 0}, {1, {}});
   MeasureOptions options;
   options.tokens = 24, options.rounds = 2;
   const Json samples = on_host(race_job(step, {{"library", made}}, {}, options));
