@@ -53,7 +53,7 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
 
 TEST_CASE("plan.json: one that lacks what this program writes is to be compiled again") {
   const Json plan = plan_of_contexts();
-  const auto refused = [&](const char* pointer, PackageStage stage) {
+  const auto refused = [&](const std::string& pointer, PackageStage stage) {
     Json harmed = plan;
     const Json::json_pointer at(pointer);
     harmed.at(at.parent_pointer()).erase(at.back());
@@ -65,7 +65,7 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
   refused("/prefill/selections", PackageStage::selection);
   refused("/decode/in_context", PackageStage::selection);
   for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"})
-    refused(("/decode/in_context/1/" + std::string(key)).c_str(), PackageStage::selection);
+    refused("/decode/in_context/1/" + std::string(key), PackageStage::selection);
   refused("/decode/region_table", PackageStage::regions);
   refused("/decode/space_table", PackageStage::candidates);
   refused("/prefill/ending", PackageStage::verdicts);

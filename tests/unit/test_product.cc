@@ -192,27 +192,27 @@ class RoomOnly : public Device {
   std::size_t free_bytes() const override { return static_cast<std::size_t>(free_); }
   std::size_t product_bytes() const override { return static_cast<std::size_t>(of_products_); }
   std::unique_ptr<Mark> make_mark() override { return nullptr; }
-  std::unique_ptr<Kernel> load_product(const Product&) override { job_failed("nothing runs"); }
+  std::unique_ptr<Kernel> load_product(const Product&) override { refuse(); }
 
-  std::unique_ptr<Memory> allocate(std::size_t) override { AC_UNREACHABLE(); }
-  void upload(void*, std::span<const std::byte>) override { AC_UNREACHABLE(); }
-  void download(std::span<std::byte>, const void*) override { AC_UNREACHABLE(); }
-  std::unique_ptr<Memory> allocate_staging(std::size_t) override { AC_UNREACHABLE(); }
-  void upload_later(void*, const void*, std::size_t) override { AC_UNREACHABLE(); }
-  void download_later(void*, const void*, std::size_t) override { AC_UNREACHABLE(); }
-  void copy(void*, const void*, std::size_t) override { AC_UNREACHABLE(); }
-  void fill(void*, std::size_t, unsigned char) override { AC_UNREACHABLE(); }
+  std::unique_ptr<Memory> allocate(std::size_t) override { refuse(); }
+  void upload(void*, std::span<const std::byte>) override { refuse(); }
+  void download(std::span<std::byte>, const void*) override { refuse(); }
+  std::unique_ptr<Memory> allocate_staging(std::size_t) override { refuse(); }
+  void upload_later(void*, const void*, std::size_t) override { refuse(); }
+  void download_later(void*, const void*, std::size_t) override { refuse(); }
+  void copy(void*, const void*, std::size_t) override { refuse(); }
+  void fill(void*, std::size_t, unsigned char) override { refuse(); }
   std::unique_ptr<Kernel> load(const std::filesystem::path&, const std::string&) override {
-    AC_UNREACHABLE();
+    refuse();
   }
-  void launch(const Kernel&, const LaunchShape&, std::span<const std::byte>) override {
-    AC_UNREACHABLE();
-  }
+  void launch(const Kernel&, const LaunchShape&, std::span<const std::byte>) override { refuse(); }
   void synchronize() override {}
-  std::unique_ptr<Recording> record(const std::function<void()>&) override { AC_UNREACHABLE(); }
-  double time(const std::function<void()>&) override { AC_UNREACHABLE(); }
+  std::unique_ptr<Recording> record(const std::function<void()>&) override { refuse(); }
+  double time(const std::function<void()>&) override { refuse(); }
 
  private:
+  [[noreturn]] static void refuse() { job_failed("nothing runs"); }
+
   const std::int64_t free_, of_products_;
 };
 
