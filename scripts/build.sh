@@ -24,4 +24,5 @@ cmake -S . -B "build/$kind" -G Ninja "${options[@]}" >"build/$kind.cmake.log" 2>
   cat "build/$kind.cmake.log" >&2
   exit 1
 }
+grep "left out" "build/$kind.cmake.log" || true
 ninja -C "build/$kind" "$@"

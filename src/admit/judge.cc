@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/host.h"
+#include "device/host_product.h"
 
 namespace ac {
 namespace {

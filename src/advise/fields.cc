@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace ac {
 namespace {
 
@@ -21,20 +19,9 @@ bool before(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-// Of "{.threads = 256, .ring = Ring::bulk_copy}".
 Fields fields_of(const Choice& choice) {
   Fields fields;
-  const std::string text = plan_text(choice);
-  std::size_t at = 0;
-  while ((at = text.find('.', at)) != std::string::npos) {
-    const std::size_t equals = text.find(" = ", at), end = text.find_first_of(",}", at);
-    AC_ASSERT(equals < end && end != std::string::npos);
-    std::string value = text.substr(equals + 3, end - equals - 3);
-    if (const std::size_t scope = value.rfind("::"); scope != std::string::npos)
-      value.erase(0, scope + 2);
-    fields[text.substr(at + 1, equals - at - 1)] = value;
-    at = end;
-  }
+  for (PlanField& field : plan_fields(choice)) fields[field.name] = std::move(field.value);
   return fields;
 }
 

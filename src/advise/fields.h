@@ -1,5 +1,4 @@
-// Plans as names and values, as an advisor sees them. They come from the very text that generated
-// source uses, so that no field can be forgotten.
+// Plans as names and values, as an advisor sees them.
 #pragma once
 
 #include <map>

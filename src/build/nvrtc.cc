@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/symbols.h"
 #include "build/compiler.h"
 #include "build/cuda_folders.h"
 
@@ -35,22 +36,18 @@ struct Nvrtc {
   const char* (*describe)(int);
 };
 
-template <class Function>
-bool load(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 bool load_all(void* library, Nvrtc& n) {
-  return load(library, "nvrtcVersion", n.version) &&
-         load(library, "nvrtcCreateProgram", n.create) &&
-         load(library, "nvrtcDestroyProgram", n.destroy) &&
-         load(library, "nvrtcCompileProgram", n.compile) &&
-         load(library, "nvrtcGetProgramLogSize", n.log_size) &&
-         load(library, "nvrtcGetProgramLog", n.log) &&
-         load(library, "nvrtcGetCUBINSize", n.cubin_size) &&
-         load(library, "nvrtcGetCUBIN", n.cubin) && load(library, "nvrtcGetPTXSize", n.ptx_size) &&
-         load(library, "nvrtcGetPTX", n.ptx) && load(library, "nvrtcGetErrorString", n.describe);
+  return find_symbol(library, "nvrtcVersion", n.version) &&
+         find_symbol(library, "nvrtcCreateProgram", n.create) &&
+         find_symbol(library, "nvrtcDestroyProgram", n.destroy) &&
+         find_symbol(library, "nvrtcCompileProgram", n.compile) &&
+         find_symbol(library, "nvrtcGetProgramLogSize", n.log_size) &&
+         find_symbol(library, "nvrtcGetProgramLog", n.log) &&
+         find_symbol(library, "nvrtcGetCUBINSize", n.cubin_size) &&
+         find_symbol(library, "nvrtcGetCUBIN", n.cubin) &&
+         find_symbol(library, "nvrtcGetPTXSize", n.ptx_size) &&
+         find_symbol(library, "nvrtcGetPTX", n.ptx) &&
+         find_symbol(library, "nvrtcGetErrorString", n.describe);
 }
 
 class Program {

@@ -18,9 +18,8 @@
 namespace ac {
 namespace {
 
-constexpr int kPrefills = 5;       // timed, of which the median counts
-constexpr int kWarmUp = 4;         // tokens
-constexpr double kCacheScale = 1;  // of the random keys and values
+constexpr int kPrefills = 5;  // timed, of which the median counts
+constexpr int kWarmUp = 4;    // tokens
 
 double part(std::vector<double> values, double share) {
   std::ranges::sort(values);
@@ -98,14 +97,7 @@ struct Bench {
 
   // Random keys and values, and a random token to begin with.
   void pretend(std::int64_t context) const {
-    for (std::size_t i = 0; i < program().buffers.size(); ++i) {
-      const Buffer& buffer = program().buffers[i];
-      void* const at = engine().addresses()[i];
-      if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
-        opened.random->fill(at, buffer.dtype,
-                            buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                            static_cast<std::uint64_t>(i) << 40, 0, kCacheScale);
-    }
+    engine().fill_caches(*opened.random);
     engine().pretend(context);
     engine().decode(program().vocab / 2);
     engine().pretend(context);

@@ -81,22 +81,27 @@ NodeId ids_of(const StepGraph& step) {
   bad_input("the model has no input: a package takes token ids");
 }
 
-// There is one way to draw a token, and no fallback of it.
-Selection admit_draw(const Program& program, Realiser& realiser) {
-  const Request request = trial_of_draw(program.dtype, program.vocab);
+// Of what there is one way to do, and no fallback: the errors call it `what`.
+Selection admit_only(const Request& request, const std::string& signature, const std::string& what,
+                     Realiser& realiser) {
   const Outcome outcome = realiser.realise({request}).at(0);
-  if (!outcome.admitted())
-    job_failed("what draws a token from {} logits of {} was not admitted: {}",
-               short_name(program.dtype), program.vocab, outcome.why);
-  Selection draw;
-  draw.signature = fmt::format("draw {}[{}]", short_name(program.dtype), program.vocab);
-  draw.ops = {"draw"};
-  draw.uses = 1;
-  draw.candidate = draw.family = request.name;
-  draw.attempts = {{request.name, 0, {}, outcome}};
-  draw.trials = {to_json(request.trial)};
-  for (const KernelSource& source : request.sources) draw.kernels.push_back(source.entry);
-  return draw;
+  if (!outcome.admitted()) job_failed("{} was not admitted: {}", what, outcome.why);
+  Selection only;
+  only.signature = signature;
+  only.uses = 1;
+  only.candidate = only.family = request.name;
+  only.ops = {request.name};
+  only.attempts = {{request.name, 0, {}, outcome}};
+  only.trials = {to_json(request.trial)};
+  for (const KernelSource& source : request.sources) only.kernels.push_back(source.entry);
+  return only;
+}
+
+Selection admit_draw(const Program& program, Realiser& realiser) {
+  const std::string dtype(short_name(program.dtype));
+  return admit_only(
+      trial_of_draw(program.dtype, program.vocab), fmt::format("draw {}[{}]", dtype, program.vocab),
+      fmt::format("what draws a token from {} logits of {}", dtype, program.vocab), realiser);
 }
 
 Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
@@ -164,35 +169,26 @@ class PhaseCompiler {
     selector.run(stages_.progress());
     const Alternatives alternatives = selector.alternatives();
     const Implemented last = end(tokens, phase);
-    const std::vector<ContextChoice> choices = choose_in_context(
+    InContextChoices chosen = choose_in_context(
         phase.regions.step, program_, alternatives, last,
         in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
-    selector.record(choices);
+    selector.record(chosen.choices);
+    phase.in_context = std::move(chosen.contexts);
     std::vector<Variant> variants;
-    for (const ContextChoice& choice : choices) {
+    for (const ContextChoice& choice : chosen.choices) {
       variants.push_back({choice.from, implemented(alternatives, choice)});
       variants.back().parts.push_back(last);
     }
     return variants;
   }
 
-  // Makes the next step need nothing of the host. Of this there is one kernel.
+  // Makes the next step need nothing of the host.
   Implemented end(std::int64_t tokens, CompiledPhase& phase) {
     const StepGraph& step = phase.regions.step;
     const NodeId ids = ids_of(step);
-    const Request request = trial_of_advance(step.graph.type(ids).dtype, tokens);
-    const Outcome outcome = realiser_.realise({request})[0];
-    if (!outcome.admitted())
-      job_failed("the kernel that ends a step was not admitted: {}", outcome.why);
-    Implemented part{generate_advance(step, ids, program_.max_context + 1), "advance"};
-    Selection& ending = phase.ending;
-    ending.signature = ending.candidate = ending.family = "advance";
-    ending.uses = 1;
-    ending.ops = {"advance"};
-    ending.attempts = {{"advance", 0, {}, outcome}};
-    ending.trials = {to_json(request.trial)};
-    for (const KernelSource& source : part.made.sources) ending.kernels.push_back(source.entry);
-    return part;
+    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, tokens), "advance",
+                              "the kernel that ends a step", realiser_);
+    return {generate_advance(step, ids, program_.max_context + 1), "advance"};
   }
 
   const CompileOptions& options_;

@@ -180,6 +180,15 @@ class Coverer {
 
 }  // namespace
 
+bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
+
+std::vector<std::string> op_names(const CoverPart& part) {
+  std::vector<std::string> names;
+  if (part.wanted)
+    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
+  return names;
+}
+
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost) {
   return Coverer(regions, plans, cost).run();

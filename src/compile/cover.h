@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "plan/planner.h"
@@ -15,6 +16,9 @@ struct CoverPart {
   std::optional<Wanted> wanted;
   int space = -1;  // in Plans; -1: none was planned
 };
+
+bool chooses_token(const CoverPart& part);
+std::vector<std::string> op_names(const CoverPart& part);
 
 // Microseconds of the best that is left of a space, or nothing if nothing is.
 using SpaceCost = std::function<std::optional<double>(int space)>;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "measure/measure.h"
 #include "runtime/engine.h"
 #include "runtime/random.h"
 
@@ -23,12 +24,6 @@ constexpr int kQuickRounds = 3, kRounds = 9;
 constexpr int kSteps = 4;  // of one recording, as the engine has
 constexpr int kPasses = 3;
 constexpr std::uint64_t kSeed = 20261121;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Launches of the trial program's decode phase.
 struct Span {
@@ -117,17 +112,6 @@ std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<Ti
 
 Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
 
-void fill_caches(Engine& engine, const RandomValues& random) {
-  const Program& program = engine.program();
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
-      random.fill(engine.addresses()[i], buffer.dtype,
-                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                  static_cast<std::uint64_t>(i) << 40, 0, 1);
-  }
-}
-
 // The same step, with all options of each part one after the other, as a package that an engine
 // takes. Says which launches are whose.
 class TrialPackage {
@@ -201,7 +185,7 @@ std::string race_steps(Device& device, const Json& job) {
   EngineOptions options;
   options.weights = random_weights(random, kSeed);
   Engine engine(device, job.at("package").get<std::string>(), std::move(options));
-  fill_caches(engine, random);
+  engine.fill_caches(random);
   const Program& program = engine.program();
   device.fill(engine.addresses()[static_cast<std::size_t>(program.decode.ids)],
               bytes_of(program.buffers[static_cast<std::size_t>(program.decode.ids)].dtype), 0);
@@ -241,8 +225,9 @@ std::string race_steps(Device& device, const Json& job) {
     }
     if (!moved) break;
   }
-  const std::vector<double> last = race.run({first, best});
-  const bool pays = last[1] <= last[0] * kWorthwhile;
+  // What did not change is not timed against itself, where noise would look like a gain.
+  const std::vector<double> last = best == first ? race.run({first}) : race.run({first, best});
+  const bool pays = best != first && last[1] <= last[0] * kWorthwhile;
   return Json{{"options", pays ? best : first},
               {"first_us", last[0]},
               {"us", pays ? last[1] : last[0]},
@@ -250,48 +235,65 @@ std::string race_steps(Device& device, const Json& job) {
       .dump();
 }
 
-std::vector<ContextChoice> choose_in_context(const StepGraph& step, const Program& program,
-                                             const Alternatives& alternatives,
-                                             const Implemented& ending,
-                                             const InContextOptions& options, Realiser& realiser,
-                                             Progress& progress) {
-  std::vector<ContextChoice> choices{first_choice(alternatives)};
-  if (options.contexts.empty()) return choices;
+InContextChoices choose_in_context(const StepGraph& step, const Program& program,
+                                   const Alternatives& alternatives, const Implemented& ending,
+                                   const InContextOptions& options, Realiser& realiser,
+                                   Progress& progress) {
+  if (options.contexts.empty()) return {{first_choice(alternatives)}, {}};
   const KernelSource random = random_source();
   realiser.build({random});
   const TrialPackage package(step, program, alternatives, ending, realiser);
-  std::int64_t before = 0;
-  for (const std::int64_t context : options.contexts) {
+  const auto time = [&](std::int64_t context,
+                        const Options& first) -> std::variant<StepTimes, std::string> {
     // Loading takes time as well.
-    const ChildResult result =
-        realiser.run_alone(package.job(realiser.kernels().at(random.entry).artifact, context,
-                                       choices.back().options, options.limit),
-                           3 * options.limit + std::chrono::seconds(60));
-    if (!result.ok()) {
-      progress.note(
-          fmt::format("whole steps after {} tokens were not timed: {}", context, result.ended));
-      break;
-    }
+    const ChildResult result = realiser.run_alone(
+        package.job(realiser.kernels().at(random.entry).artifact, context, first, options.limit),
+        3 * options.limit + std::chrono::seconds(60));
+    if (!result.ok()) return result.ended;
     const Json said = Json::parse(result.text);
-    ContextChoice choice{.options = said.at("options"),
-                         .context = context,
-                         .first_us = said.at("first_us").get<double>(),
-                         .us = said.at("us").get<double>(),
-                         .timed = said.at("timed")};
-    if (before > 0)
-      choice.from =
-          std::llround(std::sqrt(static_cast<double>(before) * static_cast<double>(context)));
-    progress.note(fmt::format(
-        "a step after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
-        "of {} that were timed",
-        context, *choice.us, *choice.first_us, before > 0 ? "before that" : "alone", choice.timed));
+    return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};
+  };
+  return choose_by_context(first_choice(alternatives), options.contexts, time, progress);
+}
+
+InContextChoices choose_by_context(const ContextChoice& first,
+                                   const std::vector<std::int64_t>& contexts, const TimeSteps& time,
+                                   Progress& progress) {
+  InContextChoices made{{first}, {}};
+  std::int64_t before = 0;  // the last context that was timed
+  bool stopped = false;
+  for (const std::int64_t context : contexts) {
+    InContext& of = made.contexts.emplace_back();
+    of.context = context;
+    ContextChoice& current = made.choices.back();
+    if (stopped) {
+      of.untimed = "those after fewer tokens could not be";
+      continue;
+    }
+    const auto said = time(context, current.options);
+    if (const auto* why = std::get_if<std::string>(&said)) {
+      of.untimed = *why;
+      stopped = true;
+      progress.note(fmt::format("whole steps after {} tokens were not timed: {}", context, *why));
+      continue;
+    }
+    const StepTimes& times = std::get<StepTimes>(said);
+    of.first_us = times.first_us, of.us = times.us, of.timed = times.timed;
+    of.changed = times.options != current.options;
+    progress.note(
+        fmt::format("a step after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
+                    "of {} that were timed",
+                    context, of.us, of.first_us, before > 0 ? "before that" : "alone", of.timed));
     if (before == 0)
-      choices.back() = std::move(choice);
-    else if (choice.options != choices.back().options)
-      choices.push_back(std::move(choice));
+      current.options = times.options;
+    else if (of.changed)
+      made.choices.push_back(
+          {std::llround(std::sqrt(static_cast<double>(before) * static_cast<double>(context))),
+           times.options});
+    of.from = made.choices.back().from;
     before = context;
   }
-  return choices;
+  return made;
 }
 
 }  // namespace ac

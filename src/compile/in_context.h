@@ -4,8 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
+#include <variant>
 
 #include "compile/assemble.h"
+#include "compile/compile.h"
 #include "compile/progress.h"
 #include "compile/realise.h"
 #include "ir/step_graph.h"
@@ -26,11 +29,6 @@ struct Alternatives {
 struct ContextChoice {
   std::int64_t from = 0;
   std::vector<std::size_t> options;
-  // Where whole steps were timed: after so many tokens, with the options that came first and with
-  // these, of so many steps that differed.
-  std::int64_t context = 0;
-  std::optional<double> first_us = std::nullopt, us = std::nullopt;
-  int timed = 0;
 };
 
 // Of every site what came first, for all contexts.
@@ -42,12 +40,31 @@ struct InContextOptions {
   std::chrono::seconds limit{40};      // for each of them
 };
 
+// The choices, the first from 0 on, and what each context that was to be timed said.
+struct InContextChoices {
+  std::vector<ContextChoice> choices;
+  std::vector<InContext> contexts;
+};
+
 // Begins with every site's first option. A choice of its own only where it pays.
-std::vector<ContextChoice> choose_in_context(const StepGraph& step, const Program& program,
-                                             const Alternatives& alternatives,
-                                             const Implemented& ending,
-                                             const InContextOptions& options, Realiser& realiser,
-                                             Progress& progress);
+InContextChoices choose_in_context(const StepGraph& step, const Program& program,
+                                   const Alternatives& alternatives, const Implemented& ending,
+                                   const InContextOptions& options, Realiser& realiser,
+                                   Progress& progress);
+
+// What is fastest after so many tokens, of the steps that a search from `first` timed.
+struct StepTimes {
+  std::vector<std::size_t> options;
+  double first_us = 0, us = 0;
+  int timed = 0;
+};
+// Or why none was timed.
+using TimeSteps = std::function<std::variant<StepTimes, std::string>(
+    std::int64_t context, const std::vector<std::size_t>& first)>;
+// Context by context, each from what the one before it chose, until one cannot be timed.
+InContextChoices choose_by_context(const ContextChoice& first,
+                                   const std::vector<std::int64_t>& contexts, const TimeSteps& time,
+                                   Progress& progress);
 
 // One context's job, in the process that times.
 std::string race_steps(Device& device, const Json& job);

@@ -8,12 +8,11 @@
 
 #include "base/error.h"
 #include "generate/fallback.h"
+#include "measure/measure.h"
 
 namespace ac {
 namespace {
 
-// Of the fallback of what chooses the token, which has no node to name it.
-constexpr const char* kArgmax = "argmax";
 // Of what is timed to be thinned.
 constexpr int kQuickRounds = 3;
 constexpr double kQuickSeconds = 0.004;
@@ -24,15 +23,6 @@ std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   for (const CacheSpec& cache : caches) slots.push_back(cache.slots);
   return slots;
 }
-
-std::vector<std::string> op_names(const CoverPart& part) {
-  std::vector<std::string> names;
-  if (part.wanted)
-    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
-  return names;
-}
-
-bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
 
 bool is_of_library(const Candidate& candidate) {
   return std::holds_alternative<Implementation<LibraryTask>>(candidate.choice);
@@ -248,12 +238,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
          ++state.next) {
       const std::size_t index = state.order[state.next];
       const Candidate& candidate = space.candidates[index];
-      std::optional<Request> request;
-      if (part.wanted)
-        request = trial_of(step(), *part.wanted, candidate, at);
-      else
-        request = trial_of_sampling(logits().dtype, logits().shape.back().constant(), candidate);
-      if (request) {
+      if (std::optional<Request> request = trial_of(step(), part.wanted, candidate, at)) {
         request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
         requests.push_back(std::move(*request));
         tried.push_back({static_cast<std::size_t>(part.space), index});
@@ -347,11 +332,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
       state.winner = -1;
   }
-  if (!ratios.empty()) {
-    std::nth_element(ratios.begin(), ratios.begin() + static_cast<long>(ratios.size() / 2),
-                     ratios.end());
-    scale_ = ratios[ratios.size() / 2];
-  }
+  if (!ratios.empty()) scale_ = median(std::move(ratios));
   return true;
 }
 
@@ -389,150 +370,6 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
 Generated Selector::fallback_for(const CoverPart& part) const {
   if (!part.wanted) return fallback_argmax(step(), step().graph.outputs.at(0).node, setting_);
   return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
-}
-
-Generated Selector::generate_for(const CoverPart& part, const Candidate& candidate) const {
-  if (!part.wanted)
-    return generate_sampling(step(), std::get<Implementation<SamplingTask>>(candidate.choice),
-                             step().graph.outputs.at(0).node, setting_);
-  for (const FamilyMatch& found : match_families(step(), *part.wanted, phase_.plans.options.at))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      if (found.family == family_of(candidate.choice))
-        return generate(step(), candidate.choice, matched->operands, setting_);
-  AC_UNREACHABLE();  // equal regions match alike
-}
-
-Implemented Selector::implement(const CoverPart& part, int candidate) const {
-  const bool has_module = part.wanted && !part.wanted->region.module.empty();
-  const std::string where = has_module ? " at " + part.wanted->region.module : "";
-  if (candidate < 0) return {fallback_for(part), "fallback" + where};
-  const Candidate& chosen = space_of(part).candidates[static_cast<std::size_t>(candidate)];
-  return {generate_for(part, chosen), chosen.id + where};
-}
-
-// What could compute a space's regions: the winner, then what else was admitted, fastest first.
-std::vector<int> Selector::leaders(const State& state) const {
-  std::vector<int> leaders{state.winner};
-  if (state.winner < 0) return leaders;
-  for (const std::size_t i : state.order)
-    if (const auto candidate = static_cast<int>(i);
-        candidate != state.winner && state.trials.count(candidate) > 0)
-      leaders.push_back(candidate);
-  return leaders;
-}
-
-Alternatives Selector::alternatives() const {
-  Alternatives alternatives;
-  std::map<int, std::size_t> sites;  // by space
-  for (const CoverPart& part : parts_) {
-    Alternatives::Part& of = alternatives.parts.emplace_back();
-    of.site = sites.emplace(part.space, sites.size()).first->second;
-    for (const int candidate : leaders(state_of(part)))
-      of.options.push_back(implement(part, candidate));
-  }
-  alternatives.sites = sites.size();
-  return alternatives;
-}
-
-Selection Selector::select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
-                           std::size_t site) const {
-  const State& state = state_of(part);
-  const Space& space = space_of(part);
-  Selection selection;
-  selection.signature = space.signature;
-  selection.ops = op_names(part);
-  selection.argmax = chooses_token(part);
-  if (part.wanted) {
-    const Region& region = part.wanted->region;
-    selection.category = region.category;
-    selection.work = evaluate(region.work, phase_.plans.options.at);
-  }
-  selection.fallback_measured = state.fallback_measured;
-  selection.why_unmeasured = state.why_unmeasured;
-  selection.attempts = attempts_of(static_cast<std::size_t>(part.space));
-  selection.enumerated = space.enumerated;
-  selection.legal = space.legal;
-  selection.illegal = space.illegal;
-  selection.refusals = space.refusals;
-
-  const std::vector<int> options = leaders(state);
-  std::vector<int> used;  // each once
-  for (const ContextChoice& choice : chosen) {
-    const int candidate = options[choice.options[site]];
-    if (chosen.size() > 1)
-      selection.by_context.emplace_back(
-          choice.from,
-          candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id);
-    if (std::ranges::find(used, candidate) != used.end()) continue;
-    used.push_back(candidate);
-    for (const KernelSource& source : implement(part, candidate).made.sources)
-      selection.kernels.push_back(source.entry);
-    for (Json& trial : trials_of(part, candidate)) selection.trials.push_back(std::move(trial));
-  }
-  if (used[0] < 0) {
-    selection.family = "fallback";
-    selection.measured = state.fallback_measured;
-    return selection;
-  }
-  const Candidate& winner = space.candidates[static_cast<std::size_t>(used[0])];
-  selection.candidate = winner.id;
-  selection.family = family_of(winner.choice);
-  selection.predicted = winner.cost.microseconds;
-  for (const Attempt& attempt : state.attempts)
-    if (attempt.candidate == winner.id) selection.measured = attempt.measured;
-  return selection;
-}
-
-// Those that were judged, then those that were only timed.
-std::vector<Attempt> Selector::attempts_of(std::size_t at) const {
-  const State& state = states_[at];
-  std::vector<Attempt> attempts = state.attempts;
-  for (std::size_t i = state.next; i < state.order.size(); ++i)
-    if (const auto timed = state.quick.find(static_cast<int>(state.order[i]));
-        timed != state.quick.end()) {
-      const Candidate& candidate = phase_.plans.spaces[at].candidates[state.order[i]];
-      Outcome outcome;
-      outcome.kind = Outcome::Kind::unjudged;
-      attempts.push_back({candidate.id, candidate.cost.microseconds, timed->second, outcome});
-    }
-  return attempts;
-}
-
-std::vector<Json> Selector::trials_of(const CoverPart& part, int candidate) const {
-  if (candidate >= 0) return {to_json(state_of(part).trials.at(candidate))};
-  std::vector<Json> trials;
-  if (part.wanted)
-    for (const NodeId id : part.wanted->region.nodes)
-      if (is_compute(step().graph[id]))
-        trials.push_back(fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
-  if (chooses_token(part)) trials.push_back(fallback_trials_.at(kArgmax));
-  return trials;
-}
-
-void Selector::record(const std::vector<ContextChoice>& chosen) {
-  std::map<int, std::size_t> known;  // by space: its site, which counts them in the same order
-  for (const CoverPart& part : parts_) {
-    const auto [at, is_new] = known.emplace(part.space, phase_.selections.size());
-    if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
-    ++phase_.selections[at->second].uses;
-  }
-  for (const ContextChoice& choice : chosen)
-    if (choice.us)
-      phase_.in_context.push_back(
-          {choice.from, choice.context, *choice.first_us, *choice.us, choice.timed});
-  record_abandoned();
-}
-
-// What was tried for cuts that another one has beaten.
-void Selector::record_abandoned() {
-  std::set<int> kept;
-  for (const CoverPart& part : parts_) kept.insert(part.space);
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    std::vector<Attempt> attempts = attempts_of(i);
-    if (!attempts.empty() && kept.count(static_cast<int>(i)) == 0)
-      phase_.abandoned.push_back(
-          {phase_.plans.spaces[i].signature, states_[i].ops, std::move(attempts)});
-  }
 }
 
 void Selector::run(Progress& progress) {

@@ -13,6 +13,7 @@
 #include "compile/guide.h"
 #include "compile/in_context.h"
 #include "compile/trials.h"
+#include "generate/generate_for.h"
 
 namespace ac {
 
@@ -53,6 +54,9 @@ class Selector {
     std::map<int, Trial> trials;  // of those admitted, by candidate
   };
 
+  // In place of a signature: what chooses the token has no node to name it.
+  static constexpr const char* kArgmax = "argmax";
+
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
   void time_space(const CoverPart& part, Progress& progress);
   std::vector<int> leaders(const State& state) const;
@@ -64,7 +68,10 @@ class Selector {
   void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
-  Generated generate_for(const CoverPart& part, const Candidate& candidate) const;
+  Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
+    return ac::generate_for(step(), part.wanted, candidate.choice, phase_.plans.options.at,
+                            setting_);
+  }
   std::size_t missing(const State& state) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
   bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
@@ -94,7 +101,7 @@ class Selector {
   double scale_ = 1;                             // what was measured over what was predicted
   std::vector<State> states_;                    // by space
   std::vector<CoverPart> parts_;                 // what run() decided on
-  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or "argmax"
+  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or kArgmax
 };
 
 }  // namespace ac

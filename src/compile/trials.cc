@@ -185,11 +185,22 @@ Request trial_of_choice(const std::string& name, DType logits, int vocab,
   return {name, std::move(generated.sources), std::move(trial)};
 }
 
+Request trial_of_sampling(const StepGraph& step, const Candidate& candidate) {
+  const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
+  auto made = std::get<Implementation<SamplingTask>>(candidate.choice);
+  made.task.vocab = few_logits(logits.shape.back().constant());
+  const auto generate = [&](const StepGraph& trial, NodeId node, const Setting& setting) {
+    return generate_sampling(trial, made, node, setting);
+  };
+  return trial_of_choice(candidate.id, logits.dtype, made.task.vocab, generate);
+}
+
 }  // namespace
 
-std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
+std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at) {
-  const StepGraph whole = with_short_tables(fragment_of(step, wanted.region));
+  if (!wanted) return trial_of_sampling(step, candidate);
+  const StepGraph whole = with_short_tables(fragment_of(step, wanted->region));
   std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
   // As few as make it take the algorithm that is wanted.
@@ -201,7 +212,7 @@ std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
   for (const StepGraph* fragment : {&small, &whole}) {
     Trials trials(*fragment, tokens);
-    auto made = regenerate(trials, wanted, candidate);
+    auto made = regenerate(trials, *wanted, candidate);
     if (!made) continue;
     Request request = trials.finish(candidate.id, std::move(*made));
     request.trial.spreads =
@@ -218,15 +229,6 @@ Request trial_of_fallback(const StepGraph& step, const Region& region, const Tri
   Trials trials(small, std::min(at.max_tokens, std::int64_t{7}));
   Generated made = fallback(trials.fragment(), trials.region(), trials.setting());
   return trials.finish("fallback", std::move(made));
-}
-
-Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate) {
-  auto made = std::get<Implementation<SamplingTask>>(candidate.choice);
-  made.task.vocab = few_logits(vocab);
-  const auto generate = [&](const StepGraph& step, NodeId node, const Setting& setting) {
-    return generate_sampling(step, made, node, setting);
-  };
-  return trial_of_choice(candidate.id, logits, made.task.vocab, generate);
 }
 
 Request trial_of_argmax(DType logits, std::int64_t vocab) {

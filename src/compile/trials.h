@@ -15,12 +15,12 @@ struct TrialSetting {
   bool judges_library = false;
 };
 
-// Of a candidate; nothing where it cannot be tried small or whole (its plan does not fit).
-std::optional<Request> trial_of(const StepGraph& step, const Wanted& wanted,
+// Of a candidate for a region of the step, or, without one, for what chooses the token; nothing
+// where it cannot be tried small or whole (its plan does not fit).
+std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at);
 // Of the fallback of one node, which is all of the wanted region.
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);
-Request trial_of_sampling(DType logits, std::int64_t vocab, const Candidate& candidate);
 // Of the fallback of what chooses the token.
 Request trial_of_argmax(DType logits, std::int64_t vocab);
 // Of what ends a step over token ids of this type.

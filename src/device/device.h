@@ -16,8 +16,8 @@
 #include <span>
 #include <string>
 
+#include "base/product.h"
 #include "device/device_info.h"
-#include "device/product.h"
 
 namespace ac {
 
@@ -86,6 +86,8 @@ class Device {
   // A product by the device's library, which is launched with ProductParams, whatever the shape. No
   // such library, or none that can compute it, is an error (job_failed) that says so.
   virtual std::unique_ptr<Kernel> load_product(const Product& product) = 0;
+  // Memory that loading the first product takes, for all of them to work in; 0 once it is taken.
+  virtual std::size_t product_bytes() const = 0;
   virtual void launch(const Kernel& kernel, const LaunchShape& shape,
                       std::span<const std::byte> params) = 0;
   virtual void synchronize() = 0;

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/host.h"
+#include "device/host_product.h"
 
 namespace ac {
 namespace {
@@ -124,6 +125,7 @@ class HostDevice : public Device {
                                const std::string& entry) override {
     return std::make_unique<LoadedHostKernel>(HostKernel(artifact, entry));
   }
+  std::size_t product_bytes() const override { return 0; }
   std::unique_ptr<Kernel> load_product(const Product& product) override {
     if (const char* why = why_impossible(product)) job_failed("{}", why);
     return std::make_unique<HostProduct>(product);

@@ -54,7 +54,7 @@ Json read_plan_json(const std::filesystem::path& package) {
 }
 
 PlanFile plan_file(const Json& json, const std::string& origin) {
-  try {
+  return reading_plan(origin, [&] {
     PlanFile plan;
     plan.target = json.at("target").get<std::string>();
     plan.files = json.at("files");
@@ -72,9 +72,7 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
     }
     plan.selections.push_back(selected(json.at("draw"), "draw", plan, origin + ": draw"));
     return plan;
-  } catch (const Json::exception& error) {
-    bad_input("{}: {}", origin, error.what());
-  }
+  });
 }
 
 }  // namespace ac

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "admit/trial.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "build/compile.h"
 
@@ -28,6 +29,18 @@ struct PlanFile {
   std::vector<Selected> selections;
   Json files;  // digests
 };
+
+// Runs what reads a plan.json. Where that has not what `compile` writes today, the error
+// (bad_input) says what to do about it.
+template <class Action>
+auto reading_plan(const std::string& origin, Action&& action) {
+  try {
+    return action();
+  } catch (const Json::exception& error) {
+    bad_input("{}: not as this program writes it: compile the model again ({})", origin,
+              error.what());
+  }
+}
 
 // plan.json of a package, as it is; that it is one is checked, and no more.
 Json read_plan_json(const std::filesystem::path& package);

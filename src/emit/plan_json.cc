@@ -47,17 +47,18 @@ Json selection_json(const Selection& selection) {
   return json;
 }
 
+Json in_context_json(const InContext& of) {
+  if (!of.untimed.empty()) return {{"context", of.context}, {"untimed", of.untimed}};
+  return {{"context", of.context}, {"first_us", of.first_us}, {"us", of.us},
+          {"timed", of.timed},     {"changed", of.changed},   {"from", of.from}};
+}
+
 Json phase_json(const CompiledPhase& phase) {
   Json selections = Json::array(), abandoned = Json::array();
   for (const Selection& selection : phase.selections)
     selections.push_back(selection_json(selection));
   Json steps = Json::array();
-  for (const InContext& of : phase.in_context)
-    steps.push_back({{"from", of.from},
-                     {"context", of.context},
-                     {"first_us", of.first_us},
-                     {"us", of.us},
-                     {"timed", of.timed}});
+  for (const InContext& of : phase.in_context) steps.push_back(in_context_json(of));
   for (const Abandoned& given_up : phase.abandoned)
     abandoned.push_back({{"signature", given_up.signature},
                          {"ops", given_up.ops},

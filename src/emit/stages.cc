@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.h"
 #include "base/table.h"
 #include "emit/advice_stage.h"
+#include "emit/plan_file.h"
 
 namespace ac {
 namespace {
@@ -131,6 +131,31 @@ std::string verdicts_text(const Json& phase) {
   return table.text();
 }
 
+// What timing whole steps said, context by context.
+const Json& in_context_of(const Json& phase) {
+  const Json& contexts = phase.at("in_context");
+  for (const Json& of : contexts)
+    if (!of.contains("untimed"))
+      for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"}) of.at(key);
+  return contexts;
+}
+
+std::string in_context_text(const Json& phase) {
+  Table table({"after tokens", "us", "us before", "steps timed", "choice"});
+  for (const Json& of : in_context_of(phase)) {
+    const std::string context = number(of.at("context"));
+    if (of.contains("untimed"))
+      table.add({context, "", "", "", "not timed: " + text_of(of.at("untimed"))});
+    else
+      table.add({context, microseconds(of, "us"), microseconds(of, "first_us"),
+                 number(of.at("timed")),
+                 of.at("changed").get<bool>()
+                     ? fmt::format("another, from {} tokens on", number(of.at("from")))
+                     : "the same"});
+  }
+  return table.rows() == 0 ? "" : "whole steps:\n" + table.text();
+}
+
 std::string selection_text(const Json& phase) {
   Table table({"uses", "category", "ops", "implementation", "predicted us", "measured us",
                "fallback us", "flops", "bytes"});
@@ -140,7 +165,7 @@ std::string selection_text(const Json& phase) {
                microseconds(selection, "predicted_us"), microseconds(selection, "measured_us"),
                microseconds(selection, "fallback_us"), number(selection.at("flops")),
                number(selection.at("bytes"))});
-  return table.text();
+  return table.text() + in_context_text(phase);
 }
 
 std::string counts_text(const Json& stats, const char* title, const char* key) {
@@ -235,18 +260,9 @@ Json part_of(const Json& phase, PackageStage stage) {
     part["verdicts"] = verdicts_of(phase);
   } else {
     part["selection"] = selection_of(phase);
+    part["in_context"] = in_context_of(phase);
   }
   return part;
-}
-
-// Of a plan that is not what compile writes, the first thing that is missing.
-template <class Action>
-auto reading(const std::string& origin, Action&& action) {
-  try {
-    return action();
-  } catch (const Json::exception& error) {
-    bad_input("{}: {}", origin, error.what());
-  }
 }
 
 }  // namespace
@@ -260,7 +276,7 @@ std::vector<const Json*> all_tried(const Json& phase) {
 }
 
 Json stage_json(const Json& plan, PackageStage stage, const std::string& origin) {
-  return reading(origin, [&] {
+  return reading_plan(origin, [&] {
     if (stage == PackageStage::stats) return stats_of(plan);
     if (stage == PackageStage::advice) return advice_of(plan);
     Json json{{"target", plan.at("target")}};
@@ -270,7 +286,7 @@ Json stage_json(const Json& plan, PackageStage stage, const std::string& origin)
 }
 
 std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin) {
-  return reading(origin, [&] {
+  return reading_plan(origin, [&] {
     if (stage == PackageStage::stats) return stats_text(stats_of(plan));
     if (stage == PackageStage::advice) return advice_text(plan);
     std::string text;

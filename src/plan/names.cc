@@ -1,6 +1,7 @@
 // Plans and ops in text: canonical ids, and the C++ that generated source uses.
 #include <fmt/format.h>
 
+#include "base/error.h"
 #include "plan/space.h"
 
 namespace ac {
@@ -361,6 +362,19 @@ std::string op_text(const Choice& choice) {
 }
 std::string plan_text(const Choice& choice) {
   return std::visit([](const auto& made) { return plan_of(made.plan); }, choice);
+}
+std::vector<PlanField> plan_fields(const Choice& choice) {
+  std::vector<PlanField> fields;
+  const std::string text = plan_text(choice);
+  for (std::size_t at = 1; at < text.size() && text[at] == '.';) {
+    const std::size_t equals = text.find(" = ", at), end = text.find_first_of(",}", at);
+    AC_ASSERT(equals < end && end != std::string::npos);
+    const std::string value = text.substr(equals + 3, end - equals - 3);
+    // Past "Ring::"; from the beginning where there is no such type.
+    fields.push_back({text.substr(at + 1, equals - at - 1), value.substr(value.rfind(':') + 1)});
+    at = end + 2;
+  }
+  return fields;
 }
 std::string op_text(const RopeAppendOp& op) { return op_of(op); }
 std::string plan_text(const RopeAppendPlan& plan) { return plan_of(plan); }

@@ -46,6 +46,12 @@ Risk risk_of(const Choice& choice, const DeviceInfo& device);
 // The op and the plan as C++ initialisers, for generated source: "{.threads = 256, ...}".
 std::string op_text(const Choice& choice);
 std::string plan_text(const Choice& choice);
+// The plan's fields in that order, their values without a type: {"threads", "256"}, {"ring",
+// "none"}. They are read from plan_text(), so that no field can be forgotten.
+struct PlanField {
+  std::string name, value;
+};
+std::vector<PlanField> plan_fields(const Choice& choice);
 // Of the kernel that goes before prefill attention.
 std::string op_text(const kernels::RopeAppendOp& op);
 std::string plan_text(const kernels::RopeAppendPlan& plan);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "device/product.h"
+#include "base/product.h"
 
 namespace ac {
 

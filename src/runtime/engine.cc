@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -26,6 +27,14 @@ int generation_of(const std::string& target) {
   if (target.starts_with("sm_"))
     std::from_chars(target.data() + 3, target.data() + target.size(), sm);
   return sm;
+}
+
+std::set<Product> products_of(const Program& program) {
+  std::set<Product> products;
+  for (const auto& [name, phase] : program.phases())
+    for (const Launch* launch : phase->all())
+      if (launch->product) products.insert(*launch->product);
+  return products;
 }
 
 }  // namespace
@@ -59,17 +68,15 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
 Engine::~Engine() = default;
 
 void Engine::load_products() {
-  for (const Phase* phase : {&program_.prefill, &program_.decode})
-    for (const Launch& launch : phase->launches)
-      if (launch.product && products_.count(*launch.product) == 0) try {
-          products_[*launch.product] = device_.load_product(*launch.product);
-        } catch (const Error& error) {
-          if (error.fault() != Fault::job_failed) throw;
-          job_failed(
-              "{} has matrix products of a library, which do not run here: {}; or compile the "
-              "model for this machine, or with --families that leave out cublaslt",
-              package_.string(), error.what());
-        }
+  for (const Product& product : products_of(program_)) try {
+      products_[product] = device_.load_product(product);
+    } catch (const Error& error) {
+      if (error.fault() != Fault::job_failed) throw;
+      job_failed(
+          "{} has matrix products of a library, which do not run here: {}; or compile the model "
+          "for this machine, or with --families that leave out cublaslt",
+          package_.string(), error.what());
+    }
 }
 
 void Engine::check_room() const {
@@ -83,6 +90,7 @@ void Engine::check_room() const {
     else if (buffer.kind != Kind::scratch && buffer.kind != Kind::constant)
       rest += bytes;
   }
+  if (!products_of(program_).empty()) rest += static_cast<std::int64_t>(device_.product_bytes());
   const auto free = static_cast<std::int64_t>(device_.free_bytes());
   if (weights + caches + rest > free)
     job_failed(
@@ -200,6 +208,16 @@ void Engine::truncate(std::int64_t tokens) {
   if (tokens == 0) reached_ = 0;
   set_position(tokens);
   last_ = nullptr;
+}
+
+void Engine::fill_caches(const RandomValues& random) {
+  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
+    const Buffer& buffer = program_.buffers[i];
+    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
+      random.fill(addresses_[i], buffer.dtype,
+                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
+                  static_cast<std::uint64_t>(i) << 40, 0, 1);
+  }
 }
 
 void Engine::pretend(std::int64_t tokens) {

@@ -68,7 +68,8 @@ class Engine {
   // Instead of all that is cached. There are no logits then, until a token is run.
   void restore(const Snapshot& snapshot);
 
-  // As if so many tokens were cached. For measurements, by whoever fills the caches.
+  // For measurements: random keys and values, and as if so many tokens were cached.
+  void fill_caches(const RandomValues& random);
   void pretend(std::int64_t tokens);
 
   // How steps choose their token from now on; greedily at first. What the package or the program

@@ -40,7 +40,7 @@ class Recorder {
   Json header(KernelBuilder& builder) const {
     Json json{{"study", 1}};
     json.update(options_.header);
-    json["toolkit"] = builder.compiler(Workshop::target_of(options_.device));
+    json["toolkit"] = builder.compiler(target_of(options_.device));
     json["model"] = workshop_.step().graph.name;
     json["target"] = options_.device.target;
     json["tokens"] = 1;

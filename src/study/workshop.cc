@@ -37,7 +37,7 @@ search::Verdict verdict_of(Outcome::Kind kind) {
 
 RealiseOptions realise_options(const WorkshopOptions& options) {
   RealiseOptions realise;
-  realise.target = Workshop::target_of(options.device);
+  realise.target = target_of(options.device);
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
   return realise;
@@ -51,11 +51,6 @@ std::string Subject::description() const {
   for (const Op op : wanted->region.ops)
     text += fmt::format("{}{}", text.empty() ? "" : "+", info(op).name);
   return text + (wanted->argmax ? "+argmax" : "");
-}
-
-Target Workshop::target_of(const DeviceInfo& device) {
-  if (device.sm == 0) return {};
-  return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
 }
 
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
@@ -125,9 +120,7 @@ Workshop::Batch Workshop::attempt(const Subject& subject,
   std::vector<KernelSource> sources;
   for (const Candidate* candidate : candidates) {
     TimedPoint& timed = batch.points.emplace_back();
-    timed.point = {candidate->id,
-                   {{"", std::string(family_of(candidate->choice)), fields_of(candidate->choice)}},
-                   candidate->cost.microseconds};
+    timed.point = point_of(*candidate);
     timed.was_admitted = admit;
     made.push_back(generate_for(subject, *candidate));
     sources.insert(sources.end(), made.back().sources.begin(), made.back().sources.end());
@@ -167,7 +160,7 @@ void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>
   std::vector<Request> requests;
   std::vector<std::size_t> of;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    std::optional<Request> request = trial(subject, *batch[i]);
+    std::optional<Request> request = trial_of(step_, subject.wanted, *batch[i], {1, setting_});
     if (request) {
       requests.push_back(std::move(*request));
       of.push_back(i);
@@ -182,23 +175,6 @@ void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>
     points[of[r]].why = outcomes[r].why;
     points[of[r]].was_admitted = true;
   }
-}
-
-std::optional<Request> Workshop::trial(const Subject& subject, const Candidate& candidate) const {
-  if (subject.wanted) return trial_of(step_, *subject.wanted, candidate, {1, setting_});
-  const TensorType& logits = step_.graph.type(step_.graph.outputs.at(0).node);
-  return trial_of_sampling(logits.dtype, logits.shape.back().constant(), candidate);
-}
-
-Generated Workshop::generate_for(const Subject& subject, const Candidate& candidate) const {
-  if (!subject.wanted)
-    return generate_sampling(step_, std::get<Implementation<SamplingTask>>(candidate.choice),
-                             step_.graph.outputs.at(0).node, setting_);
-  for (const FamilyMatch& found : match_families(step_, *subject.wanted, plans_.options.at))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      if (found.family == family_of(candidate.choice))
-        return generate(step_, candidate.choice, matched->operands, setting_);
-  AC_UNREACHABLE();  // the space was made of these matches
 }
 
 // One that breaks the race is found by halves.
@@ -230,23 +206,24 @@ void Workshop::race(Batch& batch, const std::vector<Generated>& made,
   }
 }
 
+search::Point point_of(const Candidate& candidate) {
+  return {candidate.id,
+          {{"", std::string(family_of(candidate.choice)), fields_of(candidate.choice)}},
+          candidate.cost.microseconds};
+}
+
 std::vector<search::Field> fields_of(const Choice& choice) {
   std::vector<search::Field> fields;
-  const std::string text = plan_text(choice);  // "{.threads = 256, .ring = Ring::none}"
-  for (std::size_t at = 1; at < text.size() && text[at] == '.';) {
-    const std::size_t equals = text.find(" = ", at);
-    const std::size_t end = text.find_first_of(",}", equals);
-    const std::string name = text.substr(at + 1, equals - at - 1);
-    std::string value = text.substr(equals + 3, end - equals - 3);
+  for (PlanField& field : plan_fields(choice)) {
+    const std::string& value = field.value;
     std::int64_t number = 0;
     const auto parsed = std::from_chars(value.data(), value.data() + value.size(), number);
     if (parsed.ec == std::errc() && parsed.ptr == value.data() + value.size())
-      fields.push_back({name, number});
+      fields.push_back({std::move(field.name), number});
     else if (value == "true" || value == "false")
-      fields.push_back({name, std::int64_t{value == "true"}});
+      fields.push_back({std::move(field.name), std::int64_t{value == "true"}});
     else
-      fields.push_back({name, value.substr(value.rfind(':') + 1)});
-    at = end + 2;
+      fields.push_back({std::move(field.name), std::move(field.value)});
   }
   return fields;
 }

@@ -4,6 +4,7 @@
 
 #include "capture/model.h"
 #include "compile/realise.h"
+#include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "study/table.h"
 
@@ -38,7 +39,9 @@ class Workshop {
   const StepGraph& step() const { return step_; }
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
   std::vector<Subject> subjects() const;
-  Generated generate_for(const Subject& subject, const Candidate& candidate) const;
+  Generated generate_for(const Subject& subject, const Candidate& candidate) const {
+    return ac::generate_for(step_, subject.wanted, candidate.choice, plans_.options.at, setting_);
+  }
 
   struct Batch {
     std::vector<TimedPoint> points;              // in the order of the candidates
@@ -51,10 +54,7 @@ class Workshop {
   void judge(const Subject& subject, const std::vector<const Candidate*>& candidates,
              std::vector<TimedPoint>& points);
 
-  static Target target_of(const DeviceInfo& device);
-
  private:
-  std::optional<Request> trial(const Subject& subject, const Candidate& candidate) const;
   bool is_built(const Generated& made) const;
   void race(Batch& batch, const std::vector<Generated>& made,
             const std::vector<std::size_t>& racers, const Generated* fallback_made);
@@ -68,7 +68,9 @@ class Workshop {
   Setting setting_;
 };
 
-// A plan's fields as plan_text() spells them: numbers, and names of ways.
+search::Point point_of(const Candidate& candidate);
+
+// A plan's fields: numbers, and names of ways.
 std::vector<search::Field> fields_of(const Choice& choice);
 
 }  // namespace ac::study

@@ -22,7 +22,7 @@ class Tuner {
         database_(options.database),
         headers_(options.sources),
         device_(tuning::fingerprint(options.device, options.device_name)),
-        toolkit_(builder.compiler(study::Workshop::target_of(options.device))) {}
+        toolkit_(builder.compiler(target_of(options.device))) {}
 
   Tuned run() {
     const std::vector<study::Subject> subjects = workshop_.subjects();
@@ -39,10 +39,7 @@ class Tuner {
   void run(const study::Subject& subject) {
     std::vector<search::Point> points;
     for (const Candidate& candidate : subject.space->candidates)
-      points.push_back(
-          {candidate.id,
-           {{"", std::string(family_of(candidate.choice)), study::fields_of(candidate.choice)}},
-           candidate.cost.microseconds});
+      points.push_back(study::point_of(candidate));
     const search::ListedSpace space(std::move(points));
     const auto strategy = search::make_strategy(options_.search, space, options_.seed);
     TunedRegion region{

@@ -171,6 +171,7 @@ void check_products(Device& device, bool is_large) {
                         most);
           for (const std::size_t m : {most, most - 5, most / 3, std::size_t{1}}) c.check(m);
         }
+  CHECK(device.product_bytes() == 0);  // it has been taken
 }
 
 }  // namespace ac::test

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -24,7 +25,28 @@ DType dtype_of(Type type) {
   return type == Type::f32 ? DType::f32 : type == Type::f16 ? DType::f16 : DType::bf16;
 }
 
-constexpr Schedule schedule_of(unsigned launch) { return static_cast<Schedule>(launch % 3); }
+// What a kernel's pointers refer to, by name; null for what its subject has not.
+class Places {
+ public:
+  explicit Places(const Subject& subject) {
+    for (std::size_t t = 0; t < subject.tensors.size(); ++t) places_[subject.tensors[t].name] = t;
+  }
+  void* find(const Buffers& buffers, const std::string& name) const {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : buffers[found->second].data();
+  }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+};
+
+// The launch with this number, which decides the order of its threads; gives its error.
+template <class Params>
+std::string run_once(HostLaunch how, unsigned launch, void (*kernel)(Params), const Params& p) {
+  how.schedule = static_cast<Schedule>(launch % 3);
+  how.seed = launch + 1;
+  return host_launch(how, kernel, p).error;
+}
 
 // ---- GEMV
 
@@ -100,15 +122,10 @@ Subject subject_of(const GemvCase& c, void (*kernel)(GemvParams), bool check_rac
     subject.tensors.push_back(
         {.name = "finished", .dtype = DType::i32, .shape = {1}, .role = Role::counter});
   }
-  std::map<std::string, std::size_t> places;
-  for (std::size_t t = 0; t < subject.tensors.size(); ++t) places[subject.tensors[t].name] = t;
 
-  subject.run = [c, kernel, check_races, grid, pair, places](const Buffers& buffers,
-                                                             unsigned launch) {
-    const auto at = [&](const std::string& name) -> void* {
-      const auto found = places.find(name);
-      return found == places.end() ? nullptr : buffers[found->second].data();
-    };
+  subject.run = [c, kernel, check_races, grid, pair, places = Places(subject)](
+                    const Buffers& buffers, unsigned launch) {
+    const auto at = [&](const std::string& name) { return places.find(buffers, name); };
     GemvParams p{};
     for (int m = 0; m < c.op.matrices; ++m)
       p.matrix[m] = {at(fmt::format("w{}", m)), at(fmt::format("b{}", m)),
@@ -124,15 +141,12 @@ Subject subject_of(const GemvCase& c, void (*kernel)(GemvParams), bool check_rac
     p.block_best = static_cast<unsigned long long*>(at("block_best"));
     p.finished_blocks = static_cast<unsigned*>(at("finished"));
     p.best_row = static_cast<int*>(at("best_row"));
-    return host_launch({.name = c.name,
-                        .grid = {static_cast<unsigned>(grid)},
-                        .block = {static_cast<unsigned>(c.plan.threads)},
-                        .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op, c.k)),
-                        .schedule = schedule_of(launch),
-                        .seed = launch + 1,
-                        .check_races = check_races},
-                       kernel, p)
-        .error;
+    return run_once({.name = c.name,
+                     .grid = {static_cast<unsigned>(grid)},
+                     .block = {static_cast<unsigned>(c.plan.threads)},
+                     .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op, c.k)),
+                     .check_races = check_races},
+                    launch, kernel, p);
   };
   return subject;
 }
@@ -182,8 +196,6 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
   };
   add("partial", Role::workspace, DType::f32, {c.op.partial_floats(kKvHeads, c.plan.splits)});
   add("finished", Role::counter, DType::i32, {kKvHeads});
-  std::map<std::string, std::size_t> places;
-  for (std::size_t t = 0; t < subject.tensors.size(); ++t) places[subject.tensors[t].name] = t;
 
   const auto rope = std::make_shared<std::vector<float>>();
   const std::vector<double> turns = frequencies(c);
@@ -193,11 +205,9 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
       rope->push_back(static_cast<float>(std::sin(position * turn)));
     }
 
-  subject.run = [c, kernel, check_races, rope, places](const Buffers& buffers, unsigned launch) {
-    const auto at = [&](const char* name) -> void* {
-      const auto found = places.find(name);
-      return found == places.end() ? nullptr : buffers[found->second].data();
-    };
+  subject.run = [c, kernel, check_races, rope, places = Places(subject)](const Buffers& buffers,
+                                                                         unsigned launch) {
+    const auto at = [&](const char* name) { return places.find(buffers, name); };
     AttentionParams p{};
     p.q = at("q"), p.k = at("k"), p.v = at("v");
     p.q_norm = at("q_norm"), p.k_norm = at("k_norm");
@@ -210,16 +220,13 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
     p.out = at("out");
     p.partial = static_cast<float*>(at("partial"));
     p.finished = static_cast<unsigned*>(at("finished"));
-    return host_launch({.name = c.name,
-                        .grid = {kKvHeads, static_cast<unsigned>(c.plan.splits)},
-                        .block = {static_cast<unsigned>(c.plan.threads)},
-                        .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
-                        .schedule = schedule_of(launch),
-                        .seed = launch + 1,
-                        .check_races = check_races,
-                        .relaxed_lag = launch % 4 == 3 ? 1 : 0},
-                       kernel, p)
-        .error;
+    return run_once({.name = c.name,
+                     .grid = {kKvHeads, static_cast<unsigned>(c.plan.splits)},
+                     .block = {static_cast<unsigned>(c.plan.threads)},
+                     .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op)),
+                     .check_races = check_races,
+                     .relaxed_lag = launch % 4 == 3 ? 1 : 0},
+                    launch, kernel, p);
   };
   return subject;
 }
@@ -229,24 +236,18 @@ Subject subject_of(const AttentionCase& c, void (*kernel)(AttentionParams), bool
 Subject subject_of(const AdvanceCase& c, void (*kernel)(AdvanceParams), bool check_races) {
   Subject subject = validate::subject_of_ending(c.op.wide_ids ? DType::i64 : DType::i32, c.tokens,
                                                 c.logged, {c.positions, c.positions + 4});
-  const auto place = [&](const char* name) { return index_of(subject, name); };
-  subject.run = [c, kernel, check_races, token = place("token"), ids = place("ids"),
-                 log = place("log"),
-                 position = place("position")](const Buffers& buffers, unsigned launch) {
-    const AdvanceParams p{.token = reinterpret_cast<const int*>(buffers[token].data()),
-                          .ids = buffers[ids].data(),
-                          .log = reinterpret_cast<int*>(buffers[log].data()),
-                          .position = reinterpret_cast<int*>(buffers[position].data()),
+  subject.run = [c, kernel, check_races, places = Places(subject)](const Buffers& buffers,
+                                                                   unsigned launch) {
+    const auto at = [&](const char* name) { return places.find(buffers, name); };
+    const AdvanceParams p{.token = static_cast<const int*>(at("token")),
+                          .ids = at("ids"),
+                          .log = static_cast<int*>(at("log")),
+                          .position = static_cast<int*>(at("position")),
                           .tokens = c.tokens,
                           .positions = c.logged};
-    return host_launch({.name = c.name,
-                        .grid = {1},
-                        .block = {advance_threads},
-                        .schedule = schedule_of(launch),
-                        .seed = launch + 1,
-                        .check_races = check_races},
-                       kernel, p)
-        .error;
+    return run_once(
+        {.name = c.name, .grid = {1}, .block = {advance_threads}, .check_races = check_races},
+        launch, kernel, p);
   };
   return subject;
 }

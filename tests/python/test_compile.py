@@ -115,6 +115,21 @@ def test_another_dtype_than_the_checkpoints(name, dtype, own, model, tmp_path):
     assert "--dtype" in message
 
 
+def test_a_folder_that_only_python_reads_is_packaged_by_its_name(tmp_path):
+    """Its weights stay where they are; of the capture, which is gone then, the package keeps its own."""
+    name, package = "gpt2_tied", tmp_path / "package"
+    source = tiny_models.write_case(name, tmp_path / "model")
+    compile_package(source, package, tries=0)
+    stores = json.loads((package / "program.json").read_text())["stores"]
+    assert str(source) in stores.values()
+    for store in stores.values():
+        assert store == str(source) or (package / store).is_file()
+    truth = tiny_models.expected(name, source, tiny_models.prompt(name), 4)
+    got = generate(package, truth["ids"], 4)
+    assert compiled.distance(got["last_logits"], truth["last_logits"]) < compiled.CLOSE["f32"]
+    assert got["generated"] == truth["generated"] and min(truth["gaps"]) > 1e-3
+
+
 def test_stages_are_shown_as_they_are_done(small, tmp_path):
     options = ("-o", tmp_path / "package", *OPTIONS, "--tries", 1)
     stages = ("capture", "normalise", "incrementalise", "regions", "candidates", "selection", "program")

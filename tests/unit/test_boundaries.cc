@@ -4,11 +4,12 @@
 
 #include <set>
 
-#include "base/temporary_folder.h"
 #include "compile/select.h"
 #include "ir/text.h"
+#include "small_compilation.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
 
@@ -90,10 +91,7 @@ TEST_CASE("boundaries: from a step's text to regions that end where they must") 
 }
 
 TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the gate admits") {
-  const TemporaryFolder folder;
-  BuilderOptions building = builder_options(read_environment());
-  building.cache = folder.path() / "kernels";
-  KernelBuilder builder(building);
+  FreshBuilder fresh;
   Progress quiet(true);
   for (const Chain& chain : kChains) {
     CAPTURE(chain.name);
@@ -103,8 +101,8 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
                        {.max_candidates = 4, .at = {.S = -1, .T = 5, .P = 3}});
     RealiseOptions options;
     options.here = false;
-    options.verdicts = folder.path() / "verdicts";
-    Realiser realiser(builder, options);
+    options.verdicts = fresh.folder.path() / "verdicts";
+    Realiser realiser(fresh.builder, options);
     const std::vector<CacheSpec> caches = {{DType::f32, 2, 16, 16, 0, 64}};
     Selector selector(phase, caches, {.tries = 0}, realiser);
     selector.run(quiet);

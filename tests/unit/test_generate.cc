@@ -6,6 +6,7 @@
 #include "admit/judge.h"
 #include "base/temporary_folder.h"
 #include "compile/trials.h"
+#include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
 #include "regions_models.h"
@@ -23,12 +24,7 @@ std::vector<std::string> texts(const Generated& made) {
 
 Generated made_of(const StepGraph& step, const Region& region, const Candidate& candidate) {
   const Setting setting{4, std::vector<std::int64_t>(step.caches.size(), 64)};
-  for (const FamilyMatch& found : match_families(step, {region}, {.T = 1, .P = 64}))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      if (found.family == family_of(candidate.choice))
-        return generate(step, candidate.choice, matched->operands, setting);
-  FAIL("no family");
-  return {};
+  return generate_for(step, Wanted{region}, candidate.choice, {.T = 1, .P = 64}, setting);
 }
 
 // Builds and judges a request with kernels of its own.
@@ -96,7 +92,7 @@ TEST_CASE("kernels that compute something else do not pass their trial") {
     const Region& region = regions.regions[i];
     const Space& space = plans.spaces[static_cast<std::size_t>(plans.space_of_region[i])];
     if (space.candidates.empty() || family_of(space.candidates[0].choice) != "gemv") continue;
-    const auto request = trial_of(step, {region}, space.candidates[0], {1, {4, {64}}});
+    const auto request = trial_of(step, Wanted{region}, space.candidates[0], {1, {4, {64}}});
     REQUIRE(request);
     if (request->sources[0].text.find(".bias = true") == std::string::npos) continue;
     tried = true;

@@ -54,7 +54,54 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   // No time: what came first stays.
   Json hurried = job;
   hurried["seconds"] = 0;
-  CHECK(Json::parse(race_steps(*device, hurried)).at("options") == Json({0, 0}));
+  const Json stays = Json::parse(race_steps(*device, hurried));
+  CHECK(stays.at("options") == Json({0, 0}));
+  CHECK(stays.at("us") == stays.at("first_us"));
+}
+
+TEST_CASE("in context: every context is on record, with what came of it") {
+  Progress quiet(true);
+  std::vector<std::vector<std::size_t>> firsts;
+  const auto time =
+      [&](std::int64_t context,
+          const std::vector<std::size_t>& first) -> std::variant<StepTimes, std::string> {
+    firsts.push_back(first);
+    if (context == 100) return StepTimes{{0, 1}, 12, 10, 4};
+    if (context == 200) return StepTimes{first, 11, 11, 3};
+    if (context == 800) return StepTimes{{2, 1}, 14, 13, 5};
+    return "crashed (SIGSEGV)";
+  };
+  const ContextChoice first{.from = 0, .options = {0, 0}};
+  const auto [choices, contexts] =
+      choose_by_context(first, {100, 200, 800, 3200, 6400}, time, quiet);
+  using Choice = std::vector<std::size_t>;
+  CHECK(firsts == std::vector<Choice>{{0, 0}, {0, 1}, {0, 1}, {2, 1}});
+  REQUIRE(choices.size() == 2);
+  CHECK(choices[0].from == 0);
+  CHECK(choices[0].options == Choice{0, 1});
+  CHECK(choices[1].from == 400);  // in the middle of the two that were timed
+  CHECK(choices[1].options == Choice{2, 1});
+
+  REQUIRE(contexts.size() == 5);
+  const std::vector<bool> changed = {true, false, true};
+  const std::vector<std::int64_t> from = {0, 0, 400};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(contexts[i].untimed.empty());
+    CHECK(contexts[i].changed == changed[i]);
+    CHECK(contexts[i].from == from[i]);
+  }
+  CHECK(contexts[0].first_us == 12);
+  CHECK(contexts[0].us == 10);
+  CHECK(contexts[2].timed == 5);
+  CHECK(contexts[3].context == 3200);
+  CHECK(contexts[3].untimed == "crashed (SIGSEGV)");
+  CHECK(contexts[4].untimed.find("fewer tokens") != std::string::npos);
+
+  const auto never =
+      choose_by_context(first, {100, 200}, [](auto&&...) { return std::string("lost"); }, quiet);
+  REQUIRE(never.choices.size() == 1);
+  CHECK(never.choices[0].options == first.options);
+  CHECK(never.contexts.size() == 2);
 }
 
 }  // namespace

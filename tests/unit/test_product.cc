@@ -6,9 +6,12 @@
 #include <random>
 #include <vector>
 
+#include "base/files.h"
+#include "base/temporary_folder.h"
 #include "device/device.h"
 #include "expect_error.h"
 #include "program/program.h"
+#include "runtime/engine.h"
 #include "tests/device/device_cases.h"
 
 using namespace ac;
@@ -176,4 +179,69 @@ TEST_CASE("a launch with a product that leaves its buffers is refused") {
       product.erase(key);
       CHECK_BAD_INPUT(program_from_json(harmed, "program.json"), "program.json");
     }
+}
+
+namespace {
+
+// A device of which only its room counts: nothing can be loaded or run there.
+class RoomOnly : public Device {
+ public:
+  RoomOnly(std::int64_t free, std::int64_t of_products) : free_(free), of_products_(of_products) {}
+  std::string name() const override { return "room"; }
+  const DeviceInfo& info() const override { return device_info("host"); }
+  std::size_t free_bytes() const override { return static_cast<std::size_t>(free_); }
+  std::size_t product_bytes() const override { return static_cast<std::size_t>(of_products_); }
+  std::unique_ptr<Mark> make_mark() override { return nullptr; }
+  std::unique_ptr<Kernel> load_product(const Product&) override { refuse(); }
+
+  std::unique_ptr<Memory> allocate(std::size_t) override { refuse(); }
+  void upload(void*, std::span<const std::byte>) override { refuse(); }
+  void download(std::span<std::byte>, const void*) override { refuse(); }
+  std::unique_ptr<Memory> allocate_staging(std::size_t) override { refuse(); }
+  void upload_later(void*, const void*, std::size_t) override { refuse(); }
+  void download_later(void*, const void*, std::size_t) override { refuse(); }
+  void copy(void*, const void*, std::size_t) override { refuse(); }
+  void fill(void*, std::size_t, unsigned char) override { refuse(); }
+  std::unique_ptr<Kernel> load(const std::filesystem::path&, const std::string&) override {
+    refuse();
+  }
+  void launch(const Kernel&, const LaunchShape&, std::span<const std::byte>) override { refuse(); }
+  void synchronize() override {}
+  std::unique_ptr<Recording> record(const std::function<void()>&) override { refuse(); }
+  double time(const std::function<void()>&) override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { job_failed("nothing runs"); }
+
+  const std::int64_t free_, of_products_;
+};
+
+}  // namespace
+
+TEST_CASE("an engine counts the memory of a library before it loads it") {
+  constexpr std::int64_t kLibrary = std::int64_t{32} << 20;
+  const auto why_not = [](const Program& program, std::int64_t free, std::int64_t of_products) {
+    const TemporaryFolder folder;
+    write_file(folder.path() / "program.json", to_json(program).dump());
+    RoomOnly device(free, of_products);
+    return error_of(Fault::job_failed, [&] { Engine(device, folder.path()); });
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  Program program = program_of_one();
+  std::int64_t own = program.arena_bytes;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.kind != Buffer::Kind::scratch) own += buffer.bytes.at(program.prefill.max_tokens);
+  CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
+  CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
+  CHECK(has(why_not(program, own, 0), "do not run here"));
+  // Also of a phase that is only for long contexts.
+  const Phase decode = program.decode;
+  program.prefill.launches.clear(), program.prefill.notes.clear();
+  program.decode.launches.clear(), program.decode.notes.clear();
+  program.decode_later = {decode};
+  program.decode_later[0].from = 4;
+  CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
+  CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
 }

@@ -6,37 +6,20 @@
 #include <set>
 
 #include "base/files.h"
-#include "base/temporary_folder.h"
-#include "ir/builder.h"
+#include "small_compilation.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
 
-// The end of a decoder: what chooses the token can be part of the product, or not.
-StepGraph head_step() {
-  StepGraph step;
-  step.graph.name = "head";
-  Builder b(step.graph);
-  const NodeId x = b.input("ids", {DType::f32, {Dim(1), Dim(64)}});
-  const NodeId scale = b.weight("norm", {DType::f32, {Dim(64)}});
-  const NodeId w = b.weight("head", {DType::f32, {Dim(70), Dim(64)}});
-  step.graph.outputs = {{"logits", b.linear(b.rms_norm(x, scale, 1e-5, 0), w)}};
-  return step;
-}
-
-struct Fixture {
-  TemporaryFolder folder;
-  KernelBuilder builder{[&] {
-    BuilderOptions options = builder_options(read_environment());
-    options.cache = folder.path() / "kernels";
-    return options;
-  }()};
+struct Fixture : FreshBuilder {
   Progress quiet{true};
 
   CompiledPhase select(std::size_t tries) {
     CompiledPhase phase;
-    phase.regions = analyse(head_step());
+    // What chooses the token can be part of the product, or not.
+    phase.regions = analyse(norm_and_product(DType::f32, 70));
     phase.plans = plan(phase.regions, device_info("host"),
                        {.max_candidates = 4, .at = {.S = -1, .T = 1, .P = 0}});
     RealiseOptions options;

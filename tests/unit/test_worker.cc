@@ -3,40 +3,22 @@
 
 #include <functional>
 
-#include "base/temporary_folder.h"
 #include "compile/trials.h"
 #include "compile/worker.h"
 #include "expect_error.h"
+#include "generate/generate_for.h"
 #include "ir/builder.h"
 #include "plan/planner.h"
+#include "small_compilation.h"
 
 using namespace ac;
 using namespace ac::test;
 
 namespace {
 
-// One token through a norm and a product, onto a residual.
-StepGraph small_step() {
-  StepGraph step;
-  step.graph.name = "small";
-  Builder b(step.graph);
-  const NodeId x = b.input("x", {DType::f16, {Dim(1), Dim(64)}});
-  const NodeId scale = b.weight("norm", {DType::f16, {Dim(64)}});
-  const NodeId w = b.weight("w", {DType::f16, {Dim(64), Dim(64)}});
-  const NodeId y = b.linear(b.rms_norm(x, scale, 1e-5, 0), w);
-  step.graph.outputs = {{"y", y}};
-  return step;
-}
-
-struct Fixture {
-  StepGraph step = small_step();
+struct Fixture : FreshBuilder {
+  StepGraph step = norm_and_product(DType::f16, 64);
   Regions regions = analyse(step);
-  TemporaryFolder folder;
-  KernelBuilder builder{[&] {
-    BuilderOptions options = builder_options(read_environment());
-    options.cache = folder.path();
-    return options;
-  }()};
   Wanted wanted{std::get<Region>(make_region(step, nodes()))};
   Space space = plan_space(step, wanted, {.S = -1, .T = 1, .P = 0}, device_info("host"), 4);
   Request request = trial_of(step, wanted, space.candidates.at(0), {1, {1, {}}}).value();
@@ -81,10 +63,8 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
 
 TEST_CASE("a worker times contenders in turn") {
   Fixture f;
-  Generated made;
-  for (const FamilyMatch& found : match_families(f.step, f.wanted, {.S = -1, .T = 1, .P = 0}))
-    if (const auto* matched = std::get_if<Matched>(&found.match))
-      made = generate(f.step, f.space.candidates[0].choice, matched->operands, {1, {}});
+  const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,
+                                      {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
   options.rounds = 2;
   const Json samples = on_host(race_job(f.step, {{"a", made}, {"b", made}}, f.built(), options));
@@ -139,11 +119,8 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
     harmed["launches"][0]["numbers"][0][2] = rows;
     CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial", "rows");
   }
-  Generated made;
-  for (const FamilyMatch& found : match_families(step, wanted, {.S = -1, .T = 24, .P = 0}))
-    if (found.family == LibraryTask::family)
-      made = generate(step, space.candidates[0].choice, std::get<Matched>(found.match).operands,
-                      {1, {}});
+  const Generated made =
+      generate_for(step, wanted, space.candidates[0].choice, {.S = -1, .T = 24, .P = 0}, {1, {}});
   MeasureOptions options;
   options.tokens = 24, options.rounds = 2;
   const Json samples = on_host(race_job(step, {{"library", made}}, {}, options));

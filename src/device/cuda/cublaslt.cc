@@ -7,6 +7,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/symbols.h"
 #include "build/cuda_folders.h"
 
 namespace ac::cuda {
@@ -18,27 +19,22 @@ std::string text_of(std::size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-template <class Function>
-bool find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function != nullptr;
-}
-
 bool find_all(void* library, CublasLt& b) {
-  return find(library, "cublasLtGetVersion", b.version) &&
-         find(library, "cublasLtGetStatusName", b.status_name) &&
-         find(library, "cublasLtCreate", b.create) && find(library, "cublasLtDestroy", b.destroy) &&
-         find(library, "cublasLtMatmulDescCreate", b.create_product) &&
-         find(library, "cublasLtMatmulDescDestroy", b.destroy_product) &&
-         find(library, "cublasLtMatmulDescSetAttribute", b.set_product) &&
-         find(library, "cublasLtMatrixLayoutCreate", b.create_layout) &&
-         find(library, "cublasLtMatrixLayoutDestroy", b.destroy_layout) &&
-         find(library, "cublasLtMatmulPreferenceCreate", b.create_preference) &&
-         find(library, "cublasLtMatmulPreferenceDestroy", b.destroy_preference) &&
-         find(library, "cublasLtMatmulPreferenceSetAttribute", b.set_preference) &&
-         find(library, "cublasLtMatmulAlgoGetHeuristic", b.propose) &&
-         find(library, "cublasLtMatmulAlgoCheck", b.check) &&
-         find(library, "cublasLtMatmul", b.multiply);
+  return find_symbol(library, "cublasLtGetVersion", b.version) &&
+         find_symbol(library, "cublasLtGetStatusName", b.status_name) &&
+         find_symbol(library, "cublasLtCreate", b.create) &&
+         find_symbol(library, "cublasLtDestroy", b.destroy) &&
+         find_symbol(library, "cublasLtMatmulDescCreate", b.create_product) &&
+         find_symbol(library, "cublasLtMatmulDescDestroy", b.destroy_product) &&
+         find_symbol(library, "cublasLtMatmulDescSetAttribute", b.set_product) &&
+         find_symbol(library, "cublasLtMatrixLayoutCreate", b.create_layout) &&
+         find_symbol(library, "cublasLtMatrixLayoutDestroy", b.destroy_layout) &&
+         find_symbol(library, "cublasLtMatmulPreferenceCreate", b.create_preference) &&
+         find_symbol(library, "cublasLtMatmulPreferenceDestroy", b.destroy_preference) &&
+         find_symbol(library, "cublasLtMatmulPreferenceSetAttribute", b.set_preference) &&
+         find_symbol(library, "cublasLtMatmulAlgoGetHeuristic", b.propose) &&
+         find_symbol(library, "cublasLtMatmulAlgoCheck", b.check) &&
+         find_symbol(library, "cublasLtMatmul", b.multiply);
 }
 
 // Why the file is none that can be used, or nothing.
@@ -49,7 +45,7 @@ std::string why_not(const std::string& file, CublasLt& b) {
     const char* const reason = dlerror();
     return reason != nullptr ? reason : "it cannot be loaded";
   }
-  if (!find(library, "cublasLtGetVersion", b.version)) return file + " is no cuBLASLt";
+  if (!find_symbol(library, "cublasLtGetVersion", b.version)) return file + " is no cuBLASLt";
   if (b.version() < kOldest || !find_all(library, b))
     return fmt::format("{} is version {}, and {} or later is needed", file, text_of(b.version()),
                        text_of(kOldest));

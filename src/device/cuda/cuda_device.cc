@@ -248,6 +248,9 @@ class CudaGpu : public Device {
   }
 
   std::unique_ptr<Kernel> load(const fs::path& artifact, const std::string& entry) override;
+  std::size_t product_bytes() const override {
+    return library_ ? 0 : ProductLibrary::kWorkspaceBytes;
+  }
   std::unique_ptr<Kernel> load_product(const Product& product) override {
     session_.enter();
     if (!library_) library_ = std::make_shared<ProductLibrary>(*this);

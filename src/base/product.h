@@ -45,7 +45,4 @@ std::string name_of(const Product& product);
 // The parameters as they lie in a launch; an error (job_failed) if they are none of such a product.
 ProductParams check_params(const Product& product, std::span<const std::byte> params);
 
-// On the CPU, in plain C++.
-void multiply_on_host(const Product& product, std::span<const std::byte> params);
-
 }  // namespace ac

@@ -1,0 +1,81 @@
+// What plan.json says, as `inspect` shows it, and that a plan.json of another program is refused.
+#include <doctest/doctest.h>
+
+#include "emit/package.h"
+#include "emit/plan_file.h"
+#include "emit/stages.h"
+#include "expect_error.h"
+
+using namespace ac;
+using namespace ac::test;
+
+namespace {
+
+constexpr const char* kAgain = "compile the model again";
+
+// A plan of nothing, but for what was timed.
+Json plan_of_contexts() {
+  Compiled compiled;
+  compiled.decode.in_context = {
+      {.context = 192, .first_us = 30.5, .us = 28.25, .timed = 17, .changed = true},
+      {.context = 2048, .first_us = 41, .us = 41, .timed = 9},
+      {.context = 8192, .first_us = 60, .us = 52, .timed = 11, .changed = true, .from = 4096},
+      {.context = 20480, .untimed = "took longer than 180 s"}};
+  Json plan = plan_json(compiled);
+  plan["files"] = Json::object();
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
+  const Json plan = plan_of_contexts();
+  const Json shown = stage_json(plan, PackageStage::selection, "plan.json");
+  CHECK(shown.at("prefill").at("in_context") == Json::array());
+  const Json& contexts = shown.at("decode").at("in_context");
+  REQUIRE(contexts.size() == 4);
+  CHECK(contexts[0] == Json{{"context", 192},
+                            {"first_us", 30.5},
+                            {"us", 28.25},
+                            {"timed", 17},
+                            {"changed", true},
+                            {"from", 0}});
+  CHECK(contexts[1].at("changed") == false);
+  CHECK(contexts[3] == Json{{"context", 20480}, {"untimed", "took longer than 180 s"}});
+
+  const std::string text = stage_text(plan, PackageStage::selection, "plan.json");
+  for (const char* part : {"30.50", "28.25", "the same", "another, from 4,096 tokens on", "20,480",
+                           "not timed: took longer than 180 s"}) {
+    CAPTURE(part);
+    CHECK(text.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("plan.json: one that lacks what this program writes is to be compiled again") {
+  const Json plan = plan_of_contexts();
+  const auto refused = [&](const std::string& pointer, PackageStage stage) {
+    Json harmed = plan;
+    const Json::json_pointer at(pointer);
+    harmed.at(at.parent_pointer()).erase(at.back());
+    CAPTURE(pointer);
+    CHECK_BAD_INPUT(stage_json(harmed, stage, "old/plan.json"), "old/plan.json", kAgain);
+    CHECK_BAD_INPUT(stage_text(harmed, stage, "old/plan.json"), "old/plan.json", kAgain);
+  };
+  refused("/decode", PackageStage::selection);
+  refused("/prefill/selections", PackageStage::selection);
+  refused("/decode/in_context", PackageStage::selection);
+  for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"})
+    refused("/decode/in_context/1/" + std::string(key), PackageStage::selection);
+  refused("/decode/region_table", PackageStage::regions);
+  refused("/decode/space_table", PackageStage::candidates);
+  refused("/prefill/ending", PackageStage::verdicts);
+  refused("/decode/ending", PackageStage::stats);
+
+  CHECK_NOTHROW(plan_file(plan, "plan.json"));
+  for (const char* key : {"target", "files", "kernels", "prefill", "decode", "draw"}) {
+    Json harmed = plan;
+    harmed.erase(key);
+    CAPTURE(key);
+    CHECK_BAD_INPUT(plan_file(harmed, "old/plan.json"), "old/plan.json", kAgain, key);
+  }
+}
