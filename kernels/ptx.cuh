@@ -1,6 +1,7 @@
-// The only place with PTX. Every instruction that CUDA C++ lacks is a small function here; on the
-// host device (AC_HOST_DEVICE) each has a portable meaning that is at least as strict: an
-// asynchronous copy lands no earlier than its wait, and its target reads as NaN until then.
+// PTX (here, and of wgmma in warpgroup.cuh). Every instruction that CUDA C++ lacks is a small
+// function; on the host device (AC_HOST_DEVICE) each has a portable meaning that is at least as
+// strict: an asynchronous copy lands no earlier than its wait, and its target reads as NaN until
+// then.
 #pragma once
 
 #include "kernels/types.cuh"
