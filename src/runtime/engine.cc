@@ -222,7 +222,8 @@ void Engine::fill_caches(const RandomValues& random) {
 
 void Engine::pretend(std::int64_t tokens) {
   if (tokens < 0 || tokens > program_.max_context)
-    bad_input("the package holds {} tokens, and not {}", program_.max_context, tokens);
+    bad_input("the package holds {} tokens, and not {}: compile with a larger --max-context",
+              program_.max_context, tokens);
   set_position(tokens);
   reached_ = tokens;
   last_ = nullptr;
