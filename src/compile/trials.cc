@@ -140,6 +140,16 @@ class Trials {
   Trial trial_;
 };
 
+// Legal for its own device is a candidate already; whether a shape has such a plan is asked here.
+const DeviceInfo& most_capable() {
+  static const DeviceInfo device = [] {
+    DeviceInfo info = device_info("sm_100");
+    info.warpgroups = true;
+    return info;
+  }();
+  return device;
+}
+
 // The candidate's plan for the fragment, if the family computes that and the plan fits.
 std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
                                     const Candidate& candidate) {
@@ -157,7 +167,7 @@ std::optional<Generated> regenerate(const Trials& trials, const Wanted& wanted,
         },
         candidate.choice);
     if (!choice || op_text(*choice) != op_text(candidate.choice)) return std::nullopt;
-    if (why_illegal(*choice, device_info("sm_100"))) return std::nullopt;  // the roomiest
+    if (why_illegal(*choice, most_capable())) return std::nullopt;
     return generate(fragment, *choice, matched->operands, trials.setting());
   }
   return std::nullopt;

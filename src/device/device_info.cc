@@ -40,7 +40,7 @@ const std::vector<DeviceInfo>& known_devices() {
     // that few are worth having. Speed is that of one core.
     DeviceInfo host = h100;
     host.target = "host", host.name = "host device", host.sm = 0;
-    host.warpgroups = false;
+    host.warpgroups = false;  // it runs such kernels, but gains nothing
     host.multiprocessors = 1, host.threads = 256;
     host.bandwidth = 1e9, host.flops = 1e9, host.tensor_flops = 1e8;
     return std::vector<DeviceInfo>{a100, ada, h100, b200, host};
