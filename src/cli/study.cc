@@ -207,6 +207,7 @@ void add_study_command(CLI::App& app) {
       app.add_subcommand("study", "Record spaces of candidates, and replay searches over them");
   command->require_subcommand(1);
   add_record(*command);
+  add_study_advise_command(*command);
   add_replay(*command);
 }
 
