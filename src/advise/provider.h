@@ -19,6 +19,7 @@ struct Reply {
   std::string text = {};
   std::string failure = {};  // why there is no text
   std::string model = {};    // that answered, as it calls itself
+  std::string date = {};     // of its answer, if that is from a recording
   std::int64_t input_tokens = 0, output_tokens = 0;
   int calls = 0;  // that were made for it, retries included
   double seconds = 0;

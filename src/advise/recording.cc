@@ -40,9 +40,10 @@ class Recording : public Provider {
  private:
   // In one write, so that lines of several programs do not mix.
   void append(const Prompt& prompt, const Reply& reply) const {
+    const std::string now = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     Json line{{"advisor", name_},
               {"model", reply.model},
-              {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
+              {"date", reply.date.empty() ? now : reply.date},
               {"prompt_hash", prompt.hash},
               {"prompt", prompt.text},
               {"reply", reply.text},
@@ -103,8 +104,10 @@ class Replay : public Provider {
       if (reply.text.empty() && reply.failure.empty())
         reply.failure = "the recorded reply is empty";
       reply.model = line.value("model", "");
+      reply.date = line.value("date", "");
       reply.input_tokens = line.value("input_tokens", std::int64_t{0});
       reply.output_tokens = line.value("output_tokens", std::int64_t{0});
+      reply.calls = line.value("calls", 0);
       reply.seconds = line.value("seconds", 0.0);
       replies_[line.at("prompt_hash").get<std::string>()].all.push_back(std::move(reply));
     } catch (const Json::exception& error) {

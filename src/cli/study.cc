@@ -165,7 +165,9 @@ struct Replay {
                  group.cases.size(), table.text());
     }
     if (replayed.advisors.empty())
-      fmt::print("no replies of an LLM were given: its arm is empty\n");
+      fmt::print("no replies of an LLM are about these tables: its arm is empty\n");
+    for (const std::string& name : replayed.unadvised)
+      fmt::print("left out of the arms with advice, as no reply is about it: {}\n", name);
     fmt::print("report: {}\n", (std::filesystem::path(output) / "report.md").string());
   }
 };
@@ -207,6 +209,7 @@ void add_study_command(CLI::App& app) {
       app.add_subcommand("study", "Record spaces of candidates, and replay searches over them");
   command->require_subcommand(1);
   add_record(*command);
+  add_study_advise_command(*command);
   add_replay(*command);
 }
 

@@ -21,7 +21,6 @@
 namespace ac {
 namespace {
 
-constexpr std::int64_t kDefaultContext = 4096;
 constexpr std::size_t kShown = 8;  // candidates of a space
 
 std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
@@ -35,13 +34,6 @@ std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_conte
         {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
   }
   return specs;
-}
-
-std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
-  const std::int64_t most = learned_positions(step);
-  if (wanted > most)
-    bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
-  return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
 // What computes a step after so many tokens and more, in order.
@@ -137,8 +129,7 @@ class PhaseCompiler {
 
   void plan(const std::string& name, const StepGraph& instance, std::int64_t tokens,
             CompiledPhase& phase) {
-    const Bindings at{
-        .S = -1, .T = tokens, .P = std::min<std::int64_t>(1024, program_.max_context - tokens)};
+    const Bindings at = priced_at(tokens, program_.max_context);
     phase.nodes = instance.graph.nodes.size();
     phase.regions = stages_.run(
         "regions", [&] { return analyse(instance); },

@@ -194,4 +194,19 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
   return Coverer(regions, plans, cost).run();
 }
 
+std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans) {
+  std::vector<CoverPart> parts;
+  for (std::size_t i = 0; i < regions.regions.size(); ++i)
+    if (plans.space_of_region[i] >= 0)
+      parts.push_back({Wanted{regions.regions[i]}, plans.space_of_region[i]});
+  for (const Neighbourhood& around : plans.neighbourhoods) {
+    std::map<int, std::optional<Wanted>> once;  // of what one or several of its options have
+    for (const FusionOption& option : around.options)
+      for (const Part& part : option.parts) once.emplace(part.space, part.wanted);
+    for (const auto& [space, wanted] : once)
+      if (space >= 0) parts.push_back({wanted, space});
+  }
+  return parts;
+}
+
 }  // namespace ac

@@ -28,4 +28,8 @@ using SpaceCost = std::function<std::optional<double>(int space)>;
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost);
 
+// Every region that is in any cut, once for each place in the step where it may stand: as the
+// analyzer grouped it, and in each neighbourhood once. What no space was planned for is left out.
+std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans);
+
 }  // namespace ac

@@ -4,29 +4,12 @@
 
 #include <algorithm>
 
+#include "compile/questions.h"
+
 namespace ac {
 namespace {
 
-constexpr std::size_t kMaxFusionsShown = 6;
 constexpr std::size_t kAll = static_cast<std::size_t>(-1);
-
-std::optional<double> predicted(const Space& space) {
-  if (space.candidates.empty()) return std::nullopt;
-  return space.candidates[0].cost.microseconds;
-}
-
-// The kinds that the cost model knows least about, or what is worth a question by its time.
-std::string why_ask(const Wanted& wanted, double share, double enough) {
-  const Region& region = wanted.region;
-  const auto products = std::count(region.ops.begin(), region.ops.end(), Op::linear) +
-                        std::count(region.ops.begin(), region.ops.end(), Op::matmul);
-  const auto epilogue = static_cast<std::ptrdiff_t>(region.ops.size()) - products;
-  if (region.category == Category::mixed) return "a mixed region";
-  if (region.category == Category::gemm_epilogue && epilogue > 1)
-    return "a product with a complex epilogue";
-  if (region.category == Category::reduction_pointwise) return "a reduction with arithmetic";
-  return share >= enough ? fmt::format("{:.1f} % of the step", 100 * share) : "";
-}
 
 // One of the first, one of the second, ..., each once.
 std::vector<std::size_t> in_turn(const std::vector<std::size_t>& first,
@@ -55,80 +38,12 @@ std::size_t index_of(const Space& space, std::string_view id) {
 
 }  // namespace
 
-Guide::Guide(std::string name, CompiledPhase& phase, Advisor& advisor)
-    : name_(std::move(name)), phase_(phase), advisor_(advisor) {
-  const Plans& plans = phase_.plans;
-  const auto cost = [&](int space) -> std::optional<double> {
-    if (space < 0) return std::nullopt;
-    return predicted(plans.spaces[static_cast<std::size_t>(space)]);
-  };
-  std::map<int, Question> questions;  // by space
-  double total = 0;
-  for (const CoverPart& part : choose_cover(phase_.regions, plans, cost)) {
-    const auto microseconds = cost(part.space);
-    if (microseconds) total += *microseconds;
-    if (!part.wanted) continue;
-    if (!microseconds) {
-      const Amount work = evaluate(part.wanted->region.work, plans.options.at);
-      total += (plans.device.launch + double(work.bytes()) / plans.device.bandwidth) * 1e6;
-      continue;
-    }
-    const auto [known, is_new] = questions.try_emplace(part.space);
-    if (is_new)
-      known->second = question_for(part);
-    else
-      ++known->second.uses;
-    known->second.share += *microseconds;
-  }
-  for (auto& [space, question] : questions) {
-    question.share /= total;
-    question.why = why_ask(question.wanted, question.share, advisor_.share());
-    if (question.why.empty() || question.space.candidates.size() < 2) continue;
-    question.legal =
-        plan_space(phase_.regions.step, question.wanted, question.at, question.device, kAll)
-            .candidates;
-    guidance_[question.space.signature].question = questions_.size();
-    questions_.push_back(std::move(question));
-  }
-}
-
-Question Guide::question_for(const CoverPart& part) const {
-  Question question;
-  question.phase = name_;
-  question.step = &phase_.regions.step;
-  question.wanted = *part.wanted;
-  question.device = phase_.plans.device;
-  question.at = phase_.plans.options.at;
-  question.space = phase_.plans.spaces[static_cast<std::size_t>(part.space)];
-  question.fusions = fusions_of(part.space);
-  return question;
-}
-
-// Of the first neighbourhood that this space has a part in; the cheapest such cut is the current
-// one.
-std::vector<FusionChoice> Guide::fusions_of(int space) const {
-  const auto has_it = [&](const FusionOption& option) {
-    return std::any_of(option.parts.begin(), option.parts.end(),
-                       [&](const Part& part) { return part.space == space; });
-  };
-  const std::vector<Neighbourhood>& all = phase_.plans.neighbourhoods;
-  for (std::size_t n = 0; n < all.size(); ++n) {
-    const std::vector<FusionOption>& options = all[n].options;
-    if (std::none_of(options.begin(), options.end(), has_it)) continue;
-    std::vector<FusionChoice> choices;
-    std::size_t current = kAll;
-    for (std::size_t o = 0; o < options.size() && choices.size() < kMaxFusionsShown; ++o) {
-      if (options[o].refused) continue;
-      if (has_it(options[o]) &&
-          (current == kAll || options[o].microseconds < choices[current].microseconds))
-        current = choices.size();
-      choices.push_back({options[o].text, options[o].microseconds, false, n, o});
-    }
-    if (current == kAll || choices.size() < 2) return {};
-    choices[current].current = true;
-    return choices;
-  }
-  return {};
+Guide::Guide(const std::string& name, CompiledPhase& phase, Advisor& advisor)
+    : phase_(phase),
+      advisor_(advisor),
+      questions_(questions_about(name, phase.regions, phase.plans, advisor.share())) {
+  for (std::size_t i = 0; i < questions_.size(); ++i)
+    guidance_[questions_[i].space.signature].question = i;
 }
 
 void Guide::take(std::vector<Answer> answers) {

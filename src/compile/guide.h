@@ -16,9 +16,8 @@ namespace ac {
 
 class Guide {
  public:
-  // Chooses the regions: those of mixed kinds, products with complex epilogues, reductions with
-  // arithmetic around them, and whatever takes enough of the step's predicted time.
-  Guide(std::string name, CompiledPhase& phase, Advisor& advisor);
+  // Chooses the regions: see compile/questions.h.
+  Guide(const std::string& name, CompiledPhase& phase, Advisor& advisor);
 
   const std::vector<Question>& questions() const { return questions_; }
   // Answers to questions(). Advised plans beyond the bound of a space join it.
@@ -48,13 +47,10 @@ class Guide {
     bool all_thorough = false, diagnosed = false;
   };
 
-  Question question_for(const CoverPart& part) const;
-  std::vector<FusionChoice> fusions_of(int space) const;
   void use(const Advice& advice, Space& space, Guidance& guidance);
   void record(const Question& question, const Answer& answer, bool diagnosis);
   static void put_next(const Advice& advice, const Failure& failure);
 
-  std::string name_;
   CompiledPhase& phase_;
   Advisor& advisor_;
   std::vector<Question> questions_;

@@ -3,9 +3,16 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/error.h"
 #include "ir/layout.h"
 
 namespace ac {
+namespace {
+
+constexpr std::int64_t kDefaultContext = 4096;
+constexpr std::int64_t kPricedAfter = 1024;  // tokens
+
+}  // namespace
 
 std::int64_t learned_positions(const StepGraph& step) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -16,6 +23,17 @@ std::int64_t learned_positions(const StepGraph& step) {
     if (rows.is_constant()) least = std::min(least, rows.constant());
   }
   return least;
+}
+
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
+  const std::int64_t most = learned_positions(step);
+  if (wanted > most)
+    bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
+  return wanted > 0 ? wanted : std::min(kDefaultContext, most);
+}
+
+Bindings priced_at(std::int64_t tokens, std::int64_t max_context) {
+  return {.S = -1, .T = tokens, .P = std::min(kPricedAfter, max_context - tokens)};
 }
 
 }  // namespace ac

@@ -1,4 +1,5 @@
-// How far a model can count: one with a table of positions knows no position beyond it.
+// How far a model can count, and where in that its steps are priced: one with a table of positions
+// knows no position beyond it.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +10,12 @@ namespace ac {
 
 // Rows of the shortest table that positions look up; the largest number if there is none.
 std::int64_t learned_positions(const StepGraph& step);
+
+// How many tokens a package of this step shall hold: so many or, of 0, 4096 as far as the model
+// knows them. More than it knows is an error (bad_input).
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted);
+
+// Where in a context candidates of a step of so many new tokens are priced.
+Bindings priced_at(std::int64_t tokens, std::int64_t max_context);
 
 }  // namespace ac

@@ -98,7 +98,7 @@ class Replayer {
     group.arms.push_back(oracle(group));
     in_parallel(group.arms.size(), [&](std::size_t i) {
       ArmResult& arm = group.arms[i];
-      arm.band = bootstrap(arm.shares, result_.options.resamples, result_.options.seed);
+      arm.band = bootstrap(arm.shares, result_.options.resamples, result_.options.seed, arm.draws);
     });
     compare(group);
   }
@@ -121,6 +121,8 @@ class Replayer {
       if (arm.use == Arm::Use::none || replies_of(index)) ran.cases.push_back(index);
     if (ran.cases.empty()) return std::nullopt;
     ran.shares.resize(ran.cases.size());
+    if (arm.use != Arm::Use::none)
+      for (const std::size_t index : ran.cases) ran.draws.push_back(replies_of(index)->size());
     in_parallel(ran.cases.size(), [&](std::size_t i) {
       const std::size_t index = ran.cases[i];
       const Case& of = result_.cases[index];
@@ -209,16 +211,21 @@ class Replayer {
   Comparison compared(const ArmResult& arm, const ArmResult& against) const {
     Comparison result{arm.name, against.name, 0, {}, {}};
     Curves a, b;
+    Draws draws_of_a, draws_of_b;
     for (std::size_t i = 0; i < arm.cases.size(); ++i) {
       const auto other = std::find(against.cases.begin(), against.cases.end(), arm.cases[i]);
       if (other == against.cases.end()) continue;
+      const auto j = static_cast<std::size_t>(other - against.cases.begin());
       a.push_back(arm.shares[i]);
-      b.push_back(against.shares[static_cast<std::size_t>(other - against.cases.begin())]);
+      b.push_back(against.shares[j]);
+      if (!arm.draws.empty()) draws_of_a.push_back(arm.draws[i]);
+      if (!against.draws.empty()) draws_of_b.push_back(against.draws[j]);
     }
     if (a.empty()) return result;
     const ReplayOptions& options = result_.options;
     result.spaces = a.size();
-    result.difference = bootstrap_difference(a, b, options.resamples, options.seed);
+    result.difference =
+        bootstrap_difference(a, b, options.resamples, options.seed, draws_of_a, draws_of_b);
     const auto mean_at = [](const std::vector<Curve>& curves, std::size_t at) {
       double sum = 0;
       for (const Curve& curve : curves) sum += curve[at];
@@ -256,7 +263,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
                 const ReplayOptions& options) {
   Replayed result;
   result.options = options;
-  std::set<std::string> known, advisors;
+  std::set<std::string> known, advised, advisors;
   std::size_t number = 0;
   Group regions{"regions", {}, {}, {}};
   std::vector<Group> steps;
@@ -284,13 +291,22 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       steps.push_back({"step of " + of.name, {i}, {}, {}});
     else
       regions.cases.push_back(i);
-    if (const auto found = replies.find(of.signature); found != replies.end())
-      for (const Reply& reply : found->second) {
-        advisors.insert(fmt::format("{}, {}", reply.model, reply.date));
-        ++result.replies;
-        result.reply_tokens += reply.tokens, result.reply_seconds += reply.seconds;
-      }
+    const auto found = replies.find(of.signature);
+    if (found == replies.end()) {
+      if (!replies.empty()) result.unadvised.push_back(of.name);
+      continue;
+    }
+    if (!advised.insert(of.signature).second) continue;  // on another device
+    for (const Reply& reply : found->second) {
+      advisors.insert(fmt::format("{}, {}", reply.model, reply.date));
+      ++result.replies;
+      result.named_plans += reply.order.size();
+      result.known_plans += search::Advice::of(*of.space, reply.order).order.size();
+      result.reply_tokens += reply.tokens, result.reply_seconds += reply.seconds;
+    }
   }
+  for (const auto& [signature, list] : replies)
+    if (advised.count(signature) == 0) result.other_replies += list.size();
   if (result.cases.empty()) bad_input("there is nothing to search in these tables");
   for (const std::string& name : options.strategies)
     search::make_strategy(name, *result.cases[0].space, 0);  // says so if there is no such one

@@ -39,6 +39,7 @@ struct ArmResult {
   std::string name;
   std::vector<std::size_t> cases;  // that it ran on
   Curves shares;                   // optimum / best so far; 0 as long as nothing was measured
+  Draws draws;                     // with advice: the replies for each case; else empty
   // Mean attempts to within a goal, where more than all count as one more than all, and the part of
   // searches that got there.
   Hit hits[kGoals];
@@ -63,10 +64,12 @@ struct Group {
 struct Replayed {
   std::vector<Json> headers;
   std::vector<Case> cases;
-  std::vector<std::string> skipped;   // tables, and why
-  std::vector<Group> groups;          // the regions together, each step by itself
-  std::vector<std::string> advisors;  // models and dates; empty: there were no replies
-  std::size_t replies = 0;
+  std::vector<std::string> skipped;            // tables, and why
+  std::vector<Group> groups;                   // the regions together, each step by itself
+  std::vector<std::string> advisors;           // models and dates; empty: there were no replies
+  std::vector<std::string> unadvised;          // cases that no reply is about, if there are replies
+  std::size_t replies = 0, other_replies = 0;  // of cases, and of no case
+  std::size_t named_plans = 0, known_plans = 0;  // by replies, and of those the tables have
   double reply_tokens = 0, reply_seconds = 0;
   ReplayOptions options;
 };

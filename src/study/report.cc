@@ -74,15 +74,23 @@ void add_sources(const Replayed& replayed, std::string& out) {
   for (const std::string& skipped : replayed.skipped)
     out += fmt::format("- left out: {}\n", skipped);
   out += "\n## Advice\n\n";
+  if (replayed.other_replies > 0)
+    out += fmt::format("{} replies are about regions of no table.\n\n", replayed.other_replies);
   if (replayed.advisors.empty()) {
     out +=
-        "No replies of an LLM were given: its arm, and the falsifiers of its advice, are empty.\n";
+        "No replies of an LLM are about what is searched: its arm, and the falsifiers of its "
+        "advice, are empty.\n";
     return;
   }
   out += fmt::format("{} replies of:\n", replayed.replies);
   for (const std::string& advisor : replayed.advisors) out += fmt::format("- {}\n", advisor);
-  out += fmt::format("\nThey took {:.0f} tokens and {:.0f} s, as far as it was recorded.\n",
-                     replayed.reply_tokens, replayed.reply_seconds);
+  out += fmt::format(
+      "\nThey took {:.0f} tokens and {:.0f} s, as far as it was recorded. {} of the {} plans that "
+      "they name are in these tables; the rest is left out.\n",
+      replayed.reply_tokens, replayed.reply_seconds, replayed.known_plans, replayed.named_plans);
+  if (!replayed.unadvised.empty())
+    out += "\nLeft out of the arms with advice, as no reply is about them:\n";
+  for (const std::string& name : replayed.unadvised) out += fmt::format("- {}\n", name);
 }
 
 void add_arms(const Replayed& replayed, const Group& group, std::string& out) {
@@ -181,7 +189,7 @@ std::string to_markdown(const Replayed& replayed) {
       "# Replayed searches\n\nEach search may try {} points; failures count. What depends on a "
       "seed "
       "was repeated {} times on each space (seed {}); the rest does the same each time. Intervals: "
-      "hierarchical bootstrap over spaces and repetitions, {} resamples.\n\n",
+      "hierarchical bootstrap over spaces, replies and repetitions, {} resamples.\n\n",
       options.attempts, options.repetitions, options.seed, options.resamples);
   add_sources(replayed, out);
   for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
@@ -240,11 +248,13 @@ Json to_json(const Replayed& replayed) {
                       {"arms", std::move(arms)},
                       {"comparisons", std::move(comparisons)}});
   }
-  return {{"attempts", options.attempts},       {"shown", shown(replayed)},
-          {"repetitions", options.repetitions}, {"seed", options.seed},
-          {"resamples", options.resamples},     {"tables", replayed.headers},
-          {"skipped", replayed.skipped},        {"advisors", replayed.advisors},
-          {"replies", replayed.replies},        {"cases", std::move(cases)},
+  return {{"attempts", options.attempts},        {"shown", shown(replayed)},
+          {"repetitions", options.repetitions},  {"seed", options.seed},
+          {"resamples", options.resamples},      {"tables", replayed.headers},
+          {"skipped", replayed.skipped},         {"advisors", replayed.advisors},
+          {"replies", replayed.replies},         {"other_replies", replayed.other_replies},
+          {"named_plans", replayed.named_plans}, {"known_plans", replayed.known_plans},
+          {"unadvised", replayed.unadvised},     {"cases", std::move(cases)},
           {"groups", std::move(groups)}};
 }
 

@@ -22,13 +22,17 @@ void add(std::vector<double>& sum, const Curve& curve, double weight) {
   for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += weight * curve[i];
 }
 
-// One space's repetitions, drawn again.
-void add_drawn(std::vector<double>& sum, const std::vector<Curve>& repetitions, double weight,
-               search::Random& random) {
+// One space's repetitions, drawn again: replies, and of each as many repetitions as it had.
+void add_drawn(std::vector<double>& sum, const std::vector<Curve>& repetitions, std::size_t draws,
+               double weight, search::Random& random) {
   const double each = weight / static_cast<double>(repetitions.size());
   if (repetitions.size() == 1) return add(sum, repetitions[0], each);
-  for (std::size_t i = 0; i < repetitions.size(); ++i)
-    add(sum, repetitions[random.index(repetitions.size())], each);
+  const std::size_t of_each = repetitions.size() / draws;
+  for (std::size_t d = 0; d < draws; ++d) {
+    const std::size_t draw = draws == 1 ? 0 : random.index(draws);
+    for (std::size_t i = 0; i < of_each; ++i)
+      add(sum, repetitions[draw + draws * (of_each == 1 ? 0 : random.index(of_each))], each);
+  }
 }
 
 std::vector<double> mean_of(const Curves& curves) {
@@ -40,8 +44,15 @@ std::vector<double> mean_of(const Curves& curves) {
 }
 
 // `b` may be empty.
-std::vector<Interval> intervals(const Curves& a, const Curves& b, std::size_t resamples,
+std::vector<Interval> intervals(const Curves& a, const Draws& draws_of_a, const Curves& b,
+                                const Draws& draws_of_b, std::size_t resamples,
                                 std::uint64_t seed) {
+  const auto draws = [](const Draws& draws, const Curves& curves, std::size_t space) {
+    if (draws.empty()) return std::size_t{1};
+    AC_ASSERT(draws.size() == curves.size() && draws[space] > 0 &&
+              curves[space].size() % draws[space] == 0);
+    return draws[space];
+  };
   const std::size_t length = length_of(a);
   search::Random random(seed);
   std::vector<std::vector<double>> drawn(length);  // by attempts
@@ -50,8 +61,8 @@ std::vector<Interval> intervals(const Curves& a, const Curves& b, std::size_t re
     std::vector<double> sum(length);
     for (std::size_t s = 0; s < a.size(); ++s) {
       const std::size_t space = random.index(a.size());
-      add_drawn(sum, a[space], weight, random);
-      if (!b.empty()) add_drawn(sum, b[space], -weight, random);
+      add_drawn(sum, a[space], draws(draws_of_a, a, space), weight, random);
+      if (!b.empty()) add_drawn(sum, b[space], draws(draws_of_b, b, space), -weight, random);
     }
     for (std::size_t i = 0; i < length; ++i) drawn[i].push_back(sum[i]);
   }
@@ -89,14 +100,16 @@ std::vector<double> ranks(std::span<const double> values) {
 
 }  // namespace
 
-std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed) {
-  return intervals(curves, {}, resamples, seed);
+std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed,
+                                const Draws& draws) {
+  return intervals(curves, draws, {}, {}, resamples, seed);
 }
 
 std::vector<Interval> bootstrap_difference(const Curves& a, const Curves& b, std::size_t resamples,
-                                           std::uint64_t seed) {
+                                           std::uint64_t seed, const Draws& draws_of_a,
+                                           const Draws& draws_of_b) {
   AC_ASSERT(a.size() == b.size() && length_of(a) == length_of(b));
-  return intervals(a, b, resamples, seed);
+  return intervals(a, draws_of_a, b, draws_of_b, resamples, seed);
 }
 
 double sign_flip_p(std::span<const double> differences, std::uint64_t seed) {

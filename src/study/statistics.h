@@ -1,5 +1,5 @@
 // What may be said of searches that were repeated on several spaces. Spaces are one level of
-// chance, repetitions on one space the other.
+// chance, repetitions on one space another; between them, where there is advice, its replies.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,22 @@ namespace ac::study {
 using Curve = std::vector<float>;  // after 1, 2, 3 ... attempts
 // By space, then repetition: at least one of each; all curves of equal length.
 using Curves = std::vector<std::vector<Curve>>;
+// By space: how many replies its repetitions took in turn, each as often. Empty: there are none.
+using Draws = std::vector<std::size_t>;
 
 struct Interval {
   double mean = 0, low = 0, high = 0;  // 95 %
 };
 
 // Of the mean over spaces of the mean over repetitions, at each number of attempts: spaces are
-// drawn again, and of each the repetitions (hierarchical bootstrap, percentiles).
-std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed);
+// drawn again, of each the replies, and of each of those the repetitions (hierarchical bootstrap,
+// percentiles).
+std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed,
+                                const Draws& draws = {});
 // Of the difference, paired by space: one draw of spaces serves both.
 std::vector<Interval> bootstrap_difference(const Curves& a, const Curves& b, std::size_t resamples,
-                                           std::uint64_t seed);
+                                           std::uint64_t seed, const Draws& draws_of_a = {},
+                                           const Draws& draws_of_b = {});
 
 // How likely a mean at least this far from 0 is if each difference might as well have the other
 // sign. All signs are tried for up to 16 differences, else 20,000 random ones.

@@ -89,14 +89,7 @@ std::vector<Subject> Workshop::subjects() const {
     for (const CoverPart& part : choose_cover(regions_, plans_, cheapest))
       add(part.space, part.wanted);
   } else {
-    for (std::size_t i = 0; i < regions_.regions.size(); ++i)
-      add(plans_.space_of_region[i], Wanted{regions_.regions[i]});
-    for (const Neighbourhood& around : plans_.neighbourhoods) {
-      std::map<int, std::optional<Wanted>> parts;  // of one or several of its options
-      for (const FusionOption& option : around.options)
-        for (const ac::Part& part : option.parts) parts.emplace(part.space, part.wanted);
-      for (const auto& [space, wanted] : parts) add(space, wanted);
-    }
+    for (const CoverPart& part : parts_of_all_cuts(regions_, plans_)) add(part.space, part.wanted);
   }
   std::vector<Subject> subjects;
   for (const auto& [space, subject] : found) {

@@ -242,6 +242,15 @@ TEST_CASE("study: statistics of what is known") {
   const double wide = 2 * 1.96 * std::sqrt(1.0 / 12 / 40);
   CHECK(found.low < found.mean);
   CHECK(found.high - found.low == doctest::Approx(wide).epsilon(0.2));
+  // Of two replies that make the difference, their repetitions say nothing more: on one space, a
+  // quarter of all resamples draw the same reply twice.
+  Curves replies(1);
+  for (int r = 0; r < 100; ++r) replies[0].push_back({r % 2 == 0 ? 0.0f : 1.0f});
+  CHECK(bootstrap(replies, 2000, 1)[0].high < 0.65);
+  const Interval of_two = bootstrap(replies, 2000, 1, {2})[0];
+  CHECK(of_two.mean == doctest::Approx(0.5));
+  CHECK(of_two.low == doctest::Approx(0));
+  CHECK(of_two.high == doctest::Approx(1));
   // Paired, what spaces have in common falls out.
   Curves better = curves;
   for (auto& repetitions : better)
@@ -305,6 +314,40 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
       if (compared.arm == "advice+tree" && compared.against == "advice+tree (shuffled)")
         falsified = compared.difference[0].low > 0;
     CHECK(falsified);
+    CHECK(replayed.unadvised.empty());
+    CHECK(replayed.other_replies == 0);
+    CHECK(replayed.known_plans == replayed.named_plans);
+
+    // Two draws, of which one is worthless, and a region that nobody was asked about.
+    const std::string silent = recordings[0].tables[3].signature;
+    Replies draws = replies;
+    draws.erase(silent);
+    draws["elsewhere"] = {replies.at(silent)[0], replies.at(silent)[0]};
+    for (auto& [signature, list] : draws) {
+      if (signature == "elsewhere") continue;
+      list.push_back(list[0]);
+      list[1].order = {"no such plan"};
+    }
+    const Replayed drawn = replay(recordings, draws, options);
+    CHECK(drawn.replies == 22);
+    CHECK(drawn.other_replies == 2);
+    CHECK(drawn.named_plans == drawn.known_plans + 11);
+    CHECK(drawn.unadvised == std::vector<std::string>{"M: " + silent});
+    CHECK(to_markdown(drawn).find("no reply is about them:\n- M: " + silent + "\n") !=
+          std::string::npos);
+    const ArmResult& advice = arm(drawn.groups[0], "advice");
+    const ArmResult& heuristic = arm(drawn.groups[0], "heuristic");
+    REQUIRE(advice.cases.size() == 11);
+    for (std::size_t i = 0; i < advice.cases.size(); ++i) {
+      CHECK(advice.cases[i] != 3);
+      REQUIRE(advice.shares[i].size() == 2);  // a search for each reply
+      CHECK(advice.shares[i][0][0] == doctest::Approx(1));
+      CHECK(advice.shares[i][1] == heuristic.shares[advice.cases[i]][0]);
+    }
+    CHECK(arm(drawn.groups[0], "advice+tree").draws == Draws(11, 2));
+    CHECK(heuristic.cases.size() == 12);
+    CHECK(heuristic.draws.empty());
+
     const TemporaryFolder folder;
     write_report(replayed, folder.path() / "report");
     for (const char* name : {"report.md", "report.json", "curves.svg"})
