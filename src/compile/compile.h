@@ -3,6 +3,7 @@
 
 #include "advise/advisor.h"
 #include "capture/model.h"
+#include "compile/pinned.h"
 #include "compile/realise.h"
 #include "compile/stages.h"
 #include "plan/planner.h"
@@ -29,6 +30,8 @@ struct CompileOptions {
   std::filesystem::path cache;
   Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
   Preferred preferred;         // tried before all others
+  // By phase: "prefill", "decode". Those that are not here are searched.
+  std::map<std::string, Pinned> pinned;
 };
 
 // What became of one candidate.

@@ -32,6 +32,10 @@ class Selector {
            Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
+  // Instead: what the variants say, which cut the step alike. What is not admitted is an error
+  // (job_failed). One choice for each variant.
+  std::vector<ContextChoice> run_pinned(const std::vector<Pinned::Variant>& variants,
+                                        Progress& progress);
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;
@@ -51,6 +55,7 @@ class Selector {
     std::vector<Attempt> attempts;
     std::map<int, double> quick;  // microseconds by candidate, before any was judged
     std::map<int, Trial> trials;  // of those admitted, by candidate
+    std::vector<int> fixed;       // of what is pinned: what the variants take
   };
 
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
@@ -75,6 +80,7 @@ class Selector {
   std::vector<Attempt> attempts_of(std::size_t space) const;
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
   void record_abandoned();
+  int index_of(const CoverPart& part, Space& space, const std::string& id) const;
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
   }
@@ -96,5 +102,15 @@ class Selector {
   std::vector<CoverPart> parts_;                 // what run() decided on
   std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or "argmax"
 };
+
+// What computes a step after so many tokens and more, in order.
+struct PinnedVariant {
+  std::int64_t from = 0;
+  std::vector<Implemented> parts;
+};
+// All of stage 9 for a phase that is pinned; fills in its selections.
+std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+                                         const SelectOptions& options, const Pinned& pinned,
+                                         Realiser& realiser, Progress& progress);
 
 }  // namespace ac

@@ -32,10 +32,13 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 
+// Why an attempt that was measured says no more than that: the gate was not asked.
+constexpr const char* kUnjudged = "timed, not judged";
+
 struct Attempt {
   Key key;
   search::Verdict verdict = search::Verdict::measured;
-  std::string why;              // if it was not measured
+  std::string why;              // if it was not measured; kUnjudged
   std::vector<double> samples;  // microseconds
   double predicted = 0;         // microseconds
   std::string model;            // that it was tried for
