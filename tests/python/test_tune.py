@@ -3,6 +3,7 @@ tried is in the database."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -105,6 +106,109 @@ def test_tuning_resumes_and_leaves_a_package_that_runs(model, tmp_path):
     program("db", "import", "--db", copy, tmp_path / "attempts.jsonl")
     assert stats(copy)["verdicts"] == stats(database)["verdicts"]
     assert "needs" in program("db", "prune", "--db", copy, expect=2).stderr
+
+STEP = ("--space", "step", "--plans", 2, "--context", 20, "--search", "random")
+
+
+@pytest.fixture()
+def package(model, tmp_path):
+    package = tmp_path / "package"
+    program("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    return package
+
+
+def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
+    ids = ("--ids", "5,17,3,99", "-n", 4, "--json")
+    before = json.loads(program("run", package, *ids).stdout)
+    files = contents(package)
+    copy = shutil.copytree(package, tmp_path / "copy")
+    tune = ("tune", package, model, *STEP, "--db", tmp_path / "tuning.sqlite")
+    # The host runs fallbacks several times as fast as the kernels that the package has.
+    tuned = json.loads(program(*tune, "--budget", 12, "-q", "--json").stdout)
+    assert (tuned["attempts"], tuned["known"], tuned["failed"]) == (12, 0, 0)
+    assert tuned["improved"] and tuned["best_us"] < tuned["before_us"]
+    plan = json.loads((package / "plan.json").read_text())
+    (timed,) = plan["decode"]["in_context"]
+    assert (timed["context"], timed["timed"], timed["us"]) == (20, 12, tuned["best_us"])
+    for selection in plan["decode"]["selections"]:
+        plans = {attempt["candidate"]: attempt["outcome"]["kind"] for attempt in selection["attempts"]}
+        assert selection["candidate"] == "" or plans[selection["candidate"]] == "admitted"
+        assert selection["trials"]
+    # What was selected is what the plan says: no more parts, and no others.
+    chosen = {selection["candidate"] or "fallback" for selection in plan["decode"]["selections"]}
+    assert chosen == {item.split("=")[1] for item in tuned["plan"].split()} - fusions(tuned["plan"])
+    assert plan["prefill"]["selections"] == json.loads(files["plan.json"])["prefill"]["selections"]
+    program("verify", package)
+    after = json.loads(program("run", package, *ids).stdout)
+    assert after["generated"] == before["generated"]
+    # Were none of them faster, the package would stay as it was, to the byte.
+    program("db", "export", "--db", tmp_path / "tuning.sqlite", tmp_path / "attempts.jsonl")
+    head, *attempts = (tmp_path / "attempts.jsonl").read_text().splitlines()
+    failed = [json.dumps(json.loads(line) | {"verdict": "failed", "samples_us": []}) for line in attempts]
+    (tmp_path / "attempts.jsonl").write_text("\n".join([head, *failed]) + "\n")
+    program("db", "import", "--db", tmp_path / "failed.sqlite", tmp_path / "attempts.jsonl")
+    tune_copy = ("tune", copy, model, *STEP, "--budget", 12, "--db", tmp_path / "failed.sqlite", "-q", "--json")
+    none = json.loads(program(*tune_copy).stdout)
+    assert (none["attempts"], none["known"], none["failed"], none["improved"]) == (12, 12, 12, False)
+    assert contents(copy) == files
+    # From the package that it has made, it goes on.
+    again = json.loads(program(*tune, "--budget", 2, "-q", "--json").stdout)
+    assert again["signature"] == tuned["signature"] and again["first_us"] < tuned["before_us"]
+
+
+def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):
+    database = tmp_path / "tuning.sqlite"
+    tune = ("tune", package, model, *STEP, "--budget", 8, "--db", database)
+    files = contents(package)
+
+    def run_until(attempts, then):
+        with subprocess.Popen([PROGRAM, *map(str, tune), "-q", "--json"], stdout=subprocess.PIPE) as child:
+            deadline = time.time() + 120
+            while time.time() < deadline and child.poll() is None:
+                if database.exists() and stats(database)["attempts"] >= attempts:
+                    then(child)
+                    break
+                time.sleep(0.02)
+            return child.communicate()[0]
+
+    run_until(2, lambda child: child.send_signal(signal.SIGKILL))
+    assert contents(package) == files
+    tried = stats(database)["attempts"]
+    assert 2 <= tried < 8
+
+    def kill_the_timer(child):
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+        killed.extend(children)
+
+    killed = []
+    tuned = json.loads(run_until(tried + 1, kill_the_timer))
+    assert killed and (tuned["attempts"], tuned["known"], tuned["failed"]) == (8, tried, 0)
+    assert stats(database)["attempts"] == 8
+
+
+def test_what_cannot_be_tuned_by_steps_is_said(model, package, tmp_path):
+    plan = json.loads((package / "plan.json").read_text())
+    plan["decode"]["selections"][0]["signature"] = "another"
+    (package / "plan.json").write_text(json.dumps(plan))
+    tune = ("tune", package, model, *STEP, "--budget", 1, "--db", tmp_path / "t.sqlite", "-q")
+    assert "compile it again" in program(*tune, expect=3).stderr
+    plan["decode"]["selections"][0]["by_context"] = [{"from": "x"}]
+    (package / "plan.json").write_text(json.dumps(plan))
+    assert "plan.json" in program(*tune, expect=3).stderr
+    assert "magic" in program("tune", package, model, "--space", "magic", expect=2).stderr
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# Those of a schedule's choices that say how something is fused.
+def fusions(plan):
+    kinds = ("head", "attention", "products", "residual_norm")
+    return {i.split("=")[1] for i in plan.split() if i.split("=")[0].split(".")[0] in kinds}
+
 
 def stats(database):
     return json.loads(program("db", "stats", "--db", database, "--json").stdout)
