@@ -8,6 +8,7 @@
 #include "compile/stages.h"
 #include "plan/planner.h"
 #include "program/program.h"
+#include "tuning/log.h"
 
 namespace ac {
 
@@ -32,6 +33,8 @@ struct CompileOptions {
   Preferred preferred;         // tried before all others
   // By phase: "prefill", "decode". Those that are not here are searched.
   std::map<std::string, Pinned> pinned;
+  // Hears of what is judged and timed, where the device is here; null: nobody does.
+  tuning::Log* log = nullptr;
 };
 
 // What became of one candidate.

@@ -75,6 +75,23 @@ Outcome unavailable(const std::string& why) {
   return outcome;
 }
 
+search::Verdict verdict_of(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::admitted:
+      return search::Verdict::measured;
+    case Outcome::Kind::not_compiled:
+      return search::Verdict::uncompilable;
+    case Outcome::Kind::rejected:
+      return search::Verdict::wrong;
+    case Outcome::Kind::crashed:
+    case Outcome::Kind::unavailable:
+      return search::Verdict::failed;
+    case Outcome::Kind::unjudged:
+      break;  // the gate has its say on all that it is asked about
+  }
+  AC_UNREACHABLE();
+}
+
 std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 Json to_json(const Outcome& outcome) {

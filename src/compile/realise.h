@@ -11,6 +11,7 @@
 #include "base/temporary_folder.h"
 #include "build/compile.h"
 #include "measure/measure.h"
+#include "search/strategy.h"
 
 namespace ac {
 
@@ -41,6 +42,8 @@ struct Outcome {
   bool admitted() const { return kind == Kind::admitted; }
 };
 std::string_view to_string(Outcome::Kind kind);
+// What a search makes of it; admitted counts as measured, of what was judged.
+search::Verdict verdict_of(Outcome::Kind kind);
 Json to_json(const Outcome& outcome);
 Outcome unavailable(const std::string& why);
 

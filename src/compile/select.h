@@ -22,6 +22,7 @@ struct SelectOptions {
   // Tokens before the step's, with which attention is timed.
   std::vector<std::int64_t> contexts = {};
   Preferred preferred = {};  // tried before all others
+  tuning::Log* log = nullptr;
 };
 
 class Selector {
@@ -80,6 +81,13 @@ class Selector {
   std::vector<Attempt> attempts_of(std::size_t space) const;
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
   void record_abandoned();
+  void log(const CoverPart& part, const Candidate& candidate, search::Verdict verdict,
+           const std::string& why, const std::vector<double>& samples, std::int64_t position) const;
+  void log_failure(const CoverPart& part, const Candidate& candidate, const Outcome& outcome) const;
+  void log_quick(const CoverPart& part, const std::vector<std::size_t>& candidates,
+                 const Realiser::Race& race, std::int64_t position) const;
+  void log_race(const CoverPart& part, const std::vector<int>& candidates,
+                const Realiser::Race& race) const;
   int index_of(const CoverPart& part, Space& space, const std::string& id) const;
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];

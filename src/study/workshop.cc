@@ -18,23 +18,6 @@ namespace {
 
 constexpr std::int64_t kMaxContext = 4096;
 
-search::Verdict verdict_of(Outcome::Kind kind) {
-  switch (kind) {
-    case Outcome::Kind::admitted:
-      return search::Verdict::measured;
-    case Outcome::Kind::not_compiled:
-      return search::Verdict::uncompilable;
-    case Outcome::Kind::rejected:
-      return search::Verdict::wrong;
-    case Outcome::Kind::crashed:
-    case Outcome::Kind::unavailable:
-      return search::Verdict::failed;
-    case Outcome::Kind::unjudged:
-      break;  // the gate has its say on all that it is asked about
-  }
-  AC_UNREACHABLE();
-}
-
 Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
   const Graph normal = normalise(captured);
   return dtype ? compute_in(normal, *dtype) : normal;

@@ -5,6 +5,7 @@
 // attempt that it has added, and several processes may write at once.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -59,7 +60,10 @@ class Database {
  public:
   // Makes the file, and the folders above it, if there is none. What is no such database, of
   // another format or damaged is an error (bad_input) that says what to do.
-  explicit Database(const std::filesystem::path& path);
+  // Another writer may take so long.
+  static constexpr std::chrono::milliseconds kPatience{20'000};
+  explicit Database(const std::filesystem::path& path,
+                    std::chrono::milliseconds patience = kPatience);
   ~Database();
   Database(Database&&) noexcept;
 
@@ -85,6 +89,7 @@ class Database {
   void set_up();
 
   std::filesystem::path path_;
+  std::chrono::milliseconds patience_;
   sqlite3* database_ = nullptr;
 };
 
