@@ -29,6 +29,9 @@ std::size_t searches(const ArmResult& arm) {
   return count;
 }
 
+// Of a difference, what is shown as 0.
+constexpr double kNothing = 5e-5;
+
 // Whether tree search beats random order, of spaces that are steps.
 void add_finding(const Replayed& replayed, const Group& group, std::string& out) {
   if (!replayed.cases[group.cases[0]].is_step) return;
@@ -41,9 +44,9 @@ void add_finding(const Replayed& replayed, const Group& group, std::string& out)
       "(95 % interval):\n\n";
   for (const std::size_t n : shown(replayed)) {
     const Interval& of = found->difference[n - 1];
-    const char* verdict = of.low > 0    ? "tree search is ahead"
-                          : of.high < 0 ? "random order is ahead"
-                                        : "the interval does not tell them apart";
+    const char* verdict = of.low > kNothing     ? "tree search is ahead"
+                          : of.high < -kNothing ? "random order is ahead"
+                                                : "the interval does not tell them apart";
     out += fmt::format("- after {}: {}; {}\n", n, interval(of, 100, 2), verdict);
   }
   out +=
