@@ -84,11 +84,10 @@ ChildResult finish(const Child& child, std::chrono::seconds limit) {
   while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
   }
   if (child.late) return {.ended = fmt::format("took longer than {} s", limit.count())};
-  if (WIFSIGNALED(status))
-    return {.ended = fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)))};
+  if (WIFSIGNALED(status)) return {.ended = how_ended(status)};
   if (!child.text.empty() && child.text[0] == '+') return {.text = child.text.substr(1)};
   if (child.text.size() > 1) return {.ended = child.text.substr(1)};
-  return {.ended = fmt::format("ended with exit code {}", WEXITSTATUS(status))};
+  return {.ended = how_ended(status)};
 }
 
 // Reads what there is; true at the end.
@@ -102,6 +101,11 @@ bool read_some(Child& child) {
 }
 
 }  // namespace
+
+std::string how_ended(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)));
+  return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+}
 
 std::vector<ChildResult> run_in_children(
     const std::vector<ChildTask>& tasks, unsigned at_once, std::chrono::seconds limit,

@@ -35,4 +35,7 @@ std::vector<ChildResult> run_in_children(
     const std::vector<ChildTask>& tasks, unsigned at_once, std::chrono::seconds limit,
     const std::function<void(std::size_t index, const ChildResult&)>& on_done = {});
 
+// Of what waitpid() says: "crashed (SIGSEGV)", "ended with exit code 3".
+std::string how_ended(int status);
+
 }  // namespace ac

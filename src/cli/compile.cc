@@ -10,7 +10,9 @@
 #include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/log.h"
 #include "cli/source.h"
+#include "device/devices.h"
 #include "emit/package.h"
 #include "ir/text.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 struct Compile {
   SourceArguments source;
-  std::string output, device = "host", target;
+  std::string output, device = "host", target, database, device_name;
   CompileOptions options;
   std::optional<int> step_seconds;
   std::vector<std::string> dump;
@@ -44,6 +46,11 @@ struct Compile {
     const Model model = stages.run(
         "capture", [&] { return source.capture(); },
         [](const Model& captured) { return print(captured.graph); });
+    std::unique_ptr<tuning::Log> log;
+    if (options.here)
+      log = open_log(database, options.device, device_name, model.graph.name, building, builder,
+                     progress);
+    options.log = log.get();
     const Compiled compiled = compile(model, options, builder, stages);
     progress.stage("write the package");
     write_package(compiled, model, building.sources, output, force);
@@ -64,9 +71,15 @@ struct Compile {
       options.device = device_info(target);
       options.here = target == "host";
     } else {
-      options.device = device == "cuda" ? the_gpu().info : device_info("host");
+      if (device == "cuda") {
+        const Gpu gpu = the_gpu();
+        options.device = gpu.info, device_name = gpu.name;
+      } else {
+        options.device = device_info("host");
+      }
     }
     if (unmeasured) options.here = false;
+    if (options.here && options.device.sm == 0) device_name = find_devices().cpu;
     if (step_seconds) options.step_seconds = std::chrono::seconds(*step_seconds);
   }
 
@@ -148,6 +161,7 @@ void add_compile_command(CLI::App& app) {
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));
   add_advisor_options(*command, compile->advising);
+  add_log_option(*command, compile->database);
   command->add_flag("--unmeasured", compile->unmeasured,
                     "Time nothing: take the best by the cost model that is admitted, as for a "
                     "device that is not here");

@@ -13,9 +13,10 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/log.h"
 #include "cli/source.h"
 #include "device/devices.h"
-#include "study/record.h"
+#include "study/record_step.h"
 #include "study/report.h"
 
 namespace ac {
@@ -44,7 +45,8 @@ std::string command_line() {
 struct Record {
   SourceArguments source;
   std::string output, commit, device = "host", admit = "all";
-  study::RecordOptions options;
+  std::string space = "region", database;
+  study::StepRecordOptions options;
   bool quiet = false, json = false;
 
   void run() {
@@ -71,7 +73,12 @@ struct Record {
     Progress progress(quiet);
     progress.stage("capture");
     const Model model = source.capture();
-    const study::Recorded recorded = study::record(model, options, builder, output, progress);
+    const std::unique_ptr<tuning::Log> log =
+        open_log(database, options.device, name, model.graph.name, building, builder, progress);
+    options.log = log.get();
+    const study::Recorded recorded =
+        space == "step" ? study::record_step(model, options, builder, output, progress)
+                        : study::record(model, options, builder, output, progress);
     if (json)
       fmt::print("{}\n", Json{{"file", output},
                               {"regions", recorded.regions},
@@ -86,8 +93,10 @@ struct Record {
 };
 
 void add_record(CLI::App& study) {
-  CLI::App* command = study.add_subcommand(
-      "record", "Time every candidate of a model's regions on the device at hand, into a table");
+  CLI::App* command = study.add_subcommand("record",
+                                           "Time every candidate of a model's regions, or "
+                                           "schedules of its decode step, on the device at "
+                                           "hand, into a table");
   const auto record = std::make_shared<Record>();
   record->source.add_to(*command);
   command->add_option("-o,--output", record->output, "The table (JSON lines); resumed if it exists")
@@ -95,6 +104,27 @@ void add_record(CLI::App& study) {
   command->add_option("--device", record->device, "The device to time on")
       ->capture_default_str()
       ->check(CLI::IsMember({"host", "cuda"}));
+  command
+      ->add_option("--space", record->space,
+                   "What is timed: each region's candidates, or the schedules of the whole decode "
+                   "step")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"region", "step"}));
+  command
+      ->add_option("--max-points", record->options.max_points,
+                   "Of the step space: so few choices that there are no more schedules")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1'000'000));
+  command
+      ->add_option("--plans", record->options.plans, "Of the step space: candidates of each part")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--reference-every", record->options.reference_every,
+                   "Of the step space: schedules between two timings of the same one")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_log_option(*command, record->database);
   command
       ->add_option("--max-candidates", record->options.max_candidates,
                    "The most candidates of a region")

@@ -1,4 +1,4 @@
-#include "tune/tune.h"
+#include "tune/tune_step.h"
 
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "cli/source.h"
 #include "device/devices.h"
 #include "emit/package.h"
+#include "emit/plan_file.h"
 #include "runtime/engine.h"
 
 namespace ac {
@@ -20,7 +21,7 @@ namespace {
 struct Tune {
   SourceArguments source;
   std::string package, space = "region";
-  TuneOptions options;
+  StepTuneOptions options;
   bool quiet = false, json = false;
 
   void run() {
@@ -30,7 +31,6 @@ struct Tune {
     building.jobs = options.jobs;
     options.cache = building.cache;
     options.sources = building.sources;
-    options.cover_only = true;
     if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
@@ -41,7 +41,6 @@ struct Tune {
     if (model.graph.name != before.model)
       wrong_usage("{} was compiled from {}, and SOURCE is {}", package, before.model,
                   model.graph.name);
-    const Tuned tuned = tune_regions(model, options, builder, progress);
     CompileOptions compiling;
     compiling.device = options.device;
     compiling.max_context = before.max_context;
@@ -49,11 +48,31 @@ struct Tune {
     compiling.max_candidates = options.max_candidates;
     compiling.jobs = options.jobs;
     compiling.cache = options.cache;
+    const auto rewrite = [&] {
+      Stages stages(progress);
+      Compiled compiled = compile(model, compiling, builder, stages);
+      write_package(compiled, model, building.sources, package, true);
+      progress.done();
+      return compiled;
+    };
+    if (space == "step") {
+      const Json plan = read_plan_json(package);
+      const std::string origin = package + "/plan.json";
+      const TunedStep tuned =
+          tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
+      if (tuned.decode) {
+        compiling.dtype = before.dtype;
+        compiling.pinned = {{"prefill", pinned_as(plan, "prefill", origin)},
+                            {"decode", *tuned.decode}};
+        rewrite();
+      }
+      report(tuned);
+      return;
+    }
+    options.cover_only = true;
+    const Tuned tuned = tune_regions(model, options, builder, progress);
     compiling.preferred = tuned.preferred;
-    Stages stages(progress);
-    const Compiled compiled = compile(model, compiling, builder, stages);
-    write_package(compiled, model, building.sources, package, true);
-    report(tuned, compiled);
+    report(tuned, rewrite());
   }
 
   void choose_device(const Program& before) {
@@ -66,6 +85,38 @@ struct Tune {
     if (gpu.info.target != before.target)
       wrong_usage("{} is for {}, and the GPU of this machine is {}", package, before.target,
                   gpu.info.target);
+  }
+
+  void report(const TunedStep& tuned) const {
+    const auto number = [](const std::optional<double>& us) { return us ? Json(*us) : Json(); };
+    if (json) {
+      fmt::print("{}\n", Json{{"package", package},
+                              {"context", options.context},
+                              {"signature", tuned.signature},
+                              {"sites", tuned.sites},
+                              {"attempts", tuned.attempts},
+                              {"known", tuned.known},
+                              {"failed", tuned.failed},
+                              {"first_us", tuned.first_us},
+                              {"before_us", number(tuned.before_us)},
+                              {"best_us", number(tuned.best_us)},
+                              {"improved", tuned.decode.has_value()},
+                              {"plan", tuned.plan}}
+                             .dump());
+      return;
+    }
+    fmt::print("{} schedules were tried ({} known), of {} sites with a choice\n", tuned.attempts,
+               tuned.known, tuned.sites);
+    if (tuned.before_us)
+      fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
+                 options.context, *tuned.before_us, *tuned.best_us);
+    else
+      fmt::print("a step after {} tokens: {:.1f} us; none was faster\n", options.context,
+                 tuned.first_us);
+    if (tuned.decode)
+      fmt::print("{} has it now: {}\n", package, tuned.plan);
+    else
+      fmt::print("{} stays as it is\n", package);
   }
 
   void report(const Tuned& tuned, const Compiled& compiled) const {
@@ -110,20 +161,26 @@ void add_tune_command(CLI::App& app) {
   const auto tune = std::make_shared<Tune>();
   command->add_option("PACKAGE", tune->package, "A package for the device at hand")->required();
   tune->source.add_to(*command);
-  command->add_option("--space", tune->space, "What is searched: each region's candidates")
+  command
+      ->add_option(
+          "--space", tune->space,
+          "What is searched: each region's candidates, or the schedules of the whole decode "
+          "step (what is fused, and which plan computes each part)")
       ->capture_default_str()
-      ->check(CLI::IsMember({"region"}));
+      ->check(CLI::IsMember({"region", "step"}));
   std::vector<std::string> names;
   for (const search::StrategyInfo& info : search::strategies()) names.emplace_back(info.name);
   command->add_option("--search", tune->options.search, "The strategy")
       ->capture_default_str()
       ->check(CLI::IsMember(names));
-  command->add_option("--budget", tune->options.budget.attempts, "Attempts at each region")
+  command
+      ->add_option("--budget", tune->options.budget.attempts,
+                   "Attempts at each region, or at the step")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--seconds", tune->options.budget.seconds,
-                   "Seconds for each region, whatever the budget")
+                   "Seconds for each region, or for the step, whatever the budget")
       ->check(CLI::PositiveNumber);
   command->add_option("--seed", tune->options.seed, "Of the strategy")->capture_default_str();
   command
@@ -131,6 +188,11 @@ void add_tune_command(CLI::App& app) {
                    "The most candidates of a region")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--plans", tune->options.plans,
+                   "Of the step space: candidates of each part, the best of different outline")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   command->add_option("--context", tune->options.context, "Tokens in the cache while timing")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));

@@ -148,7 +148,14 @@ class PhaseCompiler {
                               Guide* guide) {
     return stages_
         .run(
-            "selection", [&] { return Chosen{phase, realiser_, choose(tokens, phase, guide)}; },
+            "selection",
+            [&] {
+              const auto pinned = options_.pinned.find(name);
+              return Chosen{phase, realiser_,
+                            pinned == options_.pinned.end()
+                                ? choose(tokens, phase, guide)
+                                : as_pinned(tokens, phase, pinned->second)};
+            },
             [&](const Chosen&) { return print(phase.selections); }, name)
         .variants;
   }
@@ -168,6 +175,18 @@ class PhaseCompiler {
     std::vector<Variant> variants;
     for (const ContextChoice& choice : chosen.choices) {
       variants.push_back({choice.from, implemented(alternatives, choice)});
+      variants.back().parts.push_back(last);
+    }
+    return variants;
+  }
+
+  std::vector<Variant> as_pinned(std::int64_t tokens, CompiledPhase& phase, const Pinned& pinned) {
+    const Implemented last = end(tokens, phase);
+    std::vector<Variant> variants;
+    for (PinnedVariant& variant : choose_pinned(
+             phase, program_.caches, select_options(options_, tokens, program_.max_context), pinned,
+             realiser_, stages_.progress())) {
+      variants.push_back({variant.from, std::move(variant.parts)});
       variants.back().parts.push_back(last);
     }
     return variants;

@@ -3,10 +3,12 @@
 
 #include "advise/advisor.h"
 #include "capture/model.h"
+#include "compile/pinned.h"
 #include "compile/realise.h"
 #include "compile/stages.h"
 #include "plan/planner.h"
 #include "program/program.h"
+#include "tuning/log.h"
 
 namespace ac {
 
@@ -29,6 +31,10 @@ struct CompileOptions {
   std::filesystem::path cache;
   Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
   Preferred preferred;         // tried before all others
+  // By phase: "prefill", "decode". Those that are not here are searched.
+  std::map<std::string, Pinned> pinned;
+  // Hears of what is judged and timed, where the device is here; null: nobody does.
+  tuning::Log* log = nullptr;
 };
 
 // What became of one candidate.

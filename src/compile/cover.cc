@@ -14,12 +14,13 @@ constexpr double kFallbackShare = 0.05;
 
 class Coverer {
  public:
-  Coverer(const Regions& regions, const Plans& plans, const SpaceCost& cost)
-      : regions_(regions), plans_(plans), cost_(cost), uses_(regions.step) {}
+  // `take`: null for what costs least.
+  Coverer(const Regions& regions, const Plans& plans, const SpaceCost& cost,
+          const FusionTaker* take)
+      : regions_(regions), plans_(plans), cost_(cost), take_(take), uses_(regions.step) {}
 
   std::vector<CoverPart> run() {
-    using Kind = Neighbourhood::Kind;
-    for (const Kind kind : {Kind::head, Kind::attention, Kind::products, Kind::residual_norm})
+    for (const Neighbourhood::Kind kind : kClaimOrder)
       for (const Neighbourhood& around : plans_.neighbourhoods)
         if (around.kind == kind) claim(around);
     for (std::size_t i = 0; i < regions_.regions.size(); ++i)
@@ -31,16 +32,21 @@ class Coverer {
   void claim(const Neighbourhood& around) {
     for (const NodeId id : around.nodes)
       if (claimed_.count(id) > 0) return;
-    const FusionOption* best = nullptr;
-    double best_cost = 0;
-    for (const FusionOption& option : around.options) {
-      if (option.refused) continue;
-      const double cost = cost_of(option);
-      if (!best || cost < best_cost) best = &option, best_cost = cost;
-    }
+    const std::optional<std::size_t> best = take_ ? (*take_)(around) : cheapest(around);
     if (!best) return;
-    for (const Part& part : best->parts)
+    for (const Part& part : around.options[*best].parts)
       if (!is_open(around, part)) add({part.wanted, part.space});
+  }
+
+  std::optional<std::size_t> cheapest(const Neighbourhood& around) const {
+    std::optional<std::size_t> best;
+    double best_cost = 0;
+    for (std::size_t i = 0; i < around.options.size(); ++i) {
+      if (around.options[i].refused) continue;
+      const double cost = cost_of(around.options[i]);
+      if (!best || cost < best_cost) best = i, best_cost = cost;
+    }
+    return best;
   }
 
   // A sum or norm that products leave by itself: the two may still go together.
@@ -56,22 +62,11 @@ class Coverer {
     double total = 0;
     for (const Part& part : option.parts) {
       const auto cost = cost_(part.space);
-      total += cost ? *cost : part.wanted ? fallback_cost(part.wanted->region) : 0;
+      total += cost          ? *cost
+               : part.wanted ? fallback_cost(regions_, plans_, part.wanted->region)
+                             : 0;
     }
     return total;
-  }
-
-  double fallback_cost(const Region& region) const {
-    const DeviceInfo& device = plans_.device;
-    double total = 0;
-    for (const NodeId id : region.nodes) {
-      if (!is_compute(uses_.graph()[id])) continue;
-      const Work& work = regions_.node_work[static_cast<std::size_t>(id)];
-      const Amount amount = evaluate(work, plans_.options.at);
-      total += device.launch + double(amount.bytes()) / (device.bandwidth * kFallbackShare) +
-               double(amount.flops) / (device.flops * kFallbackShare);
-    }
-    return total * 1e6;
   }
 
   void add(CoverPart part) {
@@ -173,6 +168,7 @@ class Coverer {
   const Regions& regions_;
   const Plans& plans_;
   const SpaceCost& cost_;
+  const FusionTaker* const take_;
   const UseDef uses_;
   std::set<NodeId> claimed_;
   std::vector<CoverPart> parts_;
@@ -189,9 +185,27 @@ std::vector<std::string> op_names(const CoverPart& part) {
   return names;
 }
 
+double fallback_cost(const Regions& regions, const Plans& plans, const Region& region) {
+  const DeviceInfo& device = plans.device;
+  double total = 0;
+  for (const NodeId id : region.nodes) {
+    if (!is_compute(regions.step.graph[id])) continue;
+    const Work& work = regions.node_work[static_cast<std::size_t>(id)];
+    const Amount amount = evaluate(work, plans.options.at);
+    total += device.launch + double(amount.bytes()) / (device.bandwidth * kFallbackShare) +
+             double(amount.flops) / (device.flops * kFallbackShare);
+  }
+  return total * 1e6;
+}
+
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost) {
-  return Coverer(regions, plans, cost).run();
+  return Coverer(regions, plans, cost, nullptr).run();
+}
+
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost, const FusionTaker& take) {
+  return Coverer(regions, plans, cost, &take).run();
 }
 
 std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans) {

@@ -23,10 +23,24 @@ std::vector<std::string> op_names(const CoverPart& part);
 // Microseconds of the best that is left of a space, or nothing if nothing is.
 using SpaceCost = std::function<std::optional<double>(int space)>;
 
+// Of a neighbourhood that may be claimed whole: which of its options is taken, by its index; none
+// if it is left as it is.
+using FusionTaker = std::function<std::optional<std::size_t>(const Neighbourhood& around)>;
+
+// What the fallback of a region is taken to cost, in microseconds.
+double fallback_cost(const Regions& regions, const Plans& plans, const Region& region);
+
 // In an order that can run. If no part chooses the token on its own or with the logits, there is
 // none in the cover.
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost);
+// With other options than those that cost least; `cost` speaks for what no neighbourhood claims.
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost, const FusionTaker& take);
+// Neighbourhoods are asked about by kind: those of the first one first.
+inline constexpr Neighbourhood::Kind kClaimOrder[] = {
+    Neighbourhood::Kind::head, Neighbourhood::Kind::attention, Neighbourhood::Kind::products,
+    Neighbourhood::Kind::residual_norm};
 
 // Every region that is in any cut, once for each place in the step where it may stand: as the
 // analyzer grouped it, and in each neighbourhood once. What no space was planned for is left out.

@@ -7,28 +7,17 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/files.h"
-#include "measure/measure.h"
-#include "runtime/engine.h"
-#include "runtime/random.h"
+#include "compile/step_bench.h"
 
 namespace ac {
 namespace {
 
-namespace fs = std::filesystem;
 using Options = std::vector<std::size_t>;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kWorthwhile = 0.998;  // of the time before, for a choice to be another one
 constexpr int kQuickRounds = 3, kRounds = 9;
-constexpr int kSteps = 4;  // of one recording, as the engine has
 constexpr int kPasses = 3;
-constexpr std::uint64_t kSeed = 20261121;
 
-// Launches of the trial program's decode phase.
-struct Span {
-  std::size_t begin = 0, end = 0;
-};
 struct TimedPart {
   std::size_t site = 0;
   std::vector<Span> options;
@@ -37,24 +26,21 @@ struct TimedPart {
 // Steps of an engine, with one option of each part.
 class StepRace {
  public:
-  StepRace(Engine& engine, std::vector<TimedPart> parts, Span ending, std::int64_t context)
-      : engine_(engine), parts_(std::move(parts)), ending_(ending), context_(context) {}
+  StepRace(StepBench& bench, std::vector<TimedPart> parts, Span ending)
+      : bench_(bench), parts_(std::move(parts)), ending_(ending) {}
 
   // Microseconds of a step with each of these, in turn; the slower ones less often.
   std::vector<double> run(const std::vector<Options>& choices) {
     std::vector<std::unique_ptr<Device::Recording>> recordings;
-    for (const Options& choice : choices)
-      recordings.push_back(engine_.device().record([&] {
-        for (int i = 0; i < kSteps; ++i) enqueue(choice);
-      }));
+    for (const Options& choice : choices) recordings.push_back(bench_.record(step_of(choice)));
     std::vector<std::vector<double>> samples(choices.size());
     std::vector<std::size_t> left(choices.size());
     for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
     const auto rounds = [&](int count) {
       for (int round = 0; round < count; ++round)
-        for (const std::size_t i : left) samples[i].push_back(sample(*recordings[i]));
+        for (const std::size_t i : left) samples[i].push_back(bench_.sample(*recordings[i]));
     };
-    for (const std::size_t i : left) sample(*recordings[i]);
+    for (const std::size_t i : left) bench_.sample(*recordings[i]);
     rounds(kQuickRounds);
     std::vector<double> medians(choices.size());
     const auto settle = [&] {
@@ -71,27 +57,16 @@ class StepRace {
   }
 
  private:
-  double sample(Device::Recording& recording) {
-    engine_.pretend(context_);
-    return engine_.device().time([&] { recording.replay(); }) * 1e6 / kSteps;
+  StepBench::Step step_of(const Options& choice) const {
+    StepBench::Step step;
+    for (const TimedPart& part : parts_) step.push_back(part.options[choice[part.site]]);
+    step.push_back(ending_);
+    return step;
   }
 
-  void enqueue(const Options& choice) {
-    bool overlaps = false;
-    const auto launch = [&](Span span) {
-      for (std::size_t i = span.begin; i < span.end; ++i) {
-        engine_.enqueue(engine_.program().decode.launches[i], 1, overlaps);
-        overlaps = true;
-      }
-    };
-    for (const TimedPart& part : parts_) launch(part.options[choice[part.site]]);
-    launch(ending_);
-  }
-
-  Engine& engine_;
+  StepBench& bench_;
   const std::vector<TimedPart> parts_;
   const Span ending_;
-  const std::int64_t context_;
 };
 
 // Pairs of sites that follow each other in the step, the last part and the first ones too, since
@@ -110,61 +85,36 @@ std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<Ti
   return pairs;
 }
 
-Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
-
-// The same step, with all options of each part one after the other, as a package that an engine
-// takes. Says which launches are whose.
-class TrialPackage {
- public:
-  TrialPackage(const StepGraph& step, const Program& program, const Alternatives& alternatives,
-               const Implemented& ending, const Realiser& realiser) {
-    Program trial = program;
-    trial.buffers.clear(), trial.kernels.clear();
-    trial.prefill = {}, trial.decode = {}, trial.decode_later.clear();
-    Assembler assembler(trial);
-    std::vector<Implemented> all;
-    std::size_t at = 0;
-    const auto add = [&](const Implemented& option) {
-      all.push_back(option);
-      const std::size_t begin = at;
-      at += option.made.launches.size();
-      return Json{begin, at};
-    };
-    for (const Alternatives::Part& part : alternatives.parts) {
-      Json options = Json::array();
-      for (const Implemented& option : part.options) options.push_back(add(option));
-      parts_.push_back({{"site", part.site}, {"options", std::move(options)}});
-    }
-    ending_ = add(ending);
-    trial.decode = assembler.phase(step, 1, all, {});
-    trial.prefill = trial.decode;
-    plan_memory(trial);
-    for (const Launch& launch : trial.decode.launches) {
-      if (launch.product || !trial.kernels.emplace(launch.kernel, launch.kernel).second) continue;
-      fs::copy_file(realiser.kernels().at(launch.kernel).artifact, folder_.path() / launch.kernel);
-    }
-    write_file(folder_.path() / "program.json", to_json(trial).dump());
-    const std::vector<std::byte>& constants = assembler.constants();
-    write_file(folder_.path() / "constants.bin",
-               {reinterpret_cast<const char*>(constants.data()), constants.size()});
-  }
-
-  Json job(const fs::path& random, std::int64_t context, const Options& first,
-           std::chrono::seconds limit) const {
-    return {{"job", "step"},
-            {"package", folder_.path().string()},
-            {"parts", parts_},
-            {"ending", ending_},
-            {"context", context},
-            {"first", first},
-            {"random", random.string()},
-            {"seconds", limit.count()}};
-  }
-
- private:
-  TemporaryFolder folder_;
-  Json parts_ = Json::array(), ending_;
+// All options of each part, and which launches are whose.
+struct Trials {
+  std::vector<Implemented> all;
+  std::vector<std::size_t> first;  // of each part's options, in `all`; the ending's at last
 };
+
+Trials trials_of(const Alternatives& alternatives, const Implemented& ending) {
+  Trials trials;
+  for (const Alternatives::Part& part : alternatives.parts) {
+    trials.first.push_back(trials.all.size());
+    trials.all.insert(trials.all.end(), part.options.begin(), part.options.end());
+  }
+  trials.first.push_back(trials.all.size());
+  trials.all.push_back(ending);
+  return trials;
+}
+
+Json job_of(const TrialPackage& package, const Trials& trials, const Alternatives& alternatives) {
+  Json parts = Json::array();
+  for (std::size_t i = 0; i < alternatives.parts.size(); ++i) {
+    Json options = Json::array();
+    for (std::size_t at = trials.first[i]; at < trials.first[i + 1]; ++at)
+      options.push_back(to_json(package.spans()[at]));
+    parts.push_back({{"site", alternatives.parts[i].site}, {"options", std::move(options)}});
+  }
+  return {{"job", "step"},
+          {"package", package.path().string()},
+          {"parts", std::move(parts)},
+          {"ending", to_json(package.spans().back())}};
+}
 
 }  // namespace
 
@@ -181,14 +131,8 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
 }
 
 std::string race_steps(Device& device, const Json& job) {
-  const RandomValues random(device, job.at("random").get<std::string>());
-  EngineOptions options;
-  options.weights = random_weights(random, kSeed);
-  Engine engine(device, job.at("package").get<std::string>(), std::move(options));
-  engine.fill_caches(random);
-  const Program& program = engine.program();
-  device.fill(engine.addresses()[static_cast<std::size_t>(program.decode.ids)],
-              bytes_of(program.buffers[static_cast<std::size_t>(program.decode.ids)].dtype), 0);
+  StepBench bench(device, job.at("package").get<std::string>(), job.at("random").get<std::string>(),
+                  job.at("context"));
   std::vector<TimedPart> parts;
   std::vector<std::size_t> count;  // options of each site
   for (const Json& entry : job.at("parts")) {
@@ -199,7 +143,7 @@ std::string race_steps(Device& device, const Json& job) {
     parts.push_back(std::move(part));
   }
   const auto pairs = neighbours(parts);
-  StepRace race(engine, std::move(parts), span_of(job.at("ending")), job.at("context"));
+  StepRace race(bench, std::move(parts), span_of(job.at("ending")));
 
   const auto end = Clock::now() + std::chrono::seconds(job.at("seconds").get<std::int64_t>());
   const Options first = job.at("first").get<Options>();
@@ -242,13 +186,17 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
   if (options.contexts.empty()) return {{first_choice(alternatives)}, {}};
   const KernelSource random = random_source();
   realiser.build({random});
-  const TrialPackage package(step, program, alternatives, ending, realiser);
+  const Trials trials = trials_of(alternatives, ending);
+  const TrialPackage package(step, program, trials.all, realiser);
+  Json job = job_of(package, trials, alternatives);
+  job["random"] = realiser.kernels().at(random.entry).artifact.string();
+  job["seconds"] = options.limit.count();
   const auto time = [&](std::int64_t context,
                         const Options& first) -> std::variant<StepTimes, std::string> {
+    job["context"] = context, job["first"] = first;
     // Loading takes time as well.
-    const ChildResult result = realiser.run_alone(
-        package.job(realiser.kernels().at(random.entry).artifact, context, first, options.limit),
-        3 * options.limit + std::chrono::seconds(60));
+    const ChildResult result =
+        realiser.run_alone(job, 3 * options.limit + std::chrono::seconds(60));
     if (!result.ok()) return result.ended;
     const Json said = Json::parse(result.text);
     return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};

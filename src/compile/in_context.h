@@ -15,6 +15,9 @@
 
 namespace ac {
 
+// Of the time before, for a choice to be another one.
+constexpr double kWorthwhile = 0.998;
+
 // What was admitted for each part of a step. Equal parts share a site, and are computed alike.
 struct Alternatives {
   struct Part {

@@ -75,6 +75,23 @@ Outcome unavailable(const std::string& why) {
   return outcome;
 }
 
+search::Verdict verdict_of(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::admitted:
+      return search::Verdict::measured;
+    case Outcome::Kind::not_compiled:
+      return search::Verdict::uncompilable;
+    case Outcome::Kind::rejected:
+      return search::Verdict::wrong;
+    case Outcome::Kind::crashed:
+    case Outcome::Kind::unavailable:
+      return search::Verdict::failed;
+    case Outcome::Kind::unjudged:
+      break;  // the gate has its say on all that it is asked about
+  }
+  AC_UNREACHABLE();
+}
+
 std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 Json to_json(const Outcome& outcome) {
@@ -206,11 +223,13 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   return outcomes;
 }
 
-ChildTask Realiser::worker(const Json& job) {
+std::vector<std::string> Realiser::worker_command(const Json& job) {
   const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
   write_file(file, job.dump());
-  return ChildTask({"/proc/self/exe", "worker", file.string()});
+  return {"/proc/self/exe", "worker", file.string()};
 }
+
+ChildTask Realiser::worker(const Json& job) { return ChildTask(worker_command(job)); }
 
 Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
                               const MeasureOptions& options) {
@@ -234,6 +253,13 @@ ChildResult Realiser::run_alone(const Json& job, std::chrono::seconds limit) {
   here["device"] = on_gpu() ? "cuda" : "host";
   const ChildTask task = on_gpu() ? worker(here) : ChildTask([&] { return run_job(here); });
   return run_in_children({task}, 1, limit)[0];
+}
+
+std::unique_ptr<Conversation> Realiser::converse(const Json& job) {
+  Json here = job;
+  here["device"] = on_gpu() ? "cuda" : "host";
+  if (on_gpu()) return std::make_unique<Conversation>(worker_command(here));
+  return std::make_unique<Conversation>([&] { return prepare_job(here); });
 }
 
 const std::string* Realiser::failure(const std::string& entry) const {

@@ -7,10 +7,11 @@
 #include <optional>
 
 #include "admit/judge.h"
-#include "base/child.h"
+#include "base/conversation.h"
 #include "base/temporary_folder.h"
 #include "build/compile.h"
 #include "measure/measure.h"
+#include "search/strategy.h"
 
 namespace ac {
 
@@ -41,6 +42,8 @@ struct Outcome {
   bool admitted() const { return kind == Kind::admitted; }
 };
 std::string_view to_string(Outcome::Kind kind);
+// What a search makes of it; admitted counts as measured, of what was judged.
+search::Verdict verdict_of(Outcome::Kind kind);
 Json to_json(const Outcome& outcome);
 Outcome unavailable(const std::string& why);
 
@@ -93,6 +96,9 @@ class Realiser {
   // What a job that the worker knows says on the device, while nothing else runs.
   ChildResult run_alone(const Json& job, std::chrono::seconds limit);
 
+  // The same for a job that is asked questions (prepare_job()).
+  std::unique_ptr<Conversation> converse(const Json& job);
+
   bool measures() const { return options_.here; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
   // Why this kernel was not built; nullptr if it was, or was not asked for.
@@ -101,6 +107,7 @@ class Realiser {
  private:
   // A child that does this job on the GPU.
   ChildTask worker(const Json& job);
+  std::vector<std::string> worker_command(const Json& job);
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
 
   TemporaryFolder jobs_;

@@ -176,6 +176,7 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       Outcome outcome;
       outcome.kind = Outcome::Kind::not_compiled;
       outcome.why = *failure;
+      log_failure(part, candidate, outcome);
       state.attempts.push_back({candidate.id, candidate.cost.microseconds, {}, outcome});
       continue;
     }
@@ -204,6 +205,7 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       progress.note(fmt::format("{}: not timed together ({})", contenders[0].name, race.failed));
       return;
     }
+    log_quick(part, candidates, race, position);
     std::vector<std::size_t>& order = orders.emplace_back(contenders.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i, sums[i] += race.microseconds[i];
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return race.microseconds[i]; });
@@ -225,6 +227,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   std::vector<Request> requests;
   struct Tried {
     std::size_t space, candidate;
+    const CoverPart* part;
   };
   std::vector<Tried> tried;
   std::set<int> seen;
@@ -241,7 +244,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       if (std::optional<Request> request = trial_of(step(), part.wanted, candidate, at)) {
         request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
         requests.push_back(std::move(*request));
-        tried.push_back({static_cast<std::size_t>(part.space), index});
+        tried.push_back({static_cast<std::size_t>(part.space), index, &part});
         --wanted;
         continue;
       }
@@ -257,10 +260,11 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
   std::set<int> failed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    const auto [space, index] = tried[i];
+    const auto [space, index, part] = tried[i];
     State& state = states_[space];
     const Candidate& of = phase_.plans.spaces[space].candidates[index];
     state.attempts.push_back({of.id, of.cost.microseconds, {}, outcomes[i]});
+    log_failure(*part, of, outcomes[i]);
     if (outcomes[i].admitted()) {
       const auto candidate = static_cast<int>(index);
       state.trials.emplace(candidate, std::move(requests[i].trial));
@@ -319,6 +323,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       progress.note(fmt::format("{}: not timed ({})", contenders[0].name, race.failed));
       continue;
     }
+    log_race(part, candidates, race);
     std::size_t best = 0;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       const Candidate& racer = space.candidates[static_cast<std::size_t>(candidates[c])];

@@ -23,6 +23,7 @@ struct SelectOptions {
   // Tokens before the step's, with which attention is timed.
   std::vector<std::int64_t> contexts = {};
   Preferred preferred = {};  // tried before all others
+  tuning::Log* log = nullptr;
 };
 
 class Selector {
@@ -33,6 +34,10 @@ class Selector {
            Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
+  // Instead: what the variants say, which cut the step alike. What is not admitted is an error
+  // (job_failed). One choice for each variant.
+  std::vector<ContextChoice> run_pinned(const std::vector<Pinned::Variant>& variants,
+                                        Progress& progress);
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;
@@ -52,6 +57,7 @@ class Selector {
     std::vector<Attempt> attempts;
     std::map<int, double> quick;  // microseconds by candidate, before any was judged
     std::map<int, Trial> trials;  // of those admitted, by candidate
+    std::vector<int> fixed;       // of what is pinned: what the variants take
   };
 
   // In place of a signature: what chooses the token has no node to name it.
@@ -82,6 +88,14 @@ class Selector {
   std::vector<Attempt> attempts_of(std::size_t space) const;
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
   void record_abandoned();
+  void log(const CoverPart& part, const Candidate& candidate, search::Verdict verdict,
+           const std::string& why, const std::vector<double>& samples, std::int64_t position) const;
+  void log_failure(const CoverPart& part, const Candidate& candidate, const Outcome& outcome) const;
+  void log_quick(const CoverPart& part, const std::vector<std::size_t>& candidates,
+                 const Realiser::Race& race, std::int64_t position) const;
+  void log_race(const CoverPart& part, const std::vector<int>& candidates,
+                const Realiser::Race& race) const;
+  int index_of(const CoverPart& part, Space& space, const std::string& id) const;
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
   }
@@ -103,5 +117,15 @@ class Selector {
   std::vector<CoverPart> parts_;                 // what run() decided on
   std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or kArgmax
 };
+
+// What computes a step after so many tokens and more, in order.
+struct PinnedVariant {
+  std::int64_t from = 0;
+  std::vector<Implemented> parts;
+};
+// All of stage 9 for a phase that is pinned; fills in its selections.
+std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+                                         const SelectOptions& options, const Pinned& pinned,
+                                         Realiser& realiser, Progress& progress);
 
 }  // namespace ac

@@ -17,6 +17,7 @@ Implemented Selector::implement(const CoverPart& part, int candidate) const {
 
 // What could compute a space's regions: the winner, then what else was admitted, fastest first.
 std::vector<int> Selector::leaders(const State& state) const {
+  if (!state.fixed.empty()) return state.fixed;
   std::vector<int> leaders{state.winner};
   if (state.winner < 0) return leaders;
   for (const std::size_t i : state.order)

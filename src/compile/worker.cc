@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "compile/in_context.h"
 #include "compile/realise.h"
+#include "compile/step_bench.h"
 #include "ir/text.h"
 
 namespace ac {
@@ -105,6 +106,13 @@ std::string run_job(const Json& job) {
   if (job.at("job") == "race") return race_here(job);
   if (job.at("job") == "step") return race_steps(*device_of(job), job);
   return judge_here(job);
+}
+
+bool is_conversation(const Json& job) { return job.at("job") == "bench"; }
+
+Conversation::Answer prepare_job(const Json& job) {
+  AC_ASSERT(is_conversation(job));
+  return prepare_bench(device_of(job), job);
 }
 
 }  // namespace ac

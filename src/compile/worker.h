@@ -3,6 +3,7 @@
 #pragma once
 
 #include "admit/judge.h"
+#include "base/conversation.h"
 #include "measure/measure.h"
 
 namespace ac {
@@ -16,5 +17,9 @@ Json samples_json(const std::vector<Latency>& latencies);
 
 // What the job says as JSON: an outcome, samples, or what in_context.h says of its own.
 std::string run_job(const Json& job);
+
+// A job that is asked one question after the other.
+bool is_conversation(const Json& job);
+Conversation::Answer prepare_job(const Json& job);
 
 }  // namespace ac

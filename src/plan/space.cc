@@ -175,4 +175,21 @@ Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
   return space;
 }
 
+std::optional<std::size_t> index_in(const Space& space, const std::string& id) {
+  const auto found = std::ranges::find(space.candidates, id, &Candidate::id);
+  if (found == space.candidates.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - space.candidates.begin());
+}
+
+std::optional<std::size_t> find_candidate(const StepGraph& step, const Wanted& wanted,
+                                          const Bindings& at, const DeviceInfo& device,
+                                          Space& space, const std::string& id) {
+  if (const auto index = index_in(space, id)) return index;
+  const Space all = plan_space(step, wanted, at, device, std::numeric_limits<std::size_t>::max());
+  const auto index = index_in(all, id);
+  if (!index) return std::nullopt;
+  space.candidates.push_back(all.candidates[*index]);
+  return space.candidates.size() - 1;
+}
+
 }  // namespace ac

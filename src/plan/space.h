@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,5 +86,13 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
 Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates);
 std::string signature_of(const Wanted& wanted);
+
+// The candidate with this id.
+std::optional<std::size_t> index_in(const Space& space, const std::string& id);
+// The same, where the bound may have left it out: it is added then. An advisor may have thought of
+// it, or the bound have been another one.
+std::optional<std::size_t> find_candidate(const StepGraph& step, const Wanted& wanted,
+                                          const Bindings& at, const DeviceInfo& device,
+                                          Space& space, const std::string& id);
 
 }  // namespace ac

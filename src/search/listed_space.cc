@@ -26,7 +26,13 @@ ListedSpace::ListedSpace(std::vector<Point> points) : points_(std::move(points))
   }
   find_traits();
   find_lengths();
-  find_neighbours();
+  neighbours_ = std::make_unique<Neighbours[]>(points_.size());
+}
+
+const std::vector<int>& ListedSpace::neighbours(int point) const {
+  Neighbours& of = neighbours_[static_cast<std::size_t>(point)];
+  std::call_once(of.found, [&] { of.points = find_neighbours(point); });
+  return of.points;
 }
 
 std::optional<int> ListedSpace::find(const std::string& id) const {
@@ -110,35 +116,33 @@ double ListedSpace::likeness(int a, int b) const {
   return lengths_.empty() ? 1 : sum / static_cast<double>(lengths_.size());
 }
 
-void ListedSpace::find_neighbours() {
+std::vector<int> ListedSpace::find_neighbours(int point) const {
   struct Nearest {
     int point = -1;
     int changed = 0;  // traits
     double distance = 0;
   };
-  neighbours_.resize(points_.size());
-  for (std::size_t i = 0; i < points_.size(); ++i) {
-    const int* from = traits(static_cast<int>(i));
-    std::map<std::pair<std::size_t, int>, Nearest> nearest;  // by trait and its new value
-    for (std::size_t j = 0; j < points_.size(); ++j) {
-      const int* to = traits(static_cast<int>(j));
-      Nearest found{static_cast<int>(j), 0, distance(from, to)};
-      for (std::size_t t = 0; t < traits_.size(); ++t) found.changed += from[t] != to[t];
-      for (std::size_t t = 0; t < traits_.size(); ++t) {
-        if (from[t] == to[t] || to[t] == kAbsent) continue;
-        const auto [at, is_new] = nearest.try_emplace({t, to[t]}, found);
-        Nearest& best = at->second;
-        const auto key = [&](const Nearest& n) {
-          return std::tuple(n.changed, n.distance, get(n.point).predicted, n.point);
-        };
-        if (!is_new && key(found) < key(best)) best = found;
-      }
+  const int* from = traits(point);
+  std::map<std::pair<std::size_t, int>, Nearest> nearest;  // by trait and its new value
+  for (std::size_t j = 0; j < points_.size(); ++j) {
+    const int* to = traits(static_cast<int>(j));
+    Nearest found{static_cast<int>(j), 0, distance(from, to)};
+    for (std::size_t t = 0; t < traits_.size(); ++t) found.changed += from[t] != to[t];
+    for (std::size_t t = 0; t < traits_.size(); ++t) {
+      if (from[t] == to[t] || to[t] == kAbsent) continue;
+      const auto [at, is_new] = nearest.try_emplace({t, to[t]}, found);
+      Nearest& best = at->second;
+      const auto key = [&](const Nearest& n) {
+        return std::tuple(n.changed, n.distance, get(n.point).predicted, n.point);
+      };
+      if (!is_new && key(found) < key(best)) best = found;
     }
-    for (const auto& [trait, best] : nearest) neighbours_[i].push_back(best.point);
-    std::sort(neighbours_[i].begin(), neighbours_[i].end());
-    neighbours_[i].erase(std::unique(neighbours_[i].begin(), neighbours_[i].end()),
-                         neighbours_[i].end());
   }
+  std::vector<int> neighbours;
+  for (const auto& [trait, best] : nearest) neighbours.push_back(best.point);
+  std::sort(neighbours.begin(), neighbours.end());
+  neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
+  return neighbours;
 }
 
 int ListedSpace::cross(int mother, int father, Random& random) const {

@@ -13,7 +13,6 @@ ProductSpace::ProductSpace(std::vector<Site> sites) : sites_(std::move(sites)) {
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     const Site& site = sites_[i];
     if (site.choices.empty()) bad_input("site \"{}\" has no choice", site.name);
-    if (site.only_if) AC_ASSERT(site.only_if->site < i);
     const std::uint64_t choices = site.choices.size();
     size_ = size_ > std::numeric_limits<std::uint64_t>::max() / choices
                 ? std::numeric_limits<std::uint64_t>::max()
@@ -27,11 +26,7 @@ ProductSpace::ProductSpace(std::vector<Site> sites) : sites_(std::move(sites)) {
 }
 
 bool ProductSpace::is_there(std::size_t site, const std::vector<int>& choices) const {
-  const auto& condition = sites_[site].only_if;
-  if (!condition) return true;
-  const int choice = choices[condition->site];
-  return choice >= 0 &&
-         spaces_[condition->site].get(choice).parts.at(0).family == condition->family;
+  return !sites_[site].only_if || sites_[site].only_if(choices);
 }
 
 // One spelling of each schedule: what is not there has no choice, what is there has one.
@@ -56,6 +51,25 @@ int ProductSpace::at(std::uint64_t index) const {
     index /= site.choices.size();
   }
   return point(std::move(choices));
+}
+
+std::optional<std::vector<int>> ProductSpace::all(std::size_t limit) const {
+  std::vector<int> found, choices(sites_.size(), -1);
+  const std::function<bool(std::size_t)> descend = [&](std::size_t site) {
+    if (site == sites_.size()) {
+      found.push_back(point(choices));
+      return found.size() <= limit;
+    }
+    if (!is_there(site, choices)) return descend(site + 1);
+    for (int choice = 0; choice < static_cast<int>(sites_[site].choices.size()); ++choice) {
+      choices[site] = choice;
+      if (!descend(site + 1)) return false;
+    }
+    choices[site] = -1;
+    return true;
+  };
+  if (!descend(0)) return std::nullopt;
+  return found;
 }
 
 std::string ProductSpace::id(int point) const {

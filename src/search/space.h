@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -73,9 +75,7 @@ class ListedSpace : public Space {
   std::optional<int> find(const std::string& id) const override;
   double predicted(int point) const override { return get(point).predicted; }
   int start() const override { return start_; }
-  const std::vector<int>& neighbours(int point) const override {
-    return neighbours_[static_cast<std::size_t>(point)];
-  }
+  const std::vector<int>& neighbours(int point) const override;
   int cross(int mother, int father, Random& random) const override;
   double likeness(int a, int b) const override;
   bool is_listed() const override { return true; }
@@ -93,7 +93,7 @@ class ListedSpace : public Space {
   static constexpr int kAbsent = -1;
 
   void find_traits();
-  void find_neighbours();
+  std::vector<int> find_neighbours(int point) const;
   void find_lengths();
   const int* traits(int point) const {
     return codes_.data() + static_cast<std::size_t>(point) * traits_.size();
@@ -107,7 +107,12 @@ class ListedSpace : public Space {
   std::vector<Trait> traits_;
   std::vector<int> codes_;       // of point after point
   std::vector<double> lengths_;  // of each site: how far apart two points are on average
-  std::vector<std::vector<int>> neighbours_;
+  // Of the points that were asked about: of a large space, a search sees few.
+  struct Neighbours {
+    std::once_flag found;
+    std::vector<int> points;
+  };
+  std::unique_ptr<Neighbours[]> neighbours_;
   int start_ = 0;
 };
 
@@ -117,12 +122,8 @@ struct Site {
   std::string name;
   double uses = 1;  // times that a step runs it
   std::vector<Point> choices;
-  // There only if that site, which comes before, is of that family.
-  struct Condition {
-    std::size_t site;
-    std::string family;
-  };
-  std::optional<Condition> only_if;
+  // Whether it is there, by the choices of the sites before it; none: always.
+  std::function<bool(const std::vector<int>& choices)> only_if;
 };
 
 // Points are interned as they are met, so that one object is for one thread and one search.
@@ -148,6 +149,8 @@ class ProductSpace : public Space {
     return schedules_[static_cast<std::size_t>(point)];
   }
   int point(std::vector<int> choices) const;
+  // Each point once; nothing if there are more than so many.
+  std::optional<std::vector<int>> all(std::size_t limit) const;
 
  private:
   bool is_there(std::size_t site, const std::vector<int>& choices) const;

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 5> kVerdicts = {"measured", "illegal", "u
 constexpr StrategyInfo kStrategies[] = {
     {"exhaustive", "every point, in the order of the space"},
     {"heuristic", "by predicted cost; over many sites, descent from the best predicted"},
+    {"descent", "from the best predicted, one transformation at a time, from what is better on"},
     {"random", "uniformly, none twice", true},
     {"evolutionary", "crossing and mutating the best so far", true},
     {"surrogate", "where a Gaussian process of what was measured expects most", false, true},
@@ -43,7 +44,7 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const Space& spac
                                         std::uint64_t seed, const Advice& prior) {
   if (name == "exhaustive") return std::make_unique<Exhaustive>(space);
   if (name == "heuristic" && space.is_listed()) return std::make_unique<ByPrediction>(space);
-  if (name == "heuristic") return std::make_unique<Descent>(space);
+  if (name == "heuristic" || name == "descent") return std::make_unique<Descent>(space);
   if (name == "random") return std::make_unique<RandomOrder>(space, seed);
   if (name == "evolutionary") return std::make_unique<Evolutionary>(space, seed);
   if (name == "surrogate") return std::make_unique<SurrogateSearch>(space, prior);

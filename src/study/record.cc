@@ -18,7 +18,7 @@ class Recorder {
       : options_(options),
         progress_(progress),
         workshop_(model, options, builder),
-        file_(to, header(builder)) {}
+        file_(to, common_header(options, builder, workshop_.step().graph.name)) {}
 
   Recorded run() {
     const std::vector<Subject> all = workshop_.subjects();
@@ -37,19 +37,6 @@ class Recorder {
   }
 
  private:
-  Json header(KernelBuilder& builder) const {
-    Json json{{"study", 1}};
-    json.update(options_.header);
-    json["toolkit"] = builder.compiler(target_of(options_.device));
-    json["model"] = workshop_.step().graph.name;
-    json["target"] = options_.device.target;
-    json["tokens"] = 1;
-    json["context"] = options_.context;
-    json["rounds"] = options_.rounds;
-    json["seconds"] = options_.seconds;
-    return json;
-  }
-
   void record_points(const Subject& subject, int region) {
     std::vector<const Candidate*> todo;
     for (const Candidate& candidate : subject.space->candidates)
@@ -61,7 +48,9 @@ class Recorder {
       Workshop::Batch tried = workshop_.attempt(subject, batch, options_.admit_all);
       for (const std::vector<double>& samples : tried.fallbacks)
         file_.append_fallback(region, samples);
-      for (TimedPoint& point : tried.points) {
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        TimedPoint& point = tried.points[i];
+        log(subject, *batch[i], point);
         if (point.verdict == search::Verdict::failed)
           progress_.note(fmt::format("{}: failed ({})", point.point.id, point.why));
         file_.append(region, std::move(point));
@@ -70,6 +59,20 @@ class Recorder {
       const std::optional<double> best = file_.table(region).optimum();
       progress_.step(end, todo.size(), best ? fmt::format("best {:.2f} us", *best) : "");
     }
+  }
+
+  void log(const Subject& subject, const Candidate& candidate, const TimedPoint& point) {
+    if (!options_.log) return;
+    tuning::Attempt tried;
+    tried.key.region = subject.space->signature;
+    tried.key.plan = candidate.id;
+    tried.key.setting = tuning::setting_of(1, options_.context);
+    tried.verdict = point.verdict;
+    const bool is_ok = point.verdict == search::Verdict::measured;
+    tried.why = is_ok && !point.was_admitted ? tuning::kUnjudged : point.why;
+    if (is_ok) tried.samples = point.samples;
+    tried.predicted = candidate.cost.microseconds;
+    options_.log->add(std::move(tried), workshop_.generate_for(subject, candidate).sources);
   }
 
   // So that the best that a table has is one that computes what it should.
@@ -94,9 +97,11 @@ class Recorder {
       }
       workshop_.judge(subject, batch, points);
       bool found = false;
-      for (TimedPoint& point : points) {
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        TimedPoint& point = points[i];
         found |= point.verdict == search::Verdict::measured;
         point.was_admitted = true;
+        log(subject, *batch[i], point);
         judged.push_back(std::move(point));
       }
       if (found) break;
@@ -112,6 +117,19 @@ class Recorder {
 };
 
 }  // namespace
+
+Json common_header(const RecordOptions& options, KernelBuilder& builder, const std::string& model) {
+  Json json{{"study", 1}};
+  json.update(options.header);
+  json["toolkit"] = builder.compiler(target_of(options.device));
+  json["model"] = model;
+  json["target"] = options.device.target;
+  json["tokens"] = 1;
+  json["context"] = options.context;
+  json["rounds"] = options.rounds;
+  json["seconds"] = options.seconds;
+  return json;
+}
 
 Recorded record(const Model& model, const RecordOptions& options, KernelBuilder& builder,
                 const std::filesystem::path& to, Progress& progress) {

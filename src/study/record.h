@@ -4,18 +4,23 @@
 
 #include "compile/progress.h"
 #include "study/workshop.h"
+#include "tuning/log.h"
 
 namespace ac::study {
 
 struct RecordOptions : WorkshopOptions {
-  bool admit_all = true;   // else only the fastest of each region, until one is admitted
-  std::size_t batch = 64;  // points that race in one process
-  Json header;             // what the file says of device, driver, commit, command, date
+  bool admit_all = true;       // else only the fastest of each region, until one is admitted
+  std::size_t batch = 64;      // points that race in one process
+  Json header;                 // what the file says of device, driver, commit, command, date
+  tuning::Log* log = nullptr;  // hears of every point; null: nobody does
 };
 
 struct Recorded {
   std::size_t regions = 0, points = 0, new_points = 0, measured = 0;
 };
+
+// The first line of a table.
+Json common_header(const RecordOptions& options, KernelBuilder& builder, const std::string& model);
 
 // A file of another model, device, toolkit or context is an error (wrong_usage).
 Recorded record(const Model& model, const RecordOptions& options, KernelBuilder& builder,

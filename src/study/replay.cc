@@ -25,6 +25,7 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
   made.table = number;
   made.is_step = table.points[0].point.parts.size() > 1;
   made.optimum = *table.optimum();
+  made.drift = table.drift();
   std::vector<search::Point> points;
   std::vector<double> predicted, measured;
   for (const TimedPoint& timed : table.points) {
@@ -191,6 +192,8 @@ class Replayer {
     for (const ArmResult& arm : group.arms) {
       if (arm.name == "oracle" || arm.name.rfind("random", 0) == 0) continue;
       pairs.emplace_back(&arm, find("random (exact)"));
+      // Of one space, the exact expectation would leave no interval.
+      if (group.cases.size() == 1) pairs.emplace_back(&arm, find("random"));
       if (arm.name != "heuristic") pairs.emplace_back(&arm, find("heuristic"));
       if (arm.name.rfind("advice", 0) != 0 || arm.name.find('(') != std::string::npos) continue;
       if (const std::size_t plus = arm.name.find('+');

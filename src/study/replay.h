@@ -13,8 +13,8 @@ struct ReplayOptions {
   std::size_t repetitions = 100;  // of what depends on a seed
   std::uint64_t seed = 1;
   std::size_t resamples = 1000;  // of the bootstrap
-  std::vector<std::string> strategies = {"random", "heuristic", "evolutionary", "surrogate",
-                                         "tree"};
+  std::vector<std::string> strategies = {"random",       "heuristic", "descent",
+                                         "evolutionary", "surrogate", "tree"};
   unsigned jobs = 1;
 };
 
@@ -28,6 +28,7 @@ struct Case {
   std::vector<search::Outcome> outcomes;  // by point
   double optimum = 0;                     // microseconds
   std::size_t failures = 0, unjudged = 0;
+  double drift = 0;                         // of its reference, if it has one
   double predicted_correlation = 0;         // of ranks, with what was measured
   std::vector<double> advised_correlation;  // by reply: of those that it orders
 };

@@ -29,6 +29,31 @@ std::size_t searches(const ArmResult& arm) {
   return count;
 }
 
+// Of a difference, what is shown as 0.
+constexpr double kNothing = 5e-5;
+
+// Whether tree search beats random order, of spaces that are steps.
+void add_finding(const Replayed& replayed, const Group& group, std::string& out) {
+  if (!replayed.cases[group.cases[0]].is_step) return;
+  const auto found =
+      std::find_if(group.comparisons.begin(), group.comparisons.end(),
+                   [](const Comparison& of) { return of.arm == "tree" && of.against == "random"; });
+  if (found == group.comparisons.end()) return;
+  out +=
+      "\nTree search against random order at equal attempts, in percentage points of the optimum "
+      "(95 % interval):\n\n";
+  for (const std::size_t n : shown(replayed)) {
+    const Interval& of = found->difference[n - 1];
+    const char* verdict = of.low > kNothing     ? "tree search is ahead"
+                          : of.high < -kNothing ? "random order is ahead"
+                                                : "the interval does not tell them apart";
+    out += fmt::format("- after {}: {}; {}\n", n, interval(of, 100, 2), verdict);
+  }
+  out +=
+      "\nOf one step the interval is of the seeds of random order: it says nothing of other "
+      "steps.\n";
+}
+
 // Mean of best / optimum - 1 over searches that had measured something, and the part that had not.
 struct Regret {
   double mean = 0, nothing = 0;
@@ -161,15 +186,18 @@ void add_comparisons(const Replayed& replayed, const Group& group, std::string& 
 
 void add_spaces(const Replayed& replayed, const Group& group, std::string& out) {
   out +=
-      "\n| space | points | failures | optimum, us | rank correlation of prediction | of advice "
-      "|\n|---|---|---|---|---|---|\n";
+      "\n| space | points | failures | optimum, us | drift of the reference | rank correlation of "
+      "prediction | of advice "
+      "|\n|---|---|---|---|---|---|---|\n";
   for (const std::size_t index : group.cases) {
     const Case& of = replayed.cases[index];
     std::string advised;
     for (const double correlation : of.advised_correlation)
       advised += fmt::format("{}{:.2f}", advised.empty() ? "" : ", ", correlation);
-    out += fmt::format("| {} | {} | {} | {:.3f} | {:.2f} | {} |\n", of.name, of.outcomes.size(),
-                       of.failures, of.optimum, of.predicted_correlation, advised);
+    out += fmt::format("| {} | {} | {} | {:.3f} | {} | {:.2f} | {} |\n", of.name,
+                       of.outcomes.size(), of.failures, of.optimum,
+                       of.drift > 0 ? fmt::format("{:.1f} %", 100 * of.drift) : "",
+                       of.predicted_correlation, advised);
   }
 }
 
@@ -196,6 +224,7 @@ std::string to_markdown(const Replayed& replayed) {
     const Group& group = replayed.groups[g];
     out += fmt::format("\n## {}\n\n![best so far]({})\n\n", group.name, file_of(g));
     add_arms(replayed, group, out);
+    add_finding(replayed, group, out);
     add_comparisons(replayed, group, out);
     add_spaces(replayed, group, out);
   }
@@ -212,6 +241,7 @@ Json to_json(const Replayed& replayed) {
                      {"failures", of.failures},
                      {"not_admitted", of.unjudged},
                      {"optimum_us", of.optimum},
+                     {"reference_drift", of.drift},
                      {"predicted_rank_correlation", of.predicted_correlation},
                      {"advised_rank_correlation", of.advised_correlation}});
   for (const Group& group : replayed.groups) {

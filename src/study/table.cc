@@ -160,6 +160,10 @@ class Reader {
       for (const double sample : line.samples()) table.fallback.push_back(sample);
       return;
     }
+    if (line.has("reference")) {
+      table.references.push_back(line.samples());
+      return;
+    }
     TimedPoint point = point_of(line);
     const auto& first = table.points.empty() ? point : table.points[0];
     if (point.point.parts.size() != first.point.parts.size())
@@ -211,6 +215,14 @@ std::optional<double> Table::optimum() const {
   return best;
 }
 
+double Table::drift() const {
+  std::vector<double> medians;
+  for (const std::vector<double>& samples : references) medians.push_back(median(samples));
+  if (medians.size() < 2) return 0;
+  const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
+  return *most / *least - 1;
+}
+
 Recording parse_recording(std::string_view text, const std::string& origin) {
   return Reader().read(text, origin);
 }
@@ -250,6 +262,10 @@ Json region_line(const Table& table) {
           {"signature", table.signature},
           {"description", table.description},
           {"uses", table.uses}};
+}
+
+Json reference_line(int region, const std::string& plan, const std::vector<double>& samples) {
+  return {{"region", region}, {"reference", plan}, {"samples_us", samples_json(samples)}};
 }
 
 Json fallback_line(int region, const std::vector<double>& samples) {

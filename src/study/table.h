@@ -7,6 +7,7 @@
 //    "outcome": "measured", "samples_us": [...]}                        a point
 //   {"region": 0, "fallback": true, "samples_us": [...]}                with each batch that was
 //   timed
+//   {"region": 0, "reference": id, "samples_us": [...]}                that point, timed again
 // A point of a step has "parts": [{"site": ..., "family": ..., "fields": {...}}, ...] for its
 // family and fields. A point that was never judged says "admission": "skipped". A later line of a
 // point replaces an earlier one, so that a recording only ever appends.
@@ -38,12 +39,15 @@ struct Table {
   double uses = 1;               // times that a step runs it
   std::vector<double> fallback;  // microseconds; empty if there is none
   std::vector<TimedPoint> points;
+  std::vector<std::vector<double>> references;  // of one point, each time that it was timed
 
   // Replaces a point with the same plan.
   void add(TimedPoint point);
   const TimedPoint* find(const std::string& plan) const;
   // Of the best; nothing if no point was measured.
   std::optional<double> optimum() const;
+  // By how much the slowest timing of the reference exceeds the fastest; 0 with fewer than two.
+  double drift() const;
 
  private:
   std::map<std::string, std::size_t> by_plan_;
@@ -62,5 +66,6 @@ Recording parse_recording(std::string_view text, const std::string& origin);
 Json to_json(const TimedPoint& point, int region);
 Json region_line(const Table& table);
 Json fallback_line(int region, const std::vector<double>& samples);
+Json reference_line(int region, const std::string& plan, const std::vector<double>& samples);
 
 }  // namespace ac::study

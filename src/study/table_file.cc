@@ -38,11 +38,12 @@ TableFile::TableFile(const std::filesystem::path& path, const Json& header) : pa
     return;
   }
   recording_ = parse_recording(text, path.string());
-  for (const char* field : {"device", "toolkit", "model", "tokens", "context"})
-    if (header.contains(field) && recording_.header.value(field, Json()) != header.at(field))
+  for (const char* field :
+       {"device", "toolkit", "model", "tokens", "context", "space", "max_points", "plans"})
+    if (recording_.header.value(field, Json()) != header.value(field, Json()))
       wrong_usage("{} is of another {} ({}, and not {}): choose another file", path.string(), field,
                   quote(recording_.header.value(field, Json()).dump()),
-                  quote(header.at(field).dump()));
+                  quote(header.value(field, Json()).dump()));
 }
 
 int TableFile::region(const std::string& signature, const std::string& description, double uses) {
@@ -59,6 +60,12 @@ int TableFile::region(const std::string& signature, const std::string& descripti
 void TableFile::append(int region, TimedPoint point) {
   write(to_json(point, region));
   recording_.tables[static_cast<std::size_t>(region)].add(std::move(point));
+}
+
+void TableFile::append_reference(int region, const std::string& plan,
+                                 const std::vector<double>& samples) {
+  write(reference_line(region, plan, samples));
+  recording_.tables[static_cast<std::size_t>(region)].references.push_back(samples);
 }
 
 void TableFile::append_fallback(int region, const std::vector<double>& samples) {

@@ -21,6 +21,7 @@ class TableFile {
     return recording_.tables[static_cast<std::size_t>(region)];
   }
   void append(int region, TimedPoint point);
+  void append_reference(int region, const std::string& plan, const std::vector<double>& samples);
   void append_fallback(int region, const std::vector<double>& samples);
 
  private:

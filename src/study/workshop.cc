@@ -18,21 +18,9 @@ namespace {
 
 constexpr std::int64_t kMaxContext = 4096;
 
-search::Verdict verdict_of(Outcome::Kind kind) {
-  switch (kind) {
-    case Outcome::Kind::admitted:
-      return search::Verdict::measured;
-    case Outcome::Kind::not_compiled:
-      return search::Verdict::uncompilable;
-    case Outcome::Kind::rejected:
-      return search::Verdict::wrong;
-    case Outcome::Kind::crashed:
-    case Outcome::Kind::unavailable:
-      return search::Verdict::failed;
-    case Outcome::Kind::unjudged:
-      break;  // the gate has its say on all that it is asked about
-  }
-  AC_UNREACHABLE();
+Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
+  const Graph normal = normalise(captured);
+  return dtype ? compute_in(normal, *dtype) : normal;
 }
 
 RealiseOptions realise_options(const WorkshopOptions& options) {
@@ -56,18 +44,21 @@ std::string Subject::description() const {
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
     : options_(options),
       realiser_(builder, realise_options(options)),
-      step_(decode_instance(incrementalise(normalise(model.graph)))),
+      step_(decode_instance(incrementalise(normal_form(model.graph, options.dtype)))),
       regions_(analyse(step_)),
       plans_(plan(regions_, options.device,
                   {.max_candidates = options.max_candidates,
                    .at = {.S = -1, .T = 1, .P = options.context}})) {
-  for (const Cache& cache : step_.caches) {
-    const std::int64_t room = std::max(kMaxContext, options.context + 1);
-    const std::int64_t slots = cache.window > 0 ? std::min(room, cache.window) : room;
-    caches_.push_back(
-        {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
-    setting_.slots.push_back(slots);
-  }
+  caches_ = options.caches;
+  if (caches_.empty())
+    for (const Cache& cache : step_.caches) {
+      const std::int64_t room = std::max(kMaxContext, options.context + 1);
+      const std::int64_t slots = cache.window > 0 ? std::min(room, cache.window) : room;
+      caches_.push_back(
+          {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
+    }
+  AC_ASSERT(caches_.size() == step_.caches.size());
+  for (const CacheSpec& cache : caches_) setting_.slots.push_back(cache.slots);
   setting_.multiprocessors = options.device.multiprocessors;
 }
 

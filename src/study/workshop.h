@@ -21,6 +21,8 @@ struct WorkshopOptions {
   double seconds = 0.005;  // of one round of one point, about
   unsigned jobs = 1;
   std::filesystem::path cache;
+  std::optional<DType> dtype;     // to compute in; nothing: what the model says
+  std::vector<CacheSpec> caches;  // none: with room for 4096 tokens
 };
 
 // A region, or what chooses the token, with its space.
@@ -37,6 +39,11 @@ class Workshop {
   Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder);
 
   const StepGraph& step() const { return step_; }
+  const Regions& regions() const { return regions_; }
+  const Plans& plans() const { return plans_; }
+  const std::vector<CacheSpec>& caches() const { return caches_; }
+  const Setting& setting() const { return setting_; }
+  Realiser& realiser() { return realiser_; }
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
   std::vector<Subject> subjects() const;
   Generated generate_for(const Subject& subject, const Candidate& candidate) const {

@@ -76,7 +76,7 @@ class Tuner {
                  device_,
                  toolkit_,
                  fmt::format("T=1 P={}", options_.context)};
-    if (const auto known = database_.find(tried.key)) {
+    if (const auto known = database_.find(tried.key); known && known->why != tuning::kUnjudged) {
       ++region.known;
       return outcome_of(*known);
     }

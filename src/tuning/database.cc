@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kFormat = 1;                // user_version
 constexpr int kApplication = 0x41437464;  // application_id: "ACtd"
-constexpr int kPatience = 20'000;         // milliseconds that another writer may take
 
 constexpr const char* kSchema = R"(
   CREATE TABLE attempts (
@@ -112,7 +111,8 @@ class Database::Statement {
   int bound_ = 0;
 };
 
-Database::Database(const std::filesystem::path& path) : path_(path) {
+Database::Database(const std::filesystem::path& path, std::chrono::milliseconds patience)
+    : path_(path), patience_(patience) {
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (error) job_failed("cannot make {}: {}", path.parent_path().string(), error.message());
@@ -120,7 +120,7 @@ Database::Database(const std::filesystem::path& path) : path_(path) {
     if (sqlite3_open_v2(path.c_str(), &database_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE,
                         nullptr) != SQLITE_OK)
       fail();
-    sqlite3_busy_timeout(database_, kPatience);
+    sqlite3_busy_timeout(database_, static_cast<int>(patience_.count()));
     set_up();
   } catch (...) {
     sqlite3_close(database_);
@@ -129,7 +129,9 @@ Database::Database(const std::filesystem::path& path) : path_(path) {
 }
 
 Database::Database(Database&& other) noexcept
-    : path_(std::move(other.path_)), database_(std::exchange(other.database_, nullptr)) {}
+    : path_(std::move(other.path_)),
+      patience_(other.patience_),
+      database_(std::exchange(other.database_, nullptr)) {}
 
 Database::~Database() { sqlite3_close(database_); }
 
@@ -142,7 +144,7 @@ void Database::set_up() {
         sqlite3_exec(database_, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;", nullptr,
                      nullptr, nullptr);
     if (result == SQLITE_OK) break;
-    if (result != SQLITE_BUSY || waited > kPatience) fail();
+    if (result != SQLITE_BUSY || waited > patience_.count()) fail();
     sqlite3_sleep(10);
   }
   const auto pragma = [&](const char* name) {
@@ -180,7 +182,8 @@ void Database::fail() const {
         "{} is damaged, or no database ({}): move it away, and import what was exported from it",
         path_.string(), message);
   if (code == SQLITE_BUSY)
-    job_failed("{}: another process has kept it locked for {} s", path_.string(), kPatience / 1000);
+    job_failed("{}: another process has kept it locked for {} s", path_.string(),
+               patience_.count() / 1000);
   job_failed("{}: {}", path_.string(), message);
 }
 

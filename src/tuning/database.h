@@ -5,6 +5,7 @@
 // attempt that it has added, and several processes may write at once.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -32,10 +33,13 @@ struct Key {
   bool operator==(const Key&) const = default;
 };
 
+// Why an attempt that was measured says no more than that: the gate was not asked.
+constexpr const char* kUnjudged = "timed, not judged";
+
 struct Attempt {
   Key key;
   search::Verdict verdict = search::Verdict::measured;
-  std::string why;              // if it was not measured
+  std::string why;              // if it was not measured; kUnjudged
   std::vector<double> samples;  // microseconds
   double predicted = 0;         // microseconds
   std::string model;            // that it was tried for
@@ -56,7 +60,10 @@ class Database {
  public:
   // Makes the file, and the folders above it, if there is none. What is no such database, of
   // another format or damaged is an error (bad_input) that says what to do.
-  explicit Database(const std::filesystem::path& path);
+  // Another writer may take so long.
+  static constexpr std::chrono::milliseconds kPatience{20'000};
+  explicit Database(const std::filesystem::path& path,
+                    std::chrono::milliseconds patience = kPatience);
   ~Database();
   Database(Database&&) noexcept;
 
@@ -82,6 +89,7 @@ class Database {
   void set_up();
 
   std::filesystem::path path_;
+  std::chrono::milliseconds patience_;
   sqlite3* database_ = nullptr;
 };
 

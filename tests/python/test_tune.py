@@ -3,10 +3,13 @@ tried is in the database."""
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 import tiny_models
@@ -17,8 +20,11 @@ SMALL = ("--cover", "--regions", "linear+add", "embedding", "--max-candidates", 
 QUICK = ("--rounds", 2, "--seconds", 0.0005, "-q")
 
 
-def program(*arguments, expect=0):
-    result = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=600)
+def program(*arguments, expect=0, **environment):
+    environment = {**os.environ, **{name: str(value) for name, value in environment.items()}}
+    result = subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=600, env=environment
+    )
     assert result.returncode == expect, result.stdout + result.stderr
     return result
 
@@ -105,6 +111,202 @@ def test_tuning_resumes_and_leaves_a_package_that_runs(model, tmp_path):
     program("db", "import", "--db", copy, tmp_path / "attempts.jsonl")
     assert stats(copy)["verdicts"] == stats(database)["verdicts"]
     assert "needs" in program("db", "prune", "--db", copy, expect=2).stderr
+
+def test_a_step_is_recorded_and_replayed(model, tmp_path):
+    table, database = tmp_path / "step.jsonl", tmp_path / "tuning.sqlite"
+    record = ("study", "record", model, "-o", table, "--space", "step", "--max-points", 24, "--plans", 3,
+              "--context", 20, "--rounds", 2, "--admit", "winners", "--reference-every", 10)  # fmt: skip
+    first = json.loads(program(*record, "--database", database, "-q", "--json").stdout)
+    assert 12 <= first["points"] <= 24 and first["new"] == first["measured"] == first["points"]
+    lines = [json.loads(line) for line in table.read_text().splitlines()]
+    points = [line for line in lines if "plan" in line]
+    sites = {tuple(part["site"] for part in point["parts"]) for point in points}
+    assert len(sites) == 1 and lines[0]["space"] == "step"
+    assert sum("reference" in line for line in lines) == (first["points"] + 9) // 10 + 1
+    # Only what is fastest is judged; its line comes last and replaces the one before it.
+    judged = [point for point in points if "admission" not in point]
+    assert judged and judged[-1]["outcome"] == "measured"
+    tried = stats(database)
+    assert tried["plans"] == first["points"] and tried["verdicts"]["measured"] >= first["points"]
+    # Cut off under way: what is lost is timed again, and nothing else.
+    text = table.read_text().splitlines(keepends=True)
+    lost = [i for i, line in enumerate(text) if '"plan":"' in line][-4:]
+    table.write_text("".join(line for i, line in enumerate(text) if i not in lost)[:-7])
+    again = json.loads(program(*record, "--database", "none", "-q", "--json").stdout)
+    assert again["points"] == first["points"] and 1 <= again["new"] <= 6
+    other = [12 if option == 24 else option for option in record]
+    refused = program(*other, "--database", "none", "-q", expect=2)
+    assert "max_points" in refused.stderr
+
+    replay = ("study", "replay", table, "-o", tmp_path / "r", "--repetitions", 20, "--resamples", 100)
+    result = program(*replay, "--attempts", 16)
+    assert "step of" in result.stdout
+    report = json.loads((tmp_path / "r/report.json").read_text())
+    (group,) = report["groups"]
+    arms = {arm["arm"]: arm["share"] for arm in group["arms"]}
+    assert {"random", "heuristic", "descent", "evolutionary", "surrogate", "tree", "oracle"} <= arms.keys()
+    tree = next(c for c in group["comparisons"] if (c["arm"], c["against"]) == ("tree", "random"))
+    for i in range(16):
+        mean, low, high = tree["difference"][i]
+        assert low <= mean <= high
+        assert mean == pytest.approx(arms["tree"][i][0] - arms["random"][i][0], abs=1e-6)
+    text = (tmp_path / "r/report.md").read_text()
+    assert "Tree search against random order" in text and "drift" in text
+
+
+def test_compilations_tell_the_database(model, tmp_path):
+    database, package = tmp_path / "tuning.sqlite", tmp_path / "package"
+    compile_it = ("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--tries", 2, "-f")
+    program(*compile_it, "--database", database, "-q")
+    program("db", "export", "--db", database, tmp_path / "attempts.jsonl")
+    told = {}
+    for line in map(json.loads, (tmp_path / "attempts.jsonl").read_text().splitlines()[1:]):
+        assert line["model"] and len(line["kernels"]) == 64 and line["device"] and line["toolkit"]
+        told.setdefault((line["region"], line["plan"]), []).append(line)
+    plan = json.loads((package / "plan.json").read_text())
+    measured = 0
+    for phase in ("prefill", "decode"):
+        for region in plan[phase]["selections"] + plan[phase]["abandoned"]:
+            for attempt in region["attempts"]:
+                lines = told[region["signature"], attempt["candidate"]]
+                admitted = attempt["outcome"]["kind"] == "admitted"
+                assert admitted == any(line["verdict"] == "measured" for line in lines)
+                if admitted:
+                    measured += 1
+                    assert any(median(line["samples_us"]) == pytest.approx(attempt["measured_us"]) for line in lines)
+    assert measured > 10
+    # What is not timed is not told; and nobody is told where that is wanted.
+    program(*compile_it, "--unmeasured", "--database", tmp_path / "other.sqlite", "-q")
+    program(*compile_it, "--database", "none", "-q", XDG_CACHE_HOME=tmp_path / "cache")
+    assert not (tmp_path / "other.sqlite").exists() and not list((tmp_path / "cache").rglob("*.sqlite"))
+
+
+def test_no_database_fails_a_compilation(model, tmp_path):
+    compile_it = ("compile", model, "-o", tmp_path / "package", "--max-context", 64, "--chunk", 4, "--tries", 1, "-f")
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"no database" * 1000)
+    result = program(*compile_it, "--database", damaged)
+    assert result.stderr.count("left alone") == 1 and "damaged" in result.stderr
+    assert damaged.read_bytes() == b"no database" * 1000
+    result = program(*compile_it, "--database", tmp_path / "damaged.sqlite" / "beneath")
+    assert result.stderr.count("left alone") == 1
+    locked = tmp_path / "locked.sqlite"
+    program("db", "import", "--db", locked, write(tmp_path / "empty.jsonl", '{"tuning":1}\n'))
+    with sqlite3.connect(locked, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        result = program(*compile_it, "--database", locked)
+        other.execute("ROLLBACK")
+    assert result.stderr.count("left alone") == 1 and "locked" in result.stderr
+    assert stats(locked)["attempts"] == 0
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+STEP = ("--space", "step", "--plans", 2, "--context", 20, "--search", "random")
+
+
+@pytest.fixture()
+def package(model, tmp_path):
+    package = tmp_path / "package"
+    program("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    return package
+
+
+def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
+    ids = ("--ids", "5,17,3,99", "-n", 4, "--json")
+    before = json.loads(program("run", package, *ids).stdout)
+    files = contents(package)
+    copy = shutil.copytree(package, tmp_path / "copy")
+    tune = ("tune", package, model, *STEP, "--db", tmp_path / "tuning.sqlite")
+    # The host runs fallbacks several times as fast as the kernels that the package has.
+    tuned = json.loads(program(*tune, "--budget", 12, "-q", "--json").stdout)
+    assert (tuned["attempts"], tuned["known"], tuned["failed"]) == (12, 0, 0)
+    assert tuned["improved"] and tuned["best_us"] < tuned["before_us"]
+    plan = json.loads((package / "plan.json").read_text())
+    (timed,) = plan["decode"]["in_context"]
+    assert (timed["context"], timed["timed"], timed["us"]) == (20, 12, tuned["best_us"])
+    for selection in plan["decode"]["selections"]:
+        plans = {attempt["candidate"]: attempt["outcome"]["kind"] for attempt in selection["attempts"]}
+        assert selection["candidate"] == "" or plans[selection["candidate"]] == "admitted"
+        assert selection["trials"]
+    # What was selected is what the plan says: no more parts, and no others.
+    chosen = {selection["candidate"] or "fallback" for selection in plan["decode"]["selections"]}
+    assert chosen == {item.split("=")[1] for item in tuned["plan"].split()} - fusions(tuned["plan"])
+    assert plan["prefill"]["selections"] == json.loads(files["plan.json"])["prefill"]["selections"]
+    program("verify", package)
+    after = json.loads(program("run", package, *ids).stdout)
+    assert after["generated"] == before["generated"]
+    # Were none of them faster, the package would stay as it was, to the byte.
+    program("db", "export", "--db", tmp_path / "tuning.sqlite", tmp_path / "attempts.jsonl")
+    head, *attempts = (tmp_path / "attempts.jsonl").read_text().splitlines()
+    failed = [json.dumps(json.loads(line) | {"verdict": "failed", "samples_us": []}) for line in attempts]
+    (tmp_path / "attempts.jsonl").write_text("\n".join([head, *failed]) + "\n")
+    program("db", "import", "--db", tmp_path / "failed.sqlite", tmp_path / "attempts.jsonl")
+    tune_copy = ("tune", copy, model, *STEP, "--budget", 12, "--db", tmp_path / "failed.sqlite", "-q", "--json")
+    none = json.loads(program(*tune_copy).stdout)
+    assert (none["attempts"], none["known"], none["failed"], none["improved"]) == (12, 12, 12, False)
+    assert contents(copy) == files
+    # From the package that it has made, it goes on.
+    again = json.loads(program(*tune, "--budget", 2, "-q", "--json").stdout)
+    assert again["signature"] == tuned["signature"] and again["first_us"] < tuned["before_us"]
+
+
+def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):
+    database = tmp_path / "tuning.sqlite"
+    tune = ("tune", package, model, *STEP, "--budget", 8, "--db", database)
+    files = contents(package)
+
+    def run_until(attempts, then):
+        with subprocess.Popen([PROGRAM, *map(str, tune), "-q", "--json"], stdout=subprocess.PIPE) as child:
+            deadline = time.time() + 120
+            while time.time() < deadline and child.poll() is None:
+                if database.exists() and stats(database)["attempts"] >= attempts:
+                    then(child)
+                    break
+                time.sleep(0.02)
+            return child.communicate()[0]
+
+    run_until(2, lambda child: child.send_signal(signal.SIGKILL))
+    assert contents(package) == files
+    tried = stats(database)["attempts"]
+    assert 2 <= tried < 8
+
+    def kill_the_timer(child):
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+        killed.extend(children)
+
+    killed = []
+    tuned = json.loads(run_until(tried + 1, kill_the_timer))
+    assert killed and (tuned["attempts"], tuned["known"], tuned["failed"]) == (8, tried, 0)
+    assert stats(database)["attempts"] == 8
+
+
+def test_what_cannot_be_tuned_by_steps_is_said(model, package, tmp_path):
+    plan = json.loads((package / "plan.json").read_text())
+    plan["decode"]["selections"][0]["signature"] = "another"
+    (package / "plan.json").write_text(json.dumps(plan))
+    tune = ("tune", package, model, *STEP, "--budget", 1, "--db", tmp_path / "t.sqlite", "-q")
+    assert "compile it again" in program(*tune, expect=3).stderr
+    plan["decode"]["selections"][0]["by_context"] = [{"from": "x"}]
+    (package / "plan.json").write_text(json.dumps(plan))
+    assert "plan.json" in program(*tune, expect=3).stderr
+    assert "magic" in program("tune", package, model, "--space", "magic", expect=2).stderr
+
+
+def contents(folder):
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# Those of a schedule's choices that say how something is fused.
+def fusions(plan):
+    kinds = ("head", "attention", "products", "residual_norm")
+    return {i.split("=")[1] for i in plan.split() if i.split("=")[0].split(".")[0] in kinds}
+
 
 def stats(database):
     return json.loads(program("db", "stats", "--db", database, "--json").stdout)

@@ -80,7 +80,8 @@ std::vector<Site> sites(const std::vector<Known>& known) {
   made[0].choices = {{"fused", {{"", "fused", {}}}, 30}, {"split", {{"", "split", {}}}, 0}};
   for (std::size_t i = 0; i < known.size(); ++i)
     made.push_back({fmt::format("s{}", i), 1.0 + static_cast<double>(i % 3), known[i].points, {}});
-  made[1].only_if = made[2].only_if = Site::Condition{0, "split"};
+  made[1].only_if =
+      made[2].only_if = [](const std::vector<int>& choices) { return choices[0] == 1; };
   return made;
 }
 

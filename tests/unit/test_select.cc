@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/error.h"
 #include "base/files.h"
 #include "small_compilation.h"
 
@@ -88,4 +89,86 @@ TEST_CASE("selection: with no candidates, fallbacks compute everything, the toke
   for (const Implemented& part : f.parts)
     writers += std::ranges::find(part.made.storages, token) != part.made.storages.end();
   CHECK(writers == 1);
+}
+
+TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
+  Fixture f;
+  CompiledPhase phase;
+  phase.regions = analyse(head_step());
+  phase.plans = plan(phase.regions, device_info("host"),
+                     {.max_candidates = 4, .at = {.S = -1, .T = 1, .P = 0}});
+  RealiseOptions options;
+  options.here = false;
+  options.verdicts = f.folder.path() / "verdicts";
+  Realiser realiser(f.builder, options);
+  // The first cut is the whole in one kernel, the other one is in as many as there can be.
+  const auto of_option = [&](const FusionOption& option, std::size_t rank) {
+    std::map<std::string, std::string> candidates;
+    for (const Part& part : option.parts) {
+      const Space& space = phase.plans.spaces[static_cast<std::size_t>(part.space)];
+      candidates[space.signature] = rank < space.candidates.size() ? space.candidates[rank].id : "";
+    }
+    return candidates;
+  };
+  const std::vector<FusionOption>& head = phase.plans.neighbourhoods.at(0).options;
+  REQUIRE(head.front().parts.size() == 1);
+  REQUIRE(head.back().parts.size() == 3);
+  Pinned pinned;
+  pinned.variants = {{.from = 0, .candidates = of_option(head.front(), 1)},
+                     {.from = 70, .candidates = of_option(head.back(), 0)}};
+  pinned.variants[1].candidates.begin()->second = "";  // to the fallback
+  pinned.variants[1].context = 80, pinned.variants[1].first_us = 2, pinned.variants[1].us = 1;
+  const auto variants = choose_pinned(phase, {}, {}, pinned, realiser, f.quiet);
+  REQUIRE(variants.size() == 2);
+  CHECK(variants[0].parts.size() == 1);
+  CHECK(variants[1].parts.size() == 3);
+  CHECK(variants[1].from == 70);
+  REQUIRE(phase.selections.size() == 4);
+  REQUIRE(phase.in_context.size() == 1);
+  CHECK(phase.in_context[0].context == 80);
+  int fallbacks = 0;
+  for (const Selection& selection : phase.selections) {
+    CHECK(!selection.trials.empty());
+    REQUIRE(selection.by_context.size() == 1);
+    const auto [from, candidate] = selection.by_context[0];
+    const auto& wanted = pinned.variants[from == 0 ? 0 : 1].candidates;
+    CHECK(wanted.at(selection.signature) == candidate);
+    CHECK(selection.candidate == candidate);
+    fallbacks += candidate.empty();
+    for (const Attempt& attempt : selection.attempts) CHECK(attempt.outcome.admitted());
+  }
+  CHECK(fallbacks == 1);
+
+  const auto fails = [&](const Pinned& with) {
+    CompiledPhase again;
+    again.regions = phase.regions, again.plans = phase.plans;
+    CHECK_THROWS_AS(choose_pinned(again, {}, {}, with, realiser, f.quiet), Error);
+  };
+  Pinned bad = pinned;
+  bad.variants[0].candidates.begin()->second = "gemv/none";
+  fails(bad);
+  bad = pinned;
+  bad.variants[0].candidates = {{"another region", ""}};
+  fails(bad);
+  f.reject_all();
+  fails(pinned);
+}
+
+TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {
+  const Json plan = Json::parse(R"({"decode": {
+    "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4}],
+    "selections": [{"signature": "a", "candidate": "p"},
+                   {"signature": "b", "candidate": "q",
+                    "by_context": [{"from": 0, "candidate": "q"}, {"from": 50, "candidate": ""}]},
+                   {"signature": "c", "candidate": "r",
+                    "by_context": [{"from": 50, "candidate": "r"}]}]}})");
+  const Pinned pinned = pinned_as(plan, "decode", "plan");
+  using Candidates = std::map<std::string, std::string>;
+  REQUIRE(pinned.variants.size() == 2);
+  CHECK(pinned.variants[0].candidates == Candidates{{"a", "p"}, {"b", "q"}});
+  CHECK_FALSE(pinned.variants[0].us);
+  CHECK(pinned.variants[1].candidates == Candidates{{"a", "p"}, {"b", ""}, {"c", "r"}});
+  CHECK(pinned.variants[1].from == 50);
+  CHECK(pinned.variants[1].us == 2.0);
+  CHECK_THROWS_AS(pinned_as(plan, "prefill", "plan"), Error);
 }

@@ -64,8 +64,12 @@ const ArmResult& arm(const Group& group, const std::string& name) {
 TEST_CASE("study: a table is read as it was written") {
   const Recording read = parse(kHeader + kRegion + kPoint +
                                R"({"region":0,"fallback":true,"samples_us":[9,8]})"
-                               "\n");
+                               "\n" +
+                               reference_line(0, "a", {10, 30, 20}).dump() + "\n" +
+                               reference_line(0, "a", {25}).dump() + "\n");
   REQUIRE(read.tables.size() == 1);
+  CHECK(read.tables[0].points.size() == 1);
+  CHECK(read.tables[0].drift() == doctest::Approx(0.25));
   const Table& table = read.tables[0];
   CHECK(table.signature == "S");
   CHECK(table.fallback == std::vector<double>{9, 8});

@@ -1,0 +1,154 @@
+#include "base/conversation.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// False if nobody listens any more.
+bool write_line(int to, std::string line) {
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  line += '\n';
+  for (std::size_t at = 0; at < line.size();) {
+    const ssize_t written = write(to, line.data() + at, line.size() - at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    at += static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
+// The first line of what was received, which it is taken from.
+bool take_line(std::string& received, std::string& line) {
+  const std::size_t end = received.find('\n');
+  if (end == std::string::npos) return false;
+  line = received.substr(0, end);
+  received.erase(0, end + 1);
+  return true;
+}
+
+// False at the end.
+bool read_more(int from, std::string& received) {
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = read(from, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got > 0) received.append(buffer, static_cast<std::size_t>(got));
+    return got > 0;
+  }
+}
+
+}  // namespace
+
+void answer_questions(const Conversation::Prepare& prepare, int in, int out) {
+  try {
+    const Conversation::Answer answer = prepare();
+    std::string received, question;
+    for (;;) {
+      while (!take_line(received, question))
+        if (!read_more(in, received)) return;
+      if (!write_line(out, "+" + answer(question))) return;
+    }
+  } catch (const std::exception& error) {
+    write_line(out, std::string("-") + error.what());
+  } catch (...) {
+    write_line(out, "-threw what is no std::exception");
+  }
+}
+
+Conversation::Conversation(const Prepare& prepare) {
+  start([&](int socket) { answer_questions(prepare, socket, socket); });
+}
+
+Conversation::Conversation(std::vector<std::string> command) {
+  start([&](int socket) {
+    std::vector<char*> arguments;
+    for (std::string& argument : command) arguments.push_back(argument.data());
+    arguments.push_back(nullptr);
+    dup2(socket, STDIN_FILENO);
+    dup2(socket, STDOUT_FILENO);
+    execv(arguments[0], arguments.data());
+    write_line(socket, "-cannot start " + command[0] + ": " + std::strerror(errno));
+  });
+}
+
+void Conversation::start(const std::function<void(int socket)>& child) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    job_failed("cannot start a process: {}", std::strerror(errno));
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ < 0) {
+    close(ends[0]), close(ends[1]);
+    job_failed("cannot start a process: {}", std::strerror(errno));
+  }
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(3);
+    close(ends[0]);
+    child(ends[1]);
+    _exit(0);
+  }
+  close(ends[1]);
+  socket_ = ends[0];
+}
+
+Conversation::~Conversation() {
+  if (pid_ > 0) finish("");
+}
+
+ChildResult Conversation::finish(const std::string& why) {
+  kill(pid_, SIGKILL);  // unless it has ended by itself
+  close(socket_);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1, socket_ = -1;
+  return {.ended = why.empty() ? how_ended(status) : why};
+}
+
+ChildResult Conversation::ask(const std::string& question, std::chrono::seconds limit) {
+  AC_ASSERT(pid_ > 0 && question.find('\n') == std::string::npos);
+  const Clock::time_point began = Clock::now(), deadline = began + limit;
+  const std::string line = question + "\n";
+  std::size_t sent = 0;
+  std::string reply;
+  while (!take_line(received_, reply)) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return finish(fmt::format("took longer than {} s", limit.count()));
+    const short events = sent < line.size() ? POLLIN | POLLOUT : POLLIN;
+    pollfd polled{socket_, events, 0};
+    if (poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000))) <= 0)
+      continue;
+    if (polled.revents & POLLOUT) {
+      const ssize_t more =
+          send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (more > 0) sent += static_cast<std::size_t>(more);
+      // One that listens no more may have said why.
+      if (more < 0 && errno != EAGAIN && errno != EINTR) sent = line.size();
+    }
+    if ((polled.revents & (POLLIN | POLLHUP | POLLERR)) && !read_more(socket_, received_))
+      return finish("");
+  }
+  if (reply.empty() || reply[0] != '+')
+    return finish(reply.empty() ? "said nothing" : reply.substr(1));
+  const std::chrono::duration<double> took = Clock::now() - began;
+  return {.text = reply.substr(1), .ended = {}, .seconds = took.count()};
+}
+
+}  // namespace ac

@@ -1,0 +1,46 @@
+// A child process that is asked one thing after the other: for work that takes long to prepare,
+// and that may crash or hang. The child prepares once and then answers line by line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/child.h"
+
+namespace ac {
+
+class Conversation {
+ public:
+  // What the child does: what it makes at the beginning answers every question. Neither questions
+  // nor answers hold a line break.
+  using Answer = std::function<std::string(const std::string& question)>;
+  using Prepare = std::function<Answer()>;
+  // With a function of this process, as it is when the child is forked: call it while no other
+  // thread runs.
+  explicit Conversation(const Prepare& prepare);
+  // With a program that calls answer_questions() with its stdin and stdout.
+  explicit Conversation(std::vector<std::string> command);
+  ~Conversation();  // ends the child
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  // The answer, or how the child has ended. It is asked no more then.
+  ChildResult ask(const std::string& question, std::chrono::seconds limit);
+
+ private:
+  void start(const std::function<void(int socket)>& child);
+  ChildResult finish(const std::string& why);
+
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  std::string received_;
+};
+
+// Until nobody asks any more. What is thrown is the last answer.
+void answer_questions(const Conversation::Prepare& prepare, int in, int out);
+
+}  // namespace ac

@@ -1,0 +1,26 @@
+#include "cli/log.h"
+
+#include "compile/realise.h"
+#include "tuning/kernel_hash.h"
+
+namespace ac {
+
+void add_log_option(CLI::App& command, std::string& database) {
+  command.add_option("--database", database,
+                     "The tuning database that hears of what is tried, or none (default: "
+                     "tuning.sqlite in the cache folder)");
+}
+
+std::unique_ptr<tuning::Log> open_log(const std::string& database, const DeviceInfo& device,
+                                      const std::string& name, const std::string& model,
+                                      const BuilderOptions& building, KernelBuilder& builder,
+                                      Progress& progress) {
+  if (database == "none") return nullptr;
+  tuning::Origin origin{tuning::fingerprint(device, name), builder.compiler(target_of(device)),
+                        model, building.sources};
+  return std::make_unique<tuning::Log>(
+      database.empty() ? building.cache / "tuning.sqlite" : std::filesystem::path(database),
+      std::move(origin), [&progress](const std::string& text) { progress.note(text); });
+}
+
+}  // namespace ac

@@ -1,0 +1,33 @@
+// Stage 9 for a step whose schedule was decided elsewhere, as by a search over whole steps: what is
+// said here is built and admitted, and nothing else is tried or timed.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace ac {
+
+struct Pinned {
+  // What computes steps after `from` tokens and more.
+  struct Variant {
+    std::int64_t from = 0;
+    std::map<std::string, std::string> candidates;  // by signature; "": the fallback
+    // An option of each neighbourhood of the plan; none: those that have the parts above.
+    std::vector<std::size_t> fusions = {};
+    // What timing it gave: after so many tokens, with what was there before and with this.
+    std::int64_t context = 0;
+    std::optional<double> first_us = std::nullopt, us = std::nullopt;
+    int timed = 0;
+  };
+  std::vector<Variant> variants;  // by rising `from`, the first one's 0
+};
+
+// Of a phase ("prefill", "decode") of a package's plan.json. What is no plan is an error
+// (bad_input).
+Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin);
+
+}  // namespace ac

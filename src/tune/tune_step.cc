@@ -1,0 +1,205 @@
+#include "tune/tune_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "compile/in_context.h"
+#include "tuning/kernel_hash.h"
+
+namespace ac {
+namespace {
+
+constexpr std::size_t kFinalists = 3;
+constexpr int kFinalRounds = 15;
+
+// Whose kernels run after so many tokens.
+std::size_t variant_at(const Pinned& pinned, std::int64_t context) {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < pinned.variants.size(); ++i)
+    if (pinned.variants[i].from <= context) at = i;
+  return at;
+}
+
+study::StepOptions step_options(const StepTuneOptions& options, const Program& program,
+                                const Pinned::Variant& variant) {
+  study::StepOptions step;
+  static_cast<study::WorkshopOptions&>(step) = options;
+  step.dtype = program.dtype;
+  step.caches = program.caches;
+  step.space = {.plans = options.plans, .max_points = 0};
+  step.selected = variant.candidates;
+  return step;
+}
+
+class StepTuner {
+ public:
+  StepTuner(const Model& model, const Program& program, const Pinned& decode,
+            const StepTuneOptions& options, KernelBuilder& builder, Progress& progress)
+      : options_(options),
+        progress_(progress),
+        decode_(decode),
+        variant_(variant_at(decode, options.context)),
+        database_(options.database),
+        headers_(options.sources),
+        device_(tuning::fingerprint(options.device, options.device_name)),
+        toolkit_(builder.compiler(target_of(options.device))),
+        setting_(fmt::format("T=1 P={}", options.context)),
+        workshop_(model, step_options(options, program, decode.variants[variant_]), builder,
+                  program, progress) {}
+
+  TunedStep run() {
+    const search::ProductSpace& space = workshop_.space().points();
+    const std::optional<int> own = workshop_.space().find(decode_.variants[variant_].candidates);
+    if (!own)
+      bad_input("the package's decode step is none that this program plans: compile it again");
+    tuned_.signature = workshop_.signature();
+    for (const search::Site& site : space.sites()) tuned_.sites += site.choices.size() > 1;
+    record_failures();
+    const auto strategy = search::make_strategy(options_.search, space, options_.seed);
+    const study::TimedPoint first = workshop_.time(*own);
+    if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
+    tuned_.first_us = first.outcome().microseconds;
+    strategy->hear(*own, first.outcome());
+    double best = tuned_.first_us;
+    const search::Trace trace = run_search(
+        *strategy,
+        [&](int point) {
+          const auto began = std::chrono::steady_clock::now();
+          const search::Outcome outcome = attempt(point);
+          ++tuned_.attempts;
+          if (outcome.ok())
+            best = std::min(best, outcome.microseconds);
+          else
+            ++tuned_.failed;
+          progress_.step(tuned_.attempts, options_.budget.attempts,
+                         fmt::format("best {:.1f} us", best));
+          const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+          return search::Tried{outcome, took.count()};
+        },
+        options_.budget);
+    decide(*own, trace);
+    progress_.done();
+    return std::move(tuned_);
+  }
+
+ private:
+  tuning::Key key_of(int point) {
+    return {workshop_.signature(),
+            workshop_.space().points().id(point),
+            tuning::kernel_hash(workshop_.sources(point), headers_),
+            device_,
+            toolkit_,
+            setting_};
+  }
+
+  search::Outcome attempt(int point) {
+    tuning::Attempt tried;
+    tried.key = key_of(point);
+    study::TimedPoint timed;
+    if (const auto known = database_.find(tried.key)) {
+      ++tuned_.known;
+      timed.verdict = known->verdict, timed.samples = known->samples;
+      return timed.outcome();
+    }
+    timed = workshop_.time(point);
+    if (!timed.outcome().ok())
+      progress_.note(fmt::format("a schedule could not be timed: {}", timed.why));
+    tried.verdict = timed.verdict;
+    tried.why = timed.outcome().ok() ? tuning::kUnjudged : timed.why;
+    tried.samples = timed.samples;
+    tried.predicted = workshop_.space().points().predicted(point);
+    tried.model = workshop_.step().graph.name;
+    database_.add(tried);
+    return timed.outcome();
+  }
+
+  // Candidates of regions that do not compile, or are not admitted.
+  void record_failures() {
+    std::vector<tuning::Attempt> attempts;
+    for (study::StepWorkshop::Failure& failure : workshop_.take_failures()) {
+      tuning::Attempt& tried = attempts.emplace_back();
+      tried.key = {failure.signature, failure.plan, tuning::kernel_hash(failure.sources, headers_),
+                   device_,           toolkit_,     setting_};
+      tried.verdict = failure.verdict;
+      tried.why = failure.why;
+      tried.predicted = failure.predicted;
+      tried.model = workshop_.step().graph.name;
+    }
+    database_.add(attempts);
+  }
+
+  // The fastest that are admitted, against the package's own.
+  void decide(int own, const search::Trace& trace) {
+    std::vector<search::Attempt> faster;
+    for (const search::Attempt& attempt : trace.attempts)
+      if (attempt.outcome.ok() && attempt.point != own &&
+          attempt.outcome.microseconds <= tuned_.first_us * kWorthwhile)
+        faster.push_back(attempt);
+    std::ranges::stable_sort(
+        faster, {}, [](const search::Attempt& attempt) { return attempt.outcome.microseconds; });
+    std::vector<int> finalists{own};
+    for (const search::Attempt& attempt : faster) {
+      if (finalists.size() > kFinalists) break;
+      if (workshop_.why_not(attempt.point).empty()) finalists.push_back(attempt.point);
+      record_failures();
+    }
+    if (finalists.size() == 1) return;
+    const auto samples = workshop_.race(finalists, kFinalRounds);
+    if (samples.empty()) {
+      progress_.note("the last race could not be run: the package stays as it is");
+      return;
+    }
+    std::size_t best = 1;
+    for (std::size_t i = 2; i < finalists.size(); ++i)
+      if (median(samples[i]) < median(samples[best])) best = i;
+    tuned_.before_us = median(samples[0]);
+    tuned_.best_us = median(samples[best]);
+    if (*tuned_.best_us > *tuned_.before_us * kWorthwhile) return;
+    take(finalists[best]);
+  }
+
+  void take(int point) {
+    tuned_.plan = workshop_.space().points().id(point);
+    tuned_.decode = decode_;
+    Pinned::Variant& variant = tuned_.decode->variants[variant_];
+    variant.candidates.clear();
+    for (const study::Scheduled& scheduled : workshop_.space().schedule(point)) {
+      const Space& space =
+          workshop_.plans().spaces[static_cast<std::size_t>(scheduled.part->space)];
+      variant.candidates[space.signature] =
+          scheduled.candidate < 0
+              ? ""
+              : space.candidates[static_cast<std::size_t>(scheduled.candidate)].id;
+    }
+    variant.fusions = workshop_.space().fusions(point);
+    variant.context = options_.context;
+    variant.first_us = tuned_.before_us;
+    variant.us = tuned_.best_us;
+    variant.timed = static_cast<int>(tuned_.attempts);
+  }
+
+  const StepTuneOptions& options_;
+  Progress& progress_;
+  const Pinned& decode_;
+  const std::size_t variant_;
+  tuning::Database database_;
+  Headers headers_;
+  const std::string device_, toolkit_, setting_;
+  study::StepWorkshop workshop_;
+  TunedStep tuned_;
+};
+
+}  // namespace
+
+TunedStep tune_step(const Model& model, const Program& program, const Pinned& decode,
+                    const StepTuneOptions& options, KernelBuilder& builder, Progress& progress) {
+  progress.stage("the step's choices");
+  StepTuner tuner(model, program, decode, options, builder, progress);
+  progress.stage("search");
+  return tuner.run();
+}
+
+}  // namespace ac

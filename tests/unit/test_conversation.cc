@@ -1,0 +1,61 @@
+// Conversations with children: every question has an answer, or says how the child ended.
+#include "base/conversation.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <stdexcept>
+
+using namespace ac;
+using namespace std::chrono_literals;
+
+TEST_CASE("conversation: prepared once, asked often, of any size") {
+  Conversation child([] {
+    auto count = std::make_shared<int>(0);
+    return
+        [count](const std::string& question) { return std::to_string(++*count) + " " + question; };
+  });
+  CHECK(child.ask("a", 60s).text == "1 a");
+  const std::string large(3'000'000, 'x');
+  CHECK(child.ask(large, 60s).text == "2 " + large);
+  CHECK(child.ask("", 60s).text == "3 ");
+}
+
+TEST_CASE("conversation: how a child ends is said") {
+  const auto ending = [](const Conversation::Answer& answer, std::chrono::seconds limit = 60s) {
+    Conversation child([&] { return answer; });
+    return child.ask("q", limit).ended;
+  };
+  CHECK(ending([](const std::string&) -> std::string {
+          throw std::runtime_error("broken\nline");
+        }) == "broken line");
+  CHECK(ending([](const std::string&) -> std::string {
+          raise(SIGKILL);
+          return "";
+        }) == "crashed (SIGKILL)");
+  CHECK(ending([](const std::string&) -> std::string { _exit(7); }) == "ended with exit code 7");
+  CHECK(ending(
+            [](const std::string&) -> std::string {
+              for (;;) pause();
+            },
+            1s) == "took longer than 1 s");
+  // While it prepares, with a question that is too large to be held on the way.
+  Conversation slow([]() -> Conversation::Answer {
+    for (;;) pause();
+  });
+  CHECK(slow.ask(std::string(3'000'000, 'x'), 1s).ended == "took longer than 1 s");
+  Conversation unprepared([]() -> Conversation::Answer { throw std::runtime_error("no device"); });
+  CHECK(unprepared.ask("q", 60s).ended == "no device");
+}
+
+TEST_CASE("conversation: with a program") {
+  Conversation cat({"/bin/sh", "-c", "while read line; do echo \"+$line!\"; done"});
+  CHECK(cat.ask("one", 60s).text == "one!");
+  CHECK(cat.ask("two", 60s).text == "two!");
+  Conversation none({"/no/such/program"});
+  CHECK(none.ask("q", 60s).ended.find("/no/such/program") != std::string::npos);
+  Conversation silent({"/bin/true"});
+  CHECK(silent.ask("q", 60s).ended == "ended with exit code 0");
+}

@@ -1,0 +1,122 @@
+// The schedules of a step: every point is a step that computes everything once, and bounds hold.
+#include "study/step_space.h"
+
+#include <doctest/doctest.h>
+
+#include "analyze/analyse.h"
+#include "regions_models.h"
+
+using namespace ac;
+using namespace ac::study;
+
+namespace {
+
+struct Fixture {
+  Regions regions = analyse(test::gemma_like(2, 1));
+  Plans plans =
+      plan(regions, device_info("sm_90"), {.max_candidates = 8, .at = {.S = -1, .T = 1, .P = 100}});
+  Fixture() { complete(regions, plans); }
+
+  // The first so many candidates, or the fallback where there is none.
+  PartChoices first() const {
+    return [this](const CoverPart& part, std::size_t most) {
+      std::vector<int> found;
+      const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
+      for (std::size_t i = 0; i < std::min(most, space.candidates.size()); ++i)
+        found.push_back(static_cast<int>(i));
+      if (found.empty()) found.push_back(-1);
+      return found;
+    };
+  }
+  std::map<std::string, std::string> selected(const StepSpace& space, int point) const {
+    std::map<std::string, std::string> selected;
+    for (const Scheduled& scheduled : space.schedule(point)) {
+      const Space& of = plans.spaces[static_cast<std::size_t>(scheduled.part->space)];
+      selected[of.signature] =
+          scheduled.candidate < 0 ? ""
+                                  : of.candidates[static_cast<std::size_t>(scheduled.candidate)].id;
+    }
+    return selected;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("step space: every schedule computes each node once, and is found again") {
+  const Fixture f;
+  const StepSpace space(f.regions, f.plans, f.first(), {.plans = 2, .max_points = 300});
+  const auto points = space.points().all(300);
+  REQUIRE(points);
+  CHECK(points->size() > 100);
+  std::set<std::string> ids;
+  std::set<std::size_t> launches;  // kernels of a schedule
+  int found = 0;
+  for (const int point : *points) {
+    CHECK(ids.insert(space.points().id(point)).second);
+    CHECK(space.points().find(space.points().id(point)) == point);
+    std::map<NodeId, int> computed;
+    int choosing = 0;
+    const std::vector<Scheduled> schedule = space.schedule(point);
+    launches.insert(schedule.size());
+    for (const Scheduled& scheduled : schedule) {
+      const auto& wanted = scheduled.part->wanted;
+      choosing += !wanted || wanted->argmax;
+      if (!wanted) continue;
+      for (const NodeId id : wanted->region.nodes)
+        if (is_compute(f.regions.step.graph[id])) ++computed[id];
+    }
+    CHECK(choosing == 1);
+    for (std::size_t i = 0; i < f.regions.step.graph.nodes.size(); ++i)
+      if (is_compute(f.regions.step.graph.nodes[i])) REQUIRE(computed[static_cast<NodeId>(i)] == 1);
+    const auto selected = f.selected(space, point);
+    const auto again = space.find(selected);
+    if (again && f.selected(space, *again) == selected) ++found;
+  }
+  CHECK(launches.size() > 2);  // some fuse more than others
+  CHECK(found == static_cast<int>(points->size()));
+}
+
+TEST_CASE("step space: points of a table all have the same sites") {
+  const Fixture f;
+  const StepSpace space(f.regions, f.plans, f.first(), {.plans = 3, .max_points = 64});
+  std::vector<search::Point> listed;
+  const auto points = space.points().all(64);
+  REQUIRE(points);
+  for (const int point : *points) listed.push_back(space.listed(point));
+  for (const search::Point& point : listed) {
+    REQUIRE(point.parts.size() == listed[0].parts.size());
+    for (std::size_t i = 0; i < point.parts.size(); ++i)
+      CHECK(point.parts[i].site == listed[0].parts[i].site);
+    CHECK(point.predicted > 0);
+  }
+  const search::ListedSpace as_listed(listed);
+  CHECK(as_listed.size() == points->size());
+  CHECK(!as_listed.neighbours(0).empty());
+}
+
+TEST_CASE("step space: the bound holds, and more room is used") {
+  const Fixture f;
+  std::size_t before = 0;
+  for (const std::uint64_t bound : {1u, 2u, 10u, 100u, 1000u}) {
+    const StepSpace space(f.regions, f.plans, f.first(), {.plans = 6, .max_points = bound});
+    const auto points = space.points().all(bound);
+    REQUIRE(points);
+    CHECK(points->size() >= before);
+    CHECK(points->size() * 2 >= bound);
+    before = points->size();
+    CHECK_FALSE(space.points().all(points->size() - 1));
+  }
+}
+
+TEST_CASE("step space: what is no schedule of it is not found") {
+  const Fixture f;
+  const StepSpace space(f.regions, f.plans, f.first(), {.plans = 2, .max_points = 0});
+  auto selected = f.selected(space, space.points().start());
+  REQUIRE(space.find(selected) == space.points().start());
+  CHECK_FALSE(space.find({}));
+  auto with_another = selected;
+  with_another["a region of another model"] = "gemv/256";
+  CHECK_FALSE(space.find(with_another));
+  selected.begin()->second = "no such plan";
+  CHECK_FALSE(space.find(selected));
+}
