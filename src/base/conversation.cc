@@ -118,12 +118,17 @@ ChildResult Conversation::finish(const std::string& why) {
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1, socket_ = -1;
-  return {.ended = why.empty() ? how_ended(status) : why};
+  return {.ended = why.empty() ? how_ended(status) : why, .seconds = seconds()};
+}
+
+double Conversation::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - began_).count();
 }
 
 ChildResult Conversation::ask(const std::string& question, std::chrono::seconds limit) {
   AC_ASSERT(pid_ > 0 && question.find('\n') == std::string::npos);
-  const Clock::time_point began = Clock::now(), deadline = began + limit;
+  began_ = Clock::now();
+  const Clock::time_point deadline = began_ + limit;
   const std::string line = question + "\n";
   std::size_t sent = 0;
   std::string reply;
@@ -147,8 +152,7 @@ ChildResult Conversation::ask(const std::string& question, std::chrono::seconds 
   }
   if (reply.empty() || reply[0] != '+')
     return finish(reply.empty() ? "said nothing" : reply.substr(1));
-  const std::chrono::duration<double> took = Clock::now() - began;
-  return {.text = reply.substr(1), .ended = {}, .seconds = took.count()};
+  return {.text = reply.substr(1), .seconds = seconds()};
 }
 
 }  // namespace ac

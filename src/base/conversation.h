@@ -34,10 +34,12 @@ class Conversation {
  private:
   void start(const std::function<void(int socket)>& child);
   ChildResult finish(const std::string& why);
+  double seconds() const;  // since it was last asked
 
   pid_t pid_ = -1;
   int socket_ = -1;
   std::string received_;
+  std::chrono::steady_clock::time_point began_;
 };
 
 // Until nobody asks any more. What is thrown is the last answer.

@@ -140,7 +140,7 @@ void StepSpace::find_spaces() {
 }
 
 // With a bound, every choice begins alone; those of the sites that a step spends most time in get
-// others first, in turn, as long as there is room.
+// others first, in turn, as long as there is room and they make further schedules.
 void StepSpace::bound(std::uint64_t max_points, std::size_t plans) {
   for (auto& [space, limit] : limit_) limit = plans;
   if (max_points == 0) return;
@@ -171,20 +171,26 @@ void StepSpace::bound(std::uint64_t max_points, std::size_t plans) {
   std::stable_sort(all.begin(), all.end(), [](const Growing& a, const Growing& b) {
     return a.microseconds > b.microseconds;
   });
+  std::uint64_t points = count(max_points);
   for (bool grew = true; grew;) {
     grew = false;
     for (const Growing& site : all) {
       if (!site.grow(true)) continue;
-      if (count(max_points) <= max_points)
-        grew = true;
+      const std::uint64_t more = count(max_points);
+      if (more > points && more <= max_points)
+        points = more, grew = true;
       else
         site.grow(false);
     }
   }
+  // What is in no cut needs no choice.
+  std::set<int> reached;
+  count(max_points, &reached);
+  std::erase_if(parts_, [&](const auto& entry) { return reached.count(entry.first) == 0; });
 }
 
 // Schedules, or more than enough.
-std::uint64_t StepSpace::count(std::uint64_t enough) const {
+std::uint64_t StepSpace::count(std::uint64_t enough, std::set<int>* reached) const {
   std::uint64_t total = 0;
   std::vector<int> fusions(alike_.size(), -1);
   const std::function<void(std::size_t)> descend = [&](std::size_t i) {
@@ -199,6 +205,7 @@ std::uint64_t StepSpace::count(std::uint64_t enough) const {
       return;
     }
     std::uint64_t product = 1;
+    if (reached) reached->insert(cut(fusions).spaces.begin(), cut(fusions).spaces.end());
     for (const int space : cut(fusions).spaces)
       if (const auto limit = limit_.find(space); limit != limit_.end() && product <= enough)
         product *= std::max<std::uint64_t>(1, limit->second);

@@ -74,7 +74,7 @@ class StepSpace {
   void find_alike();
   void find_spaces();
   void bound(std::uint64_t max_points, std::size_t plans);
-  std::uint64_t count(std::uint64_t enough) const;
+  std::uint64_t count(std::uint64_t enough, std::set<int>* reached = nullptr) const;
   search::Site fusion_site(std::size_t alike) const;
   search::Site part_site(int space, const PartChoices& choices);
   const Cut& cut(const std::vector<int>& fusions) const;

@@ -11,7 +11,8 @@
 namespace ac::study {
 namespace {
 
-constexpr std::chrono::seconds kPatience{300};  // loading the weights is part of it
+constexpr std::chrono::seconds kPatience{120};
+constexpr std::chrono::seconds kLoading{300};  // of the weights, before the first schedule
 constexpr const char* kEnding = "advance";
 
 NodeId ids_of(const StepGraph& step) {
@@ -244,12 +245,13 @@ ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
   bool lacked = !package_;
   for (const int point : points) lacked |= hold(point);
   if (lacked) write_package();
+  const std::chrono::seconds limit = child_ ? kPatience : kPatience + kLoading;
   if (!child_)
     child_ = workshop_->realiser().converse(bench_job(
         *package_, workshop_->realiser().kernels().at(random_.entry).artifact, options_.context));
   std::vector<StepBench::Step> steps;
   for (const int point : points) steps.push_back(spans(point));
-  ChildResult result = child_->ask(bench_question(steps, rounds), kPatience);
+  ChildResult result = child_->ask(bench_question(steps, rounds), limit);
   if (!result.ok()) child_.reset();
   return result;
 }
@@ -258,8 +260,8 @@ TimedPoint StepWorkshop::time(int point) {
   TimedPoint timed;
   timed.was_admitted = options_.admit_all;
   ChildResult result = ask({point}, options_.rounds);
-  // Something else may have ended the process.
-  if (!result.ok()) result = ask({point}, options_.rounds);
+  // Something else may have ended the process; what hangs would hang again.
+  if (!result.ok() && result.seconds < kPatience.count()) result = ask({point}, options_.rounds);
   if (result.ok()) {
     timed.samples = Json::parse(result.text).at(0).get<std::vector<double>>();
   } else {

@@ -5,6 +5,8 @@
 
 #include "base/files.h"
 #include "base/temporary_folder.h"
+#include "compile/step_bench.h"
+#include "compile/worker.h"
 #include "runtime/random.h"
 #include "tests/unit/toy_package.h"
 
@@ -102,6 +104,31 @@ TEST_CASE("in context: every context is on record, with what came of it") {
   REQUIRE(never.choices.size() == 1);
   CHECK(never.choices[0].options == first.options);
   CHECK(never.contexts.size() == 2);
+}
+
+TEST_CASE("in context: a process that holds a package times whatever step it is asked for") {
+  const TemporaryFolder folder;
+  const Toy toy;
+  toy.write(folder.path());
+  const BuildResult random =
+      KernelBuilder(builder_options(read_environment())).build(random_source(), {});
+  const Json job{{"job", "bench"},
+                 {"device", "host"},
+                 {"package", folder.path().string()},
+                 {"random", std::get<Artifact>(random).file.string()},
+                 {"context", 20}};
+  REQUIRE(is_conversation(job));
+  const Conversation::Answer answer = prepare_job(job);
+  StepBench::Step slow(40, Span{0, 1});
+  slow.push_back({1, 2});
+  const Json samples = Json::parse(answer(bench_question({{{0, 1}, {1, 2}}, slow}, 3)));
+  REQUIRE(samples.size() == 2);
+  CHECK(samples[0].size() == 3);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(samples[1][i].get<double>() > 4 * samples[0][i].get<double>());
+  CHECK(Json::parse(answer(bench_question({{{1, 2}}}, 1))).size() == 1);
+  CHECK_THROWS(answer(bench_question({{{0, 3}}}, 1)));  // it has two launches
+  CHECK_THROWS(answer("nonsense"));
 }
 
 }  // namespace
