@@ -68,16 +68,6 @@ struct Selection {
   std::vector<std::pair<std::int64_t, std::string>> by_context;
 };
 
-// What timing whole steps after so many tokens gave.
-struct InContext {
-  std::int64_t context = 0;
-  std::string untimed = {};     // why there is nothing else here; empty: they were timed
-  double first_us = 0, us = 0;  // with what was chosen before that, and with what is chosen
-  int timed = 0;                // so many steps that differed
-  bool changed = false;         // whether those are not the same
-  std::int64_t from = 0;        // what is chosen serves steps after so many tokens and more
-};
-
 // For `compile --dump selection`.
 std::string print(const std::vector<Selection>& selections);
 

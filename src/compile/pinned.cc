@@ -59,14 +59,18 @@ Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& 
           if (of.at("from") == tokens)
             variant.candidates[signature] = of.at("candidate").get<std::string>();
       }
-      for (const Json& of : plan.at(phase).at("in_context"))
-        if (of.at("from") == tokens) {
-          variant.context = of.at("context").get<std::int64_t>();
-          variant.first_us = of.at("first_us").get<double>();
-          variant.us = of.at("us").get<double>();
-          variant.timed = of.at("timed").get<int>();
-        }
       pinned.variants.push_back(std::move(variant));
+    }
+    for (const Json& of : plan.at(phase).at("in_context")) {
+      InContext& context = pinned.contexts.emplace_back();
+      of.at("context").get_to(context.context);
+      if (of.contains("untimed")) {
+        of.at("untimed").get_to(context.untimed);
+        continue;
+      }
+      of.at("first_us").get_to(context.first_us), of.at("us").get_to(context.us);
+      of.at("timed").get_to(context.timed), of.at("changed").get_to(context.changed);
+      of.at("from").get_to(context.from);
     }
     return pinned;
   } catch (const Json::exception& error) {
@@ -107,7 +111,7 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
   }
   merge_equal(phase.selections);
   std::ranges::sort(made, {}, &PinnedVariant::from);
-  std::ranges::sort(phase.in_context, {}, &InContext::from);
+  phase.in_context = pinned.contexts;
   return made;
 }
 
@@ -148,13 +152,7 @@ std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Varian
   plan_missing(parts_);
 
   std::vector<ContextChoice> choices;
-  for (const Pinned::Variant& variant : variants)
-    choices.push_back({.from = variant.from,
-                       .options = {},
-                       .context = variant.context,
-                       .first_us = variant.first_us,
-                       .us = variant.us,
-                       .timed = variant.timed});
+  for (const Pinned::Variant& variant : variants) choices.push_back({variant.from, {}});
   std::vector<CoverPart> left;  // to the fallback, with one variant or another
   std::set<int> seen;
   for (const CoverPart& part : parts_) {

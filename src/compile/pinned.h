@@ -3,11 +3,11 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "compile/timed_steps.h"
 
 namespace ac {
 
@@ -18,12 +18,9 @@ struct Pinned {
     std::map<std::string, std::string> candidates;  // by signature; "": the fallback
     // An option of each neighbourhood of the plan; none: those that have the parts above.
     std::vector<std::size_t> fusions = {};
-    // What timing it gave: after so many tokens, with what was there before and with this.
-    std::int64_t context = 0;
-    std::optional<double> first_us = std::nullopt, us = std::nullopt;
-    int timed = 0;
   };
-  std::vector<Variant> variants;  // by rising `from`, the first one's 0
+  std::vector<Variant> variants;    // by rising `from`, the first one's 0
+  std::vector<InContext> contexts;  // what timing them gave
 };
 
 // Of a phase ("prefill", "decode") of a package's plan.json. What is no plan is an error

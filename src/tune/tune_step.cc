@@ -175,10 +175,16 @@ class StepTuner {
               : space.candidates[static_cast<std::size_t>(scheduled.candidate)].id;
     }
     variant.fusions = workshop_.space().fusions(point);
-    variant.context = options_.context;
-    variant.first_us = tuned_.before_us;
-    variant.us = tuned_.best_us;
-    variant.timed = static_cast<int>(tuned_.attempts);
+    // What was timed with what it replaces says nothing any more.
+    std::vector<InContext>& contexts = tuned_.decode->contexts;
+    std::erase_if(contexts, [&](const InContext& of) { return of.from == variant.from; });
+    contexts.push_back({.context = options_.context,
+                        .first_us = *tuned_.before_us,
+                        .us = *tuned_.best_us,
+                        .timed = static_cast<int>(tuned_.attempts),
+                        .changed = true,
+                        .from = variant.from});
+    std::ranges::sort(contexts, {}, &InContext::context);
   }
 
   const StepTuneOptions& options_;

@@ -117,7 +117,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   pinned.variants = {{.from = 0, .candidates = of_option(head.front(), 1)},
                      {.from = 70, .candidates = of_option(head.back(), 0)}};
   pinned.variants[1].candidates.begin()->second = "";  // to the fallback
-  pinned.variants[1].context = 80, pinned.variants[1].first_us = 2, pinned.variants[1].us = 1;
+  pinned.contexts = {{.context = 80, .first_us = 2, .us = 1, .from = 70}};
   const auto variants = choose_pinned(phase, {}, {}, pinned, realiser, f.quiet);
   REQUIRE(variants.size() == 2);
   CHECK(variants[0].parts.size() == 1);
@@ -156,7 +156,8 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
 
 TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {
   const Json plan = Json::parse(R"({"decode": {
-    "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4}],
+    "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4, "changed": true},
+                   {"context": 90, "untimed": "no time"}],
     "selections": [{"signature": "a", "candidate": "p"},
                    {"signature": "b", "candidate": "q",
                     "by_context": [{"from": 0, "candidate": "q"}, {"from": 50, "candidate": ""}]},
@@ -166,9 +167,11 @@ TEST_CASE("selection: a schedule is read from a plan, with what runs at each con
   using Candidates = std::map<std::string, std::string>;
   REQUIRE(pinned.variants.size() == 2);
   CHECK(pinned.variants[0].candidates == Candidates{{"a", "p"}, {"b", "q"}});
-  CHECK_FALSE(pinned.variants[0].us);
   CHECK(pinned.variants[1].candidates == Candidates{{"a", "p"}, {"b", ""}, {"c", "r"}});
   CHECK(pinned.variants[1].from == 50);
-  CHECK(pinned.variants[1].us == 2.0);
+  REQUIRE(pinned.contexts.size() == 2);
+  CHECK(pinned.contexts[0].us == 2);
+  CHECK(pinned.contexts[0].changed);
+  CHECK(pinned.contexts[1].untimed == "no time");
   CHECK_THROWS_AS(pinned_as(plan, "prefill", "plan"), Error);
 }

@@ -1,0 +1,19 @@
+// What timing whole steps said: part of the record of a compilation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace ac {
+
+// What timing whole steps after so many tokens gave.
+struct InContext {
+  std::int64_t context = 0;
+  std::string untimed = {};     // why there is nothing else here; empty: they were timed
+  double first_us = 0, us = 0;  // with what was chosen before that, and with what is chosen
+  int timed = 0;                // so many steps that differed
+  bool changed = false;         // whether those are not the same
+  std::int64_t from = 0;        // what is chosen serves steps after so many tokens and more
+};
+
+}  // namespace ac
