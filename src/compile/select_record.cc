@@ -116,11 +116,12 @@ std::vector<Json> Selector::trials_of(const CoverPart& part, int candidate) cons
 }
 
 void Selector::record(const std::vector<ContextChoice>& chosen) {
-  std::map<int, std::size_t> known;  // by space: its site, which counts them in the same order
+  const std::size_t before = phase_.selections.size();  // of other cuts
+  std::map<int, std::size_t> sites;                     // by space, as alternatives() counts them
   for (const CoverPart& part : parts_) {
-    const auto [at, is_new] = known.emplace(part.space, phase_.selections.size());
+    const auto [at, is_new] = sites.emplace(part.space, sites.size());
     if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
-    ++phase_.selections[at->second].uses;
+    ++phase_.selections[before + at->second].uses;
   }
   record_abandoned();
 }

@@ -94,7 +94,7 @@ TEST_CASE("selection: with no candidates, fallbacks compute everything, the toke
 TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   Fixture f;
   CompiledPhase phase;
-  phase.regions = analyse(head_step());
+  phase.regions = analyse(norm_and_product(DType::f32, 70));
   phase.plans = plan(phase.regions, device_info("host"),
                      {.max_candidates = 4, .at = {.S = -1, .T = 1, .P = 0}});
   RealiseOptions options;
