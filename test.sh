@@ -55,7 +55,7 @@ part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '
 part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "fuzzer build" scripts/build.sh fuzz
-  part "fuzzers" fuzz 5
+  part "fuzzers" fuzz 3
 fi
 echo "took $((SECONDS - started)) s"
 echo "$passed passed, $failed failed"

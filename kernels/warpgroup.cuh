@@ -57,14 +57,17 @@ template <class T, int n>
 void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b, bool add) {
   const int lane = threadIdx.x % 32, first_row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   host::defer([&c, a, b, add, lane, first_row] {
-    for (int j = 0; j < n / 8; ++j)
+    float rows[2][16], columns[2][16];
+    for (int half = 0; half < 2; ++half)
+      for (int k = 0; k < 16; ++k) rows[half][k] = element<T>(a, first_row + half * 8, k);
+    for (int j = 0; j < n / 8; ++j) {
+      for (int i = 0; i < 2; ++i)
+        for (int k = 0; k < 16; ++k) columns[i][k] = element<T>(b, 8 * j + lane % 4 * 2 + i, k);
       for (int i = 0; i < 4; ++i) {
-        float sum = add ? c[j][i] : 0;
-        for (int k = 0; k < 16; ++k)
-          sum += element<T>(a, first_row + i / 2 * 8, k) *
-                 element<T>(b, 8 * j + lane % 4 * 2 + i % 2, k);
-        c[j][i] = sum;
+        if (!add) c[j][i] = 0;
+        for (int k = 0; k < 16; ++k) c[j][i] += rows[i / 2][k] * columns[i % 2][k];
       }
+    }
   });
 }
 
@@ -89,12 +92,14 @@ void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b,
             }
       },
       place);
-  host::defer([&c, mine, b, lane = threadIdx.x % 32] {
-    for (int j = 0; j < n / 8; ++j)
+  host::defer([&c, mine, b, lane = static_cast<int>(threadIdx.x % 32)] {
+    float columns[2][16];
+    for (int j = 0; j < n / 8; ++j) {
+      for (int i = 0; i < 2; ++i)
+        for (int k = 0; k < 16; ++k) columns[i][k] = element<T>(b, k, 8 * j + lane % 4 * 2 + i);
       for (int i = 0; i < 4; ++i)
-        for (int k = 0; k < 16; ++k)
-          c[j][i] +=
-              mine.row[i / 2][k] * element<T>(b, k, 8 * j + static_cast<int>(lane) % 4 * 2 + i % 2);
+        for (int k = 0; k < 16; ++k) c[j][i] += mine.row[i / 2][k] * columns[i % 2][k];
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Records the study's tables on the GPU at hand: every candidate of each region of three models' decode
-# steps, and two layers that Reasoning Compiler was evaluated on, as far as this program expresses them.
+# steps, and of two layers that Reasoning Compiler was evaluated on, as far as this program expresses
+# them; and schedules of one model's whole step.
 #   study-gpu.sh OUT COMMIT [SECONDS]
 # OUT/NAME.jsonl are the tables. What is there already is not recorded again; after SECONDS (default:
 # no limit) no further table is begun, and the one under way is left as far as it came.
@@ -25,15 +26,16 @@ record() {
   [ "$left" -gt 0 ] || { echo "$name: no time left" >&2; failed=1; return; }
   mkdir -p "$work/$name"
   cp "$config" "$work/$name/config.json"
-  timeout -s INT "$left" "$program" study record "$work/$name" --device cuda --cover --admit winners \
-    --commit "$commit" -o "$out/$name.jsonl" "$@" >&2 || failed=1
+  timeout -s INT "$left" "$program" study record "$work/$name" --device cuda --admit winners \
+    --database none --commit "$commit" -o "$out/$name.jsonl" "$@" >&2 || failed=1
 }
 
-record qwen3-1.7b "$configs/qwen3-1.7b.json" --max-candidates 400
-record llama-3.2-1b "$configs/llama-3.2-1b.json" --max-candidates 400
-record qwen3-4b "$configs/qwen3-4b.json" --max-candidates 400
-record llama-3-8b-attention "$here/bench/layers/llama-3-8b-attention.json" --max-candidates 400 \
+regions=(--cover --max-candidates 400)
+record qwen3-1.7b "$configs/qwen3-1.7b.json" "${regions[@]}"
+record qwen3-1.7b-step "$configs/qwen3-1.7b.json" --space step --max-points 4096
+record llama-3.2-1b "$configs/llama-3.2-1b.json" "${regions[@]}"
+record qwen3-4b "$configs/qwen3-4b.json" "${regions[@]}"
+record llama-3-8b-attention "$here/bench/layers/llama-3-8b-attention.json" "${regions[@]}" \
   --regions attend
-record llama-4-scout-mlp "$here/bench/layers/llama-4-scout-mlp.json" --max-candidates 400 \
-  --regions silu
+record llama-4-scout-mlp "$here/bench/layers/llama-4-scout-mlp.json" "${regions[@]}" --regions silu
 exit $failed

@@ -142,7 +142,7 @@ void add_compile_command(CLI::App& app) {
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "
-      "times them 24, and 12 of prefill; else 3)");
+      "times them 24, and 20 of prefill; else 3)");
   command
       ->add_option("--step-seconds", compile->step_seconds,
                    "Time for choosing what computes the parts of a decode step by the latency of "

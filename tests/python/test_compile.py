@@ -421,7 +421,8 @@ def test_a_full_disk_leaves_no_half_package(small, half_cache, tmp_path):
     wanted = generate(package, [1, 2, 3], 2)
     # While the package is written: the old one stays.
     sizes = sorted(file.stat().st_size for file in package.rglob("*") if file.is_file())
-    for size in (0, sizes[0] - 1, sizes[len(sizes) // 2], sizes[-1] - 1):
+    # (The largest is the plan, whose length is not always the same: it holds times.)
+    for size in (0, sizes[0] - 1, sizes[len(sizes) // 2], sizes[-1] * 9 // 10):
         arguments = compile_arguments(small, package, "--force")
         process = start(*arguments, cache=cache, **limit_files(max(size, 0)))
         _, errors = process.communicate(timeout=300)
@@ -481,7 +482,7 @@ def test_the_host_has_no_library_unless_it_is_named(small, tmp_path):
 
 def test_a_package_for_a_gpu_says_what_its_library_was_not_asked(small, tmp_path):
     package = tmp_path / "package"
-    compile_package(small, package, "--target", "sm_90", *WITH_LIBRARY)
+    compile_package(small, package, "--target", "sm_90", "--families", "cublaslt")
     text = program("inspect", package, "--stage", "verdicts").stdout
     assert "library call: admitted by its interface on the host device" in text
     text = program("verify", package).stdout
