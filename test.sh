@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test that needs no GPU. Takes under 20 minutes on
-# two cores from a clean checkout. AC_TEST_QUICK=1 leaves out the sanitizers and the fuzzers.
+# Installs what is missing, builds, and runs every test that needs no GPU. Takes about half an hour on two
+# cores from a clean checkout, most of it three builds. AC_TEST_QUICK=1 leaves out sanitizers and fuzzers.
 set -euo pipefail
 cd "$(dirname "$0")"
 passed=0

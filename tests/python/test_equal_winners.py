@@ -11,8 +11,8 @@ import tiny_models
 from compiled import program
 
 EVERYTHING = ("--max-candidates", 3, "--tries", 64, "--max-context", 64, "--chunk", 8, "-q")
-# Kernels of a microsecond, on a machine that others use as well.
-NOISE = 1.35
+# Kernels of a microsecond, on a machine that others use as well: one of them, and whole steps.
+NOISE, NOISE_OF_STEPS = 2, 1.35
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_whoever_advises_the_same_wins(setting):
                 best = min(us for (of, _), us in pooled.items() if of == key)
                 assert pooled[key, chosen] <= NOISE * best, (name, key, chosen)
     steps = {name: step_time(plan, pooled) for name, plan in plans.items()}
-    assert max(steps.values()) <= NOISE * min(steps.values()), steps
+    assert max(steps.values()) <= NOISE_OF_STEPS * min(steps.values()), steps
 
 
 def step_time(plan, pooled):
