@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <thread>
@@ -22,6 +23,7 @@ namespace {
 struct Compile {
   SourceArguments source;
   std::string output, device = "host", target, database, device_name;
+  std::vector<std::string> targets;
   CompileOptions options;
   std::optional<int> step_seconds;
   std::vector<std::string> dump;
@@ -30,6 +32,27 @@ struct Compile {
 
   void run() {
     if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
+    if (targets.size() < 2) {
+      if (!targets.empty()) target = targets[0];
+      compile_one();
+      return;
+    }
+    // A whole package for each, in a folder of their own.
+    const std::filesystem::path folder = output;
+    if (std::filesystem::exists(folder / "program.json"))
+      wrong_usage("{} is a package, and several targets need a folder for theirs", output);
+    for (const std::string& each : targets) {
+      device_info(each);
+      check_output(folder / each, force);
+      if (std::ranges::count(targets, each) > 1) wrong_usage("--target: {} is there twice", each);
+    }
+    for (const std::string& each : targets) {
+      target = each, output = (folder / each).string();
+      compile_one();
+    }
+  }
+
+  void compile_one() {
     choose_device();
     options.dtype = source.dtype;
     check_output(output, force);
@@ -130,8 +153,11 @@ void add_compile_command(CLI::App& app) {
   command->add_option("--device", compile->device, "The device to compile for and to time on")
       ->capture_default_str()
       ->check(CLI::IsMember({"host", "cuda"}));
-  command->add_option("--target", compile->target,
-                      "Compile for a GPU that is not here: sm_80, sm_89, sm_90 or sm_100");
+  command
+      ->add_option("--target", compile->targets,
+                   "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100; of several "
+                   "(sm_80,sm_90) each gets a package of its name in the folder OUTPUT")
+      ->delimiter(',');
   command
       ->add_option("--max-context", compile->options.max_context,
                    "Tokens that a package can hold (default: 4096)")

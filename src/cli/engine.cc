@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "runtime/packages.h"
 
 namespace ac {
 namespace {
@@ -73,7 +74,22 @@ void EngineArguments::add_to(CLI::App& command) {
                      "Random weights made of this seed, instead of a checkpoint");
 }
 
-EngineArguments::Opened EngineArguments::open(const std::string& package, bool with_random) const {
+std::string choose_package(const std::string& package, const std::string& device) {
+  const Packages packages = packages_in(package);
+  if (packages.empty()) return package;
+  const int sm = device == "host" ? 0 : open_device(device, "sm_")->info().sm;
+  const std::string target = target_for(sm, packages);
+  if (target.empty()) {
+    std::string known;
+    for (const auto& [name, path] : packages) known += (known.empty() ? "" : ", ") + name;
+    wrong_usage("{} has packages for {}, and none for {}", package, known,
+                sm == 0 ? "the host" : fmt::format("sm_{}", sm));
+  }
+  return packages.at(target).string();
+}
+
+EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random) const {
+  const std::string package = choose_package(given, device);
   Opened opened;
   opened.device = open_device(device, read_program(package).target);
   if (with_random || random_weights)

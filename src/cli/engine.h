@@ -14,6 +14,10 @@ namespace ac {
 // "host", "cuda" or "cuda:1"; empty: what the package is for.
 std::unique_ptr<Device> open_device(const std::string& name, const std::string& target);
 
+// The package, or of a folder with one for each of several targets the one for that device: "host",
+// "cuda", "cuda:1"; empty: the first GPU.
+std::string choose_package(const std::string& package, const std::string& device);
+
 // Kernels that no package has, built for this device.
 std::filesystem::path build_for(const Device& device, const KernelSource& source);
 

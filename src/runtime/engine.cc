@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <set>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "runtime/packages.h"
 
 namespace ac {
 namespace {
@@ -20,14 +20,6 @@ constexpr std::size_t kMaxConstants = std::size_t{4} << 30;
 constexpr std::int64_t kBatch = 4;
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
-// Of "sm_90"; 0 for the host.
-int generation_of(const std::string& target) {
-  int sm = 0;
-  if (target.starts_with("sm_"))
-    std::from_chars(target.data() + 3, target.data() + target.size(), sm);
-  return sm;
-}
 
 std::set<Product> products_of(const Program& program) {
   std::set<Product> products;
@@ -41,8 +33,12 @@ std::set<Product> products_of(const Program& program) {
 
 Program read_program(const std::filesystem::path& package) {
   const std::filesystem::path file = package / "program.json";
-  if (!std::filesystem::exists(file))
-    bad_input("{} is no package: it has no program.json", package.string());
+  if (!std::filesystem::exists(file)) {
+    const Packages packages = packages_in(package);
+    if (packages.empty()) bad_input("{} is no package: it has no program.json", package.string());
+    bad_input("{} has packages for {} targets: name one, such as {}", package.string(),
+              packages.size(), packages.begin()->second.string());
+  }
   return program_from_json(read_json(file), file.string());
 }
 
@@ -51,9 +47,7 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
       package_(package),
       program_(read_program(package)),
       ids_sent_(device.make_mark()) {
-  // Kernels run on GPUs of their generation, from theirs on.
-  const int built = generation_of(program_.target), here = device.info().sm;
-  if (built / 10 != here / 10 || built > here)
+  if (const int here = device.info().sm; !runs_on(program_.target, here))
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
   check_room();

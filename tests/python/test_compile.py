@@ -487,3 +487,26 @@ def test_a_package_for_a_gpu_says_what_its_library_was_not_asked(small, tmp_path
     assert "library call: admitted by its interface on the host device" in text
     text = program("verify", package).stdout
     assert "to be validated on the GPU" in text
+
+
+def test_several_targets_get_a_package_each(small, tmp_path):
+    packages = tmp_path / "packages"
+    result = program(
+        "compile", small, "-o", packages, *OPTIONS, "--tries", 0, "--json", "--target", "sm_80,sm_90"
+    )
+    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [report["target"] for report in reports] == ["sm_80", "sm_90"]
+    assert sorted(os.listdir(packages)) == ["sm_80", "sm_90"]
+    for target in ("sm_80", "sm_90"):
+        program("inspect", packages / target, "--stage", "stats")
+    # One of them is meant where no device says which.
+    for command in (("verify",), ("run", "--device", "host", "--ids", "1", "-n", "1")):
+        result = program(command[0], packages, *command[1:], expect=2 if command[0] == "run" else 3)
+        assert "sm_80" in result.stderr
+    again = ("compile", small, "-o", packages, *OPTIONS, "--tries", 0)
+    assert "--force" in program(*again, "--target", "sm_100,sm_80", expect=2).stderr
+    assert sorted(os.listdir(packages)) == ["sm_80", "sm_90"]
+    assert "twice" in program(*again, "--force", "--target", "sm_80,sm_80", expect=2).stderr
+    assert "sm_12" in program(*again, "--target", "sm_12,sm_80", expect=2).stderr
+    package = packages / "sm_80"
+    assert "several" in program(*again[:3], package, *again[4:], "--target", "sm_80,sm_90", expect=2).stderr
