@@ -34,6 +34,10 @@ bool only_chooses_token(const Space& space) {
          std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
 }
 
+std::string best_of(const std::string& name, double microseconds) {
+  return fmt::format("best {} {:.1f} us", name, microseconds);
+}
+
 }  // namespace
 
 Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
@@ -135,6 +139,14 @@ bool Selector::decide(const std::vector<CoverPart>& parts, Progress& progress) {
   return race(parts, progress) || tried;
 }
 
+// What a progress line says of the phase: of all regions so far, and then what is new.
+std::string Selector::so_far(const std::string& what) const {
+  std::size_t tried = 0, admitted = 0;
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    tried += attempts_of(i).size(), admitted += states_[i].trials.size();
+  return fmt::format("{} tried, {} admitted{}{}", tried, admitted, what.empty() ? "" : ", ", what);
+}
+
 // Timed before they are judged, since judging takes longer: all candidates of spaces that have more
 // of them than shall be admitted. False if there were none.
 bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress) {
@@ -155,7 +167,15 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
   realiser_.build(std::move(sources));
   for (std::size_t i = 0; i < due.size(); ++i) {
     time_space(*due[i], progress);
-    progress.step(i + 1, due.size(), "timed " + space_of(*due[i]).candidates[0].id);
+    const State& state = state_of(*due[i]);
+    std::string best;
+    if (!state.quick.empty()) {
+      const auto fastest =
+          std::ranges::min_element(state.quick, {}, [](const auto& timed) { return timed.second; });
+      best = best_of(space_of(*due[i]).candidates[static_cast<std::size_t>(fastest->first)].id,
+                     fastest->second);
+    }
+    progress.step(i + 1, due.size(), so_far(best));
   }
   return true;
 }
@@ -256,8 +276,9 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   }
   if (requests.empty()) return false;
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser_.realise(
-      requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
+  const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
+    progress.step(++done, requests.size(), so_far(requests[i].name));
+  });
   std::set<int> failed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto [space, index, part] = tried[i];
@@ -317,8 +338,8 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.caches = caches_;
     if (phase_.plans.device.sm == 0) options.rounds = 3;
     const Realiser::Race race = realiser_.race(step(), contenders, options);
-    progress.step(i + 1, due.size(), "timed " + contenders[0].name);
     if (!race.failed.empty()) {
+      progress.step(i + 1, due.size(), so_far(""));
       state.why_unmeasured = race.failed;
       progress.note(fmt::format("{}: not timed ({})", contenders[0].name, race.failed));
       continue;
@@ -336,6 +357,10 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     state.fallback_measured = race.microseconds.back();
     if (!candidates.empty() && *state.fallback_measured <= race.microseconds[best])
       state.winner = -1;
+    const auto fastest = std::ranges::min_element(race.microseconds);
+    const std::string& first =
+        contenders[static_cast<std::size_t>(fastest - race.microseconds.begin())].name;
+    progress.step(i + 1, due.size(), so_far(best_of(first, *fastest)));
   }
   if (!ratios.empty()) scale_ = median(std::move(ratios));
   return true;

@@ -74,6 +74,7 @@ class Selector {
   void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
+  std::string so_far(const std::string& what) const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
     return ac::generate_for(step(), part.wanted, candidate.choice, phase_.plans.options.at,
                             setting_);
