@@ -37,18 +37,6 @@ void write_all(int to, const std::string& text) {
   }
 }
 
-// Does not return.
-[[noreturn]] void run_program(const std::vector<std::string>& command, int out) {
-  std::vector<char*> arguments;
-  for (const std::string& argument : command)
-    arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  dup2(out, STDOUT_FILENO);
-  execv(arguments[0], arguments.data());
-  write_all(out, "-cannot start " + command[0] + ": " + std::strerror(errno));
-  _exit(0);
-}
-
 Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) job_failed("cannot start a process: {}", std::strerror(errno));
@@ -63,7 +51,11 @@ Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(3);
     close(ends[0]);
-    if (!task.command.empty()) run_program(task.command, ends[1]);
+    if (!task.command.empty()) {
+      dup2(ends[1], STDOUT_FILENO);
+      write_all(ends[1], "-" + become(task.command));
+      _exit(0);
+    }
     try {
       write_all(ends[1], "+" + task.function());
     } catch (const std::exception& error) {
@@ -101,6 +93,15 @@ bool read_some(Child& child) {
 }
 
 }  // namespace
+
+std::string become(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& argument : command)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execv(arguments[0], arguments.data());
+  return "cannot start " + command[0] + ": " + std::strerror(errno);
+}
 
 std::string how_ended(int status) {
   if (WIFSIGNALED(status)) return fmt::format("crashed (SIG{})", sigabbrev_np(WTERMSIG(status)));

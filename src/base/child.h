@@ -35,6 +35,9 @@ std::vector<ChildResult> run_in_children(
     const std::vector<ChildTask>& tasks, unsigned at_once, std::chrono::seconds limit,
     const std::function<void(std::size_t index, const ChildResult&)>& on_done = {});
 
+// Becomes that program, and comes back, with the reason, only if it cannot be started.
+std::string become(const std::vector<std::string>& command);
+
 // Of what waitpid() says: "crashed (SIGSEGV)", "ended with exit code 3".
 std::string how_ended(int status);
 

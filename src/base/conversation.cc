@@ -74,15 +74,11 @@ Conversation::Conversation(const Prepare& prepare) {
   start([&](int socket) { answer_questions(prepare, socket, socket); });
 }
 
-Conversation::Conversation(std::vector<std::string> command) {
+Conversation::Conversation(const std::vector<std::string>& command) {
   start([&](int socket) {
-    std::vector<char*> arguments;
-    for (std::string& argument : command) arguments.push_back(argument.data());
-    arguments.push_back(nullptr);
     dup2(socket, STDIN_FILENO);
     dup2(socket, STDOUT_FILENO);
-    execv(arguments[0], arguments.data());
-    write_line(socket, "-cannot start " + command[0] + ": " + std::strerror(errno));
+    write_line(socket, "-" + become(command));
   });
 }
 

@@ -23,7 +23,7 @@ class Conversation {
   // thread runs.
   explicit Conversation(const Prepare& prepare);
   // With a program that calls answer_questions() with its stdin and stdout.
-  explicit Conversation(std::vector<std::string> command);
+  explicit Conversation(const std::vector<std::string>& command);
   ~Conversation();  // ends the child
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;

@@ -67,12 +67,6 @@ void verify(const Chosen& chosen, const std::string&) {
         AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
 }
 
-NodeId ids_of(const StepGraph& step) {
-  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
-    if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
-  bad_input("the model has no input: a package takes token ids");
-}
-
 // Of what there is one way to do, and no fallback: the errors call it `what`.
 Selection admit_only(const Request& request, const std::string& signature, const std::string& what,
                      Realiser& realiser) {

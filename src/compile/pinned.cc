@@ -39,45 +39,6 @@ void merge_equal(std::vector<Selection>& selections) {
 
 }  // namespace
 
-Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin) {
-  try {
-    const Json& selections = plan.at(phase).at("selections");
-    std::set<std::int64_t> from{0};
-    for (const Json& selection : selections)
-      for (const Json& of : selection.value("by_context", Json::array()))
-        from.insert(of.at("from").get<std::int64_t>());
-    Pinned pinned;
-    for (const std::int64_t tokens : from) {
-      Pinned::Variant variant{.from = tokens, .candidates = {}};
-      for (const Json& selection : selections) {
-        const std::string signature = selection.at("signature").get<std::string>();
-        if (!selection.contains("by_context")) {
-          variant.candidates[signature] = selection.at("candidate").get<std::string>();
-          continue;
-        }
-        for (const Json& of : selection.at("by_context"))
-          if (of.at("from") == tokens)
-            variant.candidates[signature] = of.at("candidate").get<std::string>();
-      }
-      pinned.variants.push_back(std::move(variant));
-    }
-    for (const Json& of : plan.at(phase).at("in_context")) {
-      InContext& context = pinned.contexts.emplace_back();
-      of.at("context").get_to(context.context);
-      if (of.contains("untimed")) {
-        of.at("untimed").get_to(context.untimed);
-        continue;
-      }
-      of.at("first_us").get_to(context.first_us), of.at("us").get_to(context.us);
-      of.at("timed").get_to(context.timed), of.at("changed").get_to(context.changed);
-      of.at("from").get_to(context.from);
-    }
-    return pinned;
-  } catch (const Json::exception& error) {
-    bad_input("{}: {}", origin, error.what());
-  }
-}
-
 std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
                                          const SelectOptions& options, const Pinned& pinned,
                                          Realiser& realiser, Progress& progress) {
@@ -146,9 +107,7 @@ std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Varian
     return best;
   };
   parts_ = choose_cover(phase_.regions, plans, cost, take);
-  if (std::ranges::none_of(
-          parts_, [](const CoverPart& part) { return !part.wanted || part.wanted->argmax; }))
-    parts_.push_back({});
+  if (std::ranges::none_of(parts_, chooses_token)) parts_.push_back({});
   plan_missing(parts_);
 
   std::vector<ContextChoice> choices;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "compile/timed_steps.h"
 
 namespace ac {
@@ -22,9 +21,5 @@ struct Pinned {
   std::vector<Variant> variants;    // by rising `from`, the first one's 0
   std::vector<InContext> contexts;  // what timing them gave
 };
-
-// Of a phase ("prefill", "decode") of a package's plan.json. What is no plan is an error
-// (bad_input).
-Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin);
 
 }  // namespace ac

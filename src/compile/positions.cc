@@ -14,6 +14,12 @@ constexpr std::int64_t kPricedAfter = 1024;  // tokens
 
 }  // namespace
 
+NodeId ids_of(const StepGraph& step) {
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+    if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
+  bad_input("the model has no input: a package takes token ids");
+}
+
 std::int64_t learned_positions(const StepGraph& step) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const Node& node : step.graph.nodes) {

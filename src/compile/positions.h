@@ -1,5 +1,5 @@
-// How far a model can count, and where in that its steps are priced: one with a table of positions
-// knows no position beyond it.
+// What a step takes, how far a model can count, and where in that its steps are priced: one with a
+// table of positions knows no position beyond it.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,9 @@
 #include "ir/step_graph.h"
 
 namespace ac {
+
+// The token ids. A step that takes none is an error (bad_input).
+NodeId ids_of(const StepGraph& step);
 
 // Rows of the shortest table that positions look up; the largest number if there is none.
 std::int64_t learned_positions(const StepGraph& step);

@@ -12,17 +12,6 @@ EngineOptions with_random_weights(const RandomValues& random) {
   return options;
 }
 
-void fill_caches(Engine& engine, const RandomValues& random) {
-  const Program& program = engine.program();
-  for (std::size_t i = 0; i < program.buffers.size(); ++i) {
-    const Buffer& buffer = program.buffers[i];
-    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
-      random.fill(engine.addresses()[i], buffer.dtype,
-                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                  static_cast<std::uint64_t>(i) << 40, 0, 1);
-  }
-}
-
 }  // namespace
 
 StepBench::StepBench(Device& device, const std::filesystem::path& package,
@@ -30,7 +19,7 @@ StepBench::StepBench(Device& device, const std::filesystem::path& package,
     : random_(device, random),
       engine_(device, package, with_random_weights(random_)),
       context_(context) {
-  fill_caches(engine_, random_);
+  engine_.fill_caches(random_);
   const Program& program = engine_.program();
   const auto ids = static_cast<std::size_t>(program.decode.ids);
   device.fill(engine_.addresses()[ids], bytes_of(program.buffers[ids].dtype), 0);

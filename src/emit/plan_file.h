@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "build/compile.h"
+#include "compile/pinned.h"
 
 namespace ac {
 
@@ -45,5 +46,7 @@ auto reading_plan(const std::string& origin, Action&& action) {
 // plan.json of a package, as it is; that it is one is checked, and no more.
 Json read_plan_json(const std::filesystem::path& package);
 PlanFile plan_file(const Json& json, const std::string& origin);
+// What computes a phase ("prefill", "decode"), to be compiled like that again.
+Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin);
 
 }  // namespace ac

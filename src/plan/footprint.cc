@@ -163,6 +163,7 @@ double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& pla
   return total / (longest * device.multiprocessors);
 }
 
+// Of mma fitted to bench/results (see test_plan_cost.cc), of wgmma a guess before any was timed.
 // What keys bring along is used by all queries of a warp, or of a block (wgmma); and each tile of
 // them costs a softmax's beginning and end.
 double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device) {

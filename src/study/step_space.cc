@@ -11,8 +11,6 @@
 namespace ac::study {
 namespace {
 
-bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
-
 bool only_chooses_token(const Space& space) {
   return !space.candidates.empty() &&
          std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
@@ -282,9 +280,7 @@ search::Site StepSpace::part_site(int index, const PartChoices& choices) {
       continue;
     }
     const Candidate& of = space(index).candidates[static_cast<std::size_t>(candidate)];
-    site.choices.push_back({of.id,
-                            {{"", std::string(family_of(of.choice)), fields_of(of.choice)}},
-                            of.cost.microseconds});
+    site.choices.push_back(point_of(of));
   }
   site.only_if = [this, index](const std::vector<int>& chosen) {
     return cut(chosen).spaces.count(index) > 0;

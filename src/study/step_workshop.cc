@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "build/digest.h"
+#include "compile/positions.h"
 #include "generate/fallback.h"
 
 namespace ac::study {
@@ -14,12 +15,6 @@ namespace {
 constexpr std::chrono::seconds kPatience{120};
 constexpr std::chrono::seconds kLoading{300};  // of the weights, before the first schedule
 constexpr const char* kEnding = "advance";
-
-NodeId ids_of(const StepGraph& step) {
-  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
-    if (step.graph.nodes[i].op == Op::input) return static_cast<NodeId>(i);
-  bad_input("the model has no input: a step takes token ids");
-}
 
 Program program_for(const Model& model, const Workshop& workshop, const WorkshopOptions& options) {
   const StepGraph& step = workshop.step();
@@ -46,7 +41,7 @@ std::string signature_of(const Regions& regions) {
 
 // Which part of a step it is, in whatever cut.
 std::string key_of(const CoverPart& part) {
-  std::string key = !part.wanted || part.wanted->argmax ? "argmax" : "";
+  std::string key = chooses_token(part) ? "argmax" : "";
   if (part.wanted)
     for (const NodeId id : part.wanted->region.nodes) key += fmt::format(" {}", id);
   return key;

@@ -75,7 +75,7 @@ class Tuner {
                  tuning::kernel_hash(workshop_.generate_for(subject, candidate).sources, headers_),
                  device_,
                  toolkit_,
-                 fmt::format("T=1 P={}", options_.context)};
+                 tuning::setting_of(1, options_.context)};
     if (const auto known = database_.find(tried.key); known && known->why != tuning::kUnjudged) {
       ++region.known;
       return outcome_of(*known);

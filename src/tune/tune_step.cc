@@ -46,7 +46,7 @@ class StepTuner {
         headers_(options.sources),
         device_(tuning::fingerprint(options.device, options.device_name)),
         toolkit_(builder.compiler(target_of(options.device))),
-        setting_(fmt::format("T=1 P={}", options.context)),
+        setting_(tuning::setting_of(1, options.context)),
         workshop_(model, step_options(options, program, decode.variants[variant_]), builder,
                   program, progress) {}
 

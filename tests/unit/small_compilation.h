@@ -4,6 +4,7 @@
 #include "base/environment.h"
 #include "base/temporary_folder.h"
 #include "build/compile.h"
+#include "compile/realise.h"
 #include "ir/builder.h"
 #include "ir/step_graph.h"
 
@@ -17,6 +18,14 @@ struct FreshBuilder {
     options.cache = folder.path() / "kernels";
     return options;
   }()};
+
+  // Of what is judged, and not timed.
+  RealiseOptions unmeasured() const {
+    RealiseOptions options;
+    options.here = false;
+    options.verdicts = folder.path() / "verdicts";
+    return options;
+  }
 };
 
 // One token through a norm and a product, as at a decoder's end.

@@ -99,10 +99,7 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
     phase.regions = analyse(parse_step(chain.text, chain.name));
     phase.plans = plan(phase.regions, device_info("host"),
                        {.max_candidates = 4, .at = {.S = -1, .T = 5, .P = 3}});
-    RealiseOptions options;
-    options.here = false;
-    options.verdicts = fresh.folder.path() / "verdicts";
-    Realiser realiser(fresh.builder, options);
+    Realiser realiser(fresh.builder, fresh.unmeasured());
     const std::vector<CacheSpec> caches = {{DType::f32, 2, 16, 16, 0, 64}};
     Selector selector(phase, caches, {.tries = 0}, realiser);
     selector.run(quiet);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "emit/plan_file.h"
 #include "small_compilation.h"
 
 using namespace ac;
@@ -17,16 +18,18 @@ namespace {
 struct Fixture : FreshBuilder {
   Progress quiet{true};
 
-  CompiledPhase select(std::size_t tries) {
+  // What chooses the token can be part of the product, or not.
+  static CompiledPhase planned() {
     CompiledPhase phase;
-    // What chooses the token can be part of the product, or not.
     phase.regions = analyse(norm_and_product(DType::f32, 70));
     phase.plans = plan(phase.regions, device_info("host"),
                        {.max_candidates = 4, .at = {.S = -1, .T = 1, .P = 0}});
-    RealiseOptions options;
-    options.here = false;
-    options.verdicts = folder.path() / "verdicts";
-    Realiser realiser(builder, options);
+    return phase;
+  }
+
+  CompiledPhase select(std::size_t tries) {
+    CompiledPhase phase = planned();
+    Realiser realiser(builder, unmeasured());
     const std::vector<CacheSpec> caches;
     Selector selector(phase, caches, {.tries = tries}, realiser);
     selector.run(quiet);
@@ -93,14 +96,8 @@ TEST_CASE("selection: with no candidates, fallbacks compute everything, the toke
 
 TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   Fixture f;
-  CompiledPhase phase;
-  phase.regions = analyse(norm_and_product(DType::f32, 70));
-  phase.plans = plan(phase.regions, device_info("host"),
-                     {.max_candidates = 4, .at = {.S = -1, .T = 1, .P = 0}});
-  RealiseOptions options;
-  options.here = false;
-  options.verdicts = f.folder.path() / "verdicts";
-  Realiser realiser(f.builder, options);
+  CompiledPhase phase = f.planned();
+  Realiser realiser(f.builder, f.unmeasured());
   // The first cut is the whole in one kernel, the other one is in as many as there can be.
   const auto of_option = [&](const FusionOption& option, std::size_t rank) {
     std::map<std::string, std::string> candidates;
