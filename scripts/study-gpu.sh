@@ -31,8 +31,8 @@ record() {
 }
 
 regions=(--cover --max-candidates 400)
+record qwen3-1.7b-step "$configs/qwen3-1.7b.json" --space step --max-points 2048
 record qwen3-1.7b "$configs/qwen3-1.7b.json" "${regions[@]}"
-record qwen3-1.7b-step "$configs/qwen3-1.7b.json" --space step --max-points 4096
 record llama-3.2-1b "$configs/llama-3.2-1b.json" "${regions[@]}"
 record qwen3-4b "$configs/qwen3-4b.json" "${regions[@]}"
 record llama-3-8b-attention "$here/bench/layers/llama-3-8b-attention.json" "${regions[@]}" \

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 
 #include "study/table_file.h"
 
@@ -16,6 +17,7 @@ class Recorder {
   Recorder(const Model& model, const RecordOptions& options, KernelBuilder& builder,
            const std::filesystem::path& to, Progress& progress)
       : options_(options),
+        builder_(builder),
         progress_(progress),
         workshop_(model, options, builder),
         file_(to, common_header(options, builder, workshop_.step().graph.name)) {}
@@ -25,6 +27,8 @@ class Recorder {
     for (std::size_t i = 0; i < all.size(); ++i) {
       progress_.stage(fmt::format("region {} of {}: {}", i + 1, all.size(), all[i].description()));
       const int region = file_.region(all[i].space->signature, all[i].description(), all[i].uses);
+      if (ahead_.valid()) ahead_.get();
+      if (i + 1 < all.size() && options_.device.sm > 0) build_ahead(all[i + 1]);
       record_points(all[i], region);
       if (!options_.admit_all) admit_fastest(all[i], region);
       const Table& table = file_.table(region);
@@ -37,6 +41,18 @@ class Recorder {
   }
 
  private:
+  // The kernels of a region, while those of the one before it are timed: on a GPU that is no work
+  // for the processor.
+  void build_ahead(const Subject& subject) {
+    std::vector<KernelSource> sources;
+    for (const Candidate& candidate : subject.space->candidates)
+      for (KernelSource& source : workshop_.generate_for(subject, candidate).sources)
+        sources.push_back(std::move(source));
+    ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
+      builder_.build_all(sources, target_of(options_.device));
+    });
+  }
+
   void record_points(const Subject& subject, int region) {
     std::vector<const Candidate*> todo;
     for (const Candidate& candidate : subject.space->candidates)
@@ -110,10 +126,12 @@ class Recorder {
   }
 
   const RecordOptions& options_;
+  KernelBuilder& builder_;
   Progress& progress_;
   Workshop workshop_;
   TableFile file_;
   Recorded recorded_;
+  std::future<void> ahead_;
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace ac::study {
 
 struct RecordOptions : WorkshopOptions {
   bool admit_all = true;       // else only the fastest of each region, until one is admitted
-  std::size_t batch = 64;      // points that race in one process
+  std::size_t batch = 256;     // points that race in one process
   Json header;                 // what the file says of device, driver, commit, command, date
   tuning::Log* log = nullptr;  // hears of every point; null: nobody does
 };

@@ -103,6 +103,9 @@ TEST_CASE("the library's products are those of double precision") {
   CHECK(contains(text, "1000"));
   CHECK(contains(text, "2048"));
   MESSAGE(text);
+  // Which the library computes wrongly.
+  product = {.n = 77, .k = 128, .x_pitch = 128, .bias = true, .tuned_m = 512, .tuned_n = 77};
+  CHECK(contains(error_of(Fault::job_failed, [&] { device->load_product(product); }), "16 bytes"));
 }
 
 TEST_CASE("the GPU's limits are those of its known card") {
