@@ -26,8 +26,8 @@ record() {
   [ "$left" -gt 0 ] || { echo "$name: no time left" >&2; failed=1; return; }
   mkdir -p "$work/$name"
   cp "$config" "$work/$name/config.json"
-  timeout -s INT "$left" "$program" study record "$work/$name" --device cuda --admit winners \
-    --database none --commit "$commit" -o "$out/$name.jsonl" "$@" >&2 || failed=1
+  (cd "$work" && timeout -s INT "$left" "$program" study record "$name" --device cuda --admit winners \
+    --database none --commit "$commit" -o "$out/$name.jsonl" "$@" >&2) || failed=1
 }
 
 regions=(--cover --max-candidates 400)

@@ -33,11 +33,12 @@ std::string commit_of(const std::filesystem::path& sources) {
   return "unknown";
 }
 
-// This program's, as it was given.
+// This program's, as it was given, but for the folder that the program is in.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!text.empty()) text.pop_back();
+  text.erase(0, text.rfind('/', text.find('\0')) + 1);
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
 }

@@ -14,7 +14,8 @@ constexpr double kCuriosity = 0.7;    // deviations of the surrogate
 constexpr double kBestShare = 0.8;  // of a subtree's value that its best counts; its mean the rest
 constexpr double kAdvised = 8;      // how much more the first that is advised deserves
 constexpr double kScale = 0.5;      // of the spread of logarithms: so much slower is worth 1/e
-constexpr double kLeastScale = 0.01;
+// Before there is a spread to go by; too small, all that is hoped for is worth the most that can be.
+constexpr double kLeastScale = 0.05;
 constexpr double kMostValue = 3;  // of what is only hoped for
 constexpr double kFailure = 0.7;  // a failure counts as so much slower than all else
 
