@@ -183,6 +183,8 @@ void add_compile_command(CLI::App& app) {
       ->add_option("--families", compile->options.families,
                    "The kernel families that are tried, as gemv,attention (default: all)")
       ->delimiter(',');
+  command->add_flag("!--no-fusion", compile->options.fuse,
+                    "Fuse no operators of neighbouring nodes, to see what that is worth");
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));

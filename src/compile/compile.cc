@@ -131,27 +131,33 @@ class PhaseCompiler {
     phase.plans = stages_.run(
         "candidates",
         [&] {
-          return ac::plan(
-              phase.regions, options_.device,
-              {.max_candidates = options_.max_candidates, .families = options_.families, .at = at});
+          return ac::plan(phase.regions, options_.device,
+                          {.max_candidates = options_.max_candidates,
+                           .families = options_.families,
+                           .at = at,
+                           .fuse = options_.fuse});
         },
         [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
   }
 
   std::vector<Variant> select(const std::string& name, std::int64_t tokens, CompiledPhase& phase,
                               Guide* guide) {
-    return stages_
-        .run(
-            "selection",
-            [&] {
-              const auto pinned = options_.pinned.find(name);
-              return Chosen{phase, realiser_,
-                            pinned == options_.pinned.end()
-                                ? choose(tokens, phase, guide)
-                                : as_pinned(tokens, phase, pinned->second)};
-            },
-            [&](const Chosen&) { return print(phase.selections); }, name)
-        .variants;
+    const Realiser::Spent before = realiser_.spent();
+    Chosen chosen = stages_.run(
+        "selection",
+        [&] {
+          const auto pinned = options_.pinned.find(name);
+          return Chosen{phase, realiser_,
+                        pinned == options_.pinned.end() ? choose(tokens, phase, guide)
+                                                        : as_pinned(tokens, phase, pinned->second)};
+        },
+        [&](const Chosen&) { return print(phase.selections); }, name);
+    const Realiser::Spent& after = realiser_.spent();
+    stages_.progress().note(
+        fmt::format("{}: {:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing", name,
+                    after.building - before.building, after.judging - before.judging,
+                    after.timing - before.timing));
+    return std::move(chosen.variants);
   }
 
  private:

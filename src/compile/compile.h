@@ -23,6 +23,7 @@ struct CompileOptions {
   std::int64_t chunk = 512;      // tokens of a prefill step
   std::size_t max_candidates = 64;
   std::vector<std::string> families;  // of kernels that are tried; none: all
+  bool fuse = true;
   // Candidates of a region that are tried, best first, before it is left to the fallback; 0: none.
   std::optional<std::size_t> tries;
   // For whole decode steps, at each context; 0: regions are timed alone.

@@ -21,6 +21,7 @@ constexpr int kPasses = 3;
 struct TimedPart {
   std::size_t site = 0;
   std::vector<Span> options;
+  bool by_position = false;
 };
 
 // Steps of an engine, with one option of each part.
@@ -70,18 +71,22 @@ class StepRace {
 };
 
 // Pairs of sites that follow each other in the step, the last part and the first ones too, since
-// layers repeat; a site on its own only if it has no such neighbour.
-std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<TimedPart>& parts) {
-  std::vector<std::size_t> open;  // sites with a choice, in the order of parts
+// layers repeat; a site on its own only if it has no such neighbour. After a first context, only
+// what takes longer after more tokens, with its neighbours: of the others nothing has changed.
+std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<TimedPart>& parts,
+                                                            bool is_first) {
+  std::vector<const TimedPart*> open;  // with a choice, in the order of parts
   for (const TimedPart& part : parts)
-    if (part.options.size() > 1) open.push_back(part.site);
+    if (part.options.size() > 1) open.push_back(&part);
   std::vector<std::pair<std::size_t, std::size_t>> pairs;
-  const auto add = [&](std::size_t a, std::size_t b) {
-    if (std::ranges::find(pairs, std::pair(a, b)) == pairs.end()) pairs.emplace_back(a, b);
+  const auto add = [&](const TimedPart& a, const TimedPart& b) {
+    const std::pair pair(a.site, b.site);
+    if (!is_first && !a.by_position && !b.by_position) return;
+    if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
   };
   for (std::size_t i = 0; i + 1 < open.size(); ++i)
-    if (open[i] != open[i + 1]) add(open[i], open[i + 1]);
-  if (pairs.empty() && !open.empty()) add(open[0], open[0]);
+    if (open[i]->site != open[i + 1]->site) add(*open[i], *open[i + 1]);
+  if (pairs.empty() && !open.empty()) add(*open[0], *open[0]);
   return pairs;
 }
 
@@ -108,7 +113,9 @@ Json job_of(const TrialPackage& package, const Trials& trials, const Alternative
     Json options = Json::array();
     for (std::size_t at = trials.first[i]; at < trials.first[i + 1]; ++at)
       options.push_back(to_json(package.spans()[at]));
-    parts.push_back({{"site", alternatives.parts[i].site}, {"options", std::move(options)}});
+    const Alternatives::Part& part = alternatives.parts[i];
+    parts.push_back(
+        {{"site", part.site}, {"options", std::move(options)}, {"by_position", part.by_position}});
   }
   return {{"job", "step"},
           {"package", package.path().string()},
@@ -136,13 +143,13 @@ std::string race_steps(Device& device, const Json& job) {
   std::vector<TimedPart> parts;
   std::vector<std::size_t> count;  // options of each site
   for (const Json& entry : job.at("parts")) {
-    TimedPart part{entry.at("site"), {}};
+    TimedPart part{entry.at("site"), {}, entry.at("by_position")};
     for (const Json& span : entry.at("options")) part.options.push_back(span_of(span));
     count.resize(std::max(count.size(), part.site + 1));
     count[part.site] = part.options.size();
     parts.push_back(std::move(part));
   }
-  const auto pairs = neighbours(parts);
+  const auto pairs = neighbours(parts, job.at("is_first"));
   StepRace race(bench, std::move(parts), span_of(job.at("ending")));
 
   const auto end = Clock::now() + std::chrono::seconds(job.at("seconds").get<std::int64_t>());
@@ -194,6 +201,7 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
   const auto time = [&](std::int64_t context,
                         const Options& first) -> std::variant<StepTimes, std::string> {
     job["context"] = context, job["first"] = first;
+    job["is_first"] = context == options.contexts.front();
     // Loading takes time as well.
     const ChildResult result =
         realiser.run_alone(job, 3 * options.limit + std::chrono::seconds(60));

@@ -23,6 +23,7 @@ struct Alternatives {
   struct Part {
     std::size_t site = 0;
     std::vector<Implemented> options;
+    bool by_position = false;  // whether it takes longer after more tokens
   };
   std::size_t sites = 0;
   std::vector<Part> parts;  // in the order in which they run

@@ -31,6 +31,20 @@ std::string error_line(const std::string& log) {
   return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
 }
 
+// Adds the time of a scope.
+class Timer {
+ public:
+  explicit Timer(double& seconds) : seconds_(seconds), began_(Clock::now()) {}
+  ~Timer() { seconds_ += std::chrono::duration<double>(Clock::now() - began_).count(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  const Clock::time_point began_;
+};
+
 Outcome outcome_from_json(const Json& json) {
   Outcome outcome;
   const auto kind = std::find(kKinds.begin(), kKinds.end(), json.at("kind").get<std::string>());
@@ -124,6 +138,7 @@ void Realiser::build(std::vector<KernelSource> sources) {
     return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
            !seen.insert(source.entry).second;
   });
+  const Timer timer(spent_.building);
   const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
   const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -198,6 +213,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
         return to_json(outcome_of(judge(trial, files))).dump();
       });
   }
+  const Timer timer(spent_.judging);
   run_in_children(judgements, options_.jobs, options_.limit,
                   [&](std::size_t j, const ChildResult& result) {
                     Outcome& outcome = outcomes[undecided[j]];
@@ -249,6 +265,7 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
 }
 
 ChildResult Realiser::run_alone(const Json& job, std::chrono::seconds limit) {
+  const Timer timer(spent_.timing);
   Json here = job;
   here["device"] = on_gpu() ? "cuda" : "host";
   const ChildTask task = on_gpu() ? worker(here) : ChildTask([&] { return run_job(here); });

@@ -100,6 +100,11 @@ class Realiser {
   std::unique_ptr<Conversation> converse(const Json& job);
 
   bool measures() const { return options_.here; }
+  // Where the time went, in seconds.
+  struct Spent {
+    double building = 0, judging = 0, timing = 0;
+  };
+  const Spent& spent() const { return spent_; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
   // Why this kernel was not built; nullptr if it was, or was not asked for.
   const std::string* failure(const std::string& entry) const;
@@ -112,6 +117,7 @@ class Realiser {
 
   TemporaryFolder jobs_;
   int next_job_ = 0;
+  Spent spent_;
   KernelBuilder& builder_;
   RealiseOptions options_;
   std::map<std::string, Built> kernels_;

@@ -58,6 +58,10 @@ Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& 
 
   const UseDef uses(regions.step);
   plans.neighbourhoods = propose_fusions(uses);
+  if (!options.fuse)
+    for (Neighbourhood& around : plans.neighbourhoods)
+      std::erase_if(around.options,
+                    [](const FusionOption& option) { return option.fusion != Fusion::none; });
   for (Neighbourhood& around : plans.neighbourhoods)
     for (FusionOption& option : around.options) {
       for (Part& part : option.parts)

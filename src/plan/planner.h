@@ -14,6 +14,7 @@ struct PlanOptions {
   std::size_t max_candidates = 64;          // a region
   std::vector<std::string> families = {};   // those that are planned; see plan_space
   Bindings at{.S = -1, .T = 1, .P = 1024};  // the sizes that costs are estimated for
+  bool fuse = true;                         // else neighbourhoods are offered unfused only
 };
 
 struct Plans {

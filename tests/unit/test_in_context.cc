@@ -34,13 +34,14 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   for (std::size_t site = 0; site < repeats.size(); ++site) {
     Json options = Json::array();
     for (const int count : repeats[site]) options.push_back(add(work, count));
-    parts.push_back({{"site", site}, {"options", options}});
+    parts.push_back({{"site", site}, {"options", options}, {"by_position", false}});
   }
   const Json ending = add(advance, 1);
   write_file(folder.path() / "program.json", to_json(program).dump());
   const BuildResult random =
       KernelBuilder(builder_options(read_environment())).build(random_source(), {});
   const Json job{{"package", folder.path().string()},
+                 {"is_first", true},
                  {"parts", parts},
                  {"ending", ending},
                  {"context", 20},
@@ -52,6 +53,13 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   CHECK(said.at("options") == Json({2, 1}));
   CHECK(said.at("us").get<double>() < said.at("first_us").get<double>() / 2);
   CHECK(said.at("timed") == 6);
+
+  // After more tokens, what does not depend on their number has no better choice.
+  Json later = job;
+  later["is_first"] = false;
+  CHECK(Json::parse(race_steps(*device, later)).at("timed") == 1);
+  later["parts"][0]["by_position"] = true;
+  CHECK(Json::parse(race_steps(*device, later)).at("options") == Json({2, 1}));
 
   // No time: what came first stays.
   Json hurried = job;
