@@ -397,10 +397,13 @@ struct PrefillGroups {
     __syncthreads();
   }
   // This tile's values and the next one's keys are there for everyone after this.
-  AC_DEVICE void next(int tile) const {
+  AC_DEVICE void next() const {
     wait_for_copies<stages - 2>();
     publish_to_products();
     __syncthreads();  // and their predecessors are read by everyone
+  }
+  // Follows the products' start: they run meanwhile.
+  AC_DEVICE void copy_ahead(int tile) const {
     copy_values(tile + stages - 1), copy_keys(tile + stages);
     commit_copies();
   }
@@ -481,22 +484,25 @@ AC_DEVICE void prefill_attention_groups(const PrefillAttentionParams& p) {
   weigh(0);
   groups.pack(weights, scores);
   for (int tile = 0; tile < mine - 1; ++tile) {
-    groups.next(tile);
+    groups.next();
     products_begin();
     groups.multiply_keys(scores, queries, tile + 1);
     groups.multiply_values(out, weights, tile);
+    groups.copy_ahead(tile);
     products_wait<1>();
     hold(scores[0]);
     const auto shrink = weigh(tile + 1);
     softmax.rescale_when_summed(out, shrink);
     groups.pack(weights, scores);
   }
-  groups.next(mine - 1);
+  groups.next();
   products_begin();
   groups.multiply_values(out, weights, mine - 1);
+  groups.copy_ahead(mine - 1);
   products_wait<0>();
   hold(out[0]);
-  for (int tile = mine; tile < tiles; ++tile) groups.next(tile);  // others still need the copies
+  for (int tile = mine; tile < tiles; ++tile)  // others still need the copies
+    groups.next(), groups.copy_ahead(tile);
   softmax.write(p, block, warp_query, out);
 }
 

@@ -12,7 +12,7 @@ namespace ac::kernels {
 // starts at a multiple of 1024 bytes, and `rows` are whole eights.
 template <int rows>
 struct PanelRows {
-  static constexpr int alignment = 1024, panel_bytes = rows * 128;
+  static constexpr int alignment = 1024, row_bytes = 128, panel_bytes = rows * row_bytes;
   static constexpr int bytes(int elements) { return elements / 64 * panel_bytes; }
   AC_DEVICE static int offset(int row, int chunk) {
     return chunk / 8 * panel_bytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
