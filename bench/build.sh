@@ -1,11 +1,11 @@
 #!/bin/sh
-# Builds the kernel benchmarks with nvcc: build.sh OUTPUT_FOLDER [SM [gemv|gemm]], by default both of
-# them for sm_90a. JOBS, or two, compilers run at once.
+# Builds the kernel benchmarks with nvcc: build.sh OUTPUT_FOLDER [SM [gemv|gemm|prefill]], by default all
+# of them for sm_90a. JOBS, or two, compilers run at once.
 set -e
 cd "$(dirname "$0")/.."
 out=$1
 sm=${2:-90a}
-benches=${3:-gemv gemm}
+benches=${3:-gemv gemm prefill}
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 mkdir -p "$out"
 flags="-std=c++20 -O3 --expt-relaxed-constexpr -I. -cudart=static
@@ -27,6 +27,12 @@ gemm_jobs() {
     job gemm_bench_$part gemm_bench_kernels -DAC_BENCH_PART=$part
   done
   job gemm_bench_main gemm_bench
+}
+prefill_jobs() {
+  for part in 0 1 2; do
+    job prefill_bench_$part prefill_bench_kernels -DAC_BENCH_PART=$part
+  done
+  job prefill_bench_main prefill_bench
 }
 
 rm -f "$out/jobs"

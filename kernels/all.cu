@@ -93,6 +93,11 @@ constexpr PrefillAttentionPlan prefill_groups{.tile = Tile::wgmma,
                                               .warps = 8,
                                               .keep_queries = false,
                                               .resident = 1};
+constexpr PrefillAttentionPlan prefill_groups_kept{
+    .tile = Tile::wgmma, .query_tile = 128, .warps = 8, .stages = 3, .resident = 1};
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_kept,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}),
+                            prefill_groups_kept)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_64, (PrefillAttentionOp{.head_dim = 64}),
                             prefill_groups)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_128,

@@ -45,14 +45,21 @@ AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin,
 }
 
 // The same of whole rows that lie one after the other: addresses need next to no arithmetic.
+// Layouts repeat after eight rows.
 template <class T, int rows, int chunks, int threads, class Layout = TileRows<chunks>>
 AC_DEVICE void copy_whole_tile(unsigned char* shared, const T* from) {
-  constexpr int count = rows * chunks;
+  constexpr int count = rows * chunks, step = threads / chunks;
+  constexpr bool repeats = threads % chunks == 0 && step % 8 == 0;
+  const int thread = threadIdx.x;
+  const T* const first = from + thread * 8;
+  unsigned char* const to = shared + Layout::offset(thread / chunks, thread % chunks);
   AC_UNROLL
   for (int i = 0; i < (count + threads - 1) / threads; ++i) {
-    const int at = threadIdx.x + i * threads;
+    const int at = thread + i * threads;
     if (count % threads != 0 && at >= count) break;
-    copy_async16(shared + Layout::offset(at / chunks, at % chunks), from + at * 8);
+    copy_async16(repeats ? to + i * step * Layout::row_bytes
+                         : shared + Layout::offset(at / chunks, at % chunks),
+                 first + i * threads * 8);
   }
 }
 

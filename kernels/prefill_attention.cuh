@@ -21,7 +21,7 @@ struct PrefillBlock {
   AC_DEVICE PrefillBlock(const PrefillAttentionParams& p, int query_tile) {
     head = blockIdx.x;
     first_query = static_cast<int>(gridDim.y - 1 - blockIdx.y) * query_tile;  // of the new tokens
-    position = load_fresh(p.position);
+    position = same_in_warp(load_fresh(p.position));
     const int left = p.tokens - first_query;
     end_key = position + first_query + (left < query_tile ? left : query_tile);
     const int oldest = position + first_query - p.window + 1;
@@ -40,8 +40,9 @@ struct PrefillBlock {
 AC_DEVICE float capped_score(const PrefillAttentionParams& p, float score) {
   return log2_e * soft_cap(score * p.scale, p.softcap);
 }
+template <PrefillAttentionOp op>
 AC_DEVICE float score_factor(const PrefillAttentionParams& p) {
-  return p.softcap > 0 ? 1.f : p.scale * log2_e;
+  return op.softcap ? 1.f : p.scale * log2_e;
 }
 
 // ---- tensor cores: a warp has 16 queries or a multiple, a thread two rows of each 16
@@ -109,7 +110,7 @@ struct PrefillSoftmax {
   // key.
   AC_DEVICE static void cap_and_mask(const PrefillAttentionParams& p, Scores& scores,
                                      int first_query, int first_key) {
-    if (p.softcap > 0) {
+    if constexpr (op.softcap) {
       AC_UNROLL
       for (auto& rows : scores) AC_UNROLL
       for (auto& part : rows) AC_UNROLL
@@ -157,12 +158,30 @@ struct PrefillSoftmax {
     return shrink;
   }
   AC_DEVICE static void rescale(Outputs& out, const Shrink& shrink) {
-    if (!__any_sync(full_warp, shrink.any)) return;
+    if (__any_sync(full_warp, shrink.any)) multiply(out, shrink);
+  }
+  AC_DEVICE static void multiply(Outputs& out, const Shrink& shrink) {
     AC_UNROLL
     for (int t = 0; t < tiles; ++t) AC_UNROLL
     for (auto& o : out[t]) {
       o[0] *= shrink.by[t][0], o[1] *= shrink.by[t][0];
       o[2] *= shrink.by[t][1], o[3] *= shrink.by[t][1];
+    }
+  }
+  // The same of sums that products are still being added to. ptxas moves a wait ahead of whatever
+  // needs none of its sums, which is all of the softmax that should run meanwhile, but not ahead of
+  // a branch that needs the softmax.
+  AC_DEVICE void rescale_when_summed(Outputs& out, const Shrink& shrink) const {
+    bool weighed = true;
+    AC_UNROLL
+    for (int t = 0; t < tiles; ++t) weighed = weighed && sum[t][0] >= 0 && sum[t][1] >= 0;
+    if (__any_sync(full_warp, shrink.any || !weighed)) {
+      products_wait<0>();
+      hold(out[0]);
+      multiply(out, shrink);
+    } else {
+      products_wait<0>();
+      hold(out[0]);
     }
   }
   // Sixteen weights as a left operand: their layout as a product is their layout as a factor.
@@ -306,7 +325,7 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   const int first_query = block.position + block.first_query + warp_query;
   const int query_offset = left_offset<Mma::chunks>(warp_query);
   const int key_offset = right_offset<Mma::chunks>(0), value_offset = left_offset<Mma::chunks>(0);
-  const float factor = score_factor(p);
+  const float factor = score_factor<op>(p);
   Mma mma;
   Softmax softmax;
   typename Softmax::Outputs out = {};
@@ -345,11 +364,12 @@ struct PrefillGroups {
   using KeyRows = PanelRows<keys>;
   using Copies = PrefillCopies<op, plan, QueryRows, KeyRows>;
   using Weights = unsigned[keys / 16][4];
+  using Queries = unsigned[plan.keep_queries ? dim / 16 : 1][4];  // if in registers
 
   const PrefillAttentionParams& p;
   const PrefillBlock& block;
   unsigned char* const shared;
-  const int tiles;
+  const int tiles, warp;
 
   AC_DEVICE unsigned char* keys_at(int tile) const {
     return shared + plan.query_bytes(op) + tile % stages * keys_bytes;
@@ -377,22 +397,40 @@ struct PrefillGroups {
     __syncthreads();
   }
   // This tile's values and the next one's keys are there for everyone after this.
-  AC_DEVICE void next(int tile) const {
+  AC_DEVICE void next() const {
     wait_for_copies<stages - 2>();
     publish_to_products();
     __syncthreads();  // and their predecessors are read by everyone
+  }
+  // Follows the products' start: they run meanwhile.
+  AC_DEVICE void copy_ahead(int tile) const {
     copy_values(tile + stages - 1), copy_keys(tile + stages);
     commit_copies();
   }
 
-  AC_DEVICE void multiply_keys(typename Softmax::Scores& scores, int tile) const {
-    const SharedTile q = moved(shared_tile<plan.query_tile>(shared), threadIdx.x / 128 * 64 * 128);
+  AC_DEVICE void multiply_keys(typename Softmax::Scores& scores, const Queries& queries,
+                               int tile) const {
     const SharedTile k = shared_tile<keys>(keys_at(tile));
+    const SharedTile q = moved(shared_tile<plan.query_tile>(shared), warp / 4 * 64 * 128);
     AC_UNROLL
-    for (int s = 0; s < dim / 16; ++s)
-      multiply_shared<T, keys>(scores[0], moved(q, s / 4 * QueryRows::panel_bytes + s % 4 * 32),
-                               moved(k, s / 4 * KeyRows::panel_bytes + s % 4 * 32), s > 0);
+    for (int s = 0; s < dim / 16; ++s) {
+      const SharedTile part = moved(k, s / 4 * KeyRows::panel_bytes + s % 4 * 32);
+      if constexpr (plan.keep_queries)
+        multiply_held<T, keys, true>(scores[0], queries[s], part, s > 0);
+      else
+        multiply_shared<T, keys>(scores[0], moved(q, s / 4 * QueryRows::panel_bytes + s % 4 * 32),
+                                 part, s > 0);
+    }
     products_commit();
+  }
+  AC_DEVICE void keep(Queries& queries) const {
+    if constexpr (plan.keep_queries) {
+      const int lane = threadIdx.x % 32;
+      AC_UNROLL
+      for (int s = 0; s < dim / 16; ++s)
+        load_matrices(queries[s],
+                      shared + QueryRows::offset(warp * 16 + lane % 16, 2 * s + lane / 16));
+    }
   }
   AC_DEVICE void multiply_values(typename Softmax::Outputs& out, const Weights& weights,
                                  int tile) const {
@@ -401,8 +439,9 @@ struct PrefillGroups {
     AC_UNROLL
     for (int k = 0; k < keys / 16; ++k) AC_UNROLL
     for (int part = 0; part < dim / n; ++part)
-      multiply_held<T, n>(reinterpret_cast<float(&)[n / 8][4]>(out[0][part * n / 8]), weights[k],
-                          moved(v, part * panels_at_once * KeyRows::panel_bytes + k * 16 * 128));
+      multiply_held<T, n, false>(
+          reinterpret_cast<float(&)[n / 8][4]>(out[0][part * n / 8]), weights[k],
+          moved(v, part * panels_at_once * KeyRows::panel_bytes + k * 16 * 128), true);
     products_commit();
   }
   AC_DEVICE static void pack(Weights& weights, const typename Softmax::Scores& scores) {
@@ -419,13 +458,13 @@ AC_DEVICE void prefill_attention_groups(const PrefillAttentionParams& p) {
   wait_for_dependency();
   const PrefillBlock block(p, plan.query_tile);
   const int tiles = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
-  const PrefillGroups<op, plan> groups{p, block, panels, tiles};
-  const int warp_query = threadIdx.x / 32 * 16;
+  const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32)), warp_query = warp * 16;
+  const PrefillGroups<op, plan> groups{p, block, panels, tiles, warp};
   const int first_query = block.position + block.first_query + warp_query;
   // What the last of the 64 queries sees.
   const int seen = first_query - warp_query % 64 + 64 - block.first_key;
   const int mine = min(tiles, (seen + plan.key_tile - 1) / plan.key_tile);
-  const float factor = score_factor(p);
+  const float factor = score_factor<op>(p);
   Softmax softmax;
   typename Softmax::Scores scores;
   typename Softmax::Outputs out = {};
@@ -436,31 +475,34 @@ AC_DEVICE void prefill_attention_groups(const PrefillAttentionParams& p) {
   };
 
   groups.begin();
+  typename PrefillGroups<op, plan>::Queries queries;
+  groups.keep(queries);
   products_begin();
-  groups.multiply_keys(scores, 0);
+  groups.multiply_keys(scores, queries, 0);
   products_wait<0>();
   hold(scores[0]);
   weigh(0);
   groups.pack(weights, scores);
   for (int tile = 0; tile < mine - 1; ++tile) {
-    groups.next(tile);
+    groups.next();
     products_begin();
-    groups.multiply_keys(scores, tile + 1);
+    groups.multiply_keys(scores, queries, tile + 1);
     groups.multiply_values(out, weights, tile);
+    groups.copy_ahead(tile);
     products_wait<1>();
     hold(scores[0]);
     const auto shrink = weigh(tile + 1);
-    products_wait<0>();
-    hold(out[0]);
-    softmax.rescale(out, shrink);
+    softmax.rescale_when_summed(out, shrink);
     groups.pack(weights, scores);
   }
-  groups.next(mine - 1);
+  groups.next();
   products_begin();
   groups.multiply_values(out, weights, mine - 1);
+  groups.copy_ahead(mine - 1);
   products_wait<0>();
   hold(out[0]);
-  for (int tile = mine; tile < tiles; ++tile) groups.next(tile);  // others still need the copies
+  for (int tile = mine; tile < tiles; ++tile)  // others still need the copies
+    groups.next(), groups.copy_ahead(tile);
   softmax.write(p, block, warp_query, out);
 }
 
@@ -490,7 +532,7 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
   float maximum[queries], sum[queries] = {}, out[queries][share] = {};
   AC_UNROLL
   for (float& m : maximum) m = no_score;
-  const float factor = score_factor(p);
+  const float factor = score_factor<op>(p);
   const long long cache_offset = static_cast<long long>(block.head / op.group) * p.capacity * dim;
   for (int first = block.first_key; first < block.end_key; first += plan.key_tile) {
     __syncthreads();  // everyone is done with the tile before
@@ -512,7 +554,7 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
         const T* const k = keys + (part + lane) * pitch;
         float score = 0;
         for (int d = 0; d < dim; ++d) score = fmaf(mine[d], to_float(k[d]), score);
-        if (p.softcap > 0) score = capped_score(p, score);
+        if constexpr (op.softcap) score = capped_score(p, score);
         if (key > query || (p.window > 0 && query - key >= p.window)) score = -INFINITY;
         const float largest = fmaxf(maximum[q], warp_max(score));
         const float shrink = exp2_fast((maximum[q] - largest) * factor);

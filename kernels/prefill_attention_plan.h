@@ -10,6 +10,7 @@ struct PrefillAttentionOp {
   Type type = Type::f16;  // of q, the cache and the output
   int head_dim = 128;
   int group = 4;  // query heads that share a KV head
+  bool softcap = false;
 };
 
 struct PrefillAttentionPlan {
@@ -18,7 +19,7 @@ struct PrefillAttentionPlan {
   int key_tile = 64;         // keys that a block holds at once
   int warps = 4;             // each has its own queries; of wgmma, four have 64
   int stages = 2;            // tiles of keys and values in shared memory (1 if scalar)
-  bool keep_queries = true;  // fragments of the queries stay in registers (mma)
+  bool keep_queries = true;  // fragments of the queries stay in registers (not of scalar)
   int resident = 2;          // blocks an SM that registers aim at
 
   constexpr int threads() const { return 32 * warps; }
@@ -42,7 +43,9 @@ struct PrefillAttentionPlan {
   }
   // Of a thread: outputs, scores, and two generations of fragments; of wgmma, weights.
   constexpr int registers(const PrefillAttentionOp& op) const {
-    if (tile == Tile::wgmma) return op.head_dim / 2 + key_tile / 2 + key_tile / 4 + 32;
+    if (tile == Tile::wgmma)
+      return op.head_dim / 2 + key_tile / 2 + key_tile / 4 + (keep_queries ? op.head_dim / 4 : 0) +
+             48;
     const int tiles = warp_queries() / 16, steps = op.head_dim / 16;
     return tiles * (op.head_dim / 2 + key_tile / 2 + 4) + 16 +
            (keep_queries ? tiles * steps * 4 : 0);
@@ -77,7 +80,6 @@ struct PrefillAttentionPlan {
     if (warps % 4 != 0 || warp_queries() != 16) return "wgmma needs four warps for 64 queries";
     if (key_tile != 64 && key_tile != 128) return "wgmma needs 64 or 128 keys";
     if (stages < 2 || stages > 4) return "stages must be 2 to 4";
-    if (keep_queries) return "wgmma reads queries from shared memory";
     if (registers(op) * threads() * resident > 65536) return "registers do not suffice";
     return registers(op) > 240 ? "a warp's queries do not fit in registers" : nullptr;
   }
@@ -99,7 +101,7 @@ struct PrefillAttentionParams {
   int capacity;         // at least what is visible: position + tokens, or window + tokens - 1
   int window;           // above 0: a token sees only the last `window` ones, itself included
   float scale;          // of the scores; above 0
-  float softcap;        // above 0: score = softcap * tanh(score / softcap)
+  float softcap;        // if op.softcap: score = softcap * tanh(score / softcap)
   void* out;            // [tokens, kv_heads * group, head_dim]
 };
 

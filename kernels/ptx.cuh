@@ -399,6 +399,9 @@ AC_DEVICE void prefetch_share(const void* p, unsigned bytes, unsigned block, uns
   }
 }
 
+// x, which is the same in all lanes, so that the compiler knows (and branches on it stay simple).
+AC_DEVICE int same_in_warp(int x) { return __shfl_sync(full_warp, x, 0); }
+
 // ---- warp reductions
 AC_DEVICE float warp_sum(float v) {
   AC_UNROLL

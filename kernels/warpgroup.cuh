@@ -12,7 +12,7 @@ namespace ac::kernels {
 // starts at a multiple of 1024 bytes, and `rows` are whole eights.
 template <int rows>
 struct PanelRows {
-  static constexpr int alignment = 1024, panel_bytes = rows * 128;
+  static constexpr int alignment = 1024, row_bytes = 128, panel_bytes = rows * row_bytes;
   static constexpr int bytes(int elements) { return elements / 64 * panel_bytes; }
   AC_DEVICE static int offset(int row, int chunk) {
     return chunk / 8 * panel_bytes + row * 128 + (chunk % 8 ^ row % 8) * 16;
@@ -71,9 +71,10 @@ void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b, bool add)
   });
 }
 
-// c[64, n] += a[64, 16] b[16, n], where a is in registers as an mma's left operand.
-template <class T, int n>
-void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b,
+// c[64, n] += a[64, 16] b[16, n], where a is in registers as an mma's left operand; of b[n, 16] its
+// transpose if `transposed`.
+template <class T, int n, bool transposed>
+void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b, bool add,
                    host::Place place = host::Place::current()) {
   struct Rows {
     unsigned part[4];
@@ -92,13 +93,18 @@ void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b,
             }
       },
       place);
-  host::defer([&c, mine, b, lane = static_cast<int>(threadIdx.x % 32)] {
+  host::defer([&c, mine, b, add, lane = static_cast<int>(threadIdx.x % 32)] {
     float columns[2][16];
     for (int j = 0; j < n / 8; ++j) {
       for (int i = 0; i < 2; ++i)
-        for (int k = 0; k < 16; ++k) columns[i][k] = element<T>(b, k, 8 * j + lane % 4 * 2 + i);
-      for (int i = 0; i < 4; ++i)
+        for (int k = 0; k < 16; ++k) {
+          const int column = 8 * j + lane % 4 * 2 + i;
+          columns[i][k] = transposed ? element<T>(b, column, k) : element<T>(b, k, column);
+        }
+      for (int i = 0; i < 4; ++i) {
+        if (!add) c[j][i] = 0;
         for (int k = 0; k < 16; ++k) c[j][i] += mine.row[i / 2][k] * columns[i % 2][k];
+      }
     }
   });
 }
@@ -164,11 +170,11 @@ constexpr bool is_f16<f16> = true;
                ", 0;\n\t"                                                                      \
                "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " " names ", " a \
                ", " b ", p, 1, 1, 0, 0; }" : __VA_ARGS__)
-#define AC_MULTIPLY_HELD(type, n, names, a, b, ...)                                          \
-  AC_WARPGROUP(                                                                              \
-      "{ .reg .pred p; setp.eq.b32 p, 0, 0;\n\t"                                             \
-      "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " " names ", " a ", " b \
-      ", p, 1, 1, 1; }" : __VA_ARGS__)
+#define AC_MULTIPLY_HELD(type, n, names, a, b, add, stored, ...)                               \
+  AC_WARPGROUP("{ .reg .pred p; setp.ne.b32 p, " add                                           \
+               ", 0;\n\t"                                                                      \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " " names ", " a \
+               ", " b ", p, 1, 1, " stored "; }" : __VA_ARGS__)
 
 template <class T, int n>
 AC_DEVICE void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b, bool add) {
@@ -189,22 +195,23 @@ AC_DEVICE void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b,
 #undef AC_OPERANDS
 }
 
-template <class T, int n>
-AC_DEVICE void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b) {
+template <class T, int n, bool transposed>
+AC_DEVICE void multiply_held(float (&c)[n / 8][4], const unsigned (&a)[4], SharedTile b, bool add) {
   static_assert(n == 64 || n == 128, "no such instruction here");
-#define AC_OPERANDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+#define AC_OPERANDS \
+  "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)), "n"(!transposed)
   if constexpr (n == 64 && is_f16<T>)
-    AC_MULTIPLY_HELD("f16", "64", AC_SUM_NAMES_64, "{%32,%33,%34,%35}", "%36",
+    AC_MULTIPLY_HELD("f16", "64", AC_SUM_NAMES_64, "{%32,%33,%34,%35}", "%36", "%37", "%38",
                      AC_SUMS_8(c, 0) : AC_OPERANDS);
   else if constexpr (n == 64)
-    AC_MULTIPLY_HELD("bf16", "64", AC_SUM_NAMES_64, "{%32,%33,%34,%35}", "%36",
+    AC_MULTIPLY_HELD("bf16", "64", AC_SUM_NAMES_64, "{%32,%33,%34,%35}", "%36", "%37", "%38",
                      AC_SUMS_8(c, 0) : AC_OPERANDS);
   else if constexpr (is_f16<T>)
-    AC_MULTIPLY_HELD("f16", "128", AC_SUM_NAMES_128, "{%64,%65,%66,%67}", "%68", AC_SUMS_8(c, 0),
-                     AC_SUMS_8(c, 8) : AC_OPERANDS);
+    AC_MULTIPLY_HELD("f16", "128", AC_SUM_NAMES_128, "{%64,%65,%66,%67}", "%68", "%69", "%70",
+                     AC_SUMS_8(c, 0), AC_SUMS_8(c, 8) : AC_OPERANDS);
   else
-    AC_MULTIPLY_HELD("bf16", "128", AC_SUM_NAMES_128, "{%64,%65,%66,%67}", "%68", AC_SUMS_8(c, 0),
-                     AC_SUMS_8(c, 8) : AC_OPERANDS);
+    AC_MULTIPLY_HELD("bf16", "128", AC_SUM_NAMES_128, "{%64,%65,%66,%67}", "%68", "%69", "%70",
+                     AC_SUMS_8(c, 0), AC_SUMS_8(c, 8) : AC_OPERANDS);
 #undef AC_OPERANDS
 }
 

@@ -175,7 +175,10 @@ Match match_prefill_attention(const Body& body) {
   if (body[found.operands.attend].number("scale") <= 0)
     return "scores are not scaled by more than 0";
   PrefillAttentionTask task;
-  task.op = {.type = found.type, .head_dim = found.head_dim, .group = found.group};
+  task.op = {.type = found.type,
+             .head_dim = found.head_dim,
+             .group = found.group,
+             .softcap = found.softcap};
   task.append = {.type = found.type,
                  .head_dim = found.head_dim,
                  .qk_norm = found.operands.q_norm >= 0,

@@ -99,7 +99,12 @@ std::string op_of(const GemmOp& op) {
       .str();
 }
 std::string op_of(const PrefillAttentionOp& op) {
-  return Fields().add("type", op.type).add("head_dim", op.head_dim).add("group", op.group).str();
+  return Fields()
+      .add("type", op.type)
+      .add("head_dim", op.head_dim)
+      .add("group", op.group)
+      .add("softcap", op.softcap)
+      .str();
 }
 std::string op_of(const RopeAppendOp& op) {
   return Fields()

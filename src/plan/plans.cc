@@ -150,15 +150,16 @@ std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
   std::vector<PrefillAttentionPlan> plans;
   for (const int groups : {1, 2, 3, 4})
     for (const int key_tile : {64, 128})
-      for (const int stages : {2, 3})
-        for (const int resident : {1, 2, 3})
-          plans.push_back({.tile = Tile::wgmma,
-                           .query_tile = 64 * groups,
-                           .key_tile = key_tile,
-                           .warps = 4 * groups,
-                           .stages = stages,
-                           .keep_queries = false,
-                           .resident = resident});
+      for (const int stages : {2, 3, 4})
+        for (const bool keep : {true, false})
+          for (const int resident : {1, 2, 3})
+            plans.push_back({.tile = Tile::wgmma,
+                             .query_tile = 64 * groups,
+                             .key_tile = key_tile,
+                             .warps = 4 * groups,
+                             .stages = stages,
+                             .keep_queries = keep,
+                             .resident = resident});
   for (const int warps : {1, 2, 4, 8})
     for (const int queries : {1, 2, 4, 8, 16, 32})  // of a warp
       for (const int key_tile : {16, 32, 64, 128})

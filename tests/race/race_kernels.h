@@ -62,6 +62,8 @@ constexpr PrefillAttentionPlan race_prefill_wgmma{.tile = Tile::wgmma,
                                                   .warps = 8,
                                                   .keep_queries = false,
                                                   .resident = 1};
+constexpr PrefillAttentionPlan race_prefill_kept{
+    .tile = Tile::wgmma, .query_tile = 128, .key_tile = 64, .warps = 8, .stages = 3, .resident = 1};
 constexpr PrefillAttentionPlan race_prefill_scalar{
     .tile = Tile::scalar, .query_tile = 8, .key_tile = 32, .warps = 2, .stages = 1};
 
@@ -115,5 +117,6 @@ void race_mma_gemm_short(ac::kernels::GemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_groups(ac::kernels::PrefillAttentionParams);
+void race_prefill_groups_kept(ac::kernels::PrefillAttentionParams);
 void race_prefill_any(ac::kernels::PrefillAttentionParams);
 }

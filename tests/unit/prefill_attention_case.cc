@@ -61,6 +61,7 @@ std::vector<Real> output_of(const PrefillAttentionCase& c, const Values& t, int 
 
 std::string run_prefill_attention(const PrefillAttentionCase& c, std::string* output_bytes) {
   if (const char* reason = c.plan.why_illegal(c.op, 227 * 1024)) return reason;
+  if (c.op.softcap != (c.softcap > 0)) return "the op and the case differ in their soft cap";
   std::mt19937 random(c.seed);
   const auto dim = static_cast<std::size_t>(c.op.head_dim);
   const int heads = c.kv_heads * c.op.group;
