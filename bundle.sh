@@ -22,7 +22,7 @@ rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
 cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh "$out"
 mkdir "$out/bench"
-cp bench/compare_transformers.py "$out/bench"
+cp bench/compare_transformers.py bench/library_floor.py "$out/bench"
 cp -r tests/data/configs bench/layers "$out/bench"
 
 # Of what the programs load, all but the C library, which must be the machine's own.

@@ -1,48 +1,51 @@
 // The RoPE and append kernel; rope_append_plan.h says what op, plan and parameters mean.
 //
-// A warp takes some heads of one token, so that their loads are in flight together and angles are
-// computed once. A lane holds both dimensions of a pair: nothing is exchanged but a norm's sum.
+// A warp takes some heads of one token, several at once, so that loads are wide and in flight
+// together, and angles are computed once. A lane holds both dimensions of a pair: nothing is
+// exchanged but a norm's sum.
 #pragma once
 
 #include "kernels/math.cuh"
-#include "kernels/ptx.cuh"
 #include "kernels/rope_append_plan.h"
+#include "kernels/vectors.cuh"
 
 namespace ac::kernels {
 
-// The dimensions of a head that a lane holds: those of its pairs, then those that do not turn.
-template <RopeAppendOp op>
-struct HeldDimensions {
-  static constexpr int pairs = op.rotary / 2;
-  static constexpr int turned = divide_up(pairs, 32);  // pairs of a lane
-  static constexpr int count = 2 * turned + divide_up(op.head_dim - op.rotary, 32);
+// Which lanes of a warp have which dimensions of which of its heads. A head is cut into chunks: of
+// the dimensions that RoPE turns, then of the others. A chunk has two halves of `vector` dimensions
+// that lie together; of the turned, these are pairs.
+template <RopeAppendOp op, int vector>
+struct HeldChunks {
+  static constexpr bool possible = op.rotary % (2 * vector) == 0 && op.head_dim % (2 * vector) == 0;
+  static constexpr int pairs = op.rotary / 2, turned = pairs / vector;
+  static constexpr int all = turned + divide_up(op.head_dim - op.rotary, 2 * vector);
+  static constexpr int lanes = all > 16 ? 32 : all > 8 ? 16 : all > 4 ? 8 : 4;  // of a head
+  static constexpr int heads = 32 / lanes;                                      // of a warp at once
+  static constexpr int count = divide_up(all, lanes);  // of a lane and a head
 
-  AC_DEVICE static int pair(int i) { return threadIdx.x % 32 + i / 2 * 32; }
-  // -1: none.
-  AC_DEVICE static int at(int i) {
-    if (i >= 2 * turned) {
-      const int d = op.rotary + static_cast<int>(threadIdx.x % 32) + (i - 2 * turned) * 32;
-      return d < op.head_dim ? d : -1;
-    }
-    if (pair(i) >= pairs) return -1;
-    return op.interleaved ? 2 * pair(i) + i % 2 : pair(i) + i % 2 * pairs;
+  AC_DEVICE static int chunk(int i) { return threadIdx.x % lanes + i * lanes; }
+  AC_DEVICE static bool is_turned(int i) { return chunk(i) < turned; }
+  // The first dimension of a half; head_dim or more: there is none.
+  AC_DEVICE static int at(int i, int half) {
+    const int c = chunk(i);
+    if (c >= turned)
+      return c < all ? op.rotary + (c - turned) * 2 * vector + half * vector : op.head_dim;
+    return op.interleaved ? (2 * c + half) * vector : c * vector + half * pairs;
   }
 };
 
-template <RopeAppendOp op, RopeAppendPlan plan>
-AC_DEVICE void rope_append(const RopeAppendParams& p) {
-  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+template <RopeAppendOp op, RopeAppendPlan plan, int vector>
+AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
   using T = Scalar<op.type>;
-  using Held = HeldDimensions<op>;
-  constexpr int dim = op.head_dim, heads = plan.heads_at_once(op);
-  launch_dependents();
-  wait_for_dependency();
+  using Held = HeldChunks<op, vector>;
+  constexpr int dim = op.head_dim, count = Held::count;
+  constexpr int heads = plan.heads_at_once(op), rounds = divide_up(heads, Held::heads);
+  using Values = float[count][2][vector];
 
   struct Head {
     const T* in = nullptr;
     T* out = nullptr;  // null: not to be stored
-    const T* norm_weight = nullptr;
-    bool turns = false;
+    int norm = -1;     // 0: a query's, 1: a key's, -1: none, nor does RoPE turn it
   };
   const int before = load_fresh(p.position), per_token = p.heads + 2 * p.kv_heads;
   const auto find_head = [&](int token, int index) {
@@ -51,8 +54,7 @@ AC_DEVICE void rope_append(const RopeAppendParams& p) {
     if (index < p.heads) {
       head.in = static_cast<const T*>(p.q) + token * p.q_pitch + index * dim;
       head.out = static_cast<T*>(p.q_out) + (static_cast<long long>(token) * p.heads + index) * dim;
-      head.norm_weight = static_cast<const T*>(p.q_norm);
-      head.turns = true;
+      head.norm = 0;
       return head;
     }
     // A later token of this launch goes to the same slot.
@@ -63,62 +65,115 @@ AC_DEVICE void rope_append(const RopeAppendParams& p) {
         static_cast<long long>(kv_head) * p.capacity + (before + token) % p.capacity;
     head.in = static_cast<const T*>(is_value ? p.v : p.k) + token * p.kv_pitch + kv_head * dim;
     head.out = static_cast<T*>(is_value ? p.v_cache : p.k_cache) + slot * dim;
-    head.norm_weight = is_value ? nullptr : static_cast<const T*>(p.k_norm);
-    head.turns = !is_value;
+    head.norm = is_value ? -1 : 1;
     return head;
   };
+
+  // Of queries and keys.
+  Values factors[op.qk_norm ? 2 : 1] = {};
+  if constexpr (op.qk_norm) {
+    AC_UNROLL
+    for (int which = 0; which < 2; ++which) AC_UNROLL
+    for (int i = 0; i < count; ++i) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const auto* const weight = static_cast<const T*>(which == 0 ? p.q_norm : p.k_norm);
+      const int at = Held::at(i, half);
+      if (at < dim) load_vector<Data::constant>(weight + at, factors[which][i][half]);
+      AC_UNROLL
+      for (float& factor : factors[which][i][half]) factor += p.norm_offset;
+    }
+  }
 
   const int groups = (per_token + heads - 1) / heads, total = p.tokens * groups;
   for (int work = blockIdx.x * plan.warps() + threadIdx.x / 32; work < total;
        work += gridDim.x * plan.warps()) {
     const int token = work / groups, first = work % groups * heads;
-    float values[heads][Held::count];
+    const auto head_of = [&](int round) {
+      const int index = round * Held::heads + static_cast<int>(threadIdx.x % 32) / Held::lanes;
+      return find_head(token, index < heads ? first + index : per_token);
+    };
+    Values values[rounds] = {};
     AC_UNROLL
-    for (int h = 0; h < heads; ++h) {
-      const Head head = find_head(token, first + h);
+    for (int r = 0; r < rounds; ++r) {
+      const Head head = head_of(r);
       AC_UNROLL
-      for (int i = 0; i < Held::count; ++i) {
-        const bool held = head.out != nullptr && Held::at(i) >= 0;
-        values[h][i] = held ? to_float(load_fresh(head.in + Held::at(i))) : 0;
+      for (int i = 0; i < count; ++i) AC_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int at = Held::at(i, half);
+        if (head.out != nullptr && at < dim) load_vector(head.in + at, values[r][i][half]);
       }
     }
-    float2 turns[Held::turned > 0 ? Held::turned : 1];
+    float2 turns[count][vector];
     AC_UNROLL
-    for (int i = 0; i < Held::turned; ++i) {
-      turns[i] = make_float2(1, 0);
-      if (Held::pair(2 * i) >= Held::pairs) continue;
-      turns[i] = math::cos_sin(static_cast<float>(before + token), p.inv_freq[Held::pair(2 * i)]);
-      turns[i].x *= p.rope_scale, turns[i].y *= p.rope_scale;
+    for (int i = 0; i < count; ++i) AC_UNROLL
+    for (int j = 0; j < vector; ++j) {
+      turns[i][j] = make_float2(1, 0);
+      if (!Held::is_turned(i)) continue;
+      turns[i][j] = math::cos_sin(static_cast<float>(before + token),
+                                  p.inv_freq[Held::chunk(i) * vector + j]);
+      turns[i][j].x *= p.rope_scale, turns[i][j].y *= p.rope_scale;
     }
     AC_UNROLL
-    for (int h = 0; h < heads; ++h) {
-      const Head head = find_head(token, first + h);
-      if (head.out == nullptr) continue;
-      float(&value)[Held::count] = values[h];
-      if (op.qk_norm && head.norm_weight != nullptr) {
+    for (int r = 0; r < rounds; ++r) {
+      const Head head = head_of(r);
+      Values& value = values[r];
+      if constexpr (op.qk_norm) {
         float squares = 0;
         AC_UNROLL
-        for (const float v : value) squares += v * v;
-        const float scale = rsqrtf(warp_sum(squares) / dim + p.norm_eps);
+        for (const auto& halves : value) AC_UNROLL
+        for (const auto& half : halves) AC_UNROLL
+        for (const float v : half) squares += v * v;
         AC_UNROLL
-        for (int i = 0; i < Held::count; ++i)
-          if (Held::at(i) >= 0)
-            value[i] *=
-                scale * (to_float(load_constant(head.norm_weight + Held::at(i))) + p.norm_offset);
-      }
-      if (head.turns) {
-        AC_UNROLL
-        for (int i = 0; i < Held::turned; ++i) {
-          const float a = value[2 * i], b = value[2 * i + 1];
-          value[2 * i] = a * turns[i].x - b * turns[i].y;
-          value[2 * i + 1] = b * turns[i].x + a * turns[i].y;
+        for (int lane = Held::lanes / 2; lane > 0; lane /= 2)
+          squares += __shfl_xor_sync(full_warp, squares, lane);
+        const float scale = rsqrtf(squares / dim + p.norm_eps);
+        if (head.norm >= 0) {
+          AC_UNROLL
+          for (int i = 0; i < count; ++i) AC_UNROLL
+          for (int half = 0; half < 2; ++half) AC_UNROLL
+          for (int j = 0; j < vector; ++j)
+            value[i][half][j] *=
+                scale * (head.norm == 0 ? factors[0][i][half][j] : factors[1][i][half][j]);
         }
       }
       AC_UNROLL
-      for (int i = 0; i < Held::count; ++i)
-        if (Held::at(i) >= 0) head.out[Held::at(i)] = from_float<T>(value[i]);
+      for (int i = 0; i < count; ++i) {
+        if (Held::is_turned(i) && head.norm >= 0) {
+          AC_UNROLL
+          for (int j = 0; j < vector; ++j) {
+            float& a = op.interleaved ? value[i][2 * j / vector][2 * j % vector] : value[i][0][j];
+            float& b = op.interleaved ? value[i][(2 * j + 1) / vector][(2 * j + 1) % vector]
+                                      : value[i][1][j];
+            const float x = a, y = b;
+            a = x * turns[i][j].x - y * turns[i][j].y;
+            b = y * turns[i][j].x + x * turns[i][j].y;
+          }
+        }
+        AC_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int at = Held::at(i, half);
+          if (head.out != nullptr && at < dim) store_vector(head.out + at, value[i][half]);
+        }
+      }
     }
   }
+}
+
+template <RopeAppendOp op, RopeAppendPlan plan>
+AC_DEVICE void rope_append(const RopeAppendParams& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  using T = Scalar<op.type>;
+  launch_dependents();
+  wait_for_dependency();
+  if constexpr (HeldChunks<op, 4>::possible) {
+    const auto is_whole = [](const void* at) { return is_aligned<4>(static_cast<const T*>(at)); };
+    const bool are_whole = p.q_pitch % 4 == 0 && p.kv_pitch % 4 == 0 && is_whole(p.q) &&
+                           is_whole(p.k) && is_whole(p.v) && is_whole(p.q_out) &&
+                           is_whole(p.k_cache) && is_whole(p.v_cache) &&
+                           (!op.qk_norm || (is_whole(p.q_norm) && is_whole(p.k_norm)));
+    if (are_whole) return rope_append_by<op, plan, 4>(p);
+  }
+  rope_append_by<op, plan, 1>(p);
 }
 
 // Defines the kernel `name`. Put op and plan in parentheses if they hold commas.

@@ -17,8 +17,8 @@ struct RopeAppendOp {
 
 struct RopeAppendPlan {
   int threads = 128;
-  int heads = 4;  // of a token, which a warp has in registers at once
-  int resident = 1024;
+  int heads = 8;  // of a token, which a warp has in registers at once
+  int resident = 768;
   bool persistent = true;  // grid of what is resident; else a warp for each group of heads
 
   constexpr int warps() const { return threads / 32; }

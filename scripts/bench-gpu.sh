@@ -1,37 +1,58 @@
 #!/usr/bin/env bash
 # Compiles models on this machine's GPU and measures them; JSON lines go to OUT.
 #   bench-gpu.sh OUT CONFIG...     each CONFIG a config.json; weights are random
-# Where python3 has PyTorch and transformers, logits and tokens are compared with theirs as well.
+# Where python3 has PyTorch and transformers, logits and tokens are compared with theirs as well, and
+# the floor of PyTorch's libraries is measured.
+# AC_BENCH_PARTS: what to do, of "decode prefill floor check" (all).
 # AC_BENCH_CHUNK, AC_BENCH_CONTEXT: tokens of a prefill step (2048) and of the package (24576).
+# AC_BENCH_CONTEXTS, AC_BENCH_NEW: tokens that are cached when decode is timed
+#   (128,2048,8192,20480), and that are made then (256).
+# AC_BENCH_PACKAGES: a folder where packages are kept, and not made again if they are there.
 set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,12s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 program=$here/bin/agentcompile
 out=$(realpath -m "$1")
 shift
+parts=" ${AC_BENCH_PARTS:-decode prefill floor check} "
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+packages=$(realpath -m "${AC_BENCH_PACKAGES:-$work}")
+mkdir -p "$packages"
 peers=
 python3 -c 'import torch, transformers' 2>/dev/null && peers=yes
 failed=0
+does() { [[ $parts == *" $1 "* ]]; }
 for config in "$@"; do
   name=$(basename "$config" .json)
-  model=$work/$name weights=()
-  if [ -n "$peers" ]; then
-    python3 "$here/bench/compare_transformers.py" make "$config" "$model" >&2 || { failed=1; continue; }
+  package=$packages/$name.package model=$work/$name weights=(--random-weights 1)
+  # A package names its checkpoint: it must lie where it lay.
+  if does check && [ -n "$peers" ]; then
+    model=$packages/$name weights=()
+    [ -e "$model" ] || python3 "$here/bench/compare_transformers.py" make "$config" "$model" >&2 ||
+      { failed=1; continue; }
   else
-    mkdir "$model" && cp "$config" "$model/config.json" && weights=(--random-weights 1)
+    mkdir -p "$model" && cp "$config" "$model/config.json"
   fi
-  package=$work/$name.package
-  "$program" compile "$model" -o "$package" --device cuda --chunk "${AC_BENCH_CHUNK:-2048}" \
-    --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 || { failed=1; continue; }
-  "$program" bench "$package" --ids-random --prompt 128,2048,8192,20480 --new 256 \
-    --context 128,2048,8192,20480 --kernels "${weights[@]}" --json >>"$out" || failed=1
-  if [ -n "$peers" ]; then
+  if [ ! -e "$package" ]; then
+    "$program" compile "$model" -o "$package" --device cuda --chunk "${AC_BENCH_CHUNK:-2048}" \
+      --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 || { failed=1; continue; }
+  fi
+  cp "$package/plan.json" "$out.$name.plan.json"
+  times=()
+  does decode && times+=(--new "${AC_BENCH_NEW:-256}"
+    --context "${AC_BENCH_CONTEXTS:-128,2048,8192,20480}")
+  does prefill && times+=(--prompt 128,2048,8192,20480)
+  if [ ${#times[@]} -gt 0 ]; then
+    "$program" bench "$package" --ids-random "${times[@]}" --kernels "${weights[@]}" --json \
+      >>"$out" || failed=1
+  fi
+  if does floor && [ -n "$peers" ]; then
+    python3 "$here/bench/library_floor.py" "$config" >>"$out" || failed=1
+  fi
+  if does check && [ -n "$peers" ]; then
     python3 "$here/bench/compare_transformers.py" check "$model" "$package" --program "$program" \
       >>"$out" || failed=1
   fi
-  cp "$package/plan.json" "$out.$name.plan.json"
-  rm -rf "$model" "$package"
 done
 exit $failed

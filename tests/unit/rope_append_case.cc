@@ -46,7 +46,7 @@ std::string run_rope_append(const RopeAppendCase& c) {
   const std::size_t dim = size(c.op.head_dim), capacity = size(c.capacity);
   const std::size_t q_row = heads * dim, kv_row = kv_heads * dim;
   // Either three matrices, or one with rows of q, k, v.
-  const std::size_t q_pitch = c.fused_qkv ? q_row + 2 * kv_row : q_row;
+  const std::size_t q_pitch = c.fused_qkv ? q_row + 2 * kv_row + size(c.gap) : q_row;
   const std::size_t kv_pitch = c.fused_qkv ? q_pitch : kv_row;
   std::vector<Input> in;
   in.emplace_back(type, tokens * q_pitch, 0, random, -2.f, 2.f);

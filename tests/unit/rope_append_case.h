@@ -17,6 +17,7 @@ struct RopeAppendCase {
   int position = 0, capacity = 64;
   float rope_scale = 1, norm_offset = 0;
   bool fused_qkv = false;  // q, k and v are parts of each row of one matrix
+  int gap = 0;             // elements between those rows
   bool in_place = false;   // q_out is q
   Schedule schedule = Schedule::shuffled;
   unsigned seed = 1;

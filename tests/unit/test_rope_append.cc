@@ -51,6 +51,8 @@ TEST_CASE("rope_append: one matrix of q, k and v; in place; scales") {
     CHECK(run_rope_append(c) == "");
     c.fused_qkv = true;
     CHECK(run_rope_append(c) == "");
+    c.gap = 3;  // rows begin anywhere
+    CHECK(run_rope_append(c) == "");
     c.fused_qkv = false, c.in_place = true;
     CHECK(run_rope_append(c) == "");
   }
