@@ -22,17 +22,21 @@ part() {
   fi
 }
 
+# One fuzzer for so many seconds, from its seeds.
+fuzz_one() {
+  local seconds=$1 target=$2 corpus seeds
+  corpus=$(mktemp -d)
+  seeds=tests/fuzz/corpus/${target##*/fuzz_}
+  "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
+    $([ -d "$seeds" ] && echo "$seeds") || return 1
+  rm -rf "$corpus"
+}
+export -f fuzz_one
+
+# All of them, two side by side.
 fuzz() {
-  local seconds=$1 target
-  for target in build/fuzz/fuzz_*; do
-    [ -x "$target" ] && [ -f "$target" ] || continue
-    local corpus
-    corpus=$(mktemp -d)
-    local seeds=tests/fuzz/corpus/${target##*/fuzz_}
-    "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
-      $([ -d "$seeds" ] && echo "$seeds") || return 1
-    rm -rf "$corpus"
-  done
+  find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -executable -print0 |
+    xargs -0 -P 2 -I {} bash -c 'fuzz_one "$@"' fuzz_one "$1" {}
 }
 
 formatted() {
