@@ -22,17 +22,21 @@ part() {
   fi
 }
 
+# One fuzzer for so many seconds, from its seeds.
+fuzz_one() {
+  local seconds=$1 target=$2 corpus seeds
+  corpus=$(mktemp -d)
+  seeds=tests/fuzz/corpus/${target##*/fuzz_}
+  "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
+    $([ -d "$seeds" ] && echo "$seeds") || return 1
+  rm -rf "$corpus"
+}
+export -f fuzz_one
+
+# All of them, two side by side.
 fuzz() {
-  local seconds=$1 target
-  for target in build/fuzz/fuzz_*; do
-    [ -x "$target" ] && [ -f "$target" ] || continue
-    local corpus
-    corpus=$(mktemp -d)
-    local seeds=tests/fuzz/corpus/${target##*/fuzz_}
-    "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
-      $([ -d "$seeds" ] && echo "$seeds") || return 1
-    rm -rf "$corpus"
-  done
+  find build/fuzz -maxdepth 1 -name 'fuzz_*' -type f -executable -print0 |
+    xargs -0 -P 2 -I {} bash -c 'fuzz_one "$@"' fuzz_one "$1" {}
 }
 
 formatted() {
@@ -52,7 +56,8 @@ else
   part "unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'
 fi
 part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit_'
-part "python tests" .venv/bin/python -m pytest -q -n 2 tests/python
+# Neighbours share what their file makes once, so each process takes whole runs of tests.
+part "python tests" .venv/bin/python -m pytest -q -n 2 --dist worksteal tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "fuzzer build" scripts/build.sh fuzz
   part "fuzzers" fuzz 3

@@ -335,8 +335,8 @@ AC_DEVICE float rotated(float x, const Inner<op>& inner) {
 
   const long long position = read<op.in[2]>(p.in[2], inner.place.offset(p.in[2]));
   const double angle = static_cast<double>(position) * inner.template read_at<3>(pair);
-  const auto c = static_cast<float>(::cos(angle)) * p.scale;
-  const auto s = static_cast<float>(::sin(angle)) * p.scale;
+  const auto c = static_cast<float>(cos(angle)) * p.scale;
+  const auto s = static_cast<float>(sin(angle)) * p.scale;
   const FallbackOperand& row = p.in[1];
   const float partner = read<op.in[1]>(row, inner.place.offset(row) + other * row.strides[op.rank]);
   return fmaf(x, c, second ? partner * s : -partner * s);

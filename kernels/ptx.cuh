@@ -119,7 +119,7 @@ void load_matrices(unsigned (&out)[4], const void* shared_row,
 inline int in_place(int x) { return x; }
 
 // 2 to the power of x; subnormal results may be 0.
-inline float exp2_fast(float x) { return std::exp2(x); }
+inline float exp2_fast(float x) { return exp2f(x); }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>

@@ -2,14 +2,21 @@
 // the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks run one after
 // another and a block's threads are fibers (see host_launch.h); a barrier is a switch between them.
 // Everything lives in the kernels' own namespace, so a program may use this next to anything else.
+//
+// Every kernel that is built for the host device reads this first, hence the few headers: of its
+// compilation, <cmath> and <functional> took two thirds.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <source_location>
+
+// As <cmath> has them.
+#ifndef INFINITY
+#define INFINITY (__builtin_inff())
+#define NAN (__builtin_nanf(""))
+#endif
 
 #define __global__
 #define __device__
@@ -78,7 +85,14 @@ void barrier_expect(void* barrier, unsigned bytes);
 void barrier_wait(void* barrier, unsigned parity, Place place);
 
 // What a thread asked for and the hardware does later: here at the wait, and no earlier.
-void defer(std::function<void()> operation);
+void defer(void (*run)(const void* operation), const void* operation, std::size_t bytes);
+template <class Operation>
+void defer(const Operation& operation) {
+  static_assert(__is_trivially_copyable(Operation));  // its bytes are kept
+  static_assert(alignof(Operation) <= alignof(std::max_align_t));
+  defer([](const void* kept) { (*static_cast<const Operation*>(kept))(); }, &operation,
+        sizeof operation);
+}
 void commit_deferred();
 void wait_for_deferred(unsigned groups_left);
 
@@ -202,26 +216,28 @@ __attribute__((no_sanitize("thread"))) T atomicCAS(T* address, T expected, T val
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
+inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+inline float __expf(float x) { return __builtin_expf(x); }
+inline float __logf(float x) { return __builtin_logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
-inline float exp2f(float x) { return std::exp2(x); }
-inline float expf(float x) { return std::exp(x); }
-inline float logf(float x) { return std::log(x); }
-inline float log1pf(float x) { return std::log1p(x); }
-inline float erff(float x) { return std::erf(x); }
-inline float erfcf(float x) { return std::erfc(x); }
-inline float powf(float a, float b) { return std::pow(a, b); }
-inline float rintf(float x) { return std::rint(x); }
-inline float tanhf(float x) { return std::tanh(x); }
-inline float sinf(float x) { return std::sin(x); }
-inline float cosf(float x) { return std::cos(x); }
-inline float sqrtf(float x) { return std::sqrt(x); }
-inline float fabsf(float x) { return std::fabs(x); }
-inline float fmaf(float a, float b, float c) { return std::fma(a, b, c); }
-inline float fmaxf(float a, float b) { return std::fmax(a, b); }
-inline float fminf(float a, float b) { return std::fmin(a, b); }
+inline float exp2f(float x) { return __builtin_exp2f(x); }
+inline float expf(float x) { return __builtin_expf(x); }
+inline float logf(float x) { return __builtin_logf(x); }
+inline float log1pf(float x) { return __builtin_log1pf(x); }
+inline float erff(float x) { return __builtin_erff(x); }
+inline float erfcf(float x) { return __builtin_erfcf(x); }
+inline float powf(float a, float b) { return __builtin_powf(a, b); }
+inline float rintf(float x) { return __builtin_rintf(x); }
+inline float tanhf(float x) { return __builtin_tanhf(x); }
+inline float sinf(float x) { return __builtin_sinf(x); }
+inline float cosf(float x) { return __builtin_cosf(x); }
+inline double cos(double x) { return __builtin_cos(x); }
+inline double sin(double x) { return __builtin_sin(x); }
+inline float sqrtf(float x) { return __builtin_sqrtf(x); }
+inline float fabsf(float x) { return __builtin_fabsf(x); }
+inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 using std::memcpy;
 template <class T>
 T min(T a, T b) {

@@ -56,8 +56,9 @@ void wait_for_copies(unsigned groups_left) {
 
 // ---- other asynchronous work
 
-void defer(std::function<void()> operation) {
-  scheduler().self().deferred.push_back(std::move(operation));
+void defer(void (*run)(const void* operation), const void* operation, std::size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(operation);
+  scheduler().self().deferred.push_back({run, {first, first + bytes}});
 }
 
 void commit_deferred() {
@@ -69,7 +70,7 @@ void commit_deferred() {
 void wait_for_deferred(unsigned groups_left) {
   auto& groups = scheduler().self().deferred_groups;
   while (groups.size() > groups_left) {
-    for (const auto& operation : groups.front()) operation();
+    for (const Deferred& deferred : groups.front()) deferred.run(deferred.operation.data());
     groups.pop_front();
   }
 }

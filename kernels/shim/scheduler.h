@@ -5,9 +5,9 @@
 #include <sys/mman.h>
 
 #include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
 #include <cstdlib>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -64,6 +64,12 @@ struct Copy {
   std::vector<unsigned char> bytes;
 };
 
+// Work that waits: a call, and a copy of what it is called with (aligned as new aligns).
+struct Deferred {
+  void (*run)(const void* operation);
+  std::vector<std::byte> operation;
+};
+
 enum class State { ready, at_barrier, at_collective, polling, done };
 
 struct Thread {
@@ -80,8 +86,8 @@ struct Thread {
   void* poll_state = nullptr;
   std::vector<Copy> open_copies;
   std::deque<std::vector<Copy>> copy_groups;
-  std::vector<std::function<void()>> deferred;
-  std::deque<std::vector<std::function<void()>>> deferred_groups;
+  std::vector<Deferred> deferred;
+  std::deque<std::vector<Deferred>> deferred_groups;
   unsigned warp_barriers = 0;
   bool after_dependency = false;
 };

@@ -8,7 +8,7 @@
 namespace ac::search {
 namespace {
 
-constexpr int kDraws = 300;  // that the length of a site is taken from
+constexpr int kLengthDraws = 300;  // that the length of a site is taken from
 
 double place_of(std::int64_t value) {
   const double magnitude = std::log2(1.0 + std::abs(static_cast<double>(value)));
@@ -94,11 +94,11 @@ double ListedSpace::distance(const int* a, const int* b) const {
 void ListedSpace::find_lengths() {
   lengths_.assign(points_[0].parts.size(), 0);
   Random random(1);
-  for (int draw = 0; draw < kDraws; ++draw) {
+  for (int draw = 0; draw < kLengthDraws; ++draw) {
     const int* a = traits(static_cast<int>(random.index(points_.size())));
     const int* b = traits(static_cast<int>(random.index(points_.size())));
     for (std::size_t t = 0; t < traits_.size(); ++t)
-      lengths_[traits_[t].site] += difference(t, a[t], b[t]) / kDraws;
+      lengths_[traits_[t].site] += difference(t, a[t], b[t]) / kLengthDraws;
   }
   for (double& length : lengths_) length = std::max(length, 1e-6);
 }

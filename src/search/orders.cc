@@ -6,13 +6,13 @@ namespace ac::search {
 namespace {
 
 // Draws after which a space is taken to be used up.
-constexpr int kDraws = 2000;
+constexpr int kUntriedDraws = 2000;
 
 }  // namespace
 
 std::optional<int> untried(const Space& space, Random& random,
                            const std::unordered_map<int, Outcome>& tried) {
-  for (int draw = 0; draw < kDraws; ++draw)
+  for (int draw = 0; draw < kUntriedDraws; ++draw)
     if (const int point = space.at(random.below(space.size())); tried.count(point) == 0)
       return point;
   if (space.is_listed())

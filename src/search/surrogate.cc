@@ -14,7 +14,7 @@ constexpr double kNoise = 0.02;  // of one measurement
 constexpr double kSpread = 0.15;
 constexpr double kFirmness = 3;
 constexpr double kFailure = 0.7;  // a failure is so much slower than all else, in logarithms
-constexpr int kDraws = 200;       // that scales are taken from
+constexpr int kScaleDraws = 200;  // that scales are taken from
 constexpr std::uint64_t kListed = 20'000;
 
 constexpr double kCuriosity = 0.7;  // deviations that what is not known may turn out better
@@ -29,13 +29,13 @@ double log_predicted(const Space& space, int point) {
 Surrogate::Surrogate(const Space& space) : space_(space) {
   Random random(1);
   double predictions = 0, squares = 0;
-  for (int i = 0; i < kDraws; ++i) {
+  for (int i = 0; i < kScaleDraws; ++i) {
     const int a = space.at(random.below(space.size()));
     const double prediction = log_predicted(space, a);
     predictions += prediction, squares += prediction * prediction;
   }
-  middle_ = predictions / kDraws;
-  spread_ = std::sqrt(std::max(squares / kDraws - middle_ * middle_, 0.0));
+  middle_ = predictions / kScaleDraws;
+  spread_ = std::sqrt(std::max(squares / kScaleDraws - middle_ * middle_, 0.0));
 }
 
 double Surrogate::relative_prediction(int point) const {

@@ -8,16 +8,16 @@
 namespace ac::search {
 namespace {
 
-constexpr double kExploration = 0.6;  // of PUCT
-constexpr double kSharpness = 10;     // of the prior: in logarithms of time, one e-fold is 1/10
-constexpr double kCuriosity = 0.7;    // deviations of the surrogate
+constexpr double kExploration = 0.6;      // of PUCT
+constexpr double kSharpness = 10;         // of the prior: in logarithms of time, one e-fold is 1/10
+constexpr double kBranchCuriosity = 0.7;  // deviations of the surrogate
 constexpr double kBestShare = 0.8;  // of a subtree's value that its best counts; its mean the rest
-constexpr double kAdvised = 8;      // how much more the first that is advised deserves
-constexpr double kScale = 0.5;      // of the spread of logarithms: so much slower is worth 1/e
+constexpr double kAdvisedBranch = 8;  // how much more the first that is advised deserves
+constexpr double kScale = 0.5;        // of the spread of logarithms: so much slower is worth 1/e
 // Before there is a spread to go by; too small, all that is hoped for is worth the most that can be.
 constexpr double kLeastScale = 0.05;
-constexpr double kMostValue = 3;  // of what is only hoped for
-constexpr double kFailure = 0.7;  // a failure counts as so much slower than all else
+constexpr double kMostValue = 3;       // of what is only hoped for
+constexpr double kFailedBranch = 0.7;  // a failure counts as so much slower than all else
 
 }  // namespace
 
@@ -28,7 +28,7 @@ TreeSearch::TreeSearch(const Space& space, const Advice& prior) : Explorer(space
 
 double TreeSearch::weight(int point) const {
   const auto found = advised_.find(point);
-  return found == advised_.end() ? 1 : 1 + kAdvised * found->second;
+  return found == advised_.end() ? 1 : 1 + kAdvisedBranch * found->second;
 }
 
 // 1 for the best that was measured, less for what is slower, by the spread of what was measured.
@@ -61,7 +61,7 @@ TreeSearch::Pick TreeSearch::pick(Node& node) {
   double lowest = 0;
   for (const int action : node.actions) {
     const Surrogate::Belief belief = model_.belief(action);
-    hopes.push_back({action, belief.mean - kCuriosity * belief.deviation, 0});
+    hopes.push_back({action, belief.mean - kBranchCuriosity * belief.deviation, 0});
     lowest = hopes.size() == 1 ? belief.mean : std::min(lowest, belief.mean);
   }
   double sum = 0;
@@ -122,7 +122,7 @@ std::optional<int> TreeSearch::propose() {
 void TreeSearch::hear(int point, const Outcome& outcome) {
   Explorer::hear(point, outcome);
   model_.hear(point, outcome);
-  double logarithm = high_ + kFailure;
+  double logarithm = high_ + kFailedBranch;
   if (outcome.ok()) {
     logarithm = std::log(std::max(outcome.microseconds, 1e-3));
     low_ = measured_ > 0 ? std::min(low_, logarithm) : logarithm;

@@ -20,8 +20,8 @@
 namespace ac::study {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr JsonLimits kLine{.bytes = 10 << 20, .depth = 8, .values = 200'000};
+constexpr std::size_t kMaxRepliesBytes = std::size_t{256} << 20;
+constexpr JsonLimits kReplyLimits{.bytes = 10 << 20, .depth = 8, .values = 200'000};
 
 const Json& field(const Json& line, const char* name, bool (Json::*is)() const noexcept,
                   const std::string& where, const char* what) {
@@ -48,7 +48,7 @@ void each_line(std::string_view text, const std::string& origin, const Visit& vi
     const std::string_view content = text.substr(at, end - at);
     at = end + 1;
     if (content.empty()) continue;
-    const Json line = parse_json(content, where, kLine);
+    const Json line = parse_json(content, where, kReplyLimits);
     if (!line.is_object()) bad_input("{}: is no object", where);
     visit(line, where);
   }
@@ -120,7 +120,7 @@ Replies parse_replies(std::string_view text, const std::string& origin) {
 }
 
 Replies read_replies(const std::filesystem::path& file) {
-  return parse_replies(read_file(file, kMaxBytes), file.string());
+  return parse_replies(read_file(file, kMaxRepliesBytes), file.string());
 }
 
 std::size_t append_replies(const std::filesystem::path& file,
@@ -133,7 +133,7 @@ std::size_t append_replies(const std::filesystem::path& file,
   check(held != nullptr);
   const int fd = fileno(held.get());
   check(flock(fd, LOCK_EX) == 0);  // what others append meanwhile is not written twice
-  const std::string text = read_file(file, kMaxBytes);
+  const std::string text = read_file(file, kMaxRepliesBytes);
   std::set<Identity> known;
   each_line(text, file.string(), [&](const Json& line, const std::string& where) {
     reply_of(line, where);

@@ -11,7 +11,6 @@ namespace ac::study {
 namespace {
 
 using search::Advice;
-using search::Outcome;
 using search::Strategy;
 
 // Advice as far as it goes, then the strategy, which hears of everything.
@@ -23,7 +22,7 @@ class AdviceFirst : public Strategy {
     if (next_ < advice_.order.size()) return advice_.order[next_++];
     return strategy_->propose();
   }
-  void hear(int point, const Outcome& outcome) override { strategy_->hear(point, outcome); }
+  void hear(int point, const search::Outcome& outcome) override { strategy_->hear(point, outcome); }
 
  private:
   std::unique_ptr<Strategy> strategy_;

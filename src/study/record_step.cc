@@ -12,7 +12,7 @@ namespace ac::study {
 namespace {
 
 // One reference that cannot be timed may be bad luck.
-constexpr int kPatience = 3;
+constexpr int kTurns = 3;
 
 StepOptions step_options(const StepRecordOptions& options) {
   StepOptions step;
@@ -76,7 +76,7 @@ class StepRecorder {
   // The best by what is predicted, whose time is the same whenever it is taken but for what drifts.
   void time_reference() {
     const int reference = workshop_.space().points().start();
-    for (int turn = 0; turn < kPatience; ++turn) {
+    for (int turn = 0; turn < kTurns; ++turn) {
       const TimedPoint timed = workshop_.time(reference);
       if (!timed.outcome().ok()) continue;
       file_.append_reference(region_, workshop_.space().points().id(reference), timed.samples);

@@ -12,7 +12,7 @@
 namespace ac::study {
 namespace {
 
-constexpr std::chrono::seconds kPatience{120};
+constexpr std::chrono::seconds kStepLimit{120};
 constexpr std::chrono::seconds kLoading{300};  // of the weights, before the first schedule
 constexpr const char* kEnding = "advance";
 
@@ -240,7 +240,7 @@ ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
   bool lacked = !package_;
   for (const int point : points) lacked |= hold(point);
   if (lacked) write_package();
-  const std::chrono::seconds limit = child_ ? kPatience : kPatience + kLoading;
+  const std::chrono::seconds limit = child_ ? kStepLimit : kStepLimit + kLoading;
   if (!child_)
     child_ = workshop_->realiser().converse(bench_job(
         *package_, workshop_->realiser().kernels().at(random_.entry).artifact, options_.context));
@@ -256,7 +256,7 @@ TimedPoint StepWorkshop::time(int point) {
   timed.was_admitted = options_.admit_all;
   ChildResult result = ask({point}, options_.rounds);
   // Something else may have ended the process; what hangs would hang again.
-  if (!result.ok() && result.seconds < kPatience.count()) result = ask({point}, options_.rounds);
+  if (!result.ok() && result.seconds < kStepLimit.count()) result = ask({point}, options_.rounds);
   if (result.ok()) {
     timed.samples = Json::parse(result.text).at(0).get<std::vector<double>>();
   } else {

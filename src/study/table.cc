@@ -14,13 +14,13 @@
 namespace ac::study {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
-constexpr JsonLimits kLine{.bytes = 1 << 20, .depth = 8, .values = 20'000};
+constexpr std::size_t kMaxRecordingBytes = std::size_t{1} << 30;
+constexpr JsonLimits kRecordLimits{.bytes = 1 << 20, .depth = 8, .values = 20'000};
 
 // Of one line, with errors that name it.
-class Line {
+class RecordedLine {
  public:
-  Line(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+  RecordedLine(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
     if (!json.is_object()) bad_input("{}: is no object", where_);
   }
 
@@ -65,7 +65,7 @@ class Line {
   const std::string where_;
 };
 
-search::Part part_of(const Line& line, std::string site) {
+search::Part part_of(const RecordedLine& line, std::string site) {
   search::Part part{std::move(site), line.text("family"), {}};
   if (!line.at("fields").is_object()) line.wrong("fields", "an object");
   for (const auto& [name, value] : line.at("fields").items()) {
@@ -82,14 +82,14 @@ search::Part part_of(const Line& line, std::string site) {
   return part;
 }
 
-TimedPoint point_of(const Line& line) {
+TimedPoint point_of(const RecordedLine& line) {
   TimedPoint timed;
   timed.point.id = line.text("plan");
   timed.point.predicted = line.number("predicted_us");
   if (line.has("parts")) {
     if (!line.at("parts").is_array()) line.wrong("parts", "an array");
     for (const Json& json : line.at("parts")) {
-      const Line part(json, line.where() + ": \"parts\"");
+      const RecordedLine part(json, line.where() + ": \"parts\"");
       timed.point.parts.push_back(part_of(part, part.text("site")));
     }
   } else {
@@ -133,8 +133,8 @@ class Reader {
       const std::string where = fmt::format("{}: line {}", origin, number);
       if (end == std::string_view::npos)
         bad_input("{}: is cut off: let \"study record\" finish the recording", where);
-      const Json json = parse_json(text.substr(at, end - at), where, kLine);
-      add(Line(json, where), json);
+      const Json json = parse_json(text.substr(at, end - at), where, kRecordLimits);
+      add(RecordedLine(json, where), json);
       at = end + 1;
     }
     if (number == 0) bad_input("{}: is empty", origin);
@@ -142,7 +142,7 @@ class Reader {
   }
 
  private:
-  void add(const Line& line, const Json& json) {
+  void add(const RecordedLine& line, const Json& json) {
     if (recording_.header.is_null()) {
       if (!line.has("study") || json.at("study") != 1)
         bad_input("{}: \"study\" is not 1: this is no recording that this program reads",
@@ -174,7 +174,7 @@ class Reader {
     table.add(std::move(point));
   }
 
-  void add_region(const Line& line, std::int64_t region) {
+  void add_region(const RecordedLine& line, std::int64_t region) {
     if (region != static_cast<std::int64_t>(recording_.tables.size()))
       bad_input("{}: \"region\": expected {} for the next region", line.where(),
                 recording_.tables.size());
@@ -228,7 +228,8 @@ Recording parse_recording(std::string_view text, const std::string& origin) {
 }
 
 Recording read_recording(const std::filesystem::path& file) {
-  if (file.extension() != ".gz") return parse_recording(read_file(file, kMaxBytes), file.string());
+  if (file.extension() != ".gz")
+    return parse_recording(read_file(file, kMaxRecordingBytes), file.string());
   if (!std::filesystem::is_regular_file(file))
     bad_input("{}: there is no such file", file.string());
   const ProcessResult unpacked =

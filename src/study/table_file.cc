@@ -13,7 +13,7 @@
 namespace ac::study {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
+constexpr std::size_t kMaxTableBytes = std::size_t{1} << 30;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ TableFile::TableFile(const std::filesystem::path& path, const Json& header) : pa
   if (!file_) job_failed("cannot write {}: {}", path.string(), std::strerror(errno));
   if (flock(fileno(file_.get()), LOCK_EX | LOCK_NB) != 0)
     job_failed("{}: another process is recording into it", path.string());
-  std::string text = read_file(path, kMaxBytes);
+  std::string text = read_file(path, kMaxTableBytes);
   // What was being written when the last recording ended.
   const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   if (whole < text.size()) {

@@ -1,6 +1,7 @@
 // Reductions of rows on the host device: teams, types, odd and unaligned shapes, hostile values.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "tests/unit/rows_case.h"

@@ -3,6 +3,8 @@
 
 #include "tests/unit/sampling_case.h"
 
+#include <cmath>
+
 namespace ac::kernels {
 namespace {
 

@@ -1,6 +1,7 @@
 // Softmax on the host device: every plan, odd and unaligned shapes, masks, hostile values.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "tests/unit/rows_case.h"
