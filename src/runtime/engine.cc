@@ -292,16 +292,17 @@ void Engine::write_ids(const std::vector<std::int64_t>& ids) {
 }
 
 void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
-  const Phase& phase = program_.prefill;
   const auto total = static_cast<std::int64_t>(ids.size());
   check_step(total);
   check_ids(ids);
   write_ids(ids);
-  const std::int64_t most = chunk > 0 ? std::min(chunk, phase.max_tokens) : phase.max_tokens;
+  const std::int64_t longest = program_.prefill.max_tokens;
+  const std::int64_t most = chunk > 0 ? std::min(chunk, longest) : longest;
   const auto size = static_cast<std::int64_t>(
-      bytes_of(program_.buffers[static_cast<std::size_t>(phase.ids)].dtype));
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype));
   for (std::int64_t at = 0; at < total; at += most) {
     const std::int64_t tokens = std::min(most, total - at);
+    const Phase& phase = program_.prefill_of(tokens);
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
