@@ -160,7 +160,7 @@ class PhaseCompiler {
                       select_options(options_, tokens, program_.max_context), realiser_, guide);
     selector.run(stages_.progress());
     const Alternatives alternatives = selector.alternatives();
-    const Implemented last = end(tokens, phase);
+    const Implemented last = end(phase);
     InContextChoices chosen = choose_in_context(
         phase.regions.step, program_, alternatives, last,
         in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
@@ -175,7 +175,7 @@ class PhaseCompiler {
   }
 
   std::vector<Variant> as_pinned(std::int64_t tokens, CompiledPhase& phase, const Pinned& pinned) {
-    const Implemented last = end(tokens, phase);
+    const Implemented last = end(phase);
     std::vector<Variant> variants;
     for (PinnedVariant& variant : choose_pinned(
              phase, program_.caches, select_options(options_, tokens, program_.max_context), pinned,
@@ -187,11 +187,11 @@ class PhaseCompiler {
   }
 
   // Makes the next step need nothing of the host.
-  Implemented end(std::int64_t tokens, CompiledPhase& phase) {
+  Implemented end(CompiledPhase& phase) {
     const StepGraph& step = phase.regions.step;
     const NodeId ids = ids_of(step);
-    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, tokens), "advance",
-                              "the kernel that ends a step", realiser_);
+    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, phase.max_tokens),
+                              "advance", "the kernel that ends a step", realiser_);
     return {generate_advance(step, ids, program_.max_context + 1), "advance"};
   }
 
