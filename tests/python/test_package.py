@@ -310,7 +310,7 @@ def hostile(plan, what):
     elif what == "types":
         plan["decode"] = 7
     elif what == "format":
-        plan["format"] = 3
+        plan["format"] = 4
 
 
 @pytest.mark.parametrize(
