@@ -28,15 +28,46 @@ constexpr MmaGemmPlan mma(int tile_m, int tile_n, int tile_k, int warp_m, int wa
           .resident = resident};
 }
 
+constexpr MmaGemmPlan groups(int tile_m, int tile_n, int warp_n, int stages, int resident,
+                             int split = 1) {
+  MmaGemmPlan plan = mma(tile_m, tile_n, 64, 16, warp_n, stages, resident, split);
+  plan.tile = Tile::wgmma;
+  return plan;
+}
+
 inline constexpr MmaGemmPlan mma_plans[] = {
-    mma(128, 128, 64, 64, 64, 3, 2),       mma(128, 128, 32, 64, 64, 4, 2),
-    mma(128, 256, 64, 64, 64, 3, 1),       mma(128, 256, 64, 64, 64, 4, 1),
-    mma(128, 256, 32, 64, 64, 4, 1),       mma(256, 128, 64, 64, 64, 3, 1),
-    mma(256, 128, 32, 64, 64, 4, 1, 1, 4), mma(128, 192, 64, 64, 48, 3, 1),
-    mma(128, 128, 64, 64, 32, 4, 1),       mma(64, 128, 64, 32, 64, 4, 2),
-    mma(128, 64, 64, 64, 32, 4, 2),        mma(64, 64, 64, 32, 32, 4, 3),
-    mma(128, 128, 64, 64, 64, 3, 2, 2),    mma(64, 128, 64, 32, 64, 4, 2, 4),
-    mma(128, 64, 64, 64, 32, 4, 2, 4),     mma(64, 64, 128, 32, 32, 3, 2, 4),
+    mma(128, 128, 64, 64, 64, 3, 2),
+    mma(128, 128, 32, 64, 64, 4, 2),
+    mma(128, 256, 64, 64, 64, 3, 1),
+    mma(128, 256, 64, 64, 64, 4, 1),
+    mma(128, 256, 32, 64, 64, 4, 1),
+    mma(256, 128, 64, 64, 64, 3, 1),
+    mma(256, 128, 32, 64, 64, 4, 1, 1, 4),
+    mma(128, 192, 64, 64, 48, 3, 1),
+    mma(128, 128, 64, 64, 32, 4, 1),
+    mma(64, 128, 64, 32, 64, 4, 2),
+    mma(128, 64, 64, 64, 32, 4, 2),
+    mma(64, 64, 64, 32, 32, 4, 3),
+    mma(128, 128, 64, 64, 64, 3, 2, 2),
+    mma(64, 128, 64, 32, 64, 4, 2, 4),
+    mma(128, 64, 64, 64, 32, 4, 2, 4),
+    mma(64, 64, 128, 32, 32, 3, 2, 4),
+    mma(128, 128, 64, 32, 32, 4, 1),
+    mma(128, 128, 64, 32, 32, 4, 1, 4),
+    groups(64, 64, 64, 6, 2),
+    groups(64, 128, 128, 5, 2),
+    groups(128, 64, 64, 4, 2),
+    groups(128, 64, 64, 6, 1),
+    groups(128, 64, 64, 4, 2, 4),
+    groups(128, 64, 64, 6, 1, 2),
+    groups(128, 128, 128, 4, 1),
+    groups(128, 128, 128, 6, 1),
+    groups(128, 128, 64, 6, 1),
+    groups(128, 128, 128, 6, 1, 2),
+    groups(128, 128, 128, 6, 1, 4),
+    groups(128, 128, 128, 6, 1, 8),
+    groups(128, 256, 128, 4, 1),
+    groups(256, 128, 128, 4, 1),
 };
 inline constexpr int mma_plan_count = sizeof(mma_plans) / sizeof(mma_plans[0]);
 

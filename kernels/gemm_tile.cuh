@@ -46,10 +46,10 @@ struct GemmTile {
   }
 };
 
-// `value` is the sum of one output; of a pair it is the gate's, and `up` its partner's.
+// `value` is the sum of one output; of a pair it is the gate's, and `up` its partner's. Not capped.
 template <GemmOp op>
-AC_DEVICE float finish_output(const GemmParams& p, const GemmMatrix& matrix, int output,
-                              float value, float up, float residual) {
+AC_DEVICE float scale_output(const GemmParams& p, const GemmMatrix& matrix, int output, float value,
+                             float up, float residual) {
   using W = Scalar<op.weight>;
   if constexpr (op.bias) value += to_float(static_cast<const W*>(matrix.bias)[output]);
   if constexpr (op.pair != Pair::none) {
@@ -58,7 +58,7 @@ AC_DEVICE float finish_output(const GemmParams& p, const GemmMatrix& matrix, int
   }
   value *= p.scale;
   if constexpr (op.residual) value += residual;
-  return soft_cap(value, p.softcap);
+  return value;
 }
 
 template <GemmOp op>
@@ -70,37 +70,67 @@ AC_DEVICE void write_output(const GemmParams& p, const GemmMatrix& matrix, int t
   float residual = 0;
   if constexpr (op.residual)
     residual = to_float(load_fresh(static_cast<const Y*>(matrix.residual) + at));
-  static_cast<Y*>(matrix.y)[at] =
-      from_float<Y>(finish_output<op>(p, matrix, output, value, up, residual));
+  const float y = scale_output<op>(p, matrix, output, value, up, residual);
+  static_cast<Y*>(matrix.y)[at] = from_float<Y>(soft_cap(y, p.softcap));
 }
 
-// Outputs `output` (even) and the next, in one access where they lie so.
+// Four outputs of a token, from a multiple of 4 on, in one access where they lie so. What they are
+// made of is loaded apart from the rest, so that several can be on their way.
 template <GemmOp op>
-AC_DEVICE void write_output_pair(const GemmParams& p, const GemmMatrix& matrix, int token,
-                                 int output, const float (&value)[2], const float (&up)[2]) {
+struct FourOutputs {
   using Y = Scalar<op.y>;
-  if (matrix.y_pitch % 2 != 0 || output + 1 >= matrix.rows) {
-    write_output<op>(p, matrix, token, output, value[0], up[0]);
-    write_output<op>(p, matrix, token, output + 1, value[1], up[1]);
-    return;
+  int token, output;  // the first
+  bool inside = false, together = false;
+  long long at = 0;
+  float value[4], up[4], residual[4] = {};
+
+  AC_DEVICE static void unpack(float (&to)[4], const float4& v) {
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
   }
-  if (token >= p.m) return;
-  const long long at = static_cast<long long>(token) * matrix.y_pitch + output;
-  float2 residual = make_float2(0, 0);
-  if constexpr (op.residual) {
-    const Y* from = static_cast<const Y*>(matrix.residual) + at;
-    if constexpr (sizeof(Y) == 4)
-      residual = load_fresh(reinterpret_cast<const float2*>(from));
-    else
-      residual = unpack_pair<Y>(load_fresh(reinterpret_cast<const unsigned*>(from)));
+  // In memory that exists, or not `inside`.
+  AC_DEVICE void load(const GemmMatrix& matrix, const float4& sums, const float4& of_up) {
+    at = static_cast<long long>(token) * matrix.y_pitch + output;
+    together = matrix.y_pitch % 4 == 0 && output + 4 <= matrix.rows;
+    unpack(value, sums), unpack(up, of_up);
+    if constexpr (op.residual) {
+      const Y* const from = static_cast<const Y*>(matrix.residual) + at;
+      if (!inside) return;
+      if (!together) {
+        AC_UNROLL
+        for (int i = 0; i < 4; ++i)
+          if (output + i < matrix.rows) residual[i] = to_float(load_fresh(from + i));
+      } else if constexpr (sizeof(Y) == 4) {
+        unpack(residual, load_fresh(reinterpret_cast<const float4*>(from)));
+      } else {
+        const uint2 v = load_fresh(reinterpret_cast<const uint2*>(from));
+        const float2 low = unpack_pair<Y>(v.x), high = unpack_pair<Y>(v.y);
+        residual[0] = low.x, residual[1] = low.y, residual[2] = high.x, residual[3] = high.y;
+      }
+    }
   }
-  const float low = finish_output<op>(p, matrix, output, value[0], up[0], residual.x);
-  const float high = finish_output<op>(p, matrix, output + 1, value[1], up[1], residual.y);
-  Y* const to = static_cast<Y*>(matrix.y) + at;
-  if constexpr (sizeof(Y) == 4)
-    *reinterpret_cast<float2*>(to) = make_float2(low, high);
-  else
-    *reinterpret_cast<unsigned*>(to) = pack_pair<Y>(low, high);
-}
+  AC_DEVICE void write(const GemmParams& p, const GemmMatrix& matrix) const {
+    if (!inside) return;
+    float y[4] = {};
+    AC_UNROLL
+    for (int i = 0; i < 4; ++i)
+      if (together || output + i < matrix.rows)
+        y[i] = scale_output<op>(p, matrix, output + i, value[i], up[i], residual[i]);
+    if (p.softcap > 0) {
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i) y[i] = soft_cap(y[i], p.softcap);
+    }
+    Y* const to = static_cast<Y*>(matrix.y) + at;
+    if (!together) {
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i)
+        if (output + i < matrix.rows) to[i] = from_float<Y>(y[i]);
+    } else if constexpr (sizeof(Y) == 4) {
+      *reinterpret_cast<float4*>(to) = make_float4(y[0], y[1], y[2], y[3]);
+    } else {
+      *reinterpret_cast<uint2*>(to) =
+          make_uint2(pack_pair<Y>(y[0], y[1]), pack_pair<Y>(y[2], y[3]));
+    }
+  }
+};
 
 }  // namespace ac::kernels

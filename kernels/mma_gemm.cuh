@@ -2,14 +2,26 @@
 //
 // While a warp multiplies one fragment of K, the next one is on its way from shared memory; while
 // the block works on one slot of the ring, the others fill. One barrier a slot: it comes before the
-// slot's last fragment, when everyone has read the slot and the next one is complete.
+// slot's last fragment, when everyone has read the slot and the next one is complete. Products of
+// four warps at once (wgmma) read slots themselves; they run two slots behind the copies.
 #pragma once
 
 #include "kernels/gemm_tile.cuh"
 #include "kernels/mma_gemm_plan.h"
 #include "kernels/mma_tile.cuh"
+#include "kernels/warpgroup.cuh"
 
 namespace ac::kernels {
+
+// NVRTC has no <type_traits>.
+template <bool first, class A, class B>
+struct Either {
+  using Type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using Type = B;
+};
 
 template <GemmOp op, MmaGemmPlan plan>
 struct MmaGemm {
@@ -27,32 +39,46 @@ struct MmaGemm {
   };
 
   // Rows past the end repeat the last one: their sums are never written.
-  AC_DEVICE static void copy_x(const GemmParams& p, const Tile& tile, unsigned char* slot,
-                               int first_k, int end_k) {
-    const auto row = [&](int r) {
-      const int token = tile.token + r < p.m ? tile.token + r : p.m - 1;
+  struct RowsOfX {
+    const GemmParams& p;
+    int first;
+    AC_DEVICE const T* operator()(int r) const {
+      const int token = first + r < p.m ? first + r : p.m - 1;
       return static_cast<const T*>(p.x) + static_cast<long long>(token) * p.x_pitch;
-    };
-    copy_tile<T, plan.tile_m, chunks, plan.threads()>(
-        slot, row, [](int) { return true; }, first_k, end_k);
-  }
+    }
+  };
   // Of a pair, 8 rows of the gate and 8 of its partner take turns, so that a thread gets the sums
   // of both.
-  AC_DEVICE static void copy_weights(const GemmParams& p, const Tile& tile, unsigned char* slot,
-                                     int first_k, int end_k) {
-    const GemmMatrix& matrix = p.matrix[tile.matrix];
-    const auto row = [&](int r) {
-      const void* weight = matrix.weight;
+  struct RowsOfWeights {
+    const GemmParams& p;
+    int matrix, first;
+    AC_DEVICE const T* operator()(int r) const {
+      const GemmMatrix& of = p.matrix[matrix];
+      const void* weight = of.weight;
       if constexpr (sets == 2) {
         if (r / 8 % 2 == 1) weight = p.matrix[1].weight;
         r = r / 16 * 8 + r % 8;
       }
-      const int output = tile.output + r < matrix.rows ? tile.output + r : matrix.rows - 1;
+      const int output = first + r < of.rows ? first + r : of.rows - 1;
       return static_cast<const T*>(weight) + static_cast<long long>(output) * p.pitch;
-    };
-    copy_tile<T, plan.tile_n, chunks, plan.threads()>(
-        slot + x_bytes, row, [](int) { return true; }, first_k, end_k);
-  }
+    }
+  };
+  // Addresses are computed again for each slot.
+  template <int rows, class Pointer>
+  struct FreshCopies {
+    Pointer pointer;
+    AC_DEVICE explicit FreshCopies(const Pointer& of) : pointer(of) {}
+    AC_DEVICE void start(unsigned char* to, int begin, int end) const {
+      copy_tile<T, rows, chunks, plan.threads()>(to, pointer, [](int) { return true; }, begin, end);
+    }
+  };
+  // Where registers are left for the addresses of all that a thread copies, they are kept.
+  template <int rows>
+  using KeptCopies = TileCopies<T, rows, chunks, plan.threads()>;
+  static constexpr int kept = 2 * (KeptCopies<plan.tile_m>::count + KeptCopies<plan.tile_n>::count);
+  static constexpr bool keep = KeptCopies<plan.tile_m>::fit && plan.accumulators() + kept <= 96;
+  template <int rows, class Pointer>
+  using Copies = typename Either<keep, KeptCopies<rows>, FreshCopies<rows, Pointer>>::Type;
 
   // Fragment `k` (16 elements) of a slot; the offsets are this lane's.
   AC_DEVICE static void load(Fragments& f, const unsigned char* slot, int x_offset, int w_offset,
@@ -70,78 +96,199 @@ struct MmaGemm {
     }
   }
 
-  // Leaves the sum over all splits in the block that comes last; returns whether this is it.
-  AC_DEVICE static bool combine(const GemmParams& p, float (&sums)[fragments_m][fragments_n][4]) {
-    AC_SHARED(int, is_last, 1);
-    constexpr int pieces = fragments_m * fragments_n;
-    auto* const all = reinterpret_cast<float4*>(p.partial) +
-                      static_cast<long long>(blockIdx.x) * plan.split * pieces * plan.threads();
-    float4* const mine = all + blockIdx.y * pieces * plan.threads() + threadIdx.x;
+  // Puts a warp's sums where rows of the block's tile lie `pitch` apart; rows from `end` on count
+  // for nothing.
+  AC_DEVICE static void put(const float (&sums)[fragments_m][fragments_n][4], float* tile,
+                            int pitch, int warp_row, int warp_column, int end) {
+    const int lane = threadIdx.x % 32, row = warp_row + lane / 4;
+    float* const to = tile + row * pitch + warp_column + lane % 4 * 2;
     AC_UNROLL
-    for (int i = 0; i < pieces; ++i) {
-      const float(&s)[4] = sums[i / fragments_n][i % fragments_n];
-      mine[i * plan.threads()] = make_float4(s[0], s[1], s[2], s[3]);
+    for (int i = 0; i < fragments_m; ++i) AC_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      if (row + 16 * i + 8 * half >= end) continue;
+      AC_UNROLL
+      for (int j = 0; j < fragments_n; ++j)
+        *reinterpret_cast<float2*>(to + (16 * i + 8 * half) * pitch + 8 * j) =
+            make_float2(sums[i][j][2 * half], sums[i][j][2 * half + 1]);
     }
+  }
+
+  // Whether this is the last block of its tile, which then sees the sums of all of them.
+  AC_DEVICE static bool is_last(const GemmParams& p) {
+    AC_SHARED(int, last, 1);
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-      constexpr unsigned last = plan.split - 1;
-      *is_last = atomicInc(p.finished + blockIdx.x, last) == last;  // wraps to 0 by itself
+      constexpr unsigned most = plan.split - 1;
+      *last = atomicInc(p.finished + blockIdx.x, most) == most;  // wraps to 0 by itself
     }
     __syncthreads();
-    if (!*is_last) return false;
+    if (!*last) return false;
     __threadfence();
-    // In the order of the splits, whoever came last: the same bits in every run.
-    AC_UNROLL
-    for (int i = 0; i < pieces; ++i) {
-      float(&s)[4] = sums[i / fragments_n][i % fragments_n];
-      s[0] = s[1] = s[2] = s[3] = 0;
-      for (int part = 0; part < plan.split; ++part) {
-        const float4 v = load_fresh(all + (part * pieces + i) * plan.threads() + threadIdx.x);
-        s[0] += v.x, s[1] += v.y, s[2] += v.z, s[3] += v.w;
-      }
-    }
     return true;
+  }
+
+  // Row by row, in a loop that is small: instructions that run once a launch, for each sum where it
+  // stands, were most of what a short step took. read(row, column) has four sums of the tile.
+  template <class Read>
+  AC_DEVICE static void write(const GemmParams& p, const Tile& tile, int end, Read read) {
+    constexpr int across = Tile::outputs / 4;
+    constexpr int at_once = plan.split <= 4 ? 4 : plan.split <= 8 ? 2 : 1;  // as registers allow
+    const GemmMatrix& matrix = p.matrix[tile.matrix];
+    const int total = end * across;
+    for (int first = threadIdx.x; first < total; first += plan.threads() * at_once) {
+      FourOutputs<op> fours[at_once];
+      AC_UNROLL
+      for (int i = 0; i < at_once; ++i) {
+        const int at = first + i * plan.threads(), within = at < total ? at : total - 1;
+        const int row = within / across, output = within % across * 4;
+        const int column = sets == 2 ? output / 8 * 16 + output % 8 : output;
+        fours[i].token = tile.token + row, fours[i].output = tile.output + output;
+        fours[i].inside = at < total && fours[i].output < matrix.rows;
+        fours[i].load(matrix, read(row, column), read(row, sets == 2 ? column + 8 : column));
+      }
+      AC_UNROLL
+      for (int i = 0; i < at_once; ++i) fours[i].write(p, matrix);
+    }
+  }
+
+  // The block's outputs, from the sums of its warps.
+  AC_DEVICE static void finish(const GemmParams& p, const Tile& tile, unsigned char* shared,
+                               const float (&sums)[fragments_m][fragments_n][4], int warp_row,
+                               int warp_column) {
+    const int end = p.m - tile.token < plan.tile_m ? p.m - tile.token : plan.tile_m;
+    if constexpr (plan.split == 1) {
+      __syncthreads();  // the ring has been read
+      auto* const all = reinterpret_cast<float*>(shared);
+      put(sums, all, plan.sums_pitch(), warp_row, warp_column, end);
+      __syncthreads();
+      write(p, tile, end, [&](int row, int column) {
+        return *reinterpret_cast<const float4*>(all + row * plan.sums_pitch() + column);
+      });
+    } else {
+      constexpr int part = plan.tile_m * plan.tile_n;
+      float* const all = p.partial + static_cast<long long>(blockIdx.x) * plan.split * part;
+      put(sums, all + blockIdx.y * part, plan.tile_n, warp_row, warp_column, end);
+      if (!is_last(p)) return;
+      write(p, tile, end, [&](int row, int column) {
+        const float* const from = all + row * plan.tile_n + column;
+        // In the order of the splits, whoever came last: the same bits in every run.
+        float4 parts[plan.split], sum = make_float4(0, 0, 0, 0);
+        AC_UNROLL
+        for (int i = 0; i < plan.split; ++i)
+          parts[i] = load_fresh(reinterpret_cast<const float4*>(from + i * part));
+        AC_UNROLL
+        for (int i = 0; i < plan.split; ++i)
+          sum.x += parts[i].x, sum.y += parts[i].y, sum.z += parts[i].z, sum.w += parts[i].w;
+        return sum;
+      });
+    }
+  }
+};
+
+// A block's part of K, in slots, and the copies into them.
+template <GemmOp op, MmaGemmPlan plan>
+struct MmaGemmSteps {
+  using G = MmaGemm<op, plan>;
+
+  const GemmParams& p;
+  unsigned char* const shared;
+  int first = 0, count;
+  const typename G::template Copies<plan.tile_m, typename G::RowsOfX> x;
+  const typename G::template Copies<plan.tile_n, typename G::RowsOfWeights> weights;
+
+  AC_DEVICE MmaGemmSteps(const GemmParams& p, const typename G::Tile& tile, unsigned char* shared)
+      : p(p),
+        shared(shared),
+        count((p.k + plan.tile_k - 1) / plan.tile_k),
+        x(typename G::RowsOfX{p, tile.token}),
+        weights(typename G::RowsOfWeights{p, tile.matrix, tile.output}) {
+    if constexpr (plan.split > 1) {
+      const int part = (count + plan.split - 1) / plan.split;
+      first = blockIdx.y * part;
+      const int left = count - first;
+      count = left < 0 ? 0 : left < part ? left : part;
+    }
+  }
+
+  AC_DEVICE unsigned char* slot(int index) const { return shared + index * plan.stage_bytes(); }
+  AC_DEVICE void copy_x(int index, int step) const {
+    x.start(slot(index), (first + step) * plan.tile_k, p.k);
+  }
+  AC_DEVICE void copy_weights(int index, int step) const {
+    weights.start(slot(index) + G::x_bytes, (first + step) * plan.tile_k, p.k);
+  }
+  // The first slots; weights need not wait for the kernel before this one.
+  AC_DEVICE void begin(int slots) const {
+    launch_dependents();
+    for (int i = 0; i < slots; ++i)
+      if (i < count) copy_weights(i, i);
+    wait_for_dependency();
+    for (int i = 0; i < slots; ++i) {
+      if (i < count) copy_x(i, i);
+      commit_copies();
+    }
   }
 };
 
 template <GemmOp op, MmaGemmPlan plan>
-AC_DEVICE void mma_gemm(const GemmParams& p) {
-  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+AC_DEVICE void mma_gemm_groups(const GemmParams& p) {
+  using G = MmaGemm<op, plan>;
+  // Slots between what is copied and what is multiplied: of the two others, products read one, and
+  // have read the other when everyone has come to the next barrier.
+  constexpr int stages = plan.stages, ahead = stages - 2;
+  AC_ALIGNED_SHARED(panels, 1024);
+  const typename G::Tile tile(p, blockIdx.x, plan.group_m);
+  const MmaGemmSteps<op, plan> steps(p, tile, panels);
+  const int group = threadIdx.x / 128;
+  const int group_row = group / plan.warps_n() * 64;
+  const int column = group % plan.warps_n() * plan.warp_n;
+
+  steps.begin(ahead);
+  float sums[1][G::fragments_n][4] = {};
+  int reading = 0, writing = ahead;
+  for (int step = 0; step < steps.count; ++step) {
+    wait_for_copies<stages - 3>();
+    publish_to_products();
+    __syncthreads();
+    const unsigned char* const slot = steps.slot(reading);
+    const SharedTile x = moved(shared_tile<plan.tile_m>(slot), group_row * 128);
+    const SharedTile w = moved(shared_tile<plan.tile_n>(slot + G::x_bytes), column * 128);
+    products_begin();
+    AC_UNROLL
+    for (int k = 0; k < plan.tile_k / 16; ++k)
+      multiply_shared<typename G::T, plan.warp_n>(sums[0], moved(x, k * 32), moved(w, k * 32),
+                                                  true);
+    products_commit();
+    products_wait<1>();
+    if (step + ahead < steps.count) {
+      steps.copy_weights(writing, step + ahead);
+      steps.copy_x(writing, step + ahead);
+    }
+    commit_copies();
+    reading = reading + 1 < stages ? reading + 1 : 0;
+    writing = writing + 1 < stages ? writing + 1 : 0;
+  }
+  products_wait<0>();
+  hold(sums[0]);
+  G::finish(p, tile, panels, sums, group_row + threadIdx.x / 32 % 4 * 16, column);
+}
+
+template <GemmOp op, MmaGemmPlan plan>
+AC_DEVICE void mma_gemm_warps(const GemmParams& p) {
   using G = MmaGemm<op, plan>;
   using T = typename G::T;
   constexpr int fragments_k = plan.tile_k / 16, stages = plan.stages;
 
   AC_DYNAMIC_SHARED(shared);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int warp = threadIdx.x / 32;
   const int warp_row = warp / plan.warps_n() * plan.warp_m;
   const int warp_column = warp % plan.warps_n() * plan.warp_n;
   const typename G::Tile tile(p, blockIdx.x, plan.group_m);
+  const MmaGemmSteps<op, plan> steps(p, tile, shared);
+  const auto slot = [&](int index) { return steps.slot(index); };
 
-  int steps = (p.k + plan.tile_k - 1) / plan.tile_k, first_step = 0;
-  if constexpr (plan.split > 1) {
-    const int part = (steps + plan.split - 1) / plan.split;
-    first_step = blockIdx.y * part;
-    const int left = steps - first_step;
-    steps = left < 0 ? 0 : left < part ? left : part;
-  }
-  const auto slot = [&](int index) { return shared + index * plan.stage_bytes(); };
-  const auto copy_x = [&](int index, int step) {
-    G::copy_x(p, tile, slot(index), (first_step + step) * plan.tile_k, p.k);
-  };
-  const auto copy_weights = [&](int index, int step) {
-    G::copy_weights(p, tile, slot(index), (first_step + step) * plan.tile_k, p.k);
-  };
-
-  launch_dependents();
-  for (int i = 0; i < stages - 1; ++i)
-    if (i < steps) copy_weights(i, i);
-  wait_for_dependency();
-  for (int i = 0; i < stages - 1; ++i) {
-    if (i < steps) copy_x(i, i);
-    commit_copies();
-  }
-
+  steps.begin(stages - 1);
   float sums[G::fragments_m][G::fragments_n][4] = {};
   typename G::Fragments fragments[2];
   const int x_offset = left_offset<G::chunks>(warp_row);
@@ -150,10 +297,10 @@ AC_DEVICE void mma_gemm(const GemmParams& p) {
   __syncthreads();
   G::load(fragments[0], slot(0), x_offset, w_offset, 0);
   int reading = 0, writing = stages - 1;
-  for (int step = 0; step < steps; ++step) {
-    if (step + stages - 1 < steps) {
-      copy_weights(writing, step + stages - 1);
-      copy_x(writing, step + stages - 1);
+  for (int step = 0; step < steps.count; ++step) {
+    if (step + stages - 1 < steps.count) {
+      steps.copy_weights(writing, step + stages - 1);
+      steps.copy_x(writing, step + stages - 1);
     }
     commit_copies();
     writing = reading;
@@ -176,19 +323,16 @@ AC_DEVICE void mma_gemm(const GemmParams& p) {
     if constexpr (fragments_k == 1) G::load(fragments[0], slot(reading), x_offset, w_offset, 0);
   }
 
-  if constexpr (plan.split > 1)
-    if (!G::combine(p, sums)) return;
-  const GemmMatrix& matrix = p.matrix[tile.matrix];
-  AC_UNROLL
-  for (int i = 0; i < G::fragments_m; ++i) AC_UNROLL
-  for (int j = 0; j < G::fragments_n; j += G::sets) AC_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    const float(&value)[4] = sums[i][j];
-    const float(&up)[4] = sums[i][j + G::sets - 1];
-    write_output_pair<op>(p, matrix, tile.token + warp_row + 16 * i + lane / 4 + 8 * half,
-                          tile.output + warp_column / G::sets + 8 * (j / G::sets) + lane % 4 * 2,
-                          {value[2 * half], value[2 * half + 1]}, {up[2 * half], up[2 * half + 1]});
-  }
+  G::finish(p, tile, shared, sums, warp_row, warp_column);
+}
+
+template <GemmOp op, MmaGemmPlan plan>
+AC_DEVICE void mma_gemm(const GemmParams& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  if constexpr (plan.tile == Tile::wgmma)
+    mma_gemm_groups<op, plan>(p);
+  else
+    mma_gemm_warps<op, plan>(p);
 }
 
 }  // namespace ac::kernels

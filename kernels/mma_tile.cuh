@@ -44,6 +44,39 @@ AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin,
   }
 }
 
+// The same of tiles that lie one after another along the same rows: what a thread copies of each.
+// The addresses are computed once, and take two registers each.
+template <class T, int rows, int chunks, int threads>
+struct TileCopies {
+  static constexpr int count = (rows * chunks + threads - 1) / threads;
+  static constexpr int down = threads / chunks;  // rows from one of a thread's copies to the next
+  // Else those of a thread would differ in their chunk, or in how it is swizzled.
+  static constexpr bool fit = threads % chunks == 0 && down % 8 == 0;
+
+  const T* from[count];
+  int row, column, to;  // of the first
+
+  template <class Row>
+  AC_DEVICE explicit TileCopies(Row pointer)
+      : row(threadIdx.x / chunks),
+        column(threadIdx.x % chunks * 8),
+        to(TileRows<chunks>::offset(row, threadIdx.x % chunks)) {
+    AC_UNROLL
+    for (int i = 0; i < count; ++i)
+      from[i] = held(pointer(row + i * down < rows ? row + i * down : rows - 1) + column);
+  }
+
+  AC_DEVICE void start(unsigned char* shared, int begin, int end) const {
+    const bool inside = begin + column < end;
+    const int at = inside ? begin : -column;
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) {
+      if (rows % down != 0 && row + i * down >= rows) break;
+      copy_async16(shared + to + i * down * TileRows<chunks>::row_bytes, from[i] + at, inside);
+    }
+  }
+};
+
 // The same of whole rows that lie one after the other: addresses need next to no arithmetic.
 // Layouts repeat after eight rows.
 template <class T, int rows, int chunks, int threads, class Layout = TileRows<chunks>>

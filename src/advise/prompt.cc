@@ -187,7 +187,9 @@ std::string tried_text(const Question& question) {
 
 std::string file_name(const Question& question, const std::string& hash) {
   const std::string ops = ops_text(question.wanted).substr(0, 60);
-  return fmt::format("{}{}-{}-{}", question.phase, question.tried.empty() ? "" : "-diagnosis", ops,
+  std::string phase = question.phase;
+  std::ranges::replace(phase, ' ', '-');
+  return fmt::format("{}{}-{}-{}", phase, question.tried.empty() ? "" : "-diagnosis", ops,
                      hash.substr(0, 12));
 }
 

@@ -92,7 +92,7 @@ struct Bench {
     if (!kernels) return;
     // Of the last chunk, which has the most before it.
     const std::int64_t chunk = std::min(tokens, program().prefill.max_tokens);
-    launches("prefill", program().prefill, chunk, tokens - chunk, streaming_limit());
+    launches("prefill", program().prefill_of(chunk), chunk, tokens - chunk, streaming_limit());
   }
 
   // Random keys and values, and a random token to begin with.

@@ -111,8 +111,7 @@ struct Compile {
                 {"target", compiled.program.target},
                 {"dtype", torch_name(compiled.dtype)},
                 {"own_dtype", torch_name(compiled.own_dtype)}};
-    for (const auto& [name, phase] :
-         {std::pair{"prefill", &compiled.prefill}, std::pair{"decode", &compiled.decode}}) {
+    for (const auto& [name, phase] : compiled.phases()) {
       int launches = 0, fallbacks = 0;
       for (const Selection& selection : phase->selections) {
         launches += selection.uses;
@@ -128,7 +127,7 @@ struct Compile {
       return;
     }
     fmt::print("{}: {} kernels for {}\n", output, compiled.kernels.size(), compiled.program.target);
-    for (const char* name : {"prefill", "decode"})
+    for (const auto& [name, phase] : compiled.phases())
       fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
                  result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
                  result[name]["fallbacks"].get<int>());
@@ -165,6 +164,12 @@ void add_compile_command(CLI::App& app) {
   command->add_option("--chunk", compile->options.chunk, "Tokens of the prompt in one step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
+  command
+      ->add_option("--short-prompt", compile->options.short_prompt,
+                   "Steps of the prompt of up to twice so many tokens have kernels of their own, "
+                   "chosen for so many, where that is less than a chunk; 0: none have")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 16));
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "

@@ -60,6 +60,7 @@ struct Inspect {
   std::string against;
   std::string target = "sm_90";
   std::size_t max_candidates = PlanOptions{}.max_candidates;
+  std::int64_t tokens = 1;  // of the step that is divided
 
   // The stage of a model, as a step when it is one.
   StepGraph reach(const SourceArguments& from) const {
@@ -69,8 +70,8 @@ struct Inspect {
     if (stage == Stage::graph) return {std::move(graph), {}};
     const StepGraph step = incrementalise(graph);
     const bool divided = stage == Stage::regions || stage == Stage::candidates;
-    if (stage == Stage::decode || divided) return decode_instance(step);
-    if (stage == Stage::prefill) return prefill_instance(step);
+    if (stage == Stage::decode || (divided && tokens == 1)) return decode_instance(step);
+    if (stage == Stage::prefill || divided) return prefill_instance(step);
     return step;
   }
 
@@ -106,20 +107,20 @@ struct Inspect {
       fmt::print("{}", stage_text(plan, *kept, origin));
   }
 
-  static constexpr Bindings kAt{.S = -1, .T = 1, .P = 1024};
+  Bindings at() const { return {.S = -1, .T = tokens, .P = 1024}; }
 
   void show_regions(const Regions& regions) const {
     verify(regions, "analyse");
     if (json)
-      fmt::print("{}\n", to_json(regions, kAt).dump(1));
+      fmt::print("{}\n", to_json(regions, at()).dump(1));
     else
-      fmt::print("{}", print(regions, kAt));
+      fmt::print("{}", print(regions, at()));
   }
 
   void show_candidates(const Regions& regions) const {
     constexpr std::size_t kShown = 8;  // the JSON has them all
     const Plans plans =
-        plan(regions, device_info(target), {.max_candidates = max_candidates, .at = kAt});
+        plan(regions, device_info(target), {.max_candidates = max_candidates, .at = at()});
     if (json)
       fmt::print("{}\n", to_json(plans, regions).dump(1));
     else
@@ -165,15 +166,19 @@ void add_inspect_command(CLI::App& app) {
           "capture: as the front end gave it; graph or normalise: in normal form (default); step "
           "or "
           "incrementalise: T new tokens after P cached ones; decode, prefill: the instances that "
-          "run; regions: of the "
-          "decode instance, with "
-          "their work after 1024 tokens; candidates: the kernels that could compute them. Of a "
+          "run; regions: of the decode instance, or of prefill for --tokens, with their work after "
+          "1024 tokens; candidates: the kernels that could compute them. Of a "
           "package: regions, candidates, and advice: what an advisor was asked, and what became of "
           "its replies; verdicts: what became of candidates that were tried; "
           "selection: what computes each region; stats: how many of all, and whose work a step is")
       ->transform(CLI::CheckedTransformer(stages).description(
           "{capture,graph,step,decode,prefill,regions,candidates,advice,verdicts,selection,"
           "stats}"));
+  command
+      ->add_option("--tokens", inspect->tokens,
+                   "Of a model's regions and candidates: the tokens of the step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
   command->add_option("--target", inspect->target,
                       "The device that candidates are for: sm_80, sm_89, sm_90, sm_100 or host");
   command

@@ -45,6 +45,9 @@ struct Tune {
     compiling.device = options.device;
     compiling.max_context = before.max_context;
     compiling.chunk = before.prefill.max_tokens;
+    // As `compile --short-prompt` has it.
+    compiling.short_prompt =
+        before.prefill_short.empty() ? 0 : before.prefill_short[0].max_tokens / 2;
     compiling.max_candidates = options.max_candidates;
     compiling.jobs = options.jobs;
     compiling.cache = options.cache;
@@ -62,8 +65,9 @@ struct Tune {
           tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
       if (tuned.decode) {
         compiling.dtype = before.dtype;
-        compiling.pinned = {{"prefill", pinned_as(plan, "prefill", origin)},
-                            {"decode", *tuned.decode}};
+        for (const auto& [name, phase] : phases_of(plan))
+          compiling.pinned[name] = pinned_as(plan, name, origin);
+        compiling.pinned["decode"] = *tuned.decode;
         rewrite();
       }
       report(tuned);

@@ -166,7 +166,7 @@ class PhaseCompiler {
                       select_options(options_, tokens, program_.max_context), realiser_, guide);
     selector.run(stages_.progress());
     const Alternatives alternatives = selector.alternatives();
-    const Implemented last = end(tokens, phase);
+    const Implemented last = end(phase);
     InContextChoices chosen = choose_in_context(
         phase.regions.step, program_, alternatives, last,
         in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
@@ -181,7 +181,7 @@ class PhaseCompiler {
   }
 
   std::vector<Variant> as_pinned(std::int64_t tokens, CompiledPhase& phase, const Pinned& pinned) {
-    const Implemented last = end(tokens, phase);
+    const Implemented last = end(phase);
     std::vector<Variant> variants;
     for (PinnedVariant& variant : choose_pinned(
              phase, program_.caches, select_options(options_, tokens, program_.max_context), pinned,
@@ -193,11 +193,11 @@ class PhaseCompiler {
   }
 
   // Makes the next step need nothing of the host.
-  Implemented end(std::int64_t tokens, CompiledPhase& phase) {
+  Implemented end(CompiledPhase& phase) {
     const StepGraph& step = phase.regions.step;
     const NodeId ids = ids_of(step);
-    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, tokens), "advance",
-                              "the kernel that ends a step", realiser_);
+    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, phase.max_tokens),
+                              "advance", "the kernel that ends a step", realiser_);
     return {generate_advance(step, ids, program_.max_context + 1), "advance"};
   }
 
@@ -207,7 +207,40 @@ class PhaseCompiler {
   Stages& stages_;
 };
 
+// A phase on its way through the stages.
+struct Job {
+  std::string name;
+  CompiledPhase& phase;
+  StepGraph instance;
+  std::int64_t tokens = 1;  // that its kernels are chosen for
+  std::optional<Guide> guide = {};
+  std::vector<Variant> variants = {};
+};
+
+std::vector<Job> jobs_for(Compiled& compiled, const StepGraph& step, std::int64_t chunk,
+                          std::int64_t short_prompt) {
+  std::vector<Job> jobs;
+  const StepGraph prefill = prefill_instance(step);
+  compiled.prefill.max_tokens = chunk;
+  jobs.push_back({"prefill", compiled.prefill, prefill, chunk});
+  if (short_prompt > 0 && 2 * short_prompt < chunk) {
+    CompiledPhase& phase = compiled.prefill_short.emplace_back();
+    phase.max_tokens = 2 * short_prompt;
+    jobs.push_back({prefill_to(phase.max_tokens), phase, prefill, short_prompt});
+  }
+  jobs.push_back({"decode", compiled.decode, decode_instance(step), 1});
+  return jobs;
+}
+
 }  // namespace
+
+std::vector<std::pair<std::string, const CompiledPhase*>> Compiled::phases() const {
+  std::vector<std::pair<std::string, const CompiledPhase*>> all{{"prefill", &prefill}};
+  for (const CompiledPhase& phase : prefill_short)
+    all.emplace_back(prefill_to(phase.max_tokens), &phase);
+  all.emplace_back("decode", &decode);
+  return all;
+}
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
                  Stages& stages) {
@@ -230,20 +263,20 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   const std::int64_t chunk = std::min(options.chunk, empty.max_context);
   Realiser realiser(builder, realise_options(options));
   PhaseCompiler phases(options, empty, realiser, stages);
-  phases.plan("prefill", prefill_instance(step), chunk, compiled.prefill);
-  phases.plan("decode", decode_instance(step), 1, compiled.decode);
-  // Both steps at once: whoever answers sees all questions together.
-  std::optional<Guide> guides[2];
+  std::vector<Job> jobs = jobs_for(compiled, step, chunk, options.short_prompt);
+  for (const Job& job : jobs) phases.plan(job.name, job.instance, job.tokens, job.phase);
+  // All steps at once: whoever answers sees all questions together.
   if (options.advisor) {
     compiled.advisor = options.advisor->name();
     compiled.advise_share = options.advisor->share();
-    guides[0].emplace("prefill", compiled.prefill, *options.advisor);
-    guides[1].emplace("decode", compiled.decode, *options.advisor);
-    ask(*options.advisor, {&*guides[0], &*guides[1]}, stages.progress());
+    std::vector<Guide*> guides;
+    for (Job& job : jobs)
+      guides.push_back(&job.guide.emplace(job.name, job.phase, *options.advisor));
+    ask(*options.advisor, guides, stages.progress());
   }
-  const auto guide = [](std::optional<Guide>& held) { return held ? &*held : nullptr; };
-  const auto prefill = phases.select("prefill", chunk, compiled.prefill, guide(guides[0]));
-  const auto decode = phases.select("decode", 1, compiled.decode, guide(guides[1]));
+  for (Job& job : jobs)
+    job.variants =
+        phases.select(job.name, job.tokens, job.phase, job.guide ? &*job.guide : nullptr);
 
   compiled.program = stages.run(
       "program",
@@ -251,19 +284,26 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         Program program = empty;
         compiled.draw = admit_draw(program, realiser);
         Assembler assembler(program);
-        const auto phase_of = [&](const CompiledPhase& of, std::int64_t tokens,
-                                  const Variant& variant) {
+        const auto phase_of = [&](const CompiledPhase& of, const Variant& variant) {
           const StepGraph& instance = of.regions.step;
           Phase phase = assembler.phase(
-              instance, tokens, variant.parts,
+              instance, of.max_tokens, variant.parts,
               generate_draw(instance, ids_of(instance), instance.graph.outputs.at(0).node));
           phase.from = variant.from;
           return phase;
         };
-        program.prefill = phase_of(compiled.prefill, chunk, prefill.at(0));
-        for (const Variant& variant : decode)
-          (variant.from == 0 ? program.decode : program.decode_later.emplace_back()) =
-              phase_of(compiled.decode, 1, variant);
+        for (const Job& job : jobs) {
+          const auto made = [&](std::size_t i) { return phase_of(job.phase, job.variants.at(i)); };
+          if (&job.phase == &compiled.prefill) {
+            program.prefill = made(0);
+          } else if (&job.phase != &compiled.decode) {
+            program.prefill_short.push_back(made(0));
+          } else {
+            program.decode = made(0);
+            for (std::size_t i = 1; i < job.variants.size(); ++i)
+              program.decode_later.push_back(made(i));
+          }
+        }
         plan_memory(program);
         for (const auto& [name, phase] : program.phases())
           for (const Launch* launch : phase->all()) {

@@ -21,6 +21,9 @@ struct CompileOptions {
   std::optional<DType> dtype;    // to compute in; nothing: what the model says
   std::int64_t max_context = 0;  // 0: 4096
   std::int64_t chunk = 512;      // tokens of a prefill step
+  // Prefill steps of up to twice so many tokens, where that is less than a chunk, are run by
+  // kernels that are chosen for so many; 0: by those of whole chunks.
+  std::int64_t short_prompt = 128;
   std::size_t max_candidates = 64;
   std::vector<std::string> families;  // of kernels that are tried; none: all
   bool fuse = true;
@@ -32,7 +35,7 @@ struct CompileOptions {
   std::filesystem::path cache;
   Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
   Preferred preferred;         // tried before all others
-  // By phase: "prefill", "decode". Those that are not here are searched.
+  // By the name of a phase, as Compiled::phases() has it. Those that are not here are searched.
   std::map<std::string, Pinned> pinned;
   // Hears of what is judged and timed, where the device is here; null: nobody does.
   tuning::Log* log = nullptr;
@@ -94,6 +97,7 @@ struct Advised {
 };
 
 struct CompiledPhase {
+  std::int64_t max_tokens = 1;
   std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
@@ -110,8 +114,11 @@ struct Compiled {
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
   CompiledPhase prefill, decode;
+  std::vector<CompiledPhase> prefill_short;  // by max_tokens
+  // All, with their names: "prefill", "prefill to 256", "decode".
+  std::vector<std::pair<std::string, const CompiledPhase*>> phases() const;
   std::vector<StageTime> times;
-  Selection draw;  // what draws a token in both phases
+  Selection draw;  // what draws a token in all phases
   std::string advisor = "none";
   double advise_share = 0;  // from which on regions were asked about
 };

@@ -79,7 +79,8 @@ Selector::State Selector::state_for(const Space& space) const {
 
 TrialSetting Selector::trial_setting() const {
   const bool on_gpu = realiser_.measures() && phase_.plans.device.sm > 0;
-  return {phase_.plans.options.at.T, setting_, on_gpu};
+  // Steps of a phase may have more tokens than its kernels were chosen for.
+  return {std::max(phase_.max_tokens, phase_.plans.options.at.T), setting_, on_gpu};
 }
 
 // What was measured of the winner, or is predicted of the best that is left to try.

@@ -26,8 +26,8 @@ class Stages {
   using Show = std::function<void(const std::string& stage, const std::string& text)>;
   explicit Stages(Progress& progress, std::set<std::string> shown = {}, Show show = {});
 
-  // What `make` returns must have a verify(result, origin). `phase` is "prefill", "decode", or
-  // nothing for a stage that both share.
+  // What `make` returns must have a verify(result, origin). `phase` is the name of one, or nothing
+  // for a stage that all share.
   template <class Make, class Print>
   auto run(const std::string& stage, Make&& make, Print&& print, const std::string& phase = {}) {
     const std::string name = phase.empty() ? stage : phase + ": " + stage;

@@ -21,6 +21,7 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program,
   Program trial = program;
   trial.buffers.clear(), trial.kernels.clear();
   trial.prefill = {}, trial.decode = {}, trial.decode_later.clear();
+  trial.prefill_short.clear();
   Assembler assembler(trial);
   trial.decode = assembler.phase(step, 1, parts, {});
   trial.prefill = trial.decode;

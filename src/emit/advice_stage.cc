@@ -7,7 +7,7 @@
 namespace ac {
 namespace {
 
-Json advised_json(const char* phase, const Advised& advised) {
+Json advised_json(const std::string& phase, const Advised& advised) {
   Json json{{"phase", phase},
             {"ops", advised.ops},
             {"signature", advised.signature},
@@ -43,8 +43,7 @@ std::string outcome(const Json& region) {
 
 Json advice_json(const Compiled& compiled) {
   Json regions = Json::array();
-  for (const auto& [name, phase] :
-       {std::pair{"prefill", &compiled.prefill}, std::pair{"decode", &compiled.decode}})
+  for (const auto& [name, phase] : compiled.phases())
     for (const Advised& advised : phase->advice) regions.push_back(advised_json(name, advised));
   return {{"advisor", compiled.advisor},
           {"share", compiled.advise_share},

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "program/program.h"
 
 namespace ac {
 namespace {
@@ -49,10 +50,18 @@ Json read_plan_json(const std::filesystem::path& package) {
   if (!std::filesystem::exists(file))
     bad_input("{} is no package: it has no plan.json", package.string());
   Json json = read_json(file);
-  if (!json.is_object() || json.value("format", Json()) != 2)
+  if (!json.is_object() || json.value("format", Json()) != kPlanFormat)
     bad_input("{}: not in the format that this program reads: compile the model again",
               file.string());
   return json;
+}
+
+std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan) {
+  std::vector<std::pair<std::string, const Json*>> phases{{"prefill", &plan.at("prefill")}};
+  for (const Json& phase : plan.at("prefill_short"))
+    phases.emplace_back(prefill_to(phase.at("max_tokens").get<std::int64_t>()), &phase);
+  phases.emplace_back("decode", &plan.at("decode"));
+  return phases;
 }
 
 PlanFile plan_file(const Json& json, const std::string& origin) {
@@ -64,13 +73,13 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
       if (!is_entry(entry)) bad_input("{}: {} is no name of a kernel", origin, quote(entry));
       plan.kernels[entry] = {entry, kernel.at("source").get<std::string>()};
     }
-    for (const char* phase : {"prefill", "decode"}) {
-      const Json& selections = json.at(phase).at("selections");
+    for (const auto& [phase, of] : phases_of(json)) {
+      const Json& selections = of->at("selections");
       for (std::size_t i = 0; i < selections.size(); ++i)
         plan.selections.push_back(selected(selections.at(i), phase, plan,
                                            fmt::format("{}: {} selection {}", origin, phase, i)));
-      plan.selections.push_back(selected(json.at(phase).at("ending"), phase, plan,
-                                         fmt::format("{}: {} ending", origin, phase)));
+      plan.selections.push_back(
+          selected(of->at("ending"), phase, plan, fmt::format("{}: {} ending", origin, phase)));
     }
     plan.selections.push_back(selected(json.at("draw"), "draw", plan, origin + ": draw"));
     return plan;
@@ -79,7 +88,12 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
 
 Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin) {
   return reading_plan(origin, [&] {
-    const Json& selections = plan.at(phase).at("selections");
+    const auto phases = phases_of(plan);
+    const auto found =
+        std::ranges::find(phases, phase, &std::pair<std::string, const Json*>::first);
+    if (found == phases.end()) bad_input("{}: it has no phase \"{}\"", origin, phase);
+    const Json& of_phase = *found->second;
+    const Json& selections = of_phase.at("selections");
     std::set<std::int64_t> from{0};
     for (const Json& selection : selections)
       for (const Json& of : selection.value("by_context", Json::array()))
@@ -99,7 +113,7 @@ Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& 
       }
       pinned.variants.push_back(std::move(variant));
     }
-    for (const Json& of : plan.at(phase).at("in_context")) {
+    for (const Json& of : of_phase.at("in_context")) {
       InContext& context = pinned.contexts.emplace_back();
       of.at("context").get_to(context.context);
       if (of.contains("untimed")) {

@@ -14,9 +14,11 @@
 
 namespace ac {
 
+constexpr int kPlanFormat = 3;
+
 // What was selected for a region, and what admitted it.
 struct Selected {
-  std::string phase;  // "prefill", "decode"; "draw" for what both end with on request
+  std::string phase;  // as phases_of() has it; "draw" for what all end with on request
   std::string signature;
   std::string ops;        // "rms_norm+linear": for people
   std::string candidate;  // empty: the fallback
@@ -46,7 +48,9 @@ auto reading_plan(const std::string& origin, Action&& action) {
 // plan.json of a package, as it is; that it is one is checked, and no more.
 Json read_plan_json(const std::filesystem::path& package);
 PlanFile plan_file(const Json& json, const std::string& origin);
-// What computes a phase ("prefill", "decode"), to be compiled like that again.
+// What it says of each phase, with the phase's name: "prefill", "prefill to 256", "decode".
+std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan);
+// What computes a phase of this name, to be compiled like that again.
 Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin);
 
 }  // namespace ac

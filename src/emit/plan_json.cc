@@ -2,6 +2,7 @@
 
 #include "emit/advice_stage.h"
 #include "emit/package.h"
+#include "emit/plan_file.h"
 #include "emit/plan_stages.h"
 
 namespace ac {
@@ -66,7 +67,8 @@ Json phase_json(const CompiledPhase& phase) {
   std::size_t enumerated = 0, legal = 0;
   for (const Space& space : phase.plans.spaces)
     enumerated += space.enumerated, legal += space.legal;
-  return {{"nodes", phase.nodes},
+  return {{"max_tokens", phase.max_tokens},
+          {"nodes", phase.nodes},
           {"regions", phase.regions.regions.size()},
           {"signatures", phase.regions.signatures.size()},
           {"spaces", phase.plans.spaces.size()},
@@ -86,14 +88,16 @@ Json phase_json(const CompiledPhase& phase) {
 }  // namespace
 
 Json plan_json(const Compiled& compiled) {
-  Json kernels = Json::object(), stages = Json::array();
+  Json kernels = Json::object(), stages = Json::array(), prefill_short = Json::array();
+  for (const CompiledPhase& phase : compiled.prefill_short)
+    prefill_short.push_back(phase_json(phase));
   for (const StageTime& time : compiled.times)
     stages.push_back({{"stage", time.stage}, {"seconds", time.seconds}});
   for (const auto& [entry, built] : compiled.kernels)
     kernels[entry] = {{"source", built.source.text},
                       {"registers", built.registers},
                       {"spill_bytes", built.spill_bytes}};
-  return {{"format", 2},
+  return {{"format", kPlanFormat},
           {"target", compiled.program.target},
           {"dtype", torch_name(compiled.dtype)},
           {"own_dtype", torch_name(compiled.own_dtype)},
@@ -102,6 +106,7 @@ Json plan_json(const Compiled& compiled) {
           {"kernels", std::move(kernels)},
           {"advice", advice_json(compiled)},
           {"prefill", phase_json(compiled.prefill)},
+          {"prefill_short", std::move(prefill_short)},
           {"decode", phase_json(compiled.decode)},
           {"draw", selection_json(compiled.draw)}};
 }

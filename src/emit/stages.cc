@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "base/table.h"
@@ -13,7 +14,6 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kShown = 8;  // candidates of a space; the JSON has them all
-constexpr const char* kPhases[] = {"prefill", "decode"};
 
 std::string text_of(const Json& value) { return value.get<std::string>(); }
 
@@ -43,7 +43,7 @@ std::string implementation(const Json& selection) {
   return candidate.empty() ? "fallback" : candidate;
 }
 
-std::string heading(const char* name, const Json& phase) {
+std::string heading(const std::string& name, const Json& phase) {
   return fmt::format("{}, a step of {} tokens after {}:\n", name,
                      phase.at("tokens").get<std::int64_t>(),
                      phase.at("context").get<std::int64_t>());
@@ -168,24 +168,42 @@ std::string selection_text(const Json& phase) {
   return table.text() + in_context_text(phase);
 }
 
-std::string counts_text(const Json& stats, const char* title, const char* key) {
-  Table table({"prefill", "decode", title});
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, const Json*>>& phases) {
+  std::vector<std::string> names;
+  for (const auto& [name, phase] : phases) names.push_back(name);
+  return names;
+}
+
+// A column for each phase, and one for what is counted.
+std::vector<std::string> row(const std::vector<std::string>& phases,
+                             const std::function<std::string(const std::string& phase)>& cell,
+                             const std::string& what) {
+  std::vector<std::string> cells;
+  for (const std::string& phase : phases) cells.push_back(cell(phase));
+  cells.push_back(what);
+  return cells;
+}
+
+std::string counts_text(const Json& stats, const std::vector<std::string>& phases,
+                        const char* title, const char* key) {
+  Table table(row(phases, std::identity(), title));
   std::vector<std::string> reasons;
-  for (const char* phase : kPhases)
+  for (const std::string& phase : phases)
     for (const auto& [reason, times] : stats.at(phase).at(key).items())
       if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
         reasons.push_back(reason);
-  const auto times = [&](const char* phase, const std::string& reason) {
-    const Json& counts = stats.at(phase).at(key);
-    return counts.contains(reason) ? number(counts.at(reason)) : "0";
-  };
-  for (const std::string& reason : reasons)
-    table.add({times("prefill", reason), times("decode", reason), reason});
+  for (const std::string& reason : reasons) {
+    const auto times = [&](const std::string& phase) {
+      const Json& counts = stats.at(phase).at(key);
+      return counts.contains(reason) ? number(counts.at(reason)) : "0";
+    };
+    table.add(row(phases, times, reason));
+  }
   return reasons.empty() ? "" : "\n" + table.text();
 }
 
-std::string stats_text(const Json& stats) {
-  Table table({"prefill", "decode", ""});
+std::string stats_text(const Json& stats, const std::vector<std::string>& phases) {
+  Table table(row(phases, std::identity(), ""));
   for (const auto& [key, what] : std::initializer_list<std::pair<const char*, const char*>>{
            {"nodes", "IR nodes"},
            {"regions", "regions"},
@@ -199,19 +217,20 @@ std::string stats_text(const Json& stats) {
            {"selections", "distinct regions after fusion"},
            {"selected", "of these with a selected kernel"},
            {"launches", "kernel launches of a step"}})
-    table.add({number(stats.at("prefill").at(key)), number(stats.at("decode").at(key)), what});
+    table.add(row(
+        phases, [&](const std::string& phase) { return number(stats.at(phase).at(key)); }, what));
   std::string text = table.text();
   text +=
       fmt::format("{} files emitted, {} of them sources; {} kernels for {}, {} launch signatures\n",
                   number(stats.at("emitted_files")), number(stats.at("emitted_sources")),
                   number(stats.at("kernels")), text_of(stats.at("target")),
                   number(stats.at("launch_signatures")));
-  text += counts_text(stats, "plans that are illegal, by reason", "illegal");
-  text += counts_text(stats, "spaces that a family cannot compute, by family", "refused");
-  text += counts_text(stats, "candidates that were not admitted, by reason", "rejected");
+  text += counts_text(stats, phases, "plans that are illegal, by reason", "illegal");
+  text += counts_text(stats, phases, "spaces that a family cannot compute, by family", "refused");
+  text += counts_text(stats, phases, "candidates that were not admitted, by reason", "rejected");
 
   Table shares({"phase", "implementations", "calls", "%", "bytes", "%", "flops", "%"});
-  for (const char* phase : kPhases)
+  for (const std::string& phase : phases)
     for (const auto& [name, part] : stats.at(phase).at("components").items()) {
       std::vector<std::string> row = {phase, name};
       for (const std::string measure : {"calls", "bytes", "flops"}) {
@@ -280,18 +299,18 @@ Json stage_json(const Json& plan, PackageStage stage, const std::string& origin)
     if (stage == PackageStage::stats) return stats_of(plan);
     if (stage == PackageStage::advice) return advice_of(plan);
     Json json{{"target", plan.at("target")}};
-    for (const char* phase : kPhases) json[phase] = part_of(plan.at(phase), stage);
+    for (const auto& [name, phase] : phases_of(plan)) json[name] = part_of(*phase, stage);
     return json;
   });
 }
 
 std::string stage_text(const Json& plan, PackageStage stage, const std::string& origin) {
   return reading_plan(origin, [&] {
-    if (stage == PackageStage::stats) return stats_text(stats_of(plan));
+    if (stage == PackageStage::stats) return stats_text(stats_of(plan), names_of(phases_of(plan)));
     if (stage == PackageStage::advice) return advice_text(plan);
     std::string text;
-    for (const char* name : kPhases) {
-      const Json& phase = plan.at(name);
+    for (const auto& [name, of] : phases_of(plan)) {
+      const Json& phase = *of;
       text += (text.empty() ? "" : "\n") + heading(name, phase);
       switch (stage) {
         case PackageStage::regions:

@@ -40,7 +40,7 @@ std::map<std::string, std::string> shim_sources(const fs::path& headers) {
 }
 
 bool has_products(const Program& program) {
-  for (const Phase* phase : {&program.prefill, &program.decode})
+  for (const auto& [name, phase] : program.phases())
     for (const Launch& launch : phase->launches)
       if (launch.product) return true;
   return false;

@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 
+#include "emit/plan_file.h"
 #include "emit/stages.h"
 #include "plan/task.h"
 
@@ -127,14 +128,16 @@ Json stats_of(const Json& plan) {
   for (const auto& [name, digest] : files.items())
     for (const char* ending : {".cu", ".cuh", ".h", ".cc"})
       if (name.ends_with(ending)) ++sources;
-  return {{"target", plan.at("target")},
-          {"stages", plan.at("stages")},
-          {"kernels", plan.at("kernels").size()},
-          {"emitted_files", files.size() + 1},  // with plan.json
-          {"emitted_sources", sources},
-          {"launch_signatures", plan.at("kernels").size()},  // a C function each
-          {"prefill", phase_stats(plan.at("prefill"))},
-          {"decode", phase_stats(plan.at("decode"))}};
+  Json stats{
+      {"target", plan.at("target")},
+      {"stages", plan.at("stages")},
+      {"kernels", plan.at("kernels").size()},
+      {"emitted_files", files.size() + 1},  // with plan.json
+      {"emitted_sources", sources},
+      {"launch_signatures", plan.at("kernels").size()},  // a C function each
+  };
+  for (const auto& [name, phase] : phases_of(plan)) stats[name] = phase_stats(*phase);
+  return stats;
 }
 
 }  // namespace ac

@@ -59,7 +59,7 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
           fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
   };
   for (const auto& [name, phase] : program.phases()) {
-    const std::string planned = phase == &program.prefill ? "prefill" : "decode";
+    const std::string planned = name.starts_with("decode") ? "decode" : name;
     for (const Launch& launch : phase->draw) must_be_tried("draw", name, launch);
     for (const Launch& launch : phase->launches) must_be_tried(planned, name, launch);
   }

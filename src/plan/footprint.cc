@@ -115,22 +115,50 @@ Footprint measure(const GemmTask& task, const GemmPlan& plan, const DeviceInfo& 
                busy_share(tiles * 4, 4.0 * device.multiprocessors)};
 }
 
-Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
+// What few tokens are bound by, not fitted to anything: a block works through slots of its ring one
+// by one, however small they are, each of so many fragments of K; and what blocks copy comes
+// through L2 again and again.
+constexpr double kSlot = 0.1e-6, kSlotFragment = 0.03e-6, kL2OverMemory = 1.7;
+
+double gemm_rate(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
   const double tiles = plan.tiles(task.op, task.shape), blocks = tiles * plan.split;
-  const double reuse = double(plan.warp_m) * plan.warp_n / (plan.warp_m + plan.warp_n);
+  const double slots = double(device.multiprocessors) * plan.resident;
+  const bool groups = plan.tile == Tile::wgmma;
+  const double m = groups ? plan.tile_m : plan.warp_m, n = groups ? plan.tile_n : plan.warp_n;
+  const double reuse = m * n / (m + n);
+  const double rate = device.tensor_flops *
+                      (groups ? kGroupEfficiency * reuse / (reuse + 16)
+                              : kTensorEfficiency * reuse / (reuse + 12)) *
+                      busy_share(blocks, slots) *
+                      useful_share(task.op, task.shape, tiles, plan.tile_m, plan.tile_n);
+  const double steps = std::ceil(std::ceil(double(task.shape.k) / plan.tile_k) / plan.split);
+  const double one_by_one =
+      steps * (kSlot + plan.tile_k / 16 * kSlotFragment) * std::ceil(blocks / slots);
+  const double copied = blocks * steps * plan.stage_bytes() / (device.bandwidth * kL2OverMemory);
+  return std::min(rate, gemm_flops(task.op, task.shape) / std::max(one_by_one, copied));
+}
+
+// Of partial sums, which pass through L2 twice.
+double combine_seconds(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
+  if (plan.split == 1) return 0;
+  const double sums = double(task.shape.m) * gemm_weight_rows(task.op, task.shape) * plan.split;
+  return kCombine + plan.split * kNextGroup + 2 * 4 * sums / (device.bandwidth * kL2OverMemory);
+}
+
+Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
+  const double blocks = double(plan.tiles(task.op, task.shape)) * plan.split;
+  const int fragments = plan.tile == Tile::wgmma ? 32 : 2 * (plan.warp_m + plan.warp_n) / 4;
   return {.threads = plan.threads(),
           .shared_bytes = plan.shared_bytes() + 64,
-          .registers = kBaseRegisters + plan.accumulators() + 2 * (plan.warp_m + plan.warp_n) / 4,
+          .registers = kBaseRegisters + plan.accumulators() + fragments,
           .blocks_per_sm = plan.resident,
           .grid = static_cast<long long>(blocks),
           .units = blocks,
           .units_at_once = 1,
           .unit_in_flight = double(plan.stage_bytes()) * (plan.stages - 1),
           .unit_seconds = kNextTile,
-          .finish_seconds = plan.split > 1 ? kCombine + plan.split * kNextGroup : 0,
-          .flops = device.tensor_flops * kTensorEfficiency * reuse / (reuse + 12) *
-                   busy_share(blocks, double(device.multiprocessors) * plan.resident) *
-                   useful_share(task.op, task.shape, tiles, plan.tile_m, plan.tile_n)};
+          .finish_seconds = combine_seconds(task, plan, device),
+          .flops = gemm_rate(task, plan, device)};
 }
 
 // A library's kernels are not ours to describe: see library_seconds.
@@ -274,6 +302,7 @@ const char* family_reason(const GemmTask& task, const GemmPlan& plan, const Devi
 }
 const char* family_reason(const MmaGemmTask& task, const MmaGemmPlan& plan,
                           const DeviceInfo& device) {
+  if (plan.tile == Tile::wgmma && !device.warpgroups) return "wgmma needs sm_90a";
   return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
 }
 const char* family_reason(const LibraryTask& task, const LibraryPlan&, const DeviceInfo&) {

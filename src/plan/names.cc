@@ -190,6 +190,7 @@ std::string plan_of(const MmaGemmPlan& p) {
       .add("split", p.split)
       .add("group_m", p.group_m)
       .add("resident", p.resident)
+      .add("tile", p.tile)
       .str();
 }
 std::string plan_of(const LibraryPlan& p) { return Fields().add("algorithm", p.algorithm).str(); }
@@ -298,9 +299,9 @@ std::string id(const GemmPlan& p) {
                      p.stages, p.resident);
 }
 std::string id(const MmaGemmPlan& p) {
-  return fmt::format("{}x{}x{}/{}x{}/{}/group{}/{}{}", p.tile_m, p.tile_n, p.tile_k, p.warp_m,
-                     p.warp_n, p.stages, p.group_m, p.resident,
-                     p.split > 1 ? fmt::format("/split{}", p.split) : "");
+  return fmt::format("{}{}x{}x{}/{}x{}/{}/group{}/{}{}", p.tile == Tile::mma ? "" : name(p.tile),
+                     p.tile_m, p.tile_n, p.tile_k, p.warp_m, p.warp_n, p.stages, p.group_m,
+                     p.resident, p.split > 1 ? fmt::format("/split{}", p.split) : "");
 }
 std::string id(const LibraryPlan& p) { return fmt::format("algorithm/{}", p.algorithm); }
 std::string id(const PrefillAttentionPlan& p) {
@@ -336,7 +337,10 @@ std::string id(const Flat& p) {
 std::string_view kind(const GemvPlan& p) { return name(p.ring); }
 std::string_view kind(const AttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const GemmPlan&) { return "plain"; }
-std::string_view kind(const MmaGemmPlan& p) { return p.split > 1 ? "split" : "whole"; }
+std::string_view kind(const MmaGemmPlan& p) {
+  if (p.tile == Tile::wgmma) return p.split > 1 ? "wgmma_split" : "wgmma";
+  return p.split > 1 ? "split" : "whole";
+}
 std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }

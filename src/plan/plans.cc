@@ -114,10 +114,17 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
     int m, n, warp_m, warp_n;
   };
   constexpr Tiles kTiles[] = {
-      {16, 64, 16, 32},   {16, 128, 16, 32},   {32, 64, 32, 32},  {32, 128, 32, 32},
-      {64, 64, 32, 32},   {64, 128, 32, 64},   {64, 128, 64, 32}, {128, 64, 64, 32},
-      {128, 128, 64, 32}, {128, 128, 64, 64},  {64, 256, 64, 64}, {128, 256, 64, 64},
-      {256, 128, 64, 64}, {256, 128, 128, 64},
+      {16, 64, 16, 32},    {16, 128, 16, 32}, {32, 64, 32, 32},   {32, 128, 32, 32},
+      {64, 64, 32, 32},    {64, 128, 32, 32}, {64, 128, 32, 64},  {64, 128, 64, 32},
+      {128, 64, 32, 32},   {128, 64, 64, 32}, {128, 128, 32, 32}, {128, 128, 64, 32},
+      {128, 128, 64, 64},  {64, 256, 64, 64}, {128, 256, 64, 64}, {256, 128, 64, 64},
+      {256, 128, 128, 64},
+  };
+  // By wgmma, where four warps have 64 tokens.
+  constexpr Tiles kGroupTiles[] = {
+      {64, 64, 16, 64},    {64, 128, 16, 64},   {64, 128, 16, 128},
+      {64, 256, 16, 128},  {128, 64, 16, 64},   {128, 128, 16, 64},
+      {128, 128, 16, 128}, {128, 256, 16, 128}, {256, 128, 16, 128},
   };
   std::vector<MmaGemmPlan> plans;
   for (const Tiles& t : kTiles)
@@ -135,6 +142,19 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
                                .split = split,
                                .group_m = group_m,
                                .resident = resident});
+  for (const Tiles& t : kGroupTiles)
+    for (const int stages : {4, 6})
+      for (const int split : {1, 2, 4, 8, 16})
+        for (const int resident : {1, 2, 3})
+          plans.push_back({.tile_m = t.m,
+                           .tile_n = t.n,
+                           .tile_k = 64,
+                           .warp_m = t.warp_m,
+                           .warp_n = t.warp_n,
+                           .stages = stages,
+                           .split = split,
+                           .resident = resident,
+                           .tile = Tile::wgmma});
   return plans;
 }
 

@@ -11,7 +11,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 constexpr std::array<std::string_view, 12> kKinds = {
     "ids",  "position", "token",      "log",     "weight",   "constant",
     "keys", "values",   "rope_table", "scratch", "counters", "settings"};
@@ -301,8 +301,12 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
 }
 
 Json to_json(const Program& program) {
-  Json caches = Json::array(), buffers = Json::array(), later = Json::array();
-  for (const Phase& phase : program.decode_later) later.push_back(to_json(phase));
+  Json caches = Json::array(), buffers = Json::array();
+  const auto phases = [](const std::vector<Phase>& list) {
+    Json json = Json::array();
+    for (const Phase& phase : list) json.push_back(to_json(phase));
+    return json;
+  };
   for (const CacheSpec& cache : program.caches)
     caches.push_back({{"dtype", short_name(cache.dtype)},
                       {"heads", cache.heads},
@@ -324,8 +328,9 @@ Json to_json(const Program& program) {
           {"kernels", program.kernels},
           {"buffers", std::move(buffers)},
           {"prefill", to_json(program.prefill)},
+          {"prefill_short", phases(program.prefill_short)},
           {"decode", to_json(program.decode)},
-          {"decode_later", std::move(later)}};
+          {"decode_later", phases(program.decode_later)}};
 }
 
 Program program_from_json(const Json& json, const std::string& origin) {
@@ -366,9 +371,15 @@ Program program_from_json(const Json& json, const std::string& origin) {
     program.buffers.push_back(buffer_from_json(buffers[i], object.sub("buffers", i)));
   program.prefill = phase_from_json(object.at("prefill"), origin + ": prefill");
   program.decode = phase_from_json(object.at("decode"), origin + ": decode");
-  const Json& later = object.array("decode_later");
-  for (std::size_t i = 0; i < later.size(); ++i)
-    program.decode_later.push_back(phase_from_json(later[i], object.sub("decode_later", i)));
+  const auto phases = [&](const char* key) {
+    std::vector<Phase> list;
+    const Json& json = object.array(key);
+    for (std::size_t i = 0; i < json.size(); ++i)
+      list.push_back(phase_from_json(json[i], object.sub(key, i)));
+    return list;
+  };
+  program.prefill_short = phases("prefill_short");
+  program.decode_later = phases("decode_later");
   verify(program, origin);
   return program;
 }

@@ -22,6 +22,13 @@ Wide clamp(Wide value) {
 }  // namespace
 
 std::int64_t Count::at(std::int64_t tokens) const {
+  // Each launch asks some of these, and a wide division takes as long as all the rest of it.
+  if (per == 1 && times == 1 && at_most == 0) {
+    std::int64_t rising = 0, sum = 0;
+    if (!__builtin_mul_overflow(per_token, tokens, &rising) &&
+        !__builtin_add_overflow(fixed, rising, &sum))
+      return sum;
+  }
   const Wide size = Wide(fixed) + Wide(per_token) * tokens;
   const auto value = static_cast<std::int64_t>(clamp(clamp((size + per - 1) / per) * times));
   return at_most > 0 ? std::min(value, at_most) : value;
@@ -45,9 +52,9 @@ std::string why_no_product(const Launch& launch) {
   return {};
 }
 
-std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
-                                   const std::vector<void*>& addresses) {
-  std::vector<std::byte> params = launch.params;
+void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
+                 std::vector<std::byte>& params) {
+  params.assign(launch.params.begin(), launch.params.end());
   for (const Launch::Pointer& pointer : launch.pointers) {
     auto* address = static_cast<std::byte*>(addresses[static_cast<std::size_t>(pointer.buffer)]);
     address += pointer.offset.at(tokens);
@@ -63,6 +70,12 @@ std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
     else
       std::memcpy(params.data() + number.at, &narrow, 4);
   }
+}
+
+std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
+                                   const std::vector<void*>& addresses) {
+  std::vector<std::byte> params;
+  bind_params(launch, tokens, addresses, params);
   return params;
 }
 

@@ -62,7 +62,10 @@ struct Launch {
 // is where it should be is another question.
 std::string why_no_product(const Launch& launch);
 
-// The parameters of one run, with addresses by the number of their buffer.
+// The parameters of one run, with addresses by the number of their buffer, instead of what `params`
+// holds: whoever launches again and again gives the same one.
+void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
+                 std::vector<std::byte>& params);
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses);
 

@@ -83,6 +83,12 @@ std::vector<const Launch*> Phase::all() const {
   return all;
 }
 
+const Phase& Program::prefill_of(std::int64_t tokens) const {
+  for (const Phase& phase : prefill_short)
+    if (tokens <= phase.max_tokens) return phase;
+  return prefill;
+}
+
 const Phase& Program::decode_after(std::int64_t cached) const {
   const Phase* best = &decode;
   for (const Phase& phase : decode_later)
@@ -91,11 +97,15 @@ const Phase& Program::decode_after(std::int64_t cached) const {
 }
 
 std::vector<std::pair<std::string, const Phase*>> Program::phases() const {
-  std::vector<std::pair<std::string, const Phase*>> all{{"prefill", &prefill}, {"decode", &decode}};
+  std::vector<std::pair<std::string, const Phase*>> all{{"prefill", &prefill}};
+  for (const Phase& phase : prefill_short) all.emplace_back(prefill_to(phase.max_tokens), &phase);
+  all.emplace_back("decode", &decode);
   for (const Phase& phase : decode_later)
     all.emplace_back(fmt::format("decode from {}", phase.from), &phase);
   return all;
 }
+
+std::string prefill_to(std::int64_t max_tokens) { return fmt::format("prefill to {}", max_tokens); }
 
 std::vector<float> rope_table(const std::vector<float>& inv_freq, double scale,
                               std::int64_t positions) {

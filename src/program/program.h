@@ -76,16 +76,22 @@ struct Program {
   std::int64_t arena_bytes = 0, constant_bytes = 0;
   std::map<std::string, std::string> kernels;  // entry to file, in the package
   Phase prefill, decode;
-  std::vector<Phase> decode_later;  // for longer contexts, by `from`
+  std::vector<Phase> prefill_short;  // for fewer tokens, by `max_tokens`
+  std::vector<Phase> decode_later;   // for longer contexts, by `from`
 
+  // Of a step of so many tokens of a prompt.
+  const Phase& prefill_of(std::int64_t tokens) const;
   // Of a step of one token after so many.
   const Phase& decode_after(std::int64_t cached) const;
-  // All, with their names: "prefill", "decode", "decode from 4096".
+  // All, with their names: "prefill", "prefill to 256", "decode", "decode from 4096".
   std::vector<std::pair<std::string, const Phase*>> phases() const;
   bool operator==(const Program&) const = default;
 };
 
-// Puts the scratch buffers of both phases into one arena, so that those alive at once do not meet.
+// What a phase for steps of at most so many tokens is called, beside the one for all steps.
+std::string prefill_to(std::int64_t max_tokens);
+
+// Puts the scratch buffers of all phases into one arena, so that those alive at once do not meet.
 void plan_memory(Program& program);
 
 // That every launch, pointer and buffer is inside of what it refers to. An error (bad_input) names

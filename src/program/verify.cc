@@ -36,6 +36,13 @@ class Verifier {
     for (const auto& [name, phase] : program_.phases())
       if (phase->max_tokens > program_.prefill.max_tokens)
         bad_input("{}: {} has longer steps than prefill", origin_, name);
+    // Of the phases for a step, the first that has room for its tokens runs it.
+    std::int64_t most = 0;
+    for (const Phase& phase : program_.prefill_short) {
+      if (phase.max_tokens <= most || phase.max_tokens >= program_.prefill.max_tokens)
+        bad_input("{}: prefill_short is not in order of \"max_tokens\", below prefill's", origin_);
+      most = phase.max_tokens;
+    }
     std::int64_t from = 0;
     for (const Phase& phase : program_.decode_later) {
       if (phase.from <= from) bad_input("{}: decode_later is not in order of \"from\"", origin_);
@@ -177,6 +184,9 @@ class Verifier {
     if (ids.kind != Buffer::Kind::ids || (ids.dtype != DType::i32 && ids.dtype != DType::i64) ||
         ids.bytes.at(phase.max_tokens) != phase.max_tokens * size_of(ids.dtype))
       bad_input("{}: its token ids are not what they should be", where);
+    // They come in one piece for all steps of a prompt.
+    if (ids.dtype != buffer(program_.prefill.ids, where).dtype)
+      bad_input("{}: its token ids are of another type than prefill's", where);
     const Buffer& logits = buffer(phase.logits, where);
     if (!is_float(logits.dtype) ||
         logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)

@@ -18,6 +18,8 @@ using Kind = Buffer::Kind;
 constexpr std::size_t kMaxConstants = std::size_t{4} << 30;
 // Tokens of one recording, and of one copy to the host. Two of these are under way at most.
 constexpr std::int64_t kBatch = 4;
+// Steps of prompts that are remembered, each with a recording at most.
+constexpr std::size_t kPromptSteps = 32;
 
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
@@ -51,9 +53,7 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
   check_room();
-  for (const auto& [entry, artifact] : program_.kernels)
-    kernels_[entry] = device.load(package / artifact, entry);
-  load_products();
+  load_kernels();
   if (!options.weights) options.weights = checkpoint_weights(device, program_, package);
   make_buffers(options);
   set_position(0);
@@ -61,7 +61,9 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
 
 Engine::~Engine() = default;
 
-void Engine::load_products() {
+void Engine::load_kernels() {
+  for (const auto& [entry, artifact] : program_.kernels)
+    kernels_[entry] = device_.load(package_ / artifact, entry);
   for (const Product& product : products_of(program_)) try {
       products_[product] = device_.load_product(product);
     } catch (const Error& error) {
@@ -71,6 +73,11 @@ void Engine::load_products() {
           "for this machine, or with --families that leave out cublaslt",
           package_.string(), error.what());
     }
+  for (const auto& [name, phase] : program_.phases())
+    for (const Launch* launch : phase->all())
+      kernel_of_[launch] = (launch->product ? products_.at(*launch->product)
+                                            : kernels_.at(launch->kernel))
+                               .get();
 }
 
 void Engine::check_room() const {
@@ -261,9 +268,8 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
   shape.threads = static_cast<unsigned>(launch.threads);
   shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
   shape.overlaps = overlaps;
-  const Device::Kernel& kernel =
-      launch.product ? *products_.at(*launch.product) : *kernels_.at(launch.kernel);
-  device_.launch(kernel, shape, bind_params(launch, tokens, addresses_));
+  bind_params(launch, tokens, addresses_, params_);
+  device_.launch(*kernel_of_.at(&launch), shape, params_);
 }
 
 void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
@@ -291,21 +297,37 @@ void Engine::write_ids(const std::vector<std::int64_t>& ids) {
   }
 }
 
+void Engine::run_step(const Phase& phase, std::int64_t tokens) {
+  const auto known = std::ranges::find_if(prompt_steps_, [&](const PromptStep& step) {
+    return step.phase == &phase && step.tokens == tokens && step.draws == draws_;
+  });
+  if (known == prompt_steps_.end()) {
+    enqueue(phase, tokens);
+    prompt_steps_.push_front({&phase, tokens, draws_});
+    if (prompt_steps_.size() > kPromptSteps) prompt_steps_.pop_back();
+    return;
+  }
+  prompt_steps_.splice(prompt_steps_.begin(), prompt_steps_, known);
+  if (!known->recording) known->recording = device_.record([&] { enqueue(phase, tokens); });
+  known->recording->replay();
+}
+
 void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
-  const Phase& phase = program_.prefill;
   const auto total = static_cast<std::int64_t>(ids.size());
   check_step(total);
   check_ids(ids);
   write_ids(ids);
-  const std::int64_t most = chunk > 0 ? std::min(chunk, phase.max_tokens) : phase.max_tokens;
+  const std::int64_t longest = program_.prefill.max_tokens;
+  const std::int64_t most = chunk > 0 ? std::min(chunk, longest) : longest;
   const auto size = static_cast<std::int64_t>(
-      bytes_of(program_.buffers[static_cast<std::size_t>(phase.ids)].dtype));
+      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype));
   for (std::int64_t at = 0; at < total; at += most) {
     const std::int64_t tokens = std::min(most, total - at);
+    const Phase& phase = program_.prefill_of(tokens);
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
-    enqueue(phase, tokens);
+    run_step(phase, tokens);
     position_ += tokens;
     last_ = &phase;
   }

@@ -2,13 +2,17 @@
 // device. Knows launches and buffers, and no kernel family, graph or compiler.
 //
 // A decode step is recorded once and replayed for every token. What a step needs, the one before it
-// left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind.
+// left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind. A step of
+// a prompt is recorded when one of as many tokens comes again: launches of a short one take the host
+// longer than the device.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "device/device.h"
@@ -88,20 +92,21 @@ class Engine {
   std::vector<double> logits();  // after the last token that was run
   std::int64_t chosen();         // from them
 
-  // One launch of a phase, for a step of so many tokens.
+  // One launch of the program, for a step of so many tokens.
   void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
   // The same launch by launch: what replay() records, with the drawing of a token if one is drawn.
   void enqueue(const Phase& phase, std::int64_t tokens);
 
  private:
   void check_room() const;
-  void load_products();
+  void load_kernels();
   void make_buffers(const EngineOptions& options);
   void load_weights(const EngineOptions& options);
   void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
   void check_step(std::int64_t tokens) const;
   void check_ids(const std::vector<std::int64_t>& ids) const;
   void write_ids(const std::vector<std::int64_t>& ids);
+  void run_step(const Phase& phase, std::int64_t tokens);
   void set_position(std::int64_t position);
   void check_truncate(std::int64_t tokens) const;
   // Calls `copy` for each contiguous piece that a snapshot has of a cache: its buffer, the index
@@ -121,6 +126,8 @@ class Engine {
   const Program program_;
   std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
   std::map<Product, std::unique_ptr<Device::Kernel>> products_;
+  std::unordered_map<const Launch*, const Device::Kernel*> kernel_of_;  // of the program's launches
+  std::vector<std::byte> params_;                                       // of the last launch
   std::vector<std::unique_ptr<Device::Memory>> memory_;
   std::unique_ptr<Device::Memory> arena_, constants_;
   std::vector<void*> addresses_;
@@ -131,6 +138,14 @@ class Engine {
     std::unique_ptr<Device::Recording> one, many;
   };
   std::map<std::pair<const Phase*, bool>, Recorded> recorded_;  // by phase and whether it draws
+  // Steps of prompts, the last one first; those that came once are not recorded.
+  struct PromptStep {
+    const Phase* phase = nullptr;
+    std::int64_t tokens = 0;
+    bool draws = false;
+    std::unique_ptr<Device::Recording> recording = {};
+  };
+  std::list<PromptStep> prompt_steps_;
   bool draws_ = false;
   Loaded loaded_;
   std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new

@@ -20,7 +20,11 @@ class Profiler {
     std::vector<std::vector<std::size_t>> groups;
     for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
       const Launch& launch = phase_.launches[i];
-      const auto size = [&](std::size_t axis) { return launch.grid[axis].at(1); };
+      // A library's products of all sizes go by one name.
+      const auto size = [&](std::size_t axis) {
+        if (launch.product && axis < 2) return axis == 0 ? launch.product->n : launch.product->k;
+        return launch.grid[axis].at(1);
+      };
       const auto [at, is_new] =
           known.try_emplace({launch.kernel, size(0), size(1), size(2)}, groups.size());
       if (is_new) groups.emplace_back();

@@ -120,8 +120,11 @@ void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scena
   if (out.empty()) return;
   if (!spec.edges.empty())
     out[0] = static_cast<double>(spec.edges[s.edge % spec.edges.size()]);
-  else if (out.size() > 1)
+  else if (out.size() > 2)
     out[0] = static_cast<double>(spec.low), out[1] = static_cast<double>(spec.high);
+  else if (out.size() == 2)  // both ends would be the same two values in every scenario
+    out[static_cast<std::size_t>(random.integer(0, 1))] =
+        static_cast<double>(random.integer(0, 1) == 0 ? spec.low : spec.high);
 }
 
 void fill_state(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,

@@ -92,9 +92,14 @@ class Package:
         )
         assert code == 0, self.error(code)
 
-    def step(self, phase: str, ids: list) -> int:
+    def prefill_of(self, tokens: int) -> dict:
+        for phase in self.program["prefill_short"]:
+            if tokens <= phase["max_tokens"]:
+                return phase
+        return self.program["prefill"]
+
+    def step(self, phase: dict, ids: list) -> int:
         """One step of these tokens; returns the token that it chooses."""
-        phase = self.program[phase]
         wide = self.program["buffers"][phase["ids"]]["dtype"] == "i64"
         raw = np.array(ids, np.int64 if wide else np.int32).view(np.uint8)
         self.buffers[phase["ids"]][: len(raw)] = raw
@@ -104,6 +109,7 @@ class Package:
         for launch in phase["launches"]:
             self.launch(launch, len(ids))
         self.position += len(ids)
+        self.last = phase
         token = next(
             data
             for buffer, data in zip(self.program["buffers"], self.buffers)
@@ -111,16 +117,18 @@ class Package:
         )
         return int(token[:4].view(np.int32)[0])
 
-    def logits(self, phase: str) -> np.ndarray:
-        index = self.program[phase]["logits"]
+    def logits(self) -> np.ndarray:
+        """After the last step."""
+        index = self.last["logits"]
         dtype = {"f32": np.float32, "f16": np.float16}[self.program["buffers"][index]["dtype"]]
         return self.buffers[index].view(dtype)[: self.program["vocab"]]
 
     def generate(self, prompt: list, new_tokens: int) -> list:
         most = self.program["prefill"]["max_tokens"]
         for at in range(0, len(prompt), most):
-            token = self.step("prefill", prompt[at : at + most])
+            ids = prompt[at : at + most]
+            token = self.step(self.prefill_of(len(ids)), ids)
         tokens = [token]
         while len(tokens) < new_tokens:
-            tokens.append(self.step("decode", tokens[-1:]))
+            tokens.append(self.step(self.program["decode"], tokens[-1:]))
         return tokens

@@ -221,6 +221,31 @@ def test_the_chunk_does_not_matter(small, tmp_path):
         assert compiled.distance(got["last_logits"], wanted["last_logits"]) < 1e-5
 
 
+def test_short_steps_of_a_prompt_have_kernels_of_their_own(small, tmp_path):
+    package = tmp_path / "package"
+    report = compile_package(small, package, "--short-prompt", 2)
+    assert report["prefill to 4"]["regions"] == report["prefill"]["regions"]
+    phases = json.loads((package / "program.json").read_text())["prefill_short"]
+    assert [phase["max_tokens"] for phase in phases] == [4]
+    plan = json.loads((package / "plan.json").read_text())
+    assert [phase["tokens"] for phase in plan["prefill_short"]] == [2]
+    assert "prefill to 4, a step of 2 tokens" in program("inspect", package, "--stage", "selection").stdout
+    ids = tiny_models.prompt("mistral_window")
+    for tokens in (1, 3, 4, 5, 8, 11, 12, 13):  # shorter, equal and longer, and tails of each kind
+        check(package, small, ids[:tokens], 3)
+    result = json.loads(program("verify", package, "--json").stdout)
+    assert result["ok"] and "prefill to 4" in {trial["phase"] for trial in result["trials"]}
+    # A phase that no trial has run is told.
+    plan["prefill_short"] = []
+    (package / "plan.json").write_text(json.dumps(plan))
+    assert "prefill to 4 launches" in program("verify", package, expect=1).stdout
+    # Where whole chunks are no longer than that, and where none is wanted, there is none.
+    for options in (("--short-prompt", 4), ("--short-prompt", 0)):
+        report = compile_package(small, package, *options, "--force")
+        assert [name for name in report if name.startswith("prefill")] == ["prefill"]
+    program("compile", small, "-o", tmp_path / "other", "--short-prompt", -1, expect=2)
+
+
 def test_a_package_holds_so_many_tokens_and_no_more(small, model, tmp_path):
     package = tmp_path / "package"
     compile_package(small, package)
@@ -300,7 +325,7 @@ def test_a_damaged_package_is_told(small, tmp_path):
     text = (package / "program.json").read_bytes()
     damaged("program.json", text[: len(text) // 2], "program.json")
     damaged("program.json", None, "program.json")
-    damaged("program.json", text.replace(b'"format":3', b'"format":2'), "compile the model again")
+    damaged("program.json", text.replace(b'"format":4', b'"format":3'), "compile the model again")
     damaged("constants.bin", b"", "constants.bin")
     kernel = next((package / "host").iterdir())
     damaged(kernel.relative_to(package), b"", kernel.name)

@@ -211,7 +211,8 @@ STEP = ("--space", "step", "--plans", 2, "--context", 20, "--search", "random")
 @pytest.fixture()
 def package(model, tmp_path):
     package = tmp_path / "package"
-    program("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    options = ("--max-context", 64, "--chunk", 4, "--short-prompt", 1, "--unmeasured", "-q")
+    program("compile", model, "-o", package, *options)
     return package
 
 
@@ -235,7 +236,11 @@ def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
     # What was selected is what the plan says: no more parts, and no others.
     chosen = {selection["candidate"] or "fallback" for selection in plan["decode"]["selections"]}
     assert chosen == {item.split("=")[1] for item in tuned["plan"].split()} - fusions(tuned["plan"])
-    assert plan["prefill"]["selections"] == json.loads(files["plan.json"])["prefill"]["selections"]
+    old = json.loads(files["plan.json"])
+    assert plan["prefill"]["selections"] == old["prefill"]["selections"]
+    (short,), (old_short,) = plan["prefill_short"], old["prefill_short"]
+    assert (short["max_tokens"], short["tokens"]) == (2, 1)
+    assert short["selections"] == old_short["selections"]
     program("verify", package)
     after = json.loads(program("run", package, *ids).stdout)
     assert after["generated"] == before["generated"]

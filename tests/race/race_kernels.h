@@ -51,6 +51,13 @@ constexpr MmaGemmPlan race_mma_deep{
     .tile_m = 32, .tile_n = 32, .tile_k = 32, .warp_m = 16, .warp_n = 16};
 constexpr MmaGemmPlan race_mma_short{
     .tile_m = 32, .tile_n = 32, .tile_k = 16, .warp_m = 16, .warp_n = 16, .stages = 2, .split = 2};
+constexpr MmaGemmPlan race_mma_wgmma{.tile_m = 64,
+                                     .tile_n = 128,
+                                     .tile_k = 64,
+                                     .warp_m = 16,
+                                     .warp_n = 64,
+                                     .stages = 3,
+                                     .tile = Tile::wgmma};
 
 constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
 constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};
@@ -114,6 +121,7 @@ void race_gemm_double_stage(ac::kernels::GemmParams);
 void race_gemm_single_stage(ac::kernels::GemmParams);
 void race_mma_gemm_deep(ac::kernels::GemmParams);
 void race_mma_gemm_short(ac::kernels::GemmParams);
+void race_mma_gemm_groups(ac::kernels::GemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_groups(ac::kernels::PrefillAttentionParams);

@@ -76,9 +76,10 @@ TEST_CASE("race: the matrix products have none") {
       {.name = "single", .kernel = race_gemm_single_stage, .launch = launch_of<race_gemm_single>},
       {.name = "deep", .kernel = race_mma_gemm_deep, .launch = launch_of<race_mma_deep>},
       {.name = "short", .kernel = race_mma_gemm_short, .launch = launch_of<race_mma_short>},
+      {.name = "groups", .kernel = race_mma_gemm_groups, .launch = launch_of<race_mma_wgmma>},
   };
   for (GemmCase& c : cases) {
-    c.op = race_gemm_op, c.shape = {40, {20, 20}, 200}, c.check_races = true;
+    c.op = race_gemm_op, c.shape = {40, {20, 20}, 456}, c.check_races = true;
     CHECK(run_gemm(c) == "");
   }
 }

@@ -2,6 +2,7 @@
 #include "runtime/engine.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "base/files.h"
 #include "program/traffic.h"
@@ -138,6 +139,53 @@ TEST_CASE("engine: a step for longer contexts is taken from there on") {
   json["decode_later"].push_back(later);
   running.rewrite(json);
   CHECK_BAD_INPUT(running.engine(), "decode_later is not in order");
+}
+
+TEST_CASE("engine: short steps of a prompt are run by kernels of their own") {
+  const Running running({.chunk = 8});
+  // Those see so many tokens only, which nothing but what they choose tells.
+  Json json = running.json();
+  const auto sees = [&](std::int64_t window, std::int64_t most) {
+    Json phase = json["prefill"];
+    phase["max_tokens"] = most;
+    std::string params = phase["launches"][0]["params"];
+    const std::size_t at = 2 * (7 * sizeof(void*) + 2 * sizeof(int));  // hexadecimal digits
+    params.replace(at, 8, fmt::format("{:02x}000000", window));
+    phase["launches"][0]["params"] = params;
+    return phase;
+  };
+  json["prefill_short"] = Json::array({sees(1, 2), sees(2, 5)});
+  running.rewrite(json);
+  Engine engine = running.engine();
+  const Ids long_prompt = running.toy.follow({1}, 30);
+  int differ = 0;
+  for (std::size_t tokens = 1; tokens <= 30; ++tokens) {
+    const Ids ids(long_prompt.begin(), long_prompt.begin() + static_cast<std::ptrdiff_t>(tokens));
+    for (const std::int64_t chunk : {0, 3, 6}) {
+      engine.reset();
+      engine.prefill(ids, chunk);
+      const auto each = static_cast<std::size_t>(chunk > 0 ? chunk : 8);
+      const std::size_t last = (tokens - 1) % each + 1;  // tokens of the last step
+      Toy as = running.toy;
+      as.window = last <= 2 ? 1 : last <= 5 ? 2 : 0;
+      CHECK(engine.chosen() == as.next(ids));
+      CHECK(engine.logits() == as.logits(ids));
+      differ += as.next(ids) != running.toy.next(ids) ? 1 : 0;
+      // What follows knows all tokens: they are in the cache.
+      CHECK(engine.position() == static_cast<std::int64_t>(tokens));
+      engine.decode(7);
+      Ids all = ids;
+      all.push_back(7);
+      CHECK(engine.chosen() == running.toy.next(all));
+    }
+  }
+  CHECK(differ > 10);
+  json["prefill_short"] = Json::array({sees(2, 5), sees(1, 2)});
+  running.rewrite(json);
+  CHECK_BAD_INPUT(running.engine(), "prefill_short is not in order");
+  json.erase("prefill_short");
+  running.rewrite(json);
+  CHECK_BAD_INPUT(running.engine(), "\"prefill_short\" is missing");
 }
 
 TEST_CASE("engine: truncate") {

@@ -1,5 +1,6 @@
 // The tensor-core matrix product on the host device: rings, splits and epilogues, at sizes with
 // tails everywhere.
+#include <functional>
 #include <vector>
 
 #include "tests/unit/gemm_case.h"
@@ -42,6 +43,31 @@ constexpr MmaGemmPlan split{
 constexpr MmaGemmPlan k128{
     .tile_m = 32, .tile_n = 32, .tile_k = 128, .warp_m = 16, .warp_n = 16, .stages = 2};
 
+// Products of four warps: one group, and two by two of them; rings as short as can be, and longer.
+constexpr MmaGemmPlan group{.tile_m = 64,
+                            .tile_n = 64,
+                            .tile_k = 64,
+                            .warp_m = 16,
+                            .warp_n = 64,
+                            .stages = 3,
+                            .tile = Tile::wgmma};
+constexpr MmaGemmPlan groups{.tile_m = 128,
+                             .tile_n = 128,
+                             .tile_k = 64,
+                             .warp_m = 16,
+                             .warp_n = 64,
+                             .stages = 5,
+                             .split = 2,
+                             .group_m = 2,
+                             .tile = Tile::wgmma};
+constexpr MmaGemmPlan wide{.tile_m = 64,
+                           .tile_n = 128,
+                           .tile_k = 64,
+                           .warp_m = 16,
+                           .warp_n = 128,
+                           .stages = 4,
+                           .tile = Tile::wgmma};
+
 #define MMA_TEST_KERNELS(op)                  \
   AC_MMA_GEMM_KERNEL(mma_##op##_k16, op, k16) \
   AC_MMA_GEMM_KERNEL(mma_##op##_k32, op, k32) \
@@ -54,10 +80,20 @@ MMA_TEST_KERNELS(projection)
 MMA_TEST_KERNELS(qkv)
 MMA_TEST_KERNELS(swiglu)
 MMA_TEST_KERNELS(geglu)
+#define GROUP_TEST_KERNELS(op)                    \
+  AC_MMA_GEMM_KERNEL(mma_##op##_group, op, group) \
+  AC_MMA_GEMM_KERNEL(mma_##op##_groups, op, groups)
+GROUP_TEST_KERNELS(plain)
+AC_MMA_GEMM_KERNEL(mma_plain_wide, plain, wide)
+GROUP_TEST_KERNELS(projection)
+GROUP_TEST_KERNELS(qkv)
+GROUP_TEST_KERNELS(geglu)
 
 #define CASE(op, plan) \
   GemmCase { "mma_" #op "_" #plan, op, mma_##op##_##plan, launch_of<plan> }
 #define CASES(op) {CASE(op, k16), CASE(op, k32), CASE(op, k64), CASE(op, split)}
+
+#define GROUP_CASES(op) {CASE(op, group), CASE(op, groups)}
 
 void check(std::vector<GemmCase> cases, std::vector<GemmShape> shapes, const GemmCase& as = {}) {
   unsigned seed = 1;
@@ -109,8 +145,24 @@ TEST_CASE("mma_gemm: an infinity and a NaN stay in their row and column; small v
   check(CASES(plain), shapes, {.size = 1e-6f});
 }
 
+TEST_CASE("mma_gemm: products of four warps") {
+  // Less than the ring, just as much, more; tails of tokens, rows and K.
+  const std::vector<GemmShape> shapes = {
+      {1, {1}, 8}, {3, {34}, 24}, {64, {64}, 192}, {70, {72}, 328}, {130, {132}, 456}};
+  check(GROUP_CASES(plain), shapes);
+  check({CASE(plain, wide)}, shapes, {.gap = 8});
+  check(GROUP_CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check(GROUP_CASES(projection), {{70, {72}, 328}}, {.in_place = true, .softcap = 2});
+  check(GROUP_CASES(qkv), {{37, {32, 8, 8}, 72}, {66, {40, 33, 1}, 168}}, {.gap = 8});
+  check(GROUP_CASES(geglu), {{3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}},
+        {.in_place = true, .scale = 0.5f});
+  check(GROUP_CASES(plain), shapes, {.hostile = true, .gap = 8});
+}
+
 TEST_CASE("mma_gemm: any thread schedule and order of blocks gives the same bits") {
-  for (GemmCase c : std::vector<GemmCase> CASES(projection)) {
+  std::vector<GemmCase> cases CASES(projection);
+  for (const GemmCase& c : std::vector<GemmCase> GROUP_CASES(projection)) cases.push_back(c);
+  for (GemmCase c : cases) {
     std::vector<std::string> outputs;
     for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
       c.shape = {50, {37}, 136}, c.schedule = schedule;
@@ -141,6 +193,19 @@ TEST_CASE("mma_gemm: illegal plans say why") {
   CHECK(says(MmaGemmPlan{.split = 0}.why_illegal(plain), "split"));
   CHECK(says(MmaGemmPlan{.group_m = 0}.why_illegal(plain), "group_m"));
   CHECK(says(MmaGemmPlan{.resident = 20}.why_illegal(plain), "resident"));
+  CHECK(says(MmaGemmPlan{.tile = Tile::scalar}.why_illegal(plain), "tensor cores"));
+  CHECK(wide.why_illegal(plain, {8, {8}, 64}, most) == nullptr);
+  const auto altered = [&](const std::function<void(MmaGemmPlan&)>& alter) {
+    MmaGemmPlan plan = wide;
+    alter(plan);
+    return plan.why_illegal(plain);
+  };
+  CHECK(says(altered([](MmaGemmPlan& p) { p.tile_k = 128; }), "128 bytes"));
+  CHECK(says(altered([](MmaGemmPlan& p) { p.warp_m = 32; }), "four warps"));
+  CHECK(says(altered([](MmaGemmPlan& p) { p.tile_m = 32; }), "four warps"));
+  CHECK(says(altered([](MmaGemmPlan& p) { p.warp_n = 32; }), "64 or 128"));
+  CHECK(says(altered([](MmaGemmPlan& p) { p.stages = 2; }), "three stages"));
+  CHECK(says(altered([](MmaGemmPlan& p) { p.tile_m = 256, p.resident = 2; }), "registers"));
   CHECK(says(MmaGemmPlan{}.why_illegal(plain, {8, {0}, 8}, most), "rows"));
   CHECK(says(MmaGemmPlan{}.why_illegal(plain, {8, {8}, 12}, most), "vectors"));
   CHECK(says(MmaGemmPlan{.split = 2}.why_illegal(plain, shape, most), "parts"));

@@ -21,6 +21,7 @@ Json plan_of_contexts() {
       {.context = 2048, .first_us = 41, .us = 41, .timed = 9},
       {.context = 8192, .first_us = 60, .us = 52, .timed = 11, .changed = true, .from = 4096},
       {.context = 20480, .untimed = "took longer than 180 s"}};
+  compiled.prefill_short.emplace_back().max_tokens = 256;
   Json plan = plan_json(compiled);
   plan["files"] = Json::object();
   return plan;
@@ -51,6 +52,21 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
   }
 }
 
+TEST_CASE("plan.json: short steps of a prompt are a phase of their own in all that is shown") {
+  const Json plan = plan_of_contexts();
+  for (const PackageStage stage : {PackageStage::regions, PackageStage::selection,
+                                   PackageStage::candidates, PackageStage::verdicts}) {
+    CHECK(stage_json(plan, stage, "plan.json").contains("prefill to 256"));
+    CHECK(stage_text(plan, stage, "plan.json").find("prefill to 256, a step of") !=
+          std::string::npos);
+  }
+  CHECK(stage_json(plan, PackageStage::stats, "plan.json").contains("prefill to 256"));
+  CHECK(stage_text(plan, PackageStage::stats, "plan.json")
+            .starts_with("prefill  prefill to 256  decode"));
+  CHECK(pinned_as(plan, "prefill to 256", "plan.json").variants.size() == 1);
+  CHECK_BAD_INPUT(pinned_as(plan, "prefill to 255", "plan.json"), "no phase \"prefill to 255\"");
+}
+
 TEST_CASE("plan.json: one that lacks what this program writes is to be compiled again") {
   const Json plan = plan_of_contexts();
   const auto refused = [&](const std::string& pointer, PackageStage stage) {
@@ -62,6 +78,9 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
     CHECK_BAD_INPUT(stage_text(harmed, stage, "old/plan.json"), "old/plan.json", kAgain);
   };
   refused("/decode", PackageStage::selection);
+  refused("/prefill_short", PackageStage::selection);
+  refused("/prefill_short/0/max_tokens", PackageStage::selection);
+  refused("/prefill_short/0/selections", PackageStage::stats);
   refused("/prefill/selections", PackageStage::selection);
   refused("/decode/in_context", PackageStage::selection);
   for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"})
@@ -72,7 +91,8 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
   refused("/decode/ending", PackageStage::stats);
 
   CHECK_NOTHROW(plan_file(plan, "plan.json"));
-  for (const char* key : {"target", "files", "kernels", "prefill", "decode", "draw"}) {
+  for (const char* key :
+       {"target", "files", "kernels", "prefill", "prefill_short", "decode", "draw"}) {
     Json harmed = plan;
     harmed.erase(key);
     CAPTURE(key);

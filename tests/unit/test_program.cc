@@ -70,9 +70,11 @@ Program tiny() {
   launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
   launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
   p.prefill = {8, 0, {launch}, {"k at layer 0"}, ids, logits};
+  p.prefill_short = {{2, 0, {launch}, {"k"}, ids, logits}, {5, 0, {launch}, {"k"}, ids, logits}};
   p.decode = {1, 0, {launch, launch}, {"a", "b"}, ids, logits};
   p.decode_later = {{1, 16, {launch}, {"c"}, ids, logits}};
   p.prefill.draw = p.decode.draw = p.decode_later[0].draw = {launch};
+  for (Phase& phase : p.prefill_short) phase.draw = {launch};
   return p;
 }
 
@@ -91,6 +93,18 @@ TEST_CASE("a program comes back from its file as it was") {
   const Program program = tiny();
   CHECK_NOTHROW(verify(program, "tiny"));
   CHECK(read(parse_json(to_json(program).dump(), "x")) == program);
+}
+
+TEST_CASE("a step of a prompt is run by the first phase with room for its tokens") {
+  const Program program = tiny();
+  const auto most = [&](std::int64_t tokens) { return program.prefill_of(tokens).max_tokens; };
+  for (const auto& [tokens, expected] :
+       std::initializer_list<std::pair<int, int>>{{1, 2}, {2, 2}, {3, 5}, {5, 5}, {6, 8}, {8, 8}})
+    CHECK(most(tokens) == expected);
+  std::vector<std::string> names;
+  for (const auto& [name, phase] : program.phases()) names.push_back(name);
+  CHECK(names == std::vector<std::string>{"prefill", "prefill to 2", "prefill to 5", "decode",
+                                          "decode from 16"});
 }
 
 TEST_CASE("counts stay in their bounds, whatever they are made of") {
@@ -141,6 +155,19 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("arena", [](Program& p) { p.constant_bytes = huge; });
   refused("steps of 0", [](Program& p) { p.decode.max_tokens = 0; });
   refused("steps of", [](Program& p) { p.prefill.max_tokens = huge; });
+  refused("prefill_short", [](Program& p) { p.prefill_short[1].max_tokens = 2; });
+  refused("prefill_short", [](Program& p) { p.prefill_short[0].max_tokens = 5; });
+  refused("prefill_short", [](Program& p) { p.prefill_short[1].max_tokens = 8; });
+  refused("prefill_short", [](Program& p) { p.prefill.max_tokens = 5; });
+  refused("prefill_short", [](Program& p) { std::swap(p.prefill_short[0], p.prefill_short[1]); });
+  refused("steps of 0", [](Program& p) { p.prefill_short[0].max_tokens = 0; });
+  refused("prefill to 5 launch 0",
+          [](Program& p) { p.prefill_short[1].launches[0].pointers[0].buffer = 99; });
+  refused("another type than prefill's", [](Program& p) {
+    p.buffers.push_back(
+        {.kind = Buffer::Kind::ids, .name = "i", .dtype = DType::i32, .bytes = Count(0, 4)});
+    p.prefill_short[0].ids = static_cast<std::int32_t>(p.buffers.size()) - 1;
+  });
   refused("longer steps", [](Program& p) { p.decode.max_tokens = 9; });
 
   refused("cache 0", [](Program& p) { p.caches[0].heads = 0; });
@@ -270,7 +297,8 @@ namespace {
 Program random_program(std::mt19937& random) {
   const auto any = [&](std::size_t below) { return random() % below; };
   Program program = tiny();
-  program.decode_later.clear(), program.prefill.draw.clear(), program.decode.draw.clear();
+  program.decode_later.clear(), program.prefill_short.clear(), program.prefill.draw.clear(),
+      program.decode.draw.clear();
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {

@@ -152,7 +152,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
 }
 
 TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {
-  const Json plan = Json::parse(R"({"decode": {
+  const Json plan = Json::parse(R"({"prefill": {}, "prefill_short": [], "decode": {
     "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4, "changed": true},
                    {"context": 90, "untimed": "no time"}],
     "selections": [{"signature": "a", "candidate": "p"},

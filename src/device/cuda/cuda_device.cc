@@ -174,7 +174,7 @@ class CudaRecording : public Device::Recording {
 
   void replay() override {
     session_.check(session_.enter().launch_graph(graph_, session_.stream()), "launching {}", name_);
-    session_.note_launch(name_);
+    session_.note_launch("", name_);
   }
 
  private:
@@ -379,7 +379,7 @@ void CudaGpu::launch_product(const CudaProduct& product, std::span<const std::by
 }
 
 void CudaGpu::note_launch(const std::string& name) {
-  if (recording_ == nullptr) return session_.note_launch(fmt::format("kernel {}", name));
+  if (recording_ == nullptr) return session_.note_launch("kernel ", name);
   ++recording_->launches;
   recording_->last = name;
 }

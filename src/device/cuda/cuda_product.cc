@@ -49,6 +49,7 @@ ProductLibrary::~ProductLibrary() { calls_.destroy(handle_); }
 CudaProduct::CudaProduct(std::shared_ptr<ProductLibrary> library, const Product& product)
     : library_(std::move(library)),
       product_(product),
+      name_(name_of(product)),
       what_(nullptr, calls().destroy_product),
       weight_(nullptr, calls().destroy_layout) {
   if (const char* why = why_impossible(product)) job_failed("{}", why);
@@ -148,19 +149,16 @@ const CudaProduct::Prepared& CudaProduct::prepared(std::int64_t m, std::uint32_t
 void CudaProduct::launch(std::span<const std::byte> params, Stream stream) const {
   const ProductParams p = check_params(product_, params);
   const Prepared& with = prepared(p.m, alignment_of(p));
-  const std::string doing = "launching " + described(p.m);
   if (product_.bias)
-    calls().require(
-        calls().set_product(what_.get(), BlasProductAttribute::bias, &p.bias, sizeof p.bias),
-        doing);
+    require(calls().set_product(what_.get(), BlasProductAttribute::bias, &p.bias, sizeof p.bias),
+            p.m);
   const auto alpha = static_cast<float>(product_.scale);
   const float beta = product_.residual ? 1 : 0;
   const void* const c = product_.residual ? p.residual : p.y;
-  calls().require(
-      calls().multiply(library_->handle(), what_.get(), &alpha, p.weight, weight_.get(), p.x,
-                       with.x.get(), &beta, c, with.y.get(), p.y, with.y.get(), &with.algorithm,
-                       library_->workspace(), with.workspace_bytes, stream),
-      doing);
+  require(calls().multiply(library_->handle(), what_.get(), &alpha, p.weight, weight_.get(), p.x,
+                           with.x.get(), &beta, c, with.y.get(), p.y, with.y.get(),
+                           &with.algorithm, library_->workspace(), with.workspace_bytes, stream),
+          p.m);
 }
 
 }  // namespace ac::cuda

@@ -39,7 +39,7 @@ class CudaProduct : public Device::Kernel {
   // Throws Fault::job_failed if the library does not propose the algorithm that is wanted.
   CudaProduct(std::shared_ptr<ProductLibrary> library, const Product& product);
 
-  std::string name() const { return name_of(product_); }
+  const std::string& name() const { return name_; }
   void launch(std::span<const std::byte> params, Stream stream) const;
 
  private:
@@ -58,10 +58,15 @@ class CudaProduct : public Device::Kernel {
                                       std::uint32_t alignment) const;
   const Prepared& prepared(std::int64_t m, std::uint32_t alignment) const;
   std::string described(std::int64_t m) const;
+  // Throws if a call of a launch failed.
+  void require(int status, std::int64_t m) const {
+    if (status != 0) calls().require(status, "launching " + described(m));
+  }
   const CublasLt& calls() const { return library_->calls(); }
 
   std::shared_ptr<ProductLibrary> library_;
   Product product_;
+  std::string name_;
   Owned<BlasProduct> what_;
   Owned<BlasLayout> weight_;
   BlasAlgorithm tuned_{};

@@ -34,8 +34,9 @@ const Driver& Session::enter() const {
   return driver_;
 }
 
-void Session::note_launch(std::string_view what) {
-  last_launch_ = what;
+// Of every launch of a step: nothing is formatted, and no memory is taken once there is some.
+void Session::note_launch(std::string_view kind, std::string_view name) {
+  last_launch_.assign(kind).append(name);
   ++launches_;
 }
 

@@ -38,7 +38,7 @@ class Session {
   }
 
   // Errors of kernels come with some later call: what has been launched, and may be the cause.
-  void note_launch(std::string_view what);
+  void note_launch(std::string_view kind, std::string_view name);
   // Waits for all of it.
   void synchronize();
   // What was asked for is done, by other means than synchronize().
