@@ -18,11 +18,11 @@ enum class Cache : unsigned char {
 // What becomes of two matrices of equal shape (gate and up): y = act(gate) * up.
 enum class Pair : unsigned char { none, swiglu, geglu_tanh, geglu_erf };
 
-// How attention multiplies.
+// How attention and mma_gemm multiply.
 enum class Tile : unsigned char {
   scalar,  // plain arithmetic: any type and shape
   mma,     // tensor cores: 16-bit types, head dimensions in whole fragments
-  wgmma,   // the same by four warps at once, from shared memory: sm_90a, prefill alone
+  wgmma,   // the same by four warps at once, from shared memory: sm_90a, many tokens
 };
 
 constexpr int round_up(int value, int multiple) {

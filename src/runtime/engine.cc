@@ -75,9 +75,8 @@ void Engine::load_kernels() {
     }
   for (const auto& [name, phase] : program_.phases())
     for (const Launch* launch : phase->all())
-      kernel_of_[launch] = (launch->product ? products_.at(*launch->product)
-                                            : kernels_.at(launch->kernel))
-                               .get();
+      kernel_of_[launch] =
+          (launch->product ? products_.at(*launch->product) : kernels_.at(launch->kernel)).get();
 }
 
 void Engine::check_room() const {

@@ -2,9 +2,9 @@
 // device. Knows launches and buffers, and no kernel family, graph or compiler.
 //
 // A decode step is recorded once and replayed for every token. What a step needs, the one before it
-// left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind. A step of
-// a prompt is recorded when one of as many tokens comes again: launches of a short one take the host
-// longer than the device.
+// left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind. A step
+// of a prompt is recorded when one of as many tokens comes again: launches of a short one take the
+// host longer than the device.
 #pragma once
 
 #include <filesystem>

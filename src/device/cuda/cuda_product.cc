@@ -156,8 +156,8 @@ void CudaProduct::launch(std::span<const std::byte> params, Stream stream) const
   const float beta = product_.residual ? 1 : 0;
   const void* const c = product_.residual ? p.residual : p.y;
   require(calls().multiply(library_->handle(), what_.get(), &alpha, p.weight, weight_.get(), p.x,
-                           with.x.get(), &beta, c, with.y.get(), p.y, with.y.get(),
-                           &with.algorithm, library_->workspace(), with.workspace_bytes, stream),
+                           with.x.get(), &beta, c, with.y.get(), p.y, with.y.get(), &with.algorithm,
+                           library_->workspace(), with.workspace_bytes, stream),
           p.m);
 }
 
