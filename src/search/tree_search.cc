@@ -14,7 +14,7 @@ constexpr double kBranchCuriosity = 0.7;  // deviations of the surrogate
 constexpr double kBestShare = 0.8;  // of a subtree's value that its best counts; its mean the rest
 constexpr double kAdvisedBranch = 8;  // how much more the first that is advised deserves
 constexpr double kScale = 0.5;        // of the spread of logarithms: so much slower is worth 1/e
-// Before there is a spread to go by; too small, all that is hoped for is worth the most that can be.
+// Before there is a spread to go by. Too small, all that is hoped for is worth the most there is.
 constexpr double kLeastScale = 0.05;
 constexpr double kMostValue = 3;       // of what is only hoped for
 constexpr double kFailedBranch = 0.7;  // a failure counts as so much slower than all else
