@@ -553,6 +553,7 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
         const int key = first + part + lane;
         const T* const k = keys + (part + lane) * pitch;
         float score = 0;
+        AC_UNROLL_BY(8)
         for (int d = 0; d < dim; ++d) score = fmaf(mine[d], to_float(k[d]), score);
         if constexpr (op.softcap) score = capped_score(p, score);
         if (key > query || (p.window > 0 && query - key >= p.window)) score = -INFINITY;

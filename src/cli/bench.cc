@@ -34,6 +34,7 @@ struct Bench {
   std::int64_t new_tokens = 64;
   Sampling sampling;
   bool random_ids = false, kernels = false, json = false;
+  std::vector<std::string> without;
 
   EngineArguments::Opened opened;
   std::filesystem::path measuring;
@@ -41,6 +42,8 @@ struct Bench {
   void run() {
     if (!random_ids) wrong_usage("bench needs --ids-random: there are no other ids yet");
     check(sampling);
+    const auto lacks = [&](const char* what) { return std::ranges::count(without, what) > 0; };
+    arguments.records = !lacks("graph"), arguments.overlaps = !lacks("overlap");
     opened = arguments.open(package, true);
     engine().sample(sampling);
     measuring = build_for(*opened.device, measure_source());
@@ -63,6 +66,7 @@ struct Bench {
     line["package"] = std::filesystem::path(package).filename().string();
     line["model"] = program().model;
     line["dtype"] = short_name(program().dtype);
+    if (!without.empty()) line["without"] = without;
     if (!sampling.is_greedy()) line["sampling"] = to_json(sampling);
     line["device"] = opened.device->name();
     line["driver"] = find_devices().driver;
@@ -198,6 +202,12 @@ void add_bench_command(CLI::App& app) {
       "--kernels", bench->kernels,
       "Also time the launches of a step, by kind: of the last chunk of each prompt, and of a "
       "decode step at each context");
+  command
+      ->add_option("--without", bench->without,
+                   "To see what it is worth: graph (launch each kernel every time), overlap (let "
+                   "none begin before the one before it has ended)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"graph", "overlap"}));
   command->add_flag("--json", bench->json, "Print JSON lines");
   command->callback([bench] { bench->run(); });
 }

@@ -97,6 +97,7 @@ EngineArguments::Opened EngineArguments::open(const std::string& given, bool wit
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
   EngineOptions options;
   options.on_weights = report_weights();
+  options.records = records, options.overlaps = overlaps;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
   opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));
   return opened;

@@ -25,6 +25,7 @@ std::filesystem::path build_for(const Device& device, const KernelSource& source
 struct EngineArguments {
   std::string device;
   std::optional<std::uint64_t> random_weights;
+  bool records = true, overlaps = true;  // see EngineOptions
 
   void add_to(CLI::App& command);
 

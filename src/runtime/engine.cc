@@ -48,6 +48,8 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
     : device_(device),
       package_(package),
       program_(read_program(package)),
+      records_(options.records),
+      overlaps_(options.overlaps),
       ids_sent_(device.make_mark()) {
   if (const int here = device.info().sm; !runs_on(program_.target, here))
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
@@ -266,7 +268,7 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
     shape.grid[axis] = static_cast<unsigned>(launch.grid[axis].at(tokens));
   shape.threads = static_cast<unsigned>(launch.threads);
   shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
-  shape.overlaps = overlaps;
+  shape.overlaps = overlaps && overlaps_;
   bind_params(launch, tokens, addresses_, params_);
   device_.launch(*kernel_of_.at(&launch), shape, params_);
 }
@@ -297,6 +299,7 @@ void Engine::write_ids(const std::vector<std::int64_t>& ids) {
 }
 
 void Engine::run_step(const Phase& phase, std::int64_t tokens) {
+  if (!records_) return enqueue(phase, tokens);
   const auto known = std::ranges::find_if(prompt_steps_, [&](const PromptStep& step) {
     return step.phase == &phase && step.tokens == tokens && step.draws == draws_;
   });
@@ -349,6 +352,11 @@ void Engine::replay(std::int64_t steps) {
   check_step(steps);
   for (std::int64_t left = steps; left > 0;) {
     last_ = &program_.decode_after(position_);
+    if (!records_) {
+      enqueue(*last_, 1);
+      --left, ++position_;
+      continue;
+    }
     Recorded& recorded = recorded_[{last_, draws_}];
     if (!recorded.one) {
       const auto record = [&](std::int64_t count) {

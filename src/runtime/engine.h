@@ -27,6 +27,9 @@ struct EngineOptions {
   std::unique_ptr<WeightSource> weights = nullptr;
   // Hears how many bytes of how many weights are there.
   std::function<void(std::int64_t done, std::int64_t total)> on_weights = {};
+  // Else, to see what they are worth: each kernel is launched by itself every time, or begins when
+  // the one before it has ended.
+  bool records = true, overlaps = true;
 };
 
 // Of the package in this folder, verified.
@@ -124,6 +127,7 @@ class Engine {
   Device& device_;
   const std::filesystem::path package_;
   const Program program_;
+  const bool records_, overlaps_;
   std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
   std::map<Product, std::unique_ptr<Device::Kernel>> products_;
   std::unordered_map<const Launch*, const Device::Kernel*> kernel_of_;  // of the program's launches

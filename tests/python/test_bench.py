@@ -41,6 +41,13 @@ def test_prefill_and_decode_are_timed(package):
     )
 
 
+def test_lines_say_what_was_left_out(package):
+    lines = bench(package, "--prompt", 5, "--context", 4, "--without", "graph,overlap")
+    assert [line["what"] for line in lines] == ["prefill", "decode"]
+    assert all(line["without"] == ["graph", "overlap"] and line["ms"] > 0 for line in lines)
+    program("bench", package, "--ids-random", "--without", "kernels", expect=WRONG_USAGE)
+
+
 def test_every_launch_of_a_phase_is_timed(package):
     lines = bench(package, "--prompt", 19, "--context", 30, "--kernels")
     phases = json.loads((package / "program.json").read_text())

@@ -4,6 +4,7 @@ or of the user leaves a broken one."""
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -149,6 +150,16 @@ def test_stages_are_shown_as_they_are_done(small, tmp_path):
     assert '"launches"' in part("program")
     refused(small, *options, "--force", "--dump", "regions,wrong", expect=2, says='"wrong" is no stage')
     refused(small, *options, "--force", "--dump", "regions", "--json", expect=2, says="--json")
+
+
+def test_progress_says_what_was_tried_and_what_is_best(small, tmp_path):
+    shown = [option for option in OPTIONS if option not in ("--quiet", "--unmeasured")]
+    options = ("-o", tmp_path / "package", *shown, "--tries", 1, "--families", "norm")
+    said = program("compile", small, *options).stderr
+    for phase in ("prefill", "decode"):
+        counts = r"\d+/\d+, ([1-9]\d*) tried, ([1-9]\d*) admitted, best \S+ \d+\.\d us \("
+        assert re.search(rf"^{phase}: selection: {counts}", said, re.M), said
+        assert re.search(rf"^{phase}: [\d.]+ s building kernels, [\d.]+ s judging", said, re.M), said
 
 
 BOUNDARIES = """
@@ -400,7 +411,9 @@ def test_killed_at_any_moment(small, half_cache, tmp_path):
 
 def test_interrupted(small, tmp_path):
     package = tmp_path / "package"
-    process = start(*compile_arguments(small, package), cache=tmp_path / "cache")
+    # Whoever runs the tests in the background may have them ignore it.
+    heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = start(*compile_arguments(small, package), cache=tmp_path / "cache", **heed)
     time.sleep(0.7)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)

@@ -67,6 +67,19 @@ TEST_CASE("engine: a recording replayed gives what launches one by one give") {
     }
 }
 
+TEST_CASE("engine: without recordings and overlap, the same tokens") {
+  const Running running;
+  EngineOptions options;
+  options.records = options.overlaps = false;
+  Engine engine(*running.device, running.package, std::move(options));
+  for (int turn = 0; turn < 3; ++turn) {
+    engine.reset();
+    engine.prefill(prompt, 4);
+    CHECK(generate(engine, 11) == running.toy.follow(prompt, 11));
+    CHECK(engine.position() == 11 + 10);
+  }
+}
+
 TEST_CASE("engine: tokens that are given, then tokens that follow") {
   const Running running;
   Engine engine = running.engine();
