@@ -3,8 +3,8 @@
 #   ./bundle.sh [OUT]          default build/bundle; OUT.tar.xz is the same, packed
 # It holds the programs, the kernels' sources, the shared libraries that a bare machine lacks, and NVRTC
 # where this machine has it. That machine needs Linux with a glibc no older than this one's, and for its
-# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests; OUT/bench-gpu.sh, steps-gpu.sh and study-gpu.sh
-# measure models, what each technique is worth, and the study's tables.
+# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests, and OUT/bench-gpu.sh, steps-gpu.sh and
+# study-gpu.sh measure models, what each technique is worth, and the study's tables.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-build/bundle}
