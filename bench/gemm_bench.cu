@@ -14,6 +14,7 @@
 
 #include "bench/gpu.cuh"
 #include "bench/models.h"
+#include "bench/reference_attention.cuh"
 
 namespace ac::bench {
 namespace {
@@ -52,47 +53,6 @@ __global__ void reference_gemm(GemmParams p, GemmOp op, float* y) {
     const size_t at = size_t(token) * n + output;
     if (op.residual) value += to_float(static_cast<const f16*>(p.matrix[0].residual)[at]);
     y[at] = value;
-  }
-}
-
-__device__ int sampled_token(int sample, int samples, int tokens) {
-  return tokens - 1 - static_cast<int>(static_cast<long long>(sample) * (tokens - 1) / samples);
-}
-
-// One warp a query; every lane has every 32nd key, in two passes.
-__global__ void reference_attention(PrefillAttentionParams p, int dim, int group, int samples,
-                                    float* y) {
-  extern __shared__ float weights[];  // [tokens]
-  const int head = blockIdx.x, heads = gridDim.x;
-  const int query = sampled_token(blockIdx.y, samples, p.tokens);
-  const f16* q = static_cast<const f16*>(p.q) + size_t(query) * p.q_pitch + head * dim;
-  const size_t offset = size_t(head / group) * p.capacity * dim;
-  const f16* keys = static_cast<const f16*>(p.k_cache) + offset;
-  const f16* values = static_cast<const f16*>(p.v_cache) + offset;
-  __shared__ float shared_sum, shared_maximum;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  for (int key = warp; key <= query; key += warps) {
-    float score = 0;
-    for (int d = lane; d < dim; d += 32)
-      score += to_float(q[d]) * to_float(keys[size_t(key) * dim + d]);
-    score = warp_sum(score);
-    if (lane == 0) weights[key] = score * p.scale;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    float maximum = -1e30f, sum = 0;
-    for (int key = lane; key <= query; key += 32) maximum = fmaxf(maximum, weights[key]);
-    maximum = warp_max(maximum);
-    for (int key = lane; key <= query; key += 32) sum += expf(weights[key] - maximum);
-    sum = warp_sum(sum);
-    if (lane == 0) shared_sum = sum, shared_maximum = maximum;
-  }
-  __syncthreads();
-  for (int d = threadIdx.x; d < dim; d += blockDim.x) {
-    float value = 0;
-    for (int key = 0; key <= query; ++key)
-      value += expf(weights[key] - shared_maximum) * to_float(values[size_t(key) * dim + d]);
-    y[(size_t(blockIdx.y) * heads + head) * dim + d] = value / shared_sum;
   }
 }
 
@@ -181,7 +141,7 @@ struct Bench : Gpu {
     for (auto& row : attention_kernels)
       for (AttentionKernel kernel : row)
         if (kernel != nullptr) prepare(kernel);
-    prepare(reference_attention);
+    prepare(reference_attention<f16>);
     CHECK_CUDA(cudaDeviceSynchronize());
     std::printf("{\"device\": \"%s\", \"sms\": %d, \"gemm_plans\": %d, \"attention_plans\": %d}\n",
                 properties.name, sms, plan_count, attention_plan_count);
@@ -298,7 +258,7 @@ struct Bench : Gpu {
     p.capacity = tokens;
     p.scale = 8 / std::sqrt(static_cast<float>(m.head_dim));
     p.out = y;
-    reference_attention<<<dim3(m.heads, samples), 256, tokens * 4, stream>>>(
+    reference_attention<f16><<<dim3(m.heads, samples), 256, tokens * 4, stream>>>(
         p, m.head_dim, op.group, samples, reference);
     CHECK_CUDA(cudaGetLastError());
     double best = 1e30;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/gpu.cuh"
+#include "bench/reference_attention.cuh"
 
 namespace ac::bench {
 namespace {
@@ -34,51 +35,9 @@ __global__ void fill_normal(bf16* data, size_t count, unsigned seed) {
   }
 }
 
-__device__ int sampled_query(int sample) {
-  return new_tokens - 1 - sample * (new_tokens - 1) / (samples - 1);
-}
-
-// A block has one query of one head: its scores, then their sum of values.
-__global__ void reference_attention(PrefillAttentionParams p, int dim, int group, float* y) {
-  extern __shared__ float weights[];
-  const int head = blockIdx.x, query = sampled_query(blockIdx.y), seen = *p.position + query + 1;
-  const bf16* q = static_cast<const bf16*>(p.q) + size_t(query) * p.q_pitch + head * dim;
-  const size_t offset = size_t(head / group) * p.capacity * dim;
-  const bf16* keys = static_cast<const bf16*>(p.k_cache) + offset;
-  const bf16* values = static_cast<const bf16*>(p.v_cache) + offset;
-  __shared__ float shared_sum, shared_maximum, parts[256];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  for (int key = warp; key < seen; key += warps) {
-    float score = 0;
-    for (int d = lane; d < dim; d += 32)
-      score += to_float(q[d]) * to_float(keys[size_t(key) * dim + d]);
-    score = warp_sum(score);
-    if (lane == 0) weights[key] = score * p.scale;
-  }
-  __syncthreads();
-  if (warp == 0) {
-    float maximum = -1e30f, sum = 0;
-    for (int key = lane; key < seen; key += 32) maximum = fmaxf(maximum, weights[key]);
-    maximum = warp_max(maximum);
-    for (int key = lane; key < seen; key += 32) sum += expf(weights[key] - maximum);
-    sum = warp_sum(sum);
-    if (lane == 0) shared_sum = sum, shared_maximum = maximum;
-  }
-  __syncthreads();
-  const int d = threadIdx.x % dim, part = threadIdx.x / dim, count = blockDim.x / dim;
-  float value = 0;
-  for (int key = part; key < seen; key += count)
-    value += expf(weights[key] - shared_maximum) * to_float(values[size_t(key) * dim + d]);
-  parts[threadIdx.x] = value;
-  __syncthreads();
-  if (part != 0) return;
-  for (int i = 1; i < count; ++i) value += parts[i * dim + d];
-  y[(size_t(blockIdx.y) * gridDim.x + head) * dim + d] = value / shared_sum;
-}
-
 // The largest difference of the sampled rows from the reference, and what is no number anywhere.
 __global__ void compare_samples(const bf16* y, const float* reference, int row, float* worst) {
-  const int query = sampled_query(blockIdx.x);
+  const int query = sampled_token(blockIdx.x, samples, new_tokens);
   for (int i = threadIdx.x; i < row; i += blockDim.x) {
     const float truth = reference[size_t(blockIdx.x) * row + i];
     const float error = fabsf(to_float(y[size_t(query) * row + i]) - truth) / (1 + fabsf(truth));
@@ -127,7 +86,7 @@ struct Bench : Gpu {
     for (auto& row : kernels)
       for (Kernel kernel : row)
         if (kernel != nullptr) prepare(kernel);
-    prepare(reference_attention);
+    prepare(reference_attention<bf16>);
     CHECK_CUDA(cudaDeviceSynchronize());
     std::printf("{\"device\": \"%s\", \"sms\": %d, \"l2_mb\": %.0f, \"clock_mhz\": %d}\n",
                 properties.name, sms, properties.l2CacheSize / 1048576.0, clock_mhz());
@@ -186,8 +145,9 @@ struct Bench : Gpu {
     p.k_cache = k, p.v_cache = v, p.capacity = context + new_tokens;
     p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.out = y;
     CHECK_CUDA(cudaMemcpyAsync(position, &context, sizeof context, cudaMemcpyHostToDevice, stream));
-    reference_attention<<<dim3(heads, samples), 256, (context + new_tokens) * sizeof(float),
-                          stream>>>(p, dim, a.op.group, reference);
+    reference_attention<bf16>
+        <<<dim3(heads, samples), 256, (context + new_tokens) * sizeof(float), stream>>>(
+            p, dim, a.op.group, samples, reference);
     CHECK_CUDA(cudaGetLastError());
     const double flops = prefill_flops(a.op, heads, new_tokens, context, 0);
     bool any_right = false;

@@ -26,7 +26,7 @@ class Recorder {
     const std::vector<Subject> all = workshop_.subjects();
     for (std::size_t i = 0; i < all.size(); ++i) {
       progress_.stage(fmt::format("region {} of {}: {}", i + 1, all.size(), all[i].description()));
-      const int region = file_.region(all[i].space->signature, all[i].description(), all[i].uses);
+      const int region = region_of(all[i]);
       if (ahead_.valid()) ahead_.get();
       if (i + 1 < all.size() && options_.device.sm > 0) build_ahead(all[i + 1]);
       record_points(all[i], region);
@@ -41,12 +41,23 @@ class Recorder {
   }
 
  private:
+  int region_of(const Subject& subject) {
+    return file_.region(subject.space->signature, subject.description(), subject.uses);
+  }
+
+  std::vector<const Candidate*> unrecorded(const Subject& subject, int region) {
+    std::vector<const Candidate*> todo;
+    for (const Candidate& candidate : subject.space->candidates)
+      if (!file_.table(region).find(candidate.id)) todo.push_back(&candidate);
+    return todo;
+  }
+
   // The kernels of a region, while those of the one before it are timed: on a GPU that is no work
   // for the processor.
   void build_ahead(const Subject& subject) {
     std::vector<KernelSource> sources;
-    for (const Candidate& candidate : subject.space->candidates)
-      for (KernelSource& source : workshop_.generate_for(subject, candidate).sources)
+    for (const Candidate* candidate : unrecorded(subject, region_of(subject)))
+      for (KernelSource& source : workshop_.generate_for(subject, *candidate).sources)
         sources.push_back(std::move(source));
     ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
       builder_.build_all(sources, target_of(options_.device));
@@ -54,9 +65,7 @@ class Recorder {
   }
 
   void record_points(const Subject& subject, int region) {
-    std::vector<const Candidate*> todo;
-    for (const Candidate& candidate : subject.space->candidates)
-      if (!file_.table(region).find(candidate.id)) todo.push_back(&candidate);
+    const std::vector<const Candidate*> todo = unrecorded(subject, region);
     for (std::size_t at = 0; at < todo.size(); at += options_.batch) {
       const std::size_t end = std::min(todo.size(), at + options_.batch);
       const std::vector<const Candidate*> batch(todo.begin() + static_cast<std::ptrdiff_t>(at),

@@ -4,15 +4,14 @@ what is selected is admitted, and as fast as what is selected without advice, up
 import json
 import random
 import re
-import statistics
 
 import pytest
 import tiny_models
 from compiled import program
 
 EVERYTHING = ("--max-candidates", 3, "--tries", 64, "--max-context", 64, "--chunk", 8, "-q")
-# Kernels of a microsecond, on a machine that others use as well: one of them, and whole steps.
-NOISE, NOISE_OF_STEPS = 2, 1.35
+# Kernels of a microsecond, on a machine that others use as well.
+NOISE = 1.35
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +100,13 @@ def test_whoever_advises_the_same_wins(setting):
         verdicts = {item["accepted"] for item in audits}
         assert verdicts == ({True, False} if name == "hostile" else {True})
 
-    pooled = {}  # of each plan, the median over all compilations
+    pooled = {}  # of each plan, the least over all compilations: what disturbs only adds
     for plan in plans.values():
         for key, of in tried(plan).items():
             for candidate, us in of.items():
                 if us:
                     pooled.setdefault((key, candidate), []).append(us)
-    pooled = {what: statistics.median(times) for what, times in pooled.items()}
+    pooled = {what: min(times) for what, times in pooled.items()}
 
     for name, plan in plans.items():
         here = tried(plan)
@@ -122,7 +121,7 @@ def test_whoever_advises_the_same_wins(setting):
                 best = min(us for (of, _), us in pooled.items() if of == key)
                 assert pooled[key, chosen] <= NOISE * best, (name, key, chosen)
     steps = {name: step_time(plan, pooled) for name, plan in plans.items()}
-    assert max(steps.values()) <= NOISE_OF_STEPS * min(steps.values()), steps
+    assert max(steps.values()) <= NOISE * min(steps.values()), steps
 
 
 def step_time(plan, pooled):
