@@ -3,7 +3,8 @@
 //   attention  each plan for attention of head dimensions 64 and 128 at 2048 to 20480 tokens
 //   best       the fastest right plan of each shape
 // Every plan is checked against a plain kernel. Weights rotate through memory, so that they come
-// from outside L2 as in a model; figures are medians. Usage: gemm_bench [model name's part]
+// from outside L2 as in a model; figures are medians. Usage: gemm_bench [model name's part
+// [site [tokens [plan name's part]]]]
 #include "bench/gemm_bench.h"
 
 #include <algorithm>
@@ -92,8 +93,10 @@ std::string gemm_name(int plan) {
   }
   const MmaGemmPlan& p = mma_plans[plan];
   std::snprintf(text, sizeof text, "%s%dx%dx%d/%dx%d/s%d/r%d/g%d",
-                p.tile == Tile::wgmma ? "wgmma" : "", p.tile_m, p.tile_n, p.tile_k, p.warp_m,
-                p.warp_n, p.stages, p.resident, p.group_m);
+                p.loaders               ? "loaders"
+                : p.tile == Tile::wgmma ? "wgmma"
+                                        : "",
+                p.tile_m, p.tile_n, p.tile_k, p.warp_m, p.warp_n, p.stages, p.resident, p.group_m);
   return text + (p.split > 1 ? "/split" + std::to_string(p.split) : std::string());
 }
 std::string attention_name(int plan) {
@@ -214,7 +217,7 @@ struct Bench : Gpu {
     CHECK_CUDA(cudaGetLastError());
   }
 
-  void run_gemm(const Model& m, int site, int tokens) {
+  void run_gemm(const Model& m, int site, int tokens, const char* wanted) {
     const GemmOp& op = ops[site];
     const GemmShape s = shape_of(m, site, tokens);
     const size_t outputs = size_t(s.m) * s.rows[0];
@@ -225,7 +228,9 @@ struct Bench : Gpu {
     double best = 1e30;
     std::string best_name = "none";
     for (int plan = 0; plan < plan_count; ++plan) {
-      if (gemm_kernels[site][plan] == nullptr || why_not(op, s, plan) != nullptr) continue;
+      if (gemm_kernels[site][plan] == nullptr || why_not(op, s, plan) != nullptr ||
+          !std::strstr(gemm_name(plan).c_str(), wanted))
+        continue;
       CHECK_CUDA(cudaMemsetAsync(y, 0xff, outputs * sizeof(f16), stream));
       launch(op, s, site, plan, 0);
       largest_error<<<sms * 8, 256, 0, stream>>>(y, Type::f16, reference, outputs, worst);
@@ -307,12 +312,16 @@ int main(int argc, char** argv) {
   for (int index = 0; index < 3; ++index) {
     if (argc > 1 && std::strstr(models[index].name, argv[1]) == nullptr) continue;
     for (int tokens : {128, 512, 2048, 8192})
-      for (int site = 0; site < site_count; ++site) bench.run_gemm(models[index], site, tokens);
+      for (int site = 0; site < site_count; ++site) {
+        if (argc > 2 && std::strcmp(site_names[site], argv[2]) != 0) continue;
+        if (argc > 3 && std::atoi(argv[3]) != tokens) continue;
+        bench.run_gemm(models[index], site, tokens, argc > 4 ? argv[4] : "");
+      }
   }
   // Scores of some spread: larger queries and keys than a product's inputs.
   bench.fill(bench.arena, bench.arena_elements, 1);
   for (int index = 0; index < attention_count; ++index) {
-    if (argc > 1 && std::strstr(models[index].name, argv[1]) == nullptr) continue;
+    if (argc > 2 || (argc > 1 && std::strstr(models[index].name, argv[1]) == nullptr)) continue;
     for (int tokens : {2048, 8192, 20480}) bench.run_attention(index, tokens);
   }
   std::printf("{\"seconds\": %.1f}\n", bench.seconds());

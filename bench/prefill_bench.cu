@@ -3,7 +3,8 @@
 // as the launch before left it, `us_cold` that of launches after L2 was overwritten; FLOPs are
 // those of the keys that each query sees. A plan is right if 64 queries of every head agree with a
 // plain kernel, nothing of the output is left unwritten, and all of it agrees with the first right
-// plan. Usage: prefill_bench [model name's part [tokens before]]
+// plan. Usage: prefill_bench [model name's part [tokens before
+// [plan name's part]]]
 #include "bench/prefill_bench.h"
 
 #include <algorithm>
@@ -136,7 +137,7 @@ struct Bench : Gpu {
     return largest;
   }
 
-  void run(int index, int context) {
+  void run(int index, int context, const char* wanted) {
     const Attention& a = attentions[index];
     const int heads = a.kv_heads * a.op.group, dim = a.op.head_dim, row = heads * dim;
     const size_t outputs = size_t(new_tokens) * row;
@@ -156,7 +157,7 @@ struct Bench : Gpu {
     for (int plan = 0; plan < plan_count; ++plan) {
       const PrefillAttentionPlan& of = plans[plan];
       const Kernel kernel = kernels[index][plan];
-      if (kernel == nullptr) continue;
+      if (kernel == nullptr || !std::strstr(name_of(of).c_str(), wanted)) continue;
       const auto launch = [&] {
         kernel<<<dim3(heads, prefill_tiles(of, new_tokens)), of.threads(), of.shared_bytes(a.op),
                  stream>>>(p);
@@ -210,7 +211,7 @@ int main(int argc, char** argv) {
     for (int context : contexts) {
       if (argc > 1 && std::strstr(attentions[index].model, argv[1]) == nullptr) continue;
       if (argc > 2 && std::atoi(argv[2]) != context) continue;
-      bench.run(index, context);
+      bench.run(index, context, argc > 3 ? argv[3] : "");
     }
   std::printf("{\"seconds\": %.1f}\n", bench.seconds());
 }

@@ -34,9 +34,10 @@ AC_DEVICE float silu(float x) { return x / (1.f + expf(-x)); }
 
 // Neither form of gelu takes the difference of two near-equal numbers for negative x:
 // (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), and 1 + erf(y) is erfc(-y).
-AC_DEVICE float gelu_tanh(float x) {
-  return x / (1.f + expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
+AC_DEVICE float gelu_tanh_exponent(float x) {
+  return 1.5957691216057308f * (x + 0.044715f * x * x * x);
 }
+AC_DEVICE float gelu_tanh(float x) { return x / (1.f + expf(-gelu_tanh_exponent(x))); }
 AC_DEVICE float gelu_erf(float x) { return 0.5f * x * erfcf(-0.70710678118654752f * x); }
 
 AC_DEVICE float add(float a, float b) { return a + b; }

@@ -38,7 +38,7 @@ struct MmaGemm {
     unsigned w[fragments_n][2];
   };
 
-  // Rows past the end repeat the last one: their sums are never written.
+  // Rows past the end repeat one before it: their sums are never written.
   struct RowsOfX {
     const GemmParams& p;
     int first;
@@ -46,24 +46,36 @@ struct MmaGemm {
       const int token = first + r < p.m ? first + r : p.m - 1;
       return static_cast<const T*>(p.x) + static_cast<long long>(token) * p.x_pitch;
     }
+    AC_DEVICE int step(int rows) const { return rows * p.x_pitch; }
+    AC_DEVICE int left(int r) const { return p.m - 1 - first - r; }
   };
   // Of a pair, 8 rows of the gate and 8 of its partner take turns, so that a thread gets the sums
   // of both.
   struct RowsOfWeights {
     const GemmParams& p;
     int matrix, first;
+    AC_DEVICE static int within(int r) { return sets == 2 ? r / 16 * 8 + r % 8 : r; }
     AC_DEVICE const T* operator()(int r) const {
       const GemmMatrix& of = p.matrix[matrix];
       const void* weight = of.weight;
-      if constexpr (sets == 2) {
+      if constexpr (sets == 2)
         if (r / 8 % 2 == 1) weight = p.matrix[1].weight;
-        r = r / 16 * 8 + r % 8;
-      }
-      const int output = first + r < of.rows ? first + r : of.rows - 1;
+      const int output = first + within(r) < of.rows ? first + within(r) : of.rows - 1;
       return static_cast<const T*>(weight) + static_cast<long long>(output) * p.pitch;
     }
+    AC_DEVICE int step(int rows) const { return rows / sets * p.pitch; }
+    AC_DEVICE int left(int r) const {
+      return (p.matrix[matrix].rows - 1 - first - within(r)) * sets;
+    }
   };
-  // Addresses are computed again for each slot.
+  template <int rows, class Pointer>
+  struct StridedCopies : TileCopies<T, rows, chunks, plan.threads()> {
+    using Base = TileCopies<T, rows, chunks, plan.threads()>;
+    AC_DEVICE explicit StridedCopies(const Pointer& of)
+        : Base(of(Base::first_row()), of.step(Base::down),
+               max(of.left(Base::first_row()), 0) / Base::down) {}
+  };
+  // Where a thread's rows do not lie evenly, addresses are computed again for each slot.
   template <int rows, class Pointer>
   struct FreshCopies {
     Pointer pointer;
@@ -72,13 +84,10 @@ struct MmaGemm {
       copy_tile<T, rows, chunks, plan.threads()>(to, pointer, [](int) { return true; }, begin, end);
     }
   };
-  // Where registers are left for the addresses of all that a thread copies, they are kept.
-  template <int rows>
-  using KeptCopies = TileCopies<T, rows, chunks, plan.threads()>;
-  static constexpr int kept = 2 * (KeptCopies<plan.tile_m>::count + KeptCopies<plan.tile_n>::count);
-  static constexpr bool keep = KeptCopies<plan.tile_m>::fit && plan.accumulators() + kept <= 96;
+  static constexpr bool strided = TileCopies<T, plan.tile_m, chunks, plan.threads()>::fit;
   template <int rows, class Pointer>
-  using Copies = typename Either<keep, KeptCopies<rows>, FreshCopies<rows, Pointer>>::Type;
+  using Copies =
+      typename Either<strided, StridedCopies<rows, Pointer>, FreshCopies<rows, Pointer>>::Type;
 
   // Fragment `k` (16 elements) of a slot; the offsets are this lane's.
   AC_DEVICE static void load(Fragments& f, const unsigned char* slot, int x_offset, int w_offset,

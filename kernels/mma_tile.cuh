@@ -44,35 +44,36 @@ AC_DEVICE void copy_tile(unsigned char* shared, Row row, Valid valid, int begin,
   }
 }
 
-// The same of tiles that lie one after another along the same rows: what a thread copies of each.
-// The addresses are computed once, and take two registers each.
+// The same of tiles that lie one after another along the same rows, which lie a pitch apart: what a
+// thread copies of each. It begins at `first`, the thread's first row, and goes `step` elements
+// from one of its rows to the next; from the row `last` on it repeats that one.
 template <class T, int rows, int chunks, int threads>
 struct TileCopies {
   static constexpr int count = (rows * chunks + threads - 1) / threads;
   static constexpr int down = threads / chunks;  // rows from one of a thread's copies to the next
-  // Else those of a thread would differ in their chunk, or in how it is swizzled.
-  static constexpr bool fit = threads % chunks == 0 && down % 8 == 0;
+  // Else those of a thread would differ in their chunk, in how it is swizzled, or in their matrix.
+  static constexpr bool fit = threads % chunks == 0 && down % 16 == 0;
 
-  const T* from[count];
-  int row, column, to;  // of the first
+  const T* from;
+  int step, last, row, column, to;
 
-  template <class Row>
-  AC_DEVICE explicit TileCopies(Row pointer)
-      : row(threadIdx.x / chunks),
+  AC_DEVICE static int first_row() { return threadIdx.x / chunks; }
+  AC_DEVICE TileCopies(const T* first, int step, int last)
+      : from(first + threadIdx.x % chunks * 8),
+        step(step),
+        last(last),
+        row(first_row()),
         column(threadIdx.x % chunks * 8),
-        to(TileRows<chunks>::offset(row, threadIdx.x % chunks)) {
-    AC_UNROLL
-    for (int i = 0; i < count; ++i)
-      from[i] = held(pointer(row + i * down < rows ? row + i * down : rows - 1) + column);
-  }
+        to(TileRows<chunks>::offset(row, threadIdx.x % chunks)) {}
 
   AC_DEVICE void start(unsigned char* shared, int begin, int end) const {
     const bool inside = begin + column < end;
-    const int at = inside ? begin : -column;
+    const T* const at = from + (inside ? begin : -column);
     AC_UNROLL
     for (int i = 0; i < count; ++i) {
       if (rows % down != 0 && row + i * down >= rows) break;
-      copy_async16(shared + to + i * down * TileRows<chunks>::row_bytes, from[i] + at, inside);
+      copy_async16(shared + to + i * down * TileRows<chunks>::row_bytes,
+                   at + static_cast<long long>(i < last ? i : last) * step, inside);
     }
   }
 };

@@ -125,6 +125,7 @@ const T* held(const T* p) {
 
 // 2 to the power of x; subnormal results may be 0.
 inline float exp2_fast(float x) { return exp2f(x); }
+inline float divide_fast(float a, float b) { return a / b; }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>
@@ -377,6 +378,8 @@ AC_DEVICE float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// a / b to two units in the last place; 0 for a |b| of 2^126 and more.
+AC_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>

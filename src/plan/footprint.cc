@@ -191,10 +191,11 @@ double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& pla
   return total / (longest * device.multiprocessors);
 }
 
-// Of mma fitted to bench/results (see test_plan_cost.cc), of wgmma a guess before any was timed.
-// What keys bring along is used by all queries of a warp, or of a block (wgmma); and each tile of
-// them costs a softmax's beginning and end.
-double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device) {
+// Fitted to bench/results (see test_plan_cost.cc). What keys bring along is used by all queries of
+// a warp; each tile of them costs a softmax's beginning and end. Of wgmma, warps hide each other's
+// softmax, the less the more of them wait for each other at a block's barriers.
+double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
+                      const DeviceInfo& device) {
   const double queries = plan.warp_queries(), keys = plan.key_tile;
   switch (plan.tile) {
     case Tile::scalar:
@@ -204,8 +205,10 @@ double attention_rate(const PrefillAttentionPlan& plan, const DeviceInfo& device
     case Tile::wgmma:
       break;
   }
-  return device.tensor_flops * kGroupEfficiency * plan.query_tile / (plan.query_tile + 32.0) *
-         keys / (keys + 8);
+  const int fit = device.shared_bytes / (plan.shared_bytes(task.op) + 1024);
+  const double warps = plan.warps * std::clamp(fit, 1, plan.resident);
+  return device.tensor_flops * 1.28 * warps / (warps + 8) * keys / (keys + 16) /
+         (1 + 0.2 * (plan.warps / 4 - 1));
 }
 
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
@@ -225,7 +228,7 @@ Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& 
           .unit_seconds = kNextTile,
           .block_seconds = 0,
           .finish_seconds = device.launch,  // of the kernel that appends
-          .flops = attention_rate(plan, device) * balance(task, plan, heads, device)};
+          .flops = attention_rate(task, plan, device) * balance(task, plan, heads, device)};
 }
 
 template <class Task, class Plan>
