@@ -34,6 +34,10 @@ struct Tune {
     if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
+    options.dtype = before.dtype;
+    if (source.dtype && source.dtype != before.dtype)
+      wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
+                  package, torch_name(before.dtype), torch_name(*source.dtype));
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
@@ -43,6 +47,7 @@ struct Tune {
                   model.graph.name);
     CompileOptions compiling;
     compiling.device = options.device;
+    compiling.dtype = before.dtype;
     compiling.max_context = before.max_context;
     compiling.chunk = before.prefill.max_tokens;
     // As `compile --short-prompt` has it.
@@ -64,7 +69,6 @@ struct Tune {
       const TunedStep tuned =
           tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
       if (tuned.decode) {
-        compiling.dtype = before.dtype;
         for (const auto& [name, phase] : phases_of(plan))
           compiling.pinned[name] = pinned_as(plan, name, origin);
         compiling.pinned["decode"] = *tuned.decode;
