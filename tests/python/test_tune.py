@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 import tiny_models
+from llm_server import advice, candidates
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
@@ -139,6 +140,25 @@ def test_tuning_resumes_and_leaves_a_package_that_runs(model, tmp_path):
     program("db", "import", "--db", copy, tmp_path / "attempts.jsonl")
     assert stats(copy)["verdicts"] == stats(database)["verdicts"]
     assert "needs" in program("db", "prune", "--db", copy, expect=2).stderr
+
+def test_an_advisor_guides_the_search_of_regions(model, tmp_path):
+    package, asked = tmp_path / "package", tmp_path / "asked"
+    program("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    tune = ("tune", package, model, "--budget", 1, "--max-candidates", 6, "--db", tmp_path / "t.sqlite",
+            "--advisor", f"ask:{asked}", "-q")  # fmt: skip
+    assert "replies are missing" in program(*tune, expect=5).stderr
+    prompts = {file: file.read_text() for file in asked.glob("*.prompt.txt")}
+    assert len(prompts) >= 4
+    for file, prompt in prompts.items():
+        reply = advice(prompt, lambda ids: ids[-1:])  # what heuristics would try last
+        Path(str(file).replace(".prompt.", ".reply.")).write_text(json.dumps(reply))
+    wanted = {candidates(prompt)[-1] for prompt in prompts.values()}
+    regions = json.loads(program(*tune, "--json").stdout)["regions"]
+    advised = [region for region in regions if region["advised"]]
+    assert len(advised) == len(prompts) and {region["plan"] for region in advised} == wanted
+    assert "--space step" in program(*tune, "--space", "step", expect=2).stderr
+    assert "magic" in program(*tune[:-2], "magic", expect=2).stderr
+
 
 def test_a_step_is_recorded_and_replayed(model, tmp_path):
     table, database = tmp_path / "step.jsonl", tmp_path / "tuning.sqlite"
