@@ -375,6 +375,10 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
     write_report(replayed, folder.path() / "report");
     for (const char* name : {"report.md", "report.json", "curves.svg"})
       CHECK(std::filesystem::file_size(folder.path() / "report" / name) > 1000);
+    const std::string curves = read_file(folder.path() / "report/curves.svg", 1 << 20);
+    CHECK(curves.find(">advice (reversed)<") != std::string::npos);
+    CHECK(curves.find(">advice+tree<") != std::string::npos);
+    CHECK(curves.find(">advice+tree (reversed)<") == std::string::npos);
   }
 }
 
