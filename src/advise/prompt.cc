@@ -41,7 +41,8 @@ One JSON object and nothing else:
 - order: at most {} ids of this region's candidates, the one to try first in front. Ids may also name
   legal plans that are not listed above.
 - hints: at most {}. A listed candidate with some fields changed. The result must be a legal plan: the
-  values of its family's fields are above. Nothing else can be set.
+  values of its family's fields are above. Nothing else can be set. What an id leaves out has the
+  value that its family's last line gives; a hint that sets it to that changes nothing.
 - risks: at most {}. What could make a candidate wrong, or "*" for all. validate_more asks for more
   validation; less is not possible.
 - fusions: at most {}. Of the options above, if there are any: "prefer" one, or "avoid" some.
@@ -121,6 +122,18 @@ std::string roofline_text(const Question& question) {
   return text;
 }
 
+// "  ids leave out: signal entry, split 1": so that no hint asks for what is there already.
+std::string unsaid_text(const FamilyFields& family, const Choice& choice) {
+  std::string text;
+  for (const PlanField& field : unsaid_fields(choice)) {
+    const auto values = family.values.find(field.name);
+    if (values == family.values.end() || values->second.size() == 1) continue;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "  ids leave out: " : ", ", field.name, field.value);
+  }
+  return text.empty() ? text : text + "\n";
+}
+
 std::string families_text(const Question& question) {
   std::string text = "\n## Families and the legal values of their fields\n\n";
   for (const FamilyFields& family : legal_values(question.legal)) {
@@ -134,6 +147,7 @@ std::string families_text(const Question& question) {
       for (const std::string& value : values) text += " " + value;
       text += values.size() == 1 ? " (fixed)\n" : "\n";
     }
+    text += unsaid_text(family, example->choice);
   }
   for (const auto& [reason, count] : question.space.illegal)
     text += fmt::format("illegal here: {} plans, {}\n", count, plain_text(reason, kMaxReason));

@@ -77,6 +77,7 @@ struct Record {
     const std::unique_ptr<tuning::Log> log =
         open_log(database, options.device, name, model.graph.name, building, builder, progress);
     options.log = log.get();
+    options.dtype = source.dtype;
     const study::Recorded recorded =
         space == "step" ? study::record_step(model, options, builder, output, progress)
                         : study::record(model, options, builder, output, progress);

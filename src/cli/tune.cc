@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/table.h"
+#include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source.h"
@@ -22,11 +23,16 @@ struct Tune {
   SourceArguments source;
   std::string package, space = "region";
   StepTuneOptions options;
+  AdvisorOptions advising;
   bool quiet = false, json = false;
 
   void run() {
     const Program before = read_program(package);
     const Environment environment = read_environment();
+    const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
+    if (advisor && space == "step")
+      wrong_usage("--advisor advises about regions: --space step has none");
+    options.advisor = advisor.get();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
     options.cache = building.cache;
@@ -34,6 +40,10 @@ struct Tune {
     if (options.database.empty()) options.database = building.cache / "tuning.sqlite";
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
+    options.dtype = before.dtype;
+    if (source.dtype && source.dtype != before.dtype)
+      wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
+                  package, torch_name(before.dtype), torch_name(*source.dtype));
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
@@ -43,6 +53,7 @@ struct Tune {
                   model.graph.name);
     CompileOptions compiling;
     compiling.device = options.device;
+    compiling.dtype = before.dtype;
     compiling.max_context = before.max_context;
     compiling.chunk = before.prefill.max_tokens;
     // As `compile --short-prompt` has it.
@@ -64,7 +75,6 @@ struct Tune {
       const TunedStep tuned =
           tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
       if (tuned.decode) {
-        compiling.dtype = before.dtype;
         for (const auto& [name, phase] : phases_of(plan))
           compiling.pinned[name] = pinned_as(plan, name, origin);
         compiling.pinned["decode"] = *tuned.decode;
@@ -138,6 +148,7 @@ struct Tune {
                          {"uses", region.uses},
                          {"attempts", region.attempts},
                          {"known", region.known},
+                         {"advised", region.advised},
                          {"first_us", region.first ? Json(*region.first) : Json()},
                          {"best_us", region.best ? Json(*region.best) : Json()},
                          {"plan", region.plan},
@@ -202,6 +213,7 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::Range(0, 1 << 20));
   command->add_option("--db", tune->options.database,
                       "The tuning database (default: tuning.sqlite in the cache folder)");
+  add_advisor_options(*command, tune->advising);
   tune->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", tune->options.jobs, "Kernels that are built at once")
       ->check(CLI::Range(1, 1024));

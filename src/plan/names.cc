@@ -334,6 +334,29 @@ std::string id(const Flat& p) {
   return fmt::format("{}/v{}{}", p.threads, p.vector, grid(p.persistent, p.resident));
 }
 
+// What id() does not say.
+std::vector<PlanField> unsaid(const GemvPlan&) {
+  return {{"cache", "streaming"}, {"chunks", "1"},     {"early", "true"}, {"l2_ahead", "0"},
+          {"persistent", "true"}, {"signal", "entry"}, {"split", "1"}};
+}
+std::vector<PlanField> unsaid(const GemmPlan&) { return {}; }
+std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"tile", "mma"}}; }
+std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
+std::vector<PlanField> unsaid(const PrefillAttentionPlan&) { return {{"keep_queries", "false"}}; }
+std::vector<PlanField> unsaid(const AttentionPlan&) {
+  return {{"early", "true"}, {"shared_floor", "0"}};
+}
+std::vector<PlanField> unsaid(const NormPlan&) {
+  return {{"kept", "1"}, {"persistent", "true"}, {"variance", "two_pass"}};
+}
+std::vector<PlanField> unsaid(const SoftmaxPlan&) {
+  return {{"kept", "1"}, {"passes", "online"}, {"persistent", "true"}};
+}
+template <class Plan>
+std::vector<PlanField> unsaid(const Plan&) {
+  return {{"persistent", "true"}};
+}
+
 std::string_view kind(const GemvPlan& p) { return name(p.ring); }
 std::string_view kind(const AttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const GemmPlan&) { return "plain"; }
@@ -384,6 +407,9 @@ std::vector<PlanField> plan_fields(const Choice& choice) {
     at = end + 2;
   }
   return fields;
+}
+std::vector<PlanField> unsaid_fields(const Choice& choice) {
+  return std::visit([](const auto& made) { return unsaid(made.plan); }, choice);
 }
 std::string op_text(const RopeAppendOp& op) { return op_of(op); }
 std::string plan_text(const RopeAppendPlan& plan) { return plan_of(plan); }

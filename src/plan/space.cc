@@ -73,12 +73,7 @@ void rank(Space& space, const DeviceInfo& device) {
             });
 }
 
-// What two plans share that differ only in where the grid ends, cache hints and signals: the id up
-// to the first of these.
-std::string outline(const Candidate& candidate) {
-  const std::size_t family = candidate.id.find('/');
-  return candidate.id.substr(0, candidate.id.find('/', family + 1));
-}
+std::string outline(const Candidate& candidate) { return std::string(outline_of(candidate.id)); }
 
 // The best of each kind, then by rank, but few of one outline; at last whatever there is.
 void bound(std::vector<Candidate>& ranked, std::size_t limit) {
@@ -148,6 +143,10 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
   rank(space, device);
   bound(space.candidates, max_candidates);
   return space;
+}
+
+std::string_view outline_of(std::string_view id) {
+  return id.substr(0, id.find('/', id.find('/') + 1));
 }
 
 std::vector<std::size_t> diverse_order(const Space& space) {

@@ -53,6 +53,8 @@ struct PlanField {
   std::string name, value;
 };
 std::vector<PlanField> plan_fields(const Choice& choice);
+// The fields that ids of its family leave out as long as they have these values.
+std::vector<PlanField> unsaid_fields(const Choice& choice);
 // Of the kernel that goes before prefill attention.
 std::string op_text(const kernels::RopeAppendOp& op);
 std::string plan_text(const kernels::RopeAppendPlan& plan);
@@ -77,6 +79,9 @@ struct Space {
 // For few attempts: the best of each outline (ring, threads, tiles), then the second best of each,
 // and so on, as indices of candidates.
 std::vector<std::size_t> diverse_order(const Space& space);
+// What two plans share that differ only in where the grid ends, cache hints and signals: the id up
+// to the first of these.
+std::string_view outline_of(std::string_view id);
 
 // Of these families; of none, all but the library's on the host, where it is only a stand-in.
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "base/error.h"
+#include "plan/space.h"
 
 namespace ac::study {
 namespace {
@@ -58,6 +60,26 @@ Advice spoil(Advice advice, Spoilt how, const search::Space& space,
   return advice;
 }
 
+std::vector<int> diverse_order(const search::Space& space) {
+  std::vector<int> ranked;
+  for (std::uint64_t i = 0; i < space.size(); ++i) ranked.push_back(space.at(i));
+  std::ranges::stable_sort(ranked, {}, [&](int point) { return space.predicted(point); });
+  std::map<std::string, int> seen;
+  std::vector<std::pair<int, int>> order;  // turn, point
+  for (const int point : ranked)
+    order.emplace_back(seen[std::string(outline_of(space.id(point)))]++, point);
+  std::ranges::stable_sort(order, {}, [](const auto& entry) { return entry.first; });
+  for (std::size_t i = 0; i < order.size(); ++i) ranked[i] = order[i].second;
+  return ranked;
+}
+
+std::unique_ptr<Strategy> strategy_of(const std::string& name, const search::Space& space,
+                                      std::uint64_t seed, const Advice& prior = {}) {
+  if (name != kDiverse) return search::make_strategy(name, space, seed, prior);
+  return std::make_unique<AdviceFirst>(search::make_strategy("exhaustive", space, seed),
+                                       Advice{diverse_order(space), {}});
+}
+
 bool takes_prior(const std::string& strategy) {
   for (const search::StrategyInfo& info : search::strategies())
     if (info.name == strategy) return info.uses_prior;
@@ -95,14 +117,14 @@ std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_a
   for (const std::string& strategy : strategies)
     if (takes_prior(strategy))
       add("advice+" + strategy, strategy, Arm::Use::as_prior);
-    else if (strategy == "heuristic")
+    else if (strategy == "heuristic" || strategy == kDiverse)
       add("advice+" + strategy, strategy, Arm::Use::in_turn);
   return arms;
 }
 
 std::unique_ptr<Strategy> start(const Arm& arm, const search::Space& space, const Reply* reply,
                                 const std::vector<const Reply*>& others, std::uint64_t seed) {
-  if (arm.use == Arm::Use::none) return search::make_strategy(arm.strategy, space, seed);
+  if (arm.use == Arm::Use::none) return strategy_of(arm.strategy, space, seed);
   AC_ASSERT(reply);
   search::Random random(search::derived_seed(seed, 1));
   Advice advice = Advice::of(space, reply->order, reply->weights);
@@ -110,13 +132,13 @@ std::unique_ptr<Strategy> start(const Arm& arm, const search::Space& space, cons
     advice = spoil(std::move(advice), arm.spoilt, space, others, random);
   switch (arm.use) {
     case Arm::Use::first:
-      return std::make_unique<AdviceFirst>(search::make_strategy(arm.strategy, space, seed),
+      return std::make_unique<AdviceFirst>(strategy_of(arm.strategy, space, seed),
                                            std::move(advice));
     case Arm::Use::as_prior:
-      return std::make_unique<search::Advised>(
-          search::make_strategy(arm.strategy, space, seed, advice), std::move(advice));
+      return std::make_unique<search::Advised>(strategy_of(arm.strategy, space, seed, advice),
+                                               std::move(advice));
     default:
-      return std::make_unique<search::Advised>(search::make_strategy(arm.strategy, space, seed),
+      return std::make_unique<search::Advised>(strategy_of(arm.strategy, space, seed),
                                                std::move(advice));
   }
 }

@@ -29,6 +29,11 @@ struct Arm {
   bool uses_seed = false;  // otherwise one repetition (for each reply) says all
 };
 
+// The order in which the compiler tries a region's candidates on its own: the best predicted of
+// each outline, then the second best. Without it, advice would get the credit for naming plans that
+// differ. It is a strategy of regions only, beside those that search/ has.
+constexpr std::string_view kDiverse = "diverse";
+
 // Of the strategies that are named; with advice, each of those that it serves, and the falsifiers.
 std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_advice);
 

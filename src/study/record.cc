@@ -150,6 +150,7 @@ Json common_header(const RecordOptions& options, KernelBuilder& builder, const s
   json.update(options.header);
   json["toolkit"] = builder.compiler(target_of(options.device));
   json["model"] = model;
+  if (options.dtype) json["dtype"] = torch_name(*options.dtype);
   json["target"] = options.device.target;
   json["tokens"] = 1;
   json["context"] = options.context;

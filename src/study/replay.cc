@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "measure/measure.h"
 #include "search/run.h"
 
 namespace ac::study {
@@ -27,7 +28,7 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
   made.optimum = *table.optimum();
   made.drift = table.drift();
   std::vector<search::Point> points;
-  std::vector<double> predicted, measured;
+  std::vector<double> predicted, measured, spreads;
   for (const TimedPoint& timed : table.points) {
     points.push_back(timed.point);
     made.outcomes.push_back(timed.outcome());
@@ -36,7 +37,11 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
     if (!made.outcomes.back().ok()) continue;
     predicted.push_back(timed.point.predicted);
     measured.push_back(made.outcomes.back().microseconds);
+    made.good += measured.back() <= made.optimum * 1.05;
+    const auto [least, most] = std::minmax_element(timed.samples.begin(), timed.samples.end());
+    spreads.push_back(*most / *least - 1);
   }
+  made.spread = median(spreads);
   made.space = std::make_shared<search::ListedSpace>(std::move(points));
   made.predicted_correlation = rank_correlation(predicted, measured);
   if (const auto known = replies.find(table.signature); known != replies.end())
@@ -93,13 +98,15 @@ class Replayer {
   Replayer(Replayed& result, const Replies& replies) : result_(result), replies_(replies) {}
 
   void run(Group& group) {
-    for (const Arm& arm : arms_of(result_.options.strategies, has_replies(group)))
-      if (std::optional<ArmResult> ran = run_arm(group, arm)) group.arms.push_back(std::move(*ran));
+    const bool is_step = result_.cases[group.cases[0]].is_step;
+    for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
+      if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
     group.arms.push_back(random_exactly(group));
     group.arms.push_back(oracle(group));
     in_parallel(group.arms.size(), [&](std::size_t i) {
       ArmResult& arm = group.arms[i];
-      arm.band = bootstrap(arm.shares, result_.options.resamples, result_.options.seed, arm.draws);
+      arm.band = bootstrap(arm.shares, result_.options.resamples, result_.options.seed, arm.draws,
+                           kinds_of(group));
     });
     compare(group);
   }
@@ -109,18 +116,16 @@ class Replayer {
     const auto known = replies_.find(result_.cases[index].signature);
     return known == replies_.end() ? nullptr : &known->second;
   }
-  bool has_replies(const Group& group) const {
-    return std::any_of(group.cases.begin(), group.cases.end(),
-                       [&](std::size_t index) { return replies_of(index); });
+  Kinds kinds_of(const Group& group) const {
+    Kinds kinds;
+    for (const std::size_t index : group.cases) kinds.push_back(result_.cases[index].kind);
+    return kinds;
   }
 
-  // On all cases, or with advice on those that somebody was asked about.
-  std::optional<ArmResult> run_arm(const Group& group, const Arm& arm) const {
+  ArmResult run_arm(const Group& group, const Arm& arm) const {
     ArmResult ran;
     ran.name = arm.name;
-    for (const std::size_t index : group.cases)
-      if (arm.use == Arm::Use::none || replies_of(index)) ran.cases.push_back(index);
-    if (ran.cases.empty()) return std::nullopt;
+    ran.cases = group.cases;
     ran.shares.resize(ran.cases.size());
     if (arm.use != Arm::Use::none)
       for (const std::size_t index : ran.cases) ran.draws.push_back(replies_of(index)->size());
@@ -195,9 +200,11 @@ class Replayer {
       // Of one space, the exact expectation would leave no interval.
       if (group.cases.size() == 1) pairs.emplace_back(&arm, find("random"));
       if (arm.name != "heuristic") pairs.emplace_back(&arm, find("heuristic"));
+      if (arm.name != kDiverse) pairs.emplace_back(&arm, find(std::string(kDiverse)));
       if (arm.name.rfind("advice", 0) != 0 || arm.name.find('(') != std::string::npos) continue;
-      if (const std::size_t plus = arm.name.find('+');
-          plus != std::string::npos && arm.name.substr(plus + 1) != "heuristic")
+      if (const std::size_t plus = arm.name.find('+'); plus != std::string::npos &&
+                                                       arm.name.substr(plus + 1) != "heuristic" &&
+                                                       arm.name.substr(plus + 1) != kDiverse)
         pairs.emplace_back(&arm, find(arm.name.substr(plus + 1)));
       for (const Spoilt spoilt :
            {Spoilt::shuffled, Spoilt::reversed, Spoilt::other_region, Spoilt::random_points})
@@ -206,29 +213,17 @@ class Replayer {
     std::erase_if(pairs, [](const auto& pair) { return !pair.second; });
     group.comparisons.resize(pairs.size());
     in_parallel(pairs.size(), [&](std::size_t i) {
-      group.comparisons[i] = compared(*pairs[i].first, *pairs[i].second);
+      group.comparisons[i] = compared(*pairs[i].first, *pairs[i].second, kinds_of(group));
     });
   }
 
-  // Over the cases that both ran on.
-  Comparison compared(const ArmResult& arm, const ArmResult& against) const {
-    Comparison result{arm.name, against.name, 0, {}, {}};
-    Curves a, b;
-    Draws draws_of_a, draws_of_b;
-    for (std::size_t i = 0; i < arm.cases.size(); ++i) {
-      const auto other = std::find(against.cases.begin(), against.cases.end(), arm.cases[i]);
-      if (other == against.cases.end()) continue;
-      const auto j = static_cast<std::size_t>(other - against.cases.begin());
-      a.push_back(arm.shares[i]);
-      b.push_back(against.shares[j]);
-      if (!arm.draws.empty()) draws_of_a.push_back(arm.draws[i]);
-      if (!against.draws.empty()) draws_of_b.push_back(against.draws[j]);
-    }
-    if (a.empty()) return result;
+  Comparison compared(const ArmResult& arm, const ArmResult& against, const Kinds& kinds) const {
+    const Curves &a = arm.shares, &b = against.shares;
     const ReplayOptions& options = result_.options;
-    result.spaces = a.size();
-    result.difference =
-        bootstrap_difference(a, b, options.resamples, options.seed, draws_of_a, draws_of_b);
+    Comparison result{arm.name, against.name, a.size(), 0, {}, {}};
+    result.kinds = std::set<std::size_t>(kinds.begin(), kinds.end()).size();
+    result.difference = bootstrap_difference(a, b, options.resamples, options.seed, arm.draws,
+                                             against.draws, kinds);
     const auto mean_at = [](const std::vector<Curve>& curves, std::size_t at) {
       double sum = 0;
       for (const Curve& curve : curves) sum += curve[at];
@@ -239,7 +234,7 @@ class Replayer {
       std::vector<double> differences;
       for (std::size_t i = 0; i < a.size(); ++i)
         differences.push_back(mean_at(a[i], at) - mean_at(b[i], at));
-      result.p.push_back(sign_flip_p(differences, options.seed));
+      result.p.push_back(sign_flip_p(sums_by_kind(differences, kinds), options.seed));
     }
     return result;
   }
@@ -268,10 +263,12 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   result.options = options;
   std::set<std::string> known, advised, advisors;
   std::size_t number = 0;
-  Group regions{"regions", {}, {}, {}};
+  std::map<std::string, std::size_t> kinds;
+  Group regions{.name = "regions"}, advised_regions{.name = "regions with advice"};
   std::vector<Group> steps;
   for (const Recording& recording : recordings) {
     result.headers.push_back(recording.header);
+    if (!recording.resumed.empty()) result.headers.back()["resumed"] = recording.resumed;
     const std::string model = recording.header.at("model").get<std::string>();
     for (const Table& table : recording.tables) {
       const std::string name = fmt::format("{}: {}", model, table.description);
@@ -284,18 +281,23 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
         result.skipped.push_back(fmt::format("{}: no point was measured", name));
       else if (!known.insert(key).second)
         result.skipped.push_back(fmt::format("{}: recorded before, for another model", name));
-      else
+      else {
         result.cases.push_back(case_of(table, model, number - 1, replies));
+        result.cases.back().kind = kinds.emplace(table.description, kinds.size()).first->second;
+      }
     }
   }
   for (std::size_t i = 0; i < result.cases.size(); ++i) {
     const Case& of = result.cases[i];
-    if (of.is_step)
-      steps.push_back({"step of " + of.name, {i}, {}, {}});
-    else
-      regions.cases.push_back(i);
     const auto found = replies.find(of.signature);
-    if (found == replies.end()) {
+    const bool has_advice = found != replies.end();
+    if (of.is_step) {
+      steps.push_back({.name = "step of " + of.name, .cases = {i}, .with_advice = has_advice});
+    } else {
+      regions.cases.push_back(i);
+      if (has_advice) advised_regions.cases.push_back(i);
+    }
+    if (!has_advice) {
       if (!replies.empty()) result.unadvised.push_back(of.name);
       continue;
     }
@@ -312,8 +314,17 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
     if (advised.count(signature) == 0) result.other_replies += list.size();
   if (result.cases.empty()) bad_input("there is nothing to search in these tables");
   for (const std::string& name : options.strategies)
-    search::make_strategy(name, *result.cases[0].space, 0);  // says so if there is no such one
+    if (name != kDiverse)
+      search::make_strategy(name, *result.cases[0].space, 0);  // says so if there is no such one
   result.advisors = {advisors.begin(), advisors.end()};
+  // Arms with advice are never compared over other spaces than arms without.
+  advised_regions.with_advice = true;
+  if (advised_regions.cases.size() == regions.cases.size())
+    regions.with_advice = !regions.cases.empty();
+  else if (!advised_regions.cases.empty()) {
+    regions.name = "all regions";
+    result.groups.push_back(std::move(advised_regions));
+  }
   if (!regions.cases.empty()) result.groups.push_back(std::move(regions));
   for (Group& step : steps) result.groups.push_back(std::move(step));
   Replayer replayer(result, replies);

@@ -13,7 +13,7 @@ struct ReplayOptions {
   std::size_t repetitions = 100;  // of what depends on a seed
   std::uint64_t seed = 1;
   std::size_t resamples = 1000;  // of the bootstrap
-  std::vector<std::string> strategies = {"random",       "heuristic", "descent",
+  std::vector<std::string> strategies = {"random",       "heuristic", "diverse", "descent",
                                          "evolutionary", "surrogate", "tree"};
   unsigned jobs = 1;
 };
@@ -22,12 +22,15 @@ struct ReplayOptions {
 struct Case {
   std::string name;  // "Llama-3.2-1B: rms_norm+linear"
   std::string signature;
+  std::size_t kind = 0;   // equal of the regions with the same ops
   std::size_t table = 0;  // of all
   bool is_step = false;
   std::shared_ptr<const search::ListedSpace> space;
   std::vector<search::Outcome> outcomes;  // by point
   double optimum = 0;                     // microseconds
   std::size_t failures = 0, unjudged = 0;
+  std::size_t good = 0;                     // within 5 % of the optimum
+  double spread = 0;                        // of a point's samples: slowest over fastest, less 1
   double drift = 0;                         // of its reference, if it has one
   double predicted_correlation = 0;         // of ranks, with what was measured
   std::vector<double> advised_correlation;  // by reply: of those that it orders
@@ -49,29 +52,32 @@ struct ArmResult {
 
 struct Comparison {
   std::string arm, against;
-  std::size_t spaces = 0;
+  std::size_t spaces = 0, kinds = 0;
   std::vector<Interval> difference;  // of shares, after each number of attempts
-  std::vector<double> p;             // sign flip, over spaces, at kShown
+  std::vector<double> p;             // sign flip, over kinds, at kShown
 };
-constexpr std::size_t kShown[] = {1, 2, 4, 8, 16, 64};
+constexpr std::size_t kShown[] = {1, 2, 4, 8, 16, 32, 64};
 
 struct Group {
   std::string name;
-  std::vector<std::size_t> cases;
-  std::vector<ArmResult> arms;
-  std::vector<Comparison> comparisons;
+  std::vector<std::size_t> cases = {};
+  bool with_advice = false;  // somebody was asked about all of them
+  std::vector<ArmResult> arms = {};
+  std::vector<Comparison> comparisons = {};
 };
 
 struct Replayed {
-  std::vector<Json> headers;
+  std::vector<Json> headers;  // in "resumed" those of resumed recordings
   std::vector<Case> cases;
-  std::vector<std::string> skipped;            // tables, and why
-  std::vector<Group> groups;                   // the regions together, each step by itself
+  std::vector<std::string> skipped;  // tables, and why
+  // The regions that have advice together, all regions together, each step by itself: all arms of a
+  // group ran on the same spaces.
+  std::vector<Group> groups;
   std::vector<std::string> advisors;           // models and dates; empty: there were no replies
   std::vector<std::string> unadvised;          // cases that no reply is about, if there are replies
   std::size_t replies = 0, other_replies = 0;  // of cases, and of no case
   std::size_t named_plans = 0, known_plans = 0;  // by replies, and of those the tables have
-  double reply_tokens = 0, reply_seconds = 0;
+  double reply_tokens = 0, reply_seconds = 0;    // 0: not recorded
   ReplayOptions options;
 };
 

@@ -78,6 +78,10 @@ std::string file_of(std::size_t group) {
   return group == 0 ? "curves.svg" : fmt::format("curves-{}.svg", group);
 }
 
+std::string recorded_sum(double of) {
+  return of > 0 ? fmt::format("{:.0f}, as far as they were recorded", of) : "not recorded";
+}
+
 void add_sources(const Replayed& replayed, std::string& out) {
   out += "## Tables\n\n";
   for (const Json& header : replayed.headers) {
@@ -88,6 +92,9 @@ void add_sources(const Replayed& replayed, std::string& out) {
     out +=
         fmt::format("- {}: {}, driver {}, {}, commit {}, {}: `{}`\n", text("model"), text("device"),
                     text("driver"), text("toolkit"), text("commit"), text("date"), text("command"));
+    for (const Json& resumed : header.value("resumed", Json::array()))
+      out += fmt::format("  - resumed with commit {}, {}: `{}`\n", resumed.value("commit", ""),
+                         resumed.value("date", ""), resumed.value("command", ""));
   }
   std::size_t points = 0, failures = 0, unjudged = 0;
   for (const Case& of : replayed.cases)
@@ -110,11 +117,15 @@ void add_sources(const Replayed& replayed, std::string& out) {
   out += fmt::format("{} replies of:\n", replayed.replies);
   for (const std::string& advisor : replayed.advisors) out += fmt::format("- {}\n", advisor);
   out += fmt::format(
-      "\nThey took {:.0f} tokens and {:.0f} s, as far as it was recorded. {} of the {} plans that "
-      "they name are in these tables; the rest is left out.\n",
-      replayed.reply_tokens, replayed.reply_seconds, replayed.known_plans, replayed.named_plans);
+      "\nTokens: {}; seconds: {}. {} of the {} plans that they name are in these tables; the rest "
+      "is "
+      "left out.\n",
+      recorded_sum(replayed.reply_tokens), recorded_sum(replayed.reply_seconds),
+      replayed.known_plans, replayed.named_plans);
   if (!replayed.unadvised.empty())
-    out += "\nLeft out of the arms with advice, as no reply is about them:\n";
+    out +=
+        "\nNo reply is about these. Arms with advice are compared, with each other and with arms "
+        "without it, on the other regions alone:\n";
   for (const std::string& name : replayed.unadvised) out += fmt::format("- {}\n", name);
 }
 
@@ -162,20 +173,21 @@ void add_arms(const Replayed& replayed, const Group& group, std::string& out) {
 void add_comparisons(const Replayed& replayed, const Group& group, std::string& out) {
   const std::vector<std::size_t> at = shown(replayed);
   out += "\nDifferences in percentage points, paired by space, with 95 % intervals";
-  out += group.cases.size() > 1 ? " and p of a sign-flip test over spaces:\n\n"
-                                : "; of one space, intervals speak of seeds only:\n\n";
+  out += group.cases.size() > 1
+             ? " and p of a sign-flip test over kinds of spaces, which is at least 2 to the power "
+               "of 1 less their number. Neither is corrected for how many there are: of twenty "
+               "differences that are none, one is expected to have an interval without 0.\n\n"
+             : "; of one space, intervals speak of seeds only:\n\n";
   out += "| arm | against | spaces |";
   for (const std::size_t n : at) out += fmt::format(" {} |", n);
   out += "\n|---|---|---|";
   for (std::size_t i = 0; i < at.size(); ++i) out += "---|";
   out += "\n";
   for (const Comparison& compared : group.comparisons) {
-    out += fmt::format("| {} | {} | {} |", compared.arm, compared.against, compared.spaces);
+    out += fmt::format(
+        "| {} | {} | {}{} |", compared.arm, compared.against, compared.spaces,
+        compared.kinds < compared.spaces ? fmt::format(" of {} kinds", compared.kinds) : "");
     for (std::size_t i = 0; i < at.size(); ++i) {
-      if (compared.spaces == 0) {
-        out += " |";
-        continue;
-      }
       out += fmt::format(" {}", interval(compared.difference[at[i] - 1], 100, 2));
       if (compared.spaces > 1) out += fmt::format(", p {:.3f}", compared.p[i]);
       out += " |";
@@ -186,19 +198,29 @@ void add_comparisons(const Replayed& replayed, const Group& group, std::string& 
 
 void add_spaces(const Replayed& replayed, const Group& group, std::string& out) {
   out +=
-      "\n| space | points | failures | optimum, us | drift of the reference | rank correlation of "
-      "prediction | of advice "
-      "|\n|---|---|---|---|---|---|---|\n";
+      "\nThe optimum is the least of so many medians, and so a little less than what that plan "
+      "takes; "
+      "by how much, the spread tells: the slowest of a point's samples over its fastest, less 1 "
+      "(median over points). Where it is near 1 %, to be within 1 % is partly luck.\n\n"
+      "| space | points | failures | optimum, us | within 5 % of it | spread | drift of the "
+      "reference | rank correlation of prediction | of advice "
+      "|\n|---|---|---|---|---|---|---|---|---|\n";
   for (const std::size_t index : group.cases) {
     const Case& of = replayed.cases[index];
     std::string advised;
     for (const double correlation : of.advised_correlation)
       advised += fmt::format("{}{:.2f}", advised.empty() ? "" : ", ", correlation);
-    out += fmt::format("| {} | {} | {} | {:.3f} | {} | {:.2f} | {} |\n", of.name,
-                       of.outcomes.size(), of.failures, of.optimum,
+    out += fmt::format("| {} | {} | {} | {:.3f} | {} | {:.1f} % | {} | {:.2f} | {} |\n", of.name,
+                       of.outcomes.size(), of.failures, of.optimum, of.good, 100 * of.spread,
                        of.drift > 0 ? fmt::format("{:.1f} %", 100 * of.drift) : "",
                        of.predicted_correlation, advised);
   }
+}
+
+// Curves that can be told apart are few: of the falsifiers, those of advice alone.
+bool is_drawn(const std::string& arm) {
+  if (arm == "oracle" || arm == "random") return false;
+  return arm.rfind("advice+", 0) != 0 || arm.find('(') == std::string::npos;
 }
 
 Json interval_json(const Interval& of) { return {of.mean, of.low, of.high}; }
@@ -217,7 +239,10 @@ std::string to_markdown(const Replayed& replayed) {
       "# Replayed searches\n\nEach search may try {} points; failures count. What depends on a "
       "seed "
       "was repeated {} times on each space (seed {}); the rest does the same each time. Intervals: "
-      "hierarchical bootstrap over spaces, replies and repetitions, {} resamples.\n\n",
+      "hierarchical bootstrap over kinds of spaces (regions with the same ops), spaces, replies "
+      "and "
+      "repetitions, {} resamples. Each space counts as much as any other, whatever its share of a "
+      "step.\n\n",
       options.attempts, options.repetitions, options.seed, options.resamples);
   add_sources(replayed, out);
   for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
@@ -241,6 +266,9 @@ Json to_json(const Replayed& replayed) {
                      {"failures", of.failures},
                      {"not_admitted", of.unjudged},
                      {"optimum_us", of.optimum},
+                     {"kind", of.kind},
+                     {"within_5_percent", of.good},
+                     {"spread", of.spread},
                      {"reference_drift", of.drift},
                      {"predicted_rank_correlation", of.predicted_correlation},
                      {"advised_rank_correlation", of.advised_correlation}});
@@ -271,6 +299,7 @@ Json to_json(const Replayed& replayed) {
       comparisons.push_back({{"arm", compared.arm},
                              {"against", compared.against},
                              {"spaces", compared.spaces},
+                             {"kinds", compared.kinds},
                              {"difference", intervals_json(compared.difference)},
                              {"p", compared.p}});
     groups.push_back({{"group", group.name},
@@ -293,7 +322,7 @@ void write_report(const Replayed& replayed, const std::filesystem::path& to) {
   for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
     std::vector<Line> lines;
     for (const ArmResult& arm : replayed.groups[g].arms)
-      if (arm.name != "oracle" && arm.name != "random") lines.push_back({arm.name, arm.band});
+      if (is_drawn(arm.name)) lines.push_back({arm.name, arm.band});
     write_file_atomically(to / file_of(g),
                           plot(replayed.groups[g].name, "optimum / best so far", lines));
   }

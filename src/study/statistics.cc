@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "base/error.h"
@@ -43,9 +44,19 @@ std::vector<double> mean_of(const Curves& curves) {
   return mean;
 }
 
+// The spaces of each kind.
+std::vector<std::vector<std::size_t>> by_kind(const Kinds& kinds, std::size_t spaces) {
+  AC_ASSERT(kinds.empty() || kinds.size() == spaces);
+  std::map<std::size_t, std::vector<std::size_t>> found;
+  for (std::size_t s = 0; s < spaces; ++s) found[kinds.empty() ? s : kinds[s]].push_back(s);
+  std::vector<std::vector<std::size_t>> lists;
+  for (auto& [kind, list] : found) lists.push_back(std::move(list));
+  return lists;
+}
+
 // `b` may be empty.
 std::vector<Interval> intervals(const Curves& a, const Draws& draws_of_a, const Curves& b,
-                                const Draws& draws_of_b, std::size_t resamples,
+                                const Draws& draws_of_b, const Kinds& kinds, std::size_t resamples,
                                 std::uint64_t seed) {
   const auto draws = [](const Draws& draws, const Curves& curves, std::size_t space) {
     if (draws.empty()) return std::size_t{1};
@@ -56,15 +67,20 @@ std::vector<Interval> intervals(const Curves& a, const Draws& draws_of_a, const 
   const std::size_t length = length_of(a);
   search::Random random(seed);
   std::vector<std::vector<double>> drawn(length);  // by attempts
-  const double weight = 1.0 / static_cast<double>(a.size());
+  const std::vector<std::vector<std::size_t>> lists = by_kind(kinds, a.size());
   for (std::size_t r = 0; r < resamples; ++r) {
     std::vector<double> sum(length);
-    for (std::size_t s = 0; s < a.size(); ++s) {
-      const std::size_t space = random.index(a.size());
-      add_drawn(sum, a[space], draws(draws_of_a, a, space), weight, random);
-      if (!b.empty()) add_drawn(sum, b[space], draws(draws_of_b, b, space), -weight, random);
+    std::size_t spaces = 0;  // kinds have different numbers of them
+    for (std::size_t k = 0; k < lists.size(); ++k) {
+      const std::vector<std::size_t>& list = lists[random.index(lists.size())];
+      for (std::size_t s = 0; s < list.size(); ++s, ++spaces) {
+        const std::size_t space = list[random.index(list.size())];
+        add_drawn(sum, a[space], draws(draws_of_a, a, space), 1, random);
+        if (!b.empty()) add_drawn(sum, b[space], draws(draws_of_b, b, space), -1, random);
+      }
     }
-    for (std::size_t i = 0; i < length; ++i) drawn[i].push_back(sum[i]);
+    for (std::size_t i = 0; i < length; ++i)
+      drawn[i].push_back(sum[i] / static_cast<double>(spaces));
   }
   std::vector<double> mean = mean_of(a);
   if (!b.empty()) {
@@ -101,15 +117,25 @@ std::vector<double> ranks(std::span<const double> values) {
 }  // namespace
 
 std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed,
-                                const Draws& draws) {
-  return intervals(curves, draws, {}, {}, resamples, seed);
+                                const Draws& draws, const Kinds& kinds) {
+  return intervals(curves, draws, {}, {}, kinds, resamples, seed);
 }
 
 std::vector<Interval> bootstrap_difference(const Curves& a, const Curves& b, std::size_t resamples,
                                            std::uint64_t seed, const Draws& draws_of_a,
-                                           const Draws& draws_of_b) {
+                                           const Draws& draws_of_b, const Kinds& kinds) {
   AC_ASSERT(a.size() == b.size() && length_of(a) == length_of(b));
-  return intervals(a, draws_of_a, b, draws_of_b, resamples, seed);
+  return intervals(a, draws_of_a, b, draws_of_b, kinds, resamples, seed);
+}
+
+std::vector<double> sums_by_kind(std::span<const double> values, const Kinds& kinds) {
+  std::vector<double> sums;
+  for (const std::vector<std::size_t>& list : by_kind(kinds, values.size())) {
+    double sum = 0;
+    for (const std::size_t s : list) sum += values[s];
+    sums.push_back(sum);
+  }
+  return sums;
 }
 
 double sign_flip_p(std::span<const double> differences, std::uint64_t seed) {

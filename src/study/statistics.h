@@ -1,5 +1,6 @@
-// What may be said of searches that were repeated on several spaces. Spaces are one level of
-// chance, repetitions on one space another; between them, where there is advice, its replies.
+// What may be said of searches that were repeated on several spaces. Levels of chance are, from the
+// top: kinds of spaces (those of one kind, as a product of several models, say nearly the same),
+// spaces, the replies where there is advice, repetitions.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,28 @@ using Curves = std::vector<std::vector<Curve>>;
 // By space: how many replies its repetitions took in turn, each as often. Empty: there are none.
 using Draws = std::vector<std::size_t>;
 
+// Of each space its kind, as any number. Empty: each is of its own.
+using Kinds = std::vector<std::size_t>;
+
 struct Interval {
   double mean = 0, low = 0, high = 0;  // 95 %
 };
 
-// Of the mean over spaces of the mean over repetitions, at each number of attempts: spaces are
-// drawn again, of each the replies, and of each of those the repetitions (hierarchical bootstrap,
-// percentiles).
+// Of the mean over spaces of the mean over repetitions, at each number of attempts: kinds are drawn
+// again, of each as many spaces as it has, of each the replies, and of each of those the
+// repetitions (hierarchical bootstrap, percentiles).
 std::vector<Interval> bootstrap(const Curves& curves, std::size_t resamples, std::uint64_t seed,
-                                const Draws& draws = {});
+                                const Draws& draws = {}, const Kinds& kinds = {});
 // Of the difference, paired by space: one draw of spaces serves both.
 std::vector<Interval> bootstrap_difference(const Curves& a, const Curves& b, std::size_t resamples,
                                            std::uint64_t seed, const Draws& draws_of_a = {},
-                                           const Draws& draws_of_b = {});
+                                           const Draws& draws_of_b = {}, const Kinds& kinds = {});
 
 // How likely a mean at least this far from 0 is if each difference might as well have the other
 // sign. All signs are tried for up to 16 differences, else 20,000 random ones.
 double sign_flip_p(std::span<const double> differences, std::uint64_t seed);
+// Of several values for each kind, their sum.
+std::vector<double> sums_by_kind(std::span<const double> values, const Kinds& kinds);
 
 // Spearman's, with shared ranks for equal values; 0 where there is nothing to rank.
 double rank_correlation(std::span<const double> a, std::span<const double> b);

@@ -143,14 +143,7 @@ class Reader {
 
  private:
   void add(const RecordedLine& line, const Json& json) {
-    if (recording_.header.is_null()) {
-      if (!line.has("study") || json.at("study") != 1)
-        bad_input("{}: \"study\" is not 1: this is no recording that this program reads",
-                  line.where());
-      for (const char* field : {"device", "toolkit", "model", "date"}) line.text(field);
-      recording_.header = json;
-      return;
-    }
+    if (recording_.header.is_null() || line.has("study")) return add_header(line, json);
     const std::int64_t region = line.integer("region");
     if (line.has("signature")) return add_region(line, region);
     if (region < 0 || region >= static_cast<std::int64_t>(recording_.tables.size()))
@@ -172,6 +165,20 @@ class Reader {
       if (point.point.parts[i].site != first.point.parts[i].site)
         bad_input("{}: \"parts\": the region's other points have other sites", line.where());
     table.add(std::move(point));
+  }
+
+  void add_header(const RecordedLine& line, const Json& json) {
+    if (!line.has("study") || json.at("study") != 1)
+      bad_input("{}: \"study\" is not 1: this is no recording that this program reads",
+                line.where());
+    for (const char* field : {"device", "toolkit", "model", "date"}) line.text(field);
+    if (recording_.header.is_null()) {
+      recording_.header = json;
+      return;
+    }
+    if (const auto field = differing_field(recording_.header, json))
+      bad_input("{}: \"{}\" is not that of line 1", line.where(), *field);
+    recording_.resumed.push_back(json);
   }
 
   void add_region(const RecordedLine& line, std::int64_t region) {
@@ -221,6 +228,13 @@ double Table::drift() const {
   if (medians.size() < 2) return 0;
   const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
   return *most / *least - 1;
+}
+
+std::optional<std::string> differing_field(const Json& header, const Json& other) {
+  for (const char* field :
+       {"device", "toolkit", "model", "dtype", "tokens", "context", "space", "max_points", "plans"})
+    if (header.value(field, Json()) != other.value(field, Json())) return field;
+  return std::nullopt;
 }
 
 Recording parse_recording(std::string_view text, const std::string& origin) {

@@ -1,7 +1,7 @@
 // Recorded spaces: every point of a region's space, or of a step's, with what became of it when it
 // was built, admitted and timed. A file of JSON lines:
 //   {"study": 1, "device": ..., "driver": ..., "toolkit": ..., "commit": ..., "command": ...,
-//    "date": ..., "model": ..., ...}                                    once, first
+//    "date": ..., "model": ..., ...}     first; again where a later recording went on with the file
 //   {"region": 0, "signature": ..., "description": ..., "uses": 16}    before the region's points
 //   {"region": 0, "plan": id, "family": ..., "fields": {...}, "predicted_us": ...,
 //    "outcome": "measured", "samples_us": [...]}                        a point
@@ -15,6 +15,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct Table {
 
 struct Recording {
   Json header;
+  std::vector<Json> resumed;  // the headers of the recordings that went on with the file
   std::vector<Table> tables;
 };
 
@@ -62,6 +64,9 @@ struct Recording {
 // .gz is unpacked (by gzip).
 Recording read_recording(const std::filesystem::path& file);
 Recording parse_recording(std::string_view text, const std::string& origin);
+
+// The field in which a recording with this header is of something else than the file; or nothing.
+std::optional<std::string> differing_field(const Json& header, const Json& other);
 
 Json to_json(const TimedPoint& point, int region);
 Json region_line(const Table& table);

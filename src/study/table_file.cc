@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -38,12 +39,11 @@ TableFile::TableFile(const std::filesystem::path& path, const Json& header) : pa
     return;
   }
   recording_ = parse_recording(text, path.string());
-  for (const char* field :
-       {"device", "toolkit", "model", "tokens", "context", "space", "max_points", "plans"})
-    if (recording_.header.value(field, Json()) != header.value(field, Json()))
-      wrong_usage("{} is of another {} ({}, and not {}): choose another file", path.string(), field,
-                  quote(recording_.header.value(field, Json()).dump()),
-                  quote(header.value(field, Json()).dump()));
+  if (const auto field = differing_field(recording_.header, header))
+    wrong_usage("{} is of another {} ({}, and not {}): choose another file", path.string(), *field,
+                quote(recording_.header.value(*field, Json()).dump()),
+                quote(header.value(*field, Json()).dump()));
+  resumed_by_ = header;
 }
 
 int TableFile::region(const std::string& signature, const std::string& description, double uses) {
@@ -75,6 +75,10 @@ void TableFile::append_fallback(int region, const std::vector<double>& samples) 
 }
 
 void TableFile::write(const Json& line) {
+  if (!resumed_by_.is_null()) {
+    recording_.resumed.push_back(std::exchange(resumed_by_, Json()));
+    write(recording_.resumed.back());
+  }
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
       std::fflush(file_.get()) != 0)

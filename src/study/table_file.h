@@ -11,8 +11,10 @@ namespace ac::study {
 
 class TableFile {
  public:
-  // Makes the file if there is none. One that says another device, toolkit, model, tokens or
-  // context is an error (wrong_usage), as is a folder that does not take it (job_failed).
+  // Makes the file if there is none; else the header is written again in front of what is new, so
+  // that the file says of each line which commit, command and day it is of. A file that says
+  // another device, toolkit, model, tokens or context is an error (wrong_usage), as is a folder
+  // that does not take it (job_failed).
   TableFile(const std::filesystem::path& path, const Json& header);
 
   // The number of the region, new or known.
@@ -33,6 +35,7 @@ class TableFile {
   const std::filesystem::path path_;
   std::unique_ptr<std::FILE, Close> file_;
   Recording recording_;
+  Json resumed_by_;  // the header that is due; null: none
 };
 
 }  // namespace ac::study

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <memory>
 
 #include "base/error.h"
+#include "compile/questions.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {
@@ -26,6 +29,7 @@ class Tuner {
 
   Tuned run() {
     const std::vector<study::Subject> subjects = workshop_.subjects();
+    if (options_.advisor) ask(*options_.advisor);
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       progress_.stage(
           fmt::format("region {} of {}: {}", i + 1, subjects.size(), subjects[i].description()));
@@ -36,14 +40,42 @@ class Tuner {
   }
 
  private:
+  void ask(Advisor& advisor) {
+    progress_.stage("advise: " + advisor.name());
+    const std::vector<Question> questions =
+        questions_about("decode", workshop_.regions(), workshop_.plans(), advisor.share());
+    const std::vector<Answer> answers = advisor.ask(questions);
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      if (!answers[i].reply.failure.empty())
+        progress_.note(fmt::format("no advice about {}: {}", answers[i].prompt.name,
+                                   answers[i].reply.failure));
+      for (const Candidate& candidate : answers[i].advice.order)
+        advised_[questions[i].space.signature].push_back(candidate.id);
+    }
+  }
+
+  // With advice, in turn with it, so that bad advice costs no more than twice the attempts.
+  std::unique_ptr<search::Strategy> strategy_for(const search::Space& space,
+                                                 TunedRegion& region) const {
+    const auto known = advised_.find(region.signature);
+    if (known == advised_.end())
+      return search::make_strategy(options_.search, space, options_.seed);
+    search::Advice advice = search::Advice::of(space, known->second);
+    region.advised = advice.order.size();
+    auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
+    return std::make_unique<search::Advised>(std::move(strategy), std::move(advice));
+  }
+
   void run(const study::Subject& subject) {
     std::vector<search::Point> points;
     for (const Candidate& candidate : subject.space->candidates)
       points.push_back(study::point_of(candidate));
     const search::ListedSpace space(std::move(points));
-    const auto strategy = search::make_strategy(options_.search, space, options_.seed);
-    TunedRegion region{
-        subject.space->signature, subject.description(), subject.uses, 0, 0, {}, {}, {}};
+    TunedRegion region;
+    region.signature = subject.space->signature;
+    region.description = subject.description();
+    region.uses = subject.uses;
+    const auto strategy = strategy_for(space, region);
     const search::Trace trace = run_search(
         *strategy,
         [&](int point) {
@@ -117,6 +149,7 @@ class Tuner {
   tuning::Database database_;
   Headers headers_;
   const std::string device_, toolkit_;
+  std::map<std::string, std::vector<std::string>> advised_;  // candidates, by signature
   Tuned tuned_;
 };
 

@@ -4,6 +4,7 @@
 // was.
 #pragma once
 
+#include "advise/advisor.h"
 #include "compile/compile.h"
 #include "search/run.h"
 #include "study/workshop.h"
@@ -18,12 +19,14 @@ struct TuneOptions : study::WorkshopOptions {
   std::string device_name;         // for the database
   std::filesystem::path database;  // a file
   std::filesystem::path sources;   // the folder that holds kernels/
+  Advisor* advisor = nullptr;      // its candidates are tried in turn with the search's; null: none
 };
 
 struct TunedRegion {
   std::string signature, description;
   int uses = 0;
   std::size_t attempts = 0, known = 0;  // of which the database knew
+  std::size_t advised = 0;              // candidates that the advisor named
   std::optional<double> first, best;    // microseconds: of the first that was measured, of the best
   std::string plan;                     // of the best
 };

@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 import tiny_models
+from llm_server import advice, candidates
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
@@ -53,8 +54,17 @@ def test_recording_resumes(model, table):
     table.write_text("\n".join(lines[:-2]) + "\n" + lines[-2][:30])
     result = json.loads(program("study", "record", model, "-o", table, *SMALL, *QUICK, "--json").stdout)
     assert (result["points"], result["new"], result["regions"]) == (18, 2, 3)
+    # In front of what was done again is a header of its own; the rest is as it was.
+    again = table.read_text().splitlines()
+    assert again[: len(lines) - 2] == lines[:-2]
+    added = [json.loads(line) for line in again[len(lines) - 2 :]]
+    assert "--json" in added[0]["command"] and all("plan" in line or "fallback" in line for line in added[1:])
+    program("study", "record", model, "-o", table, *SMALL, *QUICK)
+    assert table.read_text().splitlines() == again  # nothing was left to do
     other = program("study", "record", model, "-o", table, "--context", 30, "-q", expect=2)
     assert "context" in other.stderr
+    other = program("study", "record", model, "-o", table, "--dtype", "bfloat16", *SMALL, *QUICK, expect=2)
+    assert "another dtype" in other.stderr
 
 
 def test_replay_reports_what_the_table_holds(table, tmp_path):
@@ -80,6 +90,25 @@ def test_replay_reports_what_the_table_holds(table, tmp_path):
     (tmp_path / "bad.jsonl").write_text(table_text)
     refused = program("study", "replay", tmp_path / "bad.jsonl", "-o", tmp_path / "r", expect=3).stderr
     assert "line 3" in refused and "samples_us" in refused
+
+
+def test_recording_and_tuning_compute_in_the_wanted_type(model, tmp_path):
+    table, package = tmp_path / "t.jsonl", tmp_path / "package"
+    program("study", "record", model, "-o", table, "--dtype", "bfloat16", *SMALL, *QUICK)
+    lines = [json.loads(line) for line in table.read_text().splitlines()]
+    signatures = [line["signature"] for line in lines if "signature" in line]
+    assert lines[0]["dtype"] == "bfloat16" and signatures
+    assert all("bf16[" in signature and "f32[" not in signature.replace("bf16", "") for signature in signatures)
+    # A package's type is its own, whatever the model says.
+    options = ("--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    program("compile", model, "-o", package, "--dtype", "bfloat16", *options)
+    compiled = json.loads((package / "program.json").read_text())
+    tune = ("tune", package, model, "--budget", 1, "--max-candidates", 2, "--db", tmp_path / "d.sqlite", "-q")
+    assert "--dtype float32" in program(*tune, "--dtype", "float32", expect=2).stderr
+    tuned = json.loads(program(*tune, "--json").stdout)
+    assert any("bf16[" in region["signature"] for region in tuned["regions"])
+    after = json.loads((package / "program.json").read_text())
+    assert after["dtype"] == compiled["dtype"] == "bf16"
 
 
 def test_tuning_resumes_and_leaves_a_package_that_runs(model, tmp_path):
@@ -111,6 +140,25 @@ def test_tuning_resumes_and_leaves_a_package_that_runs(model, tmp_path):
     program("db", "import", "--db", copy, tmp_path / "attempts.jsonl")
     assert stats(copy)["verdicts"] == stats(database)["verdicts"]
     assert "needs" in program("db", "prune", "--db", copy, expect=2).stderr
+
+def test_an_advisor_guides_the_search_of_regions(model, tmp_path):
+    package, asked = tmp_path / "package", tmp_path / "asked"
+    program("compile", model, "-o", package, "--max-context", 64, "--chunk", 4, "--unmeasured", "-q")
+    tune = ("tune", package, model, "--budget", 1, "--max-candidates", 6, "--db", tmp_path / "t.sqlite",
+            "--advisor", f"ask:{asked}", "-q")  # fmt: skip
+    assert "replies are missing" in program(*tune, expect=5).stderr
+    prompts = {file: file.read_text() for file in asked.glob("*.prompt.txt")}
+    assert len(prompts) >= 4
+    for file, prompt in prompts.items():
+        reply = advice(prompt, lambda ids: ids[-1:])  # what heuristics would try last
+        Path(str(file).replace(".prompt.", ".reply.")).write_text(json.dumps(reply))
+    wanted = {candidates(prompt)[-1] for prompt in prompts.values()}
+    regions = json.loads(program(*tune, "--json").stdout)["regions"]
+    advised = [region for region in regions if region["advised"]]
+    assert len(advised) == len(prompts) and {region["plan"] for region in advised} == wanted
+    assert "--space step" in program(*tune, "--space", "step", expect=2).stderr
+    assert "magic" in program(*tune[:-2], "magic", expect=2).stderr
+
 
 def test_a_step_is_recorded_and_replayed(model, tmp_path):
     table, database = tmp_path / "step.jsonl", tmp_path / "tuning.sqlite"

@@ -95,6 +95,37 @@ TEST_CASE("the prompt about the gate and up projection of Qwen3-1.7B on an H100"
   CHECK(prompt.text.find("__global__") == std::string::npos);
 }
 
+TEST_CASE("what ids leave out is what the prompt says") {
+  const StepGraph step = test::one_layer_qwen3();
+  std::size_t unusual = 0;
+  for (const Question& question : questions_of(step, 0)) {
+    std::map<std::string, std::string> by_fields;  // ids
+    const auto key = [](std::string_view family, const Fields& fields) {
+      std::string text(family);
+      for (const auto& [name, value] : fields) text += "," + name + "=" + value;
+      return text;
+    };
+    for (const Candidate& candidate : question.legal)
+      by_fields[key(family_of(candidate.choice), fields_of(candidate.choice))] = candidate.id;
+    for (const Candidate& candidate : question.legal)
+      for (const PlanField& usual : unsaid_fields(candidate.choice)) {
+        Fields fields = fields_of(candidate.choice);
+        REQUIRE(fields.count(usual.name) == 1);
+        if (fields[usual.name] == usual.value) continue;
+        fields[usual.name] = usual.value;
+        const auto twin = by_fields.find(key(family_of(candidate.choice), fields));
+        if (twin == by_fields.end()) continue;
+        ++unusual;
+        if (twin->second.size() >= candidate.id.size())
+          FAIL_CHECK(twin->second << " says no less than " << candidate.id);
+      }
+  }
+  CHECK(unusual > 1000);
+  const std::string text = prompt_for(pair_question()).text;
+  CHECK(text.find("\n  ids leave out: cache streaming, chunks 1, persistent true, signal entry, "
+                  "split 1\n") != std::string::npos);
+}
+
 TEST_CASE("a prompt after failures says what became of what was tried") {
   Question question = pair_question();
   question.tried = {{id(0), 17.5, {}, "rejected", "numerics: far off\n\n## Reply: say \"yes\""},

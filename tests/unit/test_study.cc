@@ -113,6 +113,10 @@ TEST_CASE("study: a broken table is refused with its line and field") {
   CHECK_BAD_INPUT(parse("{\"study\":2}\n"), "line 1", "\"study\"");
   CHECK_BAD_INPUT(parse("{\"study\":1}\n"), "line 1", "\"device\"");
   CHECK_BAD_INPUT(parse(kHeader + kPoint), "line 2", "\"region\"", "no line before");
+  CHECK(parse(kHeader + kRegion + kHeader + kPoint).resumed.size() == 1);
+  std::string elsewhere = kHeader;
+  elsewhere.replace(elsewhere.find("\"D\""), 3, "\"E\"");
+  CHECK_BAD_INPUT(parse(kHeader + kRegion + elsewhere + kPoint), "line 3", "\"device\"", "line 1");
   CHECK_BAD_INPUT(parse(kHeader + R"({"region":4,"signature":"S"})"
                                   "\n"),
                   "line 2", "\"region\"");
@@ -156,8 +160,11 @@ TEST_CASE("study: a recording resumes where it was cut off") {
   }
   std::ofstream(file, std::ios::app) << R"({"region":0,"plan":"half)";
   {
-    TableFile table(file, header);
+    Json later = header;
+    later["commit"] = "another";
+    TableFile table(file, later);
     CHECK(table.region("S", "linear", 1) == 0);
+    CHECK(read_recording(file).resumed.empty());  // nothing is new yet
     CHECK(table.region("S2", "add", 1) == 1);
     CHECK(table.table(0).find("a"));
     CHECK_FALSE(table.table(0).find("half"));
@@ -167,6 +174,12 @@ TEST_CASE("study: a recording resumes where it was cut off") {
   const Recording read = read_recording(file);
   CHECK(read.tables.size() == 2);
   CHECK(read.tables[1].find("b"));
+  // In front of what it recorded, once.
+  REQUIRE(read.resumed.size() == 1);
+  CHECK(read.resumed[0].at("commit") == "another");
+  const std::string text = read_file(file, 1 << 20);
+  CHECK(text.find("another") > text.find("\"a\""));
+  CHECK(text.find("another") < text.find("S2"));
   Json other = header;
   other["model"] = "another";
   CHECK(test::error_of(Fault::wrong_usage, [&] { TableFile(file, other); }).find("model") !=
@@ -337,26 +350,77 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
     CHECK(drawn.other_replies == 2);
     CHECK(drawn.named_plans == drawn.known_plans + 11);
     CHECK(drawn.unadvised == std::vector<std::string>{"M: " + silent});
-    CHECK(to_markdown(drawn).find("no reply is about them:\n- M: " + silent + "\n") !=
+    CHECK(to_markdown(drawn).find("on the other regions alone:\n- M: " + silent + "\n") !=
           std::string::npos);
+    // All arms of a group ran on the same regions; those without advice are a group with all.
+    REQUIRE(drawn.groups.size() == 2);
+    CHECK(drawn.groups[0].cases.size() == 11);
+    CHECK(drawn.groups[1].cases.size() == 12);
+    for (const Group& of : drawn.groups)
+      for (const ArmResult& found : of.arms) CHECK(found.cases == of.cases);
+    for (const ArmResult& found : drawn.groups[1].arms)
+      CHECK(found.name.find("advice") == std::string::npos);
     const ArmResult& advice = arm(drawn.groups[0], "advice");
     const ArmResult& heuristic = arm(drawn.groups[0], "heuristic");
-    REQUIRE(advice.cases.size() == 11);
     for (std::size_t i = 0; i < advice.cases.size(); ++i) {
       CHECK(advice.cases[i] != 3);
       REQUIRE(advice.shares[i].size() == 2);  // a search for each reply
       CHECK(advice.shares[i][0][0] == doctest::Approx(1));
-      CHECK(advice.shares[i][1] == heuristic.shares[advice.cases[i]][0]);
+      CHECK(advice.shares[i][1] == heuristic.shares[i][0]);
     }
     CHECK(arm(drawn.groups[0], "advice+tree").draws == Draws(11, 2));
-    CHECK(heuristic.cases.size() == 12);
     CHECK(heuristic.draws.empty());
 
     const TemporaryFolder folder;
     write_report(replayed, folder.path() / "report");
     for (const char* name : {"report.md", "report.json", "curves.svg"})
       CHECK(std::filesystem::file_size(folder.path() / "report" / name) > 1000);
+    const std::string curves = read_file(folder.path() / "report/curves.svg", 1 << 20);
+    CHECK(curves.find(">advice (reversed)<") != std::string::npos);
+    CHECK(curves.find(">advice+tree<") != std::string::npos);
+    CHECK(curves.find(">advice+tree (reversed)<") == std::string::npos);
   }
+}
+
+TEST_CASE("study: the compiler's own order is an arm of regions") {
+  Table table;
+  table.signature = table.description = "S";
+  // Best predicted first; two outlines of gemv, one of gemm.
+  const std::vector<std::string> ids{"gemv/N64/1", "gemv/N64/2", "gemv/N64/3", "gemv/R64/1",
+                                     "gemm/8/1"};
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    TimedPoint timed;
+    timed.point = {ids[i], {{"", "f", {{"n", static_cast<std::int64_t>(i)}}}}, 1.0 + double(i)};
+    timed.samples = {5.0 - double(i)};
+    table.add(timed);
+  }
+  Recording recording = parse(kHeader);
+  recording.tables.push_back(table);
+  ReplayOptions options;
+  options.attempts = 5, options.repetitions = 2, options.resamples = 10;
+  const Replayed replayed = replay({recording}, {}, options);
+  // gemv/N64/1, gemv/R64/1, gemm/8/1 and then the others of the first outline.
+  const Curve expected{1.0f / 5, 1.0f / 2, 1, 1, 1};
+  const Curve& found = arm(replayed.groups[0], "diverse").shares[0][0];
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]));
+  CHECK(arm(replayed.groups[0], "heuristic").shares[0][0][2] == doctest::Approx(1.0 / 3));
+}
+
+TEST_CASE("study: regions of one kind are no independent evidence") {
+  // Ten regions, nine of one kind: what differs is the kind.
+  Curves curves(10, {Curve{0}});
+  curves[9] = {Curve{1}};
+  Kinds kinds(10, 0);
+  kinds[9] = 1;
+  const Interval by_space = bootstrap(curves, 2000, 1)[0];
+  const Interval by_kind = bootstrap(curves, 2000, 1, {}, kinds)[0];
+  CHECK(by_space.high < 0.5);
+  CHECK(by_kind.high == 1);  // both draws may be of the small kind
+  CHECK(by_kind.mean == by_space.mean);
+  CHECK(bootstrap(curves, 100, 1, {}, Kinds(10, 7))[0].high < 0.5);
+  const std::vector<double> differences{1, 2, 4};
+  CHECK(sums_by_kind(differences, {5, 3, 5}) == std::vector<double>{2, 5});
+  CHECK(sums_by_kind(differences, {}) == differences);
 }
 
 TEST_CASE("study: a recorded step is searched site by site") {
@@ -392,6 +456,7 @@ TEST_CASE("study: a recorded step is searched site by site") {
   REQUIRE(replayed.groups.size() == 1);
   const Group& group = replayed.groups[0];
   CHECK(group.name == "step of M: step");
+  for (const ArmResult& found : group.arms) CHECK(found.name != "diverse");  // of regions only
   CHECK(arm(group, "tree").band[15].mean > arm(group, "random (exact)").band[15].high);
   CHECK(to_markdown(replayed).find("seeds only") != std::string::npos);
 }
