@@ -13,9 +13,10 @@
 namespace ac {
 namespace {
 
-// Of what is timed to be thinned.
-constexpr int kQuickRounds = 3;
-constexpr double kQuickSeconds = 0.004;
+// Of what is timed to be thinned. On a GPU, making a graph of many launches takes longer than they
+// do, and a millisecond is a thousand times what its clock resolves.
+constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
+constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
 constexpr std::size_t kLibraryTries = 3;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
@@ -209,7 +210,9 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   MeasureOptions options;
   options.tokens = phase_.plans.options.at.T;
   options.caches = caches_;
-  options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
+  options.rounds = kQuickRounds, options.seconds = kQuickSecondsOnHost;
+  if (phase_.plans.device.sm > 0)
+    options.seconds = kQuickSeconds, options.repetitions = kQuickRepetitions;
   const std::vector<Storage>& storages = contenders[0].made.storages;
   const bool attends = std::ranges::any_of(
       storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
