@@ -1,6 +1,7 @@
 #include "compile/realise.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,6 +17,7 @@
 namespace ac {
 namespace {
 
+constexpr int kNiceness = 10;
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
 constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
@@ -141,6 +143,8 @@ void Realiser::build(std::vector<KernelSource> sources) {
            !seen.insert(source.entry).second;
   });
   const Timer timer(spent_.building);
+  const auto is_ahead = [&](const auto& source) { return built_ahead_.count(source.entry) > 0; };
+  if (ahead_.valid() && std::ranges::any_of(sources, is_ahead)) ahead_.get();
   const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
   const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -154,6 +158,19 @@ void Realiser::build(std::vector<KernelSource> sources) {
       failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
     }
   }
+}
+
+void Realiser::build_ahead(std::vector<KernelSource> sources) {
+  if (ahead_.valid()) ahead_.get();
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !built_ahead_.insert(source.entry).second;
+  });
+  ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
+    // Of this thread and those that it starts: whoever times must not wait for a processor.
+    setpriority(PRIO_PROCESS, 0, kNiceness);
+    builder_.build_all(sources, options_.target);
+  });
 }
 
 std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "admit/judge.h"
 #include "base/conversation.h"
@@ -85,6 +87,8 @@ class Realiser {
   // For the target, and for the device that judges. What does not compile is left out of kernels(),
   // with its log kept.
   void build(std::vector<KernelSource> sources);
+  // The same for the target, beside whatever is timed meanwhile on a GPU: build() finds it done.
+  void build_ahead(std::vector<KernelSource> sources);
 
   // All contenders in turn, or why they could not. Kernels must have been built.
   struct Race {
@@ -129,6 +133,8 @@ class Realiser {
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::string identity_;                         // of this program: what its verdicts rest on
   Workers judges_, racer_;                       // on a GPU, where opening it takes long
+  std::set<std::string> built_ahead_;            // entries
+  std::future<void> ahead_;                      // ends before what it uses
 };
 
 }  // namespace ac
