@@ -80,7 +80,7 @@ void with_format(DType dtype, const F& f) {
       return plain(std::int64_t{});
     case DType::boolean:
       return f(
-          std::uint8_t{}, [](std::uint8_t byte) { return double{byte != 0}; },
+          std::uint8_t{}, [](std::uint8_t byte) { return byte != 0 ? 1.0 : 0.0; },
           [](double value) { return static_cast<std::uint8_t>(value != 0); });
   }
   AC_UNREACHABLE();

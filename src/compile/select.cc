@@ -17,6 +17,7 @@ namespace {
 // do, and a millisecond is a thousand times what its clock resolves.
 constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
 constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
+constexpr double kFinalSeconds = 0.01;  // on a GPU
 constexpr std::size_t kLibraryTries = 3;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
@@ -358,7 +359,10 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.tokens = phase_.plans.options.at.T;
     options.position = phase_.plans.options.at.P;
     options.caches = caches_;
-    if (phase_.plans.device.sm == 0) options.rounds = 3;
+    if (phase_.plans.device.sm == 0)
+      options.rounds = 3;
+    else
+      options.seconds = kFinalSeconds;
     const Realiser::Race race = realiser_.race(step(), contenders, options);
     if (!race.failed.empty()) {
       progress.step(i + 1, due.size(), so_far(""));

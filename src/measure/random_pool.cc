@@ -1,6 +1,5 @@
 #include "measure/random_pool.h"
 
-
 #include <algorithm>
 #include <random>
 #include <vector>

@@ -7,8 +7,8 @@
 #include <random>
 #include <set>
 
-#include "base/error.h"
 #include "base/elements.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "base/json.h"
 #include "ir/text.h"
