@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "reference/half.h"
+#include "base/half.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
 

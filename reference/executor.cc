@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "ir/verify.h"
-#include "reference/half.h"
+#include "base/half.h"
 #include "reference/ops.h"
 
 namespace ac {

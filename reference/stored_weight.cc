@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "reference/half.h"
+#include "base/half.h"
 
 namespace ac {
 namespace {

@@ -122,33 +122,51 @@ double Conversation::seconds() const {
 }
 
 ChildResult Conversation::ask(const std::string& question, std::chrono::seconds limit) {
+  begin(question, limit);
+  for (;;) {
+    pollfd polled = awaited();
+    if (poll(&polled, 1, static_cast<int>(patience().count())) < 0) polled.revents = 0;
+    if (std::optional<ChildResult> result = advance(polled.revents)) return *std::move(result);
+  }
+}
+
+void Conversation::begin(const std::string& question, std::chrono::seconds limit) {
   AC_ASSERT(pid_ > 0 && question.find('\n') == std::string::npos);
   began_ = Clock::now();
-  const Clock::time_point deadline = began_ + limit;
-  const std::string line = question + "\n";
-  std::size_t sent = 0;
-  std::string reply;
-  while (!take_line(received_, reply)) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) return finish(fmt::format("took longer than {} s", limit.count()));
-    const short events = sent < line.size() ? POLLIN | POLLOUT : POLLIN;
-    pollfd polled{socket_, events, 0};
-    if (poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 1000))) <= 0)
-      continue;
-    if (polled.revents & POLLOUT) {
-      const ssize_t more =
-          send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (more > 0) sent += static_cast<std::size_t>(more);
-      // One that listens no more may have said why.
-      if (more < 0 && errno != EAGAIN && errno != EINTR) sent = line.size();
-    }
-    if ((polled.revents & (POLLIN | POLLHUP | POLLERR)) && !read_more(socket_, received_))
-      return finish("");
+  limit_ = limit;
+  asked_ = question + "\n";
+  sent_ = 0;
+}
+
+pollfd Conversation::awaited() const {
+  const bool asks = sent_ < asked_.size();
+  return {socket_, static_cast<short>(asks ? POLLIN | POLLOUT : POLLIN), 0};
+}
+
+std::chrono::milliseconds Conversation::patience() const {
+  using std::chrono::milliseconds;
+  const auto left = std::chrono::ceil<milliseconds>(began_ + limit_ - Clock::now());
+  return std::clamp(left, milliseconds(0), milliseconds(1000));
+}
+
+std::optional<ChildResult> Conversation::advance(short seen) {
+  if (seen & POLLOUT) {
+    const ssize_t more =
+        send(socket_, asked_.data() + sent_, asked_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (more > 0) sent_ += static_cast<std::size_t>(more);
+    // One that listens no more may have said why.
+    if (more < 0 && errno != EAGAIN && errno != EINTR) sent_ = asked_.size();
   }
-  if (reply.empty() || reply[0] != '+')
-    return finish(reply.empty() ? "said nothing" : reply.substr(1));
-  return {.text = reply.substr(1), .seconds = seconds()};
+  if ((seen & (POLLIN | POLLHUP | POLLERR)) && !read_more(socket_, received_)) return finish("");
+  std::string reply;
+  if (take_line(received_, reply)) {
+    if (reply.empty() || reply[0] != '+')
+      return finish(reply.empty() ? "said nothing" : reply.substr(1));
+    return ChildResult{.text = reply.substr(1), .seconds = seconds()};
+  }
+  if (Clock::now() >= began_ + limit_)
+    return finish(fmt::format("took longer than {} s", limit_.count()));
+  return std::nullopt;
 }
 
 }  // namespace ac

@@ -2,10 +2,12 @@
 // and that may crash or hang. The child prepares once and then answers line by line.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,13 @@ class Conversation {
   // The answer, or how the child has ended. It is asked no more then.
   ChildResult ask(const std::string& question, std::chrono::seconds limit);
 
+  // The same for who waits for several of them: after begin(), poll what awaited() says, for no
+  // longer than patience(), and give what was seen to advance(), until it has the answer.
+  void begin(const std::string& question, std::chrono::seconds limit);
+  pollfd awaited() const;
+  std::chrono::milliseconds patience() const;
+  std::optional<ChildResult> advance(short seen);
+
  private:
   void start(const std::function<void(int socket)>& child);
   ChildResult finish(const std::string& why);
@@ -38,7 +47,9 @@ class Conversation {
 
   pid_t pid_ = -1;
   int socket_ = -1;
-  std::string received_;
+  std::string asked_, received_;
+  std::size_t sent_ = 0;  // of what was asked
+  std::chrono::seconds limit_{0};
   std::chrono::steady_clock::time_point began_;
 };
 

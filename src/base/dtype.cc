@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/elements.h"
 #include "base/error.h"
+#include "base/half.h"
 
 namespace ac {
 namespace {
@@ -24,26 +26,6 @@ constexpr std::array<Names, 6> kNames{{
     {DType::boolean, 1, "bool", "bool"},
 }};
 const Names& names(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }
-
-template <class T>
-T read_as(const void* element) {
-  T value;
-  std::memcpy(&value, element, sizeof value);
-  return value;
-}
-
-double half_to_double(std::uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double magnitude;
-  if (exponent == 31)
-    magnitude = fraction ? std::nan("") : INFINITY;
-  else if (exponent == 0)
-    magnitude = std::ldexp(fraction, -24);
-  else
-    magnitude = std::ldexp(1024 + fraction, exponent - 25);
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
 
 // Rounds to `bits` significant bits with the smallest exponent of the format; ties to even.
 double round_binary(double value, int significant_bits, int min_exponent, double max_finite) {
@@ -66,9 +48,42 @@ std::uint16_t half_bits(float value) {
   return static_cast<std::uint16_t>(sign | half);
 }
 
-template <class T>
-void put(T value, void* to) {
-  std::memcpy(to, &value, sizeof value);
+std::uint16_t bfloat_bits(float value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+
+// Calls `f` with how an element lies in memory, as a T, becomes a double, and the other way.
+template <class F>
+void with_format(DType dtype, const F& f) {
+  const auto plain = [&]<class T>(T) {
+    f(
+        T{}, [](T stored) { return static_cast<double>(stored); },
+        [](double value) { return static_cast<T>(value); });
+  };
+  switch (dtype) {
+    case DType::f32:
+      return plain(float{});
+    case DType::f16:
+      return f(
+          std::uint16_t{}, [](std::uint16_t bits) { return double{half_to_float(bits)}; },
+          [](double value) { return half_bits(round_to_half(static_cast<float>(value))); });
+    case DType::bf16:
+      return f(
+          std::uint16_t{},
+          [](std::uint16_t bits) {
+            return double{std::bit_cast<float>(std::uint32_t{bits} << 16)};
+          },
+          [](double value) { return bfloat_bits(round_to_bfloat(static_cast<float>(value))); });
+    case DType::i32:
+      return plain(std::int32_t{});
+    case DType::i64:
+      return plain(std::int64_t{});
+    case DType::boolean:
+      return f(
+          std::uint8_t{}, [](std::uint8_t byte) { return byte != 0 ? 1.0 : 0.0; },
+          [](double value) { return static_cast<std::uint8_t>(value != 0); });
+  }
+  AC_UNREACHABLE();
 }
 
 }  // namespace
@@ -91,21 +106,20 @@ std::optional<DType> dtype_from_torch_name(std::string_view name) {
 }
 
 double load_element(DType dtype, const void* element) {
-  switch (dtype) {
-    case DType::f32:
-      return read_as<float>(element);
-    case DType::f16:
-      return half_to_double(read_as<std::uint16_t>(element));
-    case DType::bf16:
-      return std::bit_cast<float>(std::uint32_t{read_as<std::uint16_t>(element)} << 16);
-    case DType::i32:
-      return read_as<std::int32_t>(element);
-    case DType::i64:
-      return static_cast<double>(read_as<std::int64_t>(element));
-    case DType::boolean:
-      return read_as<std::uint8_t>(element) != 0;
-  }
-  AC_UNREACHABLE();
+  double value;
+  load_elements(dtype, element, {&value, 1});
+  return value;
+}
+
+void load_elements(DType dtype, const void* from, std::span<double> elements) {
+  with_format(dtype, [&]<class T>(T, const auto& load, const auto&) {
+    const auto* const bytes = static_cast<const std::byte*>(from);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      T stored;
+      std::memcpy(&stored, bytes + i * sizeof stored, sizeof stored);
+      elements[i] = load(stored);
+    }
+  });
 }
 
 double round_to(DType dtype, double value) {
@@ -125,26 +139,16 @@ double round_to(DType dtype, double value) {
   AC_UNREACHABLE();
 }
 
-void store_element(DType dtype, double value, void* to) {
-  const auto single = static_cast<float>(value);
-  switch (dtype) {
-    case DType::f32:
-      return put(single, to);
-    case DType::f16:
-      return put(half_bits(static_cast<float>(round_to(dtype, single))), to);
-    case DType::bf16:
-      return put(
-          static_cast<std::uint16_t>(
-              std::bit_cast<std::uint32_t>(static_cast<float>(round_to(dtype, single))) >> 16),
-          to);
-    case DType::i32:
-      return put(static_cast<std::int32_t>(value), to);
-    case DType::i64:
-      return put(static_cast<std::int64_t>(value), to);
-    case DType::boolean:
-      return put(static_cast<std::uint8_t>(value != 0), to);
-  }
-  AC_UNREACHABLE();
+void store_element(DType dtype, double value, void* to) { store_elements(dtype, {&value, 1}, to); }
+
+void store_elements(DType dtype, std::span<const double> elements, void* to) {
+  with_format(dtype, [&]<class T>(T, const auto&, const auto& store) {
+    auto* const bytes = static_cast<std::byte*>(to);
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      const T stored = store(elements[i]);
+      std::memcpy(bytes + i * sizeof stored, &stored, sizeof stored);
+    }
+  });
 }
 
 }  // namespace ac

@@ -1,8 +1,9 @@
 #include "compile/worker.h"
 
-#include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
+#include <limits>
 #include <memory>
 
 #include "base/conversation.h"
@@ -11,17 +12,17 @@
 namespace ac {
 
 void add_worker_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("worker", "One job of a compilation");
+  CLI::App* command = app.add_subcommand("worker", "Jobs of a compilation");
   command->group("");  // not for people
   const auto file = std::make_shared<std::string>();
   command->add_option("FILE", *file)->required();
-  // The answer is marked, so that a message is not taken for it.
   command->callback([file] {
+    // A judgement takes and frees much memory, again and again: fresh pages would cost it a third
+    // of its time.
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
     const Json job = read_json(*file);
-    if (is_conversation(job))
-      answer_questions([&] { return prepare_job(job); }, STDIN_FILENO, STDOUT_FILENO);
-    else
-      fmt::print("+{}", run_job(job));
+    answer_questions([&] { return prepare_job(job); }, STDIN_FILENO, STDOUT_FILENO);
   });
 }
 

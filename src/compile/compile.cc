@@ -140,6 +140,14 @@ class PhaseCompiler {
         [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
   }
 
+  // What the selection of this phase will build first, beside what is timed of another.
+  void build_ahead(const std::string& name, std::int64_t tokens, CompiledPhase& phase) {
+    if (!options_.here || options_.device.sm == 0 || options_.pinned.count(name) > 0) return;
+    Selector selector(phase, program_.caches,
+                      select_options(options_, tokens, program_.max_context), realiser_);
+    realiser_.build_ahead(selector.first_sources());
+  }
+
   std::vector<Variant> select(const std::string& name, std::int64_t tokens, CompiledPhase& phase,
                               Guide* guide) {
     const Realiser::Spent before = realiser_.spent();
@@ -274,9 +282,14 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       guides.push_back(&job.guide.emplace(job.name, job.phase, *options.advisor));
     ask(*options.advisor, guides, stages.progress());
   }
-  for (Job& job : jobs)
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    Job& job = jobs[i];
+    // What an advisor would rather have comes first.
+    if (i + 1 < jobs.size() && !options.advisor)
+      phases.build_ahead(jobs[i + 1].name, jobs[i + 1].tokens, jobs[i + 1].phase);
     job.variants =
         phases.select(job.name, job.tokens, job.phase, job.guide ? &*job.guide : nullptr);
+  }
 
   compiled.program = stages.run(
       "program",

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -17,6 +19,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kQuickRounds = 3, kRounds = 9;
 constexpr int kPasses = 3;
+// A first look: what is so many times slower than the fastest is not looked at again, nor is more
+// than a share of many.
+constexpr double kBehind = 1.015;
+constexpr std::size_t kFew = 6, kShare = 3;
 
 struct TimedPart {
   std::size_t site = 0;
@@ -30,34 +36,60 @@ class StepRace {
   StepRace(StepBench& bench, std::vector<TimedPart> parts, Span ending)
       : bench_(bench), parts_(std::move(parts)), ending_(ending) {}
 
-  // Microseconds of a step with each of these, in turn; the slower ones less often.
+  // Microseconds of a step with each of these, in turn: the slower ones less often, and infinity
+  // for those that a first look showed to be behind.
   std::vector<double> run(const std::vector<Options>& choices) {
-    std::vector<std::unique_ptr<Device::Recording>> recordings;
-    for (const Options& choice : choices) recordings.push_back(bench_.record(step_of(choice)));
+    const std::size_t finalists = std::max<std::size_t>(3, choices.size() / 4);
+    std::vector<std::size_t> left = look(choices);
+    std::map<std::size_t, std::unique_ptr<Device::Recording>> recordings;
+    for (const std::size_t i : left) recordings[i] = bench_.record(step_of(choices[i]));
     std::vector<std::vector<double>> samples(choices.size());
-    std::vector<std::size_t> left(choices.size());
-    for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
     const auto rounds = [&](int count) {
       for (int round = 0; round < count; ++round)
         for (const std::size_t i : left) samples[i].push_back(bench_.sample(*recordings[i]));
     };
     for (const std::size_t i : left) bench_.sample(*recordings[i]);
     rounds(kQuickRounds);
-    std::vector<double> medians(choices.size());
+    std::vector<double> medians(choices.size(), std::numeric_limits<double>::infinity());
     const auto settle = [&] {
       for (const std::size_t i : left) medians[i] = median(samples[i]);
     };
     settle();
-    std::ranges::sort(left, {}, [&](std::size_t i) { return medians[i]; });
-    left.resize(std::min<std::size_t>(left.size(), std::max<std::size_t>(3, left.size() / 4)));
-    // What all are compared with.
-    if (std::ranges::find(left, 0u) == left.end()) left.push_back(0);
+    keep_fastest(left, medians, finalists);
     rounds(kRounds - kQuickRounds);
     settle();
     return medians;
   }
 
  private:
+  // Recordings of single steps take a quarter of the time to make and to replay. Of few, all are
+  // worth more than a look.
+  std::vector<std::size_t> look(const std::vector<Options>& choices) {
+    std::vector<std::size_t> left(choices.size());
+    for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+    if (choices.size() <= kFew) return left;
+    std::vector<std::unique_ptr<Device::Recording>> recordings;
+    for (const Options& choice : choices) recordings.push_back(bench_.record(step_of(choice), 1));
+    for (const auto& recording : recordings) bench_.sample(*recording, 1);
+    std::vector<std::vector<double>> samples(choices.size());
+    for (int round = 0; round < kQuickRounds; ++round)
+      for (const std::size_t i : left) samples[i].push_back(bench_.sample(*recordings[i], 1));
+    std::vector<double> medians;
+    for (const std::vector<double>& of : samples) medians.push_back(median(of));
+    const double most = kBehind * std::ranges::min(medians);
+    keep_fastest(left, medians, std::max(kFew, choices.size() / kShare));
+    std::erase_if(left, [&](std::size_t i) { return i != 0 && medians[i] > most; });
+    return left;
+  }
+
+  // So many, and the first, which all are compared with.
+  static void keep_fastest(std::vector<std::size_t>& left, const std::vector<double>& times,
+                           std::size_t count) {
+    std::ranges::sort(left, {}, [&](std::size_t i) { return times[i]; });
+    left.resize(std::min(left.size(), count));
+    if (std::ranges::find(left, 0u) == left.end()) left.push_back(0);
+  }
+
   StepBench::Step step_of(const Options& choice) const {
     StepBench::Step step;
     for (const TimedPart& part : parts_) step.push_back(part.options[choice[part.site]]);
@@ -117,7 +149,7 @@ Json job_of(const TrialPackage& package, const Trials& trials, const Alternative
     parts.push_back(
         {{"site", part.site}, {"options", std::move(options)}, {"by_position", part.by_position}});
   }
-  return {{"job", "step"},
+  return {{"job", "steps"},
           {"package", package.path().string()},
           {"parts", std::move(parts)},
           {"ending", to_json(package.spans().back())}};
@@ -137,29 +169,25 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
   return parts;
 }
 
-std::string race_steps(Device& device, const Json& job) {
-  StepBench bench(device, job.at("package").get<std::string>(), job.at("random").get<std::string>(),
-                  job.at("context"));
-  std::vector<TimedPart> parts;
-  std::vector<std::size_t> count;  // options of each site
-  for (const Json& entry : job.at("parts")) {
-    TimedPart part{entry.at("site"), {}, entry.at("by_position")};
-    for (const Json& span : entry.at("options")) part.options.push_back(span_of(span));
-    count.resize(std::max(count.size(), part.site + 1));
-    count[part.site] = part.options.size();
-    parts.push_back(std::move(part));
-  }
-  const auto pairs = neighbours(parts, job.at("is_first"));
-  StepRace race(bench, std::move(parts), span_of(job.at("ending")));
+namespace {
 
-  const auto end = Clock::now() + std::chrono::seconds(job.at("seconds").get<std::int64_t>());
-  const Options first = job.at("first").get<Options>();
+// A search from the options of `first`, neighbours by neighbours.
+Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::size_t>>& pairs,
+                  const std::vector<std::size_t>& count, const Options& first,
+                  std::chrono::seconds limit) {
+  const auto end = Clock::now() + limit;
   Options best = first;
   std::set<Options> timed{first};
+  std::vector<Options> raced(pairs.size());  // among which others a pair was raced last
   for (int pass = 0; pass < kPasses; ++pass) {
     bool moved = false;
-    for (const auto& [a, b] : pairs) {
+    for (std::size_t at = 0; at < pairs.size(); ++at) {
       if (Clock::now() > end) break;
+      const auto [a, b] = pairs[at];
+      Options others = best;
+      others[a] = others[b] = 0;
+      if (raced[at] == others) continue;  // it would say the same
+      raced[at] = others;
       std::vector<Options> choices{best};
       for (std::size_t i = 0; i < count[a]; ++i)
         for (std::size_t j = 0; j < count[b]; ++j) {
@@ -179,11 +207,43 @@ std::string race_steps(Device& device, const Json& job) {
   // What did not change is not timed against itself, where noise would look like a gain.
   const std::vector<double> last = best == first ? race.run({first}) : race.run({first, best});
   const bool pays = best != first && last[1] <= last[0] * kWorthwhile;
-  return Json{{"options", pays ? best : first},
-              {"first_us", last[0]},
-              {"us", pays ? last[1] : last[0]},
-              {"timed", timed.size()}}
-      .dump();
+  return {{"options", pays ? best : first},
+          {"first_us", last[0]},
+          {"us", pays ? last[1] : last[0]},
+          {"timed", timed.size()}};
+}
+
+}  // namespace
+
+Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& job) {
+  struct Opened {
+    std::shared_ptr<Device> device;
+    std::unique_ptr<StepBench> bench;  // which goes before its device
+    std::vector<TimedPart> parts;
+    std::vector<std::size_t> count;  // options of each site
+    Span ending;
+  };
+  const auto opened = std::make_shared<Opened>();
+  opened->device = device;
+  opened->bench = std::make_unique<StepBench>(*device, job.at("package").get<std::string>(),
+                                              job.at("random").get<std::string>(), 0);
+  for (const Json& entry : job.at("parts")) {
+    TimedPart part{entry.at("site"), {}, entry.at("by_position")};
+    for (const Json& span : entry.at("options")) part.options.push_back(span_of(span));
+    opened->count.resize(std::max(opened->count.size(), part.site + 1));
+    opened->count[part.site] = part.options.size();
+    opened->parts.push_back(std::move(part));
+  }
+  opened->ending = span_of(job.at("ending"));
+  return [opened](const std::string& question) {
+    const Json asked = Json::parse(question);
+    opened->bench->follow(asked.at("context"));
+    StepRace race(*opened->bench, opened->parts, opened->ending);
+    return search_steps(race, neighbours(opened->parts, asked.at("is_first")), opened->count,
+                        asked.at("first").get<Options>(),
+                        std::chrono::seconds(asked.at("seconds").get<std::int64_t>()))
+        .dump();
+  };
 }
 
 InContextChoices choose_in_context(const StepGraph& step, const Program& program,
@@ -197,14 +257,16 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
   const TrialPackage package(step, program, trials.all, realiser);
   Json job = job_of(package, trials, alternatives);
   job["random"] = realiser.kernels().at(random.entry).artifact.string();
-  job["seconds"] = options.limit.count();
+  const std::unique_ptr<Conversation> steps = realiser.converse(job);
   const auto time = [&](std::int64_t context,
                         const Options& first) -> std::variant<StepTimes, std::string> {
-    job["context"] = context, job["first"] = first;
-    job["is_first"] = context == options.contexts.front();
+    const Json question{{"context", context},
+                        {"first", first},
+                        {"is_first", context == options.contexts.front()},
+                        {"seconds", options.limit.count()}};
     // Loading takes time as well.
     const ChildResult result =
-        realiser.run_alone(job, 3 * options.limit + std::chrono::seconds(60));
+        realiser.ask(*steps, question.dump(), 3 * options.limit + std::chrono::seconds(60));
     if (!result.ok()) return result.ended;
     const Json said = Json::parse(result.text);
     return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};

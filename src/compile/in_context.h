@@ -7,10 +7,12 @@
 #include <functional>
 #include <variant>
 
+#include "base/conversation.h"
 #include "compile/assemble.h"
 #include "compile/compile.h"
 #include "compile/progress.h"
 #include "compile/realise.h"
+#include "device/device.h"
 #include "ir/step_graph.h"
 
 namespace ac {
@@ -70,7 +72,8 @@ InContextChoices choose_by_context(const ContextChoice& first,
                                    const std::vector<std::int64_t>& contexts, const TimeSteps& time,
                                    Progress& progress);
 
-// One context's job, in the process that times.
-std::string race_steps(Device& device, const Json& job);
+// For a conversation (base/conversation.h), in the process that times: what is prepared on a
+// device, and a question about each context.
+Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& job);
 
 }  // namespace ac

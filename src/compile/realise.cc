@@ -1,6 +1,7 @@
 #include "compile/realise.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,6 +17,7 @@
 namespace ac {
 namespace {
 
+constexpr int kNiceness = 10;
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
 constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
@@ -130,7 +132,9 @@ Target target_of(const DeviceInfo& device) {
 Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
     : builder_(builder),
       options_(std::move(options)),
-      identity_(sha256(read_file("/proc/self/exe", kMaxProgram))) {}
+      identity_(sha256(read_file("/proc/self/exe", kMaxProgram))),
+      judges_([this] { return start_worker(jobs_job()); }, options_.jobs),
+      racer_([this] { return start_worker(jobs_job()); }, 1) {}
 
 void Realiser::build(std::vector<KernelSource> sources) {
   std::set<std::string> seen;
@@ -139,6 +143,8 @@ void Realiser::build(std::vector<KernelSource> sources) {
            !seen.insert(source.entry).second;
   });
   const Timer timer(spent_.building);
+  const auto is_ahead = [&](const auto& source) { return built_ahead_.count(source.entry) > 0; };
+  if (ahead_.valid() && std::ranges::any_of(sources, is_ahead)) ahead_.get();
   const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
   const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
@@ -154,6 +160,19 @@ void Realiser::build(std::vector<KernelSource> sources) {
   }
 }
 
+void Realiser::build_ahead(std::vector<KernelSource> sources) {
+  if (ahead_.valid()) ahead_.get();
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !built_ahead_.insert(source.entry).second;
+  });
+  ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
+    // Of this thread and those that it starts: whoever times must not wait for a processor.
+    setpriority(PRIO_PROCESS, 0, kNiceness);
+    builder_.build_all(sources, options_.target);
+  });
+}
+
 std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
                                        const std::function<void(std::size_t)>& on_done) {
   std::vector<KernelSource> sources;
@@ -162,7 +181,6 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   build(std::move(sources));
 
   std::vector<Outcome> outcomes(requests.size());
-  std::vector<ChildTask> judgements;
   std::vector<std::size_t> undecided;
   std::vector<std::filesystem::path> records;
   std::map<std::string, std::size_t> same;  // requests that are judged alike, by record
@@ -178,12 +196,9 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       if (on_done) on_done(i);
       continue;
     }
-    KernelFiles files;
     std::string key = identity_ + to_json(request.trial).dump();
-    for (const KernelSource& source : request.sources) {
-      files[source.entry] = judged_.at(source.entry);
-      key += files[source.entry].string();  // named by all that went into it
-    }
+    for (const KernelSource& source : request.sources)
+      key += judged_.at(source.entry).string();  // named by all that went into it
     const validate::GateOptions gate = gate_for(request.trial);
     key += fmt::format("|{} {} {} {} {}", gate.seeds, gate.scales.size(), gate.structured,
                        gate.hostile, gate.repeats);
@@ -206,28 +221,20 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
     }
     undecided.push_back(i);
     records.push_back(record);
-    if (on_gpu())
-      judgements.push_back(worker(judge_job(request.trial, files)));
-    else
-      judgements.emplace_back([&trial = request.trial, files] {
-        return to_json(outcome_of(judge(trial, files))).dump();
-      });
   }
-  const Timer timer(spent_.judging);
-  run_in_children(judgements, options_.jobs, options_.limit,
-                  [&](std::size_t j, const ChildResult& result) {
-                    Outcome& outcome = outcomes[undecided[j]];
-                    if (result.ok()) {
-                      outcome = outcome_from_json(Json::parse(result.text));
-                      outcome.seconds = result.seconds;
-                      std::filesystem::create_directories(options_.verdicts);
-                      write_file_atomically(records[j], to_json(outcome).dump());
-                    } else {
-                      outcome.kind = Outcome::Kind::crashed;
-                      outcome.why = result.ended;
-                    }
-                    if (on_done) on_done(undecided[j]);
-                  });
+  judge_all(requests, undecided, [&](std::size_t j, const ChildResult& result) {
+    Outcome& outcome = outcomes[undecided[j]];
+    if (result.ok()) {
+      outcome = outcome_from_json(Json::parse(result.text));
+      outcome.seconds = result.seconds;
+      std::filesystem::create_directories(options_.verdicts);
+      write_file_atomically(records[j], to_json(outcome).dump());
+    } else {
+      outcome.kind = Outcome::Kind::crashed;
+      outcome.why = result.ended;
+    }
+    if (on_done) on_done(undecided[j]);
+  });
   if (options_.target.kind == Target::cuda && !on_gpu())
     for (std::size_t i = 0; i < requests.size(); ++i)
       if (outcomes[i].admitted() && calls_library(requests[i].trial))
@@ -239,13 +246,38 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   return outcomes;
 }
 
-std::vector<std::string> Realiser::worker_command(const Json& job) {
-  const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
-  write_file(file, job.dump());
-  return {"/proc/self/exe", "worker", file.string()};
+KernelFiles Realiser::judged_files(const Request& request) const {
+  KernelFiles files;
+  for (const KernelSource& source : request.sources) files[source.entry] = judged_.at(source.entry);
+  return files;
 }
 
-ChildTask Realiser::worker(const Json& job) { return ChildTask(worker_command(job)); }
+// These of the requests; `on_done` counts them.
+void Realiser::judge_all(const std::vector<Request>& requests,
+                         const std::vector<std::size_t>& which, const Done& on_done) {
+  const Timer timer(spent_.judging);
+  if (on_gpu()) {
+    std::vector<std::string> questions;
+    for (const std::size_t i : which)
+      questions.push_back(judge_job(requests[i].trial, judged_files(requests[i])).dump());
+    judges_.ask(questions, options_.limit, on_done);
+    return;
+  }
+  // What a kernel breaks here, it breaks in the process that runs it.
+  std::vector<ChildTask> judgements;
+  for (const std::size_t i : which)
+    judgements.emplace_back([&trial = requests[i].trial, files = judged_files(requests[i])] {
+      return to_json(outcome_of(judge(trial, files))).dump();
+    });
+  run_in_children(judgements, options_.jobs, options_.limit, on_done);
+}
+
+std::unique_ptr<Conversation> Realiser::start_worker(const Json& job) {
+  const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
+  write_file(file, job.dump());
+  return std::make_unique<Conversation>(
+      std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
+}
 
 Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
                               const MeasureOptions& options) {
@@ -254,7 +286,12 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   for (const Contender& contender : contenders)
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
-  const ChildResult result = run_alone(race_job(step, contenders, files, options), options_.limit);
+  Json job = race_job(step, contenders, files, options);
+  const Timer timer(spent_.timing);
+  if (!on_gpu()) job["device"] = "host";
+  const ChildResult result =
+      on_gpu() ? racer_.ask({job.dump()}, options_.limit)[0]
+               : run_in_children({ChildTask([&] { return run_job(job); })}, 1, options_.limit)[0];
   if (!result.ok()) return {{}, {}, result.ended};
   Race race;
   race.samples = Json::parse(result.text).get<std::vector<std::vector<double>>>();
@@ -264,19 +301,18 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   return race;
 }
 
-ChildResult Realiser::run_alone(const Json& job, std::chrono::seconds limit) {
-  const Timer timer(spent_.timing);
+std::unique_ptr<Conversation> Realiser::converse(const Json& job) {
+  judges_.dismiss(), racer_.dismiss();
   Json here = job;
   here["device"] = on_gpu() ? "cuda" : "host";
-  const ChildTask task = on_gpu() ? worker(here) : ChildTask([&] { return run_job(here); });
-  return run_in_children({task}, 1, limit)[0];
+  if (on_gpu()) return start_worker(here);
+  return std::make_unique<Conversation>([here] { return prepare_job(here); });
 }
 
-std::unique_ptr<Conversation> Realiser::converse(const Json& job) {
-  Json here = job;
-  here["device"] = on_gpu() ? "cuda" : "host";
-  if (on_gpu()) return std::make_unique<Conversation>(worker_command(here));
-  return std::make_unique<Conversation>([&] { return prepare_job(here); });
+ChildResult Realiser::ask(Conversation& conversation, const std::string& question,
+                          std::chrono::seconds limit) {
+  const Timer timer(spent_.timing);
+  return conversation.ask(question, limit);
 }
 
 const std::string* Realiser::failure(const std::string& entry) const {

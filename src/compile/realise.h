@@ -3,12 +3,15 @@
 #pragma once
 
 #include <chrono>
+#include <future>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "admit/judge.h"
 #include "base/conversation.h"
 #include "base/temporary_folder.h"
+#include "base/workers.h"
 #include "build/compile.h"
 #include "measure/measure.h"
 #include "search/strategy.h"
@@ -84,6 +87,8 @@ class Realiser {
   // For the target, and for the device that judges. What does not compile is left out of kernels(),
   // with its log kept.
   void build(std::vector<KernelSource> sources);
+  // The same for the target, beside whatever is timed meanwhile on a GPU: build() finds it done.
+  void build_ahead(std::vector<KernelSource> sources);
 
   // All contenders in turn, or why they could not. Kernels must have been built.
   struct Race {
@@ -93,11 +98,11 @@ class Realiser {
   };
   Race race(const StepGraph& step, const std::vector<Contender>& contenders,
             const MeasureOptions& options);
-  // What a job that the worker knows says on the device, while nothing else runs.
-  ChildResult run_alone(const Json& job, std::chrono::seconds limit);
-
-  // The same for a job that is asked questions (prepare_job()).
+  // A process that has the device to itself, for a job that is asked questions (prepare_job()).
   std::unique_ptr<Conversation> converse(const Json& job);
+  // What it answers, as time that timing took.
+  ChildResult ask(Conversation& conversation, const std::string& question,
+                  std::chrono::seconds limit);
 
   bool measures() const { return options_.here; }
   // Where the time went, in seconds.
@@ -110,9 +115,12 @@ class Realiser {
   const std::string* failure(const std::string& entry) const;
 
  private:
-  // A child that does this job on the GPU.
-  ChildTask worker(const Json& job);
-  std::vector<std::string> worker_command(const Json& job);
+  using Done = std::function<void(std::size_t, const ChildResult&)>;
+  void judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
+                 const Done& on_done);
+  KernelFiles judged_files(const Request& request) const;
+  // A child on the GPU for this job.
+  std::unique_ptr<Conversation> start_worker(const Json& job);
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
 
   TemporaryFolder jobs_;
@@ -124,6 +132,9 @@ class Realiser {
   KernelFiles judged_;                           // what is judged, by entry
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::string identity_;                         // of this program: what its verdicts rest on
+  Workers judges_, racer_;                       // on a GPU, where opening it takes long
+  std::set<std::string> built_ahead_;            // entries
+  std::future<void> ahead_;                      // ends before what it uses
 };
 
 }  // namespace ac

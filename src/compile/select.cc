@@ -13,9 +13,11 @@
 namespace ac {
 namespace {
 
-// Of what is timed to be thinned.
-constexpr int kQuickRounds = 3;
-constexpr double kQuickSeconds = 0.004;
+// Of what is timed to be thinned. On a GPU, making a graph of many launches takes longer than they
+// do, and a millisecond is a thousand times what its clock resolves.
+constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
+constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
+constexpr double kFinalSeconds = 0.01;  // on a GPU
 constexpr std::size_t kLibraryTries = 3;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
@@ -148,20 +150,38 @@ std::string Selector::so_far(const std::string& what) const {
   return fmt::format("{} tried, {} admitted{}{}", tried, admitted, what.empty() ? "" : ", ", what);
 }
 
+bool Selector::is_to_be_timed(const CoverPart& part) const {
+  const State& state = state_of(part);
+  return !state.timed && !state.raced && state.order.size() > options_.leaders;
+}
+
+std::vector<KernelSource> Selector::sources_of(const CoverPart& part) const {
+  std::vector<KernelSource> sources;
+  for (const std::size_t i : state_of(part).order)
+    for (KernelSource& source : generate_for(part, space_of(part).candidates[i]).sources)
+      sources.push_back(std::move(source));
+  return sources;
+}
+
+std::vector<KernelSource> Selector::first_sources() {
+  std::vector<KernelSource> sources;
+  for (const CoverPart& part : cut())
+    if (is_to_be_timed(part))
+      for (KernelSource& source : sources_of(part)) sources.push_back(std::move(source));
+  return sources;
+}
+
 // Timed before they are judged, since judging takes longer: all candidates of spaces that have more
 // of them than shall be admitted. False if there were none.
 bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<const CoverPart*> due;
   std::vector<KernelSource> sources;
   for (const CoverPart& part : parts) {
-    State& state = states_[static_cast<std::size_t>(part.space)];
-    if (state.timed || state.raced) continue;
-    state.timed = true;
-    if (state.order.size() <= options_.leaders) continue;
+    const bool is_due = is_to_be_timed(part);
+    states_[static_cast<std::size_t>(part.space)].timed = true;
+    if (!is_due) continue;
     due.push_back(&part);
-    for (const std::size_t i : state.order)
-      for (KernelSource& source : generate_for(part, space_of(part).candidates[i]).sources)
-        sources.push_back(std::move(source));
+    for (KernelSource& source : sources_of(part)) sources.push_back(std::move(source));
   }
   if (due.empty()) return false;
   progress.note(fmt::format("{} kernels to build and to time", sources.size()));
@@ -209,7 +229,9 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   MeasureOptions options;
   options.tokens = phase_.plans.options.at.T;
   options.caches = caches_;
-  options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
+  options.rounds = kQuickRounds, options.seconds = kQuickSecondsOnHost;
+  if (phase_.plans.device.sm > 0)
+    options.seconds = kQuickSeconds, options.repetitions = kQuickRepetitions;
   const std::vector<Storage>& storages = contenders[0].made.storages;
   const bool attends = std::ranges::any_of(
       storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
@@ -337,7 +359,10 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.tokens = phase_.plans.options.at.T;
     options.position = phase_.plans.options.at.P;
     options.caches = caches_;
-    if (phase_.plans.device.sm == 0) options.rounds = 3;
+    if (phase_.plans.device.sm == 0)
+      options.rounds = 3;
+    else
+      options.seconds = kFinalSeconds;
     const Realiser::Race race = realiser_.race(step(), contenders, options);
     if (!race.failed.empty()) {
       progress.step(i + 1, due.size(), so_far(""));
@@ -403,17 +428,23 @@ Generated Selector::fallback_for(const CoverPart& part) const {
   return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
 }
 
+// The step as it looks cheapest, with all that could compute its parts.
+std::vector<CoverPart> Selector::cut() {
+  std::vector<CoverPart> parts =
+      choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
+  // What chooses the token is no node of the graph.
+  if (std::ranges::none_of(parts, [](const CoverPart& part) { return chooses_token(part); }))
+    parts.push_back({});
+  plan_missing(parts);
+  return parts;
+}
+
 void Selector::run(Progress& progress) {
   std::vector<CoverPart>& parts = parts_;
   // So that what an advisor would rather fuse, or not, is compared by what was measured.
   if (guide_ && realiser_.measures()) decide(guide_->preferred_parts(), progress);
-  do {
-    parts = choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
-    // What chooses the token is no node of the graph.
-    if (std::ranges::none_of(parts, [](const CoverPart& part) { return chooses_token(part); }))
-      parts.push_back({});
-    plan_missing(parts);
-  } while (decide(parts, progress));
+  do parts = cut();
+  while (decide(parts, progress));
   std::vector<CoverPart> left;
   for (const CoverPart& part : parts)
     if (is_fallback(part)) left.push_back(part);

@@ -34,6 +34,8 @@ class Selector {
            Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
+  // What run() builds first, where all that is tried is timed: for whoever can do it ahead.
+  std::vector<KernelSource> first_sources();
   // Instead: what the variants say, which cut the step alike. What is not admitted is an error
   // (job_failed). One choice for each variant.
   std::vector<ContextChoice> run_pinned(const std::vector<Pinned::Variant>& variants,
@@ -63,6 +65,9 @@ class Selector {
   // In place of a signature: what chooses the token has no node to name it.
   static constexpr const char* kArgmax = "argmax";
 
+  std::vector<CoverPart> cut();
+  bool is_to_be_timed(const CoverPart& part) const;
+  std::vector<KernelSource> sources_of(const CoverPart& part) const;
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
   void time_space(const CoverPart& part, Progress& progress);
   std::vector<int> leaders(const State& state) const;

@@ -3,7 +3,6 @@
 namespace ac {
 namespace {
 
-constexpr int kSteps = 4;  // of one recording, as the engine has
 constexpr std::uint64_t kSeed = 20261121;
 
 EngineOptions with_random_weights(const RandomValues& random) {
@@ -25,10 +24,10 @@ StepBench::StepBench(Device& device, const std::filesystem::path& package,
   device.fill(engine_.addresses()[ids], bytes_of(program.buffers[ids].dtype), 0);
 }
 
-std::unique_ptr<Device::Recording> StepBench::record(const Step& step) {
+std::unique_ptr<Device::Recording> StepBench::record(const Step& step, int steps) {
   const std::vector<Launch>& launches = engine_.program().decode.launches;
   return engine_.device().record([&] {
-    for (int i = 0; i < kSteps; ++i) {
+    for (int i = 0; i < steps; ++i) {
       bool overlaps = false;
       for (const Span span : step)
         for (std::size_t at = span.begin; at < span.end; ++at) {
@@ -39,9 +38,9 @@ std::unique_ptr<Device::Recording> StepBench::record(const Step& step) {
   });
 }
 
-double StepBench::sample(Device::Recording& recording) {
+double StepBench::sample(Device::Recording& recording, int steps) {
   engine_.pretend(context_);
-  return engine_.device().time([&] { recording.replay(); }) * 1e6 / kSteps;
+  return engine_.device().time([&] { recording.replay(); }) * 1e6 / steps;
 }
 
 std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds) {

@@ -14,21 +14,24 @@ namespace ac {
 
 class StepBench {
  public:
-  // `random`: the built random_source(). Steps follow `context` tokens.
+  // `random`: the built random_source(). Steps follow `context` tokens, until others are said.
   StepBench(Device& device, const std::filesystem::path& package,
             const std::filesystem::path& random, std::int64_t context);
 
+  void follow(std::int64_t context) { context_ = context; }
+
   using Step = std::vector<Span>;
-  std::unique_ptr<Device::Recording> record(const Step& step);
-  // Microseconds of a step, as an average over one recording.
-  double sample(Device::Recording& recording);
+  static constexpr int kSteps = 4;  // of one recording, as the engine has
+  std::unique_ptr<Device::Recording> record(const Step& step, int steps = kSteps);
+  // Microseconds of a step, as an average over one recording of so many.
+  double sample(Device::Recording& recording, int steps = kSteps);
   // All of them in turn, after a first run of each that does not count: `rounds` samples of each.
   std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds);
 
  private:
   RandomValues random_;
   Engine engine_;
-  const std::int64_t context_;
+  std::int64_t context_;
 };
 
 // For a conversation (base/conversation.h): what is prepared on a device, and a question about some

@@ -26,23 +26,23 @@ std::unique_ptr<Device> device_of(const Json& job) {
   return job.at("device") == "host" ? open_host_device() : open_cuda_device();
 }
 
-std::string judge_here(const Json& job) {
+std::string judge_here(Device& device, const Json& job) {
   const Trial trial = trial_from_json(job.at("trial"), "job");
-  const std::unique_ptr<Device> device = device_of(job);
   try {
     for (const Launch& launch : trial.launches)
-      if (launch.product) device->load_product(*launch.product);
+      if (launch.product) device.load_product(*launch.product);
   } catch (const Error& error) {
     if (error.fault() != Fault::job_failed) throw;
     return to_json(unavailable(error.what())).dump();
   }
-  return to_json(outcome_of(judge_on(*device, trial, files_of(job.at("files"))))).dump();
+  return to_json(outcome_of(judge_on(device, trial, files_of(job.at("files"))))).dump();
 }
 
-std::string race_here(const Json& job) {
+std::string race_here(Device& device, const Json& job) {
   MeasureOptions options;
   options.tokens = job.at("tokens"), options.position = job.at("position");
   options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
+  options.repetitions = job.at("repetitions");
   for (const Json& cache : job.at("caches"))
     options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
                               cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
@@ -56,9 +56,11 @@ std::string race_here(const Json& job) {
     contenders.push_back(std::move(contender));
   }
   const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
-  const std::unique_ptr<Device> device = device_of(job);
-  return samples_json(measure(*device, step, contenders, files_of(job.at("files")), options))
-      .dump();
+  return samples_json(measure(device, step, contenders, files_of(job.at("files")), options)).dump();
+}
+
+std::string run_on(Device& device, const Json& job) {
+  return job.at("job") == "race" ? race_here(device, job) : judge_here(device, job);
 }
 
 }  // namespace
@@ -91,6 +93,7 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"position", options.position},
           {"rounds", options.rounds},
           {"seconds", options.seconds},
+          {"repetitions", options.repetitions},
           {"caches", std::move(caches)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};
@@ -102,17 +105,20 @@ Json samples_json(const std::vector<Latency>& latencies) {
   return json;
 }
 
-std::string run_job(const Json& job) {
-  if (job.at("job") == "race") return race_here(job);
-  if (job.at("job") == "step") return race_steps(*device_of(job), job);
-  return judge_here(job);
-}
+std::string run_job(const Json& job) { return run_on(*device_of(job), job); }
 
-bool is_conversation(const Json& job) { return job.at("job") == "bench"; }
+Json jobs_job() { return {{"job", "jobs"}, {"device", "cuda"}}; }
+
+bool is_conversation(const Json& job) {
+  return job.at("job") == "jobs" || job.at("job") == "bench" || job.at("job") == "steps";
+}
 
 Conversation::Answer prepare_job(const Json& job) {
   AC_ASSERT(is_conversation(job));
-  return prepare_bench(device_of(job), job);
+  std::shared_ptr<Device> device = device_of(job);
+  if (job.at("job") == "bench") return prepare_bench(std::move(device), job);
+  if (job.at("job") == "steps") return prepare_steps(std::move(device), job);
+  return [device](const std::string& question) { return run_on(*device, Json::parse(question)); };
 }
 
 }  // namespace ac

@@ -5,17 +5,17 @@
 #include <limits>
 #include <random>
 
+#include "base/elements.h"
 #include "base/error.h"
+#include "measure/random_pool.h"
 
 namespace ac {
 namespace {
 
-constexpr std::size_t kPool = std::size_t{1} << 20;  // random elements, repeated
 constexpr int kMaxCopies = 64;
 constexpr double kColdFactor = 2.5;  // of the second-level cache
-constexpr int kMaxRepetitions = 2000;
-constexpr double kSlow = 0.02;     // seconds
-constexpr double kFarBehind = 10;  // times the fastest
+constexpr double kSlow = 0.02;       // seconds
+constexpr double kFarBehind = 10;    // times the fastest
 
 bool calls_library(const Generated& made) {
   return std::ranges::any_of(made.launches,
@@ -59,8 +59,8 @@ class Bench {
   void warm_up(Entry& entry) {
     run(entry, 1);
     entry.once = std::max(device_.time([&] { run(entry, 1); }), 1e-7);
-    entry.repetitions =
-        static_cast<int>(std::clamp(options_.seconds / entry.once, 1.0, double(kMaxRepetitions)));
+    entry.repetitions = static_cast<int>(
+        std::clamp(options_.seconds / entry.once, 1.0, double(options_.repetitions)));
     entry.recording = device_.record([&] { run(entry, entry.repetitions); });
     if (entry.once < kSlow) entry.recording->replay();
   }
@@ -117,7 +117,7 @@ class Bench {
             product(node.type.shape).evaluate({.T = options_.tokens, .P = options_.position}) *
             static_cast<std::int64_t>(bytes_of(node.type.dtype));
         Buffers made = allocate(bytes, node.op == Op::weight ? copies_for(bytes) : 1);
-        for (const auto& copy : made.copies) fill(*copy, node);
+        fill(made, node);
         return made;
       }
       case Storage::Kind::keys:
@@ -128,7 +128,7 @@ class Bench {
                                    (keys ? cache.key_size : cache.value_size) *
                                    static_cast<std::int64_t>(bytes_of(cache.dtype));
         Buffers made = allocate(bytes, copies_for(bytes));
-        for (const auto& copy : made.copies) fill_random(*copy, cache.dtype, 1);
+        random_.fill(device_, made.copies, cache.dtype, 1);
         return made;
       }
       case Storage::Kind::position:
@@ -171,42 +171,27 @@ class Bench {
         std::clamp(std::ceil(wanted / static_cast<double>(bytes)), 1.0, double(kMaxCopies)));
   }
 
-  void fill(const Device::Memory& memory, const Node& node) {
-    if (node.op == Op::constant) {
-      const std::size_t size = bytes_of(node.type.dtype);
-      std::vector<std::byte> bytes(memory.bytes());
-      for (std::size_t i = 0; (i + 1) * size <= bytes.size(); ++i)
-        store_element(node.type.dtype, node.data()[node.data().size() == 1 ? 0 : i],
-                      bytes.data() + i * size);
-      return device_.upload(memory.address(), bytes);
+  void fill(const Buffers& made, const Node& node) {
+    const DType dtype = node.type.dtype;
+    if (node.op == Op::constant || !is_float(dtype)) {
+      for (const auto& copy : made.copies) fill_exactly(*copy, node);
+      return;
     }
-    if (!is_float(node.type.dtype)) return fill_ids(memory, node.type.dtype);
     // As a checkpoint's: sums of products stay near 1.
     const Shape& shape = node.type.shape;
     const bool matrix = node.op == Op::weight && shape.size() > 1;
-    fill_random(memory, node.type.dtype,
-                matrix ? 1 / std::sqrt(static_cast<double>(shape.back().constant())) : 1);
-  }
-
-  void fill_random(const Device::Memory& memory, DType dtype, double scale) {
-    const std::size_t size = bytes_of(dtype), total = memory.bytes() / size;
-    const std::size_t count = std::min(total, kPool);
-    std::vector<std::byte> pool(count * size);
-    std::normal_distribution<double> normal(0, scale);
-    for (std::size_t i = 0; i < count; ++i)
-      store_element(dtype, normal(random_), pool.data() + i * size);
-    auto* to = static_cast<std::byte*>(memory.address());
-    for (std::size_t at = 0; at < total; at += count)
-      device_.upload(to + at * size,
-                     std::span<const std::byte>(pool).first(std::min(count, total - at) * size));
+    random_.fill(device_, made.copies, dtype,
+                 matrix ? 1 / std::sqrt(static_cast<double>(shape.back().constant())) : 1);
   }
 
   // Any small number is an id of every table, and true or false.
-  void fill_ids(const Device::Memory& memory, DType dtype) {
-    const std::size_t size = bytes_of(dtype);
+  void fill_exactly(const Device::Memory& memory, const Node& node) {
+    std::vector<double> elements(memory.bytes() / bytes_of(node.type.dtype));
+    for (std::size_t i = 0; i < elements.size(); ++i)
+      elements[i] = node.op == Op::constant ? node.data()[node.data().size() == 1 ? 0 : i]
+                                            : static_cast<double>(ids_() % 2);
     std::vector<std::byte> bytes(memory.bytes());
-    for (std::size_t i = 0; (i + 1) * size <= bytes.size(); ++i)
-      store_element(dtype, static_cast<double>(random_() % 2), bytes.data() + i * size);
+    store_elements(node.type.dtype, elements, bytes.data());
     device_.upload(memory.address(), bytes);
   }
 
@@ -215,7 +200,8 @@ class Bench {
   const MeasureOptions& options_;
   std::vector<Storage> known_;
   std::vector<Buffers> buffers_;
-  std::mt19937_64 random_{20261121};
+  RandomPool random_;
+  std::mt19937_64 ids_{20261121};
 };
 
 }  // namespace
@@ -246,10 +232,12 @@ std::vector<Latency> measure(Device& device, const StepGraph& step,
     }
   double fastest = entries.empty() ? 0 : entries[0].once;
   for (const Bench::Entry& entry : entries) fastest = std::min(fastest, entry.once);
+  // What is far behind, as a fallback may be, need not be known so well; on the host device, where
+  // others compute as well, only what is slow.
+  const double slow = device.info().sm > 0 ? 0 : kSlow;
   for (int round = 0; round < options.rounds; ++round)
     for (Bench::Entry& entry : entries)
-      // What is far behind and slow, as a fallback may be, need not be known so well.
-      if (round == 0 || entry.once < kSlow || entry.once < kFarBehind * fastest) bench.round(entry);
+      if (round == 0 || entry.once < slow || entry.once < kFarBehind * fastest) bench.round(entry);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     latencies[places[i]] = std::move(entries[i].latency);
     latencies[places[i]].microseconds = median(latencies[places[i]].samples);

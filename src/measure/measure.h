@@ -21,7 +21,8 @@ struct MeasureOptions {
   std::int64_t tokens = 1, position = 0;
   std::vector<CacheSpec> caches;  // of the step
   int rounds = 7;
-  double seconds = 0.02;  // of one round of one contender, about
+  double seconds = 0.02;   // of one round of one contender, about
+  int repetitions = 2000;  // in one round, at most: a GPU's graph of them takes time to make
 };
 
 struct Latency {

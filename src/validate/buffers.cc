@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/elements.h"
 #include "base/error.h"
 
 namespace ac::validate {
@@ -12,6 +13,17 @@ namespace {
 
 constexpr std::size_t kCanary = 1024;
 constexpr std::size_t kAlignment = 256;  // the buffer starts at an odd multiple of 16 within it
+
+// Poison where a state holds nothing.
+void empty_slots(const TensorSpec& spec, const std::vector<double>& elements,
+                 std::span<std::byte> bytes, int poison) {
+  const std::size_t size = bytes_of(spec.dtype);
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    if (!std::isnan(elements[i])) continue;
+    for (std::size_t at = i * size; at < (i + 1) * size; ++at)
+      bytes[at] = static_cast<std::byte>(kPoisons[poison][at % 2]);
+  }
+}
 
 }  // namespace
 
@@ -22,12 +34,10 @@ void fill_poison(std::span<std::byte> bytes, int poison) {
 
 std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::byte> bytes) {
   std::vector<double> elements(static_cast<std::size_t>(spec.count()));
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    const std::byte* from = bytes.data() + i * bytes_of(spec.dtype);
-    // Poison is no bool: it must not pass for one.
-    elements[i] =
-        spec.dtype == DType::boolean ? static_cast<double>(*from) : load_element(spec.dtype, from);
-  }
+  if (spec.dtype == DType::boolean)  // poison is no bool: it must not pass for one
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<double>(bytes[i]);
+  else
+    load_elements(spec.dtype, bytes.data(), elements);
   return elements;
 }
 
@@ -55,10 +65,8 @@ void BufferSet::load(const Elements& elements) {
     if (spec.role == Role::counter && !loaded_) std::ranges::fill(bytes, std::byte{0});
     if (spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state) {
       AC_ASSERT(elements[t].size() == static_cast<std::size_t>(spec.count()));
-      fill_poison(bytes, poison_);
-      for (std::size_t i = 0; i < elements[t].size(); ++i)
-        if (spec.role != Role::state || !std::isnan(elements[t][i]))
-          store_element(spec.dtype, elements[t][i], bytes.data() + i * bytes_of(spec.dtype));
+      store_elements(spec.dtype, elements[t], bytes.data());
+      if (spec.role == Role::state) empty_slots(spec, elements[t], bytes, poison_);
     }
     before_[t].assign(bytes.begin(), bytes.end());
   }
@@ -78,16 +86,17 @@ std::optional<BufferSet::Damage> BufferSet::damage_of(std::size_t t) const {
                     i < a.start ? fmt::format("wrote {} bytes before the start", a.start - i)
                                 : fmt::format("wrote {} bytes past the end", i - end + 1)};
   }
-  const std::size_t size = bytes_of(spec.dtype);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(spec.count()); ++i) {
-    const std::byte* now = buffers_[t].data() + i * size;
-    const auto element = static_cast<std::int64_t>(i);
-    const bool unchanged = std::memcmp(now, before_[t].data() + i * size, size) == 0;
-    if ((spec.role == Role::input || spec.role == Role::weight) && !unchanged)
-      return Damage{t, element, "modified what it may only read"};
-    if (spec.role == Role::counter &&
-        std::any_of(now, now + size, [](std::byte byte) { return byte != std::byte{0}; }))
-      return Damage{t, element, "did not leave a counter at 0"};
+  const std::span<const std::byte> now = buffers_[t];
+  const auto element_at = [&](auto byte) {
+    return (byte - now.begin()) / static_cast<std::int64_t>(bytes_of(spec.dtype));
+  };
+  if (spec.role == Role::input || spec.role == Role::weight)
+    if (std::memcmp(now.data(), before_[t].data(), now.size()) != 0)
+      return Damage{t, element_at(std::ranges::mismatch(now, before_[t]).in1),
+                    "modified what it may only read"};
+  if (spec.role == Role::counter) {
+    const auto left = std::ranges::find_if(now, [](std::byte b) { return b != std::byte{0}; });
+    if (left != now.end()) return Damage{t, element_at(left), "did not leave a counter at 0"};
   }
   return std::nullopt;
 }

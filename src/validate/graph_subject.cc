@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "reference/executor.h"
 #include "validate/buffers.h"
@@ -41,10 +42,8 @@ class GraphSubject {
           const std::size_t t = at(weight.text("key"));
           std::vector<std::byte>& bytes = stored[weight.text("key")];
           if (bytes.empty()) {
-            const std::size_t size = bytes_of(tensors_[t].dtype);
             bytes.resize(tensors_[t].bytes());
-            for (std::size_t i = 0; i < in[t].size(); ++i)
-              store_element(tensors_[t].dtype, in[t][i], bytes.data() + i * size);
+            store_elements(tensors_[t].dtype, in[t], bytes.data());
           }
           return WeightView{tensors_[t].dtype, tensors_[t].shape, bytes.data()};
         },

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "reference/half.h"
+#include "base/half.h"
 
 namespace ac::validate {
 namespace {

@@ -20,7 +20,7 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   Program program = toy.program();
   const Launch work = program.decode.launches.at(0), advance = program.decode.launches.at(1);
   // Launches by how often each option runs the step's kernel: (30 + 1), (1 + 30) and so on.
-  const std::vector<std::vector<int>> repeats = {{30, 12, 1}, {20, 1}};
+  const std::vector<std::vector<int>> repeats = {{30, 12, 1}, {20, 1, 40}};
   program.decode.launches.clear(), program.decode.notes.clear();
   Json parts = Json::array();
   const auto add = [&](const Launch& launch, int count) {
@@ -40,31 +40,36 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   write_file(folder.path() / "program.json", to_json(program).dump());
   const BuildResult random =
       KernelBuilder(builder_options(read_environment())).build(random_source(), {});
-  const Json job{{"package", folder.path().string()},
-                 {"is_first", true},
-                 {"parts", parts},
-                 {"ending", ending},
-                 {"context", 20},
-                 {"first", {0, 0}},
-                 {"random", std::get<Artifact>(random).file.string()},
-                 {"seconds", 20}};
-  const auto device = open_host_device();
-  const Json said = Json::parse(race_steps(*device, job));
+  const Json job{
+      {"job", "steps"}, {"device", "host"}, {"package", folder.path().string()},
+      {"parts", parts}, {"ending", ending}, {"random", std::get<Artifact>(random).file.string()}};
+  REQUIRE(is_conversation(job));
+  Conversation::Answer answer = prepare_job(job);
+  const auto ask = [&](std::int64_t context, bool is_first, const std::vector<int>& first,
+                       int seconds = 20) {
+    const Json question{
+        {"context", context}, {"is_first", is_first}, {"first", first}, {"seconds", seconds}};
+    return Json::parse(answer(question.dump()));
+  };
+  const Json said = ask(20, true, {0, 0});
   CHECK(said.at("options") == Json({2, 1}));
   CHECK(said.at("us").get<double>() < said.at("first_us").get<double>() / 2);
-  CHECK(said.at("timed") == 6);
+  CHECK(said.at("timed") == 9);
+  // One process answers for every context. What is best already stays.
+  const Json again = ask(30, true, {2, 1});
+  CHECK(again.at("options") == Json({2, 1}));
+  CHECK(again.at("us") == again.at("first_us"));
+  CHECK(again.at("timed") == 9);
 
   // After more tokens, what does not depend on their number has no better choice.
-  Json later = job;
-  later["is_first"] = false;
-  CHECK(Json::parse(race_steps(*device, later)).at("timed") == 1);
-  later["parts"][0]["by_position"] = true;
-  CHECK(Json::parse(race_steps(*device, later)).at("options") == Json({2, 1}));
+  CHECK(ask(30, false, {0, 0}).at("timed") == 1);
+  Json by_position = job;
+  by_position["parts"][0]["by_position"] = true;
+  answer = prepare_job(by_position);
+  CHECK(ask(30, false, {0, 0}).at("options") == Json({2, 1}));
 
   // No time: what came first stays.
-  Json hurried = job;
-  hurried["seconds"] = 0;
-  const Json stays = Json::parse(race_steps(*device, hurried));
+  const Json stays = ask(30, true, {0, 0}, 0);
   CHECK(stays.at("options") == Json({0, 0}));
   CHECK(stays.at("us") == stays.at("first_us"));
 }

@@ -7,11 +7,12 @@
 #include <random>
 #include <set>
 
+#include "base/elements.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "ir/text.h"
 #include "reference/executor.h"
-#include "reference/half.h"
 
 using namespace ac;
 
@@ -154,9 +155,17 @@ TEST_CASE("the fast conversions of weights are the exact ones") {
   };
   for (int bits = 0; bits < 1 << 16; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
-    const double fast = half_to_float(half), exact = load_element(DType::f16, &half);
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent == 31  ? (fraction ? std::nan("") : INFINITY)
+                        : exponent == 0 ? std::ldexp(fraction, -24)
+                                        : std::ldexp(1024 + fraction, exponent - 25);
+    const double exact = bits & 0x8000 ? -size : size, fast = half_to_float(half);
     // The sign of a NaN means nothing.
     if (!same(fast, exact) && !(std::isnan(fast) && std::isnan(exact))) FAIL(bits);
+    if (std::isnan(exact)) continue;
+    std::uint16_t stored = 0;
+    store_element(DType::f16, exact, &stored);
+    if (stored != half || !same(load_element(DType::f16, &stored), exact)) FAIL(bits);
   }
   std::mt19937 random(7);
   for (int i = 0; i < 400'000; ++i) {
@@ -169,5 +178,30 @@ TEST_CASE("the fast conversions of weights are the exact ones") {
     if (std::isnan(value)) continue;
     if (!same(round_to_half(value), round_to(DType::f16, value))) FAIL(value);
     if (!same(round_to_bfloat(value), round_to(DType::bf16, value))) FAIL(value);
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      float stored = 0;
+      store_element(dtype, value, &stored);
+      if (!same(load_element(dtype, &stored), round_to(dtype, value))) FAIL(value);
+    }
+  }
+}
+
+TEST_CASE("many elements are stored and loaded as single ones are") {
+  const std::vector<double> values = {0, 1, -2.75, 65519, 1e-7, 300, -1e30, INFINITY, 7};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::i64, DType::boolean}) {
+    const std::size_t size = bytes_of(dtype), count = values.size() - (is_float(dtype) ? 0 : 3);
+    std::vector<std::byte> bytes(1 + count * size, std::byte{0x5a});
+    std::vector<double> loaded(count);
+    // Unaligned.
+    store_elements(dtype, std::span(values).first(count), bytes.data() + 1);
+    load_elements(dtype, bytes.data() + 1, loaded);
+    CHECK(bytes[0] == std::byte{0x5a});
+    for (std::size_t i = 0; i < count; ++i) {
+      std::byte one[8];
+      store_element(dtype, values[i], one);
+      CHECK(std::memcmp(one, bytes.data() + 1 + i * size, size) == 0);
+      CHECK(loaded[i] == load_element(dtype, one));
+      CHECK(loaded[i] == round_to(dtype, values[i]));
+    }
   }
 }

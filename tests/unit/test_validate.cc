@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "reference/half.h"
+#include "base/half.h"
 #include "validate/buffers.h"
 #include "validate/gate.h"
 #include "validate/scenario.h"

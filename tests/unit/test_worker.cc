@@ -61,6 +61,26 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
   CHECK(on_host(judge_job(wrong, files)).at("kind") == "rejected");
 }
 
+TEST_CASE("a worker does one job after the other on one device") {
+  Fixture f;
+  const KernelFiles files = f.built();
+  Json job = jobs_job();
+  job["device"] = "host";
+  REQUIRE(is_conversation(job));
+  const Conversation::Answer answer = prepare_job(job);
+  const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,
+                                      {.S = -1, .T = 1, .P = 0}, {1, {}});
+  MeasureOptions options;
+  options.rounds = 2, options.repetitions = 3;
+  for (int i = 0; i < 2; ++i) {
+    const std::string judged = answer(judge_job(f.request.trial, files).dump());
+    CHECK(Json::parse(judged).at("kind") == "admitted");
+    const std::string raced = answer(race_job(f.step, {{"a", made}}, files, options).dump());
+    CHECK(Json::parse(raced).at(0).size() == 2);
+  }
+  CHECK_THROWS(answer("{}"));
+}
+
 TEST_CASE("a worker times contenders in turn") {
   Fixture f;
   const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,

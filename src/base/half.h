@@ -1,5 +1,4 @@
-// load_element(f16), round_to(f16) and round_to(bf16) without branches or calls: loops over them
-// can be vectorised.
+// Halves and bfloats of floats, without branches or calls: loops over them can be vectorised.
 #pragma once
 
 #include <bit>
