@@ -93,10 +93,8 @@ std::string gemm_name(int plan) {
   }
   const MmaGemmPlan& p = mma_plans[plan];
   std::snprintf(text, sizeof text, "%s%dx%dx%d/%dx%d/s%d/r%d/g%d",
-                p.loaders               ? "loaders"
-                : p.tile == Tile::wgmma ? "wgmma"
-                                        : "",
-                p.tile_m, p.tile_n, p.tile_k, p.warp_m, p.warp_n, p.stages, p.resident, p.group_m);
+                p.tile == Tile::wgmma ? "wgmma" : "", p.tile_m, p.tile_n, p.tile_k, p.warp_m,
+                p.warp_n, p.stages, p.resident, p.group_m);
   return text + (p.split > 1 ? "/split" + std::to_string(p.split) : std::string());
 }
 std::string attention_name(int plan) {
