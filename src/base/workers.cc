@@ -16,10 +16,14 @@ Workers::Workers(Start start, unsigned at_once)
     : start_(std::move(start)), at_once_(std::max(at_once, 1u)) {}
 
 std::unique_ptr<Conversation> Workers::take() {
-  if (idle_.empty()) return start_();
-  std::unique_ptr<Conversation> worker = std::move(idle_.back());
-  idle_.pop_back();
-  return worker;
+  while (!idle_.empty()) {
+    std::unique_ptr<Conversation> worker = std::move(idle_.back());
+    idle_.pop_back();
+    // One of which something is heard unasked has ended meanwhile: that is no question's fault.
+    pollfd polled = worker->awaited();
+    if (poll(&polled, 1, 0) == 0) return worker;
+  }
+  return start_();
 }
 
 std::vector<ChildResult> Workers::ask(

@@ -18,6 +18,7 @@ namespace ac {
 namespace {
 
 constexpr int kNiceness = 10;
+constexpr unsigned kMostJudges = 16;  // that stay: each holds a part of the GPU's memory
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
 constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
@@ -133,7 +134,7 @@ Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
     : builder_(builder),
       options_(std::move(options)),
       identity_(sha256(read_file("/proc/self/exe", kMaxProgram))),
-      judges_([this] { return start_worker(jobs_job()); }, options_.jobs),
+      judges_([this] { return start_worker(jobs_job()); }, std::min(options_.jobs, kMostJudges)),
       racer_([this] { return start_worker(jobs_job()); }, 1) {}
 
 void Realiser::build(std::vector<KernelSource> sources) {

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,6 +75,17 @@ TEST_CASE("workers: one that dies or hangs costs its own question alone") {
     CHECK(processes.size() <= at_once + 3);
     CHECK(workers.ask({"again"}, 60s)[0].ok());
   }
+}
+
+TEST_CASE("workers: one that ends while nobody asks it costs no question") {
+  Workers workers(start, 1);
+  const pid_t process = std::stoi(word(workers.ask({"a"}, 60s)[0], 1));
+  REQUIRE(kill(process, SIGKILL) == 0);
+  siginfo_t ended;
+  REQUIRE(waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOWAIT) == 0);
+  const auto results = workers.ask({"b"}, 60s);
+  CHECK(word(results[0], 0) == "b");
+  CHECK(word(results[0], 2) == "1");
 }
 
 TEST_CASE("workers: as many at once as may be, with texts of any size") {
