@@ -161,8 +161,9 @@ void add_compile_command(CLI::App& app) {
       ->add_option("--max-context", compile->options.max_context,
                    "Tokens that a package can hold (default: 4096)")
       ->check(CLI::Range(1, 1 << 24));
-  command->add_option("--chunk", compile->options.chunk, "Tokens of the prompt in one step")
-      ->capture_default_str()
+  command
+      ->add_option("--chunk", compile->options.chunk,
+                   "Tokens of the prompt in one step (default: 2048 on a GPU, else 512)")
       ->check(CLI::Range(1, 1 << 16));
   command
       ->add_option("--short-prompt", compile->options.short_prompt,

@@ -90,13 +90,18 @@ Selection admit_draw(const Program& program, Realiser& realiser) {
       fmt::format("what draws a token from {} logits of {}", dtype, program.vocab), realiser);
 }
 
+// Of a prefill step. A GPU's products need many to be fast.
+std::int64_t chunk_of(const CompileOptions& options, std::int64_t max_context) {
+  return std::min<std::int64_t>(options.chunk.value_or(options.device.sm > 0 ? 2048 : 512),
+                                max_context);
+}
+
 Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
   Program program;
   program.model = step.graph.name;
   program.target = options.device.target;
   program.max_context = max_context(step, options.max_context);
-  program.caches =
-      cache_specs(step, program.max_context, std::min(options.chunk, program.max_context));
+  program.caches = cache_specs(step, program.max_context, chunk_of(options, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
   program.dtype = logits.dtype;
@@ -268,7 +273,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       [](const StepGraph& made) { return print(made); });
 
   const Program empty = empty_program(model, step, options);
-  const std::int64_t chunk = std::min(options.chunk, empty.max_context);
+  const std::int64_t chunk = chunk_of(options, empty.max_context);
   Realiser realiser(builder, realise_options(options));
   PhaseCompiler phases(options, empty, realiser, stages);
   std::vector<Job> jobs = jobs_for(compiled, step, chunk, options.short_prompt);

@@ -19,6 +19,9 @@ constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
 constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
 constexpr double kFinalSeconds = 0.01;  // on a GPU
 constexpr std::size_t kLibraryTries = 3;
+// Of a predicted latency, what it may come to once it is measured: what could then be better than
+// what was measured is tried. The cost model is worse at products of many tokens than at one's.
+constexpr double kHope = 0.9, kHopeOfMany = 0.7;
 
 std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
   std::vector<std::int64_t> slots;
@@ -102,7 +105,8 @@ std::optional<double> Selector::cost(int space) const {
   double best = candidates[state.order[state.next]].cost.microseconds;
   for (std::size_t i = state.next; i < state.order.size(); ++i)
     best = std::min(best, candidates[state.order[i]].cost.microseconds);
-  return best * scale_;
+  if (!realiser_.measures() || phase_.plans.device.sm == 0) return best * scale_;
+  return best * scale_ * (phase_.plans.options.at.T > 1 ? kHopeOfMany : kHope);
 }
 
 void Selector::plan_missing(std::vector<CoverPart>& parts) {

@@ -84,7 +84,7 @@ Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const De
 
 // The matrix families are held up by arithmetic; these efficiencies are not fitted.
 constexpr double kPlainEfficiency = 0.4, kTensorEfficiency = 0.45, kNextTile = 0.3e-6;
-constexpr double kGroupEfficiency = 0.7;
+constexpr double kGroupEfficiency = 0.95;
 
 // Tiles of a matrix product that share an SM's arithmetic: what the last round leaves idle counts.
 double busy_share(double tiles, double at_once) {
