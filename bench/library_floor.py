@@ -51,17 +51,26 @@ def product(tokens, n, k, dtype):
     return milliseconds(lambda i: torch.mm(x, weights[i % count].t(), out=y), count)
 
 
-def attention(tokens, heads, kv_heads, size, dtype):
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
+def attention_inputs(tokens, heads, kv_heads, size, dtype):
+    return [torch.randn((1, count, tokens, size), device="cuda", dtype=dtype)
+            for count in (heads, kv_heads, kv_heads)]
+
+
+def attend(name, q, k, v):
+    with sdpa_kernel(BACKENDS[name]):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def attention(inputs):
     """The fastest, and its name."""
-    shape = lambda count: (1, count, tokens, size)
-    q = torch.randn(shape(heads), device="cuda", dtype=dtype)
-    k, v = (torch.randn(shape(kv_heads), device="cuda", dtype=dtype) for _ in range(2))
     best = None
-    for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION)):
+    for name in BACKENDS:
         try:
-            with sdpa_kernel(backend):
-                took = milliseconds(lambda _: torch.nn.functional.scaled_dot_product_attention(
-                    q, k, v, is_causal=True, enable_gqa=heads != kv_heads), 3)
+            took = milliseconds(lambda _: attend(name, *inputs), 3)
         except RuntimeError as error:  # this PyTorch has none, or not for these sizes
             print(f"{name}: {error}".splitlines()[0], file=sys.stderr)
             continue
@@ -70,6 +79,21 @@ def attention(tokens, heads, kv_heads, size, dtype):
     if best is None:
         raise SystemExit("PyTorch has neither flash nor cuDNN attention here")
     return best
+
+
+def chain(tokens, products, how, inputs, layers, dtype):
+    steps = []
+    for n, k in products.values():
+        weights = [torch.randn(n, k, device="cuda", dtype=dtype) * k**-0.5 for _ in range(layers)]
+        steps.append((torch.randn(tokens, k, device="cuda", dtype=dtype), weights,
+                      torch.empty(tokens, n, device="cuda", dtype=dtype)))
+
+    def layer(i):
+        attend(how, *inputs)
+        for x, weights, y in steps:
+            torch.mm(x, weights[i % layers].t(), out=y)
+
+    return layers * milliseconds(layer, layers)
 
 
 def floor(config, tokens, dtype):
@@ -83,10 +107,13 @@ def floor(config, tokens, dtype):
         "down": (hidden, inner),
     }
     layer = {name: product(tokens, n, k, dtype) for name, (n, k) in products.items()}
-    attend, how = attention(tokens, heads, kv_heads, size, dtype)
+    inputs = attention_inputs(tokens, heads, kv_heads, size, dtype)
+    attending, how = attention(inputs)
     layers = config["num_hidden_layers"]
-    return {"ms": layers * (sum(layer.values()) + attend), "layers": layers, "attention": how,
-            "layer_us": {**{name: ms * 1e3 for name, ms in layer.items()}, "attention": attend * 1e3}}
+    return {"ms": layers * (sum(layer.values()) + attending), "layers": layers,
+            "chain_ms": chain(tokens, products, how, inputs, layers, dtype), "attention": how,
+            "layer_us": {**{name: ms * 1e3 for name, ms in layer.items()},
+                         "attention": attending * 1e3}}
 
 
 def main():

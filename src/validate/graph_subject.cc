@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <thread>
 
 #include "base/elements.h"
 #include "base/error.h"
@@ -15,6 +16,9 @@
 
 namespace ac::validate {
 namespace {
+
+// Of one truth, where several are computed at once: a share of a machine with many processors.
+const int kThreads = static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1u, 4u));
 
 constexpr double kEmpty = std::numeric_limits<double>::quiet_NaN();
 
@@ -47,7 +51,7 @@ class GraphSubject {
           }
           return WeightView{tensors_[t].dtype, tensors_[t].shape, bytes.data()};
         },
-        1, arithmetic);
+        kThreads, arithmetic);
     const std::int64_t position = position_of(in);
     executor.prime(position, cached(in, position));
     Values inputs;
