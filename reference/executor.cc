@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "ir/verify.h"
 #include "base/half.h"
+#include "ir/verify.h"
 #include "reference/ops.h"
 
 namespace ac {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "base/half.h"
+#include "base/text.h"
 
 namespace ac {
 namespace {
