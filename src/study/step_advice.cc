@@ -30,7 +30,7 @@ StepAdvice advice_of(const std::vector<Question>& questions, const std::vector<A
       advice.candidates[questions[i].space.signature].push_back(candidate.id);
     if (about.preferred < 0) continue;
     const FusionChoice& choice = questions[i].fusions[static_cast<std::size_t>(about.preferred)];
-    advice.fusions.emplace_back(choice.neighbourhood, choice.option);
+    if (!choice.current) advice.fusions.emplace_back(choice.neighbourhood, choice.option);
   }
   return advice;
 }
@@ -48,7 +48,8 @@ search::Advice advised_points(const StepSpace& space, const StepAdvice& advice) 
   for (const auto& [signature, ids] : advice.candidates)
     for (const std::string& id : ids) add(space.find_candidate(signature, id));
 
-  std::vector<int> first = points.choices(points.start());
+  // What has no advice is as it is best predicted, in the cut that was asked about.
+  std::vector<int> first(advised.size(), -1);
   std::vector<std::size_t> order;  // of the sites that something is advised for
   std::size_t ranks = 0;
   for (std::size_t site = 0; site < advised.size(); ++site) {

@@ -16,7 +16,8 @@ namespace ac::study {
 
 struct StepAdvice {
   std::map<std::string, std::vector<std::string>> candidates;  // by signature, best first
-  std::vector<std::pair<std::size_t, std::size_t>> fusions;    // neighbourhood and option, in Plans
+  // Preferred to those that the regions came from: neighbourhood and option, in Plans.
+  std::vector<std::pair<std::size_t, std::size_t>> fusions;
 };
 
 // Asks what the compiler would ask, and says which regions there is no advice about.
@@ -24,9 +25,9 @@ StepAdvice ask_about(Advisor& advisor, const Regions& regions, const Plans& plan
                      Progress& progress);
 StepAdvice advice_of(const std::vector<Question>& questions, const std::vector<Answer>& answers);
 
-// First the point that has whatever is advised first, and where nothing is, what the best predicted
-// one has. Then points that differ from it in one site: in the second that is advised there, the
-// sites that take longest first; then in the third, and so on. None if nothing advised is a choice.
+// First the point that has whatever is advised first, and where nothing is, the best predicted.
+// Then points that differ from it in one site: in the second that is advised there, the sites that
+// take longest first; then in the third, and so on. None if nothing advised is a choice.
 search::Advice advised_points(const StepSpace& space, const StepAdvice& advice);
 
 }  // namespace ac::study

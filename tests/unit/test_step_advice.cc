@@ -50,6 +50,9 @@ struct Fixture {
       if (space->points().choices(a)[i] != space->points().choices(b)[i]) sites.push_back(i);
     return sites;
   }
+  int by_default() const {
+    return space->points().point(std::vector<int>(space->points().sites().size(), -1));
+  }
   std::string planned(int point, const std::string& signature) const {
     for (const Scheduled& part : space->schedule(point))
       if (of(part.part->space).signature == signature && part.candidate >= 0)
@@ -90,36 +93,35 @@ TEST_CASE("step advice: the first has what is advised first, the others differ i
     before = f.space->microseconds(sites[0]);
   }
   // What nothing is advised for is as the best predicted has it.
-  for (const std::size_t site : f.differing(points[0], f.space->points().start()))
+  for (const std::size_t site : f.differing(points[0], f.by_default()))
     CHECK(f.space->points().choices(points[0])[site] == 1);
 }
 
 TEST_CASE("step advice: preferred fusions are taken, their rivals come next") {
   const Fixture f;
-  const auto with_fusions = std::ranges::find_if(
-      f.questions, [](const Question& question) { return question.fusions.size() > 1; });
-  REQUIRE(with_fusions != f.questions.end());
-  const auto other = std::ranges::find_if(
-      with_fusions->fusions, [](const FusionChoice& choice) { return !choice.current; });
-  const auto letter = static_cast<char>('A' + (other - with_fusions->fusions.begin()));
-  const StepAdvice advice = f.advice([&](const Question& question) -> std::string {
-    if (&question != &*with_fusions) return "";
-    const Json opinion = {{"option", std::string(1, letter)}, {"opinion", "prefer"}};
-    return Json{{"fusions", {opinion}}}.dump();
-  });
-  REQUIRE(advice.fusions.size() == 1);
-  const auto [neighbourhood, option] = advice.fusions[0];
-  std::vector<int> points = f.points(advice);
-  REQUIRE(points.size() == 1);
-  CHECK(f.space->fusions(points[0]).at(neighbourhood) == option);
-  CHECK(points[0] != f.space->points().start());
-  // Two opinions about one neighbourhood.
-  const auto current = std::ranges::find_if(
-      with_fusions->fusions, [](const FusionChoice& choice) { return choice.current; });
-  points = f.points({{}, {{neighbourhood, option}, {neighbourhood, current->option}}});
-  REQUIRE(points.size() == 2);
-  CHECK(f.space->fusions(points[0]).at(neighbourhood) == option);
-  CHECK(f.space->fusions(points[1]).at(neighbourhood) == current->option);
+  const std::vector<std::size_t> by_default = f.space->fusions(f.by_default());
+  int preferred = 0;
+  for (const Question& asked : f.questions)
+    for (std::size_t i = 0; i < asked.fusions.size(); ++i) {
+      const FusionChoice& choice = asked.fusions[i];
+      const StepAdvice advice = f.advice([&](const Question& question) -> std::string {
+        if (&question != &asked) return "";
+        const std::string letter(1, static_cast<char>('A' + i));
+        return Json{{"fusions", {{{"option", letter}, {"opinion", "prefer"}}}}}.dump();
+      });
+      REQUIRE(advice.fusions.size() == (choice.current ? 0 : 1));
+      const std::vector<int> points = f.points(advice);
+      REQUIRE(points.size() == advice.fusions.size());
+      if (choice.current || choice.option == by_default[choice.neighbourhood]) continue;
+      ++preferred;
+      CHECK(f.space->fusions(points[0])[choice.neighbourhood] == choice.option);
+      // Two opinions about one neighbourhood.
+      const std::pair own{choice.neighbourhood, choice.option};
+      const std::pair rival{choice.neighbourhood, by_default[choice.neighbourhood]};
+      CHECK(f.points({{}, {own, rival}}) == std::vector{points[0], f.by_default()});
+      CHECK(f.points({{}, {rival, own}}) == std::vector{f.by_default(), points[0]});
+    }
+  CHECK(preferred > 2);
 }
 
 TEST_CASE("step advice: what is no choice comes to nothing") {
