@@ -67,6 +67,7 @@ class StepTuner {
     tuned_.first_us = first.outcome().microseconds;
     strategy->hear(*own, first.outcome());
     if (tuned_.advised > 0) {
+      // Which is to know of it as well, so that it is not timed because it is advised.
       strategy = std::make_unique<search::Advised>(std::move(strategy), advice);
       strategy->hear(*own, first.outcome());
     }
