@@ -30,8 +30,6 @@ struct Tune {
     const Program before = read_program(package);
     const Environment environment = read_environment();
     const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
-    if (advisor && space == "step")
-      wrong_usage("--advisor advises about regions: --space step has none");
     options.advisor = advisor.get();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
@@ -110,6 +108,7 @@ struct Tune {
                               {"sites", tuned.sites},
                               {"attempts", tuned.attempts},
                               {"known", tuned.known},
+                              {"advised", tuned.advised},
                               {"failed", tuned.failed},
                               {"first_us", tuned.first_us},
                               {"before_us", number(tuned.before_us)},
@@ -121,6 +120,7 @@ struct Tune {
     }
     fmt::print("{} schedules were tried ({} known), of {} sites with a choice\n", tuned.attempts,
                tuned.known, tuned.sites);
+    if (options.advisor) fmt::print("{} schedules were advised\n", tuned.advised);
     if (tuned.before_us)
       fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
                  options.context, *tuned.before_us, *tuned.best_us);
@@ -180,7 +180,8 @@ void add_tune_command(CLI::App& app) {
       ->add_option(
           "--space", tune->space,
           "What is searched: each region's candidates, or the schedules of the whole decode "
-          "step (what is fused, and which plan computes each part)")
+          "step (what is fused, and which plan computes each part); an --advisor is asked about "
+          "the regions of the step for either")
       ->capture_default_str()
       ->check(CLI::IsMember({"region", "step"}));
   std::vector<std::string> names;

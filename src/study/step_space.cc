@@ -364,6 +364,36 @@ std::optional<int> StepSpace::find(const std::map<std::string, std::string>& sel
   return points_->point(std::move(choices));
 }
 
+std::optional<StepSpace::Choice> StepSpace::find_candidate(const std::string& signature,
+                                                           const std::string& id) const {
+  for (const auto& [index, site] : site_of_) {
+    if (space(index).signature != signature) continue;
+    const std::vector<int>& candidates = candidates_.at(index);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (candidates[i] >= 0 &&
+          space(index).candidates[static_cast<std::size_t>(candidates[i])].id == id)
+        return Choice{site, static_cast<int>(i)};
+  }
+  return std::nullopt;
+}
+
+std::optional<StepSpace::Choice> StepSpace::find_fusion(std::size_t neighbourhood,
+                                                        std::size_t option) const {
+  if (neighbourhood >= alike_of_.size() || alike_of_[neighbourhood] < 0) return std::nullopt;
+  const auto site = static_cast<std::size_t>(alike_of_[neighbourhood]);
+  const std::vector<std::size_t>& options = alike_[site].options;
+  const auto found = std::ranges::find(options, option);
+  if (found == options.end()) return std::nullopt;
+  return Choice{site, static_cast<int>(found - options.begin())};
+}
+
+double StepSpace::microseconds(std::size_t index) const {
+  if (index < alike_.size()) return alike_[index].microseconds;
+  const search::Site& site = points_->sites()[index];
+  const auto best = std::ranges::min_element(site.choices, {}, &search::Point::predicted);
+  return site.uses * best->predicted;
+}
+
 search::Point StepSpace::listed(int point) const {
   search::Point listed{points_->id(point), {}, points_->predicted(point)};
   for (std::size_t i = 0; i < points_->sites().size(); ++i) {

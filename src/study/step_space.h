@@ -48,6 +48,17 @@ class StepSpace {
   std::vector<std::size_t> fusions(int point) const;
   // The point whose parts are these candidates ("": the fallback) by signature, and no others.
   std::optional<int> find(const std::map<std::string, std::string>& selected) const;
+  // One of the choices of a site of points().
+  struct Choice {
+    std::size_t site = 0;
+    int index = 0;
+  };
+  // Of the part with this signature the candidate with this id, of a neighbourhood of the plans one
+  // of its options; nothing if it is no choice, whatever the names and numbers are.
+  std::optional<Choice> find_candidate(const std::string& signature, const std::string& id) const;
+  std::optional<Choice> find_fusion(std::size_t neighbourhood, std::size_t option) const;
+  // What the best of a site's choices is predicted to take of a step.
+  double microseconds(std::size_t site) const;
   // The point with the same sites as all others, for a recorded table.
   search::Point listed(int point) const;
   // Of the point's cut, and of all that differ from it by one fusion.

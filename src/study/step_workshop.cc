@@ -59,6 +59,10 @@ StepWorkshop::StepWorkshop(const Model& model, const StepOptions& options, Kerne
       uses_(workshop_->step()),
       signature_(study::signature_of(workshop_->regions())),
       random_(random_source()) {
+  if (options_.advisor) {
+    advice_ = ask_about(*options_.advisor, workshop_->regions(), plans_, progress);
+    progress.stage("the step's choices");
+  }
   complete(workshop_->regions(), plans_);
   space_ = std::make_unique<StepSpace>(
       workshop_->regions(), plans_,
@@ -93,25 +97,35 @@ Implemented StepWorkshop::implement(const CoverPart& part, int candidate) const 
           "fallback"};
 }
 
-// The package's own first, then the best of each outline. The fallback, where there is nothing
-// else, where it is the package's, and on the host device, where it is a rival.
+// The package's own first, then what was advised in turn with the best of each outline. The
+// fallback, where there is nothing else, where it is the package's, and on the host device, where
+// it is a rival.
 std::vector<int> StepWorkshop::choices(const CoverPart& part, std::size_t most) {
   Space& space = plans_.spaces[static_cast<std::size_t>(part.space)];
   progress_.step(0, 0, "choices of " + subject_of(part).description());
   std::vector<int> found, order;
+  const auto add = [&](std::optional<std::size_t> candidate) {
+    if (candidate && std::ranges::find(order, static_cast<int>(*candidate)) == order.end())
+      order.push_back(static_cast<int>(*candidate));
+  };
+  const auto candidate_of = [&](const std::string& id) {
+    return part.wanted
+               ? find_candidate(step(), *part.wanted, plans_.options.at, plans_.device, space, id)
+               : index_in(space, id);
+  };
   bool with_fallback = options_.device.sm == 0 && most > 1;
   if (const auto own = options_.selected.find(space.signature); own != options_.selected.end()) {
     with_fallback |= own->second.empty();
-    std::optional<std::size_t> index;
-    if (!own->second.empty())
-      index = part.wanted ? find_candidate(step(), *part.wanted, plans_.options.at, plans_.device,
-                                           space, own->second)
-                          : index_in(space, own->second);
-    if (index) order.push_back(static_cast<int>(*index));
+    if (!own->second.empty()) add(candidate_of(own->second));
   }
-  for (const std::size_t i : diverse_order(space))
-    if (std::find(order.begin(), order.end(), static_cast<int>(i)) == order.end())
-      order.push_back(static_cast<int>(i));
+  std::vector<std::optional<std::size_t>> advised;
+  if (const auto ids = advice_.candidates.find(space.signature); ids != advice_.candidates.end())
+    for (const std::string& id : ids->second) advised.push_back(candidate_of(id));
+  const std::vector<std::size_t> diverse = diverse_order(space);
+  for (std::size_t i = 0; i < std::max(advised.size(), diverse.size()); ++i) {
+    if (i < advised.size()) add(advised[i]);
+    if (i < diverse.size()) add(diverse[i]);
+  }
   const std::size_t wanted = most - (with_fallback ? 1 : 0);
   for (std::size_t next = 0; found.size() < wanted && next < order.size();) {
     // As many at once as could be taken.

@@ -6,6 +6,7 @@
 #include "base/conversation.h"
 #include "compile/progress.h"
 #include "compile/step_bench.h"
+#include "study/step_advice.h"
 #include "study/step_space.h"
 #include "study/workshop.h"
 
@@ -16,6 +17,7 @@ struct StepOptions : WorkshopOptions {
   bool admit_all = false;  // what the gate does not admit is no choice; else judged when asked for
   // Of a package: candidates ("": the fallback) by signature, which are choices in any case.
   std::map<std::string, std::string> selected;
+  Advisor* advisor = nullptr;  // its candidates are choices in turn with the best; null: none
   int rounds = 3;
 };
 
@@ -26,6 +28,7 @@ class StepWorkshop {
                std::optional<Program> program, Progress& progress);
 
   const StepSpace& space() const { return *space_; }
+  const StepAdvice& advice() const { return advice_; }
   const StepGraph& step() const { return workshop_->step(); }
   const Plans& plans() const { return plans_; }
   // Of the step, without names: equal steps of different models share it.
@@ -69,6 +72,7 @@ class StepWorkshop {
   Program program_;
   UseDef uses_;
   std::string signature_;
+  StepAdvice advice_;
   std::unique_ptr<StepSpace> space_;
   std::vector<Failure> failures_;
   std::map<std::pair<int, int>, std::string> verdicts_;  // by space and candidate; empty: admitted

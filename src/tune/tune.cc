@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "compile/questions.h"
+#include "study/step_advice.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {
@@ -29,7 +29,10 @@ class Tuner {
 
   Tuned run() {
     const std::vector<study::Subject> subjects = workshop_.subjects();
-    if (options_.advisor) ask(*options_.advisor);
+    if (options_.advisor)
+      advised_ =
+          study::ask_about(*options_.advisor, workshop_.regions(), workshop_.plans(), progress_)
+              .candidates;
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       progress_.stage(
           fmt::format("region {} of {}: {}", i + 1, subjects.size(), subjects[i].description()));
@@ -40,20 +43,6 @@ class Tuner {
   }
 
  private:
-  void ask(Advisor& advisor) {
-    progress_.stage("advise: " + advisor.name());
-    const std::vector<Question> questions =
-        questions_about("decode", workshop_.regions(), workshop_.plans(), advisor.share());
-    const std::vector<Answer> answers = advisor.ask(questions);
-    for (std::size_t i = 0; i < questions.size(); ++i) {
-      if (!answers[i].reply.failure.empty())
-        progress_.note(fmt::format("no advice about {}: {}", answers[i].prompt.name,
-                                   answers[i].reply.failure));
-      for (const Candidate& candidate : answers[i].advice.order)
-        advised_[questions[i].space.signature].push_back(candidate.id);
-    }
-  }
-
   // With advice, in turn with it, so that bad advice costs no more than twice the attempts.
   std::unique_ptr<search::Strategy> strategy_for(const search::Space& space,
                                                  TunedRegion& region) const {

@@ -31,6 +31,7 @@ study::StepOptions step_options(const StepTuneOptions& options, const Program& p
   step.caches = program.caches;
   step.space = {.plans = options.plans, .max_points = 0};
   step.selected = variant.candidates;
+  step.advisor = options.advisor;
   return step;
 }
 
@@ -58,11 +59,18 @@ class StepTuner {
     tuned_.signature = workshop_.signature();
     for (const search::Site& site : space.sites()) tuned_.sites += site.choices.size() > 1;
     record_failures();
-    const auto strategy = search::make_strategy(options_.search, space, options_.seed);
+    const search::Advice advice = study::advised_points(workshop_.space(), workshop_.advice());
+    tuned_.advised = advice.order.size();
+    auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
     const study::TimedPoint first = workshop_.time(*own);
     if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
     tuned_.first_us = first.outcome().microseconds;
     strategy->hear(*own, first.outcome());
+    if (tuned_.advised > 0) {
+      // Which is to know of it as well, so that it is not timed because it is advised.
+      strategy = std::make_unique<search::Advised>(std::move(strategy), advice);
+      strategy->hear(*own, first.outcome());
+    }
     double best = tuned_.first_us;
     const search::Trace trace = run_search(
         *strategy,

@@ -19,6 +19,7 @@ struct TunedStep {
   std::string signature;
   std::size_t sites = 0;                // with more than one choice
   std::size_t attempts = 0, known = 0;  // of which the database knew
+  std::size_t advised = 0;              // schedules that the advisor's replies come to
   std::size_t failed = 0;               // that could not be timed
   double first_us = 0;                  // of the package's schedule, when the search began
   std::string plan;                     // the best that was found; empty: the package's own

@@ -156,7 +156,6 @@ def test_an_advisor_guides_the_search_of_regions(model, tmp_path):
     regions = json.loads(program(*tune, "--json").stdout)["regions"]
     advised = [region for region in regions if region["advised"]]
     assert len(advised) == len(prompts) and {region["plan"] for region in advised} == wanted
-    assert "--space step" in program(*tune, "--space", "step", expect=2).stderr
     assert "magic" in program(*tune[:-2], "magic", expect=2).stderr
 
 
@@ -307,6 +306,35 @@ def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
     assert again["signature"] == tuned["signature"] and again["first_us"] < tuned["before_us"]
 
 
+def test_an_advisor_guides_the_search_of_steps(model, package, tmp_path):
+    asked, database = tmp_path / "asked", tmp_path / "tuning.sqlite"
+
+    def tune(name, folder, *options, expect=0):  # each time the package as it was compiled
+        copy = shutil.copytree(package, tmp_path / name)
+        fixed = ("--space", "step", "--plans", 3, "--context", 20, "--db", database, "-q")
+        return program("tune", copy, model, *fixed, "--advisor", f"ask:{folder}", *options, expect=expect)
+
+    assert "replies are missing" in tune("a", asked, expect=5).stderr
+    wanted = set()
+    for file in asked.glob("*.prompt.txt"):
+        prompt = file.read_text()
+        reply = advice(prompt, lambda ids: ids[-2:][::-1])  # what heuristics would try last
+        wanted.add(reply["order"][0])
+        Path(str(file).replace(".prompt.", ".reply.")).write_text(json.dumps(reply))
+    assert len(wanted) >= 3
+    tuned = json.loads(tune("b", asked, "--budget", 1, "--json").stdout)
+    assert (tuned["attempts"], tuned["known"], tuned["failed"]) == (1, 0, 0) and tuned["advised"] >= 1
+    (first,) = schedules(database)
+    assert wanted <= {item.split("=")[1] for item in first.split()}
+    # Known by now, it is not timed again; the strategy has its turn.
+    again = tune("c", asked, "--budget", 3, "--search", "random").stdout
+    assert "3 schedules were tried (1 known)" in again and f"{tuned['advised']} schedules were advised" in again
+    assert schedules(database)[0] == first and len(schedules(database)) == 3
+    # Nobody has an opinion: as without an advisor.
+    silent = tune("d", tmp_path / "silent", "--advisor-wait", 0, "--budget", 1, "--json")
+    assert json.loads(silent.stdout)["advised"] == 0
+
+
 def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):
     database = tmp_path / "tuning.sqlite"
     tune = ("tune", package, model, *STEP, "--budget", 30, "--db", database)
@@ -350,6 +378,13 @@ def test_what_cannot_be_tuned_by_steps_is_said(model, package, tmp_path):
     (package / "plan.json").write_text(json.dumps(plan))
     assert "plan.json" in program(*tune, expect=3).stderr
     assert "magic" in program("tune", package, model, "--space", "magic", expect=2).stderr
+
+
+# That were tried, in this order.
+def schedules(database):
+    with sqlite3.connect(database) as connection:
+        found = connection.execute("SELECT plan FROM attempts WHERE region LIKE 'step of %' ORDER BY rowid")
+        return [plan for (plan,) in found]
 
 
 # Read at once: what is watched goes on meanwhile.
