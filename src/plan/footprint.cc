@@ -82,7 +82,8 @@ Footprint measure(const AttentionTask& task, const AttentionPlan& plan, const De
           .finish_seconds = splits > 1 ? kCombine + splits * kNextGroup : kCombine / 2};
 }
 
-// The matrix families are held up by arithmetic; these efficiencies are not fitted.
+// The matrix families are held up by arithmetic; these efficiencies are not fitted, but for that of
+// wgmma, to a product of 8192 tokens.
 constexpr double kPlainEfficiency = 0.4, kTensorEfficiency = 0.45, kNextTile = 0.3e-6;
 constexpr double kGroupEfficiency = 0.95;
 
@@ -191,9 +192,10 @@ double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& pla
   return total / (longest * device.multiprocessors);
 }
 
-// Fitted to bench/results (see test_plan_cost.cc). What keys bring along is used by all queries of
-// a warp; each tile of them costs a softmax's beginning and end. Of wgmma, warps hide each other's
-// softmax, the less the more of them wait for each other at a block's barriers.
+// Of mma fitted to bench/results (see test_plan_cost.cc): what keys bring along is used by all
+// queries of a warp; each tile of them costs a softmax's beginning and end. Of wgmma by hand, to
+// plans in 2026-11-21-h100-wgmma-kernels.jsonl: warps hide each other's softmax, the less the more
+// of them wait for each other at a block's barriers.
 double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                       const DeviceInfo& device) {
   const double queries = plan.warp_queries(), keys = plan.key_tile;
