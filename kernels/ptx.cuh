@@ -117,11 +117,6 @@ void load_matrices(unsigned (&out)[4], const void* shared_row,
 
 // x; what is computed from it is computed where it stands, not ahead of a loop (saves registers).
 inline int in_place(int x) { return x; }
-// The opposite: p, which is not computed again where it is used.
-template <class T>
-const T* held(const T* p) {
-  return p;
-}
 
 // 2 to the power of x; subnormal results may be 0.
 inline float exp2_fast(float x) { return exp2f(x); }
@@ -364,12 +359,6 @@ AC_DEVICE void load_matrices(unsigned (&out)[4], const void* shared_row) {
 AC_DEVICE int in_place(int x) {
   asm volatile("" : "+r"(x));
   return x;
-}
-// The opposite: p, which is not computed again where it is used.
-template <class T>
-AC_DEVICE const T* held(const T* p) {
-  asm volatile("" : "+l"(p));
-  return p;
 }
 
 // 2 to the power of x; subnormal results may be 0.
