@@ -28,9 +28,9 @@ def make(config_file, folder, dtype, seed):
     shutil.copy(config_file, folder / "config.json")
     config = AutoConfig.from_pretrained(folder)
     torch.manual_seed(seed)
-    torch.set_default_dtype(getattr(torch, dtype))
     with torch.device(DEVICE):
-        model = AutoModelForCausalLM.from_config(config)
+        # Whatever type the configuration names.
+        model = AutoModelForCausalLM.from_config(config).to(getattr(torch, dtype))
         # As large as trained ones: sums stay near 1, and logits differ. No norm is the identity.
         for name, weight in model.named_parameters():
             if weight.dim() > 1:

@@ -4,16 +4,18 @@
 # Where python3 has PyTorch and transformers, logits and tokens are compared with theirs as well, and
 # the floor of PyTorch's libraries is measured.
 # AC_BENCH_PARTS: what to do, of "decode prefill floor check" (all).
+# AC_BENCH_DTYPE: what weights are in and products compute in (bfloat16).
 # AC_BENCH_CHUNK, AC_BENCH_CONTEXT: tokens of a prefill step (2048) and of the package (24576).
 # AC_BENCH_CONTEXTS, AC_BENCH_NEW: tokens that are cached when decode is timed
 #   (128,2048,8192,20480), and that are made then (256).
 # AC_BENCH_PACKAGES: a folder where packages are kept, and not made again if they are there.
 set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,12s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,13s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 program=$here/bin/agentcompile
 out=$(realpath -m "$1")
 shift
+dtype=${AC_BENCH_DTYPE:-bfloat16}
 parts=" ${AC_BENCH_PARTS:-decode prefill floor check} "
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -29,14 +31,16 @@ for config in "$@"; do
   # A package names its checkpoint: it must lie where it lay.
   if does check && [ -n "$peers" ]; then
     model=$packages/$name weights=()
-    [ -e "$model" ] || python3 "$here/bench/compare_transformers.py" make "$config" "$model" >&2 ||
+    [ -e "$model" ] || python3 "$here/bench/compare_transformers.py" make "$config" "$model" \
+      --dtype "$dtype" >&2 ||
       { failed=1; continue; }
   else
     mkdir -p "$model" && cp "$config" "$model/config.json"
   fi
   if [ ! -e "$package" ]; then
-    "$program" compile "$model" -o "$package" --device cuda --chunk "${AC_BENCH_CHUNK:-2048}" \
-      --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 || { failed=1; continue; }
+    "$program" compile "$model" -o "$package" --device cuda --dtype "$dtype" \
+      --chunk "${AC_BENCH_CHUNK:-2048}" --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 ||
+      { failed=1; continue; }
   fi
   cp "$package/plan.json" "$out.$name.plan.json"
   times=()

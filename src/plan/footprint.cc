@@ -116,10 +116,13 @@ Footprint measure(const GemmTask& task, const GemmPlan& plan, const DeviceInfo& 
                busy_share(tiles * 4, 4.0 * device.multiprocessors)};
 }
 
-// What few tokens are bound by, not fitted to anything: a block works through slots of its ring one
-// by one, however small they are, each of so many fragments of K; and what blocks copy comes
-// through L2 again and again.
-constexpr double kSlot = 0.1e-6, kSlotFragment = 0.03e-6, kL2OverMemory = 1.7;
+// What few tokens are bound by: a block works through slots of its ring one by one, however small
+// they are; an SM copies only so fast, however few others do; and what blocks copy comes through L2
+// again and again. Fitted to wgmma plans at 128 tokens in 2026-11-21-h100-short-prompt.jsonl, but
+// for kSlotFragment, the time of a slot's 16 elements of K.
+constexpr double kSlot = 0.12e-6, kSlotFragment = 0.03e-6, kL2OverMemory = 2.1;
+constexpr double kCopyLatency = 1.1e-6, kCopiedByOne = 65e9;  // seconds, bytes a second
+constexpr double kMeetInMemory = 1.1e-6, kNextPart = 1.5e-6;
 
 double gemm_rate(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
   const double tiles = plan.tiles(task.op, task.shape), blocks = tiles * plan.split;
@@ -133,8 +136,12 @@ double gemm_rate(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceI
                       busy_share(blocks, slots) *
                       useful_share(task.op, task.shape, tiles, plan.tile_m, plan.tile_n);
   const double steps = std::ceil(std::ceil(double(task.shape.k) / plan.tile_k) / plan.split);
-  const double one_by_one =
-      steps * (kSlot + plan.tile_k / 16 * kSlotFragment) * std::ceil(blocks / slots);
+  const double on_one_sm =
+      std::min<double>(plan.resident, std::ceil(blocks / device.multiprocessors));
+  const double slot = std::max({groups ? kSlot : kSlot + plan.tile_k / 16 * kSlotFragment,
+                                kCopyLatency / (plan.stages - (groups ? 2 : 1)),
+                                plan.stage_bytes() * on_one_sm / kCopiedByOne});
+  const double one_by_one = steps * slot * std::ceil(blocks / slots);
   const double copied = blocks * steps * plan.stage_bytes() / (device.bandwidth * kL2OverMemory);
   return std::min(rate, gemm_flops(task.op, task.shape) / std::max(one_by_one, copied));
 }
@@ -143,7 +150,7 @@ double gemm_rate(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceI
 double combine_seconds(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {
   if (plan.split == 1) return 0;
   const double sums = double(task.shape.m) * gemm_weight_rows(task.op, task.shape) * plan.split;
-  return kCombine + plan.split * kNextGroup + 2 * 4 * sums / (device.bandwidth * kL2OverMemory);
+  return kMeetInMemory + plan.split * kNextPart + 2 * 4 * sums / (device.bandwidth * kL2OverMemory);
 }
 
 Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const DeviceInfo& device) {

@@ -143,7 +143,7 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
                                .group_m = group_m,
                                .resident = resident});
   for (const Tiles& t : kGroupTiles)
-    for (const int stages : {4, 6})
+    for (const int stages : {4, 6, 8})
       for (const int split : {1, 2, 4, 8, 16})
         for (const int resident : {1, 2, 3})
           plans.push_back({.tile_m = t.m,
@@ -207,7 +207,7 @@ std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
 std::vector<AttentionPlan> enumerate_plans(const AttentionTask&) {
   std::vector<AttentionPlan> plans;
   for (const Tile tile : {Tile::mma, Tile::scalar})
-    for (const int threads : {64, 128, 256, 512})
+    for (const int threads : {64, 128, 256, 384, 512})
       for (const int splits : {1, 2, 4, 8, 16, 33, 66, 132})
         for (const int min_tiles : {1, 2, 4})
           for (const int resident : {256, 512, 1024})
