@@ -7,6 +7,8 @@
 // [site [tokens [plan name's part]]]]
 #include "bench/gemm_bench.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -85,6 +87,12 @@ size_t weights_of(const GemmShape& s) { return size_t(s.rows[0] + s.rows[1]) * s
 
 std::string gemm_name(int plan) {
   char text[96];
+  if (plan >= first_tma_plan) {
+    const TmaGemmPlan& p = tma_plans[plan - first_tma_plan];
+    std::snprintf(text, sizeof text, "tma%dx%d/s%d/c%dx%d/g%d", p.tile_m, p.tile_n, p.stages,
+                  p.cluster_m, p.cluster_n, p.group_m);
+    return text;
+  }
   if (plan >= mma_plan_count) {
     const GemmPlan& p = plain_plans[plan - mma_plan_count];
     std::snprintf(text, sizeof text, "plain%dx%dx%d/%dx%d", p.tile_m, p.tile_n, p.tile_k,
@@ -115,7 +123,9 @@ struct Bench : Gpu {
   size_t partial_bytes = size_t(256) << 20;
   unsigned *worst = nullptr, *finished = nullptr;
   int* position = nullptr;
-  GemmKernel gemm_kernels[site_count][plan_count] = {};
+  GemmKernel gemm_kernels[site_count][first_tma_plan] = {};
+  TmaKernel tma_kernels[site_count][tma_plan_count] = {};
+  decltype(&cuTensorMapEncodeTiled) encode = nullptr;
   AttentionKernel attention_kernels[attention_count][attention_plan_count] = {};
 
   void fill(f16* p, size_t count, float bound) {
@@ -133,8 +143,17 @@ struct Bench : Gpu {
     allocate(partial, partial_bytes / 4), allocate(finished, 1 << 16);
     CHECK_CUDA(cudaDeviceSynchronize());
     fill(arena, arena_elements, 0.03f), fill(x, activations * 2, 1), fill(residual, activations, 1);
-    fill_gemm_table_0(gemm_kernels[qkv]), fill_gemm_table_1(gemm_kernels[o]);
-    fill_gemm_table_2(gemm_kernels[gate_up]), fill_gemm_table_1(gemm_kernels[down]);
+    fill_gemm_table_0(gemm_kernels[qkv], tma_kernels[qkv]);
+    fill_gemm_table_1(gemm_kernels[o], tma_kernels[o]);
+    fill_gemm_table_2(gemm_kernels[gate_up], tma_kernels[gate_up]);
+    fill_gemm_table_1(gemm_kernels[down], tma_kernels[down]);
+    cudaDriverEntryPointQueryResult found;
+    CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled",
+                                                reinterpret_cast<void**>(&encode), 12000,
+                                                cudaEnableDefault, &found));
+    for (auto& row : tma_kernels)
+      for (TmaKernel kernel : row)
+        if (kernel != nullptr) prepare(kernel);
     fill_attention_table_0(attention_kernels[0]), fill_attention_table_1(attention_kernels[1]);
     for (auto& row : gemm_kernels)
       for (GemmKernel kernel : row)
@@ -191,7 +210,39 @@ struct Bench : Gpu {
     return p;
   }
 
+  TensorMap map_of(const void* base, int rows, int columns, int box_rows) const {
+    CUtensorMap map;
+    const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)};
+    const cuuint64_t pitch[1] = {cuuint64_t(columns) * 2};
+    const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
+    if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<void*>(base), sizes, pitch, box,
+               steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+      std::printf("{\"error\": \"a tensor map\"}\n"), std::exit(3);
+    TensorMap result;
+    std::memcpy(&result, &map, sizeof map);
+    return result;
+  }
+  void launch_tma(const GemmOp& op, const GemmShape& s, int site, int plan, size_t offset) {
+    const TmaGemmPlan& p = tma_plans[plan];
+    TmaGemmParams all{};
+    all.gemm = params(s, offset);
+    all.x = map_of(x, s.m, s.k, p.box_m());
+    for (int i = 0; i < op.matrices; ++i)
+      all.weight[i] = map_of(all.gemm.matrix[i].weight, s.rows[i], s.k, p.box_n(op));
+    const auto grid = std::min<long long>(p.blocks(op, s), p.most_blocks(sms));
+    tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(), stream>>>(all);
+    CHECK_CUDA(cudaGetLastError());
+  }
+
   const char* why_not(const GemmOp& op, const GemmShape& s, int plan) const {
+    if (plan >= first_tma_plan)
+      return tma_kernels[op.pair != Pair::none ? gate_up
+                         : op.residual         ? o
+                                               : qkv][plan - first_tma_plan] == nullptr
+                 ? "illegal"
+                 : tma_plans[plan - first_tma_plan].why_illegal(op, s, max_shared);
     if (plan >= mma_plan_count)
       return s.m > 2048 ? "slow"
                         : plain_plans[plan - mma_plan_count].why_illegal(op, s, max_shared);
@@ -202,6 +253,7 @@ struct Bench : Gpu {
   }
 
   void launch(const GemmOp& op, const GemmShape& s, int site, int plan, size_t offset) {
+    if (plan >= first_tma_plan) return launch_tma(op, s, site, plan - first_tma_plan, offset);
     dim3 grid, block;
     int shared = 0;
     if (plan >= mma_plan_count) {
@@ -226,8 +278,8 @@ struct Bench : Gpu {
     double best = 1e30;
     std::string best_name = "none";
     for (int plan = 0; plan < plan_count; ++plan) {
-      if (gemm_kernels[site][plan] == nullptr || why_not(op, s, plan) != nullptr ||
-          !std::strstr(gemm_name(plan).c_str(), wanted))
+      if ((plan < first_tma_plan && gemm_kernels[site][plan] == nullptr) ||
+          why_not(op, s, plan) != nullptr || !std::strstr(gemm_name(plan).c_str(), wanted))
         continue;
       CHECK_CUDA(cudaMemsetAsync(y, 0xff, outputs * sizeof(f16), stream));
       launch(op, s, site, plan, 0);

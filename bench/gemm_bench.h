@@ -4,6 +4,7 @@
 #include "kernels/gemm.cuh"
 #include "kernels/mma_gemm.cuh"
 #include "kernels/prefill_attention.cuh"
+#include "kernels/tma_gemm.cuh"
 
 namespace ac::bench {
 
@@ -76,7 +77,19 @@ inline constexpr GemmPlan plain_plans[] = {
     {.tile_m = 128, .tile_n = 128, .tile_k = 8, .thread_m = 8, .thread_n = 8},
 };
 inline constexpr int plain_plan_count = sizeof(plain_plans) / sizeof(plain_plans[0]);
-inline constexpr int plan_count = mma_plan_count + plain_plan_count;
+
+constexpr TmaGemmPlan boxes(int tile_m, int tile_n, int stages, int cluster_m, int cluster_n,
+                            int group_m = 8) {
+  return {tile_m, tile_n, stages, cluster_m, cluster_n, group_m};
+}
+inline constexpr TmaGemmPlan tma_plans[] = {
+    boxes(128, 256, 4, 2, 1), boxes(128, 256, 4, 1, 2), boxes(128, 256, 4, 1, 1),
+    boxes(128, 128, 6, 2, 1), boxes(128, 128, 6, 1, 2), boxes(128, 64, 8, 1, 1),
+    boxes(128, 64, 8, 1, 2),  boxes(64, 64, 12, 2, 1),  boxes(64, 64, 12, 1, 2),
+};
+inline constexpr int tma_plan_count = sizeof(tma_plans) / sizeof(tma_plans[0]);
+inline constexpr int first_tma_plan = mma_plan_count + plain_plan_count;
+inline constexpr int plan_count = first_tma_plan + tma_plan_count;
 
 // The attention of the first two models; the third has the second's, with more heads.
 inline constexpr int attention_count = 2;
@@ -101,11 +114,12 @@ inline constexpr PrefillAttentionPlan attention_plans[] = {
 inline constexpr int attention_plan_count = sizeof(attention_plans) / sizeof(attention_plans[0]);
 
 using GemmKernel = void (*)(GemmParams);
+using TmaKernel = void (*)(TmaGemmParams);
 using AttentionKernel = void (*)(PrefillAttentionParams);
 // Fill the plans that are legal for the op; o and down share one.
-void fill_gemm_table_0(GemmKernel* table);
-void fill_gemm_table_1(GemmKernel* table);
-void fill_gemm_table_2(GemmKernel* table);
+void fill_gemm_table_0(GemmKernel* table, TmaKernel* of_tma);
+void fill_gemm_table_1(GemmKernel* table, TmaKernel* of_tma);
+void fill_gemm_table_2(GemmKernel* table, TmaKernel* of_tma);
 void fill_attention_table_0(AttentionKernel* table);
 void fill_attention_table_1(AttentionKernel* table);
 

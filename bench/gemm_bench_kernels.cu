@@ -28,6 +28,18 @@ __global__ void __launch_bounds__(plain_plans[plan].threads(), plain_plans[plan]
   gemm<op, plain_plans[plan]>(p);
 }
 
+template <int plan>
+__global__ void __cluster_dims__(tma_plans[plan].cluster(), 1, 1)
+    __launch_bounds__(tma_plans[plan].threads(), 1)
+        bench_tma_gemm(const __grid_constant__ TmaGemmParams p) {
+  tma_gemm<op, tma_plans[plan]>(p);
+}
+
+template <int plan = 0>
+static void fill_tma_table(TmaKernel* table) {
+  if constexpr (tma_plans[plan].why_illegal(op) == nullptr) table[plan] = bench_tma_gemm<plan>;
+  if constexpr (plan + 1 < tma_plan_count) fill_tma_table<plan + 1>(table);
+}
 template <int plan = 0>
 static void fill_table(GemmKernel* table) {
   if constexpr (plan < mma_plan_count) {
@@ -36,7 +48,7 @@ static void fill_table(GemmKernel* table) {
     constexpr int plain = plan - mma_plan_count;
     if constexpr (plain_plans[plain].why_illegal(op) == nullptr) table[plan] = bench_gemm<plain>;
   }
-  if constexpr (plan + 1 < plan_count) fill_table<plan + 1>(table);
+  if constexpr (plan + 1 < first_tma_plan) fill_table<plan + 1>(table);
 }
 
 #else
@@ -65,6 +77,13 @@ static void fill_table(AttentionKernel* table) {
 
 }  // namespace AC_PART
 
+#if AC_BENCH_PART < 3
+void AC_FILL_TABLE(AC_KERNEL* table, TmaKernel* of_tma) {
+  AC_PART::fill_table(table);
+  AC_PART::fill_tma_table(of_tma);
+}
+#else
 void AC_FILL_TABLE(AC_KERNEL* table) { AC_PART::fill_table(table); }
+#endif
 
 }  // namespace ac::bench

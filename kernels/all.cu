@@ -17,6 +17,7 @@
 #include "kernels/rope_append.cuh"
 #include "kernels/sampling.cuh"
 #include "kernels/softmax.cuh"
+#include "kernels/tma_gemm.cuh"
 
 namespace ac::kernels {
 
@@ -102,6 +103,14 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_64, (PrefillAttentionOp{.he
                             prefill_groups)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_128,
                             (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_groups)
+
+constexpr GemmOp tma_pair{.pair = Pair::swiglu, .matrices = 2};
+constexpr TmaGemmPlan tma_large{};
+constexpr TmaGemmPlan tma_short{.tile_n = 64, .stages = 8, .cluster_m = 1, .cluster_n = 2};
+AC_TMA_GEMM_KERNEL(tma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), tma_large)
+AC_TMA_GEMM_KERNEL(tma_gemm_projection, gemm_projection, tma_large)
+AC_TMA_GEMM_KERNEL(tma_gemm_gate_up, tma_pair, tma_large)
+AC_TMA_GEMM_KERNEL(tma_gemm_short, gemm_projection, tma_short)
 #endif
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
                             (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),

@@ -13,8 +13,8 @@ struct GemmTile {
   static constexpr int outputs = tile_n / op.row_sets();  // of a token
 
   int matrix = 0;  // of a pair: the first
-  int token;       // the first of the tile
-  int output;      // the first of the tile, in its matrix
+  int token = 0;   // the first of the tile
+  int output = 0;  // the first of the tile, in its matrix
 
   AC_DEVICE static int tiles_m(const GemmParams& p) { return (p.m + tile_m - 1) / tile_m; }
   AC_DEVICE static int tiles_n(const GemmParams& p, int i) {
@@ -35,8 +35,18 @@ struct GemmTile {
     const int down = tiles_m(p), across = tiles_n(p);
     const int group = block / (group_m * across), within = block % (group_m * across);
     const int left = down - group * group_m, height = left < group_m ? left : group_m;
-    token = (group * group_m + within % height) * tile_m;
-    int column = within / height;
+    set(p, group * group_m + within % height, within / height);
+  }
+  AC_DEVICE static GemmTile at(const GemmParams& p, int row, int column) {
+    GemmTile tile;
+    tile.set(p, row, column);
+    return tile;
+  }
+
+ private:
+  GemmTile() = default;
+  AC_DEVICE void set(const GemmParams& p, int row, int column) {
+    token = row * tile_m;
     if constexpr (op.pair == Pair::none) {
       AC_UNROLL
       for (int i = 0; i + 1 < op.matrices; ++i)

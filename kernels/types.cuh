@@ -35,7 +35,16 @@
   AC_EXPORTED void name##_on_host(void* params) { name(*static_cast<Params*>(params)); } \
   AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }             \
   }
+#define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...) \
+  AC_KERNEL_ENTRY(name, Params, threads, 1, __VA_ARGS__)
 #else
+// So many blocks in a row start together and reach each other's shared memory (sm_90).
+#define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...)                       \
+  extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1) \
+      name(const __grid_constant__ Params p) {                                             \
+    __VA_ARGS__;                                                                           \
+  }                                                                                        \
+  AC_PARAMS_BYTES(name, Params)
 #define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...)     \
   extern "C" __global__ void __launch_bounds__(threads, min_blocks) \
       name(const __grid_constant__ Params p) {                      \

@@ -50,6 +50,10 @@ void products_wait() {
 template <int count>
 void hold(float (&)[count][4]) {}
 inline void publish_to_products() {}
+template <int count>
+void take_registers() {}
+template <int count>
+void give_registers() {}
 
 // c[64, n] += a[64, 16] b[n, 16] transposed; c begins at 0 unless `add`. Of c, a thread holds what
 // it holds of an mma's: its warp has 16 rows.
@@ -149,6 +153,17 @@ AC_DEVICE void publish_to_products() {
 #endif
 }
 
+// Four warps that need many registers take those that four others of the block give. No __trap()
+// may be in such a kernel: with one, ptxas takes nothing.
+template <int count>
+AC_DEVICE void take_registers() {
+  AC_WARPGROUP("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
+}
+template <int count>
+AC_DEVICE void give_registers() {
+  AC_WARPGROUP("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
+}
+
 template <class T>
 constexpr bool is_f16 = false;
 template <>
@@ -165,6 +180,13 @@ constexpr bool is_f16<f16> = true;
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
   "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,"    \
   "%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+#define AC_SUM_NAMES_256                                                                        \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24," \
+  "%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,"    \
+  "%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,"    \
+  "%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,"    \
+  "%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,"      \
+  "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
 #define AC_MULTIPLY_SHARED(type, n, names, a, b, add, ...)                                     \
   AC_WARPGROUP("{ .reg .pred p; setp.ne.b32 p, " add                                           \
                ", 0;\n\t"                                                                      \
@@ -178,20 +200,28 @@ constexpr bool is_f16<f16> = true;
 
 template <class T, int n>
 AC_DEVICE void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b, bool add) {
-  static_assert(n == 64 || n == 128, "no such instruction here");
+  static_assert(n == 64 || n == 128 || n == 256, "no such instruction here");
 #define AC_OPERANDS "l"(a), "l"(b), "r"(static_cast<int>(add))
+#define AC_SUMS_256 AC_SUMS_8(c, 0), AC_SUMS_8(c, 8), AC_SUMS_8(c, 16), AC_SUMS_8(c, 24)
   if constexpr (n == 64 && is_f16<T>)
     AC_MULTIPLY_SHARED("f16", "64", AC_SUM_NAMES_64, "%32", "%33", "%34",
                        AC_SUMS_8(c, 0) : AC_OPERANDS);
   else if constexpr (n == 64)
     AC_MULTIPLY_SHARED("bf16", "64", AC_SUM_NAMES_64, "%32", "%33", "%34",
                        AC_SUMS_8(c, 0) : AC_OPERANDS);
-  else if constexpr (is_f16<T>)
+  else if constexpr (n == 128 && is_f16<T>)
     AC_MULTIPLY_SHARED("f16", "128", AC_SUM_NAMES_128, "%64", "%65", "%66", AC_SUMS_8(c, 0),
                        AC_SUMS_8(c, 8) : AC_OPERANDS);
-  else
+  else if constexpr (n == 128)
     AC_MULTIPLY_SHARED("bf16", "128", AC_SUM_NAMES_128, "%64", "%65", "%66", AC_SUMS_8(c, 0),
                        AC_SUMS_8(c, 8) : AC_OPERANDS);
+  else if constexpr (is_f16<T>)
+    AC_MULTIPLY_SHARED("f16", "256", AC_SUM_NAMES_256, "%128", "%129", "%130",
+                       AC_SUMS_256 : AC_OPERANDS);
+  else
+    AC_MULTIPLY_SHARED("bf16", "256", AC_SUM_NAMES_256, "%128", "%129", "%130",
+                       AC_SUMS_256 : AC_OPERANDS);
+#undef AC_SUMS_256
 #undef AC_OPERANDS
 }
 

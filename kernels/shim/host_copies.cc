@@ -101,6 +101,12 @@ void barrier_expect(void* barrier, unsigned bytes) {
   finish_phase(state);
 }
 
+void barrier_arrive(void* barrier) {
+  auto& state = *static_cast<BarrierState*>(barrier);
+  --state.arrivals_left;
+  finish_phase(state);
+}
+
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
   check_aligned(shared, global, bytes, place);
   scheduler().block().bulk_copies.push_back(

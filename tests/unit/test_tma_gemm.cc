@@ -1,0 +1,132 @@
+// The matrix product by the copy engine's tiles on the host device, at sizes with tails everywhere.
+#include "kernels/tma_gemm.cuh"
+
+#include <algorithm>
+#include <vector>
+
+#include "tests/unit/gemm_case.h"
+
+namespace ac::kernels {
+namespace {
+
+constexpr GemmOp plain{};
+constexpr GemmOp projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true};
+constexpr GemmOp qkv{.bias = true, .matrices = 3};
+constexpr GemmOp swiglu{.pair = Pair::swiglu, .matrices = 2};
+constexpr GemmOp geglu{.pair = Pair::geglu_erf, .bias = true, .residual = true, .matrices = 2};
+
+// One group of four warps and two; clusters that share weights, tokens and both; rings that are
+// longer and shorter than K; boxes of a whole tile and of parts.
+constexpr TmaGemmPlan small{
+    .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_n = 1, .group_m = 1};
+constexpr TmaGemmPlan tokens{
+    .tile_m = 64, .tile_n = 128, .stages = 5, .cluster_m = 1, .cluster_n = 2, .group_m = 2};
+constexpr TmaGemmPlan weights{.tile_n = 256, .stages = 3, .cluster_m = 2, .group_m = 2};
+constexpr TmaGemmPlan both{.tile_n = 128, .stages = 3, .cluster_m = 4, .cluster_n = 2};
+
+// Nobody binds the maps here.
+template <GemmOp op, TmaGemmPlan plan>
+void launched(GemmParams p) {
+  TmaGemmParams all{};
+  all.gemm = p;
+  const auto map = [](TensorMap& to, const void* base, int rows, int columns, int pitch, int box) {
+    const MatrixView view{base, rows, columns, pitch, box, 0};
+    std::memcpy(to.bytes, &view, sizeof view);
+  };
+  map(all.x, p.x, p.m, p.k, p.x_pitch, plan.box_m());
+  for (int i = 0; i < op.matrices; ++i)
+    map(all.weight[i], p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch, plan.box_n(op));
+  tma_gemm<op, plan>(all);
+}
+
+template <TmaGemmPlan plan>
+GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
+  // As on a GPU of five multiprocessors, so that blocks take several tiles.
+  const long long blocks = std::min<long long>(plan.blocks(op, shape), plan.most_blocks(5));
+  return {plan.why_illegal(op, shape, 227 * 1024), static_cast<int>(blocks), 1, plan.threads(),
+          plan.shared_bytes()};
+}
+
+#define CASE(op, plan) \
+  GemmCase { "tma_" #op "_" #plan, op, launched<op, plan>, launch_tma<plan> }
+#define CASES(op) {CASE(op, small), CASE(op, tokens), CASE(op, weights), CASE(op, both)}
+
+void check(std::vector<GemmCase> cases, const std::vector<GemmShape>& shapes,
+           const GemmCase& as = {}) {
+  unsigned seed = 1;
+  for (GemmCase& c : cases)
+    for (const GemmShape& shape : shapes) {
+      c.shape = shape, c.seed = seed++;
+      c.interleaved = as.interleaved, c.in_place = as.in_place, c.hostile = as.hostile;
+      c.gap = as.gap, c.size = as.size, c.scale = as.scale, c.softcap = as.softcap;
+      CAPTURE(shape.m);
+      CAPTURE(shape.rows[0]);
+      CAPTURE(shape.k);
+      CHECK(run_gemm(c) == "");
+    }
+}
+
+const std::vector<GemmShape> shapes = {
+    {1, {1}, 8}, {3, {34}, 24}, {64, {64}, 192}, {70, {72}, 328}, {300, {132}, 200}};
+
+TEST_CASE("tma_gemm: tails of tokens, rows and K") {
+  check(CASES(plain), shapes);
+  check(CASES(plain), {{70, {72}, 328}, {130, {129}, 72}}, {.gap = 8});
+}
+
+TEST_CASE("tma_gemm: residual, scale and soft cap") {
+  check(CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check(CASES(projection), {{70, {72}, 328}, {66, {33}, 64}}, {.in_place = true, .softcap = 2});
+}
+
+TEST_CASE("tma_gemm: matrices of one x") {
+  check(CASES(qkv), {{37, {32, 8, 8}, 72}, {66, {40, 33, 1}, 168}, {130, {300, 8, 70}, 64}},
+        {.gap = 8});
+}
+
+TEST_CASE("tma_gemm: gate and up") {
+  const std::vector<GemmShape> pairs = {
+      {3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}, {140, {200, 200}, 64}};
+  check(CASES(swiglu), pairs);
+  check(CASES(swiglu), pairs, {.interleaved = true, .gap = 8});
+  check(CASES(geglu), pairs, {.in_place = true, .scale = 0.5f});
+}
+
+TEST_CASE("tma_gemm: an infinity and a NaN stay in their row and column; small values count") {
+  check(CASES(plain), shapes, {.hostile = true, .gap = 8});
+  check(CASES(plain), {{70, {72}, 328}}, {.size = 1e-6f});
+}
+
+TEST_CASE("tma_gemm: any thread schedule and order of blocks gives the same bits") {
+  for (GemmCase c : std::vector<GemmCase> CASES(projection)) {
+    std::vector<std::string> outputs;
+    for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+      c.shape = {150, {137}, 136}, c.schedule = schedule;
+      outputs.emplace_back();
+      CHECK(run_gemm(c, &outputs.back()) == "");
+      CHECK(outputs.back() == outputs.front());
+    }
+  }
+}
+
+TEST_CASE("tma_gemm: illegal plans say why") {
+  const auto says = [](const char* reason, const char* word) {
+    return reason != nullptr && std::string(reason).find(word) != std::string::npos;
+  };
+  const int most = 227 * 1024;
+  CHECK(TmaGemmPlan{}.why_illegal(plain, {8, {8}, 8}, most) == nullptr);
+  CHECK(says(TmaGemmPlan{}.why_illegal({.x = Type::f32}), "16-bit"));
+  CHECK(says(TmaGemmPlan{}.why_illegal({.y = Type::f32}), "type of x"));
+  CHECK(says(TmaGemmPlan{.tile_m = 96}.why_illegal(plain), "tile_m"));
+  CHECK(says(TmaGemmPlan{.tile_n = 192}.why_illegal(plain), "tile_n"));
+  CHECK(says(TmaGemmPlan{.stages = 1}.why_illegal(plain), "stages"));
+  CHECK(says(TmaGemmPlan{.cluster_m = 3}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.cluster_m = 4, .cluster_n = 4}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.group_m = 0}.why_illegal(plain), "group_m"));
+  CHECK(says(TmaGemmPlan{}.why_illegal(plain, {8, {8}, 12}, most), "16 bytes"));
+  CHECK(says(TmaGemmPlan{.stages = 5}.why_illegal(plain, {8, {8}, 8}, most), "shared"));
+}
+
+}  // namespace
+}  // namespace ac::kernels
