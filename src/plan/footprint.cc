@@ -173,6 +173,7 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
 constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
 constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
 constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
+constexpr double kTmaFewSlots = 0.1;  // not fitted: of equal plans, that with more slots
 
 // Blocks go from slot to slot of their ring, of which each block of a cluster copies its part.
 double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
@@ -185,8 +186,9 @@ double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const Devic
                             (device.tensor_flops * kTmaEfficiency);
   const double step =
       std::max({kSlot, kCopyLatency / (plan.stages - 1), copied / kTmaCopiedByOne, multiplied});
+  const double few = 1 + kTmaFewSlots / (plan.stages * plan.stages);
   const double through_l2 = blocks * steps * copied / (device.bandwidth * kTmaL2OverMemory);
-  return std::max(rounds * steps * step, through_l2) + rounds * kTmaNextTile;
+  return std::max(rounds * steps * step, through_l2) * few + rounds * kTmaNextTile;
 }
 
 Footprint measure(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {

@@ -344,7 +344,7 @@ Program random_program(std::mt19937& random) {
   const auto fill = [&](Phase& phase, std::size_t begin, std::size_t end) {
     phase.launches.resize(any(12));
     for (Launch& launch : phase.launches) {
-      launch.pointers = {{0, 0, 0}};
+      launch.pointers = {{0, 0, 0}}, launch.maps.clear();
       for (std::size_t i = any(4); i > 0 && begin < end; --i)
         if (const auto used = static_cast<std::int32_t>(begin + any(end - begin)); any(4) > 0)
           launch.pointers.push_back({0, used, 0});
