@@ -72,8 +72,9 @@ TEST_CASE("the GPU does what every device must") {
   SUBCASE("refused launches") { check_refused_launches(d); }
   SUBCASE("refused files") { check_refused_files(d); }
   SUBCASE("too much memory") { check_too_much_memory(d); }
-  SUBCASE("maps of matrices") { check_maps(*device); }
 }
+
+TEST_CASE("the GPU makes maps of matrices") { check_maps(*open_cuda_device()); }
 
 TEST_CASE("measuring gives what it measures, and figures that can be") {
   const auto device = open_cuda_device();

@@ -159,7 +159,7 @@ TEST_CASE("a launch with a product that leaves its buffers is refused") {
   refused("another name", [](Launch& l, Program&) { l.kernel = "k"; });
   refused("another name", [](Launch& l, Program&) { l.product->algorithm = 3; });
   refused("pointers", [](Launch& l, Program&) { l.pointers.pop_back(); });
-  refused("maps", [](Launch& l, Program&) { l.maps.push_back({0, x, 0, 1, 8, 8, 8}); });
+  refused("a map", [](Launch& l, Program&) { l.maps.push_back({0, x, 0, 1, 8, 8, 8}); });
   refused("pointers", [](Launch& l, Program&) { l.pointers[0] = l.pointers[1]; });
   refused("pointers", [](Launch& l, Program&) { l.pointers.push_back(l.pointers[0]); });
   refused("pointers", [](Launch& l, Program&) { l.pointers[0].at = 4; });
