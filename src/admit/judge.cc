@@ -62,7 +62,8 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
         std::vector<void*> addresses;
         for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
         for (const Launch& launch : trial.launches) {
-          const std::vector<std::byte> params = bind_params(launch, trial.tokens, addresses);
+          const std::vector<std::byte> params =
+              bind_params(launch, trial.tokens, addresses, encode_map_on_host);
           if (launch.product) {
             multiply_on_host(*launch.product, params);
             continue;
@@ -88,6 +89,9 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
   for (const Launch& launch : trial.launches)
     kernels.push_back(launch.product ? device.load_product(*launch.product)
                                      : device.load(files.at(launch.kernel), launch.kernel));
+  const EncodeMap encode = [&](const kernels::MatrixView& matrix, kernels::TensorMap& map) {
+    device.encode_map(matrix, map);
+  };
   std::vector<Mirror> mirrors;
   return run_trial(
       trial,
@@ -108,7 +112,7 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
           shape.threads = static_cast<unsigned>(launch.threads);
           shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
           shape.overlaps = true;
-          device.launch(*kernels[i], shape, bind_params(launch, trial.tokens, addresses));
+          device.launch(*kernels[i], shape, bind_params(launch, trial.tokens, addresses, encode));
         }
         device.synchronize();
         for (std::size_t i = 0; i < places.size(); ++i)

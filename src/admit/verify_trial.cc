@@ -30,6 +30,11 @@ void check(const Launch& launch, const Trial& trial, const std::string& origin) 
     if (pointer.buffer < 0 || static_cast<std::size_t>(pointer.buffer) >= trial.storages.size())
       refuse("has a pointer to no storage");
   }
+  for (const Launch::Map& map : launch.maps) {
+    if (const char* why = why_impossible(map, launch, trial.tokens)) refuse(why);
+    if (map.buffer < 0 || static_cast<std::size_t>(map.buffer) >= trial.storages.size())
+      refuse("has a map of no storage");
+  }
   if (launch.product) {
     const std::int64_t rows = launch.numbers[0].value.at(trial.tokens);
     if (rows < 1 || rows > kMost) refuse("a product of an impossible number of rows");

@@ -169,9 +169,11 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
   for (const Storage& storage : made.storages)
     buffers.push_back(buffer_of(step, storage, values, max_tokens));
   std::vector<Launch> launches = made.launches;
-  for (Launch& launch : launches)
+  for (Launch& launch : launches) {
     for (Launch::Pointer& pointer : launch.pointers)
       pointer.buffer = buffers[static_cast<std::size_t>(pointer.buffer)];
+    for (Launch::Map& map : launch.maps) map.buffer = buffers[static_cast<std::size_t>(map.buffer)];
+  }
   return launches;
 }
 

@@ -42,6 +42,7 @@ Rows rows_of(const Implementation<GemvTask>& made) {
 }
 Rows rows_of(const Implementation<GemmTask>& made) { return {made.plan.tile_n, 1}; }
 Rows rows_of(const Implementation<MmaGemmTask>& made) { return {made.plan.tile_n, 1}; }
+Rows rows_of(const Implementation<TmaGemmTask>& made) { return {made.plan.tile_n, 1}; }
 Rows rows_of(const Implementation<LibraryTask>&) { return {32, 1}; }
 
 // Tokens of one block.
@@ -51,6 +52,10 @@ std::int64_t tokens_of(const Implementation<T>&) {
 }
 std::int64_t tokens_of(const Implementation<GemmTask>& made) { return made.plan.tile_m; }
 std::int64_t tokens_of(const Implementation<MmaGemmTask>& made) { return made.plan.tile_m; }
+// Of a cluster, so that blocks have more than one turn.
+std::int64_t tokens_of(const Implementation<TmaGemmTask>& made) {
+  return std::int64_t{made.plan.tile_m} * made.plan.cluster_m;
+}
 std::int64_t tokens_of(const Implementation<PrefillAttentionTask>& made) {
   return made.plan.query_tile;
 }

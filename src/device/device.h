@@ -18,6 +18,7 @@
 
 #include "base/product.h"
 #include "device/device_info.h"
+#include "kernels/tensor_map.h"
 
 namespace ac {
 
@@ -88,6 +89,9 @@ class Device {
   virtual std::unique_ptr<Kernel> load_product(const Product& product) = 0;
   // Memory that loading the first product takes, for all of them to work in; 0 once it is taken.
   virtual std::size_t product_bytes() const = 0;
+  // What kernels take to have the copy engine bring boxes of a matrix in this device's memory. A
+  // matrix that it does not take, and a device without the engine, is an error (job_failed).
+  virtual void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const = 0;
   virtual void launch(const Kernel& kernel, const LaunchShape& shape,
                       std::span<const std::byte> params) = 0;
   virtual void synchronize() = 0;

@@ -50,4 +50,9 @@ kernels::LaunchReport HostKernel::launch(const kernels::HostLaunch& launch,
   return kernels::run_on_host(named, thread_body_, aligned.data());
 }
 
+void encode_map_on_host(const kernels::MatrixView& matrix, kernels::TensorMap& map) {
+  map = {};
+  std::memcpy(map.bytes, &matrix, sizeof matrix);
+}
+
 }  // namespace ac

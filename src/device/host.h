@@ -9,6 +9,7 @@
 #include <string>
 
 #include "kernels/shim/host_launch.h"
+#include "kernels/tensor_map.h"
 
 namespace ac {
 
@@ -31,5 +32,8 @@ class HostKernel {
   void (*thread_body_)(void* params) = nullptr;
   std::size_t params_bytes_ = 0;
 };
+
+// What kernels on the host take for a map: the view itself, and zeros.
+void encode_map_on_host(const kernels::MatrixView& matrix, kernels::TensorMap& map);
 
 }  // namespace ac

@@ -125,6 +125,9 @@ class HostDevice : public Device {
                                const std::string& entry) override {
     return std::make_unique<LoadedHostKernel>(HostKernel(artifact, entry));
   }
+  void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const override {
+    encode_map_on_host(matrix, map);
+  }
   std::size_t product_bytes() const override { return 0; }
   std::unique_ptr<Kernel> load_product(const Product& product) override {
     if (const char* why = why_impossible(product)) job_failed("{}", why);

@@ -39,6 +39,13 @@ std::map<std::string, std::string> shim_sources(const fs::path& headers) {
   return files;
 }
 
+bool has_maps(const Program& program) {
+  for (const auto& [name, phase] : program.phases())
+    for (const Launch* launch : phase->all())
+      if (!launch->maps.empty()) return true;
+  return false;
+}
+
 bool has_products(const Program& program) {
   for (const auto& [name, phase] : program.phases())
     for (const Launch& launch : phase->launches)
@@ -92,6 +99,7 @@ std::map<std::string, std::string> standalone_files(const Program& program,
   files["build.sh"] = kBuildScript;
   files["CMakeLists.txt"] = kCMakeLists;
   files["README.md"] = kReadme;
+  if (has_maps(program)) files["README.md"] += kReadmeOfMaps;
   if (has_products(program)) files["README.md"] += kReadmeOfProducts;
   for (const char* name : {"build.sh", "CMakeLists.txt", "README.md"}) {
     replace_all(files[name], "@NAME@", library_name(program));

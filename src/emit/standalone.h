@@ -33,6 +33,7 @@ std::string wrapper_source(const Program& program);
 extern const char* const kBuildScript;
 extern const char* const kCMakeLists;
 extern const char* const kReadme;
-extern const char* const kReadmeOfProducts;  // goes on, where there are some
+// Go on, where there are some.
+extern const char *const kReadmeOfMaps, *const kReadmeOfProducts;
 
 }  // namespace ac

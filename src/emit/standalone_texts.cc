@@ -114,6 +114,14 @@ To draw a token instead of taking the likeliest, run the phase's `draw` before t
 with the request in `settings` (`DrawSettings` in `kernels/draw_plan.h`).
 )md";
 
+const char* const kReadmeOfMaps = R"md(
+Launches with `maps` take 128 bytes at `at` for each: what cuTensorMapEncodeTiled makes of the matrix of
+`rows` (a count) x `columns` 16-bit elements, `pitch` from row to row, which begins `offset` bytes (a count)
+behind the buffer's address. It has two dimensions, columns first; boxes of 64 x `box_rows`, a swizzle of 128
+bytes, L2 promotion of 256 bytes, no interleave, and zeros outside. On the CPU these bytes are a
+`MatrixView` (`kernels/tensor_map.h`), then zeros.
+)md";
+
 const char* const kReadmeOfProducts = R"md(
 Launches with a `product` are none of these kernels: `agentcompile run` calls cuBLASLt for them, which
 neither `kernels.cu` nor lib@NAME@_kernels.so contains. Whoever runs a step without AgentCompile computes

@@ -43,11 +43,13 @@ const Launch& first_launch(const Program& program, const std::string& kernel) {
 std::string comment_on(const Program& program, const std::string& kernel) {
   const Launch& launch = first_launch(program, kernel);
   std::string text = fmt::format("// {}: {} bytes of parameters", kernel, launch.params.size());
-  std::vector<std::uint32_t> pointers, numbers;
+  std::vector<std::uint32_t> pointers, numbers, maps;
   for (const Launch::Pointer& pointer : launch.pointers) pointers.push_back(pointer.at);
   for (const Launch::Number& number : launch.numbers) numbers.push_back(number.at);
+  for (const Launch::Map& map : launch.maps) maps.push_back(map.at);
   if (!pointers.empty()) text += fmt::format(", pointers at {}", fmt::join(pointers, ", "));
   if (!numbers.empty()) text += fmt::format(", numbers at {}", fmt::join(numbers, ", "));
+  if (!maps.empty()) text += fmt::format(", maps at {}", fmt::join(maps, ", "));
   text += '\n';
   for (const auto& [name, phase] : program.phases()) text += uses_of(*phase, name, kernel);
   return text;

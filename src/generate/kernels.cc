@@ -100,9 +100,9 @@ Generated make(const Context& c, const Implementation<GemvTask>& made, const Pro
   return out;
 }
 
-GemmParams* fill(ParamsOf<GemmParams>& of, const Context& c, const GemmOp& op,
-                 const GemmShape& shape, const ProductOperands& o) {
-  GemmParams& p = of.params;
+template <class Params>
+void fill(ParamsOf<Params>& of, GemmParams& p, const Context& c, const GemmOp& op,
+          const GemmShape& shape, const ProductOperands& o) {
   for (int i = 0; i < op.matrices; ++i) {
     const auto at = static_cast<std::size_t>(i);
     of.point(p.matrix[i].weight, o.weight[at]);
@@ -118,7 +118,6 @@ GemmParams* fill(ParamsOf<GemmParams>& of, const Context& c, const GemmOp& op,
   p.x_pitch = static_cast<int>(pitch_of(c, o.x));
   p.scale = static_cast<float>(o.scale);
   p.softcap = static_cast<float>(o.softcap);
-  return &p;
 }
 
 // Tiles of all tokens and matrices.
@@ -136,7 +135,7 @@ Generated make(const Context& c, const Implementation<GemmTask>& made, const Pro
   out.sources = {instantiate("gemm", "kernels/gemm.cuh", "AC_GEMM_KERNEL", "GemmOp",
                              op_text(c.choice), "GemmPlan", plan_text(c.choice))};
   ParamsOf<GemmParams> of(c.step, out);
-  fill(of, c, task.op, task.shape, o);
+  fill(of, of.params, c, task.op, task.shape, o);
   out.launches = {shaped(of.finish(), out.sources[0],
                          {tiles_of(c, task.op, task.shape, plan.tile_m, plan.tile_n, o.x), 1, 1},
                          plan.threads(), plan.shared_bytes())};
@@ -150,7 +149,8 @@ Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
   out.sources = {instantiate("mma_gemm", "kernels/mma_gemm.cuh", "AC_MMA_GEMM_KERNEL", "GemmOp",
                              op_text(c.choice), "MmaGemmPlan", plan_text(c.choice))};
   ParamsOf<GemmParams> of(c.step, out);
-  GemmParams& p = *fill(of, c, task.op, task.shape, o);
+  GemmParams& p = of.params;
+  fill(of, p, c, task.op, task.shape, o);
   const Count tiles = tiles_of(c, task.op, task.shape, plan.tile_m, plan.tile_n, o.x);
   if (plan.split > 1) {
     of.point(p.partial, workspace(scaled(tiles, 4ll * plan.split * plan.tile_m * plan.tile_n)));
@@ -158,6 +158,29 @@ Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
   }
   out.launches = {shaped(of.finish(), out.sources[0], {tiles, plan.split, 1}, plan.threads(),
                          plan.shared_bytes())};
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
+               const ProductOperands& o) {
+  const auto& [task, plan] = made;
+  Generated out;
+  out.sources = {instantiate("tma_gemm", "kernels/tma_gemm.cuh", "AC_TMA_GEMM_KERNEL", "GemmOp",
+                             op_text(c.choice), "TmaGemmPlan", plan_text(c.choice))};
+  ParamsOf<TmaGemmParams> of(c.step, out);
+  TmaGemmParams& p = of.params;
+  fill(of, p.gemm, c, task.op, task.shape, o);
+  const Dim tokens = rows_of(c.shape(o.x));
+  of.map(p.x, o.x, tokens, task.shape.k, pitch_of(c, o.x), plan.box_m());
+  for (int i = 0; i < task.op.matrices; ++i)
+    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(task.shape.rows[i]),
+           task.shape.k, task.shape.k, plan.box_n(task.op));
+  Count blocks = count_of(tokens);
+  blocks.per = std::int64_t{plan.tile_m} * plan.cluster_m;
+  blocks.times = std::int64_t{plan.across(task.op, task.shape)} * plan.cluster();
+  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
+  out.launches = {
+      shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};
   return out;
 }
 

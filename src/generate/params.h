@@ -4,11 +4,13 @@
 
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "base/error.h"
 #include "generate/counts.h"
 #include "generate/generate.h"
 #include "ir/layout.h"
+#include "kernels/tensor_map.h"
 
 namespace ac {
 
@@ -30,12 +32,21 @@ class ParamsOf {
   // To the first element of a value, through its views.
   template <class T>
   void point(T* const& field, NodeId value) {
-    const Layout layout = layout_of(step_.graph, value);
-    AC_ASSERT(layout.placement != Placement::opaque);
-    const NodeId storage = storage_of(step_.graph, value);
-    const auto bytes = static_cast<std::int64_t>(bytes_of(step_.graph.type(storage).dtype));
-    point(field, {.kind = Storage::Kind::value, .node = storage},
-          count_of(layout.offset * Dim(bytes)));
+    const auto [storage, offset] = place_of_value(value);
+    point(field, storage, offset);
+  }
+  // Of the matrix of 16-bit elements whose first one the value's is, through its views.
+  void map(const kernels::TensorMap& field, NodeId value, const Dim& rows, std::int64_t columns,
+           std::int64_t pitch, int box_rows) {
+    const auto [storage, offset] = place_of_value(value);
+    launch_.maps.push_back({.at = place_of(field),
+                            .buffer = out_.refer(storage),
+                            .offset = offset,
+                            .rows = count_of(rows),
+                            .columns = columns,
+                            .pitch = pitch,
+                            .box_rows = box_rows,
+                            .dtype = step_.graph.type(value).dtype});
   }
   template <class T>
   void count(const T& field, const Count& value) {
@@ -54,6 +65,14 @@ class ParamsOf {
   }
 
  private:
+  // Where its first element is: the storage, and bytes behind its beginning.
+  std::pair<Storage, Count> place_of_value(NodeId value) const {
+    const Layout layout = layout_of(step_.graph, value);
+    AC_ASSERT(layout.placement != Placement::opaque);
+    const NodeId storage = storage_of(step_.graph, value);
+    const auto bytes = static_cast<std::int64_t>(bytes_of(step_.graph.type(storage).dtype));
+    return {{.kind = Storage::Kind::value, .node = storage}, count_of(layout.offset * Dim(bytes))};
+  }
   template <class T>
   std::uint32_t place_of(const T& field) const {
     const auto place =

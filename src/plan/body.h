@@ -64,7 +64,8 @@ class Body {
 std::optional<std::int64_t> head_pitch(const Body& body, NodeId value);
 
 Match match_gemv(const Body& body, bool argmax);
-std::array<Match, 3> match_gemm(const Body& body);  // plain units, tensor cores, a library
+// Plain units, tensor cores (with tiles that threads bring, or the copy engine), a library.
+std::array<Match, 4> match_gemm(const Body& body);
 Match match_attention(const Body& body);
 Match match_prefill_attention(const Body& body);
 Match match_norm(const Body& body);

@@ -169,6 +169,43 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
           .flops = gemm_rate(task, plan, device)};
 }
 
+// Fitted to 2026-11-21-h100-tma-kernels.jsonl; test_plan_tma.cc holds the model to it.
+constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
+constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
+constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
+constexpr double kTmaFewSlots = 0.1;  // not fitted: of equal plans, that with more slots
+
+// Blocks go from slot to slot of their ring, of which each block of a cluster copies its part.
+double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
+  const double blocks = double(plan.blocks(task.op, task.shape));
+  const double rounds = std::ceil(blocks / plan.most_blocks(device.multiprocessors));
+  const double steps = std::ceil(task.shape.k / 64.0);
+  const double copied =
+      128 * (double(plan.tile_m) / plan.cluster_n + double(plan.tile_n) / plan.cluster_m);
+  const double multiplied = 2.0 * plan.tile_m * plan.tile_n * 64 * device.multiprocessors /
+                            (device.tensor_flops * kTmaEfficiency);
+  const double step =
+      std::max({kSlot, kCopyLatency / (plan.stages - 1), copied / kTmaCopiedByOne, multiplied});
+  const double few = 1 + kTmaFewSlots / (plan.stages * plan.stages);
+  const double through_l2 = blocks * steps * copied / (device.bandwidth * kTmaL2OverMemory);
+  return std::max(rounds * steps * step, through_l2) * few + rounds * kTmaNextTile;
+}
+
+Footprint measure(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
+  const double blocks = double(plan.blocks(task.op, task.shape));
+  const int together = plan.most_blocks(device.multiprocessors);
+  return {.threads = plan.threads(),
+          .shared_bytes = plan.shared_bytes() + 256,
+          .registers = kTmaRegisters,
+          .blocks_per_sm = 1,
+          .grid = static_cast<long long>(std::min<double>(blocks, together)),
+          .units = blocks,
+          .units_at_once = 1,
+          .unit_in_flight = double(plan.stage_bytes()) * (plan.stages - 1),
+          .finish_seconds = kTmaStart,
+          .flops = gemm_flops(task.op, task.shape) / tma_seconds(task, plan, device)};
+}
+
 // A library's kernels are not ours to describe: see library_seconds.
 Footprint measure(const LibraryTask&, const LibraryPlan&, const DeviceInfo&) {
   return {.threads = 128, .blocks_per_sm = 1, .grid = 1};
@@ -317,6 +354,11 @@ const char* family_reason(const MmaGemmTask& task, const MmaGemmPlan& plan,
   if (plan.tile == Tile::wgmma && !device.warpgroups) return "wgmma needs sm_90a";
   return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
 }
+const char* family_reason(const TmaGemmTask& task, const TmaGemmPlan& plan,
+                          const DeviceInfo& device) {
+  if (!device.warpgroups) return "the copy engine's tiles need sm_90a";
+  return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
+}
 const char* family_reason(const LibraryTask& task, const LibraryPlan&, const DeviceInfo&) {
   if (const char* reason = task.op.why_illegal()) return reason;
   return task.shape.why_illegal(task.op);
@@ -384,6 +426,7 @@ namespace {
 double bytes(const GemvTask& t) { return gemv_bytes(t.op, t.n, t.k); }
 double bytes(const GemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const MmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
+double bytes(const TmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const LibraryTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const PrefillAttentionTask& t) {
   const int heads = t.kv_heads * t.op.group;
@@ -404,6 +447,7 @@ double bytes(const SamplingTask& t) { return sampling_bytes(t.op, t.vocab); }
 double flops(const GemvTask& t) { return gemv_flops(t.op, t.n, t.k); }
 double flops(const GemmTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const MmaGemmTask& t) { return gemm_flops(t.op, t.shape); }
+double flops(const TmaGemmTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const LibraryTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const PrefillAttentionTask& t) {
   return prefill_flops(t.op, t.kv_heads * t.op.group, t.new_tokens, t.tokens, t.window);

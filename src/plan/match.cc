@@ -38,12 +38,14 @@ std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wan
     if (wanted.argmax) return "it has no argmax";
     return match(body);
   };
-  std::array<Match, 3> gemm = {"it has no argmax", "it has no argmax", "it has no argmax"};
+  constexpr const char* kNoArgmax = "it has no argmax";
+  std::array<Match, 4> gemm = {kNoArgmax, kNoArgmax, kNoArgmax, kNoArgmax};
   if (!wanted.argmax) gemm = match_gemm(body);
   return {{GemvTask::family, match_gemv(body, wanted.argmax)},
           {GemmTask::family, std::move(gemm[0])},
           {MmaGemmTask::family, std::move(gemm[1])},
-          {LibraryTask::family, std::move(gemm[2])},
+          {TmaGemmTask::family, std::move(gemm[2])},
+          {LibraryTask::family, std::move(gemm[3])},
           {AttentionTask::family, plain(match_attention)},
           {PrefillAttentionTask::family, plain(match_prefill_attention)},
           {NormTask::family, plain(match_norm)},

@@ -1,5 +1,5 @@
-// Products of weights with one token (gemv) or many (gemm, mma_gemm): norm -> up to three linears
-// -> pair, bias, scale, residual, softcap, in the order in which the kernels do them.
+// Products of weights with one token (gemv) or many (gemm, mma_gemm, tma_gemm): norm -> up to three
+// linears -> pair, bias, scale, residual, softcap, in the order in which the kernels do them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -270,9 +270,9 @@ Match match_library(const Body& body, const ProductMatcher& found, const kernels
 
 }  // namespace
 
-std::array<Match, 3> match_gemm(const Body& body) {
+std::array<Match, 4> match_gemm(const Body& body) {
   ProductMatcher found(body, false);
-  if (const std::string* why = found.run()) return {*why, *why, *why};
+  if (const std::string* why = found.run()) return {*why, *why, *why, *why};
   const kernels::GemmOp op{.weight = found.type,
                            .x = found.type,
                            .y = found.type,
@@ -281,12 +281,13 @@ std::array<Match, 3> match_gemm(const Body& body) {
                            .residual = found.residual,
                            .matrices = found.matrices};
   const kernels::GemmShape shape{found.m, {found.rows[0], found.rows[1], found.rows[2]}, found.k};
-  Match tensor_cores = Matched{MmaGemmTask{op, shape}, found.operands};
+  Match mma = Matched{MmaGemmTask{op, shape}, found.operands};
+  Match tma = Matched{TmaGemmTask{op, shape}, found.operands};
   if (found.type == kernels::Type::f32)
-    tensor_cores = "tensor cores need a 16-bit type";
+    mma = tma = "tensor cores need a 16-bit type";
   else if (*body.row_pitch(found.operands.x) % 8 != 0)
-    tensor_cores = "tensor cores need rows of x at multiples of 16 bytes";
-  return {Matched{GemmTask{op, shape}, found.operands}, std::move(tensor_cores),
+    mma = tma = "tensor cores need rows of x at multiples of 16 bytes";
+  return {Matched{GemmTask{op, shape}, found.operands}, std::move(mma), std::move(tma),
           match_library(body, found, op, shape)};
 }
 

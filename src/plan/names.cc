@@ -179,6 +179,16 @@ std::string plan_of(const GemmPlan& p) {
       .add("resident", p.resident)
       .str();
 }
+std::string plan_of(const TmaGemmPlan& p) {
+  return Fields()
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("stages", p.stages)
+      .add("cluster_m", p.cluster_m)
+      .add("cluster_n", p.cluster_n)
+      .add("group_m", p.group_m)
+      .str();
+}
 std::string plan_of(const MmaGemmPlan& p) {
   return Fields()
       .add("tile_m", p.tile_m)
@@ -303,6 +313,10 @@ std::string id(const MmaGemmPlan& p) {
                      p.tile_m, p.tile_n, p.tile_k, p.warp_m, p.warp_n, p.stages, p.group_m,
                      p.resident, p.split > 1 ? fmt::format("/split{}", p.split) : "");
 }
+std::string id(const TmaGemmPlan& p) {
+  return fmt::format("{}x{}/{}/c{}x{}/group{}", p.tile_m, p.tile_n, p.stages, p.cluster_m,
+                     p.cluster_n, p.group_m);
+}
 std::string id(const LibraryPlan& p) { return fmt::format("algorithm/{}", p.algorithm); }
 std::string id(const PrefillAttentionPlan& p) {
   return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
@@ -341,6 +355,7 @@ std::vector<PlanField> unsaid(const GemvPlan&) {
 }
 std::vector<PlanField> unsaid(const GemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"tile", "mma"}}; }
+std::vector<PlanField> unsaid(const TmaGemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
 std::vector<PlanField> unsaid(const PrefillAttentionPlan&) { return {{"keep_queries", "false"}}; }
 std::vector<PlanField> unsaid(const AttentionPlan&) {
@@ -364,6 +379,7 @@ std::string_view kind(const MmaGemmPlan& p) {
   if (p.tile == Tile::wgmma) return p.split > 1 ? "wgmma_split" : "wgmma";
   return p.split > 1 ? "split" : "whole";
 }
+std::string_view kind(const TmaGemmPlan& p) { return p.cluster() > 1 ? "cluster" : "alone"; }
 std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }

@@ -10,7 +10,7 @@
 
 namespace ac {
 
-// Of gemv, gemm and mma_gemm. Of a pair, gate comes before up, and only y[0] is written.
+// Of gemv, gemm, mma_gemm and tma_gemm. Of a pair, gate comes before up, and only y[0] is written.
 struct ProductOperands {
   NodeId x = -1;     // of the norm, if there is one
   NodeId norm = -1;  // the rms_norm node

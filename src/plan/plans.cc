@@ -158,6 +158,26 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
   return plans;
 }
 
+std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
+  struct Cluster {
+    int m, n;
+  };
+  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}};
+  std::vector<TmaGemmPlan> plans;
+  for (const int tile_m : {64, 128})
+    for (const int tile_n : {64, 128, 256})
+      for (const int stages : {3, 4, 6, 8})
+        for (const Cluster& cluster : kClusters)
+          for (const int group_m : {4, 8, 16})
+            plans.push_back({.tile_m = tile_m,
+                             .tile_n = tile_n,
+                             .stages = stages,
+                             .cluster_m = cluster.m,
+                             .cluster_n = cluster.n,
+                             .group_m = group_m});
+  return plans;
+}
+
 std::vector<LibraryPlan> enumerate_plans(const LibraryTask& task) {
   constexpr int kAlgorithms = 8;
   std::vector<LibraryPlan> plans;

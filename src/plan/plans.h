@@ -15,6 +15,7 @@ namespace ac {
 std::vector<kernels::GemvPlan> enumerate_plans(const GemvTask& task);
 std::vector<kernels::GemmPlan> enumerate_plans(const GemmTask& task);
 std::vector<kernels::MmaGemmPlan> enumerate_plans(const MmaGemmTask& task);
+std::vector<kernels::TmaGemmPlan> enumerate_plans(const TmaGemmTask& task);
 std::vector<LibraryPlan> enumerate_plans(const LibraryTask& task);
 std::vector<kernels::PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask& task);
 std::vector<kernels::AttentionPlan> enumerate_plans(const AttentionTask& task);

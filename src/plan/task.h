@@ -18,6 +18,7 @@
 #include "kernels/rope_append_plan.h"
 #include "kernels/sampling_plan.h"
 #include "kernels/softmax_plan.h"
+#include "kernels/tma_gemm_plan.h"
 
 namespace ac {
 
@@ -38,6 +39,13 @@ struct GemmTask {
 struct MmaGemmTask {
   using Plan = kernels::MmaGemmPlan;
   static constexpr std::string_view family = "mma_gemm";
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+};
+
+struct TmaGemmTask {
+  using Plan = kernels::TmaGemmPlan;
+  static constexpr std::string_view family = "tma_gemm";
   kernels::GemmOp op;
   kernels::GemmShape shape;
 };
@@ -119,7 +127,7 @@ struct SamplingTask {
   int vocab = 1;
 };
 
-using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, LibraryTask, AttentionTask,
+using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask, AttentionTask,
                           PrefillAttentionTask, NormTask, SoftmaxTask, ReductionTask,
                           ElementwiseTask, EmbeddingTask, SamplingTask>;
 

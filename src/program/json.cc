@@ -11,7 +11,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;  // 5: launches have maps
 constexpr std::array<std::string_view, 12> kKinds = {
     "ids",  "position", "token",      "log",     "weight",   "constant",
     "keys", "values",   "rope_table", "scratch", "counters", "settings"};
@@ -250,14 +250,25 @@ Count count_from_json(const Json& json, const std::string& origin) {
 
 Json to_json(const Launch& launch) {
   Json grid = Json::array(), pointers = Json::array(), numbers = Json::array();
+  Json maps = Json::array();
   for (const Launch::Pointer& p : launch.pointers)
     pointers.push_back({p.at, p.buffer, to_json(p.offset)});
   for (const Launch::Number& n : launch.numbers)
     numbers.push_back({n.at, n.bytes, to_json(n.value)});
+  for (const Launch::Map& m : launch.maps)
+    maps.push_back({{"at", m.at},
+                    {"buffer", m.buffer},
+                    {"offset", to_json(m.offset)},
+                    {"rows", to_json(m.rows)},
+                    {"columns", m.columns},
+                    {"pitch", m.pitch},
+                    {"box_rows", m.box_rows},
+                    {"dtype", short_name(m.dtype)}});
   Json json{{"kernel", launch.kernel},
             {"params", hex(launch.params)},
             {"pointers", std::move(pointers)},
-            {"numbers", std::move(numbers)}};
+            {"numbers", std::move(numbers)},
+            {"maps", std::move(maps)}};
   if (launch.product) {
     json["product"] = to_json(*launch.product);
     return json;
@@ -297,6 +308,18 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
     launch.numbers.push_back({integer<std::uint32_t>(entry[0], origin, "numbers"),
                               integer<std::uint32_t>(entry[1], origin, "numbers"),
                               count_from_json(entry[2], origin + ": numbers")});
+  const Json& maps = object.array("maps");
+  for (std::size_t i = 0; i < maps.size(); ++i) {
+    const Object map(maps[i], object.sub("maps", i));
+    launch.maps.push_back({.at = map.get<std::uint32_t>("at"),
+                           .buffer = map.get<std::int32_t>("buffer"),
+                           .offset = count_from_json(map.at("offset"), origin + ": offset"),
+                           .rows = count_from_json(map.at("rows"), origin + ": rows"),
+                           .columns = map.get<std::int64_t>("columns"),
+                           .pitch = map.get<std::int64_t>("pitch"),
+                           .box_rows = map.get<std::int32_t>("box_rows"),
+                           .dtype = map.dtype("dtype")});
+  }
   return launch;
 }
 

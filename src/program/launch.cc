@@ -19,6 +19,8 @@ Wide clamp(Wide value) {
                           std::numeric_limits<std::int64_t>::max());
 }
 
+constexpr std::int64_t kMostRows = 0x7fffffff;
+
 }  // namespace
 
 std::int64_t Count::at(std::int64_t tokens) const {
@@ -48,12 +50,33 @@ std::string why_no_product(const Launch& launch) {
   if (launch.numbers.size() != 1 || launch.numbers[0].at != offsetof(ProductParams, m) ||
       launch.numbers[0].bytes != sizeof(ProductParams::m))
     return "the numbers are not those of a product";
+  if (!launch.maps.empty()) return "a product takes no maps";
   if (launch.params.size() != sizeof(ProductParams)) return "the parameters are none of a product";
   return {};
 }
 
+const char* why_impossible(const Launch::Map& map, const Launch& launch, std::int64_t tokens) {
+  constexpr std::uint32_t kAlignment = 64;
+  if (map.at % kAlignment != 0 ||
+      map.at + std::uint64_t{sizeof(kernels::TensorMap)} > launch.params.size())
+    return "a map is not in its place among the parameters";
+  if (map.dtype != DType::f16 && map.dtype != DType::bf16) return "a map of no 16-bit elements";
+  const std::int64_t rows = map.rows.at(tokens), offset = map.offset.at(tokens);
+  if (rows < 1 || rows > kMostRows || map.columns < 1 || map.pitch > kMostRows ||
+      map.pitch < map.columns)
+    return "a map of an impossible matrix";
+  if (map.pitch % 8 != 0 || offset % 16 != 0)
+    return "a map whose rows do not start at multiples of 16 bytes";
+  if (map.box_rows < 1 || map.box_rows > 256) return "a map with impossible boxes";
+  return nullptr;
+}
+
+std::int64_t bytes_of(const Launch::Map& map, std::int64_t tokens) {
+  return ((map.rows.at(tokens) - 1) * map.pitch + map.columns) * 2;
+}
+
 void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
-                 std::vector<std::byte>& params) {
+                 const EncodeMap& encode, std::vector<std::byte>& params) {
   params.assign(launch.params.begin(), launch.params.end());
   for (const Launch::Pointer& pointer : launch.pointers) {
     auto* address = static_cast<std::byte*>(addresses[static_cast<std::size_t>(pointer.buffer)]);
@@ -70,12 +93,26 @@ void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<vo
     else
       std::memcpy(params.data() + number.at, &narrow, 4);
   }
+  for (const Launch::Map& map : launch.maps) {
+    const auto* const base =
+        static_cast<std::byte*>(addresses[static_cast<std::size_t>(map.buffer)]);
+    kernels::TensorMap encoded{};
+    encode({.base = base + map.offset.at(tokens),
+            .rows = map.rows.at(tokens),
+            .columns = map.columns,
+            .pitch = map.pitch,
+            .box_rows = map.box_rows,
+            .bf16 = map.dtype == DType::bf16},
+           encoded);
+    AC_ASSERT(map.at + sizeof encoded <= params.size());
+    std::memcpy(params.data() + map.at, &encoded, sizeof encoded);
+  }
 }
 
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
-                                   const std::vector<void*>& addresses) {
+                                   const std::vector<void*>& addresses, const EncodeMap& encode) {
   std::vector<std::byte> params;
-  bind_params(launch, tokens, addresses, params);
+  bind_params(launch, tokens, addresses, encode, params);
   return params;
 }
 

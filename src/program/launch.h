@@ -7,11 +7,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/product.h"
+#include "kernels/tensor_map.h"
 
 namespace ac {
 
@@ -44,6 +46,19 @@ struct Launch {
     bool operator==(const Number&) const = default;
   };
 
+  // The 128 bytes at `at`, where a kernel takes a kernels::TensorMap, become that of a matrix: its
+  // first row is `offset` bytes behind the address of `buffer`.
+  struct Map {
+    std::uint32_t at = 0;
+    std::int32_t buffer = 0;
+    Count offset;
+    Count rows;
+    std::int64_t columns = 0, pitch = 0;  // elements; the pitch from row to row
+    std::int32_t box_rows = 0;
+    DType dtype = DType::f16;
+    bool operator==(const Map&) const = default;
+  };
+
   std::string kernel;  // the entry's name, or that of the product
   // What a library computes in place of a kernel. Its parameters are ProductParams, and it shapes
   // its grid and block itself.
@@ -51,9 +66,10 @@ struct Launch {
   std::array<Count, 3> grid = {1, 1, 1};
   int threads = 0;
   int shared_bytes = 0;
-  std::vector<std::byte> params;  // zeros where a pointer or a number goes
+  std::vector<std::byte> params;  // zeros where a pointer, a number or a map goes
   std::vector<Pointer> pointers;
   std::vector<Number> numbers;
+  std::vector<Map> maps;
 
   bool operator==(const Launch&) const = default;
 };
@@ -62,11 +78,21 @@ struct Launch {
 // is where it should be is another question.
 std::string why_no_product(const Launch& launch);
 
+// Why there is no map like this among the parameters of the launch, at so many tokens, or null.
+// Whether its matrix lies in its buffer is another question.
+const char* why_impossible(const Launch::Map& map, const Launch& launch, std::int64_t tokens);
+// Bytes from the map's first row to the end of its last, of a map that is possible; no count of a
+// file overflows.
+std::int64_t bytes_of(const Launch::Map& map, std::int64_t tokens);
+
+// How the device that a launch is for has its maps (Device::encode_map).
+using EncodeMap = std::function<void(const kernels::MatrixView&, kernels::TensorMap&)>;
+
 // The parameters of one run, with addresses by the number of their buffer, instead of what `params`
 // holds: whoever launches again and again gives the same one.
 void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
-                 std::vector<std::byte>& params);
+                 const EncodeMap& encode, std::vector<std::byte>& params);
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
-                                   const std::vector<void*>& addresses);
+                                   const std::vector<void*>& addresses, const EncodeMap& encode);
 
 }  // namespace ac

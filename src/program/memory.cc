@@ -31,12 +31,13 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
     }
     found[static_cast<std::size_t>(known[i])].last = at;
   };
-  for (std::size_t at = 0; at < phase.launches.size(); ++at)
-    for (const Launch::Pointer& pointer : phase.launches[at].pointers) use(pointer.buffer, at);
+  const auto use_all = [&](const Launch& launch, std::size_t at) {
+    for (const Launch::Pointer& pointer : launch.pointers) use(pointer.buffer, at);
+    for (const Launch::Map& map : launch.maps) use(map.buffer, at);
+  };
+  for (std::size_t at = 0; at < phase.launches.size(); ++at) use_all(phase.launches[at], at);
   // These come when all that a step computes is done; what ends it computes nothing.
-  for (const Launch& launch : phase.draw)
-    for (const Launch::Pointer& pointer : launch.pointers)
-      use(pointer.buffer, phase.launches.size());
+  for (const Launch& launch : phase.draw) use_all(launch, phase.launches.size());
   // What the step leaves behind is read after it.
   if (phase.logits >= 0) use(phase.logits, phase.launches.size());
   return found;

@@ -14,6 +14,7 @@ Traffic traffic_of(const Program& program, const Launch& launch, std::int64_t to
                    std::int64_t cached) {
   std::set<std::int32_t> touched;
   bool takes_ids = false;
+  for (const Launch::Map& map : launch.maps) touched.insert(map.buffer);
   for (const Launch::Pointer& pointer : launch.pointers) {
     touched.insert(pointer.buffer);
     takes_ids |=

@@ -221,6 +221,16 @@ class Verifier {
         if (pointer.offset.at(t) < 0 || pointer.offset.at(t) > to.bytes.at(phase.max_tokens))
           bad_input("{}: a pointer is outside of {}", where, to.name);
     }
+    for (const Launch::Map& map : launch.maps) {
+      const Buffer& of = buffer(map.buffer, where);
+      check_placed(of, phase, where);
+      for (const std::int64_t t : tokens) {
+        if (const char* why = why_impossible(map, launch, t)) bad_input("{}: {}", where, why);
+        const std::int64_t offset = map.offset.at(t), bytes = of.bytes.at(phase.max_tokens);
+        if (offset < 0 || offset > bytes || bytes_of(map, t) > bytes - offset)
+          bad_input("{}: the matrix of a map is not inside {}", where, of.name);
+      }
+    }
     for (const Launch::Number& number : launch.numbers) {
       if ((number.bytes != 4 && number.bytes != 8) ||
           number.at + std::uint64_t{number.bytes} > launch.params.size())

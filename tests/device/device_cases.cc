@@ -338,6 +338,46 @@ void check_refused_files(const DeviceUnderTest& d) {
   CHECK_THROWS_AS(d.device.load(folder.path() / "absent", "step"), Error);
 }
 
+void check_maps(Device& device) {
+  const auto memory = device.allocate(64 * 128 * 2);
+  const kernels::MatrixView matrix{memory->address(), 64, 100, 128, 32, 1};
+  const auto map_of = [&](const kernels::MatrixView& view) {
+    kernels::TensorMap map;
+    std::memset(map.bytes, 0xcd, sizeof map.bytes);
+    device.encode_map(view, map);
+    return std::string(reinterpret_cast<const char*>(map.bytes), sizeof map.bytes);
+  };
+  if (device.info().sm > 0 && device.info().sm < 90) {
+    CHECK(contains(error_of(Fault::job_failed, [&] { map_of(matrix); }), "tensor maps"));
+    return;
+  }
+  const std::string map = map_of(matrix);
+  CHECK(map == map_of(matrix));  // nothing of what was there before
+  kernels::MatrixView other = matrix;
+  other.box_rows = 64;
+  CHECK(map != map_of(other));
+  other = matrix, other.bf16 = 0;
+  CHECK(map != map_of(other));
+  other = matrix, other.rows = 63;
+  CHECK(map != map_of(other));
+  if (device.info().sm == 0) {
+    std::string view(128, 0);
+    std::memcpy(view.data(), &matrix, sizeof matrix);
+    CHECK(map == view);
+    return;
+  }
+  for (const auto& harm : std::initializer_list<void (*)(kernels::MatrixView&)>{
+           [](kernels::MatrixView& m) { m.base = static_cast<const char*>(m.base) + 8; },
+           [](kernels::MatrixView& m) { m.pitch = 100; },
+           [](kernels::MatrixView& m) { m.box_rows = 257; },
+           [](kernels::MatrixView& m) { m.rows = 0; }}) {
+    other = matrix;
+    harm(other);
+    CHECK(contains(error_of(Fault::job_failed, [&] { map_of(other); }), "tensor map"));
+  }
+  CHECK(map == map_of(matrix));  // and the device still works
+}
+
 void check_too_much_memory(const DeviceUnderTest& d) {
   for (const std::size_t bytes : {std::size_t{1} << 46, ~std::size_t{0}}) {
     const std::string text = error_of(Fault::job_failed, [&] { d.device.allocate(bytes); });

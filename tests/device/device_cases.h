@@ -47,6 +47,7 @@ void check_overlap(const DeviceUnderTest& d);  // of GPUs
 void check_refused_launches(const DeviceUnderTest& d);
 void check_refused_files(const DeviceUnderTest& d);
 void check_too_much_memory(const DeviceUnderTest& d);
+void check_maps(Device& device);  // of matrices
 void check_measure(const DeviceUnderTest& d);
 // A library's, of several types, tails and epilogues, also recorded.
 void check_products(Device& device, bool is_large);

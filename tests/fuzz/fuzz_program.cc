@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const auto& [name, phase] : program.phases())
       for (const ac::Launch& launch : phase->launches)
         for (const std::int64_t tokens : {std::int64_t{1}, phase->max_tokens})
-          ac::bind_params(launch, tokens, addresses);
+          ac::bind_params(launch, tokens, addresses,
+                          [](const ac::kernels::MatrixView&, ac::kernels::TensorMap&) {});
     ac::plan_memory(program);
     ac::verify(program, "planned");
   } catch (const ac::Error& error) {

@@ -74,6 +74,8 @@ TEST_CASE("the GPU does what every device must") {
   SUBCASE("too much memory") { check_too_much_memory(d); }
 }
 
+TEST_CASE("the GPU makes maps of matrices") { check_maps(*open_cuda_device()); }
+
 TEST_CASE("measuring gives what it measures, and figures that can be") {
   const auto device = open_cuda_device();
   const std::string arch = device->info().target;

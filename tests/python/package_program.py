@@ -4,6 +4,7 @@ of AgentCompile, and knows nothing of it: that is the point."""
 
 import ctypes
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,11 @@ class Package:
             params[at : at + 8] = address.to_bytes(8, "little")
         for at, size, value in launch["numbers"]:
             params[at : at + size] = count(value, tokens).to_bytes(size, "little", signed=True)
+        for m in launch["maps"]:
+            base = self.buffers[m["buffer"]].ctypes.data + count(m["offset"], tokens)
+            view = (base, count(m["rows"], tokens), m["columns"], m["pitch"])
+            encoded = struct.pack("<4q2i88x", *view, m["box_rows"], m["dtype"] == "bf16")
+            params[m["at"] : m["at"] + 128] = encoded
         kernel = launch["kernel"]
         assert getattr(self.library, f"{kernel}_params_bytes")() == len(params)
         grid = [count(size, tokens) for size in launch["grid"]]

@@ -336,7 +336,7 @@ def test_a_damaged_package_is_told(small, tmp_path):
     text = (package / "program.json").read_bytes()
     damaged("program.json", text[: len(text) // 2], "program.json")
     damaged("program.json", None, "program.json")
-    damaged("program.json", text.replace(b'"format":4', b'"format":3'), "compile the model again")
+    damaged("program.json", text.replace(b'"format":5', b'"format":4'), "compile the model again")
     damaged("constants.bin", b"", "constants.bin")
     kernel = next((package / "host").iterdir())
     damaged(kernel.relative_to(package), b"", kernel.name)

@@ -287,9 +287,10 @@ class Run {
                                   .seed = launches_++};
       on_host.block.x = static_cast<unsigned>(launch.threads);
       on_host.shared_bytes = static_cast<std::size_t>(launch.shared_bytes);
-      const std::string error = kernels.by_name.at(launch.kernel)
-                                    .launch(on_host, bind_params(launch, trial_.tokens, addresses))
-                                    .error;
+      const std::string error =
+          kernels.by_name.at(launch.kernel)
+              .launch(on_host, bind_params(launch, trial_.tokens, addresses, encode_map_on_host))
+              .error;
       if (!error.empty()) return error;
     }
     return "";

@@ -52,6 +52,7 @@ TEST_CASE("device: the host does what every device must") {
   SUBCASE("refused launches") { check_refused_launches(d); }
   SUBCASE("refused files") { check_refused_files(d); }
   SUBCASE("too much memory") { check_too_much_memory(d); }
+  SUBCASE("maps of matrices") { check_maps(*device); }
   SUBCASE("measuring") { check_measure(d); }
   SUBCASE("fresh memory is NaN") {
     const auto memory = device->allocate(40);

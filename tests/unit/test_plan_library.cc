@@ -52,13 +52,18 @@ TEST_CASE("products of many tokens have the library among their candidates") {
   const auto space = [&](const std::string& text, std::size_t part) -> const Space& {
     return plans.spaces[static_cast<std::size_t>(option(plans, text).parts[part].space)];
   };
-  // It leads where there is much to multiply, with several algorithms, and leaves room for others.
+  // Where there is much to multiply it is behind what the copy engine feeds alone, with several
+  // algorithms, and leaves room for others.
   for (const auto& [text, part] :
        {std::pair{"linear+add", 0}, std::pair{"rms_norm | linear+linear+linear", 1},
         std::pair{"rms_norm | linear+linear | silu+mul", 1}}) {
     CAPTURE(text);
     const Space& found = space(text, static_cast<std::size_t>(part));
-    CHECK(family_of(found.candidates[0].choice) == LibraryTask::family);
+    const auto other = std::ranges::find_if(found.candidates, [](const Candidate& candidate) {
+      return family_of(candidate.choice) != TmaGemmTask::family;
+    });
+    REQUIRE(other != found.candidates.end());
+    CHECK(family_of(other->choice) == LibraryTask::family);
     std::set<std::string> families, ids;
     for (const Candidate& candidate : found.candidates) {
       families.emplace(family_of(candidate.choice));
@@ -68,8 +73,9 @@ TEST_CASE("products of many tokens have the library among their candidates") {
     CHECK(ids.size() >= 4);
     // Few attempts are of more than one family.
     const std::vector<std::size_t> order = diverse_order(found);
-    CHECK(family_of(found.candidates[order[0]].choice) !=
-          family_of(found.candidates[order[1]].choice));
+    std::set<std::string_view> first;
+    for (std::size_t i = 0; i < 5; ++i) first.insert(family_of(found.candidates[order[i]].choice));
+    CHECK(first == std::set<std::string_view>{"cublaslt", "mma_gemm", "tma_gemm"});
   }
   // It has no pair, and no norm before a product; and one row is no business of its.
   CHECK(of_library(space("rms_norm | linear+linear+silu+mul", 1)) == nullptr);

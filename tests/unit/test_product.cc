@@ -159,6 +159,7 @@ TEST_CASE("a launch with a product that leaves its buffers is refused") {
   refused("another name", [](Launch& l, Program&) { l.kernel = "k"; });
   refused("another name", [](Launch& l, Program&) { l.product->algorithm = 3; });
   refused("pointers", [](Launch& l, Program&) { l.pointers.pop_back(); });
+  refused("a map", [](Launch& l, Program&) { l.maps.push_back({0, x, 0, 1, 8, 8, 8}); });
   refused("pointers", [](Launch& l, Program&) { l.pointers[0] = l.pointers[1]; });
   refused("pointers", [](Launch& l, Program&) { l.pointers.push_back(l.pointers[0]); });
   refused("pointers", [](Launch& l, Program&) { l.pointers[0].at = 4; });
@@ -206,6 +207,7 @@ class RoomOnly : public Device {
     refuse();
   }
   void launch(const Kernel&, const LaunchShape&, std::span<const std::byte>) override { refuse(); }
+  void encode_map(const kernels::MatrixView&, kernels::TensorMap&) const override { refuse(); }
   void synchronize() override {}
   std::unique_ptr<Recording> record(const std::function<void()>&) override { refuse(); }
   double time(const std::function<void()>&) override { refuse(); }

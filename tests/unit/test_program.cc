@@ -66,9 +66,10 @@ Program tiny() {
   launch.grid = {Count(0, 1), 2, 1};
   launch.grid[0].per = 4, launch.grid[0].times = 3, launch.grid[0].at_most = 7;
   launch.threads = 64, launch.shared_bytes = 128;
-  launch.params.assign(32, std::byte{0xab});
+  launch.params.assign(192, std::byte{0xab});
   launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
   launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
+  launch.maps = {{64, values, 16, Count(0, 1), 5, 8, 128, DType::bf16}};
   p.prefill = {8, 0, {launch}, {"k at layer 0"}, ids, logits};
   p.prefill_short = {{2, 0, {launch}, {"k"}, ids, logits}, {5, 0, {launch}, {"k"}, ids, logits}};
   p.decode = {1, 0, {launch, launch}, {"a", "b"}, ids, logits};
@@ -226,7 +227,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("grid", [&](Program& p) { launch(p).grid[2] = 0; });
   refused("grid", [&](Program& p) { launch(p).grid[1] = huge; });
   refused("grid", [&](Program& p) { p.prefill.launches[0].grid[1] = Count(1, huge); });
-  refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 25; });
+  refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 185; });
   refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 0xffffffff; });
   refused("beyond its parameters", [&](Program& p) { launch(p).params.resize(10); });
   refused("beyond its parameters", [&](Program& p) { launch(p).params.clear(); });
@@ -237,8 +238,40 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("outside of ids",
           [&](Program& p) { p.prefill.launches[0].pointers[0].offset = Count(0, huge); });
   refused("a number", [&](Program& p) { launch(p).numbers[0].bytes = 3; });
-  refused("a number", [&](Program& p) { launch(p).numbers[1].at = 25; });
+  refused("a number", [&](Program& p) { launch(p).numbers[1].at = 185; });
   refused("a number", [&](Program& p) { launch(p).numbers[0].value = huge; });
+
+  const auto map = [](Program& p) -> Launch::Map& { return p.prefill.launches[0].maps[0]; };
+  refused("place", [&](Program& p) { map(p).at = 32; });
+  refused("place", [&](Program& p) { map(p).at = 128; });
+  refused("place", [&](Program& p) { map(p).at = 0xffffffc0; });
+  refused("buffer 99", [&](Program& p) { map(p).buffer = 99; });
+  refused("buffer -1", [&](Program& p) { map(p).buffer = -1; });
+  refused("arena", [&](Program& p) {
+    map(p).buffer = static_cast<std::int32_t>(p.buffers.size());
+    p.buffers.push_back({.kind = Buffer::Kind::scratch, .name = "s", .bytes = 512, .offset = 1000});
+  });
+  refused("16-bit", [&](Program& p) { map(p).dtype = DType::f32; });
+  refused("impossible matrix", [&](Program& p) { map(p).rows = Count(-1, 1); });  // of one token
+  refused("impossible matrix", [&](Program& p) { map(p).rows = huge; });
+  refused("impossible matrix", [&](Program& p) { map(p).columns = 0; });
+  refused("impossible matrix", [&](Program& p) { map(p).columns = 9; });
+  refused("impossible matrix", [&](Program& p) { map(p).pitch = huge; });
+  refused("impossible matrix", [&](Program& p) { map(p).pitch = -8; });
+  refused("16 bytes", [&](Program& p) { map(p).pitch = 12; });
+  refused("16 bytes", [&](Program& p) { map(p).offset = 8; });
+  refused("16 bytes", [&](Program& p) { map(p).offset = Count(8, 8); });  // of many tokens
+  refused("impossible boxes", [&](Program& p) { map(p).box_rows = 0; });
+  refused("impossible boxes", [&](Program& p) { map(p).box_rows = 257; });
+  refused("inside values", [&](Program& p) { map(p).offset = -16; });
+  refused("inside values", [&](Program& p) { map(p).offset = huge; });
+  refused("inside values", [&](Program& p) { map(p).offset = 400; });  // 7 rows and 5 elements: 122
+  refused("inside values", [&](Program& p) { map(p).rows = Count(0, 4); });
+  refused("inside values",
+          [&](Program& p) { map(p).rows = 0x7fffffff, map(p).pitch = 0x7ffffff8; });
+  Program fits = tiny();
+  map(fits).offset = 384;
+  CHECK_NOTHROW(verify(fits, "program.json"));
 }
 
 TEST_CASE("no cut, swapped or missing value of a program.json does harm") {
@@ -311,9 +344,12 @@ Program random_program(std::mt19937& random) {
   const auto fill = [&](Phase& phase, std::size_t begin, std::size_t end) {
     phase.launches.resize(any(12));
     for (Launch& launch : phase.launches) {
-      launch.pointers = {{0, 0, 0}};
+      launch.pointers = {{0, 0, 0}}, launch.maps.clear();
       for (std::size_t i = any(4); i > 0 && begin < end; --i)
-        launch.pointers.push_back({0, static_cast<std::int32_t>(begin + any(end - begin)), 0});
+        if (const auto used = static_cast<std::int32_t>(begin + any(end - begin)); any(4) > 0)
+          launch.pointers.push_back({0, used, 0});
+        else
+          launch.maps.push_back({.buffer = used});
     }
     phase.logits = begin < end ? static_cast<std::int32_t>(begin + any(end - begin)) : -1;
   };
@@ -335,8 +371,10 @@ std::vector<Use> uses_of(const Program& program, const Phase& phase) {
     const std::int64_t bytes = buffer.bytes.at(phase.max_tokens);
     uses.emplace(index, Use{at, at, buffer.offset, buffer.offset + bytes}).first->second.last = at;
   };
-  for (std::size_t i = 0; i < phase.launches.size(); ++i)
+  for (std::size_t i = 0; i < phase.launches.size(); ++i) {
     for (const Launch::Pointer& pointer : phase.launches[i].pointers) use(pointer.buffer, i);
+    for (const Launch::Map& map : phase.launches[i].maps) use(map.buffer, i);
+  }
   if (phase.logits >= 0) use(phase.logits, phase.launches.size());
   std::vector<Use> list;
   for (const auto& [index, found] : uses) list.push_back(found);

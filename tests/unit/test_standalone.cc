@@ -52,6 +52,10 @@ TEST_CASE("Standalone: a wrapper for each kernel says where it is launched") {
   CHECK(header.find("unsigned long one_params_bytes(void);") != std::string::npos);
   CHECK(header.find("const char* tiny_error(int error);") != std::string::npos);
   CHECK(source.find("AC_DECLARE(one)") != std::string::npos);
+
+  Program with_map = program;
+  with_map.decode.launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
+  CHECK(wrapper_header(with_map).find("pointers at 8, maps at 64\n") != std::string::npos);
 }
 
 TEST_CASE("Standalone: only headers that are reached, and nothing is left to fill in") {
@@ -75,6 +79,15 @@ TEST_CASE("Standalone: only headers that are reached, and nothing is left to fil
     CHECK(files.at(name).find("tiny") != std::string::npos);
   }
   CHECK(files.at("build.sh").find("sm_90a") != std::string::npos);
+
+  // What maps are is said where there are some.
+  Program with_map = program_of("tiny");
+  with_map.decode.launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
+  const auto readme = [&](const Program& program) {
+    return standalone_files(program, {}, folder.path()).at("README.md");
+  };
+  CHECK(readme(with_map).find("cuTensorMapEncodeTiled") != std::string::npos);
+  CHECK(readme(program_of("tiny")).find("cuTensorMapEncodeTiled") == std::string::npos);
 }
 
 }  // namespace ac

@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 using namespace cuda;
 
 constexpr std::size_t kLargestCubin = 1u << 30;
-constexpr int kOldestWithOverlap = 90;
+constexpr int kOldestWithOverlap = 90, kOldestWithMaps = 90;
+constexpr unsigned kBoxColumns = 64;
 
 Address address_of(const void* p) { return reinterpret_cast<Address>(p); }
 double gib(std::size_t bytes) { return static_cast<double>(bytes) / (1u << 30); }
@@ -248,6 +249,7 @@ class CudaGpu : public Device {
   }
 
   std::unique_ptr<Kernel> load(const fs::path& artifact, const std::string& entry) override;
+  void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const override;
   std::size_t product_bytes() const override {
     return library_ ? 0 : ProductLibrary::kWorkspaceBytes;
   }
@@ -325,6 +327,24 @@ std::unique_ptr<Device::Kernel> CudaGpu::load(const fs::path& artifact, const st
       job_failed("{}: kernel {} has more than one parameter", artifact.string(), entry);
   }
   return kernel;
+}
+
+void CudaGpu::encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const {
+  if (info_.sm < kOldestWithMaps)
+    job_failed("GPU {}: an sm_{} has no tensor maps; they need sm_90", session_.index(), info_.sm);
+  const unsigned long long sizes[] = {static_cast<unsigned long long>(matrix.columns),
+                                      static_cast<unsigned long long>(matrix.rows)};
+  const unsigned long long stride = static_cast<unsigned long long>(matrix.pitch) * 2;
+  const unsigned box[] = {kBoxColumns, static_cast<unsigned>(matrix.box_rows)};
+  const unsigned next[] = {1, 1};
+  alignas(64) kernels::TensorMap aligned{};
+  session_.check(session_.enter().encode_tiled(&aligned, matrix.bf16 ? tensor_bf16 : tensor_f16, 2,
+                                               const_cast<void*>(matrix.base), sizes, &stride, box,
+                                               next, kTensorNoInterleave, kTensorSwizzle128,
+                                               kTensorL2Promotion256, kTensorZerosOutside),
+                 "making a tensor map of {} x {} elements, {} from row to row, at {}", matrix.rows,
+                 matrix.columns, matrix.pitch, matrix.base);
+  map = aligned;
 }
 
 void CudaGpu::launch(const Kernel& kernel, const LaunchShape& shape,

@@ -73,6 +73,11 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
+// The values of a tensor map's that are used.
+enum TensorMapType { tensor_f16 = 6, tensor_bf16 = 9 };
+constexpr int kTensorNoInterleave = 0, kTensorSwizzle128 = 3, kTensorL2Promotion256 = 3,
+              kTensorZerosOutside = 0;
+
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kCaptureThreadLocal = 1;
 
@@ -144,6 +149,11 @@ struct Driver {
   Call<Function, std::size_t, std::size_t*, std::size_t*> parameter_info{library,
                                                                          "cuFuncGetParamInfo"};
   Call<const LaunchConfig*, Function, void**, void**> launch{library, "cuLaunchKernelEx"};
+
+  // Map, type, dimensions, address, sizes, strides, box, element strides, and the four above.
+  Call<void*, int, unsigned, void*, const unsigned long long*, const unsigned long long*,
+       const unsigned*, const unsigned*, int, int, int, int>
+      encode_tiled{library, "cuTensorMapEncodeTiled"};
 
   Call<Stream*, unsigned> create_stream{library, "cuStreamCreate"};
   Call<Stream> destroy_stream{library, "cuStreamDestroy_v2"};

@@ -1,0 +1,258 @@
+// Products whose tiles the copy engine brings, as candidates: where there are such, their prices
+// beside what was measured, and launches with their maps. The kernel itself: test_tma_gemm.cc.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "admit/trial.h"
+#include "compile/trials.h"
+#include "expect_error.h"
+#include "generate/generate_for.h"
+#include "plan/planner.h"
+#include "plan/plans.h"
+#include "regions_models.h"
+
+using namespace ac;
+using namespace ac::test;
+
+namespace {
+
+using kernels::TmaGemmPlan;
+
+Plans planned(const Regions& regions, std::int64_t tokens, const std::string& target) {
+  return plan(regions, device_info(target),
+              {.families = {"tma_gemm", "norm"}, .at = {.S = -1, .T = tokens, .P = 1024}});
+}
+
+const FusionOption& option(const Plans& plans, const std::string& text) {
+  for (const Neighbourhood& around : plans.neighbourhoods)
+    for (const FusionOption& option : around.options)
+      if (option.text == text && !option.refused) return option;
+  FAIL("no option " << text);
+  std::abort();
+}
+
+bool is_tma(const Candidate& candidate) {
+  return std::holds_alternative<Implementation<TmaGemmTask>>(candidate.choice);
+}
+
+struct Made {
+  Implementation<TmaGemmTask> choice;
+  Generated generated;
+};
+
+// The first candidate of a part with a cluster that shares both tiles, if `wanted` says so.
+Made made(const Plans& plans, const Regions& regions, const std::string& text, std::size_t part,
+          const std::function<bool(const TmaGemmPlan&)>& wanted) {
+  const Part& of = option(plans, text).parts.at(part);
+  const Space& space = plans.spaces[static_cast<std::size_t>(of.space)];
+  for (const Candidate& candidate : space.candidates)
+    if (is_tma(candidate)) {
+      const auto& choice = std::get<Implementation<TmaGemmTask>>(candidate.choice);
+      if (!wanted(choice.plan)) continue;
+      return {choice,
+              generate_for(regions.step, of.wanted, candidate.choice, plans.options.at, {132, {}})};
+    }
+  FAIL("no such plan for " << text);
+  std::abort();
+}
+
+bool any(const TmaGemmPlan&) { return true; }
+
+double predicted(const kernels::GemmOp& op, const kernels::GemmShape& shape,
+                 const TmaGemmPlan& plan) {
+  const Choice choice = Implementation<TmaGemmTask>{{op, shape}, plan};
+  CHECK(why_illegal(choice, device_info("sm_90")) == nullptr);  // it has run
+  return predict(choice, device_info("sm_90")).microseconds;
+}
+
+}  // namespace
+
+TEST_CASE("tma_gemm is a candidate where the copy engine and wgmma are") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 2048, "sm_90");
+  for (const auto& [text, part] :
+       {std::pair{"linear+add", 0}, std::pair{"rms_norm | linear+linear+linear", 1},
+        std::pair{"rms_norm | linear+linear+silu+mul", 1}}) {
+    CAPTURE(text);
+    const Part& of = option(plans, text).parts[static_cast<std::size_t>(part)];
+    const Space& space = plans.spaces[static_cast<std::size_t>(of.space)];
+    REQUIRE(!space.candidates.empty());
+    std::set<std::string> kinds, ids;
+    for (const Candidate& candidate : space.candidates) {
+      CHECK(is_tma(candidate));
+      kinds.insert(candidate.kind), ids.insert(candidate.id);
+      CHECK(why_illegal(candidate.choice, device_info("sm_90")) == nullptr);
+    }
+    CHECK(ids.size() == space.candidates.size());
+    CHECK(kinds == std::set<std::string>{"tma_gemm alone", "tma_gemm cluster"});
+    CHECK(space.legal > 100);
+    CHECK(!space.illegal.empty());
+  }
+  for (const char* target : {"sm_80", "sm_100"})
+    for (const Space& space : planned(regions, 2048, target).spaces) {
+      CHECK(std::ranges::none_of(space.candidates, is_tma));
+      for (const auto& [why, count] : space.illegal)
+        if (why.find("tma_gemm") != std::string::npos)
+          CHECK(why.find("the copy engine's tiles need sm_90a") != std::string::npos);
+    }
+}
+
+TEST_CASE("a plan of tma_gemm by its name and fields") {
+  const Choice choice = Implementation<TmaGemmTask>{
+      {{}, {128, {64}, 64}}, {.tile_m = 64, .stages = 6, .cluster_m = 1, .cluster_n = 2}};
+  CHECK(id_of(choice) == "tma_gemm/64x256/6/c1x2/group8");
+  CHECK(plan_text(choice) ==
+        "{.tile_m = 64, .tile_n = 256, .stages = 6, .cluster_m = 1, .cluster_n = 2, "
+        ".group_m = 8}");
+}
+
+TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 2048, "sm_90");
+  const auto storage = [](const Made& of, const Launch::Map& map) {
+    return of.generated.storages.at(static_cast<std::size_t>(map.buffer));
+  };
+  const auto pointer = [](const Launch& launch, std::size_t at) {
+    const auto found = std::ranges::find(launch.pointers, at, &Launch::Pointer::at);
+    REQUIRE(found != launch.pointers.end());
+    return *found;
+  };
+  using Params = kernels::TmaGemmParams;
+  {
+    const Made qkv = made(plans, regions, "rms_norm | linear+linear+linear", 1, any);
+    REQUIRE(qkv.generated.sources.size() == 1);
+    const std::string& text = qkv.generated.sources[0].text;
+    CHECK(text.find("#include \"kernels/tma_gemm.cuh\"") != std::string::npos);
+    CHECK(text.find("AC_TMA_GEMM_KERNEL(" + qkv.generated.sources[0].entry) != std::string::npos);
+    REQUIRE(qkv.generated.launches.size() == 1);
+    const Launch& launch = qkv.generated.launches[0];
+    const TmaGemmPlan& plan = qkv.choice.plan;
+    CHECK(launch.params.size() == sizeof(Params));
+    CHECK(launch.threads == plan.threads());
+    CHECK(launch.shared_bytes == plan.shared_bytes());
+    REQUIRE(launch.maps.size() == 4);
+    const Launch::Map& x = launch.maps[0];
+    CHECK(x.at == offsetof(Params, x));
+    CHECK(x.rows == Count(0, 1));
+    CHECK(x.columns == 2048);
+    CHECK(x.pitch == 2048);
+    CHECK(x.box_rows == plan.box_m());
+    CHECK(x.dtype == DType::bf16);
+    const std::int64_t rows[] = {2048, 1024, 1024};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Launch::Map& weight = launch.maps[i + 1];
+      CHECK(weight.at == offsetof(Params, weight) + i * sizeof(kernels::TensorMap));
+      CHECK(weight.rows == Count(rows[i]));
+      CHECK(weight.columns == 2048);
+      CHECK(weight.box_rows == plan.box_n(qkv.choice.task.op));
+      // It is the matrix that the kernel also has an address of.
+      CHECK(weight.buffer ==
+            pointer(launch, offsetof(Params, gemm) + i * sizeof(kernels::GemmMatrix) +
+                                offsetof(kernels::GemmMatrix, weight))
+                .buffer);
+      CHECK(storage(qkv, weight).kind == Storage::Kind::value);
+    }
+    for (const Launch::Map& map : launch.maps)
+      for (const std::int64_t tokens : {1, 2048})
+        CHECK(why_impossible(map, launch, tokens) == nullptr);
+  }
+  {
+    const Made pair = made(plans, regions, "rms_norm | linear+linear+silu+mul", 1, any);
+    REQUIRE(pair.generated.launches[0].maps.size() == 3);
+    for (std::size_t i = 1; i < 3; ++i) {
+      CHECK(pair.generated.launches[0].maps[i].rows == Count(6144));
+      CHECK(pair.generated.launches[0].maps[i].box_rows <= pair.choice.plan.tile_n / 2);
+    }
+  }
+  // A grid of whole clusters, and no more blocks than run at once.
+  const Made sum = made(plans, regions, "linear+add", 0, [](const TmaGemmPlan& plan) {
+    return plan.cluster_m == 2 && plan.cluster_n == 1 && plan.tile_m == 128 && plan.tile_n == 256;
+  });
+  const Launch& launch = sum.generated.launches[0];
+  REQUIRE(launch.maps.size() == 2);
+  CHECK(launch.grid[0].at(1) == 16);
+  CHECK(launch.grid[0].at(256) == 16);
+  CHECK(launch.grid[0].at(257) == 32);
+  CHECK(launch.grid[0].at(8192) == 132);
+  CHECK(pointer(launch, offsetof(Params, gemm) + offsetof(kernels::GemmMatrix, residual)).at > 0);
+}
+
+TEST_CASE("a trial of tma_gemm has a tile that is partly filled, and comes back from its file") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 2048, "sm_90");
+  const Part& part = option(plans, "rms_norm | linear+linear+silu+mul").parts[1];
+  int seen = 0;
+  for (const Candidate& candidate : plans.spaces[static_cast<std::size_t>(part.space)].candidates) {
+    const TmaGemmPlan& tma = std::get<Implementation<TmaGemmTask>>(candidate.choice).plan;
+    const auto request = trial_of(regions.step, part.wanted, candidate, {2048, {132, {}}});
+    REQUIRE(request);
+    const Trial& trial = request->trial;
+    CHECK(trial.tokens % tma.tile_m != 0);
+    CHECK(trial.tokens > tma.tile_m * tma.cluster_m);
+    REQUIRE(trial.launches.size() == 1);
+    const Launch& launch = trial.launches[0];
+    CHECK(launch.grid[0].at(trial.tokens) == tma.cluster());  // so that blocks have several turns
+    CHECK_NOTHROW(verify(trial, "trial"));
+    const Json json = to_json(trial);
+    CHECK(trial_from_json(json, "trial").launches == trial.launches);
+    if (++seen == 8) break;
+    const auto refused = [&](const char* part, const std::function<void(Launch::Map&)>& harm) {
+      Trial other = trial;
+      harm(other.launches[0].maps[1]);
+      CHECK_BAD_INPUT(verify(other, "trial"), "trial", part);
+    };
+    refused("no storage", [](Launch::Map& map) { map.buffer = -1; });
+    refused("no storage", [](Launch::Map& map) { map.buffer = 99; });
+    refused("place", [](Launch::Map& map) { map.at = 4096; });
+    refused("impossible matrix", [](Launch::Map& map) { map.rows = 0; });
+    refused("boxes", [](Launch::Map& map) { map.box_rows = 257; });
+  }
+  CHECK(seen > 0);
+}
+
+// Microseconds of 2026-11-21-h100-tma-kernels.jsonl, of the products of Qwen3-1.7B.
+TEST_CASE("prices of tma_gemm are near what was measured on an H100") {
+  struct Row {
+    int m, tile_n, stages, cluster_m, cluster_n;
+    double plain, sum, pair, down;  // n, k: 4096, 2048; 2048, 2048; 2 x 6144, 2048; 2048, 6144
+  };
+  constexpr Row kRows[] = {
+      {2048, 256, 4, 2, 1, 46.0, 27.5, 131.6, 67.6}, {2048, 256, 4, 1, 2, 52.0, 30.8, 147, 76.8},
+      {2048, 256, 4, 1, 1, 59.0, 34.0, 173, 88.9},   {8192, 256, 4, 2, 1, 178, 102, 522, 266},
+      {128, 64, 8, 1, 2, 9.6, 8.9, 23.8, 0},         {128, 64, 8, 1, 4, 9.6, 0, 22.2, 0}};
+  const kernels::GemmOp plain{}, sum{.residual = true},
+      pair{.pair = kernels::Pair::swiglu, .matrices = 2};
+  double worst = 0;
+  std::vector<double> of_2048;
+  for (const Row& row : kRows) {
+    const TmaGemmPlan plan{.tile_n = row.tile_n,
+                           .stages = row.stages,
+                           .cluster_m = row.cluster_m,
+                           .cluster_n = row.cluster_n};
+    const auto compare = [&](const kernels::GemmOp& op, const kernels::GemmShape& shape,
+                             double us) {
+      if (us == 0) return;
+      const double price = predicted(op, shape, plan);
+      MESSAGE(fmt::format("{} tokens, {} rows, c{}x{}: {:.1f} us, predicted {:.1f}", shape.m,
+                          kernels::gemm_weight_rows(op, shape), plan.cluster_m, plan.cluster_n, us,
+                          price));
+      worst = std::max(worst, std::abs(std::log(price / us)));
+      if (shape.m == 2048) of_2048.push_back(price);
+    };
+    compare(plain, {row.m, {4096}, 2048}, row.plain);
+    compare(sum, {row.m, {2048}, 2048}, row.sum);
+    compare(pair, {row.m, {6144, 6144}, 2048}, row.pair);
+    compare(sum, {row.m, {2048}, 6144}, row.down);
+  }
+  CHECK(worst < std::log(1.15));
+  // Sharing weights is better than sharing tokens, and that is better than none.
+  REQUIRE(of_2048.size() == 12);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(of_2048[i] < of_2048[i + 4]);
+    CHECK(of_2048[i + 4] < of_2048[i + 8]);
+  }
+}
