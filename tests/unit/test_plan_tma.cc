@@ -13,6 +13,7 @@
 #include "expect_error.h"
 #include "generate/generate_for.h"
 #include "generate/params.h"
+#include "ir/text.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
 #include "program/traffic.h"
@@ -182,6 +183,29 @@ TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
   CHECK(launch.grid[0].at(257) == 32);
   CHECK(launch.grid[0].at(8192) == 132);
   CHECK(pointer(launch, offsetof(Params, gemm) + offsetof(kernels::GemmMatrix, residual)).at > 0);
+}
+
+TEST_CASE("tma_gemm takes a part of a row as x where its rows start at multiples of 16 bytes") {
+  for (const auto& [start, fits] : {std::pair{0, true}, std::pair{8, true}, std::pair{4, false}}) {
+    CAPTURE(start);
+    const StepGraph step = parse_step(fmt::format(R"(step "part" {{
+  %0 = input {{name="ids"}} : f16[T, 128]
+  %1 = weight {{key="w", store="checkpoint"}} : f16[64, 64]
+  %2 = slice(%0) {{axis=1, start={}, end={}, step=1}} : f16[T, 64]
+  %3 = linear(%2, %1) : f16[T, 64]
+  return %3 as "logits"
+}})",
+                                                  start, start + 64),
+                                      "part");
+    const Regions regions = analyse(step);
+    const Plans plans = planned(regions, 512, "sm_90");
+    REQUIRE(plans.spaces.size() == 1);
+    CHECK(plans.spaces[0].candidates.empty() != fits);
+    if (!fits)
+      CHECK(std::ranges::any_of(plans.spaces[0].refusals, [](const Refusal& refusal) {
+        return refusal.family == "tma_gemm" && refusal.why.find("16 bytes") != std::string::npos;
+      }));
+  }
 }
 
 TEST_CASE("in a program a map is of the buffer that its matrix is in") {
