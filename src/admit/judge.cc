@@ -89,9 +89,6 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
   for (const Launch& launch : trial.launches)
     kernels.push_back(launch.product ? device.load_product(*launch.product)
                                      : device.load(files.at(launch.kernel), launch.kernel));
-  const EncodeMap encode = [&](const kernels::MatrixView& matrix, kernels::TensorMap& map) {
-    device.encode_map(matrix, map);
-  };
   std::vector<Mirror> mirrors;
   return run_trial(
       trial,
@@ -112,7 +109,8 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
           shape.threads = static_cast<unsigned>(launch.threads);
           shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
           shape.overlaps = true;
-          device.launch(*kernels[i], shape, bind_params(launch, trial.tokens, addresses, encode));
+          device.launch(*kernels[i], shape,
+                        bind_params(launch, trial.tokens, addresses, device.map_encoder()));
         }
         device.synchronize();
         for (std::size_t i = 0; i < places.size(); ++i)

@@ -92,6 +92,9 @@ class Device {
   // What kernels take to have the copy engine bring boxes of a matrix in this device's memory. A
   // matrix that it does not take, and a device without the engine, is an error (job_failed).
   virtual void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const = 0;
+  std::function<void(const kernels::MatrixView&, kernels::TensorMap&)> map_encoder() const {
+    return [this](const auto& matrix, auto& map) { encode_map(matrix, map); };
+  }
   virtual void launch(const Kernel& kernel, const LaunchShape& shape,
                       std::span<const std::byte> params) = 0;
   virtual void synchronize() = 0;

@@ -170,13 +170,11 @@ Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
   ParamsOf<TmaGemmParams> of(c.step, out);
   TmaGemmParams& p = of.params;
   fill(of, p.gemm, c, task.op, task.shape, o);
-  const Dim tokens = rows_of(c.shape(o.x));
-  of.map(p.x, o.x, tokens, task.shape.k, pitch_of(c, o.x), plan.box_m());
+  of.map(p.x, o.x, rows_of(c.shape(o.x)), task.shape.k, pitch_of(c, o.x), plan.box_m());
   for (int i = 0; i < task.op.matrices; ++i)
     of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(task.shape.rows[i]),
            task.shape.k, task.shape.k, plan.box_n(task.op));
-  Count blocks = count_of(tokens);
-  blocks.per = std::int64_t{plan.tile_m} * plan.cluster_m;
+  Count blocks = tiles_of(c, task.op, task.shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
   blocks.times = std::int64_t{plan.across(task.op, task.shape)} * plan.cluster();
   blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
   out.launches = {

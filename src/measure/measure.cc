@@ -84,12 +84,8 @@ class Bench {
         shape.threads = static_cast<unsigned>(launches[l].threads);
         shape.shared_bytes = static_cast<unsigned>(launches[l].shared_bytes);
         shape.overlaps = true;
-        device_.launch(
-            *entry.kernels[l], shape,
-            bind_params(launches[l], options_.tokens, addresses,
-                        [this](const kernels::MatrixView& matrix, kernels::TensorMap& map) {
-                          device_.encode_map(matrix, map);
-                        }));
+        device_.launch(*entry.kernels[l], shape,
+                       bind_params(launches[l], options_.tokens, addresses, device_.map_encoder()));
       }
     }
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/layout.h"
 #include "plan/body.h"
 
 namespace ac {
@@ -285,8 +286,10 @@ std::array<Match, 4> match_gemm(const Body& body) {
   Match tma = Matched{TmaGemmTask{op, shape}, found.operands};
   if (found.type == kernels::Type::f32)
     mma = tma = "tensor cores need a 16-bit type";
-  else if (*body.row_pitch(found.operands.x) % 8 != 0)
+  else if (const std::int64_t pitch = *body.row_pitch(found.operands.x); pitch % 8 != 0)
     mma = tma = "tensor cores need rows of x at multiples of 16 bytes";
+  else if (pitch < found.k || !layout_of(body.graph(), found.operands.x).offset.divided_by(8))
+    tma = "the copy engine needs rows of x that lie apart, at multiples of 16 bytes";
   return {Matched{GemmTask{op, shape}, found.operands}, std::move(mma), std::move(tma),
           match_library(body, found, op, shape)};
 }

@@ -1,7 +1,7 @@
 // One launch as data, of a kernel or of a library's product: what a generator writes, a package
 // stores and a runtime carries out, none of them knowing the others. The parameter struct of the
-// kernel is a row of bytes, in which only addresses, and numbers that depend on how many tokens a
-// step has, are left open.
+// kernel is a row of bytes, in which only addresses, numbers that depend on how many tokens a step
+// has, and maps of matrices, which are made of both, are left open.
 #pragma once
 
 #include <array>
@@ -85,7 +85,7 @@ const char* why_impossible(const Launch::Map& map, const Launch& launch, std::in
 // file overflows.
 std::int64_t bytes_of(const Launch::Map& map, std::int64_t tokens);
 
-// How the device that a launch is for has its maps (Device::encode_map).
+// How the device that a launch is for has its maps (Device::map_encoder).
 using EncodeMap = std::function<void(const kernels::MatrixView&, kernels::TensorMap&)>;
 
 // The parameters of one run, with addresses by the number of their buffer, instead of what `params`

@@ -269,12 +269,7 @@ void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
   shape.threads = static_cast<unsigned>(launch.threads);
   shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
   shape.overlaps = overlaps && overlaps_;
-  bind_params(
-      launch, tokens, addresses_,
-      [this](const kernels::MatrixView& matrix, kernels::TensorMap& map) {
-        device_.encode_map(matrix, map);
-      },
-      params_);
+  bind_params(launch, tokens, addresses_, device_.map_encoder(), params_);
   device_.launch(*kernel_of_.at(&launch), shape, params_);
 }
 

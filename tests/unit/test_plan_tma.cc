@@ -8,11 +8,15 @@
 #include <set>
 
 #include "admit/trial.h"
+#include "compile/assemble.h"
 #include "compile/trials.h"
 #include "expect_error.h"
 #include "generate/generate_for.h"
+#include "generate/params.h"
+#include "ir/text.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
+#include "program/traffic.h"
 #include "regions_models.h"
 
 using namespace ac;
@@ -179,6 +183,64 @@ TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
   CHECK(launch.grid[0].at(257) == 32);
   CHECK(launch.grid[0].at(8192) == 132);
   CHECK(pointer(launch, offsetof(Params, gemm) + offsetof(kernels::GemmMatrix, residual)).at > 0);
+}
+
+TEST_CASE("tma_gemm takes a part of a row as x where its rows start at multiples of 16 bytes") {
+  for (const auto& [start, fits] : {std::pair{0, true}, std::pair{8, true}, std::pair{4, false}}) {
+    CAPTURE(start);
+    const StepGraph step = parse_step(fmt::format(R"(step "part" {{
+  %0 = input {{name="ids"}} : f16[T, 128]
+  %1 = weight {{key="w", store="checkpoint"}} : f16[64, 64]
+  %2 = slice(%0) {{axis=1, start={}, end={}, step=1}} : f16[T, 64]
+  %3 = linear(%2, %1) : f16[T, 64]
+  return %3 as "logits"
+}})",
+                                                  start, start + 64),
+                                      "part");
+    const Regions regions = analyse(step);
+    const Plans plans = planned(regions, 512, "sm_90");
+    REQUIRE(plans.spaces.size() == 1);
+    CHECK(plans.spaces[0].candidates.empty() != fits);
+    if (!fits)
+      CHECK(std::ranges::any_of(plans.spaces[0].refusals, [](const Refusal& refusal) {
+        return refusal.family == "tma_gemm" && refusal.why.find("16 bytes") != std::string::npos;
+      }));
+  }
+}
+
+TEST_CASE("in a program a map is of the buffer that its matrix is in") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 2048, "sm_90");
+  const Made pair = made(plans, regions, "rms_norm | linear+linear+silu+mul", 1, any);
+  Program program;
+  program.max_context = 4096;
+  Generated first;  // so that buffers and storages are counted differently
+  ParamsOf<kernels::GemvParams> of(regions.step, first);
+  of.point(of.params.best_row, {.kind = Storage::Kind::token});
+  first.launches = {of.finish()};
+  const Phase phase = Assembler(program).phase(
+      regions.step, 2048, {{first, "other"}, {pair.generated, "pair"}}, Generated{});
+  REQUIRE(phase.launches.size() == 2);
+  const Launch& launch = phase.launches[1];
+  REQUIRE(launch.maps.size() == 3);
+  std::set<std::int32_t> pointed;
+  for (const Launch::Pointer& pointer : launch.pointers) pointed.insert(pointer.buffer);
+  for (std::size_t i = 0; i < launch.maps.size(); ++i) {
+    const Launch::Map& map = launch.maps[i];
+    const Buffer& buffer = program.buffers.at(static_cast<std::size_t>(map.buffer));
+    CHECK(pointed.contains(map.buffer));
+    CHECK(buffer.kind == (i == 0 ? Buffer::Kind::scratch : Buffer::Kind::weight));
+    CHECK(bytes_of(map, 2048) == buffer.bytes.at(2048));
+    if (i > 0) CHECK(buffer.name.find(i == 1 ? "gate_proj" : "up_proj") != std::string::npos);
+  }
+  // What a launch reads by maps alone crosses the bus, too.
+  Launch by_maps = launch;
+  std::erase_if(by_maps.pointers, [&](const Launch::Pointer& pointer) {
+    return std::ranges::any_of(
+        launch.maps, [&](const Launch::Map& map) { return map.buffer == pointer.buffer; });
+  });
+  CHECK(by_maps.pointers.size() < launch.pointers.size());
+  CHECK(traffic_of(program, by_maps, 2048, 0).weights == 2 * 2 * 6144 * 2048);
 }
 
 TEST_CASE("a trial of tma_gemm has a tile that is partly filled, and comes back from its file") {
