@@ -159,8 +159,10 @@ struct TmaGemm {
       const Lines lines(mine, matrix, row, tile.output);
       const bool whole = !op.bias && p.softcap <= 0 && matrix.y_pitch % 8 == 0 && row + 16 <= p.m &&
                          tile.output + outputs <= matrix.rows;
-      uint4 residuals[Lines::count] = {};
-      if (op.residual && whole) load_lines(lines, matrix.residual, 0, residuals);
+      uint4 residuals[2][Lines::count] = {};  // of two panels: they come from far
+      AC_UNROLL
+      for (int q = 0; q < 2 && q < Lines::panels && op.residual; ++q)
+        if (whole) load_lines(lines, matrix.residual, q * Lines::panel, residuals[q]);
       products_wait<0>();
       hold(sums);
       release(last);
@@ -179,8 +181,9 @@ struct TmaGemm {
   struct Lines {
     static constexpr int panel = outputs < 64 ? outputs : 64, across = panel / 8;
     static constexpr int count = across / 2, down = 32 / across;  // a lane's, and rows between them
-    static constexpr int pitch = plan.staging_pitch() * 4;  // bytes: rows begin in other banks
-    static_assert(pitch >= panel * 2 + 16);
+    static constexpr int pitch = panel * 2 + 16;  // bytes: rows begin in other banks
+    static constexpr int panels = outputs / panel;
+    static_assert(pitch <= plan.staging_pitch() * 4);
     unsigned char *line, *sums;
     long long at, step;  // of the lane's first line in y, and from one to the next
 
@@ -203,15 +206,16 @@ struct TmaGemm {
                                                         i * lines.step + first));
   }
   AC_DEVICE void write_lines(Sums sums, const GemmMatrix& matrix, const Lines& lines,
-                             uint4 (&residuals)[Lines::count]) const {
+                             uint4 (&residuals)[2][Lines::count]) const {
     AC_UNROLL
-    for (int first = 0; first < outputs; first += Lines::panel) {
+    for (int q = 0; q < Lines::panels; ++q) {
+      const int first = q * Lines::panel;
       if constexpr (op.residual) {
         AC_UNROLL
-        for (int i = 0; i < Lines::count; ++i) *lines.staged(i) = residuals[i];
+        for (int i = 0; i < Lines::count; ++i) *lines.staged(i) = residuals[q % 2][i];
         __syncwarp();
-        if (first + Lines::panel < outputs)
-          load_lines(lines, matrix.residual, first + Lines::panel, residuals);
+        if (q + 2 < Lines::panels)
+          load_lines(lines, matrix.residual, first + 2 * Lines::panel, residuals[q % 2]);
       }
       AC_UNROLL
       for (int j = 0; j < Lines::panel / 8; ++j) AC_UNROLL

@@ -52,10 +52,7 @@ std::int64_t tokens_of(const Implementation<T>&) {
 }
 std::int64_t tokens_of(const Implementation<GemmTask>& made) { return made.plan.tile_m; }
 std::int64_t tokens_of(const Implementation<MmaGemmTask>& made) { return made.plan.tile_m; }
-// Of a cluster, so that blocks have more than one turn.
-std::int64_t tokens_of(const Implementation<TmaGemmTask>& made) {
-  return std::int64_t{made.plan.tile_m} * made.plan.cluster_m;
-}
+std::int64_t tokens_of(const Implementation<TmaGemmTask>& made) { return made.plan.tile_m; }
 std::int64_t tokens_of(const Implementation<PrefillAttentionTask>& made) {
   return made.plan.query_tile;
 }

@@ -162,7 +162,8 @@ std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
   struct Cluster {
     int m, n;
   };
-  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}};
+  // Four blocks do not fill the clusters of an H100's multiprocessors: they were half as fast.
+  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}};
   std::vector<TmaGemmPlan> plans;
   for (const int tile_m : {64, 128})
     for (const int tile_n : {64, 128, 256})
