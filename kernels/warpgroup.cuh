@@ -41,6 +41,17 @@ float element(SharedTile tile, int row, int column) {
   return to_float(*reinterpret_cast<const T*>(address));
 }
 
+// Sixteen elements of a row, from a multiple of 8 on: two chunks, which stay whole.
+template <class T>
+void load_sixteen(float (&to)[16], SharedTile tile, int row) {
+  for (int chunk = 0; chunk < 2; ++chunk) {
+    auto address = reinterpret_cast<std::uintptr_t>(tile.at + row * 128 + chunk * 16);
+    address ^= address >> 3 & 0x70;
+    for (int i = 0; i < 8; ++i)
+      to[chunk * 8 + i] = to_float(reinterpret_cast<const T*>(address)[i]);
+  }
+}
+
 inline void products_begin() {}
 inline void products_commit() { host::commit_deferred(); }
 template <int groups_left>
@@ -62,11 +73,9 @@ void multiply_shared(float (&c)[n / 8][4], SharedTile a, SharedTile b, bool add)
   const int lane = threadIdx.x % 32, first_row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   host::defer([&c, a, b, add, lane, first_row] {
     float rows[2][16], columns[2][16];
-    for (int half = 0; half < 2; ++half)
-      for (int k = 0; k < 16; ++k) rows[half][k] = element<T>(a, first_row + half * 8, k);
+    for (int half = 0; half < 2; ++half) load_sixteen<T>(rows[half], a, first_row + half * 8);
     for (int j = 0; j < n / 8; ++j) {
-      for (int i = 0; i < 2; ++i)
-        for (int k = 0; k < 16; ++k) columns[i][k] = element<T>(b, 8 * j + lane % 4 * 2 + i, k);
+      for (int i = 0; i < 2; ++i) load_sixteen<T>(columns[i], b, 8 * j + lane % 4 * 2 + i);
       for (int i = 0; i < 4; ++i) {
         if (!add) c[j][i] = 0;
         for (int k = 0; k < 16; ++k) c[j][i] += rows[i / 2][k] * columns[i % 2][k];
