@@ -23,7 +23,8 @@ constexpr TmaGemmPlan small{
 constexpr TmaGemmPlan tokens{
     .tile_m = 64, .tile_n = 128, .stages = 5, .cluster_m = 1, .cluster_n = 2, .group_m = 2};
 constexpr TmaGemmPlan weights{.tile_n = 256, .stages = 3, .cluster_m = 2, .group_m = 2};
-constexpr TmaGemmPlan both{.tile_n = 128, .stages = 3, .cluster_m = 4, .cluster_n = 2};
+constexpr TmaGemmPlan both{
+    .tile_m = 64, .tile_n = 128, .stages = 3, .cluster_m = 2, .cluster_n = 2};
 
 // Nobody binds the maps here.
 template <GemmOp op, TmaGemmPlan plan>
@@ -68,15 +69,16 @@ void check(std::vector<GemmCase> cases, const std::vector<GemmShape>& shapes,
 }
 
 const std::vector<GemmShape> shapes = {
-    {1, {1}, 8}, {3, {34}, 24}, {64, {64}, 192}, {70, {72}, 328}, {300, {132}, 200}};
+    {1, {1}, 8}, {64, {64}, 192}, {70, {72}, 328}, {300, {132}, 72}};
 
 TEST_CASE("tma_gemm: tails of tokens, rows and K") {
   check(CASES(plain), shapes);
-  check(CASES(plain), {{70, {72}, 328}, {130, {129}, 72}}, {.gap = 8});
+  check(CASES(plain), {{130, {129}, 72}}, {.gap = 8});
 }
 
 TEST_CASE("tma_gemm: residual, scale and soft cap") {
   check(CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check(CASES(projection), {{80, {264}, 72}}, {.gap = 8});  // whole lines of many panels
   check(CASES(projection), {{70, {72}, 328}, {66, {33}, 64}}, {.in_place = true, .softcap = 2});
 }
 
@@ -87,14 +89,14 @@ TEST_CASE("tma_gemm: matrices of one x") {
 
 TEST_CASE("tma_gemm: gate and up") {
   const std::vector<GemmShape> pairs = {
-      {3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}, {140, {200, 200}, 64}};
+      {3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}, {80, {264, 264}, 64}};
   check(CASES(swiglu), pairs);
-  check(CASES(swiglu), pairs, {.interleaved = true, .gap = 8});
-  check(CASES(geglu), pairs, {.in_place = true, .scale = 0.5f});
+  check(CASES(swiglu), {{66, {68, 68}, 264}}, {.interleaved = true, .gap = 8});
+  check(CASES(geglu), {{66, {68, 68}, 264}}, {.in_place = true, .scale = 0.5f});
 }
 
 TEST_CASE("tma_gemm: an infinity and a NaN stay in their row and column; small values count") {
-  check(CASES(plain), shapes, {.hostile = true, .gap = 8});
+  check(CASES(plain), {{3, {34}, 24}, {70, {72}, 200}}, {.hostile = true, .gap = 8});
   check(CASES(plain), {{70, {72}, 328}}, {.size = 1e-6f});
 }
 
