@@ -89,11 +89,8 @@ template <bool shared_out>
 AC_DEVICE void copy_box(unsigned char* to, const TensorMap* map, int column, int row,
                         CopyBarrier* barrier, unsigned mask, bool once) {
 #if __CUDA_ARCH__ >= 900
-  unsigned long long policy;
-  if (once)
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else
-    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  unsigned long long policy = evict_first_policy();
+  if (!once) asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   if constexpr (shared_out)
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"

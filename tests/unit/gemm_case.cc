@@ -181,4 +181,33 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
   return "";
 }
 
+void check_gemm(std::vector<GemmCase> cases, const std::vector<GemmShape>& shapes,
+                const GemmCase& as) {
+  unsigned seed = 1;
+  for (GemmCase& c : cases)
+    for (const GemmShape& shape : shapes) {
+      c.shape = shape, c.seed = seed++;
+      const auto legal = c.launch(c.op, c.shape);
+      if (legal.illegal != nullptr && legal.split > 1) continue;
+      c.interleaved = as.interleaved, c.in_place = as.in_place, c.hostile = as.hostile;
+      c.gap = as.gap, c.size = as.size, c.scale = as.scale, c.softcap = as.softcap;
+      CAPTURE(shape.m);
+      CAPTURE(shape.rows[0]);
+      CAPTURE(shape.k);
+      CHECK(run_gemm(c) == "");
+    }
+}
+
+void check_order(std::vector<GemmCase> cases, const GemmShape& shape) {
+  for (GemmCase& c : cases) {
+    std::vector<std::string> outputs;
+    for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+      c.shape = shape, c.schedule = schedule;
+      outputs.emplace_back();
+      CHECK(run_gemm(c, &outputs.back()) == "");
+      CHECK(outputs.back() == outputs.front());
+    }
+  }
+}
+
 }  // namespace ac::kernels

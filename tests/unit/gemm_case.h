@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
 #include "kernels/gemm.cuh"
 #include "kernels/mma_gemm.cuh"
@@ -52,5 +53,12 @@ GemmCase::Launch launch_of(const GemmOp& op, const GemmShape& shape) {
 
 // Runs the case; returns what is wrong, or "". `output_bytes` gets the outputs as they are.
 std::string run_gemm(const GemmCase& c, std::string* output_bytes = nullptr);
+
+// Each case at each shape, with what `as` says of the rest. A split that a shape is too small for
+// is left out.
+void check_gemm(std::vector<GemmCase> cases, const std::vector<GemmShape>& shapes,
+                const GemmCase& as = {});
+// At a shape, in any order of threads and blocks, each case gives the same bits.
+void check_order(std::vector<GemmCase> cases, const GemmShape& shape);
 
 }  // namespace ac::kernels

@@ -95,22 +95,6 @@ GROUP_TEST_KERNELS(geglu)
 
 #define GROUP_CASES(op) {CASE(op, group), CASE(op, groups)}
 
-void check(std::vector<GemmCase> cases, std::vector<GemmShape> shapes, const GemmCase& as = {}) {
-  unsigned seed = 1;
-  for (GemmCase& c : cases)
-    for (const GemmShape& shape : shapes) {
-      c.shape = shape, c.seed = seed++;
-      const auto legal = c.launch(c.op, c.shape);
-      if (legal.illegal != nullptr && legal.split > 1) continue;
-      c.interleaved = as.interleaved, c.in_place = as.in_place, c.hostile = as.hostile;
-      c.gap = as.gap, c.size = as.size, c.scale = as.scale, c.softcap = as.softcap;
-      CAPTURE(shape.m);
-      CAPTURE(shape.rows[0]);
-      CAPTURE(shape.k);
-      CHECK(run_gemm(c) == "");
-    }
-}
-
 // One vector of K, part of a slot, whole slots, more slots than any ring; odd numbers of rows.
 const std::vector<GemmShape> shapes = {
     {1, {1}, 8}, {3, {34}, 24}, {32, {64}, 128}, {50, {37}, 136}, {97, {20}, 328}};
@@ -118,59 +102,52 @@ const std::vector<GemmShape> pair_shapes = {
     {1, {1, 1}, 8}, {3, {34, 34}, 24}, {32, {64, 64}, 128}, {50, {37, 37}, 136}};
 
 TEST_CASE("mma_gemm: element types") {
-  check(CASES(plain), shapes);
-  check({CASE(plain, k128)}, shapes, {.gap = 8});
-  check(CASES(bf16_to_f32), shapes, {.gap = 8});
+  check_gemm(CASES(plain), shapes);
+  check_gemm({CASE(plain, k128)}, shapes, {.gap = 8});
+  check_gemm(CASES(bf16_to_f32), shapes, {.gap = 8});
 }
 
 TEST_CASE("mma_gemm: residual, scale and soft cap") {
-  check(CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
-  check(CASES(projection), shapes, {.in_place = true, .softcap = 2});
+  check_gemm(CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check_gemm(CASES(projection), shapes, {.in_place = true, .softcap = 2});
 }
 
 TEST_CASE("mma_gemm: matrices of one x") {
-  check(CASES(qkv), {{1, {1, 1, 1}, 8}, {37, {32, 8, 8}, 72}, {5, {40, 33, 1}, 168}}, {.gap = 8});
+  check_gemm(CASES(qkv), {{1, {1, 1, 1}, 8}, {37, {32, 8, 8}, 72}, {5, {40, 33, 1}, 168}},
+             {.gap = 8});
 }
 
 TEST_CASE("mma_gemm: gate and up") {
-  check(CASES(swiglu), pair_shapes);
-  check(CASES(swiglu), pair_shapes, {.interleaved = true, .gap = 8});
-  check(CASES(geglu), pair_shapes, {.in_place = true, .scale = 0.5f});
+  check_gemm(CASES(swiglu), pair_shapes);
+  check_gemm(CASES(swiglu), pair_shapes, {.interleaved = true, .gap = 8});
+  check_gemm(CASES(geglu), pair_shapes, {.in_place = true, .scale = 0.5f});
 }
 
 TEST_CASE("mma_gemm: an infinity and a NaN stay in their row and column; small values count") {
-  check(CASES(plain), shapes, {.hostile = true, .gap = 8});
-  check(CASES(projection), shapes, {.hostile = true});
-  check(CASES(bf16_to_f32), shapes, {.size = 1e18f});
-  check(CASES(plain), shapes, {.size = 1e-6f});
+  check_gemm(CASES(plain), shapes, {.hostile = true, .gap = 8});
+  check_gemm(CASES(projection), shapes, {.hostile = true});
+  check_gemm(CASES(bf16_to_f32), shapes, {.size = 1e18f});
+  check_gemm(CASES(plain), shapes, {.size = 1e-6f});
 }
 
 TEST_CASE("mma_gemm: products of four warps") {
   // Less than the ring, just as much, more; tails of tokens, rows and K.
   const std::vector<GemmShape> shapes = {
       {1, {1}, 8}, {3, {34}, 24}, {64, {64}, 192}, {70, {72}, 328}, {130, {132}, 456}};
-  check(GROUP_CASES(plain), shapes);
-  check({CASE(plain, wide)}, shapes, {.gap = 8});
-  check(GROUP_CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
-  check(GROUP_CASES(projection), {{70, {72}, 328}}, {.in_place = true, .softcap = 2});
-  check(GROUP_CASES(qkv), {{37, {32, 8, 8}, 72}, {66, {40, 33, 1}, 168}}, {.gap = 8});
-  check(GROUP_CASES(geglu), {{3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}},
-        {.in_place = true, .scale = 0.5f});
-  check(GROUP_CASES(plain), shapes, {.hostile = true, .gap = 8});
+  check_gemm(GROUP_CASES(plain), shapes);
+  check_gemm({CASE(plain, wide)}, shapes, {.gap = 8});
+  check_gemm(GROUP_CASES(projection), shapes, {.gap = 8, .scale = 0.22f});
+  check_gemm(GROUP_CASES(projection), {{70, {72}, 328}}, {.in_place = true, .softcap = 2});
+  check_gemm(GROUP_CASES(qkv), {{37, {32, 8, 8}, 72}, {66, {40, 33, 1}, 168}}, {.gap = 8});
+  check_gemm(GROUP_CASES(geglu), {{3, {34, 34}, 24}, {64, {64, 64}, 128}, {66, {68, 68}, 264}},
+             {.in_place = true, .scale = 0.5f});
+  check_gemm(GROUP_CASES(plain), shapes, {.hostile = true, .gap = 8});
 }
 
 TEST_CASE("mma_gemm: any thread schedule and order of blocks gives the same bits") {
   std::vector<GemmCase> cases CASES(projection);
   for (const GemmCase& c : std::vector<GemmCase> GROUP_CASES(projection)) cases.push_back(c);
-  for (GemmCase c : cases) {
-    std::vector<std::string> outputs;
-    for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
-      c.shape = {50, {37}, 136}, c.schedule = schedule;
-      outputs.emplace_back();
-      CHECK(run_gemm(c, &outputs.back()) == "");
-      CHECK(outputs.back() == outputs.front());
-    }
-  }
+  check_order(cases, {50, {37}, 136});
 }
 
 TEST_CASE("mma_gemm: illegal plans say why") {
