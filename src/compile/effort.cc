@@ -26,7 +26,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
   SelectOptions select;
   if (is_gpu_here(options)) {
     select.tries = tokens > 1 ? 20 : 24;
-    // What is best in the whole step is the fourth or sixth by itself, in one race or another.
+    // What is best in the whole step may come behind five or six others by itself.
     select.leaders = tokens > 1 ? 2 : 8;
   }
   select.tries = options.tries.value_or(select.tries);

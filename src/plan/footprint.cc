@@ -169,7 +169,8 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
           .flops = gemm_rate(task, plan, device)};
 }
 
-// Fitted to 2026-11-21-h100-tma-kernels.jsonl; test_plan_tma.cc holds the model to it.
+// Fitted to the study kernel's lines in 2026-11-21-h100-tma-kernels.jsonl; test_plan_tma.cc holds
+// the model to them.
 constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
 constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
 constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
