@@ -238,11 +238,7 @@ struct Bench : Gpu {
 
   const char* why_not(const GemmOp& op, const GemmShape& s, int plan) const {
     if (plan >= first_tma_plan)
-      return tma_kernels[op.pair != Pair::none ? gate_up
-                         : op.residual         ? o
-                                               : qkv][plan - first_tma_plan] == nullptr
-                 ? "illegal"
-                 : tma_plans[plan - first_tma_plan].why_illegal(op, s, max_shared);
+      return tma_plans[plan - first_tma_plan].why_illegal(op, s, max_shared);
     if (plan >= mma_plan_count)
       return s.m > 2048 ? "slow"
                         : plain_plans[plan - mma_plan_count].why_illegal(op, s, max_shared);
@@ -278,8 +274,11 @@ struct Bench : Gpu {
     double best = 1e30;
     std::string best_name = "none";
     for (int plan = 0; plan < plan_count; ++plan) {
-      if ((plan < first_tma_plan && gemm_kernels[site][plan] == nullptr) ||
-          why_not(op, s, plan) != nullptr || !std::strstr(gemm_name(plan).c_str(), wanted))
+      const bool is_built = plan >= first_tma_plan
+                                ? tma_kernels[site][plan - first_tma_plan] != nullptr
+                                : gemm_kernels[site][plan] != nullptr;
+      if (!is_built || why_not(op, s, plan) != nullptr ||
+          !std::strstr(gemm_name(plan).c_str(), wanted))
         continue;
       CHECK_CUDA(cudaMemsetAsync(y, 0xff, outputs * sizeof(f16), stream));
       launch(op, s, site, plan, 0);
