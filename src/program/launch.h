@@ -51,8 +51,7 @@ struct Launch {
   struct Map {
     std::uint32_t at = 0;
     std::int32_t buffer = 0;
-    Count offset;
-    Count rows;
+    Count offset = {}, rows = {};
     std::int64_t columns = 0, pitch = 0;  // elements; the pitch from row to row
     std::int32_t box_rows = 0;
     DType dtype = DType::f16;
