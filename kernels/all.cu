@@ -75,6 +75,8 @@ constexpr PrefillAttentionPlan prefill_mma{};
 constexpr PrefillAttentionPlan prefill_mma_tall{.query_tile = 128};
 constexpr PrefillAttentionPlan prefill_mma_wide{
     .key_tile = 32, .keep_queries = false, .resident = 1};
+constexpr PrefillAttentionPlan prefill_split{
+    .query_tile = 32, .key_tile = 128, .warps = 8, .resident = 1, .splits = 4};
 constexpr PrefillAttentionPlan prefill_scalar{
     .tile = Tile::scalar, .query_tile = 16, .key_tile = 32, .stages = 1};
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_64, (PrefillAttentionOp{.head_dim = 64}),
@@ -87,6 +89,8 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
                             (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
                             prefill_mma_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_split,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_split)
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr PrefillAttentionPlan prefill_groups{.tile = Tile::wgmma,
                                               .query_tile = 128,

@@ -90,7 +90,7 @@ struct PrefillCopies {
 template <PrefillAttentionOp op, PrefillAttentionPlan plan>
 struct PrefillSoftmax {
   using T = Scalar<op.type>;
-  static constexpr int dim = op.head_dim, key_parts = plan.key_tile / 8;
+  static constexpr int dim = op.head_dim, key_parts = plan.warp_keys() / 8;
   static constexpr int tiles = plan.warp_queries() / 16;
   using Scores = float[tiles][key_parts][4];
   using Outputs = float[tiles][dim / 8][4];
@@ -106,8 +106,7 @@ struct PrefillSoftmax {
     for (int t = 0; t < tiles; ++t) maximum[t][0] = maximum[t][1] = no_score;
   }
 
-  // `first_query` and `first_key` are positions of this warp's first query and the tile's first
-  // key.
+  // `first_query` and `first_key` are positions of this warp's first query and key of the tile.
   AC_DEVICE static void cap_and_mask(const PrefillAttentionParams& p, Scores& scores,
                                      int first_query, int first_key) {
     if constexpr (op.softcap) {
@@ -117,7 +116,7 @@ struct PrefillSoftmax {
       for (float& score : part) score = capped_score(p, score);
     }
     const int lane = threadIdx.x % 32;
-    const bool all_seen = first_key + plan.key_tile - 1 <= first_query &&
+    const bool all_seen = first_key + plan.warp_keys() - 1 <= first_query &&
                           (p.window <= 0 || first_query + 16 * tiles - 1 - first_key < p.window);
     if (all_seen) return;
     AC_UNROLL
@@ -190,6 +189,57 @@ struct PrefillSoftmax {
     for (int i = 0; i < 4; ++i) {
       const float(&w)[4] = weights[2 * k + i / 2];
       part[i] = pack_pair<T>(w[i % 2 * 2], w[i % 2 * 2 + 1]);
+    }
+  }
+
+  // Of warps that share queries, the first gets what the others have. `meeting` is the block's, and
+  // [other warp, float4 of a lane, lane].
+  AC_DEVICE void meet(Outputs& out, unsigned char* meeting, float factor) {
+    constexpr int team = plan.warps / plan.splits, fours = tiles * (dim / 8 + 1);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float4* const all = reinterpret_cast<float4*>(meeting) + lane;
+    __syncthreads();  // nobody reads keys or values any more
+    if (warp >= team) {
+      float4* const mine = all + (warp - team) * fours * 32;
+      AC_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        AC_UNROLL
+        for (int i = 0; i < dim / 8; ++i) {
+          const float(&o)[4] = out[t][i];
+          mine[(t * (dim / 8 + 1) + i) * 32] = make_float4(o[0], o[1], o[2], o[3]);
+        }
+        mine[(t * (dim / 8 + 1) + dim / 8) * 32] =
+            make_float4(maximum[t][0], maximum[t][1], sum[t][0], sum[t][1]);
+      }
+    }
+    __syncthreads();
+    if (warp >= team) return;
+    AC_UNROLL
+    for (int other = 1; other < plan.splits; ++other) {
+      const float4* const theirs = all + ((other - 1) * team + warp) * fours * 32;
+      AC_UNROLL
+      for (int t = 0; t < tiles; ++t) {
+        const float4* const from = theirs + t * (dim / 8 + 1) * 32;
+        const float4 state = from[dim / 8 * 32];
+        const float maxima[2] = {state.x, state.y}, sums[2] = {state.z, state.w};
+        float ours_by[2], theirs_by[2];
+        AC_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const float largest = fmaxf(maximum[t][half], maxima[half]);
+          ours_by[half] = exp2_fast((maximum[t][half] - largest) * factor);
+          theirs_by[half] = exp2_fast((maxima[half] - largest) * factor);
+          sum[t][half] = sum[t][half] * ours_by[half] + sums[half] * theirs_by[half];
+          maximum[t][half] = largest;
+        }
+        AC_UNROLL
+        for (int i = 0; i < dim / 8; ++i) {
+          const float4 o = from[i * 32];
+          out[t][i][0] = out[t][i][0] * ours_by[0] + o.x * theirs_by[0];
+          out[t][i][1] = out[t][i][1] * ours_by[0] + o.y * theirs_by[0];
+          out[t][i][2] = out[t][i][2] * ours_by[1] + o.z * theirs_by[1];
+          out[t][i][3] = out[t][i][3] * ours_by[1] + o.w * theirs_by[1];
+        }
+      }
     }
   }
 
@@ -321,10 +371,15 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   Copies::queries(p, block, shared);
   for (int i = 0; i < stages - 1; ++i) copy(i, i);
 
-  const int warp_query = threadIdx.x / 32 * plan.warp_queries();
+  // Warps of one team have different queries, and the same keys of each tile.
+  constexpr int team = plan.warps / plan.splits;
+  const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32));
+  const int warp_query = warp % team * plan.warp_queries();
+  const int warp_key = warp / team * plan.warp_keys();
   const int first_query = block.position + block.first_query + warp_query;
   const int query_offset = left_offset<Mma::chunks>(warp_query);
-  const int key_offset = right_offset<Mma::chunks>(0), value_offset = left_offset<Mma::chunks>(0);
+  const int key_offset = right_offset<Mma::chunks>(warp_key);
+  const int value_offset = left_offset<Mma::chunks>(warp_key);
   const float factor = score_factor<op>(p);
   Mma mma;
   Softmax softmax;
@@ -335,7 +390,7 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
     __syncthreads();  // the tile is complete, and its predecessor read by everyone
     copy(reading == 0 ? stages - 1 : reading - 1, tile + stages - 1);
     if (tile == 0) mma.keep(shared, query_offset);
-    const int first_key = block.first_key + tile * plan.key_tile;
+    const int first_key = block.first_key + tile * plan.key_tile + warp_key;
     if (first_key < first_query + plan.warp_queries()) {
       typename Softmax::Scores scores = {};
       mma.multiply_keys(scores, shared, query_offset, keys(reading), key_offset);
@@ -344,6 +399,10 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
       mma.multiply_values(out, scores, keys(reading) + keys_bytes, value_offset);
     }
     reading = reading + 1 < stages ? reading + 1 : 0;
+  }
+  if constexpr (plan.splits > 1) {
+    softmax.meet(out, keys(0), factor);
+    if (warp >= team) return;
   }
   softmax.write(p, block, warp_query, out);
 }

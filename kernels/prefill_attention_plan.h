@@ -21,9 +21,11 @@ struct PrefillAttentionPlan {
   int stages = 2;            // tiles of keys and values in shared memory (1 if scalar)
   bool keep_queries = true;  // fragments of the queries stay in registers (not of scalar)
   int resident = 2;          // blocks an SM that registers aim at
+  int splits = 1;            // warps (of mma) that share queries, and each tile's keys among them
 
   constexpr int threads() const { return 32 * warps; }
-  constexpr int warp_queries() const { return query_tile / warps; }
+  constexpr int warp_queries() const { return query_tile * splits / warps; }
+  constexpr int warp_keys() const { return key_tile / splits; }
   // An mma tile's rows are in chunks (see tile_row_bytes), a wgmma tile's in panels. A scalar
   // tile's queries are float32, its keys and values of an odd number of 4-byte words: 32 lanes read
   // 32 keys at once.
@@ -38,8 +40,13 @@ struct PrefillAttentionPlan {
   constexpr int keys_bytes(const PrefillAttentionOp& op) const {
     return round_up(key_tile * row_bytes(op), 128);
   }
+  // Where the warps that share queries meet at the end: a lane's outputs, maxima and sums.
+  constexpr int meeting_bytes(const PrefillAttentionOp& op) const {
+    return (warps - warps / splits) * 32 * (warp_queries() / 16) * (op.head_dim / 2 + 4) * 4;
+  }
   constexpr int shared_bytes(const PrefillAttentionOp& op) const {
-    return query_bytes(op) + stages * 2 * keys_bytes(op);
+    const int keys = stages * 2 * keys_bytes(op);
+    return query_bytes(op) + (splits > 1 && meeting_bytes(op) > keys ? meeting_bytes(op) : keys);
   }
   // Of a thread: outputs, scores, and two generations of fragments; of wgmma, weights.
   constexpr int registers(const PrefillAttentionOp& op) const {
@@ -47,7 +54,7 @@ struct PrefillAttentionPlan {
       return op.head_dim / 2 + key_tile / 2 + key_tile / 4 + (keep_queries ? op.head_dim / 4 : 0) +
              48;
     const int tiles = warp_queries() / 16, steps = op.head_dim / 16;
-    return tiles * (op.head_dim / 2 + key_tile / 2 + 4) + 16 +
+    return tiles * (op.head_dim / 2 + warp_keys() / 2 + 4) + 16 +
            (keep_queries ? tiles * steps * 4 : 0);
   }
 
@@ -55,7 +62,10 @@ struct PrefillAttentionPlan {
     if (op.head_dim < 1 || op.head_dim > 256) return "head_dim must be 1 to 256";
     if (op.group < 1) return "group must be positive";
     if (warps < 1 || warps > 16) return "warps must be 1 to 16";
-    if (query_tile < warps || query_tile % warps != 0) return "warps must divide query_tile";
+    if (splits < 1 || warps % splits != 0) return "splits must divide warps";
+    if (splits > 1 && tile != Tile::mma) return "only mma splits keys";
+    if (query_tile < warps / splits || query_tile % (warps / splits) != 0)
+      return "warps must divide query_tile";
     if (resident < 1 || resident * threads() > 2048) return "resident blocks do not fit an SM";
     if (tile == Tile::scalar) {
       if (stages != 1) return "a scalar tile has one stage";
@@ -69,7 +79,7 @@ struct PrefillAttentionPlan {
     if (op.head_dim % 16 != 0) return "tensor cores need a head_dim in whole 16";
     if (tile == Tile::wgmma) return why_groups_illegal(op);
     if (warp_queries() % 16 != 0) return "tensor cores need a warp's queries in whole 16";
-    if (key_tile < 16 || key_tile > 256 || key_tile % 16 != 0)
+    if (key_tile < 16 * splits || key_tile > 256 || key_tile % (16 * splits) != 0)
       return "tensor cores need 16 to 256 keys in whole 16";
     if (stages < 2 || stages > 4) return "stages must be 2 to 4";
     if (registers(op) > 216) return "a warp's queries do not fit in registers";

@@ -243,7 +243,7 @@ double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& pla
 // of them wait for each other at a block's barriers.
 double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                       const DeviceInfo& device) {
-  const double queries = plan.warp_queries(), keys = plan.key_tile;
+  const double queries = plan.warp_queries(), keys = plan.warp_keys();
   switch (plan.tile) {
     case Tile::scalar:
       return device.flops * kPlainEfficiency * queries / (queries + 4);
@@ -256,6 +256,16 @@ double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPl
   const double warps = plan.warps * std::clamp(fit, 1, plan.resident);
   return device.tensor_flops * 1.28 * warps / (warps + 8) * keys / (keys + 16) /
          (1 + 0.2 * (plan.warps / 4 - 1));
+}
+
+// A warp by itself waits for each of its products: what prompts of 128 tokens reach, which have 128
+// warps on a whole H100 (bench/results/2026-11-21-h100-short-prompt-attention.jsonl).
+double warps_rate(const PrefillAttentionPlan& plan, double blocks, const DeviceInfo& device) {
+  if (plan.tile == Tile::scalar) return device.flops;
+  const double warps =
+      std::min(blocks, double(plan.resident) * device.multiprocessors) * plan.warps;
+  const double share = plan.tile == Tile::wgmma ? 0.056 : 0.043;  // of a multiprocessor's peak
+  return warps * share * device.tensor_flops / device.multiprocessors;
 }
 
 Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
@@ -275,7 +285,8 @@ Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& 
           .unit_seconds = kNextTile,
           .block_seconds = 0,
           .finish_seconds = device.launch,  // of the kernel that appends
-          .flops = attention_rate(task, plan, device) * balance(task, plan, heads, device)};
+          .flops = std::min(attention_rate(task, plan, device) * balance(task, plan, heads, device),
+                            warps_rate(plan, blocks, device))};
 }
 
 template <class Task, class Plan>

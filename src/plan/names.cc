@@ -213,6 +213,7 @@ std::string plan_of(const PrefillAttentionPlan& p) {
       .add("stages", p.stages)
       .add("keep_queries", p.keep_queries)
       .add("resident", p.resident)
+      .add("splits", p.splits)
       .str();
 }
 std::string plan_of(const RopeAppendPlan& p) {
@@ -319,8 +320,9 @@ std::string id(const TmaGemmPlan& p) {
 }
 std::string id(const LibraryPlan& p) { return fmt::format("algorithm/{}", p.algorithm); }
 std::string id(const PrefillAttentionPlan& p) {
-  return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
-                     p.stages, p.resident, p.keep_queries ? "/keep" : "");
+  return fmt::format("{}{}x{}/{}/{}/{}{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
+                     p.stages, p.resident, p.splits > 1 ? fmt::format("/split{}", p.splits) : "",
+                     p.keep_queries ? "/keep" : "");
 }
 std::string id(const AttentionPlan& p) {
   return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
@@ -357,7 +359,9 @@ std::vector<PlanField> unsaid(const GemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"tile", "mma"}}; }
 std::vector<PlanField> unsaid(const TmaGemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
-std::vector<PlanField> unsaid(const PrefillAttentionPlan&) { return {{"keep_queries", "false"}}; }
+std::vector<PlanField> unsaid(const PrefillAttentionPlan&) {
+  return {{"keep_queries", "false"}, {"splits", "1"}};
+}
 std::vector<PlanField> unsaid(const AttentionPlan&) {
   return {{"early", "true"}, {"shared_floor", "0"}};
 }
@@ -381,7 +385,9 @@ std::string_view kind(const MmaGemmPlan& p) {
 }
 std::string_view kind(const TmaGemmPlan& p) { return p.cluster() > 1 ? "cluster" : "alone"; }
 std::string_view kind(const LibraryPlan&) { return "library"; }
-std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
+std::string_view kind(const PrefillAttentionPlan& p) {
+  return p.splits > 1 ? "split" : name(p.tile);
+}
 std::string_view kind(const NormPlan& p) { return name(p.team); }
 std::string_view kind(const SoftmaxPlan& p) { return name(p.team); }
 std::string_view kind(const ReductionPlan& p) { return name(p.team); }

@@ -222,6 +222,21 @@ std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
                                .keep_queries = keep,
                                .resident = resident});
         }
+  // For so few queries that there is no warp of them for each multiprocessor's scheduler.
+  for (const int splits : {2, 4, 8})
+    for (const int teams : {1, 2})
+      for (const int queries : {16, 32})  // of a warp
+        for (const int keys : {16, 32, 64})
+          for (const int stages : {2, 3})
+            for (const bool keep : {true, false})
+              plans.push_back({.tile = Tile::mma,
+                               .query_tile = teams * queries,
+                               .key_tile = splits * keys,
+                               .warps = splits * teams,
+                               .stages = stages,
+                               .keep_queries = keep,
+                               .resident = 1,
+                               .splits = splits});
   return plans;
 }
 

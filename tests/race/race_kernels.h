@@ -63,6 +63,8 @@ constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
 constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};
 constexpr PrefillAttentionPlan race_prefill_deep{
     .query_tile = 32, .key_tile = 16, .warps = 2, .stages = 3, .keep_queries = false};
+constexpr PrefillAttentionPlan race_prefill_split{
+    .query_tile = 32, .key_tile = 32, .warps = 4, .splits = 2};
 constexpr PrefillAttentionPlan race_prefill_wgmma{.tile = Tile::wgmma,
                                                   .query_tile = 128,
                                                   .key_tile = 64,
@@ -124,6 +126,7 @@ void race_mma_gemm_short(ac::kernels::GemmParams);
 void race_mma_gemm_groups(ac::kernels::GemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
+void race_prefill_mma_split(ac::kernels::PrefillAttentionParams);
 void race_prefill_groups(ac::kernels::PrefillAttentionParams);
 void race_prefill_groups_kept(ac::kernels::PrefillAttentionParams);
 void race_prefill_any(ac::kernels::PrefillAttentionParams);

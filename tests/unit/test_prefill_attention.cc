@@ -19,6 +19,14 @@ constexpr PrefillAttentionPlan deep{
     .query_tile = 32, .key_tile = 32, .warps = 2, .stages = 3, .keep_queries = false};
 constexpr PrefillAttentionPlan tall{.query_tile = 64, .key_tile = 16, .warps = 2};
 constexpr PrefillAttentionPlan wide{.query_tile = 16, .key_tile = 64, .warps = 1, .stages = 4};
+constexpr PrefillAttentionPlan split{.query_tile = 16,
+                                     .key_tile = 64,
+                                     .warps = 4,
+                                     .keep_queries = false,
+                                     .resident = 1,
+                                     .splits = 4};
+constexpr PrefillAttentionPlan split_teams{
+    .query_tile = 64, .key_tile = 32, .warps = 4, .stages = 3, .splits = 2};
 constexpr PrefillAttentionPlan group{.tile = Tile::wgmma,
                                      .query_tile = 64,
                                      .key_tile = 64,
@@ -58,6 +66,9 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_deep, qwen, deep)
 AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_wide, qwen, wide)
 AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_deep, gemma, deep)
 AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_scalar, gemma, scalar)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_split_teams, llama, split_teams)
+AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_split, qwen, split)
+AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_split, gemma, split)
 AC_PREFILL_ATTENTION_KERNEL(prefill_llama_group, llama, group)
 AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_groups, qwen, groups)
 AC_PREFILL_ATTENTION_KERNEL(prefill_llama_group_keep, llama, group_keep)
@@ -77,11 +88,12 @@ PrefillAttentionCase case_of(const char* name, const PrefillAttentionOp& op,
 }
 #define CASE(op, plan) case_of("prefill_" #op "_" #plan, op, plan, prefill_##op##_##plan)
 const std::vector<PrefillAttentionCase> cases = {
-    CASE(llama, small),     CASE(llama, deep),  CASE(llama, tall),       CASE(llama, scalar),
-    CASE(phi, small),       CASE(phi, deep),    CASE(phi3, wide),        CASE(qwen, deep),
-    CASE(qwen, wide),       CASE(gemma, deep),  CASE(gemma, scalar),     CASE(odd, scalar),
-    CASE(odd, scalar_wide), CASE(llama, group), CASE(qwen, groups),      CASE(llama, group_wide),
-    CASE(qwen, group_wide), CASE(gemma, group), CASE(llama, group_keep), CASE(qwen, groups_keep)};
+    CASE(llama, small),       CASE(llama, deep),  CASE(llama, tall),       CASE(llama, scalar),
+    CASE(phi, small),         CASE(phi, deep),    CASE(phi3, wide),        CASE(qwen, deep),
+    CASE(qwen, wide),         CASE(gemma, deep),  CASE(gemma, scalar),     CASE(odd, scalar),
+    CASE(odd, scalar_wide),   CASE(llama, group), CASE(qwen, groups),      CASE(llama, group_wide),
+    CASE(qwen, group_wide),   CASE(gemma, group), CASE(llama, group_keep), CASE(qwen, groups_keep),
+    CASE(llama, split_teams), CASE(qwen, split),  CASE(gemma, split)};
 
 struct Extent {
   int position, tokens;
@@ -177,6 +189,13 @@ TEST_CASE("prefill attention: illegal plans say why") {
   CHECK(says(Plan{.stages = 1}.why_illegal(llama), "2 to 4"));
   CHECK(says(Plan{.query_tile = 128}.why_illegal(gemma), "registers"));
   CHECK(says(Plan{.stages = 4}.why_illegal(llama, 48 * 1024), "shared"));
+  CHECK(split.why_illegal(qwen, 80 * 1024) == nullptr);
+  // Where four warps of 32 queries meet takes more than two tiles of 64 keys.
+  constexpr Plan meets{.query_tile = 32, .key_tile = 64, .warps = 4, .splits = 4};
+  CHECK(meets.meeting_bytes(llama) == 3 * 32 * 2 * 36 * 4);
+  CHECK(says(Plan{.splits = 3}.why_illegal(llama), "splits"));
+  CHECK(says(Plan{.key_tile = 32, .splits = 4}.why_illegal(llama), "keys in whole 16"));
+  CHECK(says(Plan{.tile = Tile::wgmma, .splits = 2}.why_illegal(llama), "only mma"));
   CHECK(group.why_illegal(llama, 48 * 1024) == nullptr);
   CHECK(says(group.why_illegal(phi), "whole 64"));
   CHECK(says(Plan{.tile = Tile::wgmma, .query_tile = 128}.why_illegal(llama), "64 queries"));
