@@ -89,8 +89,8 @@ std::string gemm_name(int plan) {
   char text[96];
   if (plan >= first_tma_plan) {
     const TmaGemmPlan& p = tma_plans[plan - first_tma_plan];
-    std::snprintf(text, sizeof text, "tma%dx%d/s%d/c%dx%d/g%d", p.tile_m, p.tile_n, p.stages,
-                  p.cluster_m, p.cluster_n, p.group_m);
+    std::snprintf(text, sizeof text, "tma%dx%d/s%d/c%dx%dx%d/g%d", p.tile_m, p.tile_n, p.stages,
+                  p.cluster_m, p.cluster_n, p.cluster_k, p.group_m);
     return text;
   }
   if (plan >= mma_plan_count) {

@@ -111,10 +111,12 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_groups_128,
 constexpr GemmOp tma_pair{.pair = Pair::swiglu, .matrices = 2};
 constexpr TmaGemmPlan tma_large{};
 constexpr TmaGemmPlan tma_short{.tile_n = 64, .stages = 8, .cluster_m = 1, .cluster_n = 2};
+constexpr TmaGemmPlan tma_split{.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4};
 AC_TMA_GEMM_KERNEL(tma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_projection, gemm_projection, tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_gate_up, tma_pair, tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_short, gemm_projection, tma_short)
+AC_TMA_GEMM_KERNEL(tma_gemm_split, gemm_projection, tma_split)
 #endif
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
                             (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),

@@ -3,9 +3,11 @@
 //
 // One thread of a block asks for tiles, as far ahead as the ring's slots allow; the other warps
 // multiply, and tell every block that copies into a slot when they have read it. A block takes tile
-// after tile, so that the next one's copies run under the last one's outputs.
+// after tile, so that the next one's copies run under the last one's outputs. Blocks that have
+// parts of K add up a tile's sums in shared memory, and each writes its share of the columns.
 #pragma once
 
+#include "kernels/cluster_sums.cuh"
 #include "kernels/gemm_tile.cuh"
 #include "kernels/tensor_map.cuh"
 #include "kernels/tma_gemm_plan.h"
@@ -21,7 +23,10 @@ struct TmaGemm {
   static constexpr int sets = op.row_sets(), outputs = plan.tile_n / sets, stages = plan.stages;
   static constexpr int x_bytes = plan.tile_m * 128;
   // Blocks that copy into each other's slots: those of its row and of its column of the cluster.
-  static constexpr int sharers = clusters_share ? plan.cluster_m + plan.cluster_n - 1 : 1;
+  static constexpr int sharers = plan.cluster_m + plan.cluster_n - 1;
+  using Parts = ClusterSums<plan.cluster_k, sets, outputs / 8, plan.groups() * 128>;
+  static_assert(Parts::bytes == plan.received_bytes());
+  static constexpr int written = outputs / plan.cluster_k;  // of a token, by this block
   // What 128 sums a thread leave no room for, four warps that only copy can spare.
   static constexpr bool trades_registers = plan.groups() == 2 && plan.tile_n == 256;
 
@@ -29,8 +34,8 @@ struct TmaGemm {
   const GemmParams& p;
   unsigned char* const ring;
   CopyBarrier *const filled, *const free;  // [stages]
-  const int rank, mine_m, mine_n;          // this block in its cluster
-  const int down, across, steps;
+  const int rank, mine_m, mine_n, mine_k;  // this block in its cluster
+  const int down, across, begin, steps;    // of K, in 64s
 
   AC_DEVICE TmaGemm(const TmaGemmParams& all, unsigned char* ring, CopyBarrier* filled,
                     CopyBarrier* free)
@@ -40,11 +45,13 @@ struct TmaGemm {
         filled(filled),
         free(free),
         rank(blockIdx.x % plan.cluster()),
-        mine_m(rank % plan.cluster_m),
-        mine_n(rank / plan.cluster_m),
+        mine_m(plan.cluster_k > 1 ? 0 : rank % plan.cluster_m),
+        mine_n(plan.cluster_k > 1 ? 0 : rank / plan.cluster_m),
+        mine_k(plan.cluster_k > 1 ? rank : 0),
         down((Tiles::tiles_m(p) + plan.cluster_m - 1) / plan.cluster_m),
         across((Tiles::tiles_n(p) + plan.cluster_n - 1) / plan.cluster_n),
-        steps((p.k + 63) / 64) {}
+        begin((p.k + 63) / 64 * mine_k / plan.cluster_k),
+        steps((p.k + 63) / 64 * (mine_k + 1) / plan.cluster_k - begin) {}
 
   AC_DEVICE unsigned char* slot(int index) const { return ring + index * plan.stage_bytes(); }
 
@@ -67,10 +74,10 @@ struct TmaGemm {
     for (int i = 0; i < plan.cluster_m; ++i) mask |= 1u << (i + plan.cluster_m * mine_n);
     AC_UNROLL
     for (int i = 0; i < boxes; ++i) {
-      if (clusters_share && i % plan.cluster_m != mine_m) continue;
-      copy_box<(clusters_share && plan.cluster_m > 1)>(
-          slot(index) + x_bytes + i * rows * 128, &all.weight[tile.matrix + i / of_one], step * 64,
-          tile.output + i % of_one * rows, filled + index, mask, down == 1);
+      if (i % plan.cluster_m != mine_m) continue;
+      copy_box<(plan.cluster_m > 1)>(
+          slot(index) + x_bytes + i * rows * 128, &all.weight[tile.matrix + i / of_one],
+          (begin + step) * 64, tile.output + i % of_one * rows, filled + index, mask, down == 1);
     }
   }
   AC_DEVICE void copy_x(int index, int step, const Tiles& tile) const {
@@ -79,10 +86,9 @@ struct TmaGemm {
     for (int i = 0; i < plan.cluster_n; ++i) mask |= 1u << (mine_m + plan.cluster_m * i);
     AC_UNROLL
     for (int i = 0; i < plan.cluster_n; ++i) {
-      if (clusters_share && i != mine_n) continue;
-      copy_box<(clusters_share && plan.cluster_n > 1)>(slot(index) + i * rows * 128, &all.x,
-                                                       step * 64, tile.token + i * rows,
-                                                       filled + index, mask, false);
+      if (i != mine_n) continue;
+      copy_box<(plan.cluster_n > 1)>(slot(index) + i * rows * 128, &all.x, (begin + step) * 64,
+                                     tile.token + i * rows, filled + index, mask, false);
     }
   }
 
@@ -121,7 +127,7 @@ struct TmaGemm {
   AC_DEVICE void release(int index) const {
     const int lane = threadIdx.x % 32, other = lane - plan.cluster_m;
     if (lane >= sharers) return;
-    const int told = !clusters_share ? rank
+    const int told = sharers == 1 ? rank
                      : lane < plan.cluster_m
                          ? lane + plan.cluster_m * mine_n
                          : mine_m + plan.cluster_m * (other + (other >= mine_n));
@@ -130,12 +136,12 @@ struct TmaGemm {
 
   // What the warps that multiply do. A warp's outputs pass through shared memory of its own, so
   // that whole sectors go to memory, and the residual comes in such.
-  AC_DEVICE void multiply(unsigned char* staging) const {
+  AC_DEVICE void multiply(unsigned char* staging, const Parts& parts) const {
     const int group = threadIdx.x / 128;
     unsigned char* const mine = staging + threadIdx.x / 32 * 16 * plan.staging_pitch() * 4;
     wait_for_dependency();
     float sums[plan.tile_n / 8][4];
-    int index = 0, parity = 0;
+    int index = 0, parity = 0, turn = 0;
     for (int t = first_tile(); is_tile(t); t = next_tile(t)) {
       const Tiles tile = place(t);
       int last = 0;
@@ -156,9 +162,10 @@ struct TmaGemm {
       }
       const int row = tile.token + group * 64 + threadIdx.x / 32 % 4 * 16;
       const GemmMatrix& matrix = p.matrix[tile.matrix];
-      const Lines lines(mine, matrix, row, tile.output);
+      const int output = tile.output + mine_k * written;
+      const Lines lines(mine, matrix, row, output);
       const bool whole = !op.bias && p.softcap <= 0 && matrix.y_pitch % 8 == 0 && row + 16 <= p.m &&
-                         tile.output + outputs <= matrix.rows;
+                         output + written <= matrix.rows;
       uint4 residuals[2][Lines::count] = {};  // of two panels: they come from far
       AC_UNROLL
       for (int q = 0; q < 2 && q < Lines::panels && op.residual; ++q)
@@ -166,23 +173,25 @@ struct TmaGemm {
       products_wait<0>();
       hold(sums);
       release(last);
+      float total[Parts::sent][4];
+      parts.add_up(sums, total, turn++, is_tile(next_tile(t)));
       if (whole)
-        write_lines(sums, matrix, lines, residuals);
+        write_lines(total, matrix, lines, residuals);
       else
-        write_fours(sums, matrix, row, tile.output, reinterpret_cast<float*>(mine));
+        write_fours(total, matrix, row, output, reinterpret_cast<float*>(mine));
     }
   }
 
   // ---- outputs, of a warp 16 rows; `mine` is its memory to turn them in
 
-  using Sums = const float (&)[plan.tile_n / 8][4];
+  using Sums = const float (&)[Parts::sent][4];
 
   // Rows that are all there, in lines of 16 bytes a lane: the usual case, and all of it unrolled.
   struct Lines {
-    static constexpr int panel = outputs < 64 ? outputs : 64, across = panel / 8;
+    static constexpr int panel = written < 64 ? written : 64, across = panel / 8;
     static constexpr int count = across / 2, down = 32 / across;  // a lane's, and rows between them
     static constexpr int pitch = panel * 2 + 16;  // bytes: rows begin in other banks
-    static constexpr int panels = outputs / panel;
+    static constexpr int panels = written / panel;
     static_assert(pitch <= plan.staging_pitch() * 4);
     unsigned char *line, *sums;
     long long at, step;  // of the lane's first line in y, and from one to the next
@@ -222,7 +231,7 @@ struct TmaGemm {
       for (int half = 0; half < 2; ++half) {
         auto* const pair =
             reinterpret_cast<unsigned*>(lines.sums + 8 * half * Lines::pitch + 16 * j);
-        constexpr int up = sets == 2 ? outputs / 8 : 0;
+        constexpr int up = sets == 2 ? written / 8 : 0;
         const int of = first / 8 + j;
         const float2 residual = op.residual ? unpack_pair<Y>(*pair) : make_float2(0, 0);
         *pair = pack_pair<Y>(
@@ -239,22 +248,23 @@ struct TmaGemm {
     }
   }
 
-  // Any rows, by panels of 32 columns of sums, of a pair 16 of each set; a lane has four outputs at
-  // a time.
+  // Any rows, by panels of 32 columns of sums or all there are, of a pair half of each set; a lane
+  // has four outputs at a time.
   AC_DEVICE void write_fours(Sums sums, const GemmMatrix& matrix, int row, int output,
                              float* mine) const {
-    constexpr int panel = 32 / sets, across = panel / 4, pitch = plan.staging_pitch();
+    constexpr int panel = written < 32 / sets ? written : 32 / sets, of_set = panel / 8;
+    constexpr int across = panel / 4, pitch = plan.staging_pitch();
     const int lane = threadIdx.x % 32;
     float* const to = mine + lane / 4 * pitch + lane % 4 * 2;
     AC_UNROLL_BY(1)
-    for (int first = 0; first < outputs; first += panel) {
+    for (int first = 0; first < written; first += panel) {
       AC_UNROLL
-      for (int q = 0; q < outputs; q += panel) {
+      for (int q = 0; q < written; q += panel) {
         if (q != first) continue;
         AC_UNROLL
-        for (int j = 0; j < 4; ++j) AC_UNROLL
+        for (int j = 0; j < sets * of_set; ++j) AC_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const float(&from)[4] = sums[j / (4 / sets) * (outputs / 8) + q / 8 + j % (4 / sets)];
+          const float(&from)[4] = sums[j / of_set * (written / 8) + q / 8 + j % of_set];
           *reinterpret_cast<float2*>(to + 8 * half * pitch + 8 * j) =
               make_float2(from[2 * half], from[2 * half + 1]);
         }
@@ -282,13 +292,17 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
   AC_ALIGNED_SHARED(tiles, 1024);
   AC_SHARED(CopyBarrier, filled, plan.stages);
   AC_SHARED(CopyBarrier, free, plan.stages);
+  AC_SHARED(CopyBarrier, sums, 2);
   const G gemm(all, tiles, filled, free);
+  unsigned char* const staging = tiles + plan.stages * plan.stage_bytes();
+  const typename G::Parts parts{staging + plan.staging_bytes(), sums, sums + 1, gemm.mine_k};
   launch_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < plan.stages; ++i) {
       barrier_init(filled + i, 1);
       barrier_init(free + i, G::sharers * plan.groups() * 4);  // one arrival a warp
     }
+    parts.init();
     barrier_init_visible();
   }
   meet_cluster<plan.cluster()>();
@@ -297,7 +311,7 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
     if (threadIdx.x == plan.groups() * 128) gemm.copy();
   } else {
     if constexpr (G::trades_registers) take_registers<232>();
-    gemm.multiply(tiles + plan.stages * plan.stage_bytes());
+    gemm.multiply(staging, parts);
   }
 }
 

@@ -1,5 +1,6 @@
 // The matrix product by wgmma with tiles that the copy engine brings: blocks of a cluster share
-// them, so that each comes through L2 once for all of them. sm_90a alone.
+// them, so that each comes through L2 once for all of them; or they share an output tile, of whose
+// products each has a part of K. sm_90a alone.
 #pragma once
 
 #include "kernels/gemm_op.h"
@@ -13,9 +14,10 @@ struct TmaGemmPlan {
   int stages = 4;     // slots of the ring, each with 64 elements of K
   int cluster_m = 2;  // blocks with other tokens that share the weights' tile
   int cluster_n = 1;  // blocks with other weights that share the tokens' tile
+  int cluster_k = 1;  // blocks with other parts of K that share the tile of outputs
   int group_m = 8;    // clusters of tokens that go together through the weights
 
-  constexpr int cluster() const { return cluster_m * cluster_n; }
+  constexpr int cluster() const { return cluster_m * cluster_n * cluster_k; }
   constexpr int groups() const { return tile_m / 64; }  // of four warps that multiply
   constexpr int threads() const { return (groups() + 1) * 128; }
   constexpr int stage_bytes() const { return (tile_m + tile_n) * 128; }
@@ -23,7 +25,13 @@ struct TmaGemmPlan {
   // after the one before it.
   constexpr int staging_pitch() const { return 32 + 8; }
   constexpr int staging_bytes() const { return groups() * 4 * 16 * staging_pitch() * 4; }
-  constexpr int shared_bytes() const { return stages * stage_bytes() + staging_bytes(); }
+  // What the others of a tile send to a block: their sums of those outputs that it writes.
+  constexpr int received_bytes() const {
+    return (cluster_k - 1) * (tile_m * tile_n / cluster_k) * 4;
+  }
+  constexpr int shared_bytes() const {
+    return stages * stage_bytes() + staging_bytes() + received_bytes();
+  }
 
   // Rows of a box: of x, and of the weights, of which a pair's two halves are of two matrices.
   constexpr int box_m() const { return tile_m / cluster_n; }
@@ -39,9 +47,11 @@ struct TmaGemmPlan {
   constexpr long long blocks(const GemmOp& op, const GemmShape& shape) const {
     return 1ll * divide_up(shape.m, tile_m * cluster_m) * across(op, shape) * cluster();
   }
-  // Blocks that take tile after tile: no more than run at once.
+  // Blocks that take tile after tile: no more than run at once. A cluster lies within one of a
+  // GPU's groups of 16 or 18 multiprocessors, where those of four and eight leave two idle.
   constexpr int most_blocks(int multiprocessors) const {
-    return multiprocessors < cluster() ? cluster() : multiprocessors / cluster() * cluster();
+    const int whole = cluster() > 2 && multiprocessors >= 16 ? 16 : cluster();
+    return multiprocessors < cluster() ? cluster() : multiprocessors / whole * whole;
   }
 
   constexpr const char* why_illegal(const GemmOp& op) const {
@@ -51,8 +61,14 @@ struct TmaGemmPlan {
     if (tile_m != 64 && tile_m != 128) return "tile_m must be 64 or 128";
     if (tile_n != 64 && tile_n != 128 && tile_n != 256) return "tile_n must be 64, 128 or 256";
     if (stages < 2 || stages > 12) return "stages must be 2 to 12";
-    if (cluster_m < 1 || cluster_n < 1 || !is_power_of_two(cluster()) || cluster() > 8)
+    if (cluster_m < 1 || cluster_n < 1 || cluster_k < 1 || !is_power_of_two(cluster()) ||
+        cluster() > 8)
       return "a cluster has 1, 2, 4 or 8 blocks";
+    if (cluster_k > 1 && cluster_m * cluster_n > 1)
+      return "blocks that have parts of K share no tiles of x or weights";
+    if (cluster_k > 1 && tile_n > 128) return "parts of K take the registers of 256 columns";
+    if (tile_n / op.row_sets() / cluster_k < 16)
+      return "every block of a tile must have 16 outputs of a token to write";
     if (box_m() % 8 != 0 || box_n(op) % 8 != 0) return "boxes must have whole eights of rows";
     if (group_m < 1) return "group_m must be positive";
     return nullptr;
@@ -62,6 +78,7 @@ struct TmaGemmPlan {
     if (const char* reason = why_illegal(op)) return reason;
     if (const char* reason = shape.why_illegal(op)) return reason;
     if (shape.k % 8 != 0) return "rows must be in whole 16 bytes";
+    if (divide_up(shape.k, 64) < cluster_k) return "K has no part for every block of a tile";
     // Barriers, and what brings the ring to a multiple of 1024.
     if (shared_bytes() + 1024 > max_shared_bytes) return "too much shared memory";
     return nullptr;

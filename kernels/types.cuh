@@ -27,16 +27,18 @@
 // call it by that name (and nvcc 13.0 cannot write host stubs for templates over structs). Where
 // there is a host side, name_params_bytes() is the size of its parameters.
 #ifdef AC_HOST_DEVICE
-// A launcher that knows the parameters as bytes alone (src/device/host.h) finds their number and
-// the body of a thread beside it. Kernels that are built one by one hide all else.
-#define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...)                          \
+// A launcher that knows the parameters as bytes alone (src/device/host.h) finds their number, the
+// body of a thread and the blocks of a cluster beside it. Kernels that are built one by one hide
+// all else.
+#define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...)                     \
   extern "C" {                                                                           \
   AC_EXPORTED void name(const Params p) { __VA_ARGS__; }                                 \
   AC_EXPORTED void name##_on_host(void* params) { name(*static_cast<Params*>(params)); } \
   AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }             \
+  AC_EXPORTED unsigned name##_cluster_blocks() { return cluster; }                       \
   }
-#define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...) \
-  AC_KERNEL_ENTRY(name, Params, threads, 1, __VA_ARGS__)
+#define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...) \
+  AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, 1, __VA_ARGS__)
 #else
 // So many blocks in a row start together and reach each other's shared memory (sm_90).
 #define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...)                       \

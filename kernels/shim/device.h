@@ -1,7 +1,8 @@
 // CUDA's device language for the host compiler, so that a kernel's own source also runs on the CPU:
-// the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks run one after
-// another and a block's threads are fibers (see host_launch.h); a barrier is a switch between them.
-// Everything lives in the kernels' own namespace, so a program may use this next to anything else.
+// the qualifiers, thread indices, barriers, shuffles, votes and atomics. Blocks (of a
+// cluster, all together) run one after another and their threads are fibers (see host_launch.h); a
+// barrier is a switch between them. Everything lives in the kernels' own namespace, so a program
+// may use this next to anything else.
 //
 // Every kernel that is built for the host device reads this first, hence the few headers: of its
 // compilation, <cmath> and <functional> took two thirds.
@@ -71,6 +72,11 @@ void warp_collective(const char* operation, unsigned mask, void* payload,
 void wait_until(const char* operation, bool (*ready)(void* state), void* state, Place place);
 
 unsigned linear_thread();
+
+// All threads of all blocks of the cluster.
+void meet_cluster(Place place);
+// The same place of shared memory in block `rank` of the cluster, which may not have ended.
+void* cluster_address(const void* shared, unsigned rank, Place place);
 
 void* dynamic_shared_memory();
 // One allocation of exactly `bytes` for each key and block, so that AddressSanitizer sees overruns.
@@ -182,7 +188,7 @@ inline int __all_sync(unsigned mask, int vote, host::Place place = host::Place::
   return host::ballot(mask, vote != 0, place) == mask;
 }
 
-// Blocks run in turn on one thread of the operating system, so that plain code is atomic. Kept out
+// All blocks run on one thread of the operating system, so that plain code is atomic. Kept out
 // of the race checker's sight, as two atomics never race.
 template <class T>
 __attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {

@@ -109,8 +109,8 @@ void barrier_arrive(void* barrier) {
 
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
   check_aligned(shared, global, bytes, place);
-  scheduler().block().bulk_copies.push_back(
-      {static_cast<BarrierState*>(barrier), begin_copy(shared, global, bytes, true)});
+  scheduler().bulk_copies()[static_cast<BarrierState*>(barrier)].push_back(
+      begin_copy(shared, global, bytes, true));
 }
 
 void barrier_wait(void* barrier, unsigned parity, Place place) {
@@ -123,12 +123,11 @@ void barrier_wait(void* barrier, unsigned parity, Place place) {
       [](void* argument) {
         const auto& w = *static_cast<Wait*>(argument);
         if (w.state->phase != w.parity) return true;
-        std::erase_if(scheduler().block().bulk_copies, [&](const auto& pending) {
-          if (pending.first != w.state) return false;
-          land(pending.second);
-          w.state->bytes_left -= static_cast<int>(pending.second.bytes.size());
-          return true;
-        });
+        for (const Copy& copy : scheduler().bulk_copies()[w.state]) {
+          land(copy);
+          w.state->bytes_left -= static_cast<int>(copy.bytes.size());
+        }
+        scheduler().bulk_copies().erase(w.state);
         finish_phase(*w.state);
         return w.state->phase != w.parity;
       },

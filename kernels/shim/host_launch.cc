@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <string_view>
 
 #include "kernels/shim/scheduler.h"
@@ -44,6 +46,10 @@ std::string text(const Place& place) {
   return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), place.line());
 }
 
+std::string text(const Block& block) {
+  return fmt::format("block ({}, {}, {})", block.index.x, block.index.y, block.index.z);
+}
+
 }  // namespace
 
 void Scheduler::fiber_main(context::transfer_t transfer) {
@@ -74,7 +80,8 @@ void Scheduler::switch_away() {
 void Scheduler::resume(Thread& thread) {
   current_ = &thread;
   threadIdx = thread.index;
-  race_moment = {thread.number, block_->block_barriers, thread.warp_barriers,
+  blockIdx = thread.block->index;
+  race_moment = {thread.number, thread.block->barriers, thread.warp_barriers,
                  thread.after_dependency};
   race_checker = checker_.get();
 #ifdef AC_ASAN
@@ -89,8 +96,8 @@ void Scheduler::resume(Thread& thread) {
 }
 
 std::string Scheduler::whereabouts(const Thread& thread, Place place) const {
-  return fmt::format("kernel {}, block ({}, {}, {}), thread {}, {}", launch_->name, blockIdx.x,
-                     blockIdx.y, blockIdx.z, thread.number, text(place));
+  return fmt::format("kernel {}, {}, thread {}, {}", launch_->name, text(*thread.block),
+                     thread.number, text(place));
 }
 
 // Nothing switches back to a fiber that stops here, so its callers must own no memory.
@@ -108,32 +115,47 @@ void Scheduler::make_ready(const std::vector<unsigned>& threads) {
   std::vector<unsigned> order = threads;
   if (launch_->schedule == Schedule::reverse) std::reverse(order.begin(), order.end());
   if (launch_->schedule == Schedule::shuffled) std::shuffle(order.begin(), order.end(), random_);
-  block_->ready.insert(block_->ready.end(), order.begin(), order.end());
+  ready_.insert(ready_.end(), order.begin(), order.end());
 }
 
-void Scheduler::barrier(Place place) {
+void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, unsigned count,
+                     Place place) {
   Thread& thread = *current_;
-  for (unsigned t = 0; t < count_; ++t) {
-    const Thread& other = threads_[t];
-    if (other.state != State::at_barrier) continue;
-    if (!same(other.place, place)) {
-      record(fmt::format("divergent barrier: {}; thread {} waits at {}", whereabouts(thread, place),
-                         t, text(other.place)));
-      stop();
-    }
-    break;
+  if (meeting.arrived == 0) {
+    meeting.first = &thread;
+  } else if (!same(meeting.first->place, place)) {
+    record(fmt::format("divergent barrier: {}; thread {} of {} waits at {}",
+                       whereabouts(thread, place), meeting.first->number,
+                       text(*meeting.first->block), text(meeting.first->place)));
+    stop();
   }
   thread.state = State::at_barrier;
-  thread.operation = "__syncthreads";
+  thread.operation = operation;
   thread.place = place;
-  if (++block_->at_barrier == count_) {
-    block_->at_barrier = 0;
-    ++block_->block_barriers;
-    std::vector<unsigned> everyone(count_);
-    for (unsigned t = 0; t < count_; ++t) everyone[t] = t;
+  if (++meeting.arrived == count) {
+    meeting.arrived = 0;
+    std::vector<unsigned> everyone(count);
+    std::iota(everyone.begin(), everyone.end(), first);
     make_ready(everyone);
   }
   switch_away();
+}
+
+void Scheduler::barrier(Place place) {
+  Block& block = *current_->block;
+  if (block.meeting.arrived + 1 == count_) ++block.barriers;
+  meet(block.meeting, "__syncthreads", block.first, count_, place);
+}
+
+void Scheduler::cluster_barrier(Place place) {
+  meet(meeting_, "a cluster's barrier", 0, count_ * static_cast<unsigned>(blocks_.size()), place);
+}
+
+Block& Scheduler::block(unsigned rank, Place place) {
+  if (rank >= blocks_.size()) fail("a block of the cluster is reached that is not there", place);
+  // Of an ended block, the memory is another's.
+  if (blocks_[rank].left == 0) fail("a block of the cluster is reached after its end", place);
+  return blocks_[rank];
 }
 
 void Scheduler::collective(const char* operation, unsigned mask, void* payload,
@@ -144,19 +166,21 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
     record(fmt::format("{} by a lane outside its mask: {}", operation, whereabouts(thread, place)));
     stop();
   }
-  auto& collectives = block_->collectives[warp];
+  const unsigned first_of_warp = thread.block->first + warp * 32;
+  auto& collectives = thread.block->collectives[warp];
   auto waiting = std::find_if(collectives.begin(), collectives.end(),
                               [&](const Collective& c) { return (c.mask & mask) != 0; });
   if (waiting == collectives.end()) {
     collectives.push_back({mask, 0});
     waiting = collectives.end() - 1;
   } else {
-    const unsigned other = warp * 32 + static_cast<unsigned>(__builtin_ctz(waiting->arrived));
-    const Thread& first = threads_[other];
+    const Thread& first =
+        threads_[first_of_warp + static_cast<unsigned>(__builtin_ctz(waiting->arrived))];
     if (waiting->mask != mask || std::string_view(first.operation) != operation ||
         !same(first.place, place)) {
       record(fmt::format("{} diverges from thread {}, which waits in a {} at {}: {}", operation,
-                         other, first.operation, text(first.place), whereabouts(thread, place)));
+                         first.number, first.operation, text(first.place),
+                         whereabouts(thread, place)));
       stop();
     }
   }
@@ -167,21 +191,21 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
   waiting->arrived |= 1u << lane;
   if (waiting->arrived == mask) {
     collectives.erase(waiting);
-    finish_collective(warp, mask, combine, place);
+    finish_collective(first_of_warp, mask, combine, place);
   }
   switch_away();
 }
 
-void Scheduler::finish_collective(unsigned warp, unsigned mask,
+void Scheduler::finish_collective(unsigned first, unsigned mask,
                                   void (*combine)(void* const[32], Place), Place place) {
   void* payloads[32] = {};
   for (unsigned lane = 0; lane < 32; ++lane)
-    if (mask >> lane & 1) payloads[lane] = threads_[warp * 32 + lane].payload;
+    if (mask >> lane & 1) payloads[lane] = threads_[first + lane].payload;
   if (combine != nullptr) combine(payloads, place);
   std::vector<unsigned> lanes;
   for (unsigned lane = 0; lane < 32; ++lane)
     if (mask >> lane & 1) {
-      lanes.push_back(warp * 32 + lane);
+      lanes.push_back(first + lane);
       if (combine == nullptr) ++threads_[lanes.back()].warp_barriers;  // only __syncwarp orders
     }
   make_ready(lanes);
@@ -195,53 +219,51 @@ void Scheduler::poll(const char* operation, bool (*ready)(void*), void* state, P
   thread.place = place;
   thread.poll = ready;
   thread.poll_state = state;
-  block_->polling.push_back(thread.number);
+  polling_.push_back(thread.block->first + thread.number);
   switch_away();
 }
 
 std::string Scheduler::describe_deadlock() const {
-  std::map<std::string, std::vector<unsigned>> groups;
-  for (unsigned t = 0; t < count_; ++t) {
-    const Thread& thread = threads_[t];
-    const std::string what =
-        thread.state == State::done
-            ? "returned"
-            : fmt::format("wait in {} at {}", thread.operation, text(thread.place));
-    groups[what].push_back(t);
+  std::string description = fmt::format("deadlock: kernel {}", launch_->name);
+  for (const Block& block : blocks_) {
+    std::map<std::string, std::vector<unsigned>> groups;
+    for (unsigned t = 0; t < count_; ++t) {
+      const Thread& thread = threads_[block.first + t];
+      const std::string what =
+          thread.state == State::done
+              ? "returned"
+              : fmt::format("wait in {} at {}", thread.operation, text(thread.place));
+      groups[what].push_back(t);
+    }
+    description += ", " + text(block);
+    for (const auto& [what, threads] : groups)
+      description +=
+          fmt::format("; {} threads (first {}) {}", threads.size(), threads.front(), what);
   }
-  std::string description = fmt::format("deadlock: kernel {}, block ({}, {}, {})", launch_->name,
-                                        blockIdx.x, blockIdx.y, blockIdx.z);
-  for (const auto& [what, threads] : groups)
-    description += fmt::format("; {} threads (first {}) {}", threads.size(), threads.front(), what);
   return description;
 }
 
 void Scheduler::check_race() {
   if (!checker_ || !checker_->found() || !error_.empty()) return;
   const auto& race = checker_->race();
-  error_ = fmt::format("race: kernel {}, block ({}, {}, {}): {}, threads {} and {}, byte {}",
-                       launch_->name, blockIdx.x, blockIdx.y, blockIdx.z, race.what, race.first,
-                       race.second, race.offset);
+  error_ = fmt::format("race: kernel {}, {}: {}, threads {} and {}, byte {}", launch_->name,
+                       text(blocks_.front()), race.what, race.first, race.second, race.offset);
 }
 
-void Scheduler::run_block() {
-  Block block;
-  block_ = &block;
-  if (checker_) checker_->begin_block();
+void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
   if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
-
-  std::vector<unsigned> everyone(count_);
+  block.left = count_;
   for (unsigned t = 0; t < count_; ++t) {
-    everyone[t] = t;
-    Thread& thread = threads_[t];
+    Thread& thread = threads_[block.first + t];
     char* const bottom = thread.stack->bottom();
 #ifdef AC_ASAN
     ASAN_UNPOISON_MEMORY_REGION(bottom, Stack::bytes);
 #endif
     thread.fiber = context::make_fcontext(bottom + Stack::bytes, Stack::bytes, fiber_main);
     thread.fake_stack = nullptr;
+    thread.block = &block;
     thread.number = t;
     thread.index = {t % launch_->block.x, t / launch_->block.x % launch_->block.y,
                     t / (launch_->block.x * launch_->block.y)};
@@ -252,30 +274,49 @@ void Scheduler::run_block() {
     thread.warp_barriers = 0;
     thread.after_dependency = false;
   }
-  make_ready(everyone);
+}
 
-  unsigned left = count_;
+void Scheduler::wake_polling() {
+  std::vector<unsigned> woken;
+  std::erase_if(polling_, [&](unsigned t) {
+    if (!threads_[t].poll(threads_[t].poll_state)) return false;
+    woken.push_back(t);
+    return true;
+  });
+  if (woken.empty()) return record(describe_deadlock());
+  make_ready(woken);
+}
+
+void Scheduler::run_cluster(unsigned number) {
+  const dim3& grid = launch_->grid;
+  blocks_ = std::vector<Block>(launch_->cluster);
+  if (checker_) checker_->begin_block();
+  for (unsigned rank = 0; rank < launch_->cluster; ++rank) {
+    const unsigned i = number * launch_->cluster + rank;
+    blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
+    blocks_[rank].first = rank * count_;
+    start(blocks_[rank]);
+  }
+  unsigned left = count_ * launch_->cluster;
+  std::vector<unsigned> everyone(left);
+  std::iota(everyone.begin(), everyone.end(), 0u);
+  make_ready(everyone);
   while (left > 0 && error_.empty()) {
-    if (block.ready.empty()) {
-      std::vector<unsigned> woken;
-      std::erase_if(block.polling, [&](unsigned t) {
-        if (!threads_[t].poll(threads_[t].poll_state)) return false;
-        woken.push_back(t);
-        return true;
-      });
-      if (woken.empty()) {
-        error_ = describe_deadlock();
-        break;
-      }
-      make_ready(woken);
+    if (ready_.empty()) {
+      wake_polling();
+      continue;
     }
-    Thread& thread = threads_[block.ready.front()];
-    block.ready.pop_front();
+    Thread& thread = threads_[ready_.front()];
+    ready_.pop_front();
     resume(thread);
-    if (thread.state == State::done) --left;
+    if (thread.state == State::done) --left, --thread.block->left;
     check_race();
   }
-  block_ = nullptr;
+  ready_.clear();
+  polling_.clear();
+  bulk_copies_.clear();
+  meeting_ = {};
+  blocks_.clear();
 }
 
 LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void* argument) {
@@ -285,13 +326,20 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
     return {fmt::format("kernel {}: a block of {} threads", launch.name, count_)};
   if (grid.x == 0 || grid.y == 0 || grid.z == 0)
     return {fmt::format("kernel {}: an empty grid", launch.name)};
+  if (launch.cluster == 0 || launch.cluster > 8 || grid.x % launch.cluster != 0)
+    return {fmt::format("kernel {}: a grid of {} blocks in clusters of {}", launch.name, grid.x,
+                        launch.cluster)};
+  if (launch.check_races && launch.cluster > 1)
+    return {
+        fmt::format("kernel {}: races are not checked in clusters of several blocks", launch.name)};
   launch_ = &launch;
   body_ = body;
   argument_ = argument;
   error_.clear();
   random_.seed(launch.seed);
-  if (threads_.size() < count_) threads_.resize(count_);
-  for (unsigned t = 0; t < count_; ++t)
+  const unsigned together = count_ * launch.cluster;
+  if (threads_.size() < together) threads_.resize(together);
+  for (unsigned t = 0; t < together; ++t)
     if (!threads_[t].stack) threads_[t].stack = std::make_unique<Stack>();
   checker_ = launch.check_races ? std::make_unique<RaceChecker>() : nullptr;
   if (checker_)
@@ -300,16 +348,24 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   blockDim = shape;
   gridDim = grid;
 
-  std::vector<unsigned> order(grid.x * grid.y * grid.z);
-  for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
+  std::vector<unsigned> order(grid.x / launch.cluster * grid.y * grid.z);
+  std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random_);
   for (unsigned i : order) {
-    blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
-    run_block();
+    run_cluster(i);
     if (!error_.empty()) break;
   }
   checker_.reset();
   return {error_};
+}
+
+void* Scheduler::static_shared(Block& block, const void* key, std::size_t bytes) {
+  auto& memory = block.static_shared[key];
+  if (!memory) {
+    memory = std::make_unique<SharedMemory>(bytes);
+    if (race_checker != nullptr) race_checker->add_shared(memory->get(), bytes);
+  }
+  return memory->get();
 }
 
 void fail(const char* what, Place place) {
@@ -332,12 +388,26 @@ unsigned linear_thread() { return scheduler().self().number; }
 void* dynamic_shared_memory() { return scheduler().block().dynamic_shared->get(); }
 
 void* static_shared_memory(const void* key, std::size_t bytes) {
-  auto& memory = scheduler().block().static_shared[key];
-  if (!memory) {
-    memory = std::make_unique<SharedMemory>(bytes);
-    if (race_checker != nullptr) race_checker->add_shared(memory->get(), bytes);
-  }
-  return memory->get();
+  return scheduler().static_shared(scheduler().block(), key, bytes);
+}
+
+void meet_cluster(Place place) { scheduler().cluster_barrier(place); }
+
+void* cluster_address(const void* shared, unsigned rank, Place place) {
+  Scheduler& s = scheduler();
+  Block& other = s.block(rank, place);
+  const auto offset_in = [&](const SharedMemory& memory) -> std::optional<std::size_t> {
+    const auto at =
+        reinterpret_cast<std::uintptr_t>(shared) - reinterpret_cast<std::uintptr_t>(memory.get());
+    if (at < memory.bytes()) return at;
+    return std::nullopt;
+  };
+  if (const auto at = offset_in(*s.block().dynamic_shared))
+    return static_cast<unsigned char*>(other.dynamic_shared->get()) + *at;
+  for (const auto& [key, memory] : s.block().static_shared)
+    if (const auto at = offset_in(*memory))
+      return static_cast<unsigned char*>(s.static_shared(other, key, memory->bytes())) + *at;
+  fail("an address in another block is not of shared memory", place);
 }
 
 void mark_dependency_wait() {

@@ -1,4 +1,5 @@
-// Launches a kernel on the CPU: blocks in turn, in an order drawn from a seed; threads as fibers.
+// Launches a kernel on the CPU: blocks (of a cluster, all together) in turn, in an order drawn from
+// a seed; threads as fibers.
 // Shared memory is full of NaN when a block starts. A kernel that the GPU would hang on (a barrier
 // that some threads never reach, lanes that meet at different operations) ends with an error.
 #pragma once
@@ -21,12 +22,13 @@ struct HostLaunch {
   dim3 grid = {};
   dim3 block = {};
   std::size_t shared_bytes = 0;
+  unsigned cluster = 1;  // blocks side by side that run together, and reach each other's memory
   Schedule schedule = Schedule::forward;
   unsigned seed = 1;
   // Report two threads that touch the same shared memory with no barrier between, and any write to
   // global memory before the wait for the previous kernel. Works for kernels that were compiled
   // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
-  // only.
+  // only. Not for clusters of several blocks.
   bool check_races = false;
   // Relaxed loads of a counter return that much less, as before an earlier kernel counted on.
   int relaxed_lag = 0;

@@ -2,6 +2,7 @@
 // and the like before every access; race_check.cc defines those calls (libtsan is not linked) and
 // keeps, for each byte of the running block's shared memory, who touched it since which barrier.
 // Two accesses race if another thread made one of them, one writes, and no barrier lies between.
+// It knows one block at a time: what blocks of a cluster do to each other it is not asked about.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// How the host device runs a block: its threads are fibers, and the scheduler switches to one that
-// can go on until all have returned or none can.
+// How the host device runs the blocks of a cluster, in most kernels one: their threads are fibers,
+// and the scheduler switches to one that can go on until all have returned or none can.
 #pragma once
 
 #include <sys/mman.h>
@@ -46,7 +46,7 @@ class Stack {
 class SharedMemory {
  public:
   static constexpr std::size_t alignment = 1024;  // the most that a kernel asks for
-  explicit SharedMemory(std::size_t bytes) {
+  explicit SharedMemory(std::size_t bytes) : bytes_(bytes) {
     if (posix_memalign(&memory_, alignment, bytes) != 0) throw std::bad_alloc();
     std::memset(memory_, 0xff, bytes);
   }
@@ -54,9 +54,11 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   void* get() const { return memory_; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   void* memory_ = nullptr;
+  std::size_t bytes_;
 };
 
 struct Copy {
@@ -72,12 +74,15 @@ struct Deferred {
 
 enum class State { ready, at_barrier, at_collective, polling, done };
 
+struct Block;
+
 struct Thread {
   std::unique_ptr<Stack> stack;
   context::fcontext_t fiber = nullptr;
   void* fake_stack = nullptr;  // AddressSanitizer's
+  Block* block = nullptr;
   uint3 index{0, 0, 0};
-  unsigned number = 0;
+  unsigned number = 0;  // in its block
   State state = State::ready;
   const char* operation = "";  // what it waits at, and where
   Place place;
@@ -97,6 +102,12 @@ struct Collective {
   unsigned mask = 0, arrived = 0;
 };
 
+// A barrier of all threads of a block or cluster: how many are there, and the first of them.
+struct Meeting {
+  unsigned arrived = 0;
+  const Thread* first = nullptr;
+};
+
 // What the host keeps in the 8 bytes of a copy barrier.
 struct BarrierState {
   unsigned short arrivals_left, arrivals;
@@ -106,13 +117,14 @@ struct BarrierState {
 static_assert(sizeof(BarrierState) == 8);
 
 struct Block {
+  uint3 index{0, 0, 0};
+  unsigned first = 0;                       // of its threads, in the scheduler's list
+  unsigned left = 0;                        // threads that have not returned
   std::vector<Collective> collectives[32];  // of each warp
   std::unique_ptr<SharedMemory> dynamic_shared;
   std::map<const void*, std::unique_ptr<SharedMemory>> static_shared;
-  std::vector<std::pair<BarrierState*, Copy>> bulk_copies;
-  std::deque<unsigned> ready;
-  std::vector<unsigned> polling;
-  unsigned at_barrier = 0, block_barriers = 0;
+  Meeting meeting;
+  unsigned barriers = 0;  // passed
 };
 
 class Scheduler {
@@ -124,20 +136,28 @@ class Scheduler {
   void record(std::string error);
   [[noreturn]] void stop();
   void barrier(Place place);
+  void cluster_barrier(Place place);
   void collective(const char* operation, unsigned mask, void* payload,
                   void (*combine)(void* const[32], Place), Place place);
-  void finish_collective(unsigned warp, unsigned mask, void (*combine)(void* const[32], Place),
+  void finish_collective(unsigned first, unsigned mask, void (*combine)(void* const[32], Place),
                          Place place);
   void poll(const char* operation, bool (*ready)(void*), void* state, Place place);
   Thread& self() { return *current_; }
-  Block& block() { return *block_; }
+  Block& block() { return *current_->block; }
+  Block& block(unsigned rank, Place place);
+  // Copies that a barrier counts, and that have not landed.
+  std::map<BarrierState*, std::vector<Copy>>& bulk_copies() { return bulk_copies_; }
+  void* static_shared(Block& block, const void* key, std::size_t bytes);
   RaceChecker* checker() { return checker_.get(); }
   const HostLaunch& launch() const { return *launch_; }
   std::string whereabouts(const Thread& thread, Place place) const;
   void check_race();
 
  private:
-  void run_block();
+  void run_cluster(unsigned number);
+  void start(Block& block);
+  void meet(Meeting& meeting, const char* operation, unsigned first, unsigned count, Place place);
+  void wake_polling();
   void resume(Thread& thread);
   void make_ready(const std::vector<unsigned>& threads);
   std::string describe_deadlock() const;
@@ -146,9 +166,13 @@ class Scheduler {
   const HostLaunch* launch_ = nullptr;
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;
-  std::vector<Thread> threads_;
-  unsigned count_ = 0;
-  Block* block_ = nullptr;
+  std::vector<Thread> threads_;  // of each block of the cluster
+  unsigned count_ = 0;           // of a block's
+  std::vector<Block> blocks_;    // of the cluster
+  std::deque<unsigned> ready_;
+  std::vector<unsigned> polling_;
+  std::map<BarrierState*, std::vector<Copy>> bulk_copies_;
+  Meeting meeting_;  // of the cluster
   Thread* current_ = nullptr;
   context::fcontext_t main_ = nullptr;
   void* main_fake_stack_ = nullptr;

@@ -36,6 +36,7 @@ HostKernel::HostKernel(const std::filesystem::path& file, const std::string& ent
   library_ = std::shared_ptr<void>(library, dlclose);
   thread_body_ = find<void (*)(void*)>(library, path, entry + "_on_host");
   params_bytes_ = find<unsigned long (*)()>(library, path, entry + "_params_bytes")();
+  cluster_ = find<unsigned (*)()>(library, path, entry + "_cluster_blocks")();
 }
 
 kernels::LaunchReport HostKernel::launch(const kernels::HostLaunch& launch,
@@ -47,6 +48,7 @@ kernels::LaunchReport HostKernel::launch(const kernels::HostLaunch& launch,
   std::memcpy(aligned.data(), params.data(), params_bytes_);
   kernels::HostLaunch named = launch;
   named.name = name_.c_str();
+  named.cluster = cluster_;
   return kernels::run_on_host(named, thread_body_, aligned.data());
 }
 

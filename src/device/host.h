@@ -21,8 +21,8 @@ class HostKernel {
   const std::string& name() const { return name_; }
   std::size_t params_bytes() const { return params_bytes_; }
 
-  // `params` holds the kernel's parameter struct; `launch.name` is not used. May run on several
-  // threads at once, if what the parameters point to may.
+  // `params` holds the kernel's parameter struct; `launch.name` and `launch.cluster` are not used.
+  // May run on several threads at once, if what the parameters point to may.
   kernels::LaunchReport launch(const kernels::HostLaunch& launch,
                                std::span<const std::byte> params) const;
 
@@ -31,6 +31,7 @@ class HostKernel {
   std::shared_ptr<void> library_;
   void (*thread_body_)(void* params) = nullptr;
   std::size_t params_bytes_ = 0;
+  unsigned cluster_ = 1;
 };
 
 // What kernels on the host take for a map: the view itself, and zeros.

@@ -93,18 +93,19 @@ std::string wrapper_source(const Program& program) {
 
 #include "kernels/shim/host_launch.h"
 
-// The body of one thread, beside every kernel (kernels/types.cuh).
-#define AC_DECLARE(kernel) extern "C" void kernel##_on_host(void* params);
+// Beside every kernel (kernels/types.cuh): the body of one thread, and the blocks of a cluster.
+#define AC_DECLARE(kernel) extern "C" void kernel##_on_host(void* params); \
+    extern "C" unsigned kernel##_cluster_blocks();
 #define AC_CALL(kernel) (static_cast<void>(stream), \
-    run(#kernel, kernel##_on_host, kernel##_params_bytes(), params, {grid_x, grid_y, grid_z}, \
-        threads, shared_bytes))
+    run(#kernel, kernel##_on_host, kernel##_params_bytes(), kernel##_cluster_blocks(), params, \
+        {grid_x, grid_y, grid_z}, threads, shared_bytes))
 
 namespace {
 
 thread_local std::string last_error;
 
-int run(const char* name, void (*body)(void*), unsigned long bytes, const void* params,
-        ac::kernels::dim3 grid, unsigned threads, unsigned shared_bytes) {
+int run(const char* name, void (*body)(void*), unsigned long bytes, unsigned cluster,
+        const void* params, ac::kernels::dim3 grid, unsigned threads, unsigned shared_bytes) {
   // Aligned, as the struct must be.
   void* const aligned = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
   std::memcpy(aligned, params, bytes);
@@ -113,6 +114,7 @@ int run(const char* name, void (*body)(void*), unsigned long bytes, const void* 
   launch.grid = grid;
   launch.block = {threads};
   launch.shared_bytes = shared_bytes;
+  launch.cluster = cluster;
   last_error = ac::kernels::run_on_host(launch, body, aligned).error;
   std::free(aligned);
   return last_error.empty() ? 0 : 1;

@@ -174,13 +174,14 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
 constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
 constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
 constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
+constexpr double kTmaAddUp = 1e-6;    // of parts of K; not fitted
 constexpr double kTmaFewSlots = 0.1;  // not fitted: of equal plans, that with more slots
 
 // Blocks go from slot to slot of their ring, of which each block of a cluster copies its part.
 double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
   const double blocks = double(plan.blocks(task.op, task.shape));
   const double rounds = std::ceil(blocks / plan.most_blocks(device.multiprocessors));
-  const double steps = std::ceil(task.shape.k / 64.0);
+  const double steps = std::ceil(std::ceil(task.shape.k / 64.0) / plan.cluster_k);
   const double copied =
       128 * (double(plan.tile_m) / plan.cluster_n + double(plan.tile_n) / plan.cluster_m);
   const double multiplied = 2.0 * plan.tile_m * plan.tile_n * 64 * device.multiprocessors /
@@ -189,7 +190,8 @@ double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const Devic
       std::max({kSlot, kCopyLatency / (plan.stages - 1), copied / kTmaCopiedByOne, multiplied});
   const double few = 1 + kTmaFewSlots / (plan.stages * plan.stages);
   const double through_l2 = blocks * steps * copied / (device.bandwidth * kTmaL2OverMemory);
-  return std::max(rounds * steps * step, through_l2) * few + rounds * kTmaNextTile;
+  const double next = plan.cluster_k > 1 ? kTmaNextTile + kTmaAddUp : kTmaNextTile;
+  return std::max(rounds * steps * step, through_l2) * few + rounds * next;
 }
 
 Footprint measure(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
@@ -369,7 +371,11 @@ const char* family_reason(const MmaGemmTask& task, const MmaGemmPlan& plan,
 const char* family_reason(const TmaGemmTask& task, const TmaGemmPlan& plan,
                           const DeviceInfo& device) {
   if (!device.warpgroups) return "the copy engine's tiles need sm_90a";
-  return plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
+  const char* const reason = plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
+  if (reason != nullptr || plan.cluster_k == 1) return reason;
+  if (plan.blocks(task.op, task.shape) >= 1ll * plan.cluster_k * device.multiprocessors)
+    return "whole tiles are enough work for all multiprocessors";
+  return nullptr;
 }
 const char* family_reason(const LibraryTask& task, const LibraryPlan&, const DeviceInfo&) {
   if (const char* reason = task.op.why_illegal()) return reason;

@@ -186,6 +186,7 @@ std::string plan_of(const TmaGemmPlan& p) {
       .add("stages", p.stages)
       .add("cluster_m", p.cluster_m)
       .add("cluster_n", p.cluster_n)
+      .add("cluster_k", p.cluster_k)
       .add("group_m", p.group_m)
       .str();
 }
@@ -315,7 +316,8 @@ std::string id(const MmaGemmPlan& p) {
                      p.resident, p.split > 1 ? fmt::format("/split{}", p.split) : "");
 }
 std::string id(const TmaGemmPlan& p) {
-  return fmt::format("{}x{}/{}/c{}x{}/group{}", p.tile_m, p.tile_n, p.stages, p.cluster_m,
+  return fmt::format("{}x{}{}/{}/c{}x{}/group{}", p.tile_m, p.tile_n,
+                     p.cluster_k > 1 ? fmt::format("k{}", p.cluster_k) : "", p.stages, p.cluster_m,
                      p.cluster_n, p.group_m);
 }
 std::string id(const LibraryPlan& p) { return fmt::format("algorithm/{}", p.algorithm); }
@@ -357,7 +359,7 @@ std::vector<PlanField> unsaid(const GemvPlan&) {
 }
 std::vector<PlanField> unsaid(const GemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"tile", "mma"}}; }
-std::vector<PlanField> unsaid(const TmaGemmPlan&) { return {}; }
+std::vector<PlanField> unsaid(const TmaGemmPlan&) { return {{"cluster_k", "1"}}; }
 std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
 std::vector<PlanField> unsaid(const PrefillAttentionPlan&) {
   return {{"keep_queries", "false"}, {"splits", "1"}};
@@ -383,7 +385,9 @@ std::string_view kind(const MmaGemmPlan& p) {
   if (p.tile == Tile::wgmma) return p.split > 1 ? "wgmma_split" : "wgmma";
   return p.split > 1 ? "split" : "whole";
 }
-std::string_view kind(const TmaGemmPlan& p) { return p.cluster() > 1 ? "cluster" : "alone"; }
+std::string_view kind(const TmaGemmPlan& p) {
+  return p.cluster_k > 1 ? "split" : p.cluster() > 1 ? "cluster" : "alone";
+}
 std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) {
   return p.splits > 1 ? "split" : name(p.tile);

@@ -176,6 +176,15 @@ std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
                              .cluster_m = cluster.m,
                              .cluster_n = cluster.n,
                              .group_m = group_m});
+  for (const int tile_m : {64, 128})
+    for (const int tile_n : {64, 128})
+      for (const int stages : {3, 4, 6, 8})
+        for (const int parts : {2, 4})
+          plans.push_back({.tile_m = tile_m,
+                           .tile_n = tile_n,
+                           .stages = stages,
+                           .cluster_m = 1,
+                           .cluster_k = parts});
   return plans;
 }
 

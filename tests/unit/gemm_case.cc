@@ -130,6 +130,7 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
                    .grid = {static_cast<unsigned>(plan.grid), static_cast<unsigned>(plan.split)},
                    .block = {static_cast<unsigned>(plan.threads)},
                    .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
+                   .cluster = static_cast<unsigned>(plan.cluster),
                    .schedule = c.schedule,
                    .seed = c.seed,
                    .check_races = c.check_races},

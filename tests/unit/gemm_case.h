@@ -21,6 +21,7 @@ struct GemmCase {
     const char* illegal = nullptr;
     int grid = 0, split = 1, threads = 0, shared_bytes = 0;
     long long workspace_bytes = 0;
+    int cluster = 1;
   };
   Launch (*launch)(const GemmOp& op, const GemmShape& shape) = nullptr;
 

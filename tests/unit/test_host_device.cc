@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "kernels/ptx.cuh"
+#include "kernels/cluster.cuh"
 #include "kernels/shim/host_launch.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -257,6 +257,104 @@ TEST_CASE("host device: atomics, and blocks in another order for another seed") 
     last_blocks.push_back(last);
   }
   CHECK(std::count(last_blocks.begin(), last_blocks.end(), last_blocks[0]) < 9);
+}
+
+// Threads of all the cluster's blocks count themselves; afterwards each sees all of them.
+__global__ void meet_and_count(int* counts, int* seen) {
+  AC_SHARED(int, mine, 1);
+  const unsigned cluster = blockIdx.y * 2 + blockIdx.x / 4;
+  if (threadIdx.x == 0) *mine = static_cast<int>(blockIdx.x);
+  for (int round = 0; round < 3; ++round) {
+    atomicAdd(counts + cluster, 1);
+    meet_cluster<4>();
+    if (counts[cluster] != (round + 1) * 4 * 64) atomicAdd(seen, 1000);
+    meet_cluster<4>();
+  }
+  if (*mine != static_cast<int>(blockIdx.x)) atomicAdd(seen, 1000000);
+  if (threadIdx.x == 0) atomicAdd(seen, 1);
+}
+
+// Each block sends to the next of its cluster, and then tells the one before that it has read.
+__global__ void pass_on(float* out, bool wait) {
+  AC_DYNAMIC_SHARED(memory);
+  AC_SHARED(CopyBarrier, landed, 1);
+  AC_SHARED(CopyBarrier, read, 1);
+  const int rank = static_cast<int>(blockIdx.x % 4), thread = static_cast<int>(threadIdx.x);
+  if (thread == 0) barrier_init(landed, 1), barrier_init(read, 2);
+  meet_cluster<4>();
+  if (thread == 0) barrier_expect(landed, 64 * 16);
+  const auto value = static_cast<float>(blockIdx.x * 100) + static_cast<float>(thread);
+  store_async16(cluster_address(memory + thread * 16, (rank + 1) % 4), make_float4(value, 1, 2, 3),
+                cluster_address(landed, (rank + 1) % 4));
+  if (wait) barrier_wait_for_cluster(landed, 0);
+  const auto got = reinterpret_cast<const float4*>(memory)[thread];
+  out[blockIdx.x * 64 + threadIdx.x] = got.x + got.y + got.z + got.w;
+  __syncwarp();
+  if (thread % 32 == 0) barrier_arrive(read, (rank + 3) % 4);
+  barrier_wait(read, 0);
+}
+
+TEST_CASE("host device: blocks of a cluster meet, and store to each other") {
+  std::vector<float> out(8 * 64);
+  for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    HostLaunch launch{.grid = {8, 2}, .block = {64}, .cluster = 4, .schedule = schedule, .seed = 3};
+    int counts[4] = {}, seen = 0;
+    CHECK(host_launch(launch, meet_and_count, counts, &seen).error == "");
+    CHECK(seen == 16);
+    launch.grid = {8}, launch.shared_bytes = 64 * 16;
+    CHECK(host_launch(launch, pass_on, out.data(), true).error == "");
+    for (unsigned i = 0; i < 8 * 64; ++i) {
+      const unsigned block = i / 64, from = block / 4 * 4 + (block + 3) % 4;
+      REQUIRE(out[i] == static_cast<float>(from * 100 + i % 64 + 6));
+    }
+    CHECK(host_launch(launch, pass_on, out.data(), false).error == "");
+    CHECK(std::all_of(out.begin(), out.end(), [](float x) { return std::isnan(x); }));
+  }
+}
+
+enum class ClusterFault { stays_away, another_place, no_block, no_shared_memory, ended };
+
+__global__ void misuse_cluster(ClusterFault fault, const float* in) {
+  AC_SHARED(CopyBarrier, barrier, 1);
+  if (threadIdx.x == 0) barrier_init(barrier);
+  if (fault == ClusterFault::stays_away && blockIdx.x % 4 == 2) return;
+  if (fault == ClusterFault::another_place && blockIdx.x % 4 == 2)
+    meet_cluster<4>();
+  else
+    meet_cluster<4>();
+  if (fault == ClusterFault::no_block) barrier_arrive(barrier, 4);
+  if (fault == ClusterFault::no_shared_memory) (void)cluster_address(in, 1);
+  if (fault == ClusterFault::ended && blockIdx.x % 4 == 0) {
+    barrier_wait(barrier, 0);  // of which block 1 tells at its end
+    barrier_arrive(barrier, 1);
+  } else if (blockIdx.x % 4 == 1 && threadIdx.x == 0) {
+    barrier_arrive(barrier, 0);
+  }
+}
+
+TEST_CASE("host device: a cluster's faults are errors that name the block") {
+  HostLaunch launch{.name = "planted", .grid = {4}, .block = {64}, .cluster = 4};
+  const float in = 0;
+  const auto error = [&](ClusterFault fault) {
+    return host_launch(launch, misuse_cluster, fault, &in).error;
+  };
+  const std::string deadlock = error(ClusterFault::stays_away);
+  CHECK(contains(deadlock,
+                 "deadlock: kernel planted, block (0, 0, 0); 64 threads (first 0) wait "
+                 "in a cluster's barrier at test_host_device.cc:"));
+  CHECK(contains(deadlock, "block (2, 0, 0); 64 threads (first 0) returned, block (3"));
+  CHECK(
+      contains(error(ClusterFault::another_place), "divergent barrier: kernel planted, block (2"));
+  CHECK(contains(error(ClusterFault::no_block), "that is not there"));
+  CHECK(contains(error(ClusterFault::no_shared_memory), "not of shared memory"));
+  CHECK(contains(error(ClusterFault::ended), "after its end: kernel planted, block (0, 0, 0)"));
+
+  launch.grid = {6};
+  CHECK(contains(error(ClusterFault::ended), "a grid of 6 blocks in clusters of 4"));
+  launch.grid = {9}, launch.cluster = 9;
+  CHECK(contains(error(ClusterFault::ended), "clusters of 9"));
+  launch.grid = {4}, launch.cluster = 4, launch.check_races = true;
+  CHECK(contains(error(ClusterFault::ended), "races are not checked"));
 }
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -25,6 +25,12 @@ constexpr TmaGemmPlan tokens{
 constexpr TmaGemmPlan weights{.tile_n = 256, .stages = 3, .cluster_m = 2, .group_m = 2};
 constexpr TmaGemmPlan both{
     .tile_m = 64, .tile_n = 128, .stages = 3, .cluster_m = 2, .cluster_n = 2};
+// Parts of K: shares of 32, 16 and, of a pair, 16 outputs; parts that go around their ring.
+constexpr TmaGemmPlan halves{
+    .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_k = 2};
+constexpr TmaGemmPlan quarters{.tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_k = 4};
+constexpr TmaGemmPlan wide{
+    .tile_m = 64, .tile_n = 128, .stages = 3, .cluster_m = 1, .cluster_k = 4, .group_m = 1};
 
 // Nobody binds the maps here.
 template <GemmOp op, TmaGemmPlan plan>
@@ -45,8 +51,11 @@ template <TmaGemmPlan plan>
 GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
   // As on a GPU of five multiprocessors, so that blocks take several tiles.
   const long long blocks = std::min<long long>(plan.blocks(op, shape), plan.most_blocks(5));
-  return {plan.why_illegal(op, shape, 227 * 1024), static_cast<int>(blocks), 1, plan.threads(),
-          plan.shared_bytes()};
+  return {.illegal = plan.why_illegal(op, shape, 227 * 1024),
+          .grid = static_cast<int>(blocks),
+          .threads = plan.threads(),
+          .shared_bytes = plan.shared_bytes(),
+          .cluster = plan.cluster()};
 }
 
 #define CASE(op, plan) \
@@ -88,6 +97,29 @@ TEST_CASE("tma_gemm: an infinity and a NaN stay in their row and column; small v
 
 TEST_CASE("tma_gemm: any thread schedule and order of blocks gives the same bits") {
   check_order(CASES(projection), {150, {137}, 136});
+  check_order({CASE(projection, halves), CASE(projection, quarters), CASE(projection, wide)},
+              {150, {137}, 328});
+}
+
+TEST_CASE("tma_gemm: parts of K, equal and not, of tiles in turn") {
+  const std::vector<GemmCase> of_plain = {CASE(plain, halves), CASE(plain, quarters),
+                                          CASE(plain, wide)};
+  check_gemm(of_plain, {{1, {1}, 200}, {64, {64}, 256}, {130, {137}, 328}});
+  check_gemm({CASE(plain, halves)}, {{70, {130}, 72}}, {.gap = 8});  // a step each
+  check_gemm(of_plain, {{3, {34}, 200}, {70, {72}, 520}}, {.hostile = true, .gap = 8});
+  check_gemm({CASE(projection, halves), CASE(projection, quarters), CASE(projection, wide)},
+             {{64, {128}, 456}, {70, {72}, 328}}, {.gap = 8, .scale = 0.22f});
+  check_gemm({CASE(projection, quarters)}, {{66, {40}, 328}}, {.in_place = true, .softcap = 2});
+}
+
+TEST_CASE("tma_gemm: parts of K, of several matrices and of gate and up") {
+  check_gemm({CASE(qkv, halves), CASE(qkv, quarters), CASE(qkv, wide)},
+             {{66, {40, 33, 1}, 264}, {130, {136, 8, 70}, 200}}, {.gap = 8});
+  const std::vector<GemmShape> pairs = {{3, {34, 34}, 200}, {64, {64, 64}, 256}};
+  check_gemm({CASE(swiglu, halves), CASE(swiglu, wide)}, pairs);
+  check_gemm({CASE(swiglu, wide)}, {{66, {68, 68}, 264}}, {.interleaved = true, .gap = 8});
+  check_gemm({CASE(geglu, halves), CASE(geglu, wide)}, {{66, {68, 68}, 264}},
+             {.in_place = true, .scale = 0.5f});
 }
 
 TEST_CASE("tma_gemm: illegal plans say why") {
@@ -103,6 +135,15 @@ TEST_CASE("tma_gemm: illegal plans say why") {
   CHECK(says(TmaGemmPlan{.stages = 1}.why_illegal(plain), "stages"));
   CHECK(says(TmaGemmPlan{.cluster_m = 3}.why_illegal(plain), "cluster"));
   CHECK(says(TmaGemmPlan{.cluster_m = 4, .cluster_n = 4}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.cluster_m = 1, .cluster_k = 3}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.cluster_k = 0}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.tile_n = 64, .cluster_k = 2}.why_illegal(plain), "parts of K"));
+  CHECK(says(TmaGemmPlan{.cluster_m = 1, .cluster_k = 2}.why_illegal(plain), "256 columns"));
+  CHECK(says(TmaGemmPlan{.tile_n = 64, .cluster_m = 1, .cluster_k = 8}.why_illegal(plain), "16"));
+  CHECK(quarters.why_illegal(plain) == nullptr);
+  CHECK(says(quarters.why_illegal(swiglu), "16 outputs"));
+  CHECK(quarters.why_illegal(plain, {8, {8}, 200}, most) == nullptr);
+  CHECK(says(quarters.why_illegal(plain, {8, {8}, 192}, most), "no part"));
   CHECK(says(TmaGemmPlan{.group_m = 0}.why_illegal(plain), "group_m"));
   CHECK(says(TmaGemmPlan{}.why_illegal(plain, {8, {8}, 12}, most), "16 bytes"));
   CHECK(says(TmaGemmPlan{.stages = 5}.why_illegal(plain, {8, {8}, 8}, most), "shared"));
