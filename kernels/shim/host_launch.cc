@@ -30,15 +30,15 @@ constinit thread_local dim3 gridDim;
 
 namespace host {
 
-Scheduler& scheduler() {
-  static thread_local Scheduler instance;
-  return instance;
-}
-
 namespace {
 
+// Kernels ask for it all the time, so that it must cost no more than a load.
+constinit thread_local Scheduler* running = nullptr;
+
+// Mostly of one address, which is quickly told.
+bool same(const char* a, const char* b) { return a == b || std::string_view(a) == b; }
 bool same(const Place& a, const Place& b) {
-  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+  return a.line() == b.line() && same(a.file_name(), b.file_name());
 }
 
 std::string text(const Place& place) {
@@ -51,6 +51,8 @@ std::string text(const Block& block) {
 }
 
 }  // namespace
+
+Scheduler& scheduler() { return *running; }
 
 void Scheduler::fiber_main(context::transfer_t transfer) {
   Scheduler& s = *static_cast<Scheduler*>(transfer.data);
@@ -81,9 +83,11 @@ void Scheduler::resume(Thread& thread) {
   current_ = &thread;
   threadIdx = thread.index;
   blockIdx = thread.block->index;
-  race_moment = {thread.number, thread.block->barriers, thread.warp_barriers,
-                 thread.after_dependency};
-  race_checker = checker_.get();
+  if (checker_) {
+    race_moment = {thread.number, thread.block->barriers, thread.warp_barriers,
+                   thread.after_dependency};
+    race_checker = checker_.get();
+  }
 #ifdef AC_ASAN
   __sanitizer_start_switch_fiber(&main_fake_stack_, thread.stack->bottom(), Stack::bytes);
 #endif
@@ -110,12 +114,12 @@ void Scheduler::record(std::string error) {
   if (error_.empty()) error_ = std::move(error);
 }
 
-void Scheduler::make_ready(const std::vector<unsigned>& threads) {
+void Scheduler::make_ready(std::vector<unsigned>& threads) {
   for (unsigned t : threads) threads_[t].state = State::ready;
-  std::vector<unsigned> order = threads;
-  if (launch_->schedule == Schedule::reverse) std::reverse(order.begin(), order.end());
-  if (launch_->schedule == Schedule::shuffled) std::shuffle(order.begin(), order.end(), random_);
-  ready_.insert(ready_.end(), order.begin(), order.end());
+  if (launch_->schedule == Schedule::reverse) std::reverse(threads.begin(), threads.end());
+  if (launch_->schedule == Schedule::shuffled)
+    std::shuffle(threads.begin(), threads.end(), random_);
+  ready_.insert(ready_.end(), threads.begin(), threads.end());
 }
 
 void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, unsigned count,
@@ -134,9 +138,9 @@ void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, un
   thread.place = place;
   if (++meeting.arrived == count) {
     meeting.arrived = 0;
-    std::vector<unsigned> everyone(count);
-    std::iota(everyone.begin(), everyone.end(), first);
-    make_ready(everyone);
+    woken_.resize(count);
+    std::iota(woken_.begin(), woken_.end(), first);
+    make_ready(woken_);
   }
   switch_away();
 }
@@ -176,8 +180,7 @@ void Scheduler::collective(const char* operation, unsigned mask, void* payload,
   } else {
     const Thread& first =
         threads_[first_of_warp + static_cast<unsigned>(__builtin_ctz(waiting->arrived))];
-    if (waiting->mask != mask || std::string_view(first.operation) != operation ||
-        !same(first.place, place)) {
+    if (waiting->mask != mask || !same(first.operation, operation) || !same(first.place, place)) {
       record(fmt::format("{} diverges from thread {}, which waits in a {} at {}: {}", operation,
                          first.number, first.operation, text(first.place),
                          whereabouts(thread, place)));
@@ -202,13 +205,13 @@ void Scheduler::finish_collective(unsigned first, unsigned mask,
   for (unsigned lane = 0; lane < 32; ++lane)
     if (mask >> lane & 1) payloads[lane] = threads_[first + lane].payload;
   if (combine != nullptr) combine(payloads, place);
-  std::vector<unsigned> lanes;
+  woken_.clear();
   for (unsigned lane = 0; lane < 32; ++lane)
     if (mask >> lane & 1) {
-      lanes.push_back(first + lane);
-      if (combine == nullptr) ++threads_[lanes.back()].warp_barriers;  // only __syncwarp orders
+      woken_.push_back(first + lane);
+      if (combine == nullptr) ++threads_[first + lane].warp_barriers;  // only __syncwarp orders
     }
-  make_ready(lanes);
+  make_ready(woken_);
 }
 
 // Whoever polls goes on only when nobody else can: what it waits for comes as late as possible.
@@ -277,14 +280,14 @@ void Scheduler::start(Block& block) {
 }
 
 void Scheduler::wake_polling() {
-  std::vector<unsigned> woken;
+  woken_.clear();
   std::erase_if(polling_, [&](unsigned t) {
     if (!threads_[t].poll(threads_[t].poll_state)) return false;
-    woken.push_back(t);
+    woken_.push_back(t);
     return true;
   });
-  if (woken.empty()) return record(describe_deadlock());
-  make_ready(woken);
+  if (woken_.empty()) return record(describe_deadlock());
+  make_ready(woken_);
 }
 
 void Scheduler::run_cluster(unsigned number) {
@@ -298,9 +301,9 @@ void Scheduler::run_cluster(unsigned number) {
     start(blocks_[rank]);
   }
   unsigned left = count_ * launch_->cluster;
-  std::vector<unsigned> everyone(left);
-  std::iota(everyone.begin(), everyone.end(), 0u);
-  make_ready(everyone);
+  woken_.resize(left);
+  std::iota(woken_.begin(), woken_.end(), 0u);
+  make_ready(woken_);
   while (left > 0 && error_.empty()) {
     if (ready_.empty()) {
       wake_polling();
@@ -412,7 +415,7 @@ void* cluster_address(const void* shared, unsigned rank, Place place) {
 
 void mark_dependency_wait() {
   scheduler().self().after_dependency = true;
-  race_moment.after_dependency = true;
+  if (race_checker != nullptr) race_moment.after_dependency = true;
 }
 
 int relaxed_lag() { return scheduler().launch().relaxed_lag; }
@@ -426,7 +429,9 @@ void __syncwarp(unsigned mask, host::Place place) {
 }
 
 LaunchReport run_on_host(const HostLaunch& launch, void (*thread_body)(void*), void* argument) {
-  return host::scheduler().run(launch, thread_body, argument);
+  static thread_local host::Scheduler scheduler;
+  host::running = &scheduler;
+  return scheduler.run(launch, thread_body, argument);
 }
 
 }  // namespace ac::kernels

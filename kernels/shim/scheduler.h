@@ -159,7 +159,7 @@ class Scheduler {
   void meet(Meeting& meeting, const char* operation, unsigned first, unsigned count, Place place);
   void wake_polling();
   void resume(Thread& thread);
-  void make_ready(const std::vector<unsigned>& threads);
+  void make_ready(std::vector<unsigned>& threads);
   std::string describe_deadlock() const;
   static void fiber_main(context::transfer_t transfer);
 
@@ -170,6 +170,7 @@ class Scheduler {
   unsigned count_ = 0;           // of a block's
   std::vector<Block> blocks_;    // of the cluster
   std::deque<unsigned> ready_;
+  std::vector<unsigned> woken_;  // those that just became ready
   std::vector<unsigned> polling_;
   std::map<BarrierState*, std::vector<Copy>> bulk_copies_;
   Meeting meeting_;  // of the cluster
