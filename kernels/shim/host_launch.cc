@@ -56,47 +56,50 @@ Scheduler& scheduler() { return *running; }
 
 void Scheduler::fiber_main(context::transfer_t transfer) {
   Scheduler& s = *static_cast<Scheduler*>(transfer.data);
-#ifdef AC_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, &s.main_stack_, &s.main_stack_bytes_);
-#endif
-  s.main_ = transfer.fctx;
+  s.arrive(transfer.fctx, s.current_->context);
   s.body_(s.argument_);
   s.current_->state = State::done;
-#ifdef AC_ASAN
-  __sanitizer_start_switch_fiber(nullptr, s.main_stack_, s.main_stack_bytes_);
-#endif
-  context::jump_fcontext(s.main_, nullptr);
+  s.go_to(nullptr);
 }
 
-void Scheduler::switch_away() {
+// Whoever goes on says here whom it comes from, who then can be gone back to.
+void Scheduler::arrive(context::fcontext_t from, [[maybe_unused]] Context& here) {
+  left_->fiber = from;
 #ifdef AC_ASAN
-  Thread& thread = *current_;
-  __sanitizer_start_switch_fiber(&thread.fake_stack, main_stack_, main_stack_bytes_);
-  main_ = context::jump_fcontext(main_, nullptr).fctx;
-  __sanitizer_finish_switch_fiber(thread.fake_stack, &main_stack_, &main_stack_bytes_);
-#else
-  main_ = context::jump_fcontext(main_, nullptr).fctx;
+  __sanitizer_finish_switch_fiber(here.fake_stack, &left_->bottom, &left_->bytes);
 #endif
 }
 
-void Scheduler::resume(Thread& thread) {
-  current_ = &thread;
-  threadIdx = thread.index;
-  blockIdx = thread.block->index;
-  if (checker_) {
-    race_moment = {thread.number, thread.block->barriers, thread.warp_barriers,
-                   thread.after_dependency};
-    race_checker = checker_.get();
+// On to another thread, or to the loop of the launch; returns when this one's turn comes again.
+void Scheduler::go_to(Thread* next) {
+  Context& here = current_ != nullptr ? current_->context : main_;
+  Context& there = next != nullptr ? next->context : main_;
+  [[maybe_unused]] const bool ends = current_ != nullptr && current_->state == State::done;
+  left_ = &here;
+  last_ = current_;
+  current_ = next;
+  if (next != nullptr) {
+    threadIdx = next->index;
+    blockIdx = next->block->index;
   }
+  race_checker = next != nullptr ? checker_.get() : nullptr;
+  if (race_checker != nullptr)
+    race_moment = {next->number, next->block->barriers, next->warp_barriers,
+                   next->after_dependency};
 #ifdef AC_ASAN
-  __sanitizer_start_switch_fiber(&main_fake_stack_, thread.stack->bottom(), Stack::bytes);
+  __sanitizer_start_switch_fiber(ends ? nullptr : &here.fake_stack, there.bottom, there.bytes);
 #endif
-  thread.fiber = context::jump_fcontext(thread.fiber, this).fctx;
-#ifdef AC_ASAN
-  __sanitizer_finish_switch_fiber(main_fake_stack_, nullptr, nullptr);
-#endif
-  race_checker = nullptr;
-  current_ = nullptr;
+  arrive(context::jump_fcontext(there.fiber, this).fctx, here);
+}
+
+// A thread that waits goes on to the next one itself, but for what only the launch's loop does.
+void Scheduler::switch_away() {
+  Thread* next = nullptr;
+  if (!ready_.empty() && error_.empty() && !checker_) {
+    next = &threads_[ready_.front()];
+    ready_.pop_front();
+  }
+  if (next != current_) go_to(next);
 }
 
 std::string Scheduler::whereabouts(const Thread& thread, Place place) const {
@@ -264,8 +267,8 @@ void Scheduler::start(Block& block) {
 #ifdef AC_ASAN
     ASAN_UNPOISON_MEMORY_REGION(bottom, Stack::bytes);
 #endif
-    thread.fiber = context::make_fcontext(bottom + Stack::bytes, Stack::bytes, fiber_main);
-    thread.fake_stack = nullptr;
+    thread.context = {context::make_fcontext(bottom + Stack::bytes, Stack::bytes, fiber_main),
+                      nullptr, bottom, Stack::bytes};
     thread.block = &block;
     thread.number = t;
     thread.index = {t % launch_->block.x, t / launch_->block.x % launch_->block.y,
@@ -311,8 +314,8 @@ void Scheduler::run_cluster(unsigned number) {
     }
     Thread& thread = threads_[ready_.front()];
     ready_.pop_front();
-    resume(thread);
-    if (thread.state == State::done) --left, --thread.block->left;
+    go_to(&thread);
+    if (last_->state == State::done) --left, --last_->block->left;
     check_race();
   }
   ready_.clear();

@@ -76,10 +76,17 @@ enum class State { ready, at_barrier, at_collective, polling, done };
 
 struct Block;
 
+// Where something stopped and goes on, and what AddressSanitizer wants to know of its stack.
+struct Context {
+  context::fcontext_t fiber = nullptr;
+  void* fake_stack = nullptr;
+  const void* bottom = nullptr;
+  std::size_t bytes = 0;
+};
+
 struct Thread {
   std::unique_ptr<Stack> stack;
-  context::fcontext_t fiber = nullptr;
-  void* fake_stack = nullptr;  // AddressSanitizer's
+  Context context;
   Block* block = nullptr;
   uint3 index{0, 0, 0};
   unsigned number = 0;  // in its block
@@ -158,7 +165,8 @@ class Scheduler {
   void start(Block& block);
   void meet(Meeting& meeting, const char* operation, unsigned first, unsigned count, Place place);
   void wake_polling();
-  void resume(Thread& thread);
+  void go_to(Thread* next);
+  void arrive(context::fcontext_t from, Context& here);
   void make_ready(std::vector<unsigned>& threads);
   std::string describe_deadlock() const;
   static void fiber_main(context::transfer_t transfer);
@@ -175,10 +183,9 @@ class Scheduler {
   std::map<BarrierState*, std::vector<Copy>> bulk_copies_;
   Meeting meeting_;  // of the cluster
   Thread* current_ = nullptr;
-  context::fcontext_t main_ = nullptr;
-  void* main_fake_stack_ = nullptr;
-  const void* main_stack_ = nullptr;
-  std::size_t main_stack_bytes_ = 0;
+  Thread* last_ = nullptr;   // that ran before the current one
+  Context* left_ = nullptr;  // of it, or the launch's loop
+  Context main_;             // of that
   std::string error_;
   std::mt19937 random_;
   std::unique_ptr<RaceChecker> checker_;
