@@ -12,6 +12,7 @@
 #include "device/devices.h"
 #include "device/measure.h"
 #include "tests/device/device_cases.h"
+#include "tests/device/family_cases.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::test {
@@ -108,6 +109,13 @@ TEST_CASE("the library's products are those of double precision") {
   // Which the library computes wrongly.
   product = {.n = 77, .k = 128, .x_pitch = 128, .bias = true, .tuned_m = 512, .tuned_n = 77};
   CHECK(contains(error_of(Fault::job_failed, [&] { device->load_product(product); }), "16 bytes"));
+}
+
+TEST_CASE("plans of every kernel family are admitted in this process") {
+  const auto device = open_cuda_device();
+  KernelBuilder builder(builder_options(read_environment()));
+  check_kernel_families(*device, device->info(), builder,
+                        is_large ? Breadth::fields : Breadth::kinds);
 }
 
 TEST_CASE("the GPU's limits are those of its known card") {
