@@ -78,7 +78,6 @@ class Chooser {
   }
 
   const std::vector<Case>& cases() const { return cases_; }
-  std::vector<Case> take() { return std::move(cases_); }
   // Of any device, with why one of them is not for this one.
   const std::map<std::string, std::string>& kinds() const { return kinds_; }
   bool has(const std::string& aspect) const { return seen_.count(aspect) > 0; }
@@ -196,28 +195,14 @@ std::string why_unavailable(Device& device, const Trial& trial) {
   }
 }
 
-}  // namespace
-
-void check_kernel_families(Device& device, const DeviceInfo& planned_for, KernelBuilder& builder,
-                           Breadth breadth) {
-  const Seconds planning;
-  Chooser chooser(planned_for, breadth);
-  const std::int64_t prompts[] = {20, 70, 300};
-  for (const FamilyModel& model : family_models(prompts[static_cast<int>(breadth)]))
-    chooser.add(model);
-  std::vector<Case> cases = chooser.take();
-  add_fallbacks(breadth, cases);
-  MESSAGE(cases.size() << " plans chosen in " << planning.so_far() << " s");
-
-  const Seconds building;
-  const KernelFiles files = build(cases, device.info(), builder);
-  MESSAGE(files.size() << " kernels built in " << building.so_far() << " s");
-
-  const Seconds judging;
+// All whose kernels were built, with what is seen of each family.
+void judge_all(Device& device, const std::vector<Case>& cases, const KernelFiles& files,
+               std::size_t guard) {
   struct Judged {
     int plans = 0;
     double seconds = 0;
   };
+  const Seconds all;
   std::map<std::string, Judged> judged;
   for (const Case& one : cases) {
     INFO(one.family << ", " << one.what);
@@ -228,17 +213,19 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
       continue;
     }
     const Seconds seconds;
-    const validate::Verdict verdict = judge_on(device, one.request.trial, files);
+    const validate::Verdict verdict = judge_on(device, one.request.trial, files, guard);
     CHECK_MESSAGE(verdict.admitted(), (verdict.rejection ? verdict.rejection->reason : ""));
     Judged& family = judged[one.family];
     ++family.plans, family.seconds += seconds.so_far();
   }
-  std::string summary;
+  std::string text;
   for (const auto& [family, of] : judged)
-    summary += fmt::format("; {} of {} in {:.1f} s", of.plans, family, of.seconds);
-  MESSAGE("judged in " << judging.so_far() << " s" << summary);
+    text += fmt::format("; {} of {} in {:.1f} s", of.plans, family, of.seconds);
+  MESSAGE("judged in " << all.so_far() << " s" << text);
+}
 
-  // The most capable device has all families; another one lacks kinds for a reason.
+// The most capable device has all families; another one lacks kinds for a reason.
+void check_coverage(const Chooser& chooser, Breadth breadth) {
   std::set<std::string> families;
   for (const auto& [kind, why_not] : chooser.kinds()) {
     CAPTURE(kind);
@@ -253,6 +240,28 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
     CAPTURE(family);
     CHECK(families.contains(family));
   }
+}
+
+}  // namespace
+
+void check_kernel_families(Device& device, const DeviceInfo& planned_for, KernelBuilder& builder,
+                           Breadth breadth) {
+  const Seconds planning;
+  Chooser chooser(planned_for, breadth);
+  const std::int64_t prompt = breadth == Breadth::families ? 20
+                              : breadth == Breadth::kinds  ? 70
+                                                           : 300;
+  for (const FamilyModel& model : family_models(prompt)) chooser.add(model);
+  std::vector<Case> cases = chooser.cases();
+  add_fallbacks(breadth, cases);
+  MESSAGE(cases.size() << " plans chosen in " << planning.so_far() << " s");
+
+  const Seconds building;
+  const KernelFiles files = build(cases, device.info(), builder);
+  MESSAGE(files.size() << " kernels built in " << building.so_far() << " s");
+
+  judge_all(device, cases, files, breadth == Breadth::kinds ? 0 : kGuardBytes);
+  check_coverage(chooser, breadth);
 }
 
 }  // namespace ac::test

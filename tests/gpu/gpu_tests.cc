@@ -130,6 +130,7 @@ TEST_CASE("the GPU's limits are those of its known card") {
   CHECK(info.l2_bytes > 1 << 20);
   CHECK(info.bandwidth > 1e11);
   CHECK(info.tensor_flops > info.flops);
+  CHECK(info.warpgroups == (info.sm == 90));
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(1000); }), "GPU 1000"));
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(-1); }), "GPU -1"));
 }
