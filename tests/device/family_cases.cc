@@ -99,11 +99,12 @@ class Chooser {
     }
   }
 
-  std::vector<std::string> aspects_of(const Candidate& candidate) const {
+  std::vector<std::string> aspects_of(const FamilyModel& model, const Candidate& candidate) const {
     const std::string family(family_of(candidate.choice));
     std::vector<std::string> aspects{family};
     if (breadth_ == Breadth::families) return aspects;
     aspects.push_back(candidate.kind);
+    if (model.tokens == 1) aspects.push_back(candidate.kind + " for one token");
     const std::string& of_ops = breadth_ == Breadth::fields ? candidate.kind : family;
     for (const std::string& field : fields_of(op_text(candidate.choice)))
       aspects.push_back(of_ops + " of " + field);
@@ -119,7 +120,8 @@ class Chooser {
   void choose(const FamilyModel& model, const StepGraph& step, const std::optional<Wanted>& wanted,
               const Space& space) {
     std::vector<std::vector<std::string>> unseen;
-    for (const Candidate& candidate : space.candidates) unseen.push_back(aspects_of(candidate));
+    for (const Candidate& candidate : space.candidates)
+      unseen.push_back(aspects_of(model, candidate));
     for (;;) {
       std::size_t best = 0;
       for (std::size_t i = 0; i < unseen.size(); ++i) {

@@ -167,8 +167,8 @@ NodeId add_op(StepGraph& step, const OpInfo& info, DType dtype) {
 std::vector<FamilyModel> family_models(std::int64_t prompt) {
   std::vector<FamilyModel> models;
   const auto add = [&](const std::string& name, StepGraph decode, StepGraph prefill) {
-    models.push_back({name + ", decode", std::move(decode), 1});
     models.push_back({name + ", prefill", std::move(prefill), prompt});
+    models.push_back({name + ", decode", std::move(decode), 1});
   };
   const Dim many(Symbol::T);
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})

@@ -15,7 +15,7 @@ struct FamilyModel {
   std::int64_t tokens = 1;  // new ones that plans are made for
 };
 
-// Decode and prefill instances, the latter for prompts of so many tokens.
+// Prefill instances, for prompts of so many tokens, and behind each its decode instance.
 std::vector<FamilyModel> family_models(std::int64_t prompt);
 
 // Over any number of tokens: one node of each op of the table that has a fallback.
