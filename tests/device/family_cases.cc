@@ -99,7 +99,9 @@ class Chooser {
     }
   }
 
-  std::vector<std::string> aspects_of(const FamilyModel& model, const Candidate& candidate) const {
+  // What all plans of a kind show in one space.
+  std::vector<std::string> aspects_of_op(const FamilyModel& model,
+                                         const Candidate& candidate) const {
     const std::string family(family_of(candidate.choice));
     std::vector<std::string> aspects{family};
     if (breadth_ == Breadth::families) return aspects;
@@ -111,17 +113,25 @@ class Chooser {
     if (const auto* made = std::get_if<Implementation<PrefillAttentionTask>>(&candidate.choice))
       for (const std::string& field : fields_of(op_text(made->task.append)))
         aspects.push_back("rope_append of " + field);
-    if (breadth_ == Breadth::fields)
-      for (const std::string& field : fields_of(plan_text(candidate.choice)))
-        aspects.push_back(candidate.kind + " with " + field);
     return aspects;
   }
 
   void choose(const FamilyModel& model, const StepGraph& step, const std::optional<Wanted>& wanted,
               const Space& space) {
+    std::map<std::string, std::vector<std::string>> of_ops;  // by kind
     std::vector<std::vector<std::string>> unseen;
-    for (const Candidate& candidate : space.candidates)
-      unseen.push_back(aspects_of(model, candidate));
+    for (const Candidate& candidate : space.candidates) {
+      const auto [of_op, is_new] = of_ops.try_emplace(candidate.kind);
+      if (is_new) of_op->second = aspects_of_op(model, candidate);
+      std::vector<std::string>& aspects = unseen.emplace_back();
+      const auto add = [&](const std::string& aspect) {
+        if (!has(aspect)) aspects.push_back(aspect);
+      };
+      std::ranges::for_each(of_op->second, add);
+      if (breadth_ == Breadth::fields)
+        for (const std::string& field : fields_of(plan_text(candidate.choice)))
+          add(candidate.kind + " with " + field);
+    }
     for (;;) {
       std::size_t best = 0;
       for (std::size_t i = 0; i < unseen.size(); ++i) {
