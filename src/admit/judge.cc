@@ -11,7 +11,6 @@
 namespace ac {
 namespace {
 
-constexpr std::size_t kGuard = 4096;
 constexpr std::byte kGuardByte{0xa5};
 
 unsigned size_of(const Launch& launch, std::size_t axis, std::int64_t tokens) {
@@ -21,28 +20,32 @@ unsigned size_of(const Launch& launch, std::size_t axis, std::int64_t tokens) {
 // The copy of one storage on a device.
 class Mirror {
  public:
-  Mirror(Device& device, std::size_t bytes)
-      : device_(device), bytes_(bytes), memory_(device.allocate(bytes + 2 * kGuard)) {}
+  Mirror(Device& device, std::size_t bytes, std::size_t guard)
+      : device_(device),
+        bytes_(bytes),
+        guard_(guard),
+        memory_(device.allocate(bytes + 2 * guard)) {}
 
-  std::byte* address() const { return static_cast<std::byte*>(memory_->address()) + kGuard; }
+  std::byte* address() const { return static_cast<std::byte*>(memory_->address()) + guard_; }
 
   void load(std::span<const std::byte> from) {
-    device_.fill(memory_->address(), bytes_ + 2 * kGuard, static_cast<unsigned char>(kGuardByte));
+    device_.fill(memory_->address(), bytes_ + 2 * guard_, static_cast<unsigned char>(kGuardByte));
     device_.upload(address(), from);
   }
   // Whether the guards are whole.
   bool store(std::span<std::byte> to) const {
-    std::vector<std::byte> all(bytes_ + 2 * kGuard);
+    std::vector<std::byte> all(bytes_ + 2 * guard_);
     device_.download(all, memory_->address());
-    std::copy_n(all.begin() + kGuard, bytes_, to.begin());
+    const auto guard = static_cast<std::ptrdiff_t>(guard_);
+    std::copy_n(all.begin() + guard, bytes_, to.begin());
     const auto is_guard = [](std::byte byte) { return byte == kGuardByte; };
-    return std::all_of(all.begin(), all.begin() + kGuard, is_guard) &&
-           std::all_of(all.end() - kGuard, all.end(), is_guard);
+    return std::all_of(all.begin(), all.begin() + guard, is_guard) &&
+           std::all_of(all.end() - guard, all.end(), is_guard);
   }
 
  private:
   Device& device_;
-  std::size_t bytes_;
+  std::size_t bytes_, guard_;
   std::unique_ptr<Device::Memory> memory_;
 };
 
@@ -84,7 +87,8 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
       });
 }
 
-validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files) {
+validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files,
+                           std::size_t guard) {
   std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
   for (const Launch& launch : trial.launches)
     kernels.push_back(launch.product ? device.load_product(*launch.product)
@@ -95,7 +99,7 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
       [&](const Trial&, const std::vector<std::span<std::byte>>& places, unsigned) -> std::string {
         if (mirrors.empty())
           for (const std::span<std::byte>& place : places)
-            mirrors.emplace_back(device, place.size());
+            mirrors.emplace_back(device, place.size(), guard);
         std::vector<void*> addresses;
         for (std::size_t i = 0; i < places.size(); ++i) {
           mirrors[i].load(places[i]);

@@ -16,7 +16,11 @@ using KernelFiles = std::map<std::string, std::filesystem::path>;
 // On the host device, with threads and blocks in several orders. `files` are shared objects.
 validate::Verdict judge(const Trial& trial, const KernelFiles& files);
 
-// On a GPU: every storage is a copy between guards in the device's memory. `files` are cubins.
-validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files);
+// On a GPU: every storage is a copy between guards of so many bytes in the device's memory. With
+// none, a tool that watches memory (compute-sanitizer) sees who reads behind it. `files` are
+// cubins.
+constexpr std::size_t kGuardBytes = 4096;
+validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files,
+                           std::size_t guard = kGuardBytes);
 
 }  // namespace ac

@@ -12,6 +12,7 @@
 #include "device/devices.h"
 #include "device/measure.h"
 #include "tests/device/device_cases.h"
+#include "tests/device/family_cases.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::test {
@@ -110,6 +111,13 @@ TEST_CASE("the library's products are those of double precision") {
   CHECK(contains(error_of(Fault::job_failed, [&] { device->load_product(product); }), "16 bytes"));
 }
 
+TEST_CASE("plans of every kernel family are admitted in this process") {
+  const auto device = open_cuda_device();
+  KernelBuilder builder(builder_options(read_environment()));
+  check_kernel_families(*device, device->info(), builder,
+                        is_large ? Breadth::fields : Breadth::kinds);
+}
+
 TEST_CASE("the GPU's limits are those of its known card") {
   const auto device = open_cuda_device();
   const DeviceInfo& info = device->info();
@@ -122,6 +130,7 @@ TEST_CASE("the GPU's limits are those of its known card") {
   CHECK(info.l2_bytes > 1 << 20);
   CHECK(info.bandwidth > 1e11);
   CHECK(info.tensor_flops > info.flops);
+  CHECK(info.warpgroups == (info.sm == 90));
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(1000); }), "GPU 1000"));
   CHECK(contains(error_of(Fault::job_failed, [] { open_cuda_device(-1); }), "GPU -1"));
 }

@@ -7,6 +7,7 @@
 
 #include "compile/cover.h"
 #include "expect_error.h"
+#include "fusion_option.h"
 #include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "regions_models.h"
@@ -26,14 +27,6 @@ const Candidate* of_library(const Space& space) {
   for (const Candidate& candidate : space.candidates)
     if (family_of(candidate.choice) == LibraryTask::family) return &candidate;
   return nullptr;
-}
-
-const FusionOption& option(const Plans& plans, const std::string& text) {
-  for (const Neighbourhood& around : plans.neighbourhoods)
-    for (const FusionOption& option : around.options)
-      if (option.text == text && !option.refused) return option;
-  FAIL("no option " << text);
-  std::abort();
 }
 
 double seconds(int m, int n, int k) {

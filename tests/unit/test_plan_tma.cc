@@ -11,6 +11,7 @@
 #include "compile/assemble.h"
 #include "compile/trials.h"
 #include "expect_error.h"
+#include "fusion_option.h"
 #include "generate/generate_for.h"
 #include "generate/params.h"
 #include "ir/text.h"
@@ -29,14 +30,6 @@ using kernels::TmaGemmPlan;
 Plans planned(const Regions& regions, std::int64_t tokens, const std::string& target) {
   return plan(regions, device_info(target),
               {.families = {"tma_gemm", "norm"}, .at = {.S = -1, .T = tokens, .P = 1024}});
-}
-
-const FusionOption& option(const Plans& plans, const std::string& text) {
-  for (const Neighbourhood& around : plans.neighbourhoods)
-    for (const FusionOption& option : around.options)
-      if (option.text == text && !option.refused) return option;
-  FAIL("no option " << text);
-  std::abort();
 }
 
 bool is_tma(const Candidate& candidate) {
