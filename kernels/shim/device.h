@@ -73,7 +73,7 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 
 unsigned linear_thread();
 
-// All threads of all blocks of the cluster.
+// All threads of all blocks of the cluster; a GPU would not wait for those that have ended.
 void meet_cluster(Place place);
 // The same place of shared memory in block `rank` of the cluster, which may not have ended.
 void* cluster_address(const void* shared, unsigned rank, Place place);

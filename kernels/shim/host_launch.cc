@@ -276,15 +276,23 @@ void Scheduler::start(Block& block) {
   }
 }
 
+// One block goes on, which thus runs ahead of the cluster's others as far as it can: what it does
+// to them too early, it does.
 void Scheduler::wake_polling() {
-  std::vector<unsigned> woken;
-  std::erase_if(polling_, [&](unsigned t) {
-    if (!threads_[t].poll(threads_[t].poll_state)) return false;
-    woken.push_back(t);
-    return true;
-  });
-  if (woken.empty()) return record(describe_deadlock());
-  make_ready(woken);
+  std::vector<unsigned> ranks(blocks_.size()), woken;
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  if (launch_->schedule == Schedule::reverse) std::reverse(ranks.begin(), ranks.end());
+  if (launch_->schedule == Schedule::shuffled) std::shuffle(ranks.begin(), ranks.end(), random_);
+  for (unsigned rank : ranks) {
+    std::erase_if(polling_, [&](unsigned t) {
+      Thread& thread = threads_[t];
+      if (thread.block != &blocks_[rank] || !thread.poll(thread.poll_state)) return false;
+      woken.push_back(t);
+      return true;
+    });
+    if (!woken.empty()) return make_ready(woken);
+  }
+  record(describe_deadlock());
 }
 
 void Scheduler::run_cluster(unsigned number) {
