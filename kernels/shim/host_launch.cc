@@ -153,8 +153,9 @@ void Scheduler::cluster_barrier(Place place) {
 
 Block& Scheduler::block(unsigned rank, Place place) {
   if (rank >= blocks_.size()) fail("a block of the cluster is reached that is not there", place);
-  // Of an ended block, the memory is another's.
-  if (blocks_[rank].left == 0) fail("a block of the cluster is reached after its end", place);
+  // Then, the memory may be another's.
+  if (!blocks_[rank].started || blocks_[rank].left == 0)
+    fail("a block of the cluster is reached before its start or after its end", place);
   return blocks_[rank];
 }
 
@@ -254,7 +255,10 @@ void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
   if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
+  block.started = true;
   block.left = count_;
+  std::vector<unsigned> everyone(count_);
+  std::iota(everyone.begin(), everyone.end(), block.first);
   for (unsigned t = 0; t < count_; ++t) {
     Thread& thread = threads_[block.first + t];
     char* const bottom = thread.stack->bottom();
@@ -274,11 +278,13 @@ void Scheduler::start(Block& block) {
     thread.warp_barriers = 0;
     thread.after_dependency = false;
   }
+  make_ready(everyone);
 }
 
-// One block goes on, which thus runs ahead of the cluster's others as far as it can: what it does
-// to them too early, it does.
-void Scheduler::wake_polling() {
+// Called when nobody can go on: those of one block do that wait for something that has come, or
+// else another block starts. A block thus runs ahead of the cluster's others as far as it can: what
+// it does to them too early, it does.
+void Scheduler::go_on() {
   std::vector<unsigned> ranks(blocks_.size()), woken;
   std::iota(ranks.begin(), ranks.end(), 0u);
   if (launch_->schedule == Schedule::reverse) std::reverse(ranks.begin(), ranks.end());
@@ -292,6 +298,8 @@ void Scheduler::wake_polling() {
     });
     if (!woken.empty()) return make_ready(woken);
   }
+  for (unsigned rank : ranks)
+    if (!blocks_[rank].started) return start(blocks_[rank]);
   record(describe_deadlock());
 }
 
@@ -303,15 +311,10 @@ void Scheduler::run_cluster(unsigned number) {
     const unsigned i = number * launch_->cluster + rank;
     blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
     blocks_[rank].first = rank * count_;
-    start(blocks_[rank]);
   }
-  unsigned left = count_ * launch_->cluster;
-  std::vector<unsigned> everyone(left);
-  std::iota(everyone.begin(), everyone.end(), 0u);
-  make_ready(everyone);
-  while (left > 0 && error_.empty()) {
+  for (unsigned left = count_ * launch_->cluster; left > 0 && error_.empty();) {
     if (ready_.empty()) {
-      wake_polling();
+      go_on();
       continue;
     }
     Thread& thread = threads_[ready_.front()];

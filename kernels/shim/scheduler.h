@@ -118,7 +118,8 @@ static_assert(sizeof(BarrierState) == 8);
 
 struct Block {
   uint3 index{0, 0, 0};
-  unsigned first = 0;                       // of its threads, in the scheduler's list
+  unsigned first = 0;  // of its threads, in the scheduler's list
+  bool started = false;
   unsigned left = 0;                        // threads that have not returned
   std::vector<Collective> collectives[32];  // of each warp
   std::unique_ptr<SharedMemory> dynamic_shared;
@@ -157,7 +158,7 @@ class Scheduler {
   void run_cluster(unsigned number);
   void start(Block& block);
   void meet(Meeting& meeting, const char* operation, unsigned first, unsigned count, Place place);
-  void wake_polling();
+  void go_on();
   void resume(Thread& thread);
   void make_ready(const std::vector<unsigned>& threads);
   std::string describe_deadlock() const;
