@@ -7,9 +7,10 @@
 
 namespace ac::kernels {
 
-// A thread holds `count` fragments (8 columns of a warp's 16 rows) of each of `sets` row sets; of
-// each set, every block writes its share. `threads` take part.
-template <int parts, int sets, int count, int threads>
+// Blocks with parts of the same tile are `apart` ranks from each other. A thread holds `count`
+// fragments (8 columns of a warp's 16 rows) of each of `sets` row sets; of each set, every block
+// writes its share. `threads` take part.
+template <int parts, int apart, int sets, int count, int threads>
 struct ClusterSums {
   static constexpr int share = count / parts;  // fragments that a block writes of each set
   static constexpr int sent = sets * share;    // to one block
@@ -19,7 +20,7 @@ struct ClusterSums {
   unsigned char* const received;  // [parts - 1][sent][threads] fragments: a warp's are in a row
   CopyBarrier* const landed;      // they have
   CopyBarrier* const read;        // the others have read what this block sent
-  const int part;
+  const int part, first_rank;
 
   // By one thread, before the cluster meets.
   AC_DEVICE void init() const {
@@ -43,8 +44,8 @@ struct ClusterSums {
     AC_UNROLL
     for (int to = 0; to < parts; ++to) {
       if (to == part) continue;
-      const ClusterAddress there = cluster_address(place(part, to), to),
-                           message = cluster_address(landed, to);
+      const ClusterAddress there = cluster_address(place(part, to), rank_of(to)),
+                           message = cluster_address(landed, rank_of(to));
       AC_UNROLL
       for (int i = 0; i < sent; ++i)
         store_async16(there + i * threads * 16, vector(sums[of(to, i)]), message);
@@ -71,10 +72,11 @@ struct ClusterSums {
     if (!more) return;
     __syncwarp();
     const int lane = threadIdx.x % 32;
-    if (lane < parts && lane != part) barrier_arrive(read, lane);
+    if (lane < parts && lane != part) barrier_arrive(read, rank_of(lane));
   }
 
  private:
+  AC_DEVICE int rank_of(int of_part) const { return first_rank + of_part * apart; }
   // Where block `at` has what this thread of block `from` sends it.
   AC_DEVICE unsigned char* place(int from, int at) const {
     const int slot = from < at ? from : from - 1;

@@ -24,7 +24,8 @@ struct TmaGemm {
   static constexpr int x_bytes = plan.tile_m * 128;
   // Blocks that copy into each other's slots: those of its row and of its column of the cluster.
   static constexpr int sharers = plan.cluster_m + plan.cluster_n - 1;
-  using Parts = ClusterSums<plan.cluster_k, sets, outputs / 8, plan.groups() * 128>;
+  using Parts = ClusterSums<plan.cluster_k, plan.cluster_m * plan.cluster_n, sets, outputs / 8,
+                            plan.groups() * 128>;
   static_assert(Parts::bytes == plan.received_bytes());
   static constexpr int written = outputs / plan.cluster_k;  // of a token, by this block
   // What 128 sums a thread leave no room for, four warps that only copy can spare.
@@ -34,8 +35,9 @@ struct TmaGemm {
   const GemmParams& p;
   unsigned char* const ring;
   CopyBarrier *const filled, *const free;  // [stages]
-  const int rank, mine_m, mine_n, mine_k;  // this block in its cluster
-  const int down, across, begin, steps;    // of K, in 64s
+  const int mine_m, mine_n, mine_k;        // this block in its cluster
+  const int down, across;
+  const int begin, steps;  // of K, in 64s
 
   AC_DEVICE TmaGemm(const TmaGemmParams& all, unsigned char* ring, CopyBarrier* filled,
                     CopyBarrier* free)
@@ -44,15 +46,20 @@ struct TmaGemm {
         ring(ring),
         filled(filled),
         free(free),
-        rank(blockIdx.x % plan.cluster()),
-        mine_m(plan.cluster_k > 1 ? 0 : rank % plan.cluster_m),
-        mine_n(plan.cluster_k > 1 ? 0 : rank / plan.cluster_m),
-        mine_k(plan.cluster_k > 1 ? rank : 0),
+        mine_m(blockIdx.x % plan.cluster_m),
+        mine_n(blockIdx.x / plan.cluster_m % plan.cluster_n),
+        mine_k(blockIdx.x / (plan.cluster_m * plan.cluster_n) % plan.cluster_k),
         down((Tiles::tiles_m(p) + plan.cluster_m - 1) / plan.cluster_m),
         across((Tiles::tiles_n(p) + plan.cluster_n - 1) / plan.cluster_n),
         begin((p.k + 63) / 64 * mine_k / plan.cluster_k),
         steps((p.k + 63) / 64 * (mine_k + 1) / plan.cluster_k - begin) {}
 
+  AC_DEVICE static int rank_of(int m, int n, int k) {
+    return m + plan.cluster_m * (n + plan.cluster_n * k);
+  }
+  AC_DEVICE Parts parts(unsigned char* received, CopyBarrier* landed, CopyBarrier* read) const {
+    return {received, landed, read, mine_k, rank_of(mine_m, mine_n, 0)};
+  }
   AC_DEVICE unsigned char* slot(int index) const { return ring + index * plan.stage_bytes(); }
 
   // Tiles of whole clusters, this block's part of each: down some rows of tokens before the next
@@ -71,7 +78,7 @@ struct TmaGemm {
   AC_DEVICE void copy_weights(int index, int step, const Tiles& tile) const {
     constexpr int boxes = plan.boxes_n(op), rows = plan.box_n(op), of_one = boxes / sets;
     unsigned mask = 0;
-    for (int i = 0; i < plan.cluster_m; ++i) mask |= 1u << (i + plan.cluster_m * mine_n);
+    for (int i = 0; i < plan.cluster_m; ++i) mask |= 1u << rank_of(i, mine_n, mine_k);
     AC_UNROLL
     for (int i = 0; i < boxes; ++i) {
       if (i % plan.cluster_m != mine_m) continue;
@@ -83,7 +90,7 @@ struct TmaGemm {
   AC_DEVICE void copy_x(int index, int step, const Tiles& tile) const {
     constexpr int rows = plan.box_m();
     unsigned mask = 0;
-    for (int i = 0; i < plan.cluster_n; ++i) mask |= 1u << (mine_m + plan.cluster_m * i);
+    for (int i = 0; i < plan.cluster_n; ++i) mask |= 1u << rank_of(mine_m, i, mine_k);
     AC_UNROLL
     for (int i = 0; i < plan.cluster_n; ++i) {
       if (i != mine_n) continue;
@@ -127,10 +134,8 @@ struct TmaGemm {
   AC_DEVICE void release(int index) const {
     const int lane = threadIdx.x % 32, other = lane - plan.cluster_m;
     if (lane >= sharers) return;
-    const int told = sharers == 1 ? rank
-                     : lane < plan.cluster_m
-                         ? lane + plan.cluster_m * mine_n
-                         : mine_m + plan.cluster_m * (other + (other >= mine_n));
+    const int told = lane < plan.cluster_m ? rank_of(lane, mine_n, mine_k)
+                                           : rank_of(mine_m, other + (other >= mine_n), mine_k);
     barrier_arrive(free + index, told);
   }
 
@@ -295,7 +300,7 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
   AC_SHARED(CopyBarrier, sums, 2);
   const G gemm(all, tiles, filled, free);
   unsigned char* const staging = tiles + plan.stages * plan.stage_bytes();
-  const typename G::Parts parts{staging + plan.staging_bytes(), sums, sums + 1, gemm.mine_k};
+  const auto parts = gemm.parts(staging + plan.staging_bytes(), sums, sums + 1);
   launch_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < plan.stages; ++i) {

@@ -64,8 +64,6 @@ struct TmaGemmPlan {
     if (cluster_m < 1 || cluster_n < 1 || cluster_k < 1 || !is_power_of_two(cluster()) ||
         cluster() > 8)
       return "a cluster has 1, 2, 4 or 8 blocks";
-    if (cluster_k > 1 && cluster_m * cluster_n > 1)
-      return "blocks that have parts of K share no tiles of x or weights";
     if (cluster_k > 1 && tile_n > 128) return "parts of K take the registers of 256 columns";
     if (tile_n / op.row_sets() / cluster_k < 16)
       return "every block of a tile must have 16 outputs of a token to write";

@@ -73,9 +73,9 @@ void wait_until(const char* operation, bool (*ready)(void* state), void* state, 
 
 unsigned linear_thread();
 
-// All threads of all blocks of the cluster.
+// All threads of all blocks of the cluster; a GPU would not wait for those that have ended.
 void meet_cluster(Place place);
-// The same place of shared memory in block `rank` of the cluster, which may not have ended.
+// The same place of shared memory in block `rank` of the cluster, which has started and not ended.
 void* cluster_address(const void* shared, unsigned rank, Place place);
 
 void* dynamic_shared_memory();

@@ -160,8 +160,9 @@ void Scheduler::cluster_barrier(Place place) {
 
 Block& Scheduler::block(unsigned rank, Place place) {
   if (rank >= blocks_.size()) fail("a block of the cluster is reached that is not there", place);
-  // Of an ended block, the memory is another's.
-  if (blocks_[rank].left == 0) fail("a block of the cluster is reached after its end", place);
+  // Then, the memory may be another's.
+  if (!blocks_[rank].started || blocks_[rank].left == 0)
+    fail("a block of the cluster is reached before its start or after its end", place);
   return blocks_[rank];
 }
 
@@ -260,6 +261,7 @@ void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
   if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
+  block.started = true;
   block.left = count_;
   for (unsigned t = 0; t < count_; ++t) {
     Thread& thread = threads_[block.first + t];
@@ -280,17 +282,32 @@ void Scheduler::start(Block& block) {
     thread.warp_barriers = 0;
     thread.after_dependency = false;
   }
+  woken_.resize(count_);
+  std::iota(woken_.begin(), woken_.end(), block.first);
+  make_ready(woken_);
 }
 
-void Scheduler::wake_polling() {
+// Called when nobody can go on: those of one block do that wait for something that has come, or
+// else another block starts. A block thus runs ahead of the cluster's others as far as it can: what
+// it does to them too early, it does.
+void Scheduler::go_on() {
+  std::vector<unsigned> ranks(blocks_.size());
   woken_.clear();
-  std::erase_if(polling_, [&](unsigned t) {
-    if (!threads_[t].poll(threads_[t].poll_state)) return false;
-    woken_.push_back(t);
-    return true;
-  });
-  if (woken_.empty()) return record(describe_deadlock());
-  make_ready(woken_);
+  std::iota(ranks.begin(), ranks.end(), 0u);
+  if (launch_->schedule == Schedule::reverse) std::reverse(ranks.begin(), ranks.end());
+  if (launch_->schedule == Schedule::shuffled) std::shuffle(ranks.begin(), ranks.end(), random_);
+  for (unsigned rank : ranks) {
+    std::erase_if(polling_, [&](unsigned t) {
+      Thread& thread = threads_[t];
+      if (thread.block != &blocks_[rank] || !thread.poll(thread.poll_state)) return false;
+      woken_.push_back(t);
+      return true;
+    });
+    if (!woken_.empty()) return make_ready(woken_);
+  }
+  for (unsigned rank : ranks)
+    if (!blocks_[rank].started) return start(blocks_[rank]);
+  record(describe_deadlock());
 }
 
 void Scheduler::run_cluster(unsigned number) {
@@ -301,15 +318,10 @@ void Scheduler::run_cluster(unsigned number) {
     const unsigned i = number * launch_->cluster + rank;
     blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
     blocks_[rank].first = rank * count_;
-    start(blocks_[rank]);
   }
-  unsigned left = count_ * launch_->cluster;
-  woken_.resize(left);
-  std::iota(woken_.begin(), woken_.end(), 0u);
-  make_ready(woken_);
-  while (left > 0 && error_.empty()) {
+  for (unsigned left = count_ * launch_->cluster; left > 0 && error_.empty();) {
     if (ready_.empty()) {
-      wake_polling();
+      go_on();
       continue;
     }
     Thread& thread = threads_[ready_.front()];

@@ -125,7 +125,8 @@ static_assert(sizeof(BarrierState) == 8);
 
 struct Block {
   uint3 index{0, 0, 0};
-  unsigned first = 0;                       // of its threads, in the scheduler's list
+  unsigned first = 0;  // of its threads, in the scheduler's list
+  bool started = false;
   unsigned left = 0;                        // threads that have not returned
   std::vector<Collective> collectives[32];  // of each warp
   std::unique_ptr<SharedMemory> dynamic_shared;
@@ -164,7 +165,7 @@ class Scheduler {
   void run_cluster(unsigned number);
   void start(Block& block);
   void meet(Meeting& meeting, const char* operation, unsigned first, unsigned count, Place place);
-  void wake_polling();
+  void go_on();
   void go_to(Thread* next);
   void arrive(context::fcontext_t from, Context& here);
   void make_ready(std::vector<unsigned>& threads);

@@ -373,7 +373,7 @@ const char* family_reason(const TmaGemmTask& task, const TmaGemmPlan& plan,
   if (!device.warpgroups) return "the copy engine's tiles need sm_90a";
   const char* const reason = plan.why_illegal(task.op, task.shape, device.max_shared_bytes);
   if (reason != nullptr || plan.cluster_k == 1) return reason;
-  if (plan.blocks(task.op, task.shape) >= 1ll * plan.cluster_k * device.multiprocessors)
+  if (plan.blocks(task.op, task.shape) / plan.cluster_k >= device.multiprocessors)
     return "whole tiles are enough work for all multiprocessors";
   return nullptr;
 }

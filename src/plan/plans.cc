@@ -179,12 +179,14 @@ std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
   for (const int tile_m : {64, 128})
     for (const int tile_n : {64, 128})
       for (const int stages : {3, 4, 6, 8})
-        for (const int parts : {2, 4})
-          plans.push_back({.tile_m = tile_m,
-                           .tile_n = tile_n,
-                           .stages = stages,
-                           .cluster_m = 1,
-                           .cluster_k = parts});
+        for (const Cluster& cluster : kClusters)
+          for (const int parts : {2, 4})
+            plans.push_back({.tile_m = tile_m,
+                             .tile_n = tile_n,
+                             .stages = stages,
+                             .cluster_m = cluster.m,
+                             .cluster_n = cluster.n,
+                             .cluster_k = parts});
   return plans;
 }
 

@@ -312,11 +312,12 @@ TEST_CASE("host device: blocks of a cluster meet, and store to each other") {
   }
 }
 
-enum class ClusterFault { stays_away, another_place, no_block, no_shared_memory, ended };
+enum class ClusterFault { stays_away, another_place, no_block, no_shared_memory, early, late };
 
 __global__ void misuse_cluster(ClusterFault fault, const float* in) {
   AC_SHARED(CopyBarrier, barrier, 1);
   if (threadIdx.x == 0) barrier_init(barrier);
+  if (fault == ClusterFault::early) barrier_arrive(barrier, 3);
   if (fault == ClusterFault::stays_away && blockIdx.x % 4 == 2) return;
   if (fault == ClusterFault::another_place && blockIdx.x % 4 == 2)
     meet_cluster<4>();
@@ -324,7 +325,7 @@ __global__ void misuse_cluster(ClusterFault fault, const float* in) {
     meet_cluster<4>();
   if (fault == ClusterFault::no_block) barrier_arrive(barrier, 4);
   if (fault == ClusterFault::no_shared_memory) (void)cluster_address(in, 1);
-  if (fault == ClusterFault::ended && blockIdx.x % 4 == 0) {
+  if (fault == ClusterFault::late && blockIdx.x % 4 == 0) {
     barrier_wait(barrier, 0);  // of which block 1 tells at its end
     barrier_arrive(barrier, 1);
   } else if (blockIdx.x % 4 == 1 && threadIdx.x == 0) {
@@ -347,14 +348,15 @@ TEST_CASE("host device: a cluster's faults are errors that name the block") {
       contains(error(ClusterFault::another_place), "divergent barrier: kernel planted, block (2"));
   CHECK(contains(error(ClusterFault::no_block), "that is not there"));
   CHECK(contains(error(ClusterFault::no_shared_memory), "not of shared memory"));
-  CHECK(contains(error(ClusterFault::ended), "after its end: kernel planted, block (0, 0, 0)"));
+  CHECK(contains(error(ClusterFault::early), "before its start or after its end: kernel planted"));
+  CHECK(contains(error(ClusterFault::late), "after its end: kernel planted, block (0, 0, 0)"));
 
   launch.grid = {6};
-  CHECK(contains(error(ClusterFault::ended), "a grid of 6 blocks in clusters of 4"));
+  CHECK(contains(error(ClusterFault::late), "a grid of 6 blocks in clusters of 4"));
   launch.grid = {9}, launch.cluster = 9;
-  CHECK(contains(error(ClusterFault::ended), "clusters of 9"));
+  CHECK(contains(error(ClusterFault::late), "clusters of 9"));
   launch.grid = {4}, launch.cluster = 4, launch.check_races = true;
-  CHECK(contains(error(ClusterFault::ended), "races are not checked"));
+  CHECK(contains(error(ClusterFault::late), "races are not checked"));
 }
 
 #if defined(__SANITIZE_ADDRESS__)

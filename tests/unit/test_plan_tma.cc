@@ -104,7 +104,81 @@ TEST_CASE("a plan of tma_gemm by its name and fields") {
   CHECK(id_of(choice) == "tma_gemm/64x256/6/c1x2/group8");
   CHECK(plan_text(choice) ==
         "{.tile_m = 64, .tile_n = 256, .stages = 6, .cluster_m = 1, .cluster_n = 2, "
-        ".group_m = 8}");
+        ".cluster_k = 1, .group_m = 8}");
+  const Choice split = Implementation<TmaGemmTask>{
+      {{}, {128, {64}, 512}}, {.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4}};
+  CHECK(id_of(split) == "tma_gemm/128x64k4/6/c1x1/group8");
+  CHECK(outline_of(id_of(split)) == "tma_gemm/128x64k4");
+  CHECK(kind_of(split) == "tma_gemm split");
+  CHECK(plan_text(split).find(".cluster_k = 4") != std::string::npos);
+}
+
+TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave processors idle") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 128, "sm_90");
+  const auto is_split = [](const TmaGemmPlan& plan) { return plan.cluster_k > 1; };
+  const Part& part = option(plans, "linear+add").parts[0];
+  const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
+  std::set<int> parts_of_k;
+  for (const Candidate& candidate : space.candidates) {
+    const TmaGemmPlan& plan = std::get<Implementation<TmaGemmTask>>(candidate.choice).plan;
+    parts_of_k.insert(plan.cluster_k);
+    CHECK((candidate.kind == "tma_gemm split") == is_split(plan));
+    CHECK(why_illegal(candidate.choice, device_info("sm_90")) == nullptr);
+  }
+  CHECK(parts_of_k == std::set<int>{1, 2, 4});
+  CHECK(is_split(std::get<Implementation<TmaGemmTask>>(space.candidates[0].choice).plan));
+
+  const Made sum = made(plans, regions, "linear+add", 0, [](const TmaGemmPlan& plan) {
+    return plan.cluster_k == 4 && plan.tile_m == 128 && plan.tile_n == 64;
+  });
+  const Launch& launch = sum.generated.launches[0];
+  CHECK(launch.grid[0].at(1) == 128);
+  CHECK(launch.grid[0].at(128) == 128);
+  CHECK(launch.grid[0].at(256) == 128);  // clusters of four that run at once, each twice
+  CHECK(launch.threads == sum.choice.plan.threads());
+  CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes());
+  CHECK(launch.maps[1].box_rows == 64);
+  CHECK(sum.generated.sources[0].text.find(".cluster_k = 4") != std::string::npos);
+
+  const auto found = std::ranges::find_if(space.candidates, [&](const Candidate& candidate) {
+    return candidate.kind == "tma_gemm split";
+  });
+  const auto request = trial_of(regions.step, part.wanted, *found, {128, {132, {}}});
+  REQUIRE(request);
+  CHECK(request->trial.launches[0].grid[0].at(request->trial.tokens) ==
+        std::get<Implementation<TmaGemmTask>>(found->choice).plan.cluster_k);
+  CHECK_NOTHROW(verify(request->trial, "trial"));
+  CHECK(trial_from_json(to_json(request->trial), "trial").launches == request->trial.launches);
+}
+
+TEST_CASE("K of tma_gemm is not split where tiles are enough, nor where it has too few steps") {
+  const DeviceInfo device = device_info("sm_90");
+  const auto why = [&](const kernels::GemmShape& shape, const TmaGemmPlan& plan) {
+    const char* reason =
+        why_illegal(Choice(Implementation<TmaGemmTask>{{{}, shape}, plan}), device);
+    return std::string(reason ? reason : "");
+  };
+  const TmaGemmPlan four{.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4};
+  CHECK(why({128, {131 * 64}, 2048}, four).empty());
+  CHECK(why({128, {132 * 64}, 2048}, four).find("whole tiles") != std::string::npos);
+  CHECK(why({129, {66 * 64}, 2048}, four).find("whole tiles") != std::string::npos);
+  CHECK(why({128, {64}, 192}, four).find("no part") != std::string::npos);
+  // What it is for: products of 32 tiles, which leave 100 multiprocessors idle.
+  TmaGemmPlan whole = four, two = four;
+  whole.cluster_k = 1, two.cluster_k = 2;
+  const kernels::GemmOp sum{.residual = true};
+  for (const int k : {2048, 6144}) {
+    const kernels::GemmShape shape{128, {2048}, k};
+    CHECK(predicted(sum, shape, two) < predicted(sum, shape, whole));
+    CHECK(predicted(sum, shape, four) <= predicted(sum, shape, two));  // L2 holds it up
+    TmaGemmPlan wide = four;
+    wide.tile_n = 128, wide.stages = 4;
+    CHECK(predicted(sum, shape, wide) < predicted(sum, shape, four));
+    TmaGemmPlan shared = two;
+    shared.cluster_n = 2;
+    CHECK(predicted(sum, shape, shared) < predicted(sum, shape, two));
+  }
 }
 
 TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
