@@ -87,16 +87,18 @@ constexpr TmaGemmPlan boxes(int tile_m, int tile_n, int stages, int cluster_m, i
           .cluster_n = cluster_n,
           .group_m = group_m};
 }
-constexpr TmaGemmPlan parts_of_k(int tile_m, int tile_n, int stages, int cluster_k) {
-  return {
-      .tile_m = tile_m, .tile_n = tile_n, .stages = stages, .cluster_m = 1, .cluster_k = cluster_k};
+constexpr TmaGemmPlan parts_of_k(int tile_m, int tile_n, int stages, int cluster_k,
+                                 int cluster_n = 1) {
+  TmaGemmPlan plan = boxes(tile_m, tile_n, stages, 1, cluster_n);
+  plan.cluster_k = cluster_k;
+  return plan;
 }
 inline constexpr TmaGemmPlan tma_plans[] = {
-    boxes(128, 256, 4, 2, 1),  boxes(128, 256, 4, 1, 2),  boxes(128, 256, 4, 1, 1),
-    boxes(128, 128, 6, 2, 1),  boxes(128, 128, 6, 1, 2),  boxes(128, 64, 8, 1, 1),
-    boxes(128, 64, 8, 1, 2),   boxes(64, 64, 12, 2, 1),   boxes(64, 64, 12, 1, 2),
-    parts_of_k(128, 64, 6, 2), parts_of_k(128, 64, 6, 4), parts_of_k(128, 128, 4, 4),
-    parts_of_k(64, 64, 8, 2),
+    boxes(128, 256, 4, 2, 1),     boxes(128, 256, 4, 1, 2),   boxes(128, 256, 4, 1, 1),
+    boxes(128, 128, 6, 2, 1),     boxes(128, 128, 6, 1, 2),   boxes(128, 64, 8, 1, 1),
+    boxes(128, 64, 8, 1, 2),      boxes(64, 64, 12, 2, 1),    boxes(64, 64, 12, 1, 2),
+    parts_of_k(128, 64, 6, 2),    parts_of_k(128, 64, 6, 4),  parts_of_k(128, 64, 6, 2, 2),
+    parts_of_k(128, 64, 6, 4, 2), parts_of_k(128, 128, 4, 4), parts_of_k(64, 64, 8, 2),
 };
 inline constexpr int tma_plan_count = sizeof(tma_plans) / sizeof(tma_plans[0]);
 inline constexpr int first_tma_plan = mma_plan_count + plain_plan_count;

@@ -1,6 +1,6 @@
 // The matrix product by wgmma with tiles that the copy engine brings: blocks of a cluster share
-// them, so that each comes through L2 once for all of them; or they share an output tile, of whose
-// products each has a part of K. sm_90a alone.
+// them, so that each comes through L2 once for all of them; and they may share an output tile, of
+// whose products each has a part of K. sm_90a alone.
 #pragma once
 
 #include "kernels/gemm_op.h"

@@ -136,6 +136,33 @@ TEST_CASE("build: what the kernel does wrong on the host device is reported by i
   CHECK(contains(error_of(Fault::job_failed, [&] { HostKernel(text, "kernel"); }), "text"));
 }
 
+TEST_CASE("build: a kernel's cluster is known to who launches it") {
+  const RealKernels real;
+  const BuildResult result = real.build({"kernel", R"(#include "kernels/cluster.cuh"
+struct Params { float* y; };
+namespace ac::kernels {
+AC_DEVICE void pass_on(const Params& p) {
+  AC_SHARED(CopyBarrier, told, 1);
+  if (threadIdx.x == 0) barrier_init(told, 1);
+  meet_cluster<2>();
+  if (threadIdx.x == 0) barrier_arrive(told, blockIdx.x % 2 ^ 1);
+  barrier_wait(told, 0);
+  p.y[blockIdx.x] = 1;
+}
+}
+AC_CLUSTER_KERNEL_ENTRY(kernel, Params, 32, 2, ac::kernels::pass_on(p))
+)"});
+  const HostKernel kernel(built(result).file, "kernel");
+  float y[4] = {};
+  float* params[] = {y};
+  const auto error = [&](unsigned blocks) {
+    return kernel.launch({.grid = {blocks}, .block = {32}}, std::as_bytes(std::span(params))).error;
+  };
+  CHECK(error(4) == "");
+  CHECK(std::count(y, y + 4, 1.f) == 4);
+  CHECK(contains(error(3), "kernel kernel: a grid of 3 blocks in clusters of 2"));
+}
+
 TEST_CASE("build: a kernel built for the race checker shows its races") {
   RealKernels real;
   real.options.checks = HostChecks::races;

@@ -130,12 +130,12 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   CHECK(is_split(std::get<Implementation<TmaGemmTask>>(space.candidates[0].choice).plan));
 
   const Made sum = made(plans, regions, "linear+add", 0, [](const TmaGemmPlan& plan) {
-    return plan.cluster_k == 4 && plan.tile_m == 128 && plan.tile_n == 64;
+    return plan.cluster_k == 4 && plan.cluster() == 8 && plan.tile_m == 128;
   });
   const Launch& launch = sum.generated.launches[0];
   CHECK(launch.grid[0].at(1) == 128);
   CHECK(launch.grid[0].at(128) == 128);
-  CHECK(launch.grid[0].at(256) == 128);  // clusters of four that run at once, each twice
+  CHECK(launch.grid[0].at(256) == 128);  // all that run at once, twice
   CHECK(launch.threads == sum.choice.plan.threads());
   CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes());
   CHECK(launch.maps[1].box_rows == 64);
@@ -147,7 +147,7 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   const auto request = trial_of(regions.step, part.wanted, *found, {128, {132, {}}});
   REQUIRE(request);
   CHECK(request->trial.launches[0].grid[0].at(request->trial.tokens) ==
-        std::get<Implementation<TmaGemmTask>>(found->choice).plan.cluster_k);
+        std::get<Implementation<TmaGemmTask>>(found->choice).plan.cluster());
   CHECK_NOTHROW(verify(request->trial, "trial"));
   CHECK(trial_from_json(to_json(request->trial), "trial").launches == request->trial.launches);
 }
