@@ -13,7 +13,13 @@
 
 namespace ac::kernels {
 
-template <GemmOp op, TmaGemmPlan plan>
+// What becomes of a warp's finished sums: the op's own outputs, or what stands in for this and says
+// by write(sums, tile, row, memory of the warp).
+struct OwnOutputs {
+  static constexpr bool own = true;
+};
+
+template <GemmOp op, TmaGemmPlan plan, class Outputs = OwnOutputs>
 struct TmaGemm {
   using T = Scalar<op.x>;
   using Y = Scalar<op.y>;
@@ -130,7 +136,7 @@ struct TmaGemm {
 
   // What the warps that multiply do. A warp's outputs pass through shared memory of its own, so
   // that whole sectors go to memory, and the residual comes in such.
-  AC_DEVICE void multiply(unsigned char* staging) const {
+  AC_DEVICE void multiply(unsigned char* staging, const Outputs& outputs_of) const {
     const int group = threadIdx.x / 128;
     unsigned char* const mine = staging + threadIdx.x / 32 * 16 * plan.staging_pitch() * 4;
     wait_for_dependency();
@@ -155,6 +161,13 @@ struct TmaGemm {
         if (++index == stages) index = 0, parity ^= 1;
       }
       const int row = tile.token + group * 64 + threadIdx.x / 32 % 4 * 16;
+      if constexpr (!Outputs::own) {
+        products_wait<0>();
+        hold(sums);
+        release(last);
+        outputs_of.write(sums, tile, row, mine);
+        continue;
+      }
       const GemmMatrix& matrix = p.matrix[tile.matrix];
       const Lines lines(mine, matrix, row, tile.output);
       const bool whole = !op.bias && p.softcap <= 0 && matrix.y_pitch % 8 == 0 && row + 16 <= p.m &&
@@ -275,10 +288,10 @@ struct TmaGemm {
   }
 };
 
-template <GemmOp op, TmaGemmPlan plan>
-AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
+template <GemmOp op, TmaGemmPlan plan, class Outputs>
+AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
-  using G = TmaGemm<op, plan>;
+  using G = TmaGemm<op, plan, Outputs>;
   AC_ALIGNED_SHARED(tiles, 1024);
   AC_SHARED(CopyBarrier, filled, plan.stages);
   AC_SHARED(CopyBarrier, free, plan.stages);
@@ -297,8 +310,13 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
     if (threadIdx.x == plan.groups() * 128) gemm.copy();
   } else {
     if constexpr (G::trades_registers) take_registers<232>();
-    gemm.multiply(tiles + plan.stages * plan.stage_bytes());
+    gemm.multiply(tiles + plan.stages * plan.stage_bytes(), outputs);
   }
+}
+
+template <GemmOp op, TmaGemmPlan plan>
+AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
+  tma_gemm_to<op, plan>(all, OwnOutputs{});
 }
 
 }  // namespace ac::kernels
