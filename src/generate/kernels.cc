@@ -161,6 +161,21 @@ Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
   return out;
 }
 
+// Returns how many blocks there are.
+template <class Params>
+Count fill(ParamsOf<Params>& of, TmaGemmParams& p, const Context& c, const GemmOp& op,
+           const GemmShape& shape, const TmaGemmPlan& plan, const ProductOperands& o) {
+  fill(of, p.gemm, c, op, shape, o);
+  of.map(p.x, o.x, rows_of(c.shape(o.x)), shape.k, pitch_of(c, o.x), plan.box_m());
+  for (int i = 0; i < op.matrices; ++i)
+    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k,
+           shape.k, plan.box_n(op));
+  Count blocks = tiles_of(c, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
+  blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
+  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
+  return blocks;
+}
+
 Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
                const ProductOperands& o) {
   const auto& [task, plan] = made;
@@ -168,15 +183,7 @@ Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
   out.sources = {instantiate("tma_gemm", "kernels/tma_gemm.cuh", "AC_TMA_GEMM_KERNEL", "GemmOp",
                              op_text(c.choice), "TmaGemmPlan", plan_text(c.choice))};
   ParamsOf<TmaGemmParams> of(c.step, out);
-  TmaGemmParams& p = of.params;
-  fill(of, p.gemm, c, task.op, task.shape, o);
-  of.map(p.x, o.x, rows_of(c.shape(o.x)), task.shape.k, pitch_of(c, o.x), plan.box_m());
-  for (int i = 0; i < task.op.matrices; ++i)
-    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(task.shape.rows[i]),
-           task.shape.k, task.shape.k, plan.box_n(task.op));
-  Count blocks = tiles_of(c, task.op, task.shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
-  blocks.times = std::int64_t{plan.across(task.op, task.shape)} * plan.cluster();
-  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
+  const Count blocks = fill(of, of.params, c, task.op, task.shape, plan, o);
   out.launches = {
       shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};
   return out;
@@ -270,54 +277,47 @@ Generated make(const Context& c, const Implementation<AttentionTask>& made,
   return out;
 }
 
-Generated make(const Context& c, const Implementation<PrefillAttentionTask>& made,
-               const AttentionOperands& o) {
+Dim tokens_of(const Context& c, NodeId attend) { return c.shape(c[attend].inputs[0])[0]; }
+
+// Queries on their way to attention.
+Storage turned(const Context& c, const PrefillAttentionTask& task, NodeId attend) {
+  const std::int64_t head = bytes_of(c.step.graph.type(attend).dtype) * task.op.head_dim;
+  return workspace(scaled(count_of(tokens_of(c, attend)), head * task.kv_heads * task.op.group));
+}
+
+// What any kernel needs that leaves queries as attention takes them, and appends keys and values.
+template <class Params>
+void fill_append(ParamsOf<Params>& of, const Context& c, const PrefillAttentionTask& task,
+                 const AttentionOperands& o) {
+  Params& p = of.params;
+  const CacheOf cache = cache_of(c, o.attend);
+  p.heads = task.kv_heads * task.op.group, p.kv_heads = task.kv_heads;
+  fill_norms(of, c, o);
+  p.rope_scale = 1;
+  if (o.rope >= 0) {
+    of.point(p.inv_freq, c[o.rope].inputs[2]);
+    p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
+  }
+  of.point(p.position, {.kind = kPosition});
+  of.point(p.q_out, turned(c, task, o.attend));
+  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+  p.capacity = cache.capacity;
+}
+
+// The launch that attends to what such a kernel has left.
+void add_attention(const Context& c, const Implementation<PrefillAttentionTask>& made,
+                   const AttentionOperands& o, Generated& out) {
   const auto& [task, plan] = made;
-  const RopeAppendPlan& append_plan = task.append_plan;
-  const Body body = c.body();
   const Node& attend = c[o.attend];
-  const Shape& q_shape = c.shape(attend.inputs[0]);
-  const Dim& tokens = q_shape[0];
+  const Dim tokens = tokens_of(c, o.attend);
   const int heads = task.kv_heads * task.op.group;
   const CacheOf cache = cache_of(c, o.attend);
-
-  Generated out;
-  out.sources = {
-      instantiate("rope_append", "kernels/rope_append.cuh", "AC_ROPE_APPEND_KERNEL", "RopeAppendOp",
-                  op_text(task.append), "RopeAppendPlan", plan_text(append_plan)),
-      instantiate("prefill_attention", "kernels/prefill_attention.cuh",
-                  "AC_PREFILL_ATTENTION_KERNEL", "PrefillAttentionOp", op_text(c.choice),
-                  "PrefillAttentionPlan", plan_text(c.choice))};
-
-  const std::int64_t size = bytes_of(c.step.graph.type(o.attend).dtype);
-  const Storage turned = workspace(scaled(count_of(tokens), size * heads * task.op.head_dim));
-  {
-    ParamsOf<RopeAppendParams> of(c.step, out);
-    RopeAppendParams& p = of.params;
-    of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
-    p.q_pitch = *head_pitch(body, o.q), p.kv_pitch = *head_pitch(body, o.k);
-    of.count(p.tokens, tokens);
-    p.heads = heads, p.kv_heads = task.kv_heads;
-    fill_norms(of, c, o);
-    p.rope_scale = 1;
-    if (o.rope >= 0) {
-      of.point(p.inv_freq, c[o.rope].inputs[2]);
-      p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
-    }
-    of.point(p.position, {.kind = kPosition});
-    of.point(p.q_out, turned);
-    of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
-    p.capacity = cache.capacity;
-    const Dim units = tokens * Dim(append_plan.groups(task.append, heads + 2 * task.kv_heads));
-    out.launches.push_back(shaped(of.finish(), out.sources[0],
-                                  {work(units, append_plan.warps(), append_plan.persistent,
-                                        append_plan.blocks_per_sm(), c.setting),
-                                   1, 1},
-                                  append_plan.threads, 0));
-  }
+  out.sources.push_back(instantiate("prefill_attention", "kernels/prefill_attention.cuh",
+                                    "AC_PREFILL_ATTENTION_KERNEL", "PrefillAttentionOp",
+                                    op_text(made), "PrefillAttentionPlan", plan_text(made)));
   ParamsOf<PrefillAttentionParams> of(c.step, out);
   PrefillAttentionParams& p = of.params;
-  of.point(p.q, turned);
+  of.point(p.q, turned(c, task, o.attend));
   p.q_pitch = heads * task.op.head_dim;
   of.count(p.tokens, tokens);
   of.point(p.position, {.kind = kPosition});
@@ -328,8 +328,50 @@ Generated make(const Context& c, const Implementation<PrefillAttentionTask>& mad
   of.point(p.out, o.attend);
   Count tiles = count_of(tokens);
   tiles.per = plan.query_tile;
-  out.launches.push_back(shaped(of.finish(), out.sources[1], {heads, tiles, 1}, plan.threads(),
+  out.launches.push_back(shaped(of.finish(), out.sources.back(), {heads, tiles, 1}, plan.threads(),
                                 plan.shared_bytes(task.op)));
+}
+
+Generated make(const Context& c, const Implementation<PrefillAttentionTask>& made,
+               const AttentionOperands& o) {
+  const PrefillAttentionTask& task = made.task;
+  const RopeAppendPlan& plan = task.append_plan;
+  const Body body = c.body();
+  Generated out;
+  out.sources = {instantiate("rope_append", "kernels/rope_append.cuh", "AC_ROPE_APPEND_KERNEL",
+                             "RopeAppendOp", op_text(task.append), "RopeAppendPlan",
+                             plan_text(plan))};
+  ParamsOf<RopeAppendParams> of(c.step, out);
+  RopeAppendParams& p = of.params;
+  of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
+  p.q_pitch = *head_pitch(body, o.q), p.kv_pitch = *head_pitch(body, o.k);
+  const Dim tokens = tokens_of(c, o.attend);
+  of.count(p.tokens, tokens);
+  fill_append(of, c, task, o);
+  const Dim units = tokens * Dim(plan.groups(task.append, p.heads + 2 * p.kv_heads));
+  out.launches = {shaped(
+      of.finish(), out.sources[0],
+      {work(units, plan.warps(), plan.persistent, plan.blocks_per_sm(), c.setting), 1, 1},
+      plan.threads, 0)};
+  add_attention(c, made, o, out);
+  return out;
+}
+
+Generated make(const Context& c, const Implementation<QkvAttentionTask>& made,
+               const QkvAttentionOperands& o) {
+  const auto& [task, plans] = made;
+  const Implementation<TmaGemmTask> product{{task.op.product, task.shape}, plans.product()};
+  const TmaGemmPlan& plan = product.plan;
+  Generated out;
+  out.sources = {instantiate("qkv_rope", "kernels/qkv_rope.cuh", "AC_QKV_ROPE_KERNEL", "QkvRopeOp",
+                             op_text(c.choice), "TmaGemmPlan", plan_text(product))};
+  ParamsOf<QkvRopeParams> of(c.step, out);
+  const Count blocks =
+      fill(of, of.params.product, c, task.op.product, task.shape, plan, o.product);
+  fill_append(of, c, task.attention, o.attention);
+  out.launches = {
+      shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};
+  add_attention(c, {task.attention, plans.attention()}, o.attention, out);
   return out;
 }
 

@@ -115,6 +115,12 @@ std::string op_of(const RopeAppendOp& op) {
       .add("interleaved", op.interleaved)
       .str();
 }
+std::string op_of(const QkvRopeOp& op) {
+  return Fields()
+      .add_text("product", op_of(op.product))
+      .add_text("append", op_of(op.append))
+      .str();
+}
 std::string op_of(const AttentionOp& op) {
   return Fields()
       .add("type", op.type)
@@ -211,6 +217,23 @@ std::string plan_of(const PrefillAttentionPlan& p) {
       .add("key_tile", p.key_tile)
       .add("warps", p.warps)
       .add("stages", p.stages)
+      .add("keep_queries", p.keep_queries)
+      .add("resident", p.resident)
+      .str();
+}
+std::string plan_of(const QkvAttentionPlan& p) {
+  return Fields()
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("stages", p.stages)
+      .add("cluster_m", p.cluster_m)
+      .add("cluster_n", p.cluster_n)
+      .add("group_m", p.group_m)
+      .add("tile", p.tile)
+      .add("query_tile", p.query_tile)
+      .add("key_tile", p.key_tile)
+      .add("warps", p.warps)
+      .add("key_stages", p.key_stages)
       .add("keep_queries", p.keep_queries)
       .add("resident", p.resident)
       .str();
@@ -322,6 +345,12 @@ std::string id(const PrefillAttentionPlan& p) {
   return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
                      p.stages, p.resident, p.keep_queries ? "/keep" : "");
 }
+// The tiles of both kernels first: they are the outline.
+std::string id(const QkvAttentionPlan& p) {
+  return fmt::format("{}x{}+{}{}x{}/{}/c{}x{}/group{}/{}/{}/{}{}", p.tile_m, p.tile_n, name(p.tile),
+                     p.query_tile, p.key_tile, p.stages, p.cluster_m, p.cluster_n, p.group_m,
+                     p.warps, p.key_stages, p.resident, p.keep_queries ? "/keep" : "");
+}
 std::string id(const AttentionPlan& p) {
   return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
                      p.resident, p.early ? "" : "/wait",
@@ -358,6 +387,7 @@ std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"ti
 std::vector<PlanField> unsaid(const TmaGemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
 std::vector<PlanField> unsaid(const PrefillAttentionPlan&) { return {{"keep_queries", "false"}}; }
+std::vector<PlanField> unsaid(const QkvAttentionPlan&) { return {{"keep_queries", "false"}}; }
 std::vector<PlanField> unsaid(const AttentionPlan&) {
   return {{"early", "true"}, {"shared_floor", "0"}};
 }
@@ -382,6 +412,7 @@ std::string_view kind(const MmaGemmPlan& p) {
 std::string_view kind(const TmaGemmPlan& p) { return p.cluster() > 1 ? "cluster" : "alone"; }
 std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) { return name(p.tile); }
+std::string_view kind(const QkvAttentionPlan& p) { return name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }
 std::string_view kind(const SoftmaxPlan& p) { return name(p.team); }
 std::string_view kind(const ReductionPlan& p) { return name(p.team); }

@@ -225,6 +225,44 @@ std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
   return plans;
 }
 
+std::vector<QkvAttentionPlan> enumerate_plans(const QkvAttentionTask&) {
+  struct Keys {
+    Tile tile;
+    int query_tile, key_tile, warps, stages;
+    bool keep;
+    int resident;
+  };
+  // Few, as each goes with every product; those that did well by themselves, and neighbours.
+  constexpr Keys kKeys[] = {
+      {Tile::wgmma, 64, 64, 4, 2, false, 2},   {Tile::wgmma, 64, 64, 4, 2, false, 3},
+      {Tile::wgmma, 64, 64, 4, 2, true, 2},    {Tile::wgmma, 64, 64, 4, 3, false, 2},
+      {Tile::wgmma, 64, 128, 4, 2, false, 1},  {Tile::wgmma, 64, 128, 4, 2, false, 2},
+      {Tile::wgmma, 128, 64, 8, 2, false, 1},  {Tile::wgmma, 128, 64, 8, 2, true, 1},
+      {Tile::wgmma, 128, 128, 8, 2, false, 1}, {Tile::mma, 16, 128, 1, 3, true, 1},
+      {Tile::mma, 64, 64, 4, 2, true, 2},      {Tile::mma, 128, 64, 8, 2, false, 1},
+      {Tile::mma, 128, 128, 8, 3, false, 1}};
+  std::vector<QkvAttentionPlan> plans;
+  for (const TmaGemmPlan& product : enumerate_plans(TmaGemmTask{})) {
+    // What the order of tiles is worth does not depend on what becomes of sums.
+    if (product.group_m != 16 || product.stages == 3) continue;
+    for (const Keys& keys : kKeys)
+      plans.push_back({.tile_m = product.tile_m,
+                       .tile_n = product.tile_n,
+                       .stages = product.stages,
+                       .cluster_m = product.cluster_m,
+                       .cluster_n = product.cluster_n,
+                       .group_m = product.group_m,
+                       .tile = keys.tile,
+                       .query_tile = keys.query_tile,
+                       .key_tile = keys.key_tile,
+                       .warps = keys.warps,
+                       .key_stages = keys.stages,
+                       .keep_queries = keys.keep,
+                       .resident = keys.resident});
+  }
+  return plans;
+}
+
 std::vector<AttentionPlan> enumerate_plans(const AttentionTask&) {
   std::vector<AttentionPlan> plans;
   for (const Tile tile : {Tile::mma, Tile::scalar})
