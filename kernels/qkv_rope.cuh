@@ -2,8 +2,8 @@
 // tma_gemm.cuh with other outputs.
 //
 // A warp has 16 tokens of a tile, a lane in each eight of its columns two neighbours of two tokens:
-// both dimensions of a RoPE pair, so that nothing is exchanged but a norm's sum. Angles are computed
-// once for all heads of the tile.
+// both dimensions of a RoPE pair, so that nothing is exchanged but a norm's sum. Angles are
+// computed once for all heads of the tile.
 #pragma once
 
 #include "kernels/qkv_rope_plan.h"
@@ -22,7 +22,7 @@ struct RopeOutputs {
   // Of a head, what lies together in shared memory: rows of it are lines of 16 bytes a lane.
   static constexpr int panel = dim < 64 ? dim : 64, across = panel / 8;
   static constexpr int count = across / 2, down = 32 / across;  // a lane's, and rows between them
-  static constexpr int pitch = panel * 2 + 16;  // bytes: rows begin in other banks
+  static constexpr int pitch = panel * 2 + 16;                  // bytes: rows begin in other banks
   static_assert(pitch <= plan.staging_pitch() * 4);
 
   const QkvRopeParams& p;
@@ -144,7 +144,9 @@ struct RopeOutputs {
       const int head = first + h;
       const bool query = is_query(head), value = is_value(head);
       const int kv_head = head - p.heads - (value ? p.kv_heads : 0);
-      T* to = static_cast<T*>(query ? p.q_out : value ? p.v_cache : p.k_cache) +
+      T* to = static_cast<T*>(query   ? p.q_out
+                              : value ? p.v_cache
+                                      : p.k_cache) +
               lane() % across * 8 +
               (query ? head : static_cast<long long>(kv_head) * p.capacity) * dim;
       const long long step = query ? static_cast<long long>(p.heads) * dim : dim;

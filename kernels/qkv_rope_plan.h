@@ -1,6 +1,6 @@
 // The products of queries, keys and values by the copy engine's tiles, with what comes between them
-// and attention of many tokens: norms of query and key heads, RoPE, and the append to the cache. The
-// products themselves are never in memory. sm_90a alone.
+// and attention of many tokens: norms of query and key heads, RoPE, and the append to the cache.
+// The products themselves are never in memory. sm_90a alone.
 #pragma once
 
 #include "kernels/rope_append_plan.h"

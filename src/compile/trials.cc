@@ -227,9 +227,9 @@ Request trial_of_sampling(const StepGraph& step, const Candidate& candidate) {
 std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at) {
   if (!wanted) return trial_of_sampling(step, candidate);
-  const StepGraph whole =
-      with_fewer_heads(with_short_tables(fragment_of(step, wanted->region)),
-                       std::visit([](const auto& made) { return heads_of(made); }, candidate.choice));
+  const StepGraph whole = with_fewer_heads(
+      with_short_tables(fragment_of(step, wanted->region)),
+      std::visit([](const auto& made) { return heads_of(made); }, candidate.choice));
   std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
   // As few as make it take the algorithm that is wanted.

@@ -168,8 +168,8 @@ Count fill(ParamsOf<Params>& of, TmaGemmParams& p, const Context& c, const GemmO
   fill(of, p.gemm, c, op, shape, o);
   of.map(p.x, o.x, rows_of(c.shape(o.x)), shape.k, pitch_of(c, o.x), plan.box_m());
   for (int i = 0; i < op.matrices; ++i)
-    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k,
-           shape.k, plan.box_n(op));
+    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k, shape.k,
+           plan.box_n(op));
   Count blocks = tiles_of(c, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
   blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
   blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
@@ -349,10 +349,10 @@ Generated make(const Context& c, const Implementation<PrefillAttentionTask>& mad
   of.count(p.tokens, tokens);
   fill_append(of, c, task, o);
   const Dim units = tokens * Dim(plan.groups(task.append, p.heads + 2 * p.kv_heads));
-  out.launches = {shaped(
-      of.finish(), out.sources[0],
-      {work(units, plan.warps(), plan.persistent, plan.blocks_per_sm(), c.setting), 1, 1},
-      plan.threads, 0)};
+  out.launches = {
+      shaped(of.finish(), out.sources[0],
+             {work(units, plan.warps(), plan.persistent, plan.blocks_per_sm(), c.setting), 1, 1},
+             plan.threads, 0)};
   add_attention(c, made, o, out);
   return out;
 }
@@ -366,8 +366,7 @@ Generated make(const Context& c, const Implementation<QkvAttentionTask>& made,
   out.sources = {instantiate("qkv_rope", "kernels/qkv_rope.cuh", "AC_QKV_ROPE_KERNEL", "QkvRopeOp",
                              op_text(c.choice), "TmaGemmPlan", plan_text(product))};
   ParamsOf<QkvRopeParams> of(c.step, out);
-  const Count blocks =
-      fill(of, of.params.product, c, task.op.product, task.shape, plan, o.product);
+  const Count blocks = fill(of, of.params.product, c, task.op.product, task.shape, plan, o.product);
   fill_append(of, c, task.attention, o.attention);
   out.launches = {
       shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};

@@ -1,5 +1,5 @@
-// Products of q, k and v with the attention of many tokens that reads them: each as the family takes
-// it that computes it alone.
+// Products of q, k and v with the attention of many tokens that reads them: each as the family
+// takes it that computes it alone.
 #include <algorithm>
 
 #include "ir/layout.h"

@@ -116,10 +116,7 @@ std::string op_of(const RopeAppendOp& op) {
       .str();
 }
 std::string op_of(const QkvRopeOp& op) {
-  return Fields()
-      .add_text("product", op_of(op.product))
-      .add_text("append", op_of(op.append))
-      .str();
+  return Fields().add_text("product", op_of(op.product)).add_text("append", op_of(op.append)).str();
 }
 std::string op_of(const AttentionOp& op) {
   return Fields()
@@ -345,11 +342,11 @@ std::string id(const PrefillAttentionPlan& p) {
   return fmt::format("{}{}x{}/{}/{}/{}{}", name(p.tile), p.query_tile, p.key_tile, p.warps,
                      p.stages, p.resident, p.keep_queries ? "/keep" : "");
 }
-// The tiles of both kernels first: they are the outline.
+// The product's tiles and all of attention are the outline: what is tried first differs in these.
 std::string id(const QkvAttentionPlan& p) {
-  return fmt::format("{}x{}+{}{}x{}/{}/c{}x{}/group{}/{}/{}/{}{}", p.tile_m, p.tile_n, name(p.tile),
-                     p.query_tile, p.key_tile, p.stages, p.cluster_m, p.cluster_n, p.group_m,
-                     p.warps, p.key_stages, p.resident, p.keep_queries ? "/keep" : "");
+  return fmt::format("{}x{}+{}{}x{}.{}.{}.{}{}/{}/c{}x{}/group{}", p.tile_m, p.tile_n, name(p.tile),
+                     p.query_tile, p.key_tile, p.warps, p.key_stages, p.resident,
+                     p.keep_queries ? ".keep" : "", p.stages, p.cluster_m, p.cluster_n, p.group_m);
 }
 std::string id(const AttentionPlan& p) {
   return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,

@@ -59,7 +59,8 @@ struct EmbeddingOperands {
   double scale = 1;
 };
 
-using Operands = std::variant<ProductOperands, AttentionOperands, QkvAttentionOperands, NormOperands, SoftmaxOperands,
-                              ReductionOperands, ElementwiseOperands, EmbeddingOperands>;
+using Operands =
+    std::variant<ProductOperands, AttentionOperands, QkvAttentionOperands, NormOperands,
+                 SoftmaxOperands, ReductionOperands, ElementwiseOperands, EmbeddingOperands>;
 
 }  // namespace ac

@@ -110,8 +110,8 @@ struct QkvAttentionPlan {
   }
 };
 
-// Two kernels: the products of q, k and v with all that comes before attention, the append included;
-// then attention.
+// Two kernels: the products of q, k and v with all that comes before attention, the append
+// included; then attention.
 struct QkvAttentionTask {
   using Plan = QkvAttentionPlan;
   static constexpr std::string_view family = "qkv_attention";
@@ -165,8 +165,8 @@ struct SamplingTask {
 };
 
 using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask, AttentionTask,
-                          PrefillAttentionTask, QkvAttentionTask, NormTask, SoftmaxTask, ReductionTask,
-                          ElementwiseTask, EmbeddingTask, SamplingTask>;
+                          PrefillAttentionTask, QkvAttentionTask, NormTask, SoftmaxTask,
+                          ReductionTask, ElementwiseTask, EmbeddingTask, SamplingTask>;
 
 template <class T>
 struct Implementation {

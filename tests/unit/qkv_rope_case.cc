@@ -45,8 +45,8 @@ std::string run_qkv_rope(const QkvRopeCase& c, std::string* output_bytes) {
   const std::size_t pairs = size(c.op.append.rotary) / 2;
   Input inv_freq(Type::f32, pairs);
   for (std::size_t i = 0; i < pairs; ++i)
-    inv_freq.set(i, static_cast<float>(
-                        std::pow(1e4, -static_cast<double>(i) / static_cast<double>(pairs))));
+    inv_freq.set(
+        i, static_cast<float>(std::pow(1e4, -static_cast<double>(i) / static_cast<double>(pairs))));
   inv_freq.remember();
   Output q_out(type, tokens * heads * dim), k_cache(type, kv_heads * capacity * dim),
       v_cache(type, kv_heads * capacity * dim);

@@ -1,5 +1,5 @@
-// Products of q, k and v with the attention behind them, as one region: where it is proposed, what it
-// costs and is refused for, its launches and its trial. The kernel itself: test_qkv_rope.cc.
+// Products of q, k and v with the attention behind them, as one region: where it is proposed, what
+// it costs and is refused for, its launches and its trial. The kernel itself: test_qkv_rope.cc.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -170,7 +170,7 @@ TEST_CASE("both kernels of qkv_attention have their price") {
   CHECK(best.cost.microseconds < (product + attention) * 1.05);
   CHECK(best.cost.flops > 1.5 * 8192 * 4096 * 2048);
   CHECK(id_of(Implementation<QkvAttentionTask>{task, {.keep_queries = true}}) ==
-        "qkv_attention/128x256+wgmma64x64/4/c2x1/group8/4/2/2/keep");
+        "qkv_attention/128x256+wgmma64x64.4.2.2.keep/4/c2x1/group8");
   const auto fields = plan_fields(best.choice);
   CHECK(fields.size() == 13);
   CHECK(fields[0].name == "tile_m");
@@ -218,8 +218,8 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   // The products themselves are nowhere.
   for (const Launch::Pointer& pointer : products.pointers)
     for (std::size_t i = 0; i < 3; ++i)
-      CHECK(pointer.at != offsetof(Params, product.gemm.matrix) +
-                              i * sizeof(kernels::GemmMatrix) + offsetof(kernels::GemmMatrix, y));
+      CHECK(pointer.at != offsetof(Params, product.gemm.matrix) + i * sizeof(kernels::GemmMatrix) +
+                              offsetof(kernels::GemmMatrix, y));
 }
 
 TEST_CASE("a trial of qkv_attention has few heads, in whole groups, and a tile that is cut") {

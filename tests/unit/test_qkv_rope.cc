@@ -1,5 +1,5 @@
-// Products of q, k and v with norm, RoPE and append on the host device: heads of several sizes, tails
-// of tokens, long positions, caches that are too small for all tokens.
+// Products of q, k and v with norm, RoPE and append on the host device: heads of several sizes,
+// tails of tokens, long positions, caches that are too small for all tokens.
 #include <doctest/doctest.h>
 
 #include <vector>
@@ -10,8 +10,7 @@ namespace ac::kernels {
 namespace {
 
 constexpr GemmOp three{.matrices = 3};
-constexpr GemmOp three_bf16{
-    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .matrices = 3};
+constexpr GemmOp three_bf16{.weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .matrices = 3};
 
 constexpr QkvRopeOp llama{.product = three, .append = {.head_dim = 64, .rotary = 64}};
 constexpr QkvRopeOp qwen3{.product = three_bf16, .append = {.type = Type::bf16, .qk_norm = true}};
@@ -49,11 +48,10 @@ void launched(QkvRopeParams p) {
 
 #define CASE(op, plan) \
   QkvRopeCase { #op "_" #plan, op, plan, launched<op, plan> }
-const std::vector<QkvRopeCase> cases = {CASE(llama, small),   CASE(llama, large),
-                                        CASE(qwen3, small),   CASE(qwen3, large),
-                                        CASE(qwen2, across),  CASE(qwen2, large),
-                                        CASE(partial, small), CASE(neighbours, across),
-                                        CASE(unturned, small), CASE(fused, small)};
+const std::vector<QkvRopeCase> cases = {
+    CASE(llama, small),    CASE(llama, large), CASE(qwen3, small),   CASE(qwen3, large),
+    CASE(qwen2, across),   CASE(qwen2, large), CASE(partial, small), CASE(neighbours, across),
+    CASE(unturned, small), CASE(fused, small)};
 
 TEST_CASE("qkv_rope: tails of tokens, at positions near and far") {
   for (QkvRopeCase c : cases) {
