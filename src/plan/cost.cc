@@ -66,7 +66,7 @@ Cost predict_library(const LibraryTask& task, const DeviceInfo& device) {
 
 // Of norm, RoPE and append on a product's sums: what a block takes longer for each of its tiles.
 // Not fitted.
-constexpr double kTurnTile = 1e-6;
+constexpr double kTurnTile = 1.5e-6;
 
 // One kernel after the other, the second without what goes before attention when it is alone.
 Cost predict_qkv(const Implementation<QkvAttentionTask>& made, const DeviceInfo& device) {
