@@ -13,8 +13,8 @@
 
 namespace ac::kernels {
 
-// What becomes of a warp's finished sums: the op's own outputs, or what stands in for this and says
-// by write(sums, tile, row, memory of the warp).
+// What becomes of a warp's finished sums: the op's own outputs. A type that stands in for this one
+// has write(sums, tile, first row of the warp, memory of the warp), and may change the sums.
 struct OwnOutputs {
   static constexpr bool own = true;
 };
