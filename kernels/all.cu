@@ -12,6 +12,7 @@
 #include "kernels/mma_gemm.cuh"
 #include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
+#include "kernels/qkv_rope.cuh"
 #include "kernels/random.cuh"
 #include "kernels/reduction.cuh"
 #include "kernels/rope_append.cuh"
@@ -117,6 +118,22 @@ AC_TMA_GEMM_KERNEL(tma_gemm_projection, gemm_projection, tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_gate_up, tma_pair, tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_short, gemm_projection, tma_short)
 AC_TMA_GEMM_KERNEL(tma_gemm_split, gemm_projection, tma_split)
+
+constexpr QkvRopeOp qkv_qwen3{
+    .product = {.weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .matrices = 3},
+    .append = {.type = Type::bf16, .qk_norm = true}};
+constexpr QkvRopeOp qkv_qwen2{.product = {.bias = true, .matrices = 3},
+                              .append = {.head_dim = 64, .rotary = 64}};
+constexpr QkvRopeOp qkv_one_matrix{.append = {.rotary = 64, .interleaved = true}};
+constexpr TmaGemmPlan qkv_square{.tile_n = 128};
+constexpr TmaGemmPlan qkv_small{.tile_m = 64, .tile_n = 128};
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen3, qkv_qwen3, tma_large)
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen3_square, qkv_qwen3, qkv_square)
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen3_small, qkv_qwen3, qkv_small)
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen2, qkv_qwen2, tma_large)
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen2_square, qkv_qwen2, qkv_square)
+AC_QKV_ROPE_KERNEL(qkv_rope_qwen2_small, qkv_qwen2, qkv_small)
+AC_QKV_ROPE_KERNEL(qkv_rope_one_matrix, qkv_one_matrix, tma_large)
 #endif
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_any,
                             (PrefillAttentionOp{.type = Type::f32, .head_dim = 100}),

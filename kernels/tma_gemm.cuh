@@ -15,7 +15,13 @@
 
 namespace ac::kernels {
 
-template <GemmOp op, TmaGemmPlan plan>
+// What becomes of a warp's finished sums: the op's own outputs. A type that stands in for this one
+// has write(sums, tile, first row of the warp, memory of the warp), and may change the sums.
+struct OwnOutputs {
+  static constexpr bool own = true;
+};
+
+template <GemmOp op, TmaGemmPlan plan, class Outputs = OwnOutputs>
 struct TmaGemm {
   using T = Scalar<op.x>;
   using Y = Scalar<op.y>;
@@ -141,7 +147,8 @@ struct TmaGemm {
 
   // What the warps that multiply do. A warp's outputs pass through shared memory of its own, so
   // that whole sectors go to memory, and the residual comes in such.
-  AC_DEVICE void multiply(unsigned char* staging, const Parts& parts) const {
+  AC_DEVICE void multiply(unsigned char* staging, const Parts& parts,
+                          const Outputs& outputs_of) const {
     const int group = threadIdx.x / 128;
     unsigned char* const mine = staging + threadIdx.x / 32 * 16 * plan.staging_pitch() * 4;
     wait_for_dependency();
@@ -166,6 +173,13 @@ struct TmaGemm {
         if (++index == stages) index = 0, parity ^= 1;
       }
       const int row = tile.token + group * 64 + threadIdx.x / 32 % 4 * 16;
+      if constexpr (!Outputs::own) {
+        products_wait<0>();
+        hold(sums);
+        release(last);
+        outputs_of.write(sums, tile, row, mine);
+        continue;
+      }
       const GemmMatrix& matrix = p.matrix[tile.matrix];
       const int output = tile.output + mine_k * written;
       const Lines lines(mine, matrix, row, output);
@@ -290,10 +304,10 @@ struct TmaGemm {
   }
 };
 
-template <GemmOp op, TmaGemmPlan plan>
-AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
+template <GemmOp op, TmaGemmPlan plan, class Outputs>
+AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
-  using G = TmaGemm<op, plan>;
+  using G = TmaGemm<op, plan, Outputs>;
   AC_ALIGNED_SHARED(tiles, 1024);
   AC_SHARED(CopyBarrier, filled, plan.stages);
   AC_SHARED(CopyBarrier, free, plan.stages);
@@ -316,8 +330,13 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
     if (threadIdx.x == plan.groups() * 128) gemm.copy();
   } else {
     if constexpr (G::trades_registers) take_registers<232>();
-    gemm.multiply(staging, parts);
+    gemm.multiply(staging, parts, outputs);
   }
+}
+
+template <GemmOp op, TmaGemmPlan plan>
+AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
+  tma_gemm_to<op, plan>(all, OwnOutputs{});
 }
 
 }  // namespace ac::kernels

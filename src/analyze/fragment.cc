@@ -105,4 +105,45 @@ StepGraph with_fewer_rows(const StepGraph& fragment,
   return out;
 }
 
+StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads) {
+  const Graph& graph = fragment.graph;
+  if (fragment.caches.size() != 1 || fragment.caches[0].heads <= kv_heads) return fragment;
+  const std::int64_t all = fragment.caches[0].heads;
+  const auto fewer = [&](std::int64_t rows) { return rows / all * kv_heads; };
+  StepGraph out{{graph.name, {}, graph.outputs}, fragment.caches};
+  out.caches[0].heads = kv_heads;
+  // What has the rows of products: their weights, and what they leave, through its views.
+  std::set<NodeId> shrinks;
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::linear) shrinks.insert(node.inputs.begin() + 1, node.inputs.end());
+  try {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      Node node = graph.nodes[i];
+      const auto id = static_cast<NodeId>(i);
+      if (node.inputs.empty() && shrinks.count(id) > 0) {
+        node.type.shape[0] = fewer(node.type.shape[0].constant());
+        out.graph.add_leaf(node.op, node.attrs, node.type, node.module);
+        continue;
+      }
+      const bool behind =
+          node.op == Op::linear || (!node.inputs.empty() && shrinks.count(node.inputs[0]) > 0);
+      if (behind) shrinks.insert(id);
+      if (behind && node.op == Op::slice) {
+        for (const char* edge : {"start", "end"})
+          node.attrs[edge] = Dim(fewer(node.dim(edge).constant()));
+      } else if (behind && node.op == Op::reshape) {
+        Shape shape = node.type.shape;
+        if (shape.size() != 3) return fragment;
+        shape[1] = fewer(shape[1].constant());
+        node.attrs["shape"] = shape;
+      }
+      copy_node(out.graph, node, node.inputs);
+    }
+    verify(out, "fragment");
+  } catch (const Error&) {
+    return fragment;  // its shapes do not fit any more
+  }
+  return out;
+}
+
 }  // namespace ac

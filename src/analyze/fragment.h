@@ -17,4 +17,8 @@ StepGraph fragment_of(const StepGraph& step, const Region& region);
 StepGraph with_fewer_rows(const StepGraph& fragment,
                           const std::function<std::int64_t(std::int64_t)>& rows);
 
+// The same with so many KV heads, and query heads in the same proportion, of a fragment that makes
+// queries, keys and values itself by products; unchanged where it is any other.
+StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads);
+
 }  // namespace ac

@@ -49,9 +49,12 @@ class Coverer {
     return best;
   }
 
-  // A sum or norm that products leave by itself: the two may still go together.
+  // A sum or norm that products leave by itself: the two may still go together. And what is not one
+  // with attention, which are neighbourhoods of their own.
   bool is_open(const Neighbourhood& around, const Part& part) const {
     using Kind = Neighbourhood::Kind;
+    if (around.kind == Kind::projections)
+      return part.wanted->region.ops.size() < around.nodes.size();
     if (around.kind != Kind::products && around.kind != Kind::head) return false;
     if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
     const Op op = part.wanted->region.ops[0];

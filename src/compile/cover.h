@@ -39,8 +39,8 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take);
 // Neighbourhoods are asked about by kind: those of the first one first.
 inline constexpr Neighbourhood::Kind kClaimOrder[] = {
-    Neighbourhood::Kind::head, Neighbourhood::Kind::attention, Neighbourhood::Kind::products,
-    Neighbourhood::Kind::residual_norm};
+    Neighbourhood::Kind::head, Neighbourhood::Kind::projections, Neighbourhood::Kind::attention,
+    Neighbourhood::Kind::products, Neighbourhood::Kind::residual_norm};
 
 // Every region that is in any cut, once for each place in the step where it may stand: as the
 // analyzer grouped it, and in each neighbourhood once. What no space was planned for is left out.

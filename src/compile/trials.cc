@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
@@ -55,6 +56,20 @@ std::int64_t tokens_of(const Implementation<MmaGemmTask>& made) { return made.pl
 std::int64_t tokens_of(const Implementation<TmaGemmTask>& made) { return made.plan.tile_m; }
 std::int64_t tokens_of(const Implementation<PrefillAttentionTask>& made) {
   return made.plan.query_tile;
+}
+
+std::int64_t tokens_of(const Implementation<QkvAttentionTask>& made) {
+  return std::max(made.plan.tile_m, made.plan.query_tile);
+}
+
+// KV heads that are enough for a trial.
+template <class T>
+std::int64_t heads_of(const Implementation<T>&) {
+  return std::numeric_limits<std::int64_t>::max();
+}
+// A tile's and one more.
+std::int64_t heads_of(const Implementation<QkvAttentionTask>& made) {
+  return made.plan.tile_n / made.task.op.append.head_dim + 1;
 }
 
 // No more than n, past a boundary of blocks, and as far past it as n is.
@@ -212,7 +227,9 @@ Request trial_of_sampling(const StepGraph& step, const Candidate& candidate) {
 std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at) {
   if (!wanted) return trial_of_sampling(step, candidate);
-  const StepGraph whole = with_short_tables(fragment_of(step, wanted->region));
+  const StepGraph whole = with_fewer_heads(
+      with_short_tables(fragment_of(step, wanted->region)),
+      std::visit([](const auto& made) { return heads_of(made); }, candidate.choice));
   std::int64_t block =
       std::visit([](const auto& made) { return tokens_of(made); }, candidate.choice);
   // As few as make it take the algorithm that is wanted.
@@ -228,7 +245,8 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     if (!made) continue;
     Request request = trials.finish(candidate.id, std::move(*made));
     request.trial.spreads =
-        std::holds_alternative<Implementation<PrefillAttentionTask>>(candidate.choice);
+        std::holds_alternative<Implementation<PrefillAttentionTask>>(candidate.choice) ||
+        std::holds_alternative<Implementation<QkvAttentionTask>>(candidate.choice);
     return request;
   }
   return std::nullopt;

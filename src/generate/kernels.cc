@@ -1,67 +1,12 @@
 // Each family's launches: what its parameter struct is filled with, and the shape of its grid.
-#include <algorithm>
-
-#include "generate/chain.h"
-#include "generate/generate.h"
-#include "generate/params.h"
-#include "generate/source.h"
-#include "plan/body.h"
-#include "plan/space.h"
+#include "generate/make.h"
 
 namespace ac {
 namespace {
 
 using namespace kernels;
 
-struct Context {
-  const StepGraph& step;
-  const Choice& choice;
-  const Setting& setting;
-
-  const Node& operator[](NodeId id) const { return step.graph[id]; }
-  const Shape& shape(NodeId id) const { return step.graph.type(id).shape; }
-  // Distances are those between two tokens: they depend on no number of tokens.
-  Body body() const {
-    static const Region none;
-    return Body(step, none, {.T = 2, .P = 0});
-  }
-};
-
-// rows * each / per, bounded by what is resident if the grid is persistent.
-Count work(const Dim& units, std::int64_t per, bool persistent, int blocks_per_sm,
-           const Setting& setting) {
-  Count count = count_of(units);
-  count.per = per;
-  if (persistent)
-    count.at_most = static_cast<std::int64_t>(setting.multiprocessors) * blocks_per_sm;
-  return count;
-}
-
-Dim rows_of(const Shape& shape) {
-  return shape.empty() ? Dim(1) : product({shape.begin(), shape.end() - 1});
-}
-int number(const Dim& dim) { return static_cast<int>(dim.constant()); }
-
-// Elements from row to row of a value whose rows lie at equal distances.
-std::int64_t pitch_of(const Context& c, NodeId value) { return *c.body().row_pitch(value); }
-
-Launch shaped(Launch launch, const KernelSource& source, std::array<Count, 3> grid, int threads,
-              int shared_bytes) {
-  launch.kernel = source.entry;
-  launch.grid = grid;
-  launch.threads = threads;
-  launch.shared_bytes = shared_bytes;
-  return launch;
-}
-
-Storage workspace(const Count& bytes) { return {.kind = Storage::Kind::workspace, .bytes = bytes}; }
-Storage counters(const Count& bytes) { return {.kind = Storage::Kind::counters, .bytes = bytes}; }
-constexpr Storage::Kind kPosition = Storage::Kind::position;
-
-Count scaled(Count count, std::int64_t factor) {
-  count.times *= factor;
-  return count;
-}
+using Context = MakeContext;
 
 // ---- products
 
@@ -161,6 +106,21 @@ Generated make(const Context& c, const Implementation<MmaGemmTask>& made,
   return out;
 }
 
+// Returns how many blocks there are.
+template <class Params>
+Count fill(ParamsOf<Params>& of, TmaGemmParams& p, const Context& c, const GemmOp& op,
+           const GemmShape& shape, const TmaGemmPlan& plan, const ProductOperands& o) {
+  fill(of, p.gemm, c, op, shape, o);
+  of.map(p.x, o.x, rows_of(c.shape(o.x)), shape.k, pitch_of(c, o.x), plan.box_m());
+  for (int i = 0; i < op.matrices; ++i)
+    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k, shape.k,
+           plan.box_n(op));
+  Count blocks = tiles_of(c, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
+  blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
+  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
+  return blocks;
+}
+
 Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
                const ProductOperands& o) {
   const auto& [task, plan] = made;
@@ -168,15 +128,7 @@ Generated make(const Context& c, const Implementation<TmaGemmTask>& made,
   out.sources = {instantiate("tma_gemm", "kernels/tma_gemm.cuh", "AC_TMA_GEMM_KERNEL", "GemmOp",
                              op_text(c.choice), "TmaGemmPlan", plan_text(c.choice))};
   ParamsOf<TmaGemmParams> of(c.step, out);
-  TmaGemmParams& p = of.params;
-  fill(of, p.gemm, c, task.op, task.shape, o);
-  of.map(p.x, o.x, rows_of(c.shape(o.x)), task.shape.k, pitch_of(c, o.x), plan.box_m());
-  for (int i = 0; i < task.op.matrices; ++i)
-    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(task.shape.rows[i]),
-           task.shape.k, task.shape.k, plan.box_n(task.op));
-  Count blocks = tiles_of(c, task.op, task.shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
-  blocks.times = std::int64_t{plan.across(task.op, task.shape)} * plan.cluster();
-  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
+  const Count blocks = fill(of, of.params, c, task.op, task.shape, plan, o);
   out.launches = {
       shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};
   return out;
@@ -270,54 +222,47 @@ Generated make(const Context& c, const Implementation<AttentionTask>& made,
   return out;
 }
 
-Generated make(const Context& c, const Implementation<PrefillAttentionTask>& made,
-               const AttentionOperands& o) {
+Dim tokens_of(const Context& c, NodeId attend) { return c.shape(c[attend].inputs[0])[0]; }
+
+// Queries on their way to attention.
+Storage turned(const Context& c, const PrefillAttentionTask& task, NodeId attend) {
+  const std::int64_t head = bytes_of(c.step.graph.type(attend).dtype) * task.op.head_dim;
+  return workspace(scaled(count_of(tokens_of(c, attend)), head * task.kv_heads * task.op.group));
+}
+
+// What any kernel needs that leaves queries as attention takes them, and appends keys and values.
+template <class Params>
+void fill_append(ParamsOf<Params>& of, const Context& c, const PrefillAttentionTask& task,
+                 const AttentionOperands& o) {
+  Params& p = of.params;
+  const CacheOf cache = cache_of(c, o.attend);
+  p.heads = task.kv_heads * task.op.group, p.kv_heads = task.kv_heads;
+  fill_norms(of, c, o);
+  p.rope_scale = 1;
+  if (o.rope >= 0) {
+    of.point(p.inv_freq, c[o.rope].inputs[2]);
+    p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
+  }
+  of.point(p.position, {.kind = kPosition});
+  of.point(p.q_out, turned(c, task, o.attend));
+  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+  p.capacity = cache.capacity;
+}
+
+// The launch that attends to what such a kernel has left.
+void add_attention(const Context& c, const Implementation<PrefillAttentionTask>& made,
+                   const AttentionOperands& o, Generated& out) {
   const auto& [task, plan] = made;
-  const RopeAppendPlan& append_plan = task.append_plan;
-  const Body body = c.body();
   const Node& attend = c[o.attend];
-  const Shape& q_shape = c.shape(attend.inputs[0]);
-  const Dim& tokens = q_shape[0];
+  const Dim tokens = tokens_of(c, o.attend);
   const int heads = task.kv_heads * task.op.group;
   const CacheOf cache = cache_of(c, o.attend);
-
-  Generated out;
-  out.sources = {
-      instantiate("rope_append", "kernels/rope_append.cuh", "AC_ROPE_APPEND_KERNEL", "RopeAppendOp",
-                  op_text(task.append), "RopeAppendPlan", plan_text(append_plan)),
-      instantiate("prefill_attention", "kernels/prefill_attention.cuh",
-                  "AC_PREFILL_ATTENTION_KERNEL", "PrefillAttentionOp", op_text(c.choice),
-                  "PrefillAttentionPlan", plan_text(c.choice))};
-
-  const std::int64_t size = bytes_of(c.step.graph.type(o.attend).dtype);
-  const Storage turned = workspace(scaled(count_of(tokens), size * heads * task.op.head_dim));
-  {
-    ParamsOf<RopeAppendParams> of(c.step, out);
-    RopeAppendParams& p = of.params;
-    of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
-    p.q_pitch = *head_pitch(body, o.q), p.kv_pitch = *head_pitch(body, o.k);
-    of.count(p.tokens, tokens);
-    p.heads = heads, p.kv_heads = task.kv_heads;
-    fill_norms(of, c, o);
-    p.rope_scale = 1;
-    if (o.rope >= 0) {
-      of.point(p.inv_freq, c[o.rope].inputs[2]);
-      p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
-    }
-    of.point(p.position, {.kind = kPosition});
-    of.point(p.q_out, turned);
-    of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
-    p.capacity = cache.capacity;
-    const Dim units = tokens * Dim(append_plan.groups(task.append, heads + 2 * task.kv_heads));
-    out.launches.push_back(shaped(of.finish(), out.sources[0],
-                                  {work(units, append_plan.warps(), append_plan.persistent,
-                                        append_plan.blocks_per_sm(), c.setting),
-                                   1, 1},
-                                  append_plan.threads, 0));
-  }
+  out.sources.push_back(instantiate("prefill_attention", "kernels/prefill_attention.cuh",
+                                    "AC_PREFILL_ATTENTION_KERNEL", "PrefillAttentionOp",
+                                    op_text(made), "PrefillAttentionPlan", plan_text(made)));
   ParamsOf<PrefillAttentionParams> of(c.step, out);
   PrefillAttentionParams& p = of.params;
-  of.point(p.q, turned);
+  of.point(p.q, turned(c, task, o.attend));
   p.q_pitch = heads * task.op.head_dim;
   of.count(p.tokens, tokens);
   of.point(p.position, {.kind = kPosition});
@@ -328,136 +273,49 @@ Generated make(const Context& c, const Implementation<PrefillAttentionTask>& mad
   of.point(p.out, o.attend);
   Count tiles = count_of(tokens);
   tiles.per = plan.query_tile;
-  out.launches.push_back(shaped(of.finish(), out.sources[1], {heads, tiles, 1}, plan.threads(),
+  out.launches.push_back(shaped(of.finish(), out.sources.back(), {heads, tiles, 1}, plan.threads(),
                                 plan.shared_bytes(task.op)));
-  return out;
 }
 
-// ---- rows
-
-Generated make(const Context& c, const Implementation<NormTask>& made, const NormOperands& o) {
-  const auto& [task, plan] = made;
-  Generated out;
-  out.sources = {instantiate("norm", "kernels/norm.cuh", "AC_NORM_KERNEL", "NormOp",
-                             op_text(c.choice), "NormPlan", plan_text(c.choice))};
-  ParamsOf<NormParams> of(c.step, out);
-  NormParams& p = of.params;
-  const Node& norm = c[o.norm];
-  of.point(p.x, o.x);
-  p.x_pitch = pitch_of(c, o.x);
-  if (o.sum >= 0) of.point(p.residual, o.residual), of.point(p.sum, o.sum);
-  if (norm.inputs.size() > 1) of.point(p.weight, norm.inputs[1]);
-  if (norm.inputs.size() > 2) of.point(p.bias, norm.inputs[2]);
-  of.point(p.y, o.norm);
-  p.y_pitch = p.columns = task.columns;
-  of.count(p.rows, rows_of(norm.type.shape));
-  p.eps = static_cast<float>(norm.number("eps"));
-  if (norm.op == Op::rms_norm) p.weight_offset = static_cast<float>(norm.number("weight_offset"));
-  out.launches = {shaped(of.finish(), out.sources[0],
-                         {work(rows_of(norm.type.shape), plan.rows_at_once(), plan.persistent,
-                               plan.blocks_per_sm(), c.setting),
-                          1, 1},
-                         plan.threads, plan.shared_bytes(task.columns))};
-  return out;
-}
-
-Generated make(const Context& c, const Implementation<SoftmaxTask>& made,
-               const SoftmaxOperands& o) {
-  const auto& [task, plan] = made;
-  Generated out;
-  out.sources = {instantiate("softmax", "kernels/softmax.cuh", "AC_SOFTMAX_KERNEL", "SoftmaxOp",
-                             op_text(c.choice), "SoftmaxPlan", plan_text(c.choice))};
-  ParamsOf<SoftmaxParams> of(c.step, out);
-  SoftmaxParams& p = of.params;
-  of.point(p.x, o.x);
-  p.x_pitch = pitch_of(c, o.x);
-  of.point(p.y, o.y);
-  p.y_pitch = p.columns = task.columns;
-  of.count(p.rows, rows_of(c.shape(o.y)));
-  p.scale = static_cast<float>(o.scale);
-  out.launches = {shaped(of.finish(), out.sources[0],
-                         {work(rows_of(c.shape(o.y)), plan.rows_at_once(), plan.persistent,
-                               plan.blocks_per_sm(), c.setting),
-                          1, 1},
-                         plan.threads, plan.shared_bytes(task.columns))};
-  return out;
-}
-
-Generated make(const Context& c, const Implementation<ReductionTask>& made,
-               const ReductionOperands& o) {
-  const auto& [task, plan] = made;
-  Generated out;
-  const NodeId mapped = c[o.y].inputs[0];
-  out.sources = {instantiate("reduction", "kernels/reduction.cuh", "AC_REDUCTION_KERNEL",
-                             "ReductionOp", op_text(c.choice), "ReductionPlan", plan_text(c.choice),
-                             chain_functor(c.step.graph, {o.x}, mapped))};
-  ParamsOf<ReductionParams> of(c.step, out);
-  ReductionParams& p = of.params;
-  of.point(p.x, o.x);
-  p.x_pitch = pitch_of(c, o.x);
-  of.point(p.y, o.y);
-  of.count(p.rows, rows_of(c.shape(o.x)));
-  p.columns = task.columns;
-  out.launches = {shaped(of.finish(), out.sources[0],
-                         {work(rows_of(c.shape(o.x)), plan.rows_at_once(), plan.persistent,
-                               plan.blocks_per_sm(), c.setting),
-                          1, 1},
-                         plan.threads, plan.shared_bytes())};
-  return out;
-}
-
-Generated make(const Context& c, const Implementation<ElementwiseTask>& made,
-               const ElementwiseOperands& o) {
-  const auto& [task, plan] = made;
-  Generated out;
-  out.sources = {instantiate("elementwise", "kernels/elementwise.cuh", "AC_ELEMENTWISE_KERNEL",
-                             "ElementwiseOp", op_text(c.choice), "ElementwisePlan",
-                             plan_text(c.choice), chain_functor(c.step.graph, o.inputs, o.y))};
-  ParamsOf<ElementwiseParams> of(c.step, out);
-  ElementwiseParams& p = of.params;
-  const Shape& shape = c.shape(o.y);
+Generated make(const Context& c, const Implementation<PrefillAttentionTask>& made,
+               const AttentionOperands& o) {
+  const PrefillAttentionTask& task = made.task;
+  const RopeAppendPlan& plan = task.append_plan;
   const Body body = c.body();
-  for (std::size_t i = 0; i < o.inputs.size(); ++i) {
-    const Body::Broadcast strides = body.broadcast_to(o.inputs[i], shape);
-    of.point(p.in[i].data, o.inputs[i]);
-    p.in[i].row_stride = strides.row_stride;
-    p.in[i].column_stride = strides.column_stride;
-  }
-  of.point(p.out, o.y);
-  p.out_pitch = p.columns = task.columns;
-  of.count(p.rows, rows_of(shape));
-  const Dim vectors = rows_of(shape) * Dim(divide_up(task.columns, plan.vector));
-  out.launches = {shaped(of.finish(), out.sources[0],
-                         {work(vectors, static_cast<std::int64_t>(plan.threads) * plan.unroll,
-                               plan.persistent, plan.blocks_per_sm(), c.setting),
-                          1, 1},
-                         plan.threads, plan.shared_bytes())};
+  Generated out;
+  out.sources = {instantiate("rope_append", "kernels/rope_append.cuh", "AC_ROPE_APPEND_KERNEL",
+                             "RopeAppendOp", op_text(task.append), "RopeAppendPlan",
+                             plan_text(plan))};
+  ParamsOf<RopeAppendParams> of(c.step, out);
+  RopeAppendParams& p = of.params;
+  of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
+  p.q_pitch = *head_pitch(body, o.q), p.kv_pitch = *head_pitch(body, o.k);
+  const Dim tokens = tokens_of(c, o.attend);
+  of.count(p.tokens, tokens);
+  fill_append(of, c, task, o);
+  const Dim units = tokens * Dim(plan.groups(task.append, p.heads + 2 * p.kv_heads));
+  out.launches = {
+      shaped(of.finish(), out.sources[0],
+             {work(units, plan.warps(), plan.persistent, plan.blocks_per_sm(), c.setting), 1, 1},
+             plan.threads, 0)};
+  add_attention(c, made, o, out);
   return out;
 }
 
-Generated make(const Context& c, const Implementation<EmbeddingTask>& made,
-               const EmbeddingOperands& o) {
-  const auto& [task, plan] = made;
+Generated make(const Context& c, const Implementation<QkvAttentionTask>& made,
+               const QkvAttentionOperands& o) {
+  const auto& [task, plans] = made;
+  const Implementation<TmaGemmTask> product{{task.op.product, task.shape}, plans.product()};
+  const TmaGemmPlan& plan = product.plan;
   Generated out;
-  out.sources = {instantiate("embedding", "kernels/embedding.cuh", "AC_EMBEDDING_KERNEL",
-                             "EmbeddingOp", op_text(c.choice), "EmbeddingPlan",
-                             plan_text(c.choice))};
-  ParamsOf<EmbeddingParams> of(c.step, out);
-  EmbeddingParams& p = of.params;
-  const Node& gather = c[o.gather];
-  const Dim count = product(c.shape(gather.inputs[1]));
-  of.point(p.table, gather.inputs[0]);
-  of.point(p.ids, gather.inputs[1]);
-  of.point(p.y, o.y);
-  p.entries = number(c.shape(gather.inputs[0])[0]);
-  p.width = task.width;
-  of.count(p.count, count);
-  p.scale = static_cast<float>(o.scale);
-  out.launches = {shaped(of.finish(), out.sources[0],
-                         {work(count * Dim(divide_up(task.width, plan.vector)), plan.threads,
-                               plan.persistent, plan.blocks_per_sm(), c.setting),
-                          1, 1},
-                         plan.threads, plan.shared_bytes())};
+  out.sources = {instantiate("qkv_rope", "kernels/qkv_rope.cuh", "AC_QKV_ROPE_KERNEL", "QkvRopeOp",
+                             op_text(c.choice), "TmaGemmPlan", plan_text(product))};
+  ParamsOf<QkvRopeParams> of(c.step, out);
+  const Count blocks = fill(of, of.params.product, c, task.op.product, task.shape, plan, o.product);
+  fill_append(of, c, task.attention, o.attention);
+  out.launches = {
+      shaped(of.finish(), out.sources[0], {blocks, 1, 1}, plan.threads(), plan.shared_bytes())};
+  add_attention(c, {task.attention, plans.attention()}, o.attention, out);
   return out;
 }
 

@@ -68,6 +68,7 @@ Match match_gemv(const Body& body, bool argmax);
 std::array<Match, 4> match_gemm(const Body& body);
 Match match_attention(const Body& body);
 Match match_prefill_attention(const Body& body);
+Match match_qkv_attention(const Body& body);
 Match match_norm(const Body& body);
 Match match_softmax(const Body& body);
 Match match_reduction(const Body& body);

@@ -64,11 +64,33 @@ Cost predict_library(const LibraryTask& task, const DeviceInfo& device) {
   return cost;
 }
 
+// Of norm, RoPE and append on a product's sums: what a block takes longer for each of its tiles.
+// Not fitted.
+constexpr double kTurnTile = 1.5e-6;
+
+// One kernel after the other, the second without what goes before attention when it is alone.
+Cost predict_qkv(const Implementation<QkvAttentionTask>& made, const DeviceInfo& device) {
+  const auto& [task, plan] = made;
+  const Implementation<TmaGemmTask> product{{task.op.product, task.shape}, plan.product()};
+  Cost cost = predict(product, device);
+  const Cost attention =
+      predict(Implementation<PrefillAttentionTask>{task.attention, plan.attention()}, device);
+  const double tiles = double(product.plan.blocks(task.op.product, task.shape)) /
+                       product.plan.most_blocks(device.multiprocessors);
+  cost.microseconds +=
+      attention.microseconds + (std::ceil(tiles) * kTurnTile - device.launch) * 1e6;
+  cost.bytes = bytes_of(made);
+  cost.flops = flops_of(made);
+  return cost;
+}
+
 }  // namespace
 
 Cost predict(const Choice& choice, const DeviceInfo& device) {
   if (const auto* library = std::get_if<Implementation<LibraryTask>>(&choice))
     return predict_library(library->task, device);
+  if (const auto* qkv = std::get_if<Implementation<QkvAttentionTask>>(&choice))
+    return predict_qkv(*qkv, device);
   const Footprint need = footprint(choice, device);
   Cost cost;
   cost.bytes = bytes_of(choice);
@@ -108,6 +130,12 @@ Cost predict(const Choice& choice, const DeviceInfo& device) {
 }
 
 Risk risk_of(const Choice& choice, const DeviceInfo& device) {
+  if (const auto* qkv = std::get_if<Implementation<QkvAttentionTask>>(&choice)) {
+    const auto& [task, plan] = *qkv;
+    return std::max(
+        risk_of(Implementation<TmaGemmTask>{{task.op.product, task.shape}, plan.product()}, device),
+        risk_of(Implementation<PrefillAttentionTask>{task.attention, plan.attention()}, device));
+  }
   const Footprint need = footprint(choice, device);
   // Compilers need a few registers more than any estimate, and spill when there are none.
   const double registers =

@@ -291,6 +291,12 @@ Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& 
                             warps_rate(plan, blocks, device))};
 }
 
+// Of the product, which is the larger of the two; predict() adds attention's cost.
+Footprint measure(const QkvAttentionTask& task, const QkvAttentionPlan& plan,
+                  const DeviceInfo& device) {
+  return measure(TmaGemmTask{task.op.product, task.shape}, plan.product(), device);
+}
+
 template <class Task, class Plan>
 Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double width,
                        const DeviceInfo& device) {
@@ -387,6 +393,15 @@ const char* family_reason(const PrefillAttentionTask& task, const PrefillAttenti
   if (plan.tile == Tile::wgmma && !device.warpgroups) return "wgmma needs sm_90a";
   return plan.why_illegal(task.op, device.max_shared_bytes);
 }
+const char* family_reason(const QkvAttentionTask& task, const QkvAttentionPlan& plan,
+                          const DeviceInfo& device) {
+  if (!device.warpgroups && device.sm > 0) return "the copy engine's tiles need sm_90a";
+  if (const char* reason =
+          why_illegal(task.op, plan.product(), task.shape, device.max_shared_bytes))
+    return reason;
+  return why_illegal(Implementation<PrefillAttentionTask>{task.attention, plan.attention()},
+                     device);
+}
 const char* family_reason(const AttentionTask& task, const AttentionPlan& plan,
                           const DeviceInfo& device) {
   return plan.why_illegal(task.op, device.max_shared_bytes);
@@ -446,11 +461,15 @@ double bytes(const GemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const MmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const TmaGemmTask& t) { return gemm_bytes(t.op, t.shape); }
 double bytes(const LibraryTask& t) { return gemm_bytes(t.op, t.shape); }
+double append_bytes(const PrefillAttentionTask& t) {
+  return rope_append_bytes(t.append, t.new_tokens, t.kv_heads * t.op.group, t.kv_heads);
+}
 double bytes(const PrefillAttentionTask& t) {
-  const int heads = t.kv_heads * t.op.group;
   const double cached = 2.0 * (t.tokens + t.new_tokens) * t.kv_heads * t.op.head_dim;
-  return cached * bytes_of(t.op.type) +
-         2 * rope_append_bytes(t.append, t.new_tokens, heads, t.kv_heads);
+  return cached * bytes_of(t.op.type) + 2 * append_bytes(t);
+}
+double bytes(const QkvAttentionTask& t) {
+  return gemm_bytes(t.op.product, t.shape) + bytes(t.attention) - append_bytes(t.attention);
 }
 double bytes(const AttentionTask& t) { return attention_bytes(t.op, t.kv_heads, t.tokens); }
 double bytes(const NormTask& t) { return norm_bytes(t.op, t.rows, t.columns); }
@@ -469,6 +488,9 @@ double flops(const TmaGemmTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const LibraryTask& t) { return gemm_flops(t.op, t.shape); }
 double flops(const PrefillAttentionTask& t) {
   return prefill_flops(t.op, t.kv_heads * t.op.group, t.new_tokens, t.tokens, t.window);
+}
+double flops(const QkvAttentionTask& t) {
+  return gemm_flops(t.op.product, t.shape) + flops(t.attention);
 }
 double flops(const AttentionTask& t) { return attention_flops(t.op, t.kv_heads, t.tokens); }
 double flops(const NormTask& t) { return norm_flops(t.op, t.rows, t.columns); }

@@ -165,7 +165,7 @@ class Proposer {
     Neighbourhood around;
     around.kind = Neighbourhood::Kind::attention;
     around.nodes = join({norms, ropes, {attend}});
-    if (around.nodes.size() == 1) return;
+    if (around.nodes.size() == 1) return add_projections(attend, around.nodes);
     offer(around, Fusion::full, {{around.nodes}});
     if (!norms.empty()) {
       Kernels apart = singles(norms);
@@ -179,6 +179,26 @@ class Proposer {
       offer(around, Fusion::partial, std::move(apart));
     }
     offer(around, Fusion::none, singles(around.nodes));
+    found_.push_back(around);
+    add_projections(attend, around.nodes);
+  }
+
+  // The products of q, k and v, if these come from nothing else.
+  void add_projections(NodeId attend, const Nodes& attention) {
+    if (graph_.type(attend).shape[0] == Dim(1)) return;
+    Nodes linears;
+    for (std::size_t i = 0; i < 3; ++i) {
+      NodeId source = storage_of(graph_, graph_[attend].inputs[i]);
+      while (std::ranges::find(attention, source) != attention.end())
+        source = storage_of(graph_, graph_[source].inputs[0]);
+      if (graph_[source].op != Op::linear) return;
+      if (std::ranges::find(linears, source) == linears.end()) linears.push_back(source);
+    }
+    Neighbourhood around;
+    around.kind = Neighbourhood::Kind::projections;
+    around.nodes = join({linears, attention});
+    offer(around, Fusion::partial, {{linears}, {attention}});
+    offer(around, Fusion::full, {{around.nodes}});
     found_.push_back(std::move(around));
   }
 
@@ -208,7 +228,8 @@ std::string_view to_string(Fusion fusion) {
 }
 
 std::string_view to_string(Neighbourhood::Kind kind) {
-  constexpr std::string_view names[] = {"products", "head", "attention", "residual_norm"};
+  constexpr std::string_view names[] = {"products", "head", "attention", "projections",
+                                        "residual_norm"};
   return names[static_cast<int>(kind)];
 }
 

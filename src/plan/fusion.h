@@ -36,6 +36,8 @@ struct Neighbourhood {
     products,       // of one x, with the norm before and the epilogue behind: QKV, gate and up, o
     head,           // the products that make the logits, with greedy sampling
     attention,      // norms and RoPE of query and key, append, attend
+    projections,    // of many tokens: the products of q, k and v with the attention behind them;
+                    // apart, they are left to the neighbourhoods that each of the two is
     residual_norm,  // an addition and the norm of its sum
   };
   Kind kind = Kind::products;

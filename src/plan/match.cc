@@ -48,6 +48,7 @@ std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wan
           {LibraryTask::family, std::move(gemm[3])},
           {AttentionTask::family, plain(match_attention)},
           {PrefillAttentionTask::family, plain(match_prefill_attention)},
+          {QkvAttentionTask::family, plain(match_qkv_attention)},
           {NormTask::family, plain(match_norm)},
           {SoftmaxTask::family, plain(match_softmax)},
           {ReductionTask::family, plain(match_reduction)},

@@ -115,6 +115,9 @@ std::string op_of(const RopeAppendOp& op) {
       .add("interleaved", op.interleaved)
       .str();
 }
+std::string op_of(const QkvRopeOp& op) {
+  return Fields().add_text("product", op_of(op.product)).add_text("append", op_of(op.append)).str();
+}
 std::string op_of(const AttentionOp& op) {
   return Fields()
       .add("type", op.type)
@@ -212,6 +215,24 @@ std::string plan_of(const PrefillAttentionPlan& p) {
       .add("key_tile", p.key_tile)
       .add("warps", p.warps)
       .add("stages", p.stages)
+      .add("keep_queries", p.keep_queries)
+      .add("resident", p.resident)
+      .add("splits", p.splits)
+      .str();
+}
+std::string plan_of(const QkvAttentionPlan& p) {
+  return Fields()
+      .add("tile_m", p.tile_m)
+      .add("tile_n", p.tile_n)
+      .add("stages", p.stages)
+      .add("cluster_m", p.cluster_m)
+      .add("cluster_n", p.cluster_n)
+      .add("group_m", p.group_m)
+      .add("tile", p.tile)
+      .add("query_tile", p.query_tile)
+      .add("key_tile", p.key_tile)
+      .add("warps", p.warps)
+      .add("key_stages", p.key_stages)
       .add("keep_queries", p.keep_queries)
       .add("resident", p.resident)
       .add("splits", p.splits)
@@ -326,6 +347,13 @@ std::string id(const PrefillAttentionPlan& p) {
                      p.stages, p.resident, p.splits > 1 ? fmt::format("/split{}", p.splits) : "",
                      p.keep_queries ? "/keep" : "");
 }
+// The product's tiles and all of attention are the outline: what is tried first differs in these.
+std::string id(const QkvAttentionPlan& p) {
+  return fmt::format("{}x{}+{}{}x{}.{}.{}.{}{}{}/{}/c{}x{}/group{}", p.tile_m, p.tile_n,
+                     name(p.tile), p.query_tile, p.key_tile, p.warps, p.key_stages, p.resident,
+                     p.splits > 1 ? fmt::format(".split{}", p.splits) : "",
+                     p.keep_queries ? ".keep" : "", p.stages, p.cluster_m, p.cluster_n, p.group_m);
+}
 std::string id(const AttentionPlan& p) {
   return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
                      p.resident, p.early ? "" : "/wait",
@@ -364,6 +392,9 @@ std::vector<PlanField> unsaid(const LibraryPlan&) { return {}; }
 std::vector<PlanField> unsaid(const PrefillAttentionPlan&) {
   return {{"keep_queries", "false"}, {"splits", "1"}};
 }
+std::vector<PlanField> unsaid(const QkvAttentionPlan&) {
+  return {{"keep_queries", "false"}, {"splits", "1"}};
+}
 std::vector<PlanField> unsaid(const AttentionPlan&) {
   return {{"early", "true"}, {"shared_floor", "0"}};
 }
@@ -392,6 +423,7 @@ std::string_view kind(const LibraryPlan&) { return "library"; }
 std::string_view kind(const PrefillAttentionPlan& p) {
   return p.splits > 1 ? "split" : name(p.tile);
 }
+std::string_view kind(const QkvAttentionPlan& p) { return p.splits > 1 ? "split" : name(p.tile); }
 std::string_view kind(const NormPlan& p) { return name(p.team); }
 std::string_view kind(const SoftmaxPlan& p) { return name(p.team); }
 std::string_view kind(const ReductionPlan& p) { return name(p.team); }

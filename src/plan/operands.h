@@ -27,6 +27,12 @@ struct AttentionOperands {
   NodeId attend = -1;               // the append_attend node
 };
 
+// Of qkv_attention. The products' outputs are nowhere, nor q, k and v.
+struct QkvAttentionOperands {
+  ProductOperands product;
+  AttentionOperands attention;
+};
+
 struct NormOperands {
   NodeId x = -1, residual = -1;
   NodeId sum = -1;   // the add node, if there is a residual
@@ -53,7 +59,8 @@ struct EmbeddingOperands {
   double scale = 1;
 };
 
-using Operands = std::variant<ProductOperands, AttentionOperands, NormOperands, SoftmaxOperands,
-                              ReductionOperands, ElementwiseOperands, EmbeddingOperands>;
+using Operands =
+    std::variant<ProductOperands, AttentionOperands, QkvAttentionOperands, NormOperands,
+                 SoftmaxOperands, ReductionOperands, ElementwiseOperands, EmbeddingOperands>;
 
 }  // namespace ac

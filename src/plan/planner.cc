@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 namespace ac {
 namespace {
@@ -13,10 +15,17 @@ class Spaces {
   Spaces(const StepGraph& step, Plans& plans) : step_(step), plans_(plans) {}
 
   int of(const Wanted& wanted) {
-    return keep(signature_of(wanted), [&] {
-      return plan_space(step_, wanted, plans_.options.at, plans_.device,
-                        plans_.options.max_candidates, plans_.options.families);
-    });
+    return keep(signature_of(wanted), [&] { return plan(wanted); });
+  }
+  // Whether anything but the fallback can compute it; no space is kept for what can not.
+  bool is_planned(const Wanted& wanted) {
+    const std::string signature = signature_of(wanted);
+    if (known_.count(signature) > 0 || unplanned_.count(signature) > 0)
+      return known_.count(signature) > 0;
+    Space space = plan(wanted);
+    if (space.candidates.empty()) return unplanned_.insert(signature), false;
+    keep(signature, [&] { return std::move(space); });
+    return true;
   }
   int of_sampling(const TensorType& logits) {
     const std::int64_t vocab = logits.shape.back().evaluate(plans_.options.at);
@@ -26,6 +35,10 @@ class Spaces {
   }
 
  private:
+  Space plan(const Wanted& wanted) const {
+    return plan_space(step_, wanted, plans_.options.at, plans_.device,
+                      plans_.options.max_candidates, plans_.options.families);
+  }
   template <class Make>
   int keep(const std::string& signature, const Make& make) {
     const auto [at, is_new] = known_.emplace(signature, static_cast<int>(plans_.spaces.size()));
@@ -36,7 +49,17 @@ class Spaces {
   const StepGraph& step_;
   Plans& plans_;
   std::map<std::string, int> known_;
+  std::set<std::string> unplanned_;
 };
+
+// Products and attention in one are worth a thought only where kernels do that; apart, they are
+// neighbourhoods anyway.
+bool is_idle(const Neighbourhood& around, Spaces& spaces) {
+  return around.kind == Neighbourhood::Kind::projections &&
+         std::ranges::none_of(around.options, [&](const FusionOption& option) {
+           return option.parts.size() == 1 && spaces.is_planned(*option.parts[0].wanted);
+         });
+}
 
 std::optional<double> total(const FusionOption& option, const std::vector<Space>& spaces) {
   if (option.refused) return std::nullopt;
@@ -62,6 +85,8 @@ Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& 
     for (Neighbourhood& around : plans.neighbourhoods)
       std::erase_if(around.options,
                     [](const FusionOption& option) { return option.fusion != Fusion::none; });
+  std::erase_if(plans.neighbourhoods,
+                [&](const Neighbourhood& around) { return is_idle(around, spaces); });
   for (Neighbourhood& around : plans.neighbourhoods)
     for (FusionOption& option : around.options) {
       for (Part& part : option.parts)

@@ -251,6 +251,54 @@ std::vector<PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask&) {
   return plans;
 }
 
+std::vector<QkvAttentionPlan> enumerate_plans(const QkvAttentionTask&) {
+  struct Keys {
+    Tile tile;
+    int query_tile, key_tile, warps, stages;
+    bool keep;
+    int resident, splits = 1;
+  };
+  // Few, as each goes with every product; those that did well by themselves, and neighbours.
+  constexpr Keys kKeys[] = {
+      {Tile::wgmma, 64, 64, 4, 2, false, 2},   {Tile::wgmma, 64, 64, 4, 2, false, 3},
+      {Tile::wgmma, 64, 64, 4, 2, true, 2},    {Tile::wgmma, 64, 64, 4, 3, false, 2},
+      {Tile::wgmma, 64, 128, 4, 2, false, 1},  {Tile::wgmma, 64, 128, 4, 2, false, 2},
+      {Tile::wgmma, 128, 64, 8, 2, false, 1},  {Tile::wgmma, 128, 64, 8, 2, true, 1},
+      {Tile::wgmma, 128, 128, 8, 2, false, 1}, {Tile::mma, 16, 128, 1, 3, true, 1},
+      {Tile::mma, 64, 64, 4, 2, true, 2},      {Tile::mma, 128, 64, 8, 2, false, 1},
+      {Tile::mma, 128, 128, 8, 3, false, 1},   {Tile::mma, 16, 128, 4, 2, false, 1, 4},
+      {Tile::mma, 32, 128, 8, 2, false, 1, 4}, {Tile::mma, 32, 128, 8, 2, true, 1, 4}};
+  struct Products {
+    int tile_m, tile_n, stages;
+  };
+  constexpr Products kProducts[] = {{64, 64, 8},   {64, 128, 6},  {64, 128, 8},
+                                    {64, 256, 4},  {128, 64, 6},  {128, 64, 8},
+                                    {128, 128, 4}, {128, 128, 6}, {128, 256, 4}};
+  struct Cluster {
+    int m, n;
+  };
+  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}};
+  std::vector<QkvAttentionPlan> plans;
+  for (const Products& product : kProducts)
+    for (const Cluster& cluster : kClusters)
+      for (const Keys& keys : kKeys)
+        plans.push_back({.tile_m = product.tile_m,
+                         .tile_n = product.tile_n,
+                         .stages = product.stages,
+                         .cluster_m = cluster.m,
+                         .cluster_n = cluster.n,
+                         .group_m = 16,
+                         .tile = keys.tile,
+                         .query_tile = keys.query_tile,
+                         .key_tile = keys.key_tile,
+                         .warps = keys.warps,
+                         .key_stages = keys.stages,
+                         .keep_queries = keys.keep,
+                         .resident = keys.resident,
+                         .splits = keys.splits});
+  return plans;
+}
+
 std::vector<AttentionPlan> enumerate_plans(const AttentionTask&) {
   std::vector<AttentionPlan> plans;
   for (const Tile tile : {Tile::mma, Tile::scalar})

@@ -18,6 +18,7 @@ std::vector<kernels::MmaGemmPlan> enumerate_plans(const MmaGemmTask& task);
 std::vector<kernels::TmaGemmPlan> enumerate_plans(const TmaGemmTask& task);
 std::vector<LibraryPlan> enumerate_plans(const LibraryTask& task);
 std::vector<kernels::PrefillAttentionPlan> enumerate_plans(const PrefillAttentionTask& task);
+std::vector<QkvAttentionPlan> enumerate_plans(const QkvAttentionTask& task);
 std::vector<kernels::AttentionPlan> enumerate_plans(const AttentionTask& task);
 std::vector<kernels::NormPlan> enumerate_plans(const NormTask& task);
 std::vector<kernels::SoftmaxPlan> enumerate_plans(const SoftmaxTask& task);

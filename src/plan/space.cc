@@ -105,8 +105,13 @@ const char* why_left_out(std::string_view family, const std::vector<std::string>
   if (!families.empty())
     return std::ranges::find(families, family) == families.end() ? "it is not among --families"
                                                                  : nullptr;
-  const bool stands_in = family == LibraryTask::family && device.sm == 0;
-  return stands_in ? "the host has no such library, but for what --families names" : nullptr;
+  if (device.sm > 0) return nullptr;
+  if (family == LibraryTask::family)
+    return "the host has no such library, but for what --families names";
+  // So that a whole model can be run with it where there is no GPU.
+  if (family == QkvAttentionTask::family)
+    return "the host gains nothing by it, and takes it only where --families names it";
+  return nullptr;
 }
 
 }  // namespace

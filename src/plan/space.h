@@ -83,7 +83,7 @@ std::vector<std::size_t> diverse_order(const Space& space);
 // to the first of these.
 std::string_view outline_of(std::string_view id);
 
-// Of these families; of none, all but the library's on the host, where it is only a stand-in.
+// Of these families; of none, all but those that the host has only for what names them.
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates,
                  const std::vector<std::string>& families = {});

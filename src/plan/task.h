@@ -14,11 +14,11 @@
 #include "kernels/mma_gemm_plan.h"
 #include "kernels/norm_plan.h"
 #include "kernels/prefill_attention_plan.h"
+#include "kernels/qkv_rope_plan.h"
 #include "kernels/reduction_plan.h"
 #include "kernels/rope_append_plan.h"
 #include "kernels/sampling_plan.h"
 #include "kernels/softmax_plan.h"
-#include "kernels/tma_gemm_plan.h"
 
 namespace ac {
 
@@ -83,6 +83,44 @@ struct PrefillAttentionTask {
   int window = 0;
 };
 
+// The fields of a TmaGemmPlan, then those of a PrefillAttentionPlan.
+struct QkvAttentionPlan {
+  int tile_m = 128, tile_n = 256, stages = 4, cluster_m = 2, cluster_n = 1, group_m = 8;
+  kernels::Tile tile = kernels::Tile::wgmma;
+  int query_tile = 64, key_tile = 64, warps = 4, key_stages = 2;
+  bool keep_queries = false;
+  int resident = 2, splits = 1;
+
+  constexpr kernels::TmaGemmPlan product() const {
+    return {.tile_m = tile_m,
+            .tile_n = tile_n,
+            .stages = stages,
+            .cluster_m = cluster_m,
+            .cluster_n = cluster_n,
+            .group_m = group_m};
+  }
+  constexpr kernels::PrefillAttentionPlan attention() const {
+    return {.tile = tile,
+            .query_tile = query_tile,
+            .key_tile = key_tile,
+            .warps = warps,
+            .stages = key_stages,
+            .keep_queries = keep_queries,
+            .resident = resident,
+            .splits = splits};
+  }
+};
+
+// Two kernels: the products of q, k and v with all that comes before attention, the append
+// included; then attention.
+struct QkvAttentionTask {
+  using Plan = QkvAttentionPlan;
+  static constexpr std::string_view family = "qkv_attention";
+  kernels::QkvRopeOp op;
+  kernels::GemmShape shape;
+  PrefillAttentionTask attention;  // its append is the op's
+};
+
 struct NormTask {
   using Plan = kernels::NormPlan;
   static constexpr std::string_view family = "norm";
@@ -128,8 +166,8 @@ struct SamplingTask {
 };
 
 using Task = std::variant<GemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask, AttentionTask,
-                          PrefillAttentionTask, NormTask, SoftmaxTask, ReductionTask,
-                          ElementwiseTask, EmbeddingTask, SamplingTask>;
+                          PrefillAttentionTask, QkvAttentionTask, NormTask, SoftmaxTask,
+                          ReductionTask, ElementwiseTask, EmbeddingTask, SamplingTask>;
 
 template <class T>
 struct Implementation {

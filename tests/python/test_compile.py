@@ -509,6 +509,38 @@ def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, t
         assert report["ok"]
 
 
+# Norms of heads; a ring that chunks wrap around; biases; one product for all three.
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("qwen3_bfloat16_sharded", "bfloat16"),
+        ("mistral_window", "float16"),
+        ("qwen2_float16", "float16"),
+        ("phi3_fused", "bfloat16"),
+    ],
+)
+def test_products_that_turn_and_append_give_the_tokens_of_the_reference(
+    name, dtype, model, tmp_path
+):
+    source, package = model(name), tmp_path / "package"
+    options = ("--families", "qkv_attention,gemv,attention,norm,embedding", "--dtype", dtype)
+    # So many tokens that they fill a tile.
+    sizes = ("--chunk", 64, *OPTIONS[2:], "--tries", 1)
+    program("compile", source, "-o", package, *sizes, *options)
+    plan = json.loads((package / "plan.json").read_text())
+    taken = [s for s in plan["prefill"]["selections"] if s["family"] == "qkv_attention"]
+    assert sum(selection["uses"] for selection in taken) == 2
+    assert all("append_attend" in s["ops"] and "linear" in s["ops"] for s in taken)
+    launches = json.loads((package / "program.json").read_text())["prefill"]["launches"]
+    kernels = [launch["kernel"].rsplit("_", 1)[0] for launch in launches]
+    assert kernels.count("qkv_rope") == 2 and "rope_append" not in kernels
+    # More than a chunk, and the first token alone.
+    ids = tiny_models.prompt(name, 80)
+    check(package, source, ids, 12, "--dtype", dtype)
+    check(package, source, ids[:1], 12, "--dtype", dtype)
+    assert json.loads(program("verify", package, "--json").stdout)["ok"]
+
+
 def test_the_host_has_no_library_unless_it_is_named(small, tmp_path):
     compile_package(small, tmp_path / "package")
     for region in verdicts(tmp_path / "package"):

@@ -3,40 +3,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <functional>
 #include <vector>
+
+#include "tests/unit/rope_truth.h"
 
 namespace ac::kernels {
 namespace {
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
-// Dimension d of a head after norm and RoPE, in double, and how far off float32 may be.
-struct Truth {
-  double value, error;
-};
-std::vector<Truth> prepared(const RopeAppendCase& c, const std::function<double(std::size_t)>& in,
-                            const Input* norm, const Input& inv_freq, int position, bool turn) {
-  const std::size_t dim = size(c.op.head_dim), rotary = turn ? size(c.op.rotary) : 0;
-  std::vector<double> x(dim);
-  std::vector<Truth> y(dim);
-  double squares = 0;
-  for (std::size_t d = 0; d < dim; ++d) x[d] = in(d), squares += x[d] * x[d];
-  for (std::size_t d = 0; d < dim && norm != nullptr; ++d)
-    x[d] *= (norm->get(d) + c.norm_offset) / std::sqrt(squares / static_cast<double>(dim) + 1e-6);
-  for (std::size_t d = 0; d < dim; ++d) {
-    y[d] = {x[d], norm != nullptr ? 2e-6 * std::fabs(x[d]) : 0};
-    if (d >= rotary) continue;
-    const std::size_t half = rotary / 2, pair = c.op.interleaved ? d / 2 : d % half;
-    const bool second = c.op.interleaved ? d % 2 == 1 : d >= half;
-    const double other = x[c.op.interleaved ? d ^ 1 : second ? d - half : d + half];
-    const double angle = double(position) * inv_freq.get(pair);
-    y[d].value =
-        c.rope_scale * (x[d] * std::cos(angle) + (second ? 1 : -1) * other * std::sin(angle));
-    y[d].error = 2.5e-6 * c.rope_scale * (std::fabs(x[d]) + std::fabs(other));
-  }
-  return y;
-}
 
 }  // namespace
 
@@ -101,19 +75,20 @@ std::string run_rope_append(const RopeAppendCase& c) {
       c.kernel, p);
   if (!report.ok()) return report.error;
 
+  const RopeTruth truth{c.op, c.norm_offset, c.rope_scale, inv_freq};
   const auto compare = [&](const char* what, const Output& out, std::size_t at,
-                           const std::vector<Truth>& truth) -> std::string {
+                           const std::vector<Truth>& want) -> std::string {
     for (std::size_t d = 0; d < dim; ++d)
-      if (!is_close(type, out.get(at + d), truth[d].value, truth[d].error))
+      if (!is_close(type, out.get(at + d), want[d].value, want[d].error))
         return fmt::format("{}: {} {}: {} instead of {}", c.name, what, d, out.get(at + d),
-                           truth[d].value);
+                           want[d].value);
     return "";
   };
   const auto head_of = [&](int which, std::size_t token, std::size_t head) {
     const Input* norm = !c.op.qk_norm || which == 2 ? nullptr : which == 0 ? &q_norm : &k_norm;
-    return prepared(
-        c, [&](std::size_t d) { return source(which, token, head, d); }, norm, inv_freq,
-        c.position + static_cast<int>(token), which != 2);
+    std::vector<Truth> x;
+    for (std::size_t d = 0; d < dim; ++d) x.push_back({source(which, token, head, d), 0});
+    return truth.of(std::move(x), norm, c.position + static_cast<int>(token), which != 2);
   };
   std::string error;
   for (std::size_t token = 0; token < tokens && error.empty(); ++token)
