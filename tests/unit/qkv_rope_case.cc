@@ -80,6 +80,7 @@ std::string run_qkv_rope(const QkvRopeCase& c, std::string* output_bytes) {
                    .grid = {static_cast<unsigned>(blocks)},
                    .block = {static_cast<unsigned>(c.plan.threads())},
                    .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes()),
+                   .cluster = static_cast<unsigned>(c.plan.cluster()),
                    .schedule = c.schedule,
                    .seed = c.seed,
                    .check_races = c.check_races},

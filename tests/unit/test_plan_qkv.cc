@@ -172,7 +172,7 @@ TEST_CASE("both kernels of qkv_attention have their price") {
   CHECK(id_of(Implementation<QkvAttentionTask>{task, {.keep_queries = true}}) ==
         "qkv_attention/128x256+wgmma64x64.4.2.2.keep/4/c2x1/group8");
   const auto fields = plan_fields(best.choice);
-  CHECK(fields.size() == 13);
+  CHECK(fields.size() == 14);
   CHECK(fields[0].name == "tile_m");
   CHECK(fields[6].name == "tile");
 }
