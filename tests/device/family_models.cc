@@ -100,9 +100,7 @@ StepGraph rows(DType dtype, const Dim& tokens) {
   const NodeId shifted = b.binary(Op::add, in("x5", kColumns), weight("shift"));
   const NodeId gate = b.binary(Op::mul, shifted, in("scale", 1));
   out("elementwise", b.binary(Op::add, b.unary(Op::silu, gate), in("x6", kColumns)));
-  // The gate holds float32 to what double precision makes of equal values, where nothing is left.
-  if (dtype != DType::f32)
-    out("layer_norm", b.layer_norm({in("x7", kColumns), weight("norm"), weight("bias")}, 1e-5));
+  out("layer_norm", b.layer_norm({in("x7", kColumns), weight("norm"), weight("bias")}, 1e-5));
   return step;
 }
 
