@@ -117,12 +117,11 @@ void Scheduler::record(std::string error) {
   if (error_.empty()) error_ = std::move(error);
 }
 
-void Scheduler::make_ready(std::vector<unsigned>& threads) {
-  for (unsigned t : threads) threads_[t].state = State::ready;
-  if (launch_->schedule == Schedule::reverse) std::reverse(threads.begin(), threads.end());
-  if (launch_->schedule == Schedule::shuffled)
-    std::shuffle(threads.begin(), threads.end(), random_);
-  ready_.insert(ready_.end(), threads.begin(), threads.end());
+void Scheduler::make_ready() {
+  for (unsigned t : woken_) threads_[t].state = State::ready;
+  if (launch_->schedule == Schedule::reverse) std::reverse(woken_.begin(), woken_.end());
+  if (launch_->schedule == Schedule::shuffled) std::shuffle(woken_.begin(), woken_.end(), random_);
+  ready_.insert(ready_.end(), woken_.begin(), woken_.end());
 }
 
 void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, unsigned count,
@@ -143,7 +142,7 @@ void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, un
     meeting.arrived = 0;
     woken_.resize(count);
     std::iota(woken_.begin(), woken_.end(), first);
-    make_ready(woken_);
+    make_ready();
   }
   switch_away();
 }
@@ -215,7 +214,7 @@ void Scheduler::finish_collective(unsigned first, unsigned mask,
       woken_.push_back(first + lane);
       if (combine == nullptr) ++threads_[first + lane].warp_barriers;  // only __syncwarp orders
     }
-  make_ready(woken_);
+  make_ready();
 }
 
 // Whoever polls goes on only when nobody else can: what it waits for comes as late as possible.
@@ -284,7 +283,7 @@ void Scheduler::start(Block& block) {
   }
   woken_.resize(count_);
   std::iota(woken_.begin(), woken_.end(), block.first);
-  make_ready(woken_);
+  make_ready();
 }
 
 // Called when nobody can go on: those of one block do that wait for something that has come, or
@@ -303,7 +302,7 @@ void Scheduler::go_on() {
       woken_.push_back(t);
       return true;
     });
-    if (!woken_.empty()) return make_ready(woken_);
+    if (!woken_.empty()) return make_ready();
   }
   for (unsigned rank : ranks)
     if (!blocks_[rank].started) return start(blocks_[rank]);

@@ -168,7 +168,7 @@ class Scheduler {
   void go_on();
   void go_to(Thread* next);
   void arrive(context::fcontext_t from, Context& here);
-  void make_ready(std::vector<unsigned>& threads);
+  void make_ready();
   std::string describe_deadlock() const;
   static void fiber_main(context::transfer_t transfer);
 
@@ -179,7 +179,7 @@ class Scheduler {
   unsigned count_ = 0;           // of a block's
   std::vector<Block> blocks_;    // of the cluster
   std::deque<unsigned> ready_;
-  std::vector<unsigned> woken_;  // those that just became ready
+  std::vector<unsigned> woken_;  // those that become ready next
   std::vector<unsigned> polling_;
   std::map<BarrierState*, std::vector<Copy>> bulk_copies_;
   Meeting meeting_;  // of the cluster

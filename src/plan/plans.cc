@@ -71,6 +71,13 @@ std::vector<Plan> flat_plans(std::initializer_list<int> vectors, const Set& set)
   return plans;
 }
 
+// Blocks with other tokens, and with other weights. Clusters of four do not fill an H100's
+// multiprocessors: with many tokens, half as fast.
+struct Cluster {
+  int m, n;
+};
+constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}};
+
 }  // namespace
 
 std::vector<GemvPlan> enumerate_plans(const GemvTask&) {
@@ -159,11 +166,6 @@ std::vector<MmaGemmPlan> enumerate_plans(const MmaGemmTask&) {
 }
 
 std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
-  struct Cluster {
-    int m, n;
-  };
-  // Clusters of four do not fill an H100's multiprocessors: with many tokens, half as fast.
-  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}};
   std::vector<TmaGemmPlan> plans;
   for (const int tile_m : {64, 128})
     for (const int tile_n : {64, 128, 256})
@@ -274,10 +276,6 @@ std::vector<QkvAttentionPlan> enumerate_plans(const QkvAttentionTask&) {
   constexpr Products kProducts[] = {{64, 64, 8},   {64, 128, 6},  {64, 128, 8},
                                     {64, 256, 4},  {128, 64, 6},  {128, 64, 8},
                                     {128, 128, 4}, {128, 128, 6}, {128, 256, 4}};
-  struct Cluster {
-    int m, n;
-  };
-  constexpr Cluster kClusters[] = {{1, 1}, {2, 1}, {1, 2}};
   std::vector<QkvAttentionPlan> plans;
   for (const Products& product : kProducts)
     for (const Cluster& cluster : kClusters)
