@@ -8,9 +8,6 @@ namespace ac::kernels {
 
 #ifdef AC_HOST_DEVICE
 
-inline void barrier_init(CopyBarrier* barrier, int arrivals) {
-  host::barrier_init(barrier, static_cast<unsigned>(arrivals));
-}
 using ClusterAddress = unsigned char*;
 inline ClusterAddress cluster_address(const void* shared, int rank,
                                       host::Place place = host::Place::current()) {
@@ -40,10 +37,6 @@ inline void store_async16(ClusterAddress to, const float4& values, ClusterAddres
 
 #else
 
-AC_DEVICE void barrier_init(CopyBarrier* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
-               : "memory");
-}
 // The same place of shared memory in the cluster's block `rank`.
 using ClusterAddress = unsigned;
 AC_DEVICE ClusterAddress cluster_address(const void* shared, int rank) {

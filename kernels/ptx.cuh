@@ -69,7 +69,9 @@ void wait_for_copies() {
 
 // ---- bulk copies that complete on a barrier in shared memory
 using CopyBarrier = unsigned long long;
-inline void barrier_init(CopyBarrier* barrier) { host::barrier_init(barrier, 1); }
+inline void barrier_init(CopyBarrier* barrier, int arrivals = 1) {
+  host::barrier_init(barrier, static_cast<unsigned>(arrivals));
+}
 inline void barrier_init_visible() {}
 inline void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
   host::barrier_expect(barrier, bytes);
@@ -302,8 +304,9 @@ AC_DEVICE void wait_for_copies() {
 
 // ---- bulk copies that complete on a barrier in shared memory (sm_90 and later)
 using CopyBarrier = unsigned long long;
-AC_DEVICE void barrier_init(CopyBarrier* barrier) {
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+AC_DEVICE void barrier_init(CopyBarrier* barrier, int arrivals = 1) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
+               : "memory");
 }
 // Makes initialised barriers visible to the copy engine.
 AC_DEVICE void barrier_init_visible() {

@@ -19,10 +19,6 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], key_size = q.shape[2];
   const std::int64_t kv_heads = call[1].shape[1], value_size = call[2].shape[2];
   Value result = call.result();
-  // Scores are float32 where arithmetic is plain.
-  const auto round = [plain = call.arithmetic == Arithmetic::plain](double x) {
-    return plain ? static_cast<float>(x) : x;
-  };
 
   parallel_for(
       call.threads, tokens * heads, 1 + (1 << 14) / (1 + (past + tokens) * key_size),
@@ -35,13 +31,15 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           scores.clear();
           for (std::int64_t other = first; other <= token; ++other) {
             const double* key = keys.data() + (other * kv_heads + kv_head) * key_size;
-            const double score =
-                round(scale * dot(call.arithmetic, q.data.data() + unit * key_size, key, key_size));
-            scores.push_back(softcap > 0 ? round(softcap * std::tanh(score / softcap)) : score);
+            const double score = call.in_float(
+                scale * dot(call.arithmetic, q.data.data() + unit * key_size, key, key_size));
+            scores.push_back(softcap > 0 ? call.in_float(softcap * std::tanh(score / softcap))
+                                         : score);
           }
           const double largest = *std::max_element(scores.begin(), scores.end());
           double total = 0;
-          for (double& score : scores) total += score = round(std::exp(round(score - largest)));
+          for (double& score : scores)
+            total += score = call.in_float(std::exp(call.in_float(score - largest)));
           double* out = result.data.data() + unit * value_size;
           for (std::int64_t other = first; other <= token; ++other) {
             const double* value = values.data() + (other * kv_heads + kv_head) * value_size;
@@ -85,8 +83,7 @@ Value rope(const Call& call) {
     for (std::size_t i = 0; i < pairs; ++i) {
       const std::size_t a = at + (interleaved ? 2 * i : i);
       const std::size_t b = at + (interleaved ? 2 * i + 1 : i + pairs);
-      double angle = position * frequencies.data[i];
-      if (call.arithmetic == Arithmetic::plain) angle = static_cast<float>(angle);
+      const double angle = call.in_float(position * frequencies.data[i]);
       const double c = std::cos(angle) * scale, s = std::sin(angle) * scale;
       result.data[a] = x.data[a] * c - x.data[b] * s;
       result.data[b] = x.data[b] * c + x.data[a] * s;

@@ -55,6 +55,10 @@ struct Call {
   const Node& node() const { return graph[id]; }
   const Value& operator[](std::size_t i) const { return inputs[i].value(); }
   std::string where() const { return describe(graph, id); }
+  // What is summed or computed in float32 where arithmetic is plain.
+  double in_float(double x) const {
+    return arithmetic == Arithmetic::plain ? static_cast<float>(x) : x;
+  }
   Value result() const;  // of the right type, filled with zeros
 };
 

@@ -81,18 +81,15 @@ Value layer_norm(const Call& call) {
   const double eps = call.node().number("eps");
   const double* weight = call.inputs.size() > 1 ? call[1].data.data() : nullptr;
   const double* bias = call.inputs.size() > 2 ? call[2].data.data() : nullptr;
-  // What a row's elements have in common goes with the mean, and leaves the rounding of sums.
-  const auto round = [plain = call.arithmetic == Arithmetic::plain](double x) {
-    return plain ? static_cast<float>(x) : x;
-  };
   const std::int64_t size = x.shape.back();
   Value result = call.result();
   for (std::size_t first = 0; first < x.data.size(); first += static_cast<std::size_t>(size)) {
     const double* in = x.data.data() + first;
     double* out = result.data.data() + first;
     double total = 0, squares = 0;
-    for (std::int64_t i = 0; i < size; ++i) total = round(total + in[i]);
-    const double mean = round(total / static_cast<double>(size));
+    // What a row's elements have in common goes with the mean, and leaves the rounding of sums.
+    for (std::int64_t i = 0; i < size; ++i) total = call.in_float(total + in[i]);
+    const double mean = call.in_float(total / static_cast<double>(size));
     for (std::int64_t i = 0; i < size; ++i) squares += (in[i] - mean) * (in[i] - mean);
     const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + eps);
     for (std::int64_t i = 0; i < size; ++i)

@@ -129,8 +129,8 @@ class Chooser {
       };
       std::ranges::for_each(of_op->second, add);
       if (breadth_ == Breadth::fields)
-        for (const std::string& field : fields_of(plan_text(candidate.choice)))
-          add(candidate.kind + " with " + field);
+        for (const PlanField& field : plan_fields(candidate.choice))
+          add(candidate.kind + " with " + field.name + " = " + field.value);
     }
     for (;;) {
       std::size_t best = 0;
