@@ -178,11 +178,12 @@ class PhaseCompiler {
     Selector selector(phase, program_.caches,
                       select_options(options_, tokens, program_.max_context), realiser_, guide);
     selector.run(stages_.progress());
-    const Alternatives alternatives = selector.alternatives();
     const Implemented last = end(phase);
-    InContextChoices chosen = choose_in_context(
-        phase.regions.step, program_, alternatives, last,
-        in_context_options(options_, tokens, program_.max_context), realiser_, stages_.progress());
+    const InContextOptions in_context = in_context_options(options_, tokens, program_.max_context);
+    if (!in_context.contexts.empty()) choose_cut(selector, in_context.tokens, last, phase);
+    const Alternatives alternatives = selector.alternatives();
+    InContextChoices chosen = choose_in_context(phase.regions.step, program_, alternatives, last,
+                                                in_context, realiser_, stages_.progress());
     selector.record(chosen.choices);
     phase.in_context = std::move(chosen.contexts);
     std::vector<Variant> variants;
@@ -191,6 +192,26 @@ class PhaseCompiler {
       variants.back().parts.push_back(last);
     }
     return variants;
+  }
+
+  // By the latency of whole steps, where that of their parts does not tell.
+  void choose_cut(Selector& selector, std::int64_t tokens, const Implemented& last,
+                  CompiledPhase& phase) {
+    std::vector<NearCut> cuts = selector.near_cuts();
+    if (cuts.size() < 2) return;
+    const std::vector<double> times =
+        time_cuts(phase.regions.step, program_, selector.as_implemented(cuts), last, tokens,
+                  realiser_, stages_.progress());
+    if (times.empty()) return;
+    std::size_t best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
+    if (times[best] > times[0] * kWorthwhile) best = 0;
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      phase.cuts.push_back({cuts[i].what, times[i], i == best});
+      if (i > 0)
+        stages_.progress().note(fmt::format("{}: {:.1f} us a step, {:.1f} without{}", cuts[i].what,
+                                            times[i], times[0], i == best ? ": taken" : ""));
+    }
+    selector.take(std::move(cuts[best]));
   }
 
   std::vector<Variant> as_pinned(std::int64_t tokens, CompiledPhase& phase, const Pinned& pinned) {

@@ -102,6 +102,7 @@ struct CompiledPhase {
   Regions regions;
   Plans plans;
   std::vector<Selection> selections;
+  std::vector<TimedCut> cuts;  // if there was more than one to choose from
   std::vector<InContext> in_context;
   std::vector<Abandoned> abandoned;
   Selection ending;  // what lets the next step follow: of no region

@@ -32,21 +32,11 @@ class Coverer {
   void claim(const Neighbourhood& around) {
     for (const NodeId id : around.nodes)
       if (claimed_.count(id) > 0) return;
-    const std::optional<std::size_t> best = take_ ? (*take_)(around) : cheapest(around);
+    const std::optional<std::size_t> best =
+        take_ ? (*take_)(around) : cheapest_option(regions_, plans_, around, cost_);
     if (!best) return;
     for (const Part& part : around.options[*best].parts)
       if (!is_open(around, part)) add({part.wanted, part.space});
-  }
-
-  std::optional<std::size_t> cheapest(const Neighbourhood& around) const {
-    std::optional<std::size_t> best;
-    double best_cost = 0;
-    for (std::size_t i = 0; i < around.options.size(); ++i) {
-      if (around.options[i].refused) continue;
-      const double cost = cost_of(around.options[i]);
-      if (!best || cost < best_cost) best = i, best_cost = cost;
-    }
-    return best;
   }
 
   // A sum or norm that products leave by itself: the two may still go together. And what is not one
@@ -59,17 +49,6 @@ class Coverer {
     if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
     const Op op = part.wanted->region.ops[0];
     return op == Op::add || op == Op::rms_norm || op == Op::layer_norm;
-  }
-
-  double cost_of(const FusionOption& option) const {
-    double total = 0;
-    for (const Part& part : option.parts) {
-      const auto cost = cost_(part.space);
-      total += cost          ? *cost
-               : part.wanted ? fallback_cost(regions_, plans_, part.wanted->region)
-                             : 0;
-    }
-    return total;
   }
 
   void add(CoverPart part) {
@@ -130,15 +109,8 @@ class Coverer {
 
   std::vector<std::size_t> by_position() const {
     std::vector<std::pair<int, std::size_t>> order;
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      int last = static_cast<int>(uses_.order().size());  // what chooses the token comes last
-      if (parts_[i].wanted) {
-        last = 0;
-        for (const NodeId id : parts_[i].wanted->region.nodes)
-          last = std::max(last, uses_.position(id));
-      }
-      order.emplace_back(last, i);
-    }
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      order.emplace_back(last_position(uses_, parts_[i]), i);
     std::sort(order.begin(), order.end());
     std::vector<std::size_t> indices;
     for (const auto& [position, i] : order) indices.push_back(i);
@@ -181,6 +153,13 @@ class Coverer {
 
 bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
 
+int last_position(const UseDef& uses, const CoverPart& part) {
+  if (!part.wanted) return static_cast<int>(uses.order().size());
+  int last = 0;
+  for (const NodeId id : part.wanted->region.nodes) last = std::max(last, uses.position(id));
+  return last;
+}
+
 std::vector<std::string> op_names(const CoverPart& part) {
   std::vector<std::string> names;
   if (part.wanted)
@@ -199,6 +178,28 @@ double fallback_cost(const Regions& regions, const Plans& plans, const Region& r
              double(amount.flops) / (device.flops * kFallbackShare);
   }
   return total * 1e6;
+}
+
+double option_cost(const Regions& regions, const Plans& plans, const FusionOption& option,
+                   const SpaceCost& cost) {
+  double total = 0;
+  for (const Part& part : option.parts) {
+    const auto of = cost(part.space);
+    total += of ? *of : part.wanted ? fallback_cost(regions, plans, part.wanted->region) : 0;
+  }
+  return total;
+}
+
+std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& plans,
+                                           const Neighbourhood& around, const SpaceCost& cost) {
+  std::optional<std::size_t> best;
+  double least = 0;
+  for (std::size_t i = 0; i < around.options.size(); ++i) {
+    if (around.options[i].refused) continue;
+    const double total = option_cost(regions, plans, around.options[i], cost);
+    if (!best || total < least) best = i, least = total;
+  }
+  return best;
 }
 
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,

@@ -19,6 +19,8 @@ struct CoverPart {
 
 bool chooses_token(const CoverPart& part);
 std::vector<std::string> op_names(const CoverPart& part);
+// Of its last node, in an order in which the step can run; what chooses the token comes last.
+int last_position(const UseDef& uses, const CoverPart& part);
 
 // Microseconds of the best that is left of a space, or nothing if nothing is.
 using SpaceCost = std::function<std::optional<double>(int space)>;
@@ -29,6 +31,13 @@ using FusionTaker = std::function<std::optional<std::size_t>(const Neighbourhood
 
 // What the fallback of a region is taken to cost, in microseconds.
 double fallback_cost(const Regions& regions, const Plans& plans, const Region& region);
+
+// Microseconds of all its parts.
+double option_cost(const Regions& regions, const Plans& plans, const FusionOption& option,
+                   const SpaceCost& cost);
+// None if all are refused.
+std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& plans,
+                                           const Neighbourhood& around, const SpaceCost& cost);
 
 // In an order that can run. If no part chooses the token on its own or with the logits, there is
 // none in the cover.

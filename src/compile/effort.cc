@@ -6,6 +6,7 @@ namespace {
 // The first two lie beyond what attention's plans take at once, where most of a short text is: what
 // is fastest up to there may be the slowest right after.
 constexpr std::int64_t kContexts[] = {288, 640, 2048, 8192, 20480, 49152, 122880};
+constexpr std::int64_t kShort = 512;  // tokens, of which judging a candidate takes little time
 constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
 
 bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }
@@ -27,7 +28,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
   if (is_gpu_here(options)) {
     select.tries = tokens > 1 ? 20 : 24;
     // What is best in the whole step may come behind five or six others by itself.
-    select.leaders = tokens > 1 ? 2 : 8;
+    select.leaders = tokens == 1 ? 8 : tokens <= kShort ? 4 : 2;
   }
   select.tries = options.tries.value_or(select.tries);
   select.preferred = options.preferred;
@@ -41,8 +42,9 @@ InContextOptions in_context_options(const CompileOptions& options, std::int64_t 
   InContextOptions in_context;
   in_context.limit = options.step_seconds.value_or(is_gpu_here(options) ? in_context.limit
                                                                         : std::chrono::seconds(0));
-  if (options.here && tokens == 1 && in_context.limit.count() > 0)
-    in_context.contexts = contexts(max_context);
+  in_context.tokens = tokens;
+  if (options.here && in_context.limit.count() > 0)
+    in_context.contexts = tokens == 1 ? contexts(max_context) : std::vector<std::int64_t>{0};
   return in_context;
 }
 

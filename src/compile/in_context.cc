@@ -18,6 +18,9 @@ using Options = std::vector<std::size_t>;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kQuickRounds = 3, kRounds = 9;
+// Steps that take longer than this, in microseconds, differ less from one to the next.
+constexpr double kLong = 5000;
+constexpr int kQuickRoundsOfLong = 1, kRoundsOfLong = 3;
 constexpr int kPasses = 3;
 // A first look: what is so many times slower than the fastest is not looked at again, nor is more
 // than a share of many.
@@ -42,21 +45,26 @@ class StepRace {
     const std::size_t finalists = std::max<std::size_t>(3, choices.size() / 4);
     std::vector<std::size_t> left = look(choices);
     std::map<std::size_t, std::unique_ptr<Device::Recording>> recordings;
-    for (const std::size_t i : left) recordings[i] = bench_.record(step_of(choices[i]));
+    for (const std::size_t i : left)
+      recordings[i] = bench_.record(step_of(choices[i]), bench_.steps());
     std::vector<std::vector<double>> samples(choices.size());
     const auto rounds = [&](int count) {
       for (int round = 0; round < count; ++round)
-        for (const std::size_t i : left) samples[i].push_back(bench_.sample(*recordings[i]));
+        for (const std::size_t i : left)
+          samples[i].push_back(bench_.sample(*recordings[i], bench_.steps()));
     };
-    for (const std::size_t i : left) bench_.sample(*recordings[i]);
-    rounds(kQuickRounds);
+    bool is_long = false;
+    for (const std::size_t i : left)
+      is_long = bench_.sample(*recordings[i], bench_.steps()) > kLong || is_long;
+    const int quick = is_long ? kQuickRoundsOfLong : kQuickRounds;
+    rounds(quick);
     std::vector<double> medians(choices.size(), std::numeric_limits<double>::infinity());
     const auto settle = [&] {
       for (const std::size_t i : left) medians[i] = median(samples[i]);
     };
     settle();
     keep_fastest(left, medians, finalists);
-    rounds(kRounds - kQuickRounds);
+    rounds((is_long ? kRoundsOfLong : kRounds) - quick);
     settle();
     return medians;
   }
@@ -171,13 +179,18 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
 
 namespace {
 
-// A search from the options of `first`, neighbours by neighbours.
+// A search from the fastest of `starts`, neighbours by neighbours.
 Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::size_t>>& pairs,
-                  const std::vector<std::size_t>& count, const Options& first,
+                  const std::vector<std::size_t>& count, const std::vector<Options>& starts,
                   std::chrono::seconds limit) {
   const auto end = Clock::now() + limit;
+  const Options& first = starts.at(0);
   Options best = first;
-  std::set<Options> timed{first};
+  std::set<Options> timed(starts.begin(), starts.end());
+  if (starts.size() > 1 && limit.count() > 0) {
+    const std::vector<double> times = race.run(starts);
+    best = starts[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())];
+  }
   std::vector<Options> raced(pairs.size());  // among which others a pair was raced last
   for (int pass = 0; pass < kPasses; ++pass) {
     bool moved = false;
@@ -240,7 +253,7 @@ Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& j
     opened->bench->follow(asked.at("context"));
     StepRace race(*opened->bench, opened->parts, opened->ending);
     return search_steps(race, neighbours(opened->parts, asked.at("is_first")), opened->count,
-                        asked.at("first").get<Options>(),
+                        asked.at("starts").get<std::vector<Options>>(),
                         std::chrono::seconds(asked.at("seconds").get<std::int64_t>()))
         .dump();
   };
@@ -254,14 +267,15 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
   const KernelSource random = random_source();
   realiser.build({random});
   const Trials trials = trials_of(alternatives, ending);
-  const TrialPackage package(step, program, trials.all, realiser);
+  const TrialPackage package(step, program, options.tokens, trials.all, realiser);
   Json job = job_of(package, trials, alternatives);
   job["random"] = realiser.kernels().at(random.entry).artifact.string();
   const std::unique_ptr<Conversation> steps = realiser.converse(job);
-  const auto time = [&](std::int64_t context,
-                        const Options& first) -> std::variant<StepTimes, std::string> {
+  const auto time =
+      [&](std::int64_t context,
+          const std::vector<Options>& starts) -> std::variant<StepTimes, std::string> {
     const Json question{{"context", context},
-                        {"first", first},
+                        {"starts", starts},
                         {"is_first", context == options.contexts.front()},
                         {"seconds", options.limit.count()}};
     // Loading takes time as well.
@@ -271,16 +285,17 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
     const Json said = Json::parse(result.text);
     return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};
   };
-  return choose_by_context(first_choice(alternatives), options.contexts, time, progress);
+  return choose_by_context(first_choice(alternatives), options, time, progress);
 }
 
-InContextChoices choose_by_context(const ContextChoice& first,
-                                   const std::vector<std::int64_t>& contexts, const TimeSteps& time,
-                                   Progress& progress) {
+InContextChoices choose_by_context(const ContextChoice& first, const InContextOptions& options,
+                                   const TimeSteps& time, Progress& progress) {
   InContextChoices made{{first}, {}};
-  std::int64_t before = 0;  // the last context that was timed
+  const std::string a_step =
+      options.tokens > 1 ? fmt::format("a step of {} tokens", options.tokens) : "a step";
+  std::optional<std::int64_t> before;  // the last context that was timed
   bool stopped = false;
-  for (const std::int64_t context : contexts) {
+  for (const std::int64_t context : options.contexts) {
     InContext& of = made.contexts.emplace_back();
     of.context = context;
     ContextChoice& current = made.choices.back();
@@ -288,7 +303,11 @@ InContextChoices choose_by_context(const ContextChoice& first,
       of.untimed = "those after fewer tokens could not be";
       continue;
     }
-    const auto said = time(context, current.options);
+    std::vector<Options> starts{current.options};
+    for (const ContextChoice& choice : made.choices)
+      if (std::ranges::find(starts, choice.options) == starts.end())
+        starts.push_back(choice.options);
+    const auto said = time(context, starts);
     if (const auto* why = std::get_if<std::string>(&said)) {
       of.untimed = *why;
       stopped = true;
@@ -298,20 +317,49 @@ InContextChoices choose_by_context(const ContextChoice& first,
     const StepTimes& times = std::get<StepTimes>(said);
     of.first_us = times.first_us, of.us = times.us, of.timed = times.timed;
     of.changed = times.options != current.options;
-    progress.note(
-        fmt::format("a step after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
-                    "of {} that were timed",
-                    context, of.us, of.first_us, before > 0 ? "before that" : "alone", of.timed));
-    if (before == 0)
+    progress.note(fmt::format(
+        "{} after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
+        "of {} that were timed",
+        a_step, context, of.us, of.first_us, before ? "before that" : "alone", of.timed));
+    if (!before)
       current.options = times.options;
     else if (of.changed)
       made.choices.push_back(
-          {std::llround(std::sqrt(static_cast<double>(before) * static_cast<double>(context))),
+          {std::llround(std::sqrt(static_cast<double>(*before) * static_cast<double>(context))),
            times.options});
     of.from = made.choices.back().from;
     before = context;
   }
   return made;
+}
+
+std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
+                              const Implemented& ending, std::int64_t tokens, Realiser& realiser,
+                              Progress& progress) {
+  const KernelSource random = random_source();
+  realiser.build({random});
+  std::vector<Implemented> parts = cuts.parts;
+  parts.push_back(ending);
+  const TrialPackage package(step, program, tokens, parts, realiser);
+  const std::unique_ptr<Conversation> bench = realiser.converse(
+      bench_job(package, realiser.kernels().at(random.entry).artifact.string(), 0));
+  std::vector<StepBench::Step> steps;
+  for (const std::vector<std::size_t>& cut : cuts.cuts) {
+    StepBench::Step& of = steps.emplace_back();
+    for (const std::size_t part : cut) of.push_back(package.spans()[part]);
+    of.push_back(package.spans().back());
+  }
+  const ChildResult result =
+      realiser.ask(*bench, bench_question(steps, kRounds), std::chrono::seconds(60));
+  if (!result.ok()) {
+    progress.note(fmt::format("ways to cut a step were not timed: {}", result.ended));
+    return {};
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& samples :
+       Json::parse(result.text).get<std::vector<std::vector<double>>>())
+    medians.push_back(median(std::move(samples)));
+  return medians;
 }
 
 }  // namespace ac

@@ -43,6 +43,7 @@ std::vector<Implemented> implemented(const Alternatives& alternatives, const Con
 
 struct InContextOptions {
   std::vector<std::int64_t> contexts;  // rising
+  std::int64_t tokens = 1;             // of a step
   std::chrono::seconds limit{40};      // for each of them
 };
 
@@ -58,7 +59,8 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
                                    const InContextOptions& options, Realiser& realiser,
                                    Progress& progress);
 
-// What is fastest after so many tokens, of the steps that a search from `first` timed.
+// What is fastest after so many tokens, of the steps that a search timed. It begins with the
+// fastest of `starts`, of which the first one is what would be taken without it.
 struct StepTimes {
   std::vector<std::size_t> options;
   double first_us = 0, us = 0;
@@ -66,11 +68,22 @@ struct StepTimes {
 };
 // Or why none was timed.
 using TimeSteps = std::function<std::variant<StepTimes, std::string>(
-    std::int64_t context, const std::vector<std::size_t>& first)>;
-// Context by context, each from what the one before it chose, until one cannot be timed.
-InContextChoices choose_by_context(const ContextChoice& first,
-                                   const std::vector<std::int64_t>& contexts, const TimeSteps& time,
-                                   Progress& progress);
+    std::int64_t context, const std::vector<std::vector<std::size_t>>& starts)>;
+// Context by context, each from what the one before it chose or any other did, until one cannot be
+// timed.
+InContextChoices choose_by_context(const ContextChoice& first, const InContextOptions& options,
+                                   const TimeSteps& time, Progress& progress);
+
+// All of several ways to cut a step into parts, each as the parts that it has of these.
+struct Cuts {
+  std::vector<Implemented> parts;  // in an order in which they could run
+  std::vector<std::vector<std::size_t>> cuts;
+};
+// Microseconds of a step by each of them, after no tokens; empty, and noted, if they were not
+// timed.
+std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
+                              const Implemented& ending, std::int64_t tokens, Realiser& realiser,
+                              Progress& progress);
 
 // For a conversation (base/conversation.h), in the process that times: what is prepared on a
 // device, and a question about each context.

@@ -106,9 +106,7 @@ std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Varian
     }
     return best;
   };
-  parts_ = choose_cover(phase_.regions, plans, cost, take);
-  if (std::ranges::none_of(parts_, chooses_token)) parts_.push_back({});
-  plan_missing(parts_);
+  parts_ = planned(choose_cover(phase_.regions, plans, cost, take));
 
   std::vector<ContextChoice> choices;
   for (const Pinned::Variant& variant : variants) choices.push_back({variant.from, {}});

@@ -261,6 +261,16 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   for (std::size_t rank = 0; rank < contenders.size(); ++rank)
     for (const std::vector<std::size_t>& order : orders)
       if (std::ranges::find(merged, order[rank]) == merged.end()) merged.push_back(order[rank]);
+  // Nothing overlaps with a library's products: one of ours may be faster between its neighbours.
+  if (phase_.plans.options.at.T > 1 && state.leaders < merged.size()) {
+    const auto is_ours = [&](std::size_t i) {
+      return !is_of_library(space.candidates[candidates[i]]);
+    };
+    const auto end_of_leaders = merged.begin() + static_cast<std::ptrdiff_t>(state.leaders);
+    const auto ours = std::find_if(merged.begin(), merged.end(), is_ours);
+    if (ours != merged.end() && ours >= end_of_leaders)
+      std::rotate(end_of_leaders - 1, ours, ours + 1);
+  }
   for (std::size_t i = 0; i < merged.size(); ++i) {
     state.order[i] = candidates[merged[i]];
     if (std::isfinite(sums[merged[i]]))
@@ -434,13 +444,16 @@ Generated Selector::fallback_for(const CoverPart& part) const {
 
 // The step as it looks cheapest, with all that could compute its parts.
 std::vector<CoverPart> Selector::cut() {
-  std::vector<CoverPart> parts =
-      choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); });
+  return planned(
+      choose_cover(phase_.regions, phase_.plans, [this](int space) { return cost(space); }));
+}
+
+std::vector<CoverPart> Selector::planned(std::vector<CoverPart> cover) {
   // What chooses the token is no node of the graph.
-  if (std::ranges::none_of(parts, [](const CoverPart& part) { return chooses_token(part); }))
-    parts.push_back({});
-  plan_missing(parts);
-  return parts;
+  if (std::ranges::none_of(cover, [](const CoverPart& part) { return chooses_token(part); }))
+    cover.push_back({});
+  plan_missing(cover);
+  return cover;
 }
 
 void Selector::run(Progress& progress) {

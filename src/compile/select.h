@@ -26,6 +26,12 @@ struct SelectOptions {
   tuning::Log* log = nullptr;
 };
 
+// Another way to cut a step; `what` it fuses instead, or not.
+struct NearCut {
+  std::string what;
+  std::vector<CoverPart> parts;
+};
+
 class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
@@ -40,6 +46,12 @@ class Selector {
   // (job_failed). One choice for each variant.
   std::vector<ContextChoice> run_pinned(const std::vector<Pinned::Variant>& variants,
                                         Progress& progress);
+
+  // After run(): what it decided on, and the cuts that may be as fast by what was measured of their
+  // parts; each with its parts' winners; and one of them instead of run()'s.
+  std::vector<NearCut> near_cuts();
+  Cuts as_implemented(const std::vector<NearCut>& cuts) const;
+  void take(NearCut cut);
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;
@@ -66,6 +78,8 @@ class Selector {
   static constexpr const char* kArgmax = "argmax";
 
   std::vector<CoverPart> cut();
+  std::vector<CoverPart> planned(std::vector<CoverPart> cover);
+  bool is_raced(int space) const;
   bool is_to_be_timed(const CoverPart& part) const;
   std::vector<KernelSource> sources_of(const CoverPart& part) const;
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);

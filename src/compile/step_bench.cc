@@ -17,11 +17,13 @@ StepBench::StepBench(Device& device, const std::filesystem::path& package,
                      const std::filesystem::path& random, std::int64_t context)
     : random_(device, random),
       engine_(device, package, with_random_weights(random_)),
+      tokens_(engine_.program().decode.max_tokens),
       context_(context) {
   engine_.fill_caches(random_);
   const Program& program = engine_.program();
   const auto ids = static_cast<std::size_t>(program.decode.ids);
-  device.fill(engine_.addresses()[ids], bytes_of(program.buffers[ids].dtype), 0);
+  device.fill(engine_.addresses()[ids],
+              static_cast<std::size_t>(program.buffers[ids].bytes.at(tokens_)), 0);
 }
 
 std::unique_ptr<Device::Recording> StepBench::record(const Step& step, int steps) {
@@ -31,7 +33,7 @@ std::unique_ptr<Device::Recording> StepBench::record(const Step& step, int steps
       bool overlaps = false;
       for (const Span span : step)
         for (std::size_t at = span.begin; at < span.end; ++at) {
-          engine_.enqueue(launches.at(at), 1, overlaps);
+          engine_.enqueue(launches.at(at), tokens_, overlaps);
           overlaps = true;
         }
     }
@@ -45,11 +47,12 @@ double StepBench::sample(Device::Recording& recording, int steps) {
 
 std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds) {
   std::vector<std::unique_ptr<Device::Recording>> recordings;
-  for (const Step& step : steps) recordings.push_back(record(step));
+  for (const Step& step : steps) recordings.push_back(record(step, this->steps()));
   std::vector<std::vector<double>> samples(steps.size());
-  for (const auto& recording : recordings) sample(*recording);
+  for (const auto& recording : recordings) sample(*recording, this->steps());
   for (int round = 0; round < rounds; ++round)
-    for (std::size_t i = 0; i < steps.size(); ++i) samples[i].push_back(sample(*recordings[i]));
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      samples[i].push_back(sample(*recordings[i], this->steps()));
   return samples;
 }
 

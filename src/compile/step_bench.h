@@ -21,16 +21,18 @@ class StepBench {
   void follow(std::int64_t context) { context_ = context; }
 
   using Step = std::vector<Span>;
-  static constexpr int kSteps = 4;  // of one recording, as the engine has
-  std::unique_ptr<Device::Recording> record(const Step& step, int steps = kSteps);
+  // Of one recording: as the engine has, several of a token each, or one of many tokens.
+  int steps() const { return tokens_ > 1 ? 1 : 4; }
+  std::unique_ptr<Device::Recording> record(const Step& step, int steps);
   // Microseconds of a step, as an average over one recording of so many.
-  double sample(Device::Recording& recording, int steps = kSteps);
+  double sample(Device::Recording& recording, int steps);
   // All of them in turn, after a first run of each that does not count: `rounds` samples of each.
   std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds);
 
  private:
   RandomValues random_;
   Engine engine_;
+  const std::int64_t tokens_;  // of a step
   std::int64_t context_;
 };
 

@@ -16,4 +16,11 @@ struct InContext {
   std::int64_t from = 0;        // what is chosen serves steps after so many tokens and more
 };
 
+// What a whole step took by one of several ways to cut it.
+struct TimedCut {
+  std::string what;  // it fuses instead of the first one, or not
+  double us = 0;
+  bool taken = false;
+};
+
 }  // namespace ac

@@ -10,7 +10,7 @@ Json to_json(Span span) { return {span.begin, span.end}; }
 
 Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
 
-TrialPackage::TrialPackage(const StepGraph& step, const Program& program,
+TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::int64_t tokens,
                            const std::vector<Implemented>& parts, const Realiser& realiser) {
   std::size_t at = 0;
   for (const Implemented& part : parts) {
@@ -23,7 +23,7 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program,
   trial.prefill = {}, trial.decode = {}, trial.decode_later.clear();
   trial.prefill_short.clear();
   Assembler assembler(trial);
-  trial.decode = assembler.phase(step, 1, parts, {});
+  trial.decode = assembler.phase(step, tokens, parts, {});
   trial.prefill = trial.decode;
   plan_memory(trial);
   for (const Launch& launch : trial.decode.launches) {

@@ -18,9 +18,9 @@ Span span_of(const Json& json);
 
 class TrialPackage {
  public:
-  // In an order in which they could run. Kernels must have been built.
-  TrialPackage(const StepGraph& step, const Program& program, const std::vector<Implemented>& parts,
-               const Realiser& realiser);
+  // For steps of so many tokens, in an order in which they could run. Kernels must have been built.
+  TrialPackage(const StepGraph& step, const Program& program, std::int64_t tokens,
+               const std::vector<Implemented>& parts, const Realiser& realiser);
 
   const std::filesystem::path& path() const { return folder_.path(); }
   // The launches of each part.

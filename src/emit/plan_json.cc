@@ -60,6 +60,9 @@ Json phase_json(const CompiledPhase& phase) {
     selections.push_back(selection_json(selection));
   Json steps = Json::array();
   for (const InContext& of : phase.in_context) steps.push_back(in_context_json(of));
+  Json cuts = Json::array();
+  for (const TimedCut& cut : phase.cuts)
+    cuts.push_back({{"fusion", cut.what}, {"us", cut.us}, {"taken", cut.taken}});
   for (const Abandoned& given_up : phase.abandoned)
     abandoned.push_back({{"signature", given_up.signature},
                          {"ops", given_up.ops},
@@ -79,6 +82,7 @@ Json phase_json(const CompiledPhase& phase) {
           {"region_table", region_table(phase)},
           {"space_table", space_table(phase)},
           {"fusion_table", fusion_table(phase)},
+          {"cuts", std::move(cuts)},
           {"in_context", std::move(steps)},
           {"selections", std::move(selections)},
           {"abandoned", std::move(abandoned)},

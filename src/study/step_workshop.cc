@@ -200,12 +200,7 @@ bool StepWorkshop::hold(int point) {
     if (!is_new) return false;
     Held& held = at->second;
     held.made = implement(part, candidate);
-    held.position = static_cast<int>(uses_.order().size());  // what chooses the token is the last
-    if (part.wanted) {
-      held.position = 0;
-      for (const NodeId id : part.wanted->region.nodes)
-        held.position = std::max(held.position, uses_.position(id));
-    }
+    held.position = last_position(uses_, part);
     for (const KernelSource& source : held.made.made.sources) sources.push_back(source);
     return true;
   };
@@ -235,7 +230,7 @@ void StepWorkshop::write_package() {
   std::vector<Implemented> parts;
   for (const Held* held : order) parts.push_back(held->made);
   parts.push_back(ending_);
-  package_ = std::make_unique<TrialPackage>(step(), program_, parts, workshop_->realiser());
+  package_ = std::make_unique<TrialPackage>(step(), program_, 1, parts, workshop_->realiser());
   for (std::size_t i = 0; i < order.size(); ++i) order[i]->span = package_->spans()[i];
 }
 

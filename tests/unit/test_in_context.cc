@@ -45,52 +45,57 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
       {"parts", parts}, {"ending", ending}, {"random", std::get<Artifact>(random).file.string()}};
   REQUIRE(is_conversation(job));
   Conversation::Answer answer = prepare_job(job);
-  const auto ask = [&](std::int64_t context, bool is_first, const std::vector<int>& first,
-                       int seconds = 20) {
+  const auto ask = [&](std::int64_t context, bool is_first,
+                       const std::vector<std::vector<int>>& starts, int seconds = 20) {
     const Json question{
-        {"context", context}, {"is_first", is_first}, {"first", first}, {"seconds", seconds}};
+        {"context", context}, {"is_first", is_first}, {"starts", starts}, {"seconds", seconds}};
     return Json::parse(answer(question.dump()));
   };
-  const Json said = ask(20, true, {0, 0});
+  const Json said = ask(20, true, {{0, 0}});
   CHECK(said.at("options") == Json({2, 1}));
   CHECK(said.at("us").get<double>() < said.at("first_us").get<double>() / 2);
   CHECK(said.at("timed") == 9);
   // One process answers for every context. What is best already stays.
-  const Json again = ask(30, true, {2, 1});
+  const Json again = ask(30, true, {{2, 1}});
   CHECK(again.at("options") == Json({2, 1}));
   CHECK(again.at("us") == again.at("first_us"));
   CHECK(again.at("timed") == 9);
 
   // After more tokens, what does not depend on their number has no better choice.
-  CHECK(ask(30, false, {0, 0}).at("timed") == 1);
+  CHECK(ask(30, false, {{0, 0}}).at("timed") == 1);
+  // But for what was chosen elsewhere.
+  const Json elsewhere = ask(30, false, {{0, 0}, {1, 1}, {2, 0}});
+  CHECK(elsewhere.at("options") == Json({1, 1}));
+  CHECK(elsewhere.at("us").get<double>() < elsewhere.at("first_us").get<double>());
+  CHECK(elsewhere.at("timed") == 3);
   Json by_position = job;
   by_position["parts"][0]["by_position"] = true;
   answer = prepare_job(by_position);
-  CHECK(ask(30, false, {0, 0}).at("options") == Json({2, 1}));
+  CHECK(ask(30, false, {{0, 0}}).at("options") == Json({2, 1}));
 
   // No time: what came first stays.
-  const Json stays = ask(30, true, {0, 0}, 0);
+  const Json stays = ask(30, true, {{0, 0}}, 0);
   CHECK(stays.at("options") == Json({0, 0}));
   CHECK(stays.at("us") == stays.at("first_us"));
 }
 
 TEST_CASE("in context: every context is on record, with what came of it") {
   Progress quiet(true);
-  std::vector<std::vector<std::size_t>> firsts;
-  const auto time =
-      [&](std::int64_t context,
-          const std::vector<std::size_t>& first) -> std::variant<StepTimes, std::string> {
-    firsts.push_back(first);
+  using Choice = std::vector<std::size_t>;
+  std::vector<std::vector<Choice>> asked;
+  const auto time = [&](std::int64_t context,
+                        const std::vector<Choice>& starts) -> std::variant<StepTimes, std::string> {
+    asked.push_back(starts);
     if (context == 100) return StepTimes{{0, 1}, 12, 10, 4};
-    if (context == 200) return StepTimes{first, 11, 11, 3};
+    if (context == 200) return StepTimes{starts[0], 11, 11, 3};
     if (context == 800) return StepTimes{{2, 1}, 14, 13, 5};
     return "crashed (SIGSEGV)";
   };
   const ContextChoice first{.from = 0, .options = {0, 0}};
   const auto [choices, contexts] =
-      choose_by_context(first, {100, 200, 800, 3200, 6400}, time, quiet);
-  using Choice = std::vector<std::size_t>;
-  CHECK(firsts == std::vector<Choice>{{0, 0}, {0, 1}, {0, 1}, {2, 1}});
+      choose_by_context(first, {.contexts = {100, 200, 800, 3200, 6400}}, time, quiet);
+  // What was chosen before is where others begin as well.
+  CHECK(asked == std::vector<std::vector<Choice>>{{{0, 0}}, {{0, 1}}, {{0, 1}}, {{2, 1}, {0, 1}}});
   REQUIRE(choices.size() == 2);
   CHECK(choices[0].from == 0);
   CHECK(choices[0].options == Choice{0, 1});
@@ -112,8 +117,8 @@ TEST_CASE("in context: every context is on record, with what came of it") {
   CHECK(contexts[3].untimed == "crashed (SIGSEGV)");
   CHECK(contexts[4].untimed.find("fewer tokens") != std::string::npos);
 
-  const auto never =
-      choose_by_context(first, {100, 200}, [](auto&&...) { return std::string("lost"); }, quiet);
+  const auto never = choose_by_context(
+      first, {.contexts = {100, 200}}, [](auto&&...) { return std::string("lost"); }, quiet);
   REQUIRE(never.choices.size() == 1);
   CHECK(never.choices[0].options == first.options);
   CHECK(never.contexts.size() == 2);
