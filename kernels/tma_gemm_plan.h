@@ -48,10 +48,12 @@ struct TmaGemmPlan {
     return 1ll * divide_up(shape.m, tile_m * cluster_m) * across(op, shape) * cluster();
   }
   // Blocks that take tile after tile: no more than run at once. A cluster lies within one of a
-  // GPU's groups of 16 or 18 multiprocessors, where those of four and eight leave two idle.
+  // GPU's groups of multiprocessors, which are not all whole fours: the driver says that an H100
+  // with 132 of them runs 66 clusters of two, but 30 of four and 15 of eight.
   constexpr int most_blocks(int multiprocessors) const {
-    const int whole = cluster() > 2 && multiprocessors >= 16 ? 16 : cluster();
-    return multiprocessors < cluster() ? cluster() : multiprocessors / whole * whole;
+    const int usable =
+        cluster() > 2 && multiprocessors >= 16 ? multiprocessors * 10 / 11 : multiprocessors;
+    return usable < cluster() ? cluster() : usable / cluster() * cluster();
   }
 
   constexpr const char* why_illegal(const GemmOp& op) const {

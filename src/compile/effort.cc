@@ -7,7 +7,7 @@ namespace {
 // is fastest up to there may be the slowest right after.
 constexpr std::int64_t kContexts[] = {288, 640, 2048, 8192, 20480, 49152, 122880};
 constexpr std::int64_t kShort = 512;  // tokens, of which judging a candidate takes little time
-constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
+constexpr std::int64_t kRoom = 64;    // of a package's tokens, for those that are timed
 
 bool is_gpu_here(const CompileOptions& options) { return options.here && options.device.sm > 0; }
 
@@ -28,7 +28,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
   if (is_gpu_here(options)) {
     select.tries = tokens > 1 ? 20 : 24;
     // What is best in the whole step may come behind five or six others by itself.
-    select.leaders = tokens == 1 ? 8 : tokens <= kShort ? 4 : 2;
+    select.leaders = tokens == 1 ? 8 : tokens <= kShort ? 6 : 2;
   }
   select.tries = options.tries.value_or(select.tries);
   select.preferred = options.preferred;

@@ -3,15 +3,15 @@
 // card slows down as it gets warm.
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 #include "compile/select.h"
 
 namespace ac {
 namespace {
 
-// Of what the cheapest option costs.
-constexpr double kNear = 1.1;
+// Of what the cheapest option costs; and the least part of a step for which whole steps would tell.
+constexpr double kNear = 1.1, kTold = 0.02;
 
 // What tells neighbourhoods of one kind from those of others.
 std::vector<std::vector<int>> spaces_of(const Neighbourhood& around) {
@@ -33,14 +33,19 @@ std::vector<NearCut> Selector::near_cuts() {
   const Regions& regions = phase_.regions;
   const SpaceCost cost = [this](int space) { return this->cost(space); };
   std::vector<NearCut> cuts{{"", parts_}};
-  std::set<std::vector<std::vector<int>>> seen;
+  double step_cost = 0;
+  for (const CoverPart& part : parts_) step_cost += cost(part.space).value_or(0);
+  std::map<std::vector<std::vector<int>>, int> counts;
+  for (const Neighbourhood& around : phase_.plans.neighbourhoods) ++counts[spaces_of(around)];
   const std::size_t count = phase_.plans.neighbourhoods.size();
   for (std::size_t n = 0; n < count; ++n) {
     const Neighbourhood& around = phase_.plans.neighbourhoods[n];
     const auto kind = spaces_of(around);
     const auto best = cheapest_option(regions, phase_.plans, around, cost);
-    if (!best || !seen.insert(kind).second) continue;
+    const int of_kind = std::exchange(counts[kind], 0);
+    if (!best || of_kind == 0) continue;
     const double least = option_cost(regions, phase_.plans, around.options[*best], cost);
+    if (least * of_kind < kTold * step_cost) continue;
     for (std::size_t i = 0; i < around.options.size(); ++i) {
       const FusionOption& option = around.options[i];
       if (i == *best || option.refused ||

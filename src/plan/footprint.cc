@@ -174,7 +174,7 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
 constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
 constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
 constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
-constexpr double kTmaAddUp = 1e-6;    // of parts of K; not fitted
+constexpr double kTmaAddUp = 2e-6;    // of parts of K: 2026-11-22-h100-short-prompt-products.jsonl
 constexpr double kTmaFewSlots = 0.1;  // not fitted: of equal plans, that with more slots
 
 // Blocks go from slot to slot of their ring, of which each block of a cluster copies its part.
