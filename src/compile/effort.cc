@@ -27,8 +27,8 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
   SelectOptions select;
   if (is_gpu_here(options)) {
     select.tries = tokens > 1 ? 20 : 24;
-    // What is best in the whole step may come behind five or six others by itself.
-    select.leaders = tokens == 1 ? 8 : tokens <= kShort ? 6 : 2;
+    // What is best in the whole step may come behind ten others by itself.
+    select.leaders = tokens == 1 ? 16 : tokens <= kShort ? 6 : 2;
   }
   select.tries = options.tries.value_or(select.tries);
   select.preferred = options.preferred;

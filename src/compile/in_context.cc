@@ -26,6 +26,10 @@ constexpr int kPasses = 3;
 // than a share of many.
 constexpr double kBehind = 1.015;
 constexpr std::size_t kFew = 6, kShare = 3;
+// Of a site's options, those that meet their neighbours': the others are slower in the step
+// whatever those are.
+constexpr std::size_t kMet = 8;
+constexpr int kScanRounds = 5;
 
 struct TimedPart {
   std::size_t site = 0;
@@ -69,21 +73,28 @@ class StepRace {
     return medians;
   }
 
- private:
-  // Recordings of single steps take a quarter of the time to make and to replay. Of few, all are
-  // worth more than a look.
-  std::vector<std::size_t> look(const std::vector<Options>& choices) {
-    std::vector<std::size_t> left(choices.size());
-    for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
-    if (choices.size() <= kFew) return left;
+  // Of each of these, roughly: recordings of single steps take a quarter of the time to make and to
+  // replay.
+  std::vector<double> glance(const std::vector<Options>& choices, int rounds) {
     std::vector<std::unique_ptr<Device::Recording>> recordings;
     for (const Options& choice : choices) recordings.push_back(bench_.record(step_of(choice), 1));
     for (const auto& recording : recordings) bench_.sample(*recording, 1);
     std::vector<std::vector<double>> samples(choices.size());
-    for (int round = 0; round < kQuickRounds; ++round)
-      for (const std::size_t i : left) samples[i].push_back(bench_.sample(*recordings[i], 1));
+    for (int round = 0; round < rounds; ++round)
+      for (std::size_t i = 0; i < choices.size(); ++i)
+        samples[i].push_back(bench_.sample(*recordings[i], 1));
     std::vector<double> medians;
-    for (const std::vector<double>& of : samples) medians.push_back(median(of));
+    for (std::vector<double>& of : samples) medians.push_back(median(std::move(of)));
+    return medians;
+  }
+
+ private:
+  // Of few, all are worth more than a look.
+  std::vector<std::size_t> look(const std::vector<Options>& choices) {
+    std::vector<std::size_t> left(choices.size());
+    for (std::size_t i = 0; i < left.size(); ++i) left[i] = i;
+    if (choices.size() <= kFew) return left;
+    const std::vector<double> medians = glance(choices, kQuickRounds);
     const double most = kBehind * std::ranges::min(medians);
     keep_fastest(left, medians, std::max(kFew, choices.size() / kShare));
     std::erase_if(left, [&](std::size_t i) { return i != 0 && medians[i] > most; });
@@ -179,6 +190,24 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
 
 namespace {
 
+// The options of a site that are fastest in the step, where the others are those of `best`.
+std::vector<std::size_t> fastest_options(StepRace& race, std::size_t site, std::size_t count,
+                                         const Options& best, std::set<Options>& timed) {
+  std::vector<std::size_t> options(count);
+  for (std::size_t i = 0; i < count; ++i) options[i] = i;
+  if (count <= kMet) return options;
+  std::vector<Options> choices;
+  for (const std::size_t i : options) {
+    Options& choice = choices.emplace_back(best);
+    choice[site] = i;
+  }
+  timed.insert(choices.begin(), choices.end());
+  const std::vector<double> times = race.glance(choices, kScanRounds);
+  std::ranges::stable_sort(options, {}, [&](std::size_t i) { return times[i]; });
+  options.resize(kMet);
+  return options;
+}
+
 // A search from the fastest of `starts`, neighbours by neighbours.
 Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::size_t>>& pairs,
                   const std::vector<std::size_t>& count, const std::vector<Options>& starts,
@@ -191,6 +220,11 @@ Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::
     const std::vector<double> times = race.run(starts);
     best = starts[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())];
   }
+  std::vector<std::vector<std::size_t>> met(count.size());  // options of the sites of pairs
+  for (const auto& [a, b] : pairs)
+    for (const std::size_t site : {a, b})
+      if (met[site].empty() && Clock::now() < end)
+        met[site] = fastest_options(race, site, count[site], best, timed);
   std::vector<Options> raced(pairs.size());  // among which others a pair was raced last
   for (int pass = 0; pass < kPasses; ++pass) {
     bool moved = false;
@@ -202,8 +236,8 @@ Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::
       if (raced[at] == others) continue;  // it would say the same
       raced[at] = others;
       std::vector<Options> choices{best};
-      for (std::size_t i = 0; i < count[a]; ++i)
-        for (std::size_t j = 0; j < count[b]; ++j) {
+      for (const std::size_t i : met[a])
+        for (const std::size_t j : met[b]) {
           Options choice = best;
           choice[a] = i, choice[b] = j;
           if (choice != best && choice[a] == i) choices.push_back(choice);

@@ -130,15 +130,15 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   CHECK(is_split(std::get<Implementation<TmaGemmTask>>(space.candidates[0].choice).plan));
 
   const Made sum = made(plans, regions, "linear+add", 0, [](const TmaGemmPlan& plan) {
-    return plan.cluster_k == 4 && plan.cluster() == 8 && plan.tile_m == 128;
+    return plan.cluster_k == 4 && plan.cluster() == 8 && plan.tile_m == 128 && plan.tile_n == 128;
   });
   const Launch& launch = sum.generated.launches[0];
-  CHECK(launch.grid[0].at(1) == 128);
-  CHECK(launch.grid[0].at(128) == 128);
-  CHECK(launch.grid[0].at(256) == 128);  // all that run at once, twice
+  CHECK(launch.grid[0].at(1) == 64);
+  CHECK(launch.grid[0].at(128) == 64);
+  CHECK(launch.grid[0].at(256) == 120);  // of 128 all that run at once
   CHECK(launch.threads == sum.choice.plan.threads());
   CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes());
-  CHECK(launch.maps[1].box_rows == 64);
+  CHECK(launch.maps[1].box_rows == 128);
   CHECK(sum.generated.sources[0].text.find(".cluster_k = 4") != std::string::npos);
 
   const auto found = std::ranges::find_if(space.candidates, [&](const Candidate& candidate) {
@@ -171,7 +171,8 @@ TEST_CASE("K of tma_gemm is not split where tiles are enough, nor where it has t
   for (const int k : {2048, 6144}) {
     const kernels::GemmShape shape{128, {2048}, k};
     CHECK(predicted(sum, shape, two) < predicted(sum, shape, whole));
-    CHECK(predicted(sum, shape, four) <= predicted(sum, shape, two));  // L2 holds it up
+    // 32 clusters of four do not run at once.
+    CHECK(predicted(sum, shape, two) < predicted(sum, shape, four));
     TmaGemmPlan wide = four;
     wide.tile_n = 128, wide.stages = 4;
     CHECK(predicted(sum, shape, wide) < predicted(sum, shape, four));
