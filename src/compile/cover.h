@@ -46,6 +46,17 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
 // With other options than those that cost least; `cost` speaks for what no neighbourhood claims.
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take);
+
+// A way to cut a step; `what` it fuses, or not, other than the one that costs least.
+struct NearCut {
+  std::string what;
+  std::vector<CoverPart> parts;
+};
+// The cut that costs least, and those that may be as fast: with another option of one kind of
+// neighbourhood, of parts whose costs are known and come to little more.
+std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const SpaceCost& cost,
+                               const std::function<bool(int space)>& is_known);
+
 // Neighbourhoods are asked about by kind: those of the first one first.
 inline constexpr Neighbourhood::Kind kClaimOrder[] = {
     Neighbourhood::Kind::head, Neighbourhood::Kind::projections, Neighbourhood::Kind::attention,

@@ -26,12 +26,6 @@ struct SelectOptions {
   tuning::Log* log = nullptr;
 };
 
-// Another way to cut a step; `what` it fuses instead, or not.
-struct NearCut {
-  std::string what;
-  std::vector<CoverPart> parts;
-};
-
 class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.

@@ -1,6 +1,7 @@
 // Covers: whatever implementations cost, every compute node is in one part, and the parts can run.
 #include <doctest/doctest.h>
 
+#include <map>
 #include <random>
 #include <set>
 
@@ -65,4 +66,51 @@ TEST_CASE("every cover computes each node once, in an order that can run") {
       CHECK(sizes.size() > 1);  // costs matter
     }
   }
+}
+
+TEST_CASE("cuts are near the cheapest if known parts cost little more and many of them do") {
+  const Regions regions = analyse(one_layer_qwen3());
+  const Plans plans = plan(regions, device_info("sm_90"), {.max_candidates = 2});
+  // Of the head, two kernels cost 5 % more than one, and all others many times that.
+  const auto head =
+      std::ranges::find(plans.neighbourhoods, Neighbourhood::Kind::head, &Neighbourhood::kind);
+  REQUIRE(head != plans.neighbourhoods.end());
+  const auto whole = std::ranges::find(
+      head->options, 1, [](const FusionOption& option) { return std::ssize(option.parts); });
+  const auto two = std::ranges::find_if(head->options, [](const FusionOption& option) {
+    return option.parts.size() == 2 && !option.refused;
+  });
+  REQUIRE(whole != head->options.end());
+  REQUIRE(two != head->options.end());
+  std::map<int, double> of_head;
+  for (const FusionOption& option : head->options)
+    for (const Part& part : option.parts) of_head[part.space] = 1000;
+  of_head[whole->parts[0].space] = 100;
+  of_head[two->parts[0].space] = 50, of_head[two->parts[1].space] = 55;
+  double elsewhere = 1;
+  const auto cost = [&](int space) -> std::optional<double> {
+    if (space < 0) return std::nullopt;
+    const auto found = of_head.find(space);
+    return found == of_head.end() ? elsewhere : found->second;
+  };
+  const auto is_of_head = [&](int space) { return of_head.count(space) > 0; };
+  const std::vector<NearCut> near = near_cuts(regions, plans, cost, is_of_head);
+  REQUIRE(near.size() == 2);
+  CHECK(near[0].what.empty());
+  CHECK(near[1].what == two->text);
+  const auto spaces_of = [](const std::vector<CoverPart>& parts) {
+    std::set<int> spaces;
+    for (const CoverPart& part : parts) spaces.insert(part.space);
+    return spaces;
+  };
+  CHECK(spaces_of(near[0].parts) == spaces_of(choose_cover(regions, plans, cost)));
+  CHECK(spaces_of(near[0].parts).count(whole->parts[0].space) == 1);
+  for (const Part& part : two->parts) CHECK(spaces_of(near[1].parts).count(part.space) == 1);
+  for (const NearCut& cut : near) check(regions, cut.parts);
+
+  CHECK(near_cuts(regions, plans, cost, [](int) { return false; }).size() == 1);
+  elsewhere = 1e5;  // of such a step, the head is nothing
+  CHECK(near_cuts(regions, plans, cost, is_of_head).size() == 1);
+  elsewhere = 1, of_head[two->parts[1].space] = 65;
+  CHECK(near_cuts(regions, plans, cost, is_of_head).size() == 1);
 }

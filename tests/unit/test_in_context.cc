@@ -13,14 +13,12 @@
 namespace ac::test {
 namespace {
 
-TEST_CASE("in context: of two parts that must agree, the pair that is fastest together is found") {
-  const TemporaryFolder folder;
-  const Toy toy;
-  toy.write(folder.path());
+// A question's process for a step whose sites' options run its kernel so often.
+Json job_of(const Toy& toy, const std::filesystem::path& folder,
+            const std::vector<std::vector<int>>& repeats) {
+  toy.write(folder);
   Program program = toy.program();
   const Launch work = program.decode.launches.at(0), advance = program.decode.launches.at(1);
-  // Launches by how often each option runs the step's kernel: (30 + 1), (1 + 30) and so on.
-  const std::vector<std::vector<int>> repeats = {{30, 12, 1}, {20, 1, 40}};
   program.decode.launches.clear(), program.decode.notes.clear();
   Json parts = Json::array();
   const auto add = [&](const Launch& launch, int count) {
@@ -37,12 +35,18 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
     parts.push_back({{"site", site}, {"options", options}, {"by_position", false}});
   }
   const Json ending = add(advance, 1);
-  write_file(folder.path() / "program.json", to_json(program).dump());
+  write_file(folder / "program.json", to_json(program).dump());
   const BuildResult random =
       KernelBuilder(builder_options(read_environment())).build(random_source(), {});
-  const Json job{
-      {"job", "steps"}, {"device", "host"}, {"package", folder.path().string()},
+  return {
+      {"job", "steps"}, {"device", "host"}, {"package", folder.string()},
       {"parts", parts}, {"ending", ending}, {"random", std::get<Artifact>(random).file.string()}};
+}
+
+TEST_CASE("in context: of two parts that must agree, the pair that is fastest together is found") {
+  const TemporaryFolder folder;
+  const Toy toy;
+  const Json job = job_of(toy, folder.path(), {{30, 12, 1}, {20, 1, 40}});
   REQUIRE(is_conversation(job));
   Conversation::Answer answer = prepare_job(job);
   const auto ask = [&](std::int64_t context, bool is_first,
@@ -77,6 +81,18 @@ TEST_CASE("in context: of two parts that must agree, the pair that is fastest to
   const Json stays = ask(30, true, {{0, 0}}, 0);
   CHECK(stays.at("options") == Json({0, 0}));
   CHECK(stays.at("us") == stays.at("first_us"));
+}
+
+TEST_CASE("in context: of many options those that are fastest in the step meet the neighbours'") {
+  const TemporaryFolder folder;
+  const Toy toy;
+  const std::vector<int> many = {60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 1};
+  const Conversation::Answer answer = prepare_job(job_of(toy, folder.path(), {many, {20, 1}}));
+  const Json said = Json::parse(answer(
+      Json{{"context", 20}, {"is_first", true}, {"starts", {{0, 0}}}, {"seconds", 20}}.dump()));
+  CHECK(said.at("options") == Json({11, 1}));
+  // All twelve by themselves, eight of them with both of the other's: (0, 1) is one of neither.
+  CHECK(said.at("timed") == 12 + 8);
 }
 
 TEST_CASE("in context: every context is on record, with what came of it") {
