@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "emit/plan_file.h"
+#include "regions_models.h"
 #include "small_compilation.h"
 
 using namespace ac;
@@ -92,6 +93,49 @@ TEST_CASE("selection: with no candidates, fallbacks compute everything, the toke
   for (const Implemented& part : f.parts)
     writers += std::ranges::find(part.made.storages, token) != part.made.storages.end();
   CHECK(writers == 1);
+}
+
+TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps") {
+  FreshBuilder f;
+  Progress quiet(true);
+  constexpr std::int64_t kTokens = 4;
+  CompiledPhase phase;
+  phase.max_tokens = kTokens;
+  phase.regions = analyse(gemma_like(1, Dim(Symbol::T)));
+  phase.plans = plan(phase.regions, device_info("host"),
+                     {.max_candidates = 1, .at = {.S = -1, .T = kTokens, .P = 0}});
+  const StepGraph& step = phase.regions.step;
+  Program program;
+  program.model = "gemma", program.target = "host", program.max_context = 32;
+  program.caches = {{DType::bf16, 2, 8, 8, 16, 32}};  // as the step's only layer needs
+  program.vocab = 50, program.dtype = DType::bf16;
+  program.stores["checkpoint"] = "/nowhere";  // weights are random
+  RealiseOptions options = f.unmeasured();
+  options.here = true;
+  Realiser realiser(f.builder, options);
+  Selector selector(phase, program.caches, {.tries = 0}, realiser);
+  selector.run(quiet);
+  std::vector<NearCut> cuts = selector.near_cuts();
+  REQUIRE(!cuts.empty());  // fallbacks may cost alike, however they are grouped
+  // One more has all parts ten times.
+  NearCut& many = cuts.emplace_back(NearCut{"all of it again", {}});
+  for (int i = 0; i < 10; ++i)
+    many.parts.insert(many.parts.end(), cuts[0].parts.begin(), cuts[0].parts.end());
+  const Cuts made = selector.as_implemented(cuts);
+  REQUIRE(made.cuts.size() == cuts.size());
+  for (std::size_t i = 0; i < cuts.size(); ++i) CHECK(made.cuts[i].size() == cuts[i].parts.size());
+  const NodeId ids = 0;
+  REQUIRE(step.graph[ids].op == Op::input);
+  const Generated advance = generate_advance(step, ids, program.max_context + 1);
+  realiser.build(advance.sources);
+  const std::vector<double> times =
+      time_cuts(step, program, made, {advance, "advance"}, kTokens, realiser, quiet);
+  REQUIRE(times.size() == cuts.size());
+  CHECK(times.back() > 4 * times[0]);
+
+  const std::size_t parts = cuts.back().parts.size();
+  selector.take(std::move(cuts.back()));
+  CHECK(selector.alternatives().parts.size() == parts);
 }
 
 TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
