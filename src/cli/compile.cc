@@ -177,8 +177,9 @@ void add_compile_command(CLI::App& app) {
       "times them 24, and 20 of prefill; else 3)");
   command
       ->add_option("--step-seconds", compile->step_seconds,
-                   "Time for choosing what computes the parts of a decode step by the latency of "
-                   "the whole step, at each of a few contexts (default: 40 on a GPU, else 0)")
+                   "Time for choosing what computes the parts of a step by the latency of the "
+                   "whole step: a prompt's, and a decode step's at each of a few contexts "
+                   "(default: 40 on a GPU, else 0)")
       ->check(CLI::Range(0, 3600));
   command
       ->add_option("--max-candidates", compile->options.max_candidates,

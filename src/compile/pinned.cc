@@ -72,6 +72,7 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
   }
   merge_equal(phase.selections);
   std::ranges::sort(made, {}, &PinnedVariant::from);
+  phase.cuts = pinned.cuts;
   phase.in_context = pinned.contexts;
   return made;
 }

@@ -19,7 +19,8 @@ struct Pinned {
     std::vector<std::size_t> fusions = {};
   };
   std::vector<Variant> variants;    // by rising `from`, the first one's 0
-  std::vector<InContext> contexts;  // what timing them gave
+  std::vector<TimedCut> cuts;       // that were timed, and
+  std::vector<InContext> contexts;  // what timing the variants gave
 };
 
 }  // namespace ac

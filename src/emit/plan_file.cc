@@ -113,6 +113,8 @@ Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& 
       }
       pinned.variants.push_back(std::move(variant));
     }
+    for (const Json& of : of_phase.at("cuts"))
+      pinned.cuts.push_back({of.at("other"), of.at("us"), of.at("taken")});
     for (const Json& of : of_phase.at("in_context")) {
       InContext& context = pinned.contexts.emplace_back();
       of.at("context").get_to(context.context);

@@ -62,7 +62,7 @@ Json phase_json(const CompiledPhase& phase) {
   for (const InContext& of : phase.in_context) steps.push_back(in_context_json(of));
   Json cuts = Json::array();
   for (const TimedCut& cut : phase.cuts)
-    cuts.push_back({{"fusion", cut.what}, {"us", cut.us}, {"taken", cut.taken}});
+    cuts.push_back({{"other", cut.what}, {"us", cut.us}, {"taken", cut.taken}});
   for (const Abandoned& given_up : phase.abandoned)
     abandoned.push_back({{"signature", given_up.signature},
                          {"ops", given_up.ops},

@@ -140,6 +140,24 @@ const Json& in_context_of(const Json& phase) {
   return contexts;
 }
 
+// What timing several ways to cut the step said.
+const Json& cuts_of(const Json& phase) {
+  const Json& cuts = phase.at("cuts");
+  for (const Json& of : cuts)
+    for (const char* key : {"other", "us", "taken"}) of.at(key);
+  return cuts;
+}
+
+std::string cuts_text(const Json& phase) {
+  Table table({"a whole step with", "us", ""});
+  for (const Json& of : cuts_of(phase)) {
+    const std::string other = text_of(of.at("other"));
+    table.add({other.empty() ? "what costs least by its parts" : other, microseconds(of, "us"),
+               of.at("taken").get<bool>() ? "taken" : ""});
+  }
+  return table.rows() == 0 ? "" : "cuts:\n" + table.text();
+}
+
 std::string in_context_text(const Json& phase) {
   Table table({"after tokens", "us", "us before", "steps timed", "choice"});
   for (const Json& of : in_context_of(phase)) {
@@ -165,7 +183,7 @@ std::string selection_text(const Json& phase) {
                microseconds(selection, "predicted_us"), microseconds(selection, "measured_us"),
                microseconds(selection, "fallback_us"), number(selection.at("flops")),
                number(selection.at("bytes"))});
-  return table.text() + in_context_text(phase);
+  return table.text() + cuts_text(phase) + in_context_text(phase);
 }
 
 std::vector<std::string> names_of(const std::vector<std::pair<std::string, const Json*>>& phases) {
@@ -279,6 +297,7 @@ Json part_of(const Json& phase, PackageStage stage) {
     part["verdicts"] = verdicts_of(phase);
   } else {
     part["selection"] = selection_of(phase);
+    part["cuts"] = cuts_of(phase);
     part["in_context"] = in_context_of(phase);
   }
   return part;

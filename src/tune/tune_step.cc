@@ -184,6 +184,7 @@ class StepTuner {
     }
     variant.fusions = workshop_.space().fusions(point);
     // What was timed with what it replaces says nothing any more.
+    tuned_.decode->cuts.clear();
     std::vector<InContext>& contexts = tuned_.decode->contexts;
     std::erase_if(contexts, [&](const InContext& of) { return of.from == variant.from; });
     contexts.push_back({.context = options_.context,

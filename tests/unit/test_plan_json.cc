@@ -21,6 +21,7 @@ Json plan_of_contexts() {
       {.context = 2048, .first_us = 41, .us = 41, .timed = 9},
       {.context = 8192, .first_us = 60, .us = 52, .timed = 11, .changed = true, .from = 4096},
       {.context = 20480, .untimed = "took longer than 180 s"}};
+  compiled.prefill.cuts = {{.what = "", .us = 54.5}, {"linear | rope", 52.75, true}};
   compiled.prefill_short.emplace_back().max_tokens = 256;
   Json plan = plan_json(compiled);
   plan["files"] = Json::object();
@@ -33,6 +34,9 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
   const Json plan = plan_of_contexts();
   const Json shown = stage_json(plan, PackageStage::selection, "plan.json");
   CHECK(shown.at("prefill").at("in_context") == Json::array());
+  CHECK(shown.at("decode").at("cuts") == Json::array());
+  CHECK(shown.at("prefill").at("cuts").at(1) ==
+        Json{{"other", "linear | rope"}, {"us", 52.75}, {"taken", true}});
   const Json& contexts = shown.at("decode").at("in_context");
   REQUIRE(contexts.size() == 4);
   CHECK(contexts[0] == Json{{"context", 192},
@@ -45,8 +49,9 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
   CHECK(contexts[3] == Json{{"context", 20480}, {"untimed", "took longer than 180 s"}});
 
   const std::string text = stage_text(plan, PackageStage::selection, "plan.json");
-  for (const char* part : {"30.50", "28.25", "the same", "another, from 4,096 tokens on", "20,480",
-                           "not timed: took longer than 180 s"}) {
+  for (const char* part :
+       {"what costs least by its parts", "54.50", "linear | rope", "30.50", "28.25", "the same",
+        "another, from 4,096 tokens on", "20,480", "not timed: took longer than 180 s"}) {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
@@ -83,6 +88,9 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
   refused("/prefill_short/0/selections", PackageStage::stats);
   refused("/prefill/selections", PackageStage::selection);
   refused("/decode/in_context", PackageStage::selection);
+  refused("/decode/cuts", PackageStage::selection);
+  for (const char* key : {"other", "us", "taken"})
+    refused("/prefill/cuts/1/" + std::string(key), PackageStage::selection);
   for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"})
     refused("/decode/in_context/1/" + std::string(key), PackageStage::selection);
   refused("/decode/region_table", PackageStage::regions);

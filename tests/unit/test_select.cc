@@ -197,6 +197,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
 
 TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {
   const Json plan = Json::parse(R"({"prefill": {}, "prefill_short": [], "decode": {
+    "cuts": [{"other": "", "us": 5, "taken": false}, {"other": "a | b", "us": 4, "taken": true}],
     "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4, "changed": true},
                    {"context": 90, "untimed": "no time"}],
     "selections": [{"signature": "a", "candidate": "p"},
@@ -212,6 +213,9 @@ TEST_CASE("selection: a schedule is read from a plan, with what runs at each con
   CHECK(pinned.variants[1].from == 50);
   REQUIRE(pinned.contexts.size() == 2);
   CHECK(pinned.contexts[0].us == 2);
+  REQUIRE(pinned.cuts.size() == 2);
+  CHECK(pinned.cuts[1].what == "a | b");
+  CHECK(pinned.cuts[1].taken);
   CHECK(pinned.contexts[0].changed);
   CHECK(pinned.contexts[1].untimed == "no time");
   CHECK_THROWS_AS(pinned_as(plan, "prefill", "plan"), Error);
