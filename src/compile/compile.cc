@@ -180,7 +180,7 @@ class PhaseCompiler {
     selector.run(stages_.progress());
     const Implemented last = end(phase);
     const InContextOptions in_context = in_context_options(options_, tokens, program_.max_context);
-    if (!in_context.contexts.empty()) choose_cut(selector, in_context.tokens, last, phase);
+    if (!in_context.contexts.empty()) choose_cut(selector, in_context, last, phase);
     const Alternatives alternatives = selector.alternatives();
     InContextChoices chosen = choose_in_context(phase.regions.step, program_, alternatives, last,
                                                 in_context, realiser_, stages_.progress());
@@ -195,12 +195,12 @@ class PhaseCompiler {
   }
 
   // By the latency of whole steps, where that of their parts does not tell.
-  void choose_cut(Selector& selector, std::int64_t tokens, const Implemented& last,
+  void choose_cut(Selector& selector, const InContextOptions& in_context, const Implemented& last,
                   CompiledPhase& phase) {
     std::vector<NearCut> cuts = selector.near_cuts();
     if (cuts.size() < 2) return;
     const std::vector<double> times =
-        time_cuts(phase.regions.step, program_, selector.as_implemented(cuts), last, tokens,
+        time_cuts(phase.regions.step, program_, selector.as_implemented(cuts), last, in_context,
                   realiser_, stages_.progress());
     if (times.empty()) return;
     std::size_t best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());

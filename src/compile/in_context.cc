@@ -368,15 +368,15 @@ InContextChoices choose_by_context(const ContextChoice& first, const InContextOp
 }
 
 std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
-                              const Implemented& ending, std::int64_t tokens, Realiser& realiser,
-                              Progress& progress) {
+                              const Implemented& ending, const InContextOptions& options,
+                              Realiser& realiser, Progress& progress) {
   const KernelSource random = random_source();
   realiser.build({random});
   std::vector<Implemented> parts = cuts.parts;
   parts.push_back(ending);
-  const TrialPackage package(step, program, tokens, parts, realiser);
-  const std::unique_ptr<Conversation> bench = realiser.converse(
-      bench_job(package, realiser.kernels().at(random.entry).artifact.string(), 0));
+  const TrialPackage package(step, program, options.tokens, parts, realiser);
+  const std::unique_ptr<Conversation> bench = realiser.converse(bench_job(
+      package, realiser.kernels().at(random.entry).artifact.string(), options.contexts.front()));
   std::vector<StepBench::Step> steps;
   for (const std::vector<std::size_t>& cut : cuts.cuts) {
     StepBench::Step& of = steps.emplace_back();

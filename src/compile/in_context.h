@@ -79,11 +79,11 @@ struct Cuts {
   std::vector<Implemented> parts;  // in an order in which they could run
   std::vector<std::vector<std::size_t>> cuts;
 };
-// Microseconds of a step by each of them, after no tokens; empty, and noted, if they were not
-// timed.
+// Microseconds of a step by each of them, in the first of the contexts; empty, and noted, if they
+// were not timed.
 std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
-                              const Implemented& ending, std::int64_t tokens, Realiser& realiser,
-                              Progress& progress);
+                              const Implemented& ending, const InContextOptions& options,
+                              Realiser& realiser, Progress& progress);
 
 // For a conversation (base/conversation.h), in the process that times: what is prepared on a
 // device, and a question about each context.

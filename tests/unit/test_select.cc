@@ -129,7 +129,8 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   const Generated advance = generate_advance(step, ids, program.max_context + 1);
   realiser.build(advance.sources);
   const std::vector<double> times =
-      time_cuts(step, program, made, {advance, "advance"}, kTokens, realiser, quiet);
+      time_cuts(step, program, made, {advance, "advance"}, {.contexts = {0}, .tokens = kTokens},
+                realiser, quiet);
   REQUIRE(times.size() == cuts.size());
   CHECK(times.back() > 4 * times[0]);
 
