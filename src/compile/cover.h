@@ -53,9 +53,9 @@ struct NearCut {
   std::vector<CoverPart> parts;
 };
 // The cut that costs least, and those that may be as fast: with another option of one kind of
-// neighbourhood, of parts whose costs are known and come to little more.
-std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const SpaceCost& cost,
-                               const std::function<bool(int space)>& is_known);
+// neighbourhood, of parts whose costs are known and come to little more. `cost` knows what was
+// measured: what might be cheaper, were it tried, is none of these.
+std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const SpaceCost& cost);
 
 // Neighbourhoods are asked about by kind: those of the first one first.
 inline constexpr Neighbourhood::Kind kClaimOrder[] = {

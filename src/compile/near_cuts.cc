@@ -32,8 +32,7 @@ bool are_equal(const std::vector<CoverPart>& a, const std::vector<CoverPart>& b)
 
 }  // namespace
 
-std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const SpaceCost& cost,
-                               const std::function<bool(int space)>& is_known) {
+std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const SpaceCost& cost) {
   std::vector<NearCut> cuts{{"", choose_cover(regions, plans, cost)}};
   double of_step = 0;
   for (const CoverPart& part : cuts[0].parts) of_step += cost(part.space).value_or(0);
@@ -48,8 +47,8 @@ std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const
     if (least * count < kTold * of_step) continue;
     for (std::size_t i = 0; i < around.options.size(); ++i) {
       const FusionOption& option = around.options[i];
-      const auto is_part_known = [&](const Part& part) { return is_known(part.space); };
-      if (i == *best || option.refused || !std::ranges::all_of(option.parts, is_part_known) ||
+      const auto is_known = [&](const Part& part) { return cost(part.space).has_value(); };
+      if (i == *best || option.refused || !std::ranges::all_of(option.parts, is_known) ||
           option_cost(regions, plans, option, cost) > kNear * least)
         continue;
       std::vector<CoverPart> parts =

@@ -10,9 +10,9 @@ bool Selector::is_raced(int space) const {
 }
 
 std::vector<NearCut> Selector::near_cuts() {
-  std::vector<NearCut> cuts = ac::near_cuts(
-      phase_.regions, phase_.plans, [this](int space) { return cost(space); },
-      [this](int space) { return is_raced(space); });
+  std::vector<NearCut> cuts = ac::near_cuts(phase_.regions, phase_.plans, [this](int space) {
+    return is_raced(space) ? cost(space) : std::nullopt;
+  });
   for (NearCut& cut : cuts) cut.parts = planned(std::move(cut.parts));
   std::erase_if(cuts, [this](const NearCut& cut) {
     return !std::ranges::all_of(cut.parts,

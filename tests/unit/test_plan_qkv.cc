@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "admit/trial.h"
 #include "analyze/fragment.h"
@@ -150,6 +151,26 @@ TEST_CASE("a cover takes products with attention where that costs less, and else
   CHECK(uses(2.5, whole) == 0);
   CHECK(uses(2.5, apart->parts[0].space) == 28);
   CHECK(uses(2.5, apart->parts[1].space) == 28);
+}
+
+TEST_CASE("products apart from attention are near the two together, whatever was not tried") {
+  const Regions regions = analyse(published("qwen3-1.7b", false));
+  const Plans plans = planned(regions, 8192, "sm_90");
+  const int whole = fused(plans).part->space;
+  const FusionOption* apart =
+      find(plans, "linear+linear+linear | rms_norm+rms_norm+rope+rope+append_attend");
+  REQUIRE(apart != nullptr);
+  // What was measured in a race on an H100; norms by themselves and their neighbours were not.
+  std::map<int, double> measured{
+      {whole, 940.9}, {apart->parts[0].space, 204.6}, {apart->parts[1].space, 782.6}};
+  const auto near = near_cuts(regions, plans, [&](int of) -> std::optional<double> {
+    const auto found = measured.find(of);
+    return found == measured.end() ? std::nullopt : std::optional(found->second);
+  });
+  REQUIRE(near.size() == 2);
+  CHECK(near[1].what == apart->text);
+  for (const Part& part : apart->parts)
+    CHECK(std::ranges::count(near[1].parts, part.space, &CoverPart::space) == 28);
 }
 
 TEST_CASE("both kernels of qkv_attention have their price") {
