@@ -231,7 +231,7 @@ struct Bench : Gpu {
     all.x = map_of(x, s.m, s.k, p.box_m());
     for (int i = 0; i < op.matrices; ++i)
       all.weight[i] = map_of(all.gemm.matrix[i].weight, s.rows[i], s.k, p.box_n(op));
-    const auto grid = std::min<long long>(p.blocks(op, s), p.most_blocks(sms));
+    const auto grid = p.grid(op, s, sms);
     tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(), stream>>>(all);
     CHECK_CUDA(cudaGetLastError());
   }

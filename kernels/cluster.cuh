@@ -80,14 +80,14 @@ AC_DEVICE void meet_cluster() {
   }
 }
 // To another block, whose own barrier counts the bytes when they are there: data and message are
-// one, so that the sender needs no fence.
+// one, so that the sender needs no fence. As floats: to bring sums to integer registers, ptxas
+// would put every product behind the last one (C7520).
 AC_DEVICE void store_async16(ClusterAddress to, const float4& values, ClusterAddress barrier) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
       "[%5];" ::"r"(to),
-      "r"(__float_as_uint(values.x)), "r"(__float_as_uint(values.y)),
-      "r"(__float_as_uint(values.z)), "r"(__float_as_uint(values.w)), "r"(barrier)
+      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(barrier)
       : "memory");
 #endif
 }

@@ -1,6 +1,6 @@
-// The sums of one tile, of which every block of a cluster has a part: each sends to each other
-// block what that one is to write, so that all of them add and write. A thread holds the same rows
-// and columns in every block, hence talks to its like alone.
+// The sums of one tile, of which every block of a cluster has a part: each sends to each block that
+// writes what that one is to write, and those add and write. A thread holds the same rows and
+// columns in every block, hence talks to its like alone.
 #pragma once
 
 #include "kernels/cluster.cuh"
@@ -8,41 +8,44 @@
 namespace ac::kernels {
 
 // Blocks with parts of the same tile are `apart` ranks from each other. A thread holds `count`
-// fragments (8 columns of a warp's 16 rows) of each of `sets` row sets; of each set, every block
-// writes its share. `threads` take part.
-template <int parts, int apart, int sets, int count, int threads>
+// fragments (8 columns of a warp's 16 rows) of each of `sets` row sets; of each set, the first
+// blocks write `share` each. `threads` take part.
+template <int parts, int apart, int sets, int count, int share, int threads>
 struct ClusterSums {
-  static constexpr int share = count / parts;  // fragments that a block writes of each set
-  static constexpr int sent = sets * share;    // to one block
+  static constexpr int writers = count / share, sent = sets * share;  // fragments to one block
   static constexpr int bytes = (parts - 1) * sent * threads * 16;
+  static_assert(writers <= parts && writers * share == count);
   using Fragment = float[4];
 
   unsigned char* const received;  // [parts - 1][sent][threads] fragments: a warp's are in a row
   CopyBarrier* const landed;      // they have
-  CopyBarrier* const read;        // the others have read what this block sent
+  CopyBarrier* const ready;       // nobody reads anything else there any more, in any block
   const int part, first_rank;
 
   // By one thread, before the cluster meets.
   AC_DEVICE void init() const {
     if constexpr (parts == 1) return;
     barrier_init(landed, 1);
-    barrier_init(read, (parts - 1) * threads / 32);  // one arrival a warp
+    barrier_init(ready, parts * threads / 32);  // one arrival a warp
   }
 
-  // Takes the `turn`-th tile's sums and makes `total` of this block's share of them, added in the
-  // order of K. There are `more` turns, or nobody is told that this one's were read: a block that
-  // has ended is not to be reached.
-  AC_DEVICE void add_up(const Fragment (&sums)[sets * count], Fragment (&total)[sent], int turn,
-                        bool more) const {
+  AC_DEVICE bool writes() const { return part < writers; }
+
+  // Once a launch, when this warp has read what its block copied: makes `total` of what this block
+  // writes of all parts' sums, added in the order of K.
+  AC_DEVICE void add_up(const Fragment (&sums)[sets * count], Fragment (&total)[sent]) const {
     if constexpr (parts == 1) {
       AC_UNROLL
       for (int i = 0; i < sent; ++i) copy(total[i], vector(sums[i]));
       return;
     }
-    if (threadIdx.x == 0) barrier_expect(landed, bytes);
-    if (turn > 0) barrier_wait(read, (turn - 1) & 1);
+    if (threadIdx.x == 0 && writes()) barrier_expect(landed, bytes);
+    __syncwarp();
+    const int lane = threadIdx.x % 32;
+    if (lane < parts) barrier_arrive(ready, rank_of(lane));
+    barrier_wait_for_cluster(ready, 0);
     AC_UNROLL
-    for (int to = 0; to < parts; ++to) {
+    for (int to = 0; to < writers; ++to) {
       if (to == part) continue;
       const ClusterAddress there = cluster_address(place(part, to), rank_of(to)),
                            message = cluster_address(landed, rank_of(to));
@@ -50,13 +53,14 @@ struct ClusterSums {
       for (int i = 0; i < sent; ++i)
         store_async16(there + i * threads * 16, vector(sums[of(to, i)]), message);
     }
+    if (!writes()) return;
     AC_UNROLL
     for (int i = 0; i < sent; ++i) {
       AC_UNROLL
-      for (int to = 0; to < parts; ++to)
+      for (int to = 0; to < writers; ++to)
         if (to == part) copy(total[i], vector(sums[of(to, i)]));
     }
-    barrier_wait_for_cluster(landed, turn & 1);
+    barrier_wait_for_cluster(landed, 0);
     AC_UNROLL
     for (int i = 0; i < sent; ++i) {
       float4 sum = {};
@@ -69,10 +73,6 @@ struct ClusterSums {
       }
       copy(total[i], sum);
     }
-    if (!more) return;
-    __syncwarp();
-    const int lane = threadIdx.x % 32;
-    if (lane < parts && lane != part) barrier_arrive(read, rank_of(lane));
   }
 
  private:

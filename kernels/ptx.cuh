@@ -36,6 +36,8 @@ template <class T>
 T load_constant(const T* p) {
   return *p;
 }
+// What load_constant() will want, 32 bytes of it. Nobody waits for it.
+inline void bring_to_l1(const void* p) { load_as<unsigned>(p); }
 // Part of the KV cache: through L2, in program order.
 inline uint4 load_cached(const void* p) { return load_as<uint4>(p); }
 // A value that an earlier kernel may be about to change.
@@ -123,6 +125,7 @@ inline int in_place(int x) { return x; }
 // 2 to the power of x; subnormal results may be 0.
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float divide_fast(float a, float b) { return a / b; }
+inline float2 cos_sin_fast(float x) { return {cosf(x), sinf(x)}; }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>
@@ -232,6 +235,11 @@ AC_DEVICE f16 load_constant<f16>(const f16* p) {
 template <>
 AC_DEVICE bf16 load_constant<bf16>(const bf16* p) {
   return {__ldg(reinterpret_cast<const unsigned short*>(p))};
+}
+// What load_constant() will want, 32 bytes of it. Nobody waits for it.
+AC_DEVICE void bring_to_l1(const void* p) {
+  [[maybe_unused]] unsigned unused;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(unused) : "l"(p));
 }
 // Part of the KV cache: through L2, in program order.
 AC_DEVICE uint4 load_cached(const void* p) {
@@ -372,6 +380,8 @@ AC_DEVICE float exp2_fast(float x) {
 }
 // a / b to two units in the last place; 0 for a |b| of 2^126 and more.
 AC_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
+// To 5e-7 from -pi to pi.
+AC_DEVICE float2 cos_sin_fast(float x) { return make_float2(__cosf(x), __sinf(x)); }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>

@@ -34,13 +34,26 @@ struct RopeOutputs {
   AC_DEVICE bool is_value(int head) const { return head >= p.heads + p.kv_heads; }
   AC_DEVICE bool is_query(int head) const { return head < p.heads; }
 
+  // What every tile's outputs need lies in L1 by then.
+  AC_DEVICE void ask() const {
+    if constexpr (rope.qk_norm) ask(p.q_norm, dim * 2), ask(p.k_norm, dim * 2);
+    if constexpr (rope.rotary > 0) ask(p.inv_freq, rope.rotary / 2 * 4);
+  }
+  AC_DEVICE static void ask(const void* from, int bytes) {
+    for (int i = lane() * 32; i < bytes; i += 32 * 32)
+      bring_to_l1(static_cast<const unsigned char*>(from) + i);
+  }
+  AC_DEVICE int begin() const { return load_fresh(p.position); }
+
+  // `before`: tokens before these.
   template <class Tile>
-  AC_DEVICE void write(Sums sums, const Tile& tile, int row, unsigned char* mine) const {
+  AC_DEVICE void write(Sums sums, const Tile& tile, int row, unsigned char* mine,
+                       int before) const {
     const GemmMatrix& matrix = p.product.gemm.matrix[tile.matrix];
     int first = tile.output / dim;
     if (tile.matrix > 0) first += p.heads;
     if (tile.matrix > 1) first += p.kv_heads;
-    const int before = load_fresh(p.position), present = (matrix.rows - tile.output) / dim;
+    const int present = (matrix.rows - tile.output) / dim;
     if constexpr (op.product.bias) {
       const T* const bias = static_cast<const T*>(matrix.bias) + tile.output;
       AC_UNROLL
@@ -91,33 +104,33 @@ struct RopeOutputs {
   // Of the query and key heads from `first` on. The lane's tokens are at `position` and 8 later.
   AC_DEVICE void turn(Sums sums, int first, int position) const {
     constexpr int pairs = rope.rotary / 2, steps = pairs / (rope.interleaved ? 4 : 8);
-    AC_UNROLL_BY(1)  // or the angles of all steps are computed first, and take all registers
+    // Of a large tile, whose sums leave no registers for more, one step after the other.
+    constexpr int at_once = plan.tile_n == 256 ? 1 : steps;
+    AC_UNROLL_BY(1)
+    for (int now = 0; now < steps; now += at_once) AC_UNROLL
     for (int step = 0; step < steps; ++step) {
+      if (step / at_once * at_once != now) continue;
       float2 angle[4];  // of a lane's four sums, or of each two of them
       AC_UNROLL
       for (int i = 0; i < 4; ++i) {
         if (rope.interleaved && i % 2 == 1) continue;
         const int pair = rope.interleaved ? step * 4 + lane() % 4 : step * 8 + column() + i % 2;
-        angle[i] = math::cos_sin(static_cast<float>(position + i / 2 * 8),
-                                 load_constant(p.inv_freq + pair));
+        angle[i] = math::cos_sin_roughly(static_cast<float>(position + i / 2 * 8),
+                                         load_constant(p.inv_freq + pair));
         angle[i].x *= p.rope_scale, angle[i].y *= p.rope_scale;
       }
       AC_UNROLL
-      for (int j = 0; j < steps; ++j) {
-        if (j != step) continue;
+      for (int h = 0; h < heads; ++h) {
+        if (op.product.matrices == 1 && is_value(first + h)) continue;
+        float(&low)[4] = sums[h * eights + step];
         AC_UNROLL
-        for (int h = 0; h < heads; ++h) {
-          if (op.product.matrices == 1 && is_value(first + h)) continue;
-          float(&low)[4] = sums[h * eights + j];
-          AC_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            if (rope.interleaved && i % 2 == 1) continue;
-            float& a = low[i];
-            float& b = rope.interleaved ? low[i + 1] : sums[h * eights + j + steps][i];
-            const float x = a, y = b;
-            a = x * angle[i].x - y * angle[i].y;
-            b = y * angle[i].x + x * angle[i].y;
-          }
+        for (int i = 0; i < 4; ++i) {
+          if (rope.interleaved && i % 2 == 1) continue;
+          float& a = low[i];
+          float& b = rope.interleaved ? low[i + 1] : sums[h * eights + step + steps][i];
+          const float x = a, y = b;
+          a = x * angle[i].x - y * angle[i].y;
+          b = y * angle[i].x + x * angle[i].y;
         }
       }
     }

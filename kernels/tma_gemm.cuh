@@ -4,7 +4,8 @@
 // One thread of a block asks for tiles, as far ahead as the ring's slots allow; the other warps
 // multiply, and tell every block that copies into a slot when they have read it. A block takes tile
 // after tile, so that the next one's copies run under the last one's outputs. Blocks that have
-// parts of K add up a tile's sums in shared memory, and each writes its share of the columns.
+// parts of K have one tile: they add up its sums where their rings were, and each writes its share
+// of the columns.
 #pragma once
 
 #include "kernels/cluster_sums.cuh"
@@ -16,9 +17,12 @@
 namespace ac::kernels {
 
 // What becomes of a warp's finished sums: the op's own outputs. A type that stands in for this one
-// has write(sums, tile, first row of the warp, memory of the warp), and may change the sums.
+// has write(sums, tile, first row of the warp, memory of the warp, what begin() returned), and may
+// change the sums; ask() comes before anything may be read that kernels before this one write.
 struct OwnOutputs {
   static constexpr bool own = true;
+  AC_DEVICE void ask() const {}
+  AC_DEVICE int begin() const { return 0; }
 };
 
 template <GemmOp op, TmaGemmPlan plan, class Outputs = OwnOutputs>
@@ -30,10 +34,10 @@ struct TmaGemm {
   static constexpr int x_bytes = plan.tile_m * 128;
   // Blocks that copy into each other's slots: those of its row and of its column of the cluster.
   static constexpr int sharers = plan.cluster_m + plan.cluster_n - 1;
+  static constexpr int written = plan.written(op);  // of a token, by this block
   using Parts = ClusterSums<plan.cluster_k, plan.cluster_m * plan.cluster_n, sets, outputs / 8,
-                            plan.groups() * 128>;
-  static_assert(Parts::bytes == plan.received_bytes());
-  static constexpr int written = outputs / plan.cluster_k;  // of a token, by this block
+                            written / 8, plan.groups() * 128>;
+  static_assert(Parts::bytes == plan.received_bytes(op));
   // What 128 sums a thread leave no room for, four warps that only copy can spare.
   static constexpr bool trades_registers = plan.groups() == 2 && plan.tile_n == 256;
 
@@ -63,15 +67,17 @@ struct TmaGemm {
   AC_DEVICE static int rank_of(int m, int n, int k) {
     return m + plan.cluster_m * (n + plan.cluster_n * k);
   }
-  AC_DEVICE Parts parts(unsigned char* received, CopyBarrier* landed, CopyBarrier* read) const {
-    return {received, landed, read, mine_k, rank_of(mine_m, mine_n, 0)};
+  AC_DEVICE Parts parts(CopyBarrier* landed, CopyBarrier* ready) const {
+    return {ring, landed, ready, mine_k, rank_of(mine_m, mine_n, 0)};
   }
   AC_DEVICE unsigned char* slot(int index) const { return ring + index * plan.stage_bytes(); }
 
   // Tiles of whole clusters, this block's part of each: down some rows of tokens before the next
   // weights, so that what runs at once shares both in L2.
   AC_DEVICE int first_tile() const { return blockIdx.x / plan.cluster(); }
-  AC_DEVICE int next_tile(int tile) const { return tile + gridDim.x / plan.cluster(); }
+  AC_DEVICE int next_tile(int tile) const {
+    return plan.cluster_k > 1 ? down * across : tile + gridDim.x / plan.cluster();
+  }
   AC_DEVICE bool is_tile(int tile) const { return tile < down * across; }
   AC_DEVICE Tiles place(int tile) const {
     const int group = tile / (plan.group_m * across), within = tile % (plan.group_m * across);
@@ -151,9 +157,11 @@ struct TmaGemm {
                           const Outputs& outputs_of) const {
     const int group = threadIdx.x / 128;
     unsigned char* const mine = staging + threadIdx.x / 32 * 16 * plan.staging_pitch() * 4;
+    outputs_of.ask();
     wait_for_dependency();
+    [[maybe_unused]] const auto known = outputs_of.begin();
     float sums[plan.tile_n / 8][4];
-    int index = 0, parity = 0, turn = 0;
+    int index = 0, parity = 0;
     for (int t = first_tile(); is_tile(t); t = next_tile(t)) {
       const Tiles tile = place(t);
       int last = 0;
@@ -177,23 +185,25 @@ struct TmaGemm {
         products_wait<0>();
         hold(sums);
         release(last);
-        outputs_of.write(sums, tile, row, mine);
+        outputs_of.write(sums, tile, row, mine, known);
         continue;
       }
       const GemmMatrix& matrix = p.matrix[tile.matrix];
       const int output = tile.output + mine_k * written;
       const Lines lines(mine, matrix, row, output);
+      const bool writes = parts.writes();
       const bool whole = !op.bias && p.softcap <= 0 && matrix.y_pitch % 8 == 0 && row + 16 <= p.m &&
                          output + written <= matrix.rows;
       uint4 residuals[2][Lines::count] = {};  // of two panels: they come from far
       AC_UNROLL
       for (int q = 0; q < 2 && q < Lines::panels && op.residual; ++q)
-        if (whole) load_lines(lines, matrix.residual, q * Lines::panel, residuals[q]);
+        if (whole && writes) load_lines(lines, matrix.residual, q * Lines::panel, residuals[q]);
       products_wait<0>();
       hold(sums);
       release(last);
       float total[Parts::sent][4];
-      parts.add_up(sums, total, turn++, is_tile(next_tile(t)));
+      parts.add_up(sums, total);
+      if (!writes) continue;
       if (whole)
         write_lines(total, matrix, lines, residuals);
       else
@@ -314,7 +324,7 @@ AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
   AC_SHARED(CopyBarrier, sums, 2);
   const G gemm(all, tiles, filled, free);
   unsigned char* const staging = tiles + plan.stages * plan.stage_bytes();
-  const auto parts = gemm.parts(staging + plan.staging_bytes(), sums, sums + 1);
+  const auto parts = gemm.parts(sums, sums + 1);
   launch_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < plan.stages; ++i) {
@@ -341,7 +351,7 @@ AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
 
 }  // namespace ac::kernels
 
-// Defines the kernel `name`; its grid is (min(plan.blocks(op, shape), plan.most_blocks(SMs))).
+// Defines the kernel `name`; its grid is (plan.grid(op, shape, SMs)).
 #define AC_TMA_GEMM_KERNEL(name, op, plan)                                                        \
   AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::TmaGemmParams, (plan).threads(), (plan).cluster(), \
                           ::ac::kernels::tma_gemm<op, plan>(p))

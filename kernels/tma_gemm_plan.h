@@ -25,12 +25,19 @@ struct TmaGemmPlan {
   // after the one before it.
   constexpr int staging_pitch() const { return 32 + 8; }
   constexpr int staging_bytes() const { return groups() * 4 * 16 * staging_pitch() * 4; }
-  // What the others of a tile send to a block: their sums of those outputs that it writes.
-  constexpr int received_bytes() const {
-    return (cluster_k - 1) * (tile_m * tile_n / cluster_k) * 4;
+  constexpr int shared_bytes() const { return stages * stage_bytes() + staging_bytes(); }
+
+  // Of a token's outputs in a tile, those that one of its cluster_k blocks writes: as few as make
+  // whole lines of a power of two, so that the last blocks may be left without any.
+  constexpr int written(const GemmOp& op) const {
+    int share = 16;
+    while (share * cluster_k < tile_n / op.row_sets()) share *= 2;
+    return share;
   }
-  constexpr int shared_bytes() const {
-    return stages * stage_bytes() + staging_bytes() + received_bytes();
+  // What the others of a tile send to a block when all have read their rings, into its ring: their
+  // sums of what it writes.
+  constexpr int received_bytes(const GemmOp& op) const {
+    return (cluster_k - 1) * tile_m * written(op) * op.row_sets() * 4;
   }
 
   // Rows of a box: of x, and of the weights, of which a pair's two halves are of two matrices.
@@ -47,13 +54,18 @@ struct TmaGemmPlan {
   constexpr long long blocks(const GemmOp& op, const GemmShape& shape) const {
     return 1ll * divide_up(shape.m, tile_m * cluster_m) * across(op, shape) * cluster();
   }
-  // Blocks that take tile after tile: no more than run at once. A cluster lies within one of a
-  // GPU's groups of multiprocessors, which are not all whole fours: the driver says that an H100
-  // with 132 of them runs 66 clusters of two, but 30 of four and 15 of eight.
-  constexpr int most_blocks(int multiprocessors) const {
+  // Blocks that run at once. A cluster lies within one of a GPU's groups of multiprocessors, which
+  // are not all whole fours: the driver says that an H100 with 132 of them runs 66 clusters of two,
+  // but 30 of four and 15 of eight.
+  constexpr int at_once(int multiprocessors) const {
     const int usable =
         cluster() > 2 && multiprocessors >= 16 ? multiprocessors * 10 / 11 : multiprocessors;
     return usable < cluster() ? cluster() : usable / cluster() * cluster();
+  }
+  // A launch's: blocks take tile after tile, but for those with parts of K, which have one tile.
+  constexpr long long grid(const GemmOp& op, const GemmShape& shape, int multiprocessors) const {
+    const long long all = blocks(op, shape), few = at_once(multiprocessors);
+    return cluster_k == 1 && few < all ? few : all;
   }
 
   constexpr const char* why_illegal(const GemmOp& op) const {
@@ -63,12 +75,13 @@ struct TmaGemmPlan {
     if (tile_m != 64 && tile_m != 128) return "tile_m must be 64 or 128";
     if (tile_n != 64 && tile_n != 128 && tile_n != 256) return "tile_n must be 64, 128 or 256";
     if (stages < 2 || stages > 12) return "stages must be 2 to 12";
-    if (cluster_m < 1 || cluster_n < 1 || cluster_k < 1 || !is_power_of_two(cluster()) ||
-        cluster() > 8)
-      return "a cluster has 1, 2, 4 or 8 blocks";
+    if (cluster_m < 1 || cluster_n < 1 || cluster_k < 1 || cluster() > 8)
+      return "a cluster has 1 to 8 blocks";
+    if (!is_power_of_two(cluster_m) || !is_power_of_two(cluster_n))
+      return "1, 2, 4 or 8 blocks share what they copy";
     if (cluster_k > 1 && tile_n > 128) return "parts of K take the registers of 256 columns";
-    if (tile_n / op.row_sets() / cluster_k < 16)
-      return "every block of a tile must have 16 outputs of a token to write";
+    if (cluster_k > 1 && received_bytes(op) > stages * stage_bytes())
+      return "the ring must hold what a tile's blocks send each other";
     if (box_m() % 8 != 0 || box_n(op) % 8 != 0) return "boxes must have whole eights of rows";
     if (group_m < 1) return "group_m must be positive";
     return nullptr;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles kernels/all.cu with nvcc for every architecture we name; fails on a warning, and on a
-# spilled register in any default plan.
+# Compiles kernels/all.cu with nvcc for every architecture we name; fails on a warning, on a spilled
+# register in any default plan, and where ptxas says that it serialized what is to overlap.
 set -e
 cd "$(dirname "$0")/.."
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
@@ -18,6 +18,10 @@ for sm in 80 90a 100; do
   if grep -qE ' [1-9][0-9]* bytes spill' "$work/log"; then
     echo "sm_$sm: a default plan spills registers"
     grep -B1 -E ' [1-9][0-9]* bytes spill' "$work/log"
+    exit 1
+  fi
+  # Such as products that wait for one another (C7520): ptxas says so and goes on.
+  if grep 'Potential Performance Loss' "$work/log"; then
     exit 1
   fi
   echo "sm_$sm: $kernels kernels, no spills"

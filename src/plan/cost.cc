@@ -76,7 +76,7 @@ Cost predict_qkv(const Implementation<QkvAttentionTask>& made, const DeviceInfo&
   const Cost attention =
       predict(Implementation<PrefillAttentionTask>{task.attention, plan.attention()}, device);
   const double tiles = double(product.plan.blocks(task.op.product, task.shape)) /
-                       product.plan.most_blocks(device.multiprocessors);
+                       product.plan.at_once(device.multiprocessors);
   cost.microseconds +=
       attention.microseconds + (std::ceil(tiles) * kTurnTile - device.launch) * 1e6;
   cost.bytes = bytes_of(made);

@@ -174,13 +174,14 @@ Footprint measure(const MmaGemmTask& task, const MmaGemmPlan& plan, const Device
 constexpr int kTmaRegisters = 168;  // a thread's at most: those that multiply take them of the rest
 constexpr double kTmaEfficiency = 0.87, kTmaCopiedByOne = 110e9, kTmaL2OverMemory = 2.2;
 constexpr double kTmaNextTile = 2e-6, kTmaStart = 1.5e-6;
-constexpr double kTmaAddUp = 2e-6;    // of parts of K: 2026-11-22-h100-short-prompt-products.jsonl
+// Of parts of K, and of bytes that a block is sent: 2026-11-22-h100-short-prompt-chain.jsonl.
+constexpr double kTmaMeet = 0.2e-6, kTmaSent = 35e9;
 constexpr double kTmaFewSlots = 0.1;  // not fitted: of equal plans, that with more slots
 
 // Blocks go from slot to slot of their ring, of which each block of a cluster copies its part.
 double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
   const double blocks = double(plan.blocks(task.op, task.shape));
-  const double rounds = std::ceil(blocks / plan.most_blocks(device.multiprocessors));
+  const double rounds = std::ceil(blocks / plan.at_once(device.multiprocessors));
   const double steps = std::ceil(std::ceil(task.shape.k / 64.0) / plan.cluster_k);
   const double copied =
       128 * (double(plan.tile_m) / plan.cluster_n + double(plan.tile_n) / plan.cluster_m);
@@ -190,13 +191,14 @@ double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const Devic
       std::max({kSlot, kCopyLatency / (plan.stages - 1), copied / kTmaCopiedByOne, multiplied});
   const double few = 1 + kTmaFewSlots / (plan.stages * plan.stages);
   const double through_l2 = blocks * steps * copied / (device.bandwidth * kTmaL2OverMemory);
-  const double next = plan.cluster_k > 1 ? kTmaNextTile + kTmaAddUp : kTmaNextTile;
+  double next = kTmaNextTile;
+  if (plan.cluster_k > 1) next += kTmaMeet + plan.received_bytes(task.op) / kTmaSent;
   return std::max(rounds * steps * step, through_l2) * few + rounds * next;
 }
 
 Footprint measure(const TmaGemmTask& task, const TmaGemmPlan& plan, const DeviceInfo& device) {
   const double blocks = double(plan.blocks(task.op, task.shape));
-  const int together = plan.most_blocks(device.multiprocessors);
+  const int together = plan.at_once(device.multiprocessors);
   return {.threads = plan.threads(),
           .shared_bytes = plan.shared_bytes() + 256,
           .registers = kTmaRegisters,

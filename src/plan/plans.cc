@@ -182,7 +182,7 @@ std::vector<TmaGemmPlan> enumerate_plans(const TmaGemmTask&) {
     for (const int tile_n : {64, 128})
       for (const int stages : {3, 4, 6, 8})
         for (const Cluster& cluster : kClusters)
-          for (const int parts : {2, 4})
+          for (const int parts : {2, 3, 4})
             plans.push_back({.tile_m = tile_m,
                              .tile_n = tile_n,
                              .stages = stages,

@@ -73,8 +73,7 @@ std::string run_qkv_rope(const QkvRopeCase& c, std::string* output_bytes) {
   p.position = &before, p.capacity = c.capacity;
   p.q_out = q_out.data(), p.k_cache = k_cache.data(), p.v_cache = v_cache.data();
   // As on a GPU of five multiprocessors, so that blocks take several tiles.
-  const long long blocks =
-      std::min<long long>(c.plan.blocks(c.op.product, shape), c.plan.most_blocks(5));
+  const long long blocks = c.plan.grid(c.op.product, shape, 5);
   const LaunchReport report =
       host_launch({.name = c.name,
                    .grid = {static_cast<unsigned>(blocks)},

@@ -126,7 +126,7 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
     CHECK((candidate.kind == "tma_gemm split") == is_split(plan));
     CHECK(why_illegal(candidate.choice, device_info("sm_90")) == nullptr);
   }
-  CHECK(parts_of_k == std::set<int>{1, 2, 4});
+  CHECK(parts_of_k == std::set<int>{1, 2, 3, 4});
   CHECK(is_split(std::get<Implementation<TmaGemmTask>>(space.candidates[0].choice).plan));
 
   const Made sum = made(plans, regions, "linear+add", 0, [](const TmaGemmPlan& plan) {
@@ -135,7 +135,7 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   const Launch& launch = sum.generated.launches[0];
   CHECK(launch.grid[0].at(1) == 64);
   CHECK(launch.grid[0].at(128) == 64);
-  CHECK(launch.grid[0].at(256) == 120);  // of 128 all that run at once
+  CHECK(launch.grid[0].at(256) == 128);  // a tile each, though 120 run at once
   CHECK(launch.threads == sum.choice.plan.threads());
   CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes());
   CHECK(launch.maps[1].box_rows == 128);
@@ -146,8 +146,8 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   });
   const auto request = trial_of(regions.step, part.wanted, *found, {128, {132, {}}});
   REQUIRE(request);
-  CHECK(request->trial.launches[0].grid[0].at(request->trial.tokens) ==
-        std::get<Implementation<TmaGemmTask>>(found->choice).plan.cluster());
+  const TmaGemmPlan& tried = std::get<Implementation<TmaGemmTask>>(found->choice).plan;
+  CHECK(request->trial.launches[0].grid[0].at(request->trial.tokens) > tried.cluster());
   CHECK_NOTHROW(verify(request->trial, "trial"));
   CHECK(trial_from_json(to_json(request->trial), "trial").launches == request->trial.launches);
 }
@@ -342,6 +342,40 @@ TEST_CASE("a trial of tma_gemm has a tile that is partly filled, and comes back 
     refused("boxes", [](Launch::Map& map) { map.box_rows = 257; });
   }
   CHECK(seen > 0);
+}
+
+// Microseconds of 2026-11-22-h100-short-prompt-chain.jsonl: 2048 rows and 128 tokens, launches that
+// overlap.
+TEST_CASE("prices of parts of K, of few tokens, are near what was measured on an H100") {
+  struct Row {
+    int tile_m, tile_n, stages, cluster_m, cluster_n, cluster_k;
+    double of_2048, of_6144;  // by K
+  };
+  constexpr Row kRows[] = {{64, 64, 8, 1, 2, 1, 8.0, 20.5},   {64, 64, 8, 1, 1, 2, 7.4, 16.5},
+                           {64, 128, 8, 1, 1, 3, 6.9, 15.2},  {64, 128, 8, 2, 1, 3, 6.4, 12.2},
+                           {64, 128, 6, 2, 1, 3, 6.3, 12.4},  {64, 128, 8, 1, 2, 3, 0, 15.4},
+                           {128, 64, 8, 1, 1, 3, 7.1, 15.6},  {128, 64, 8, 1, 2, 3, 0, 12.6},
+                           {128, 64, 8, 1, 1, 4, 9.2, 19.9},  {128, 128, 6, 1, 1, 3, 7.8, 15.3},
+                           {128, 128, 6, 1, 1, 4, 7.6, 15.8}, {128, 128, 6, 1, 1, 6, 8.7, 14.7},
+                           {64, 64, 8, 2, 1, 2, 10.1, 22.5},  {64, 64, 8, 2, 1, 3, 9.5, 17.9},
+                           {64, 128, 8, 2, 1, 2, 0, 14.8}};
+  double worst = 0;
+  for (const Row& row : kRows) {
+    const TmaGemmPlan plan{.tile_m = row.tile_m,
+                           .tile_n = row.tile_n,
+                           .stages = row.stages,
+                           .cluster_m = row.cluster_m,
+                           .cluster_n = row.cluster_n,
+                           .cluster_k = row.cluster_k};
+    for (const auto& [k, us] : {std::pair(2048, row.of_2048), std::pair(6144, row.of_6144)}) {
+      if (us == 0) continue;
+      const double price = predicted({.residual = true}, {128, {2048}, k}, plan);
+      MESSAGE(fmt::format("{}x{}k{} c{}x{}, K {}: {:.1f} us, predicted {:.1f}", row.tile_m,
+                          row.tile_n, row.cluster_k, row.cluster_m, row.cluster_n, k, us, price));
+      worst = std::max(worst, std::abs(std::log(price / us)));
+    }
+  }
+  CHECK(worst < std::log(1.45));
 }
 
 // Microseconds of 2026-11-21-h100-tma-kernels.jsonl, of the products of Qwen3-1.7B.

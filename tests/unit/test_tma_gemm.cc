@@ -33,6 +33,10 @@ constexpr TmaGemmPlan of_both{
     .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 2, .cluster_n = 2, .cluster_k = 2};
 constexpr TmaGemmPlan wide{
     .tile_m = 64, .tile_n = 128, .stages = 3, .cluster_m = 1, .cluster_k = 4, .group_m = 1};
+// The last parts have nothing to write: of 128 outputs two blocks write 64, of 64 four write 16.
+constexpr TmaGemmPlan thirds{
+    .tile_m = 64, .tile_n = 128, .stages = 2, .cluster_m = 2, .cluster_k = 3};
+constexpr TmaGemmPlan sixths{.tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_k = 6};
 
 // Nobody binds the maps here.
 template <GemmOp op, TmaGemmPlan plan>
@@ -52,7 +56,7 @@ void launched(GemmParams p) {
 template <TmaGemmPlan plan>
 GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
   // As on a GPU of five multiprocessors, so that blocks take several tiles.
-  const long long blocks = std::min<long long>(plan.blocks(op, shape), plan.most_blocks(5));
+  const long long blocks = plan.grid(op, shape, 5);
   return {.illegal = plan.why_illegal(op, shape, 227 * 1024),
           .grid = static_cast<int>(blocks),
           .threads = plan.threads(),
@@ -103,14 +107,16 @@ TEST_CASE("tma_gemm: any thread schedule and order of blocks gives the same bits
               {70, {72}, 328});
 }
 
-TEST_CASE("tma_gemm: parts of K, equal and not, of tiles in turn") {
+TEST_CASE("tma_gemm: parts of K, equal and not") {
   const std::vector<GemmCase> of_plain = {CASE(plain, halves), CASE(plain, quarters),
-                                          CASE(plain, wide), CASE(plain, of_both)};
-  check_gemm(of_plain, {{1, {1}, 200}, {64, {64}, 256}, {70, {137}, 328}});
+                                          CASE(plain, wide),   CASE(plain, of_both),
+                                          CASE(plain, thirds), CASE(plain, sixths)};
+  check_gemm(of_plain, {{1, {1}, 328}, {64, {64}, 384}, {70, {137}, 456}});
   check_gemm({CASE(plain, halves)}, {{70, {130}, 72}}, {.gap = 8});  // a step each
   check_gemm({CASE(plain, quarters), CASE(plain, of_both)}, {{3, {34}, 200}},
              {.hostile = true, .gap = 8});
-  check_gemm({CASE(projection, halves), CASE(projection, quarters), CASE(projection, wide)},
+  check_gemm({CASE(projection, halves), CASE(projection, quarters), CASE(projection, wide),
+              CASE(projection, thirds), CASE(projection, sixths)},
              {{64, {128}, 456}}, {.gap = 8, .scale = 0.22f});
   check_gemm({CASE(projection, quarters)}, {{66, {40}, 328}}, {.in_place = true, .softcap = 2});
 }
@@ -119,7 +125,9 @@ TEST_CASE("tma_gemm: parts of K, of several matrices and of gate and up") {
   check_gemm({CASE(qkv, halves), CASE(qkv, quarters), CASE(qkv, wide)},
              {{66, {40, 33, 1}, 264}, {3, {136, 8, 70}, 200}}, {.gap = 8});
   const std::vector<GemmShape> pairs = {{3, {34, 34}, 200}, {64, {64, 64}, 256}};
-  check_gemm({CASE(swiglu, halves), CASE(swiglu, wide), CASE(swiglu, of_both)}, pairs);
+  check_gemm({CASE(swiglu, halves), CASE(swiglu, wide), CASE(swiglu, of_both),
+              CASE(swiglu, quarters), CASE(swiglu, thirds)},
+             pairs);
   check_gemm({CASE(swiglu, wide)}, {{66, {68, 68}, 264}}, {.interleaved = true, .gap = 8});
   check_gemm({CASE(geglu, halves), CASE(geglu, wide)}, {{66, {68, 68}, 264}},
              {.in_place = true, .scale = 0.5f});
@@ -136,16 +144,20 @@ TEST_CASE("tma_gemm: illegal plans say why") {
   CHECK(says(TmaGemmPlan{.tile_m = 96}.why_illegal(plain), "tile_m"));
   CHECK(says(TmaGemmPlan{.tile_n = 192}.why_illegal(plain), "tile_n"));
   CHECK(says(TmaGemmPlan{.stages = 1}.why_illegal(plain), "stages"));
-  CHECK(says(TmaGemmPlan{.cluster_m = 3}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.cluster_m = 3}.why_illegal(plain), "share"));
   CHECK(says(TmaGemmPlan{.cluster_m = 4, .cluster_n = 4}.why_illegal(plain), "cluster"));
-  CHECK(says(TmaGemmPlan{.cluster_m = 1, .cluster_k = 3}.why_illegal(plain), "cluster"));
+  CHECK(says(TmaGemmPlan{.tile_n = 64, .cluster_m = 2, .cluster_k = 5}.why_illegal(plain),
+             "cluster"));
   CHECK(says(TmaGemmPlan{.cluster_k = 0}.why_illegal(plain), "cluster"));
   CHECK(says(TmaGemmPlan{.tile_n = 64, .cluster_n = 4, .cluster_k = 2}.why_illegal(plain),
              "cluster"));
   CHECK(says(TmaGemmPlan{.cluster_m = 1, .cluster_k = 2}.why_illegal(plain), "256 columns"));
-  CHECK(says(TmaGemmPlan{.tile_n = 64, .cluster_m = 1, .cluster_k = 8}.why_illegal(plain), "16"));
+  const TmaGemmPlan eighths{.tile_n = 128, .stages = 3, .cluster_m = 1, .cluster_k = 8};
+  CHECK(eighths.why_illegal(plain) == nullptr);
+  CHECK(says(
+      TmaGemmPlan{.tile_n = 128, .stages = 2, .cluster_m = 1, .cluster_k = 6}.why_illegal(plain),
+      "send each other"));
   CHECK(quarters.why_illegal(plain) == nullptr);
-  CHECK(says(quarters.why_illegal(swiglu), "16 outputs"));
   CHECK(quarters.why_illegal(plain, {8, {8}, 200}, most) == nullptr);
   CHECK(says(quarters.why_illegal(plain, {8, {8}, 192}, most), "no part"));
   CHECK(says(TmaGemmPlan{.group_m = 0}.why_illegal(plain), "group_m"));
