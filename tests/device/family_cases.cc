@@ -257,7 +257,7 @@ void check_coverage(const Chooser& chooser, Breadth breadth) {
 }  // namespace
 
 void check_kernel_families(Device& device, const DeviceInfo& planned_for, KernelBuilder& builder,
-                           Breadth breadth) {
+                           Breadth breadth, const std::set<std::string>& only) {
   const Seconds planning;
   Chooser chooser(planned_for, breadth);
   const std::int64_t prompt = breadth == Breadth::families ? 20
@@ -266,6 +266,9 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
   for (const FamilyModel& model : family_models(prompt)) chooser.add(model);
   std::vector<Case> cases = chooser.cases();
   add_fallbacks(breadth, cases);
+  if (!only.empty())
+    std::erase_if(cases, [&](const Case& one) { return only.count(one.family) == 0; });
+  CHECK(!cases.empty());
   MESSAGE(cases.size() << " plans chosen in " << planning.so_far() << " s");
 
   const Seconds building;
@@ -273,7 +276,7 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
   MESSAGE(files.size() << " kernels built in " << building.so_far() << " s");
 
   judge_all(device, cases, files, breadth == Breadth::kinds ? 0 : kGuardBytes);
-  check_coverage(chooser, breadth);
+  if (only.empty()) check_coverage(chooser, breadth);
 }
 
 }  // namespace ac::test

@@ -2,6 +2,9 @@
 // on the host, and by gpu_tests on a GPU, where compute-sanitizer sees the kernels so.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "build/compile.h"
 #include "device/device.h"
 
@@ -12,8 +15,8 @@ namespace ac::test {
 enum class Breadth { families, kinds, fields };
 
 // Checks with doctest that all are admitted, and that no family or kind is missing that the device
-// can run. `planned_for` is what plans must be legal for.
+// can run. `planned_for` is what plans must be legal for. With names in `only`, of these families.
 void check_kernel_families(Device& device, const DeviceInfo& planned_for, KernelBuilder& builder,
-                           Breadth breadth);
+                           Breadth breadth, const std::set<std::string>& only = {});
 
 }  // namespace ac::test

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <string_view>
 
 #include "base/files.h"
@@ -18,9 +20,11 @@
 namespace ac::test {
 namespace {
 
-// Arguments of our own: does that and ends; does little work, as for compute-sanitizer.
-constexpr std::string_view kLoseGpu = "--lose-gpu", kSmall = "--small";
+// Arguments of our own: does that and ends; does little work, as for compute-sanitizer; of the test
+// of kernel families, does that one alone (and may come again).
+constexpr std::string_view kLoseGpu = "--lose-gpu", kSmall = "--small", kFamily = "--family=";
 bool is_large = true;
+std::set<std::string> families;
 
 std::filesystem::path build(const KernelSource& source, const std::string& arch) {
   const BuildResult result =
@@ -115,7 +119,7 @@ TEST_CASE("plans of every kernel family are admitted in this process") {
   const auto device = open_cuda_device();
   KernelBuilder builder(builder_options(read_environment()));
   check_kernel_families(*device, device->info(), builder,
-                        is_large ? Breadth::fields : Breadth::kinds);
+                        is_large ? Breadth::fields : Breadth::kinds, families);
 }
 
 TEST_CASE("the GPU's limits are those of its known card") {
@@ -183,5 +187,8 @@ int main(int argc, char** argv) {
     return error.exit_code();
   }
   ac::test::is_large = std::find(argv, argv + argc, ac::test::kSmall) == argv + argc;
+  for (const std::string_view argument : std::span(argv, argv + argc))
+    if (argument.starts_with(ac::test::kFamily))
+      ac::test::families.emplace(argument.substr(ac::test::kFamily.size()));
   return doctest::Context(argc, argv).run();
 }
