@@ -17,7 +17,7 @@ namespace {
 // do, and a millisecond is a thousand times what its clock resolves.
 constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
 constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
-constexpr double kFinalSeconds = 0.01;  // on a GPU
+constexpr double kFinalSeconds = 0.01, kFinalSecondsOnHost = 0.008;
 constexpr std::size_t kLibraryTries = 3;
 // Of a predicted latency, what it may come to once it is measured: what could then be better than
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
@@ -374,7 +374,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.position = phase_.plans.options.at.P;
     options.caches = caches_;
     if (phase_.plans.device.sm == 0)
-      options.rounds = 3;
+      options.rounds = 3, options.seconds = kFinalSecondsOnHost;
     else
       options.seconds = kFinalSeconds;
     const Realiser::Race race = realiser_.race(step(), contenders, options);

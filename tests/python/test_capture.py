@@ -37,6 +37,20 @@ def written(tmp_path_factory):
     return write
 
 
+@pytest.fixture(scope="session")
+def capture_of(written, tmp_path_factory):
+    """Captures a case once, in float32: name -> (content, file)."""
+    root, done = tmp_path_factory.mktemp("captures"), {}
+
+    def capture(name: str):
+        if name not in done:
+            path = root / f"{name}.json"
+            done[name] = command.capture(str(written(name)[0]), str(path), "float32"), path
+        return done[name]
+
+    return capture
+
+
 def close(got: torch.Tensor, wanted: torch.Tensor, tolerance: float = 1e-5) -> None:
     limit = tolerance * max(1.0, float(wanted.abs().max()))
     assert float((got - wanted).abs().max()) <= limit
@@ -51,11 +65,10 @@ def compare(path, model, name: str) -> dict:
 
 
 @pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
-def test_a_capture_says_everything(name, written, tmp_path):
-    source, folder = written(name)
-    content = command.capture(str(source), str(tmp_path / "out.json"), "float32")
-    model = tiny_models.load_float32(name, folder)
-    assert compare(tmp_path / "out.json", model, name) == json.loads(json.dumps(content))
+def test_a_capture_says_everything(name, written, capture_of):
+    content, path = capture_of(name)
+    model = tiny_models.load_float32(name, written(name)[1])
+    assert compare(path, model, name) == json.loads(json.dumps(content))
     assert len(content["golden"]) == 2
     for golden in content["golden"]:
         wanted = tiny_models.logits_of(model, golden["ids"])[-1]
@@ -77,7 +90,7 @@ def attentions(content: dict) -> list:
     return [n for n in content["nodes"] if n["op"] == "agentcompile.attention.default"]
 
 
-def test_attention_stays_one_op_with_its_window(written, tmp_path):
+def test_attention_stays_one_op_with_its_window(capture_of):
     windows = {
         "mistral_window": [16, 16],
         "qwen2_window": [0, 16, 16],
@@ -88,28 +101,28 @@ def test_attention_stays_one_op_with_its_window(written, tmp_path):
         "plain_handnorm_rope_gqa": [0, 0],
     }
     for name, wanted in windows.items():
-        content = command.capture(str(written(name)[0]), str(tmp_path / "out.json"))
+        content, _ = capture_of(name)
         nodes = attentions(content)
         assert [node["args"]["window"] for node in nodes] == wanted
         shapes = {node["name"]: node["shape"] for node in content["nodes"]}
         assert {shapes[node["args"]["k"]["ref"]][1] for node in nodes} == {2}, "unrepeated"
         assert all(node["module"].endswith(("self_attn", "attention")) for node in nodes)
-    content = command.capture(str(written("gemma2_softcap")[0]), str(tmp_path / "out.json"))
+    content, _ = capture_of("gemma2_softcap")
     assert {(n["args"]["softcap"], n["args"]["scale"]) for n in attentions(content)} == {
         (50.0, 24**-0.5)
     }
 
 
-def test_tied_weights_are_one_parameter(written, tmp_path):
+def test_tied_weights_are_one_parameter(capture_of):
     for name in ("llama_mha_tied", "gpt2_tied", "plain_nanogpt"):
-        content = command.capture(str(written(name)[0]), str(tmp_path / "out.json"))
+        content, _ = capture_of(name)
         heads = [p for p in content["parameters"] if p["aliases"]]
         assert len(heads) == 1 and heads[0]["shape"][0] in (199, 211)
         assert not any(p["path"].endswith("head.weight") for p in content["parameters"])
 
 
-def test_a_mask_buffer_is_a_triangle(written, tmp_path):
-    content = command.capture(str(written("plain_nanogpt")[0]), str(tmp_path / "out.json"))
+def test_a_mask_buffer_is_a_triangle(capture_of):
+    content, _ = capture_of("plain_nanogpt")
     assert [c["tril"] for c in content["constants"]] == [0, 0]
     assert content["symbols"]["S"]["max"] == 96
     assert constant_value(torch.ones(3, 5).tril(1)) == {"tril": 1}

@@ -59,10 +59,8 @@ TEST_CASE("draw trial: what is right is admitted, for every type and size") {
       const Request request = trial_of_draw(logits, vocab);
       const auto rejection = court.judge(request);
       CHECK((rejection ? rejection->reason : "") == "");
-      Request read = request;
-      read.trial = trial_from_json(to_json(request.trial), "trial");
-      CHECK(to_json(read.trial) == to_json(request.trial));
-      CHECK(court.judge(read).has_value() == rejection.has_value());
+      const Trial read = trial_from_json(to_json(request.trial), "trial");
+      CHECK(to_json(read) == to_json(request.trial));
     }
 }
 
