@@ -62,10 +62,14 @@ struct TmaGemmPlan {
         cluster() > 2 && multiprocessors >= 16 ? multiprocessors * 10 / 11 : multiprocessors;
     return usable < cluster() ? cluster() : usable / cluster() * cluster();
   }
-  // A launch's: blocks take tile after tile, but for those with parts of K, which have one tile.
+  // Of a launch; 0: all. Blocks take tile after tile, but for those with parts of K, which have
+  // one.
+  constexpr int most_blocks(int multiprocessors) const {
+    return cluster_k == 1 ? at_once(multiprocessors) : 0;
+  }
   constexpr long long grid(const GemmOp& op, const GemmShape& shape, int multiprocessors) const {
-    const long long all = blocks(op, shape), few = at_once(multiprocessors);
-    return cluster_k == 1 && few < all ? few : all;
+    const long long all = blocks(op, shape), most = most_blocks(multiprocessors);
+    return most > 0 && most < all ? most : all;
   }
 
   constexpr const char* why_illegal(const GemmOp& op) const {

@@ -117,7 +117,7 @@ Count fill(ParamsOf<Params>& of, TmaGemmParams& p, const Context& c, const GemmO
            plan.box_n(op));
   Count blocks = tiles_of(c, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
   blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
-  if (plan.cluster_k == 1) blocks.at_most = plan.at_once(c.setting.multiprocessors);
+  blocks.at_most = plan.most_blocks(c.setting.multiprocessors);
   return blocks;
 }
 

@@ -268,7 +268,10 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
   add_fallbacks(breadth, cases);
   if (!only.empty())
     std::erase_if(cases, [&](const Case& one) { return only.count(one.family) == 0; });
-  CHECK(!cases.empty());
+  for (const std::string& family : only) {
+    CAPTURE(family);
+    CHECK(std::ranges::count(cases, family, &Case::family) > 0);
+  }
   MESSAGE(cases.size() << " plans chosen in " << planning.so_far() << " s");
 
   const Seconds building;

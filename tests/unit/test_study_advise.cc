@@ -80,7 +80,7 @@ TEST_CASE("study advise: the questions are those that the compiler asks") {
   const StepGraph step = incrementalise(qwen3());
   phase.regions = analyse(decode_instance(step));
   phase.plans = plan(phase.regions, device_info("sm_90"), {.at = priced_at(1, 4096)});
-  for (const double share : {0.01, 2.0}) {
+  for (const double share : {0.01, 0.05, 2.0}) {
     std::vector<Prompt> compiler, study;
     Advisor one(std::make_unique<Told>(nothing, compiler), "told", share);
     Advisor other(std::make_unique<Told>(nothing, study), "told", share);
