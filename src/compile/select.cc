@@ -16,8 +16,10 @@ namespace {
 // Of what is timed to be thinned. On a GPU, making a graph of many launches takes longer than they
 // do, and a millisecond is a thousand times what its clock resolves.
 constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
-constexpr double kQuickSeconds = 0.001, kQuickSecondsOnHost = 0.004;
-constexpr double kFinalSeconds = 0.01, kFinalSecondsOnHost = 0.008;
+constexpr double kQuickSeconds = 0.001, kFinalSeconds = 0.01;
+// The host device's clock counts its own work alone.
+constexpr int kRoundsOnHost = 3;
+constexpr double kSecondsOnHost = 0.004;
 constexpr std::size_t kLibraryTries = 3;
 // Of a predicted latency, what it may come to once it is measured: what could then be better than
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
@@ -233,9 +235,12 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   MeasureOptions options;
   options.tokens = phase_.plans.options.at.T;
   options.caches = caches_;
-  options.rounds = kQuickRounds, options.seconds = kQuickSecondsOnHost;
-  if (phase_.plans.device.sm > 0)
-    options.seconds = kQuickSeconds, options.repetitions = kQuickRepetitions;
+  if (phase_.plans.device.sm == 0) {
+    options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost;
+  } else {
+    options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
+    options.repetitions = kQuickRepetitions;
+  }
   const std::vector<Storage>& storages = contenders[0].made.storages;
   const bool attends = std::ranges::any_of(
       storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
@@ -374,7 +379,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     options.position = phase_.plans.options.at.P;
     options.caches = caches_;
     if (phase_.plans.device.sm == 0)
-      options.rounds = 3, options.seconds = kFinalSecondsOnHost;
+      options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost;
     else
       options.seconds = kFinalSeconds;
     const Realiser::Race race = realiser_.race(step(), contenders, options);

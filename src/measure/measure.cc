@@ -232,12 +232,10 @@ std::vector<Latency> measure(Device& device, const StepGraph& step,
     }
   double fastest = entries.empty() ? 0 : entries[0].once;
   for (const Bench::Entry& entry : entries) fastest = std::min(fastest, entry.once);
-  // What is far behind, as a fallback may be, need not be known so well; on the host device, where
-  // others compute as well, only what is slow.
-  const double slow = device.info().sm > 0 ? 0 : kSlow;
+  // What is far behind, as a fallback may be, need not be known so well.
   for (int round = 0; round < options.rounds; ++round)
     for (Bench::Entry& entry : entries)
-      if (round == 0 || entry.once < slow || entry.once < kFarBehind * fastest) bench.round(entry);
+      if (round == 0 || entry.once < kFarBehind * fastest) bench.round(entry);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     latencies[places[i]] = std::move(entries[i].latency);
     latencies[places[i]].microseconds = median(latencies[places[i]].samples);

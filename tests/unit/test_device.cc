@@ -1,7 +1,9 @@
 // The device interface on the host, and what of the GPU's side needs no GPU.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <thread>
 
 #include "base/files.h"
 #include "base/process.h"
@@ -54,6 +56,10 @@ TEST_CASE("device: the host does what every device must") {
   SUBCASE("too much memory") { check_too_much_memory(d); }
   SUBCASE("maps of matrices") { check_maps(*device); }
   SUBCASE("measuring") { check_measure(d); }
+  SUBCASE("time is that of its own work") {
+    const auto wait = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+    CHECK(device->time(wait) < 0.02);
+  }
   SUBCASE("fresh memory is NaN") {
     const auto memory = device->allocate(40);
     float values[10] = {};
