@@ -112,16 +112,19 @@ StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads) {
   const auto fewer = [&](std::int64_t rows) { return rows / all * kv_heads; };
   StepGraph out{{graph.name, {}, graph.outputs}, fragment.caches};
   out.caches[0].heads = kv_heads;
-  // What has the rows of products: their weights, and what they leave, through its views.
+  // What has the rows of products, through its views: their weights, or, without products, inputs.
   std::set<NodeId> shrinks;
   for (const Node& node : graph.nodes)
     if (node.op == Op::linear) shrinks.insert(node.inputs.begin() + 1, node.inputs.end());
+  const bool has_products = !shrinks.empty();
   try {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       Node node = graph.nodes[i];
       const auto id = static_cast<NodeId>(i);
+      if (!has_products && node.op == Op::input && node.type.shape.size() > 1) shrinks.insert(id);
       if (node.inputs.empty() && shrinks.count(id) > 0) {
-        node.type.shape[0] = fewer(node.type.shape[0].constant());
+        Dim& rows = node.type.shape[node.op == Op::input ? 1 : 0];
+        rows = fewer(rows.constant());
         out.graph.add_leaf(node.op, node.attrs, node.type, node.module);
         continue;
       }

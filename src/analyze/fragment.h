@@ -18,7 +18,7 @@ StepGraph with_fewer_rows(const StepGraph& fragment,
                           const std::function<std::int64_t(std::int64_t)>& rows);
 
 // The same with so many KV heads, and query heads in the same proportion, of a fragment that makes
-// queries, keys and values itself by products; unchanged where it is any other.
+// queries, keys and values itself by products, or reads them; unchanged where it is any other.
 StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads);
 
 }  // namespace ac

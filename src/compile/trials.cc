@@ -20,7 +20,7 @@ namespace {
 constexpr int kTrialProcessors = 1;
 constexpr std::int64_t kFewTokens = 37;
 // Cached tokens, of which one new token sees more than many do: the work is the same.
-constexpr std::int64_t kTrialContext = 260, kShortContext = 70;
+constexpr std::int64_t kTrialContext = 260, kShortContext = 70, kMostKeys = 4500;
 // Operations of one launch above which the gate leaves out what only varies the inputs' scale.
 constexpr std::int64_t kMuchWork = 2'000'000;
 constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000, kLogged = 50;
@@ -62,11 +62,33 @@ std::int64_t tokens_of(const Implementation<QkvAttentionTask>& made) {
   return std::max(made.plan.tile_m, made.plan.query_tile);
 }
 
+// Cached keys of which some come to each place, register or shared memory, where others were.
+template <class T>
+std::int64_t keys_of(const Implementation<T>&) {
+  return 0;
+}
+std::int64_t keys_of(const kernels::PrefillAttentionPlan& plan) {
+  return std::int64_t{plan.stages} * plan.key_tile + kShortContext % plan.key_tile;
+}
+std::int64_t keys_of(const Implementation<PrefillAttentionTask>& made) {
+  return keys_of(made.plan);
+}
+std::int64_t keys_of(const Implementation<QkvAttentionTask>& made) {
+  return keys_of(made.plan.attention());
+}
+std::int64_t keys_of(const Implementation<AttentionTask>& made) {
+  const auto& [task, plan] = made;
+  return std::int64_t{plan.splits} * plan.warps() * plan.tile_tokens(task.op) + kTrialContext;
+}
+
 // KV heads that are enough for a trial.
+constexpr std::int64_t kFewHeads = 2;
 template <class T>
 std::int64_t heads_of(const Implementation<T>&) {
   return std::numeric_limits<std::int64_t>::max();
 }
+std::int64_t heads_of(const Implementation<AttentionTask>&) { return kFewHeads; }
+std::int64_t heads_of(const Implementation<PrefillAttentionTask>&) { return kFewHeads; }
 // A tile's and one more.
 std::int64_t heads_of(const Implementation<QkvAttentionTask>& made) {
   return made.plan.tile_n / made.task.op.append.head_dim + 1;
@@ -104,10 +126,12 @@ bool depends_on_tokens(const StepGraph& step) {
 
 class Trials {
  public:
-  Trials(StepGraph fragment, std::int64_t tokens) : fragment_(std::move(fragment)) {
+  Trials(StepGraph fragment, std::int64_t tokens, std::int64_t keys = 0)
+      : fragment_(std::move(fragment)) {
     trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
-    const std::int64_t context = std::min(trial_.tokens > 1 ? kShortContext : kTrialContext,
-                                          learned_positions(fragment_) - trial_.tokens);
+    const std::int64_t context =
+        std::min(std::max(keys, trial_.tokens > 1 ? kShortContext : kTrialContext),
+                 learned_positions(fragment_) - trial_.tokens);
     trial_.capacity = context + trial_.tokens;
     trial_.positions = {0, std::min<std::int64_t>(3, context), context / 2, context};
     if (!fragment_.caches.empty() && fragment_.caches[0].window > 0) {
@@ -238,9 +262,12 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     block = made->plan.chosen_for.m / 2 + 1;
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
+  std::int64_t keys = std::visit([](const auto& made) { return keys_of(made); }, candidate.choice);
+  if (keys > kMostKeys) keys = 0;  // they would be too many
+  if (!at.setting.slots.empty()) keys = std::min(keys, std::ranges::max(at.setting.slots));
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
   for (const StepGraph* fragment : {&small, &whole}) {
-    Trials trials(*fragment, tokens);
+    Trials trials(*fragment, tokens, keys);
     auto made = regenerate(trials, *wanted, candidate);
     if (!made) continue;
     Request request = trials.finish(candidate.id, std::move(*made));

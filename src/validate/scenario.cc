@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -21,8 +23,11 @@ class Random {
   double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   double normal() {
+    if (spare_) return *std::exchange(spare_, std::nullopt);
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));
-    return radius * std::cos(2 * std::numbers::pi * uniform());
+    const double angle = 2 * std::numbers::pi * uniform();
+    spare_ = radius * std::sin(angle);
+    return radius * std::cos(angle);
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     const auto span = static_cast<std::uint64_t>(high - low) + 1;
@@ -32,6 +37,7 @@ class Random {
 
  private:
   std::mt19937_64 engine_;
+  std::optional<double> spare_;  // normals come in pairs
 };
 
 double smallest_normal(DType dtype) { return dtype == DType::f16 ? 0x1p-14 : 0x1p-126; }

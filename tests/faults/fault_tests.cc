@@ -1,21 +1,29 @@
 // Tests the admission gate with kernels that are wrong: plants each fault in a copy of its header,
-// compiles, and expects a rejection; and admits the same kernels without a fault. Prints what
-// killed each fault, and the kill rate. With arguments, only the faults whose names contain one.
+// compiles, and expects a rejection; and admits the same kernels without a fault. Kernels are of
+// cases of this test's own (cases.h), or of the compiler's plans (plan_cases.h). Prints what killed
+// each fault, and the kill rate. With arguments, only the faults whose names contain one.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
 #include <sstream>
-#include <thread>
 
+#include "admit/judge.h"
+#include "base/child.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/process.h"
 #include "base/temporary_folder.h"
+#include "build/compile.h"
 #include "tests/faults/faults.h"
+#include "tests/faults/plan_cases.h"
 #include "tests/faults/subjects.h"
 #include "validate/gate.h"
 
@@ -30,13 +38,7 @@ struct Trial {
   std::string case_name;
   bool race = false;
   std::vector<unsigned> seeds = {1};
-  fs::path library = {};
-  validate::Verdict verdict = {};
-  double compile_seconds = 0, admit_seconds = 0;
-
-  std::string error = {};  // the trial could not be made
-
-  bool as_expected() const { return error.empty() && verdict.admitted() == (fault == nullptr); }
+  std::shared_ptr<const Request> request = {};  // of a plan
 };
 
 std::string read(const fs::path& path) {
@@ -60,12 +62,14 @@ void plant(const Fault& fault, const fs::path& folder) {
   std::ofstream(folder / fault.file) << text;
 }
 
+using Judge = std::function<validate::Verdict()>;
+
 // Symbols are bound within the library: every one has functions of the same names.
-void compile(Trial& trial, const fs::path& folder) {
+Judge compile_case(const Trial& trial, const fs::path& folder) {
   fs::create_directories(folder);
   if (trial.fault) plant(*trial.fault, folder);
   const std::string object = (folder / "kernel.o").string();
-  trial.library = folder / "kernel.so";
+  const std::string file = (folder / "kernel.so").string();
   std::vector<std::string> command = {AC_COMPILER,
                                       "-std=c++20",
                                       "-O1",
@@ -81,25 +85,66 @@ void compile(Trial& trial, const fs::path& folder) {
                                       "-o",
                                       object};
   if (trial.race) command.push_back("-fsanitize=thread");
-  const bool ok =
-      run_process(command, ChildOutput::to_stderr).ok() &&
-      run_process({AC_COMPILER, "-shared", "-Wl,-Bsymbolic", object, "-o", trial.library.string()},
-                  ChildOutput::to_stderr)
-          .ok();
+  const bool ok = run_process(command, ChildOutput::to_stderr).ok() &&
+                  run_process({AC_COMPILER, "-shared", "-Wl,-Bsymbolic", object, "-o", file},
+                              ChildOutput::to_stderr)
+                      .ok();
   if (!ok) job_failed("{}: does not compile", trial.fault ? trial.fault->name : trial.case_name);
+  void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) job_failed("{}", dlerror());
+  void* const kernel = dlsym(library, ("kernel_" + trial.case_name).c_str());
+  if (!kernel) job_failed("{}: no kernel for {}", file, trial.case_name);
+  return [trial, kernel] {
+    const validate::Subject subject = subject_of_case(trial.case_name, kernel, trial.race);
+    validate::Verdict verdict;
+    for (const unsigned seed : trial.seeds) {
+      verdict = admit(subject, {.first_seed = seed});
+      if (!verdict.admitted()) break;
+    }
+    return verdict;
+  };
 }
 
-void judge(Trial& trial) {
-  void* library = dlopen(trial.library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) job_failed("{}", dlerror());
-  void* kernel = dlsym(library, ("kernel_" + trial.case_name).c_str());
-  if (!kernel) job_failed("{}: no kernel for {}", trial.library.string(), trial.case_name);
-  const validate::Subject subject = subject_of_case(trial.case_name, kernel, trial.race);
-  for (const unsigned seed : trial.seeds) {
-    trial.verdict = admit(subject, {.first_seed = seed});
-    if (!trial.verdict.admitted()) break;
+Judge compile_plan(const Trial& trial, const fs::path& folder) {
+  fs::create_directories(folder);
+  fs::copy(fs::path(AC_SOURCE) / "kernels", folder / "kernels", fs::copy_options::recursive);
+  if (trial.fault) plant(*trial.fault, folder);
+  KernelBuilder builder({.cache = folder / "cache",
+                         .sources = folder,
+                         .host_compiler = AC_COMPILER,
+                         .cuda_home = {}});
+  KernelFiles files;
+  for (const KernelSource& source : trial.request->sources) {
+    const BuildResult built = builder.build(source, {});
+    const auto* const failure = std::get_if<CompileFailure>(&built);
+    if (failure) job_failed("{}: does not compile: {}", trial.case_name, failure->log);
+    files[source.entry] = std::get<Artifact>(built).file;
   }
-  dlclose(library);
+  return [&trial = trial.request->trial, files] { return judge(trial, files); };
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// In a process of its own, as a wrong kernel may write anywhere.
+Json carry_out(const Trial& trial, const fs::path& folder) try {
+  const auto start = std::chrono::steady_clock::now();
+  const Judge judge = trial.request ? compile_plan(trial, folder) : compile_case(trial, folder);
+  const double compiled = seconds_since(start);
+  const validate::Verdict verdict = judge();
+  return {
+      {"admitted", verdict.admitted()},
+      {"launches", verdict.launches},
+      {"compiling", compiled},
+      {"judging", seconds_since(start) - compiled},
+      {"text", verdict.admitted() ? fmt::format("admitted, at worst {:.2f} of the bound: {} ({})",
+                                                verdict.worst().error, verdict.worst().tensor,
+                                                verdict.worst().scenario)
+                                  : fmt::format("{}: {}", to_string(verdict.rejection->stage),
+                                                verdict.rejection->reason)}};
+} catch (const std::exception& e) {
+  return {{"error", e.what()}};
 }
 
 std::vector<Trial> all_trials(const std::vector<std::string>& only) {
@@ -118,64 +163,54 @@ std::vector<Trial> all_trials(const std::vector<std::string>& only) {
   for (const GemvCase& c : gemv_cases) add_controls(c.name);
   for (const AttentionCase& c : attention_cases) add_controls(c.name);
   for (const AdvanceCase& c : advance_cases) add_controls(c.name);
+  for (const std::string& name : plan_case_names())
+    if (wanted(name)) trials.push_back({.case_name = name});
   for (const Fault& fault : faults())
     for (const std::string& name : fault.cases)
       if (wanted(fault.name))
         trials.push_back({.fault = &fault, .case_name = name, .race = fault.race});
+  std::map<std::string, std::shared_ptr<const Request>> requests;
+  for (const std::string& name : plan_case_names())
+    if (std::ranges::count(trials, name, &Trial::case_name) > 0)
+      requests[name] = std::make_shared<const Request>(request_of_case(name));
+  for (Trial& trial : trials)
+    if (const auto of_plan = requests.find(trial.case_name); of_plan != requests.end())
+      trial.request = of_plan->second;
   return trials;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void run(std::vector<Trial>& trials) {
+int run(const std::vector<Trial>& trials) {
   const TemporaryFolder folder;
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i; (i = next++) < trials.size();) try {
-        const auto start = std::chrono::steady_clock::now();
-        const fs::path own = folder.path() / std::to_string(i);
-        compile(trials[i], own);
-        trials[i].compile_seconds = seconds_since(start);
-        judge(trials[i]);
-        trials[i].admit_seconds = seconds_since(start) - trials[i].compile_seconds;
-        fs::remove_all(own);
-      } catch (const std::exception& e) {
-        trials[i].error = e.what();
-      }
-  };
-  std::thread second(work);
-  work();
-  second.join();
-}
-
-int report(const std::vector<Trial>& trials) {
+  std::vector<ChildTask> tasks;
+  for (const Trial& trial : trials)
+    tasks.emplace_back([&trial, own = folder.path() / std::to_string(tasks.size())] {
+      return carry_out(trial, own).dump(-1, ' ', false, Json::error_handler_t::replace);
+    });
   int mutants = 0, killed = 0, controls = 0, admitted = 0;
-  double compile_seconds = 0, admit_seconds = 0, control_seconds = 0;
-  for (const Trial& t : trials) {
-    compile_seconds += t.compile_seconds;
-    admit_seconds += t.admit_seconds;
-    if (!t.fault) control_seconds += t.admit_seconds;
-    (t.fault ? mutants : controls) += 1;
-    if (t.as_expected()) (t.fault ? killed : admitted) += 1;
-    std::string outcome = t.verdict.admitted()
-                              ? fmt::format("admitted, at worst {:.2f} of the bound: {} ({})",
-                                            t.verdict.worst().error, t.verdict.worst().tensor,
-                                            t.verdict.worst().scenario)
-                              : fmt::format("{}: {}", to_string(t.verdict.rejection->stage),
-                                            t.verdict.rejection->reason);
-    if (!t.error.empty()) outcome = t.error;
+  double compiling = 0, judging = 0, judging_controls = 0;
+  const auto report = [&](std::size_t i, const ChildResult& child) {
+    const Trial& trial = trials[i];
+    const Json result = child.ok() ? Json::parse(child.text) : Json{{"text", child.ended}};
+    const bool was_admitted = result.value("admitted", false);
+    const bool as_expected = !result.contains("error") && was_admitted == (trial.fault == nullptr);
+    const double seconds = result.value("judging", 0.0);
+    compiling += result.value("compiling", 0.0), judging += seconds;
+    if (!trial.fault) judging_controls += seconds;
+    (trial.fault ? mutants : controls) += 1;
+    if (as_expected) (trial.fault ? killed : admitted) += 1;
+    std::string outcome = result.value("error", result.value("text", ""));
     if (outcome.size() > 150) outcome = outcome.substr(0, 147) + "...";
-    fmt::print("{} {:42} {:12} {:4} launches {:5.2f} s  {}\n", t.as_expected() ? "ok  " : "FAIL",
-               t.fault  ? t.fault->name
-               : t.race ? "(no fault, race check)"
-                        : "(no fault)",
-               t.case_name, t.verdict.launches, t.admit_seconds, outcome);
-  }
-  fmt::print("compiling {:.1f} s, judging {:.1f} s", compile_seconds, admit_seconds);
+    fmt::print("{} {:42} {:20} {:4} launches {:5.2f} s  {}\n", as_expected ? "ok  " : "FAIL",
+               trial.fault  ? trial.fault->name
+               : trial.race ? "(no fault, race check)"
+                            : "(no fault)",
+               trial.case_name, result.value("launches", 0), seconds, outcome);
+    fs::remove_all(folder.path() / std::to_string(i));
+  };
+  run_in_children(tasks, 2, std::chrono::seconds(120), report);
+  fmt::print("compiling {:.1f} s, judging {:.1f} s", compiling, judging);
   if (controls > 0)
-    fmt::print(", of these {:.2f} s a kernel without fault", control_seconds / controls);
+    fmt::print(", of these {:.2f} s a kernel without fault", judging_controls / controls);
   fmt::print("\n{} of {} kernels without a fault admitted\n", admitted, controls);
   fmt::print("{} faults in {} kernels, kill rate {:.1f} %\n", faults().size(), mutants,
              mutants ? 100.0 * killed / mutants : 100.0);
@@ -186,9 +221,7 @@ int report(const std::vector<Trial>& trials) {
 }  // namespace ac::kernels
 
 int main(int count, char** arguments) try {
-  auto trials = ac::kernels::all_trials({arguments + 1, arguments + count});
-  ac::kernels::run(trials);
-  return ac::kernels::report(trials);
+  return ac::kernels::run(ac::kernels::all_trials({arguments + 1, arguments + count}));
 } catch (const std::exception& error) {
   fmt::print(stderr, "{}\n", error.what());
   return 2;

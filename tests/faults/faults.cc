@@ -486,8 +486,8 @@ const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
-    const std::vector<Fault> of_advance = advance_faults();
-    faults.insert(faults.end(), of_advance.begin(), of_advance.end());
+    for (const auto& more : {advance_faults(), plan_faults()})
+      faults.insert(faults.end(), more.begin(), more.end());
     return faults;
   }();
   return all;

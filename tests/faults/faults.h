@@ -1,5 +1,5 @@
 // Faults for the admission gate to find: each is a small edit of a kernel header, and the cases
-// (cases.h) whose kernels the edit changes. Every case of a fault must be rejected.
+// (cases.h, plan_cases.h) whose kernels the edit changes. Every case of a fault must be rejected.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ struct Fault {
 };
 
 const std::vector<Fault>& faults();
-// Of these, those in the kernel that ends a step.
+// Of these, those in the kernel that ends a step, and those in kernels of the compiler's plans.
 std::vector<Fault> advance_faults();
+std::vector<Fault> plan_faults();
 
 }  // namespace ac::kernels

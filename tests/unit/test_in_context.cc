@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/temporary_folder.h"
 #include "compile/step_bench.h"
@@ -158,8 +160,9 @@ TEST_CASE("in context: a process that holds a package times whatever step it is 
   const Json samples = Json::parse(answer(bench_question({{{0, 1}, {1, 2}}, slow}, 3)));
   REQUIRE(samples.size() == 2);
   CHECK(samples[0].size() == 3);
-  for (std::size_t i = 0; i < 3; ++i)
-    CHECK(samples[1][i].get<double>() > 4 * samples[0][i].get<double>());
+  // What disturbs only adds.
+  const auto least = [](const Json& of) { return std::ranges::min(of.get<std::vector<double>>()); };
+  CHECK(least(samples[1]) > 4 * least(samples[0]));
   CHECK(Json::parse(answer(bench_question({{{1, 2}}}, 1))).size() == 1);
   CHECK_THROWS(answer(bench_question({{{0, 3}}}, 1)));  // it has two launches
   CHECK_THROWS(answer("nonsense"));

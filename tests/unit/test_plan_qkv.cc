@@ -263,6 +263,46 @@ TEST_CASE("a trial of qkv_attention has few heads, in whole groups, and a tile t
   }
 }
 
+// Of attention: how many cached keys its places hold at once, before any is used again.
+std::int64_t keys_at_once(const Candidate& candidate) {
+  if (const auto* made = std::get_if<Implementation<PrefillAttentionTask>>(&candidate.choice))
+    return std::int64_t{made->plan.stages} * made->plan.key_tile;
+  const auto& [task, plan] = std::get<Implementation<AttentionTask>>(candidate.choice);
+  return std::int64_t{plan.splits} * plan.warps() * plan.tile_tokens(task.op);
+}
+
+TEST_CASE("a trial of attention has more keys than its plan holds at once, and two heads") {
+  for (const bool decode : {false, true}) {
+    const Regions regions = analyse(published("qwen3-1.7b", decode));
+    const std::string family = decode ? "attention" : "prefill_attention";
+    const Plans plans = planned(regions, decode ? 1 : 2048, "sm_90", {family});
+    int seen = 0;
+    for (const CoverPart& part : parts_of_all_cuts(regions, plans)) {
+      const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
+      for (std::size_t i = 0; i < space.candidates.size(); i += 5) {
+        const Candidate& candidate = space.candidates[i];
+        if (family_of(candidate.choice) != family) continue;
+        ++seen;
+        CAPTURE(candidate.id);
+        const auto trial_with = [&](std::vector<std::int64_t> slots) {
+          return trial_of(regions.step, part.wanted, candidate, {2048, {132, slots}})->trial;
+        };
+        const Trial trial = trial_with({});
+        CHECK(parse_step(trial.step, "trial").caches.at(0).heads == 2);
+        CHECK(trial.capacity == trial.positions.back() + trial.tokens);
+        const std::int64_t keys = keys_at_once(candidate);
+        if (keys < 4000)
+          CHECK(trial.positions.back() > keys);
+        else if (keys > 4500)  // would take seconds on a CPU
+          CHECK(trial.positions.back() == 260);
+        // More than the package's cache holds are never met.
+        CHECK(trial_with({100}).positions.back() <= (decode ? 260 : 100));
+      }
+    }
+    CHECK(seen > 20);
+  }
+}
+
 TEST_CASE("q, k and v may be parts of one product, in their order and nothing between") {
   const StepGraph step = attention_step(DType::f16, Starts{});
   CHECK(refusal(step) == "");

@@ -1,0 +1,97 @@
+#include "tests/faults/plan_cases.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "analyze/analyse.h"
+#include "base/error.h"
+#include "compile/cover.h"
+#include "compile/trials.h"
+#include "plan/planner.h"
+#include "tests/device/family_models.h"
+
+namespace ac::kernels {
+namespace {
+
+// The first candidate of that name, in any region of the model, whose op and region contain these.
+struct PlanCase {
+  const char *name, *model, *candidate, *op = "", *region = "";
+};
+
+constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode",
+                     *kLlama = "LlamaForCausalLM bf16, prefill",
+                     *kQwen3 = "Qwen3ForCausalLM f16, prefill",
+                     *kQwen2 = "Qwen2ForCausalLM bf16, prefill",
+                     *kMistral = "MistralForCausalLM f32, prefill", *kOdd = "odd, prefill",
+                     *kRows = "rows bf16, prefill";
+
+// Two tiles of tokens, the second with a tail, and K of parts that are not all as long.
+constexpr std::int64_t kTokens = 70;
+constexpr PlanCase kCases[] = {
+    {"parts of k", kQwen3, "tma_gemm/64x64k3/4/c1x1/group8", "residual = true"},
+    {"uneven parts of k", kQwen3, "tma_gemm/64x64k3/4/c1x1/group8", "matrices = 1",
+     "weight f16[768, 264]"},
+    {"pair of parts", kQwen3, "tma_gemm/128x64k2/4/c2x1/group8", "Pair::swiglu"},
+    {"cluster of rows", kQwen3, "tma_gemm/64x64/3/c2x1/group8", "Pair::swiglu"},
+    {"cluster of columns", kQwen3, "tma_gemm/64x256/3/c1x2/group8", "residual = true"},
+    {"q and k normed", kQwen3, "qkv_attention/64x128+wgmma64x64.4.2.2/8/c2x1/group16"},
+    {"two heads normed", kQwen3, "qkv_attention/64x256+wgmma64x64.4.2.2/4/c1x2/group16"},
+    {"q, k and v biased", kQwen2, "qkv_attention/64x128+wgmma64x64.4.3.2/6/c1x1/group16"},
+    {"neighbours turned", kOdd, "qkv_attention/64x256+wgmma64x64.4.2.3/4/c1x1/group16"},
+    {"attention of a token", kDecode, "attention/mma256x16/min1/256", "", "rms_norm"},
+    {"attention of warps", kOdd, "prefill_attention/mma16x16/1/2/3/keep"},
+    {"attention of teams", kLlama, "prefill_attention/mma16x128/4/2/1/split4"},
+    {"attention of groups", kQwen3, "prefill_attention/wgmma64x64/4/3/1", "",
+     "window=40; v0 = rms_norm"},
+    {"plain attention", kMistral, "prefill_attention/scalar16x128/2/1/1"},
+    {"split sums", kOdd, "mma_gemm/128x64x32/32x32/6/group4/1/split2"},
+    {"sums of groups", kOdd, "mma_gemm/wgmma64x64x64/16x64/8/group8/2"},
+    {"pair by warps", kLlama, "mma_gemm/32x64x128/32x32/4/group4/1", "Pair::swiglu"},
+    {"layer norm", kRows, "norm/block64/registers/v8/256"},
+    {"layer norm by Welford", kRows, "norm/block64/registers/v8/128/welford"},
+    {"rms norm", kOdd, "norm/warp64/shared/v1/64"},
+    {"softmax", kRows, "softmax/warp128/registers2/v8/256"},
+    {"embedding", kOdd, "embedding/128/v8/128"},
+};
+constexpr const char* kDraw = "draw";
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+std::vector<std::string> plan_case_names() {
+  std::vector<std::string> names{kDraw};
+  for (const PlanCase& one : kCases) names.emplace_back(one.name);
+  return names;
+}
+
+Request request_of_case(const std::string& name) {
+  if (name == kDraw) return trial_of_draw(DType::f16, 20000);
+  const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
+  AC_ASSERT(wanted != std::end(kCases));
+  const auto models = test::family_models(kTokens);
+  const auto model = std::ranges::find(models, wanted->model, &test::FamilyModel::name);
+  AC_ASSERT(model != models.end());
+  const Regions regions = analyse(model->step);
+  PlanOptions options;
+  options.at = {.S = -1, .T = model->tokens, .P = 64};
+  options.max_candidates = std::numeric_limits<std::size_t>::max();
+  const std::string id = wanted->candidate;
+  options.families = {id.substr(0, id.find('/'))};
+  // The host device has too few multiprocessors for parts of K.
+  const Plans plans = plan(regions, device_info("sm_90"), options);
+  for (const CoverPart& part : parts_of_all_cuts(regions, plans)) {
+    const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
+    if (!contains(space.signature, wanted->region)) continue;
+    for (const Candidate& candidate : space.candidates)
+      if (candidate.id == id && contains(op_text(candidate.choice), wanted->op))
+        if (auto request = trial_of(regions.step, part.wanted, candidate, {model->tokens, {}}))
+          return std::move(*request);
+  }
+  job_failed("{}: {} has no {}", name, wanted->model, id);
+}
+
+}  // namespace ac::kernels
