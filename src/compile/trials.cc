@@ -18,7 +18,7 @@ namespace {
 
 // Blocks that share the work in a trial: few, so that each has several turns.
 constexpr int kTrialProcessors = 1;
-constexpr std::int64_t kFewTokens = 37;
+constexpr std::int64_t kFewTokens = 37, kFewHeads = 2;
 // Cached tokens, of which one new token sees more than many do: the work is the same.
 constexpr std::int64_t kTrialContext = 260, kShortContext = 70, kMostKeys = 4500;
 // Operations of one launch above which the gate leaves out what only varies the inputs' scale.
@@ -82,7 +82,6 @@ std::int64_t keys_of(const Implementation<AttentionTask>& made) {
 }
 
 // KV heads that are enough for a trial.
-constexpr std::int64_t kFewHeads = 2;
 template <class T>
 std::int64_t heads_of(const Implementation<T>&) {
   return std::numeric_limits<std::int64_t>::max();
@@ -263,7 +262,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
   std::int64_t keys = std::visit([](const auto& made) { return keys_of(made); }, candidate.choice);
-  if (keys > kMostKeys) keys = 0;  // they would be too many
+  if (keys > kMostKeys) keys = 0;  // judging would take tens of seconds
   if (!at.setting.slots.empty()) keys = std::min(keys, std::ranges::max(at.setting.slots));
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
   for (const StepGraph* fragment : {&small, &whole}) {
