@@ -262,7 +262,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
   const std::int64_t tokens = std::min(at.max_tokens, block + 5);
   const Rows rows = std::visit([](const auto& made) { return rows_of(made); }, candidate.choice);
   std::int64_t keys = std::visit([](const auto& made) { return keys_of(made); }, candidate.choice);
-  if (keys > kMostKeys) keys = 0;  // judging would take tens of seconds
+  if (keys > kMostKeys) keys = 0;  // judging would take too long
   if (!at.setting.slots.empty()) keys = std::min(keys, std::ranges::max(at.setting.slots));
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, rows); });
   for (const StepGraph* fragment : {&small, &whole}) {

@@ -106,6 +106,7 @@ Judge compile_case(const Trial& trial, const fs::path& folder) {
 }
 
 Judge compile_plan(const Trial& trial, const fs::path& folder) {
+  AC_ASSERT(!trial.race);  // the gate looks for races in cases alone
   fs::create_directories(folder);
   fs::copy(fs::path(AC_SOURCE) / "kernels", folder / "kernels", fs::copy_options::recursive);
   if (trial.fault) plant(*trial.fault, folder);
@@ -186,7 +187,7 @@ int run(const std::vector<Trial>& trials) {
     tasks.emplace_back([&trial, own = folder.path() / std::to_string(tasks.size())] {
       return carry_out(trial, own).dump(-1, ' ', false, Json::error_handler_t::replace);
     });
-  int mutants = 0, killed = 0, controls = 0, admitted = 0;
+  int mutants = 0, killed = 0, crashed = 0, controls = 0, admitted = 0;
   double compiling = 0, judging = 0, judging_controls = 0;
   const auto report = [&](std::size_t i, const ChildResult& child) {
     const Trial& trial = trials[i];
@@ -197,6 +198,7 @@ int run(const std::vector<Trial>& trials) {
     compiling += result.value("compiling", 0.0), judging += seconds;
     if (!trial.fault) judging_controls += seconds;
     (trial.fault ? mutants : controls) += 1;
+    if (!child.ok()) ++crashed;
     if (as_expected) (trial.fault ? killed : admitted) += 1;
     std::string outcome = result.value("error", result.value("text", ""));
     if (outcome.size() > 150) outcome = outcome.substr(0, 147) + "...";
@@ -212,8 +214,8 @@ int run(const std::vector<Trial>& trials) {
   if (controls > 0)
     fmt::print(", of these {:.2f} s a kernel without fault", judging_controls / controls);
   fmt::print("\n{} of {} kernels without a fault admitted\n", admitted, controls);
-  fmt::print("{} faults in {} kernels, kill rate {:.1f} %\n", faults().size(), mutants,
-             mutants ? 100.0 * killed / mutants : 100.0);
+  fmt::print("{} faults in {} kernels, kill rate {:.1f} %, {} by ending the process that judges\n",
+             faults().size(), mutants, mutants ? 100.0 * killed / mutants : 100.0, crashed);
   return killed == mutants && admitted == controls ? 0 : 1;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "analyze/analyse.h"
 #include "base/error.h"

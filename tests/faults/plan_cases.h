@@ -1,5 +1,5 @@
-// Plans of the compiler that faults are planted in as well: of kernels that no case of cases.h is
-// of. They are made and judged as a compilation does it.
+// Plans of the compiler that faults are planted in, beside the cases of cases.h: they are made and
+// judged as a compilation does it.
 #pragma once
 
 #include <string>

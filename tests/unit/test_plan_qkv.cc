@@ -291,9 +291,9 @@ TEST_CASE("a trial of attention has more keys than its plan holds at once, and t
         CHECK(parse_step(trial.step, "trial").caches.at(0).heads == 2);
         CHECK(trial.capacity == trial.positions.back() + trial.tokens);
         const std::int64_t keys = keys_at_once(candidate);
-        if (keys < 4000)
+        if (keys <= 4240)
           CHECK(trial.positions.back() > keys);
-        else if (keys > 4500)  // would take seconds on a CPU
+        else  // judging would take too long
           CHECK(trial.positions.back() == 260);
         // More than the package's cache holds are never met.
         CHECK(trial_with({100}).positions.back() <= (decode ? 260 : 100));
