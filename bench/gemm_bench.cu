@@ -7,8 +7,6 @@
 // [site [tokens [plan name's part]]]]
 #include "bench/gemm_bench.h"
 
-#include <cuda.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -125,7 +123,6 @@ struct Bench : Gpu {
   int* position = nullptr;
   GemmKernel gemm_kernels[site_count][first_tma_plan] = {};
   TmaKernel tma_kernels[site_count][tma_plan_count] = {};
-  decltype(&cuTensorMapEncodeTiled) encode = nullptr;
   AttentionKernel attention_kernels[attention_count][attention_plan_count] = {};
 
   void fill(f16* p, size_t count, float bound) {
@@ -147,10 +144,6 @@ struct Bench : Gpu {
     fill_gemm_table_1(gemm_kernels[o], tma_kernels[o]);
     fill_gemm_table_2(gemm_kernels[gate_up], tma_kernels[gate_up]);
     fill_gemm_table_1(gemm_kernels[down], tma_kernels[down]);
-    cudaDriverEntryPointQueryResult found;
-    CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled",
-                                                reinterpret_cast<void**>(&encode), 12000,
-                                                cudaEnableDefault, &found));
     for (auto& row : tma_kernels)
       for (TmaKernel kernel : row)
         if (kernel != nullptr) prepare(kernel);
@@ -210,27 +203,13 @@ struct Bench : Gpu {
     return p;
   }
 
-  TensorMap map_of(const void* base, int rows, int columns, int box_rows) const {
-    CUtensorMap map;
-    const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)};
-    const cuuint64_t pitch[1] = {cuuint64_t(columns) * 2};
-    const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
-    if (encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<void*>(base), sizes, pitch, box,
-               steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
-      std::printf("{\"error\": \"a tensor map\"}\n"), std::exit(3);
-    TensorMap result;
-    std::memcpy(&result, &map, sizeof map);
-    return result;
-  }
   void launch_tma(const GemmOp& op, const GemmShape& s, int site, int plan, size_t offset) {
     const TmaGemmPlan& p = tma_plans[plan];
     TmaGemmParams all{};
     all.gemm = params(s, offset);
-    all.x = map_of(x, s.m, s.k, p.box_m());
+    all.x = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, x, s.m, s.k, p.box_m());
     for (int i = 0; i < op.matrices; ++i)
-      all.weight[i] = map_of(all.gemm.matrix[i].weight, s.rows[i], s.k, p.box_n(op));
+      all.weight[i] = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, all.gemm.matrix[i].weight, s.rows[i], s.k, p.box_n(op));
     const auto grid = p.grid(op, s, sms);
     tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(), stream>>>(all);
     CHECK_CUDA(cudaGetLastError());

@@ -1,9 +1,14 @@
 // The GPU as the benchmarks use it.
 #pragma once
 
+#include <cuda.h>
+
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 
 #include "bench/device_helpers.cuh"
+#include "kernels/tensor_map.h"
 
 namespace ac::bench {
 
@@ -13,6 +18,7 @@ struct Gpu {
   cudaStream_t stream{};
   cudaEvent_t start{}, stop{};
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+  decltype(&cuTensorMapEncodeTiled) encode = nullptr;
 
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -26,7 +32,28 @@ struct Gpu {
     CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CHECK_CUDA(cudaEventCreate(&start));
     CHECK_CUDA(cudaEventCreate(&stop));
+    cudaDriverEntryPointQueryResult found;
+    CHECK_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled",
+                                                reinterpret_cast<void**>(&encode), 12000,
+                                                cudaEnableDefault, &found));
     return properties;
+  }
+
+  // Of a matrix whose rows lie one after the other.
+  kernels::TensorMap map_of(CUtensorMapDataType type, const void* base, int rows, int columns,
+                            int box_rows) const {
+    CUtensorMap map;
+    const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)};
+    const cuuint64_t pitch[1] = {cuuint64_t(columns) * 2};
+    const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
+    if (encode(&map, type, 2, const_cast<void*>(base), sizes, pitch, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
+      std::printf("{\"error\": \"a tensor map\"}\n"), std::exit(3);
+    kernels::TensorMap result;
+    std::memcpy(&result, &map, sizeof map);
+    return result;
   }
 
   template <class T>

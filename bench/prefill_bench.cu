@@ -1,9 +1,10 @@
-// Measures prefill attention on this GPU and prints JSON lines: each plan, after 0, 6144 and 18432
-// tokens, for the attention of three models in bfloat16. `us` is the median with the cache (L2)
-// as the launch before left it, `us_cold` that of launches after L2 was overwritten; FLOPs are
-// those of the keys that each query sees. A plan is right if 64 queries of every head agree with a
+// Measures prefill attention on this GPU and prints JSON lines: each plan, for some numbers of new
+// tokens after some others, for the attention of three models in bfloat16. `us` is the median with
+// the cache (L2) as the launch before left it, `us_cold` that of launches after L2 was overwritten,
+// `us_hot` that of launches for so long that the card slows down; FLOPs are those of the keys that
+// each query sees. A plan is right if 64 queries of every head agree with a
 // plain kernel, nothing of the output is left unwritten, and all of it agrees with the first right
-// plan. Usage: prefill_bench [model name's part [tokens before
+// plan. Usage: prefill_bench [model name's part [new tokens
 // [plan name's part]]]
 #include "bench/prefill_bench.h"
 
@@ -20,8 +21,12 @@
 namespace ac::bench {
 namespace {
 
-constexpr int new_tokens = 2048, samples = 64, longest = 18432 + new_tokens;
-constexpr int contexts[] = {0, 6144, 18432};
+struct Prompt {
+  int tokens, context;
+};
+constexpr Prompt prompts[] = {{1999, 77}, {128, 0},  {512, 0},     {1024, 0},
+                              {2048, 0},  {8192, 0}, {8192, 12288}};
+constexpr int most_tokens = 8192, samples = 64, longest = 20480;
 
 __global__ void fill_normal(bf16* data, size_t count, unsigned seed) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
@@ -37,8 +42,9 @@ __global__ void fill_normal(bf16* data, size_t count, unsigned seed) {
 }
 
 // The largest difference of the sampled rows from the reference, and what is no number anywhere.
-__global__ void compare_samples(const bf16* y, const float* reference, int row, float* worst) {
-  const int query = sampled_token(blockIdx.x, samples, new_tokens);
+__global__ void compare_samples(const bf16* y, const float* reference, int row, int tokens,
+                                float* worst) {
+  const int query = sampled_token(blockIdx.x, samples, tokens);
   for (int i = threadIdx.x; i < row; i += blockDim.x) {
     const float truth = reference[size_t(blockIdx.x) * row + i];
     const float error = fabsf(to_float(y[size_t(query) * row + i]) - truth) / (1 + fabsf(truth));
@@ -65,7 +71,7 @@ std::string name_of(const PrefillAttentionPlan& p) {
 }
 
 struct Bench : Gpu {
-  static constexpr size_t most_queries = size_t(new_tokens) * 32 * 128;
+  static constexpr size_t most_queries = size_t(most_tokens) * 32 * 128;
   static constexpr size_t most_keys = size_t(longest) * 8 * 128;
   static constexpr size_t flush_bytes = size_t(192) << 20;
   bf16 *q = nullptr, *k = nullptr, *v = nullptr, *y = nullptr, *first = nullptr;
@@ -120,6 +126,11 @@ struct Bench : Gpu {
     return median(times);
   }
   template <class Launch>
+  double hot(Launch launch) {
+    const int count = std::clamp(static_cast<int>(30000 / once(1, launch)), 2, 4096);
+    return once(1, launch), once(count, launch);
+  }
+  template <class Launch>
   double cold(Launch launch) {
     std::vector<double> times;
     for (int i = 0; i < 5; ++i) {
@@ -137,7 +148,8 @@ struct Bench : Gpu {
     return largest;
   }
 
-  void run(int index, int context, const char* wanted) {
+  void run(int index, const Prompt& prompt, const char* wanted) {
+    const auto [new_tokens, context] = prompt;
     const Attention& a = attentions[index];
     const int heads = a.kv_heads * a.op.group, dim = a.op.head_dim, row = heads * dim;
     const size_t outputs = size_t(new_tokens) * row;
@@ -145,6 +157,9 @@ struct Bench : Gpu {
     p.q = q, p.q_pitch = row, p.tokens = new_tokens, p.position = position;
     p.k_cache = k, p.v_cache = v, p.capacity = context + new_tokens;
     p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.out = y;
+    const auto map = [&](const void* base, int rows, int columns, int box) {
+      return map_of(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, base, rows, columns, box);
+    };
     CHECK_CUDA(cudaMemcpyAsync(position, &context, sizeof context, cudaMemcpyHostToDevice, stream));
     reference_attention<bf16>
         <<<dim3(heads, samples), 256, (context + new_tokens) * sizeof(float), stream>>>(
@@ -158,6 +173,11 @@ struct Bench : Gpu {
       const PrefillAttentionPlan& of = plans[plan];
       const Kernel kernel = kernels[index][plan];
       if (kernel == nullptr || !std::strstr(name_of(of).c_str(), wanted)) continue;
+      if (of.tile == Tile::wgmma) {
+        p.queries = map(q, new_tokens, row, of.query_tile);
+        p.keys = map(k, a.kv_heads * p.capacity, dim, of.key_tile);
+        p.values = map(v, a.kv_heads * p.capacity, dim, of.key_tile);
+      }
       const auto launch = [&] {
         kernel<<<dim3(heads, prefill_tiles(of, new_tokens)), of.threads(), of.shared_bytes(a.op),
                  stream>>>(p);
@@ -165,7 +185,7 @@ struct Bench : Gpu {
       };
       CHECK_CUDA(cudaMemsetAsync(y, 0xff, outputs * sizeof(bf16), stream));
       launch();
-      compare_samples<<<samples, 256, 0, stream>>>(y, reference, row, worst);
+      compare_samples<<<samples, 256, 0, stream>>>(y, reference, row, new_tokens, worst);
       const float error = take_worst();
       bool right = error < 0.01f;
       compare_all<<<sms * 8, 256, 0, stream>>>(y, any_right ? first : y, outputs, worst);
@@ -181,14 +201,15 @@ struct Bench : Gpu {
       int blocks = 0;
       CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, of.threads(),
                                                                of.shared_bytes(a.op)));
-      const double us = warm(launch), us_cold = cold(launch);
+      const double us = warm(launch), us_cold = cold(launch), us_hot = hot(launch);
       std::printf(
           "{\"attention\": \"%s\", \"heads\": %d, \"head_dim\": %d, \"context\": %d, \"new\": %d, "
           "\"plan\": \"%s\", \"us\": %.1f, \"tflop_s\": %.1f, \"us_cold\": %.1f, "
-          "\"tflop_s_cold\": %.1f, \"registers\": %d, \"spilled\": %d, \"blocks_per_sm\": %d, "
+          "\"us_hot\": %.1f, \"tflop_s_hot\": %.1f, \"registers\": %d, \"spilled\": %d, "
+          "\"blocks_per_sm\": %d, "
           "\"error\": %.1e, \"difference\": %.1e%s}\n",
           a.model, heads, dim, context, new_tokens, name_of(of).c_str(), us, flops / us * 1e-6,
-          us_cold, flops / us_cold * 1e-6, attributes.numRegs,
+          us_cold, us_hot, flops / us_hot * 1e-6, attributes.numRegs,
           static_cast<int>(attributes.localSizeBytes), blocks, error, difference,
           right ? "" : ", \"wrong\": true");
       if (right && us < best) best = us, best_name = name_of(of);
@@ -208,10 +229,10 @@ int main(int argc, char** argv) {
   static Bench bench;
   bench.set_up();
   for (int index = 0; index < attention_count; ++index)
-    for (int context : contexts) {
+    for (const Prompt& prompt : prompts) {
       if (argc > 1 && std::strstr(attentions[index].model, argv[1]) == nullptr) continue;
-      if (argc > 2 && std::atoi(argv[2]) != context) continue;
-      bench.run(index, context, argc > 3 ? argv[3] : "");
+      if (argc > 2 && std::atoi(argv[2]) != prompt.tokens) continue;
+      bench.run(index, prompt, argc > 3 ? argv[3] : "");
     }
   std::printf("{\"seconds\": %.1f}\n", bench.seconds());
 }

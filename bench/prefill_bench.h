@@ -32,23 +32,23 @@ constexpr PrefillAttentionPlan groups_of_four(int groups, int key_tile, int stag
 constexpr bool kept = true, shared = false;
 inline constexpr PrefillAttentionPlan plans[] = {
     {.query_tile = 128, .key_tile = 64, .warps = 4, .stages = 2, .resident = 2},  // mma
+    groups_of_four(1, 64, 2, 1, kept),
     groups_of_four(1, 64, 2, 2, shared),
     groups_of_four(1, 64, 2, 2, kept),
+    groups_of_four(1, 64, 3, 2, shared),
     groups_of_four(1, 64, 3, 2, kept),
     groups_of_four(1, 64, 2, 3, shared),
-    groups_of_four(1, 128, 2, 2, kept),
-    groups_of_four(2, 64, 2, 1, kept),
-    groups_of_four(2, 64, 3, 1, shared),
+    groups_of_four(1, 64, 2, 3, kept),
+    groups_of_four(1, 128, 2, 1, shared),
+    groups_of_four(1, 128, 3, 1, shared),
+    groups_of_four(1, 128, 2, 2, shared),
     groups_of_four(2, 64, 3, 1, kept),
     groups_of_four(2, 64, 4, 1, kept),
-    groups_of_four(2, 64, 2, 2, kept),
+    groups_of_four(2, 64, 4, 1, shared),
     groups_of_four(2, 128, 2, 1, shared),
-    groups_of_four(2, 128, 2, 1, kept),
     groups_of_four(2, 128, 3, 1, shared),
-    groups_of_four(2, 128, 3, 1, kept),
-    groups_of_four(3, 64, 2, 1, kept),
-    groups_of_four(3, 128, 2, 1, kept),
-    groups_of_four(4, 64, 3, 1, kept),
+    groups_of_four(2, 128, 2, 1, kept),
+    groups_of_four(3, 64, 3, 1, shared),
 };
 inline constexpr int plan_count = sizeof(plans) / sizeof(plans[0]);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/plan.h"
+#include "kernels/tensor_map.h"
 
 namespace ac::kernels {
 
@@ -23,7 +24,16 @@ struct PrefillAttentionPlan {
   int resident = 2;          // blocks an SM that registers aim at
   int splits = 1;            // warps (of mma) that share queries, and each tile's keys among them
 
-  constexpr int threads() const { return 32 * warps; }
+  // Of wgmma, four warps more ask for copies and do nothing else.
+  constexpr int threads() const { return 32 * (warps + (tile == Tile::wgmma ? 4 : 0)); }
+  // Of a thread of wgmma: when all begin, and when those four have given what they do without.
+  static constexpr int loader_registers = 32;
+  constexpr int registers_at_start() const { return 65536 / (resident * threads()) / 8 * 8; }
+  constexpr int group_registers() const {
+    const int given = registers_at_start() * threads() - 128 * loader_registers;
+    const int most = given / (32 * warps) / 8 * 8;
+    return most < 240 ? most : 240;
+  }
   constexpr int warp_queries() const { return query_tile * splits / warps; }
   constexpr int warp_keys() const { return key_tile / splits; }
   // An mma tile's rows are in chunks (see tile_row_bytes), a wgmma tile's in panels. A scalar
@@ -90,18 +100,23 @@ struct PrefillAttentionPlan {
     if (warps % 4 != 0 || warp_queries() != 16) return "wgmma needs four warps for 64 queries";
     if (key_tile != 64 && key_tile != 128) return "wgmma needs 64 or 128 keys";
     if (stages < 2 || stages > 4) return "stages must be 2 to 4";
-    if (registers(op) * threads() * resident > 65536) return "registers do not suffice";
-    return registers(op) > 240 ? "a warp's queries do not fit in registers" : nullptr;
+    return registers(op) > group_registers() ? "a warp's queries do not fit in registers" : nullptr;
   }
   constexpr const char* why_illegal(const PrefillAttentionOp& op, int max_shared_bytes) const {
     if (const char* reason = why_illegal(op)) return reason;
-    if (shared_bytes(op) > max_shared_bytes) return "too much shared memory";
+    // Barriers, and what brings panels to a multiple of 1024.
+    const int more = tile == Tile::wgmma ? 1024 : 0;
+    if (shared_bytes(op) + more > max_shared_bytes) return "too much shared memory";
     return nullptr;
   }
 };
 
 // Memory starts at multiples of 16 bytes; for tensor cores, so do the rows of q.
 struct PrefillAttentionParams {
+  // Of wgmma: what the copy engine brings, by boxes of query_tile and key_tile rows.
+  TensorMap queries;    // [tokens, kv_heads * group * head_dim]
+  TensorMap keys;       // [kv_heads * capacity, head_dim]
+  TensorMap values;     // [kv_heads * capacity, head_dim]
   const void* q;        // [tokens, kv_heads * group, head_dim], q_pitch from token to token
   int q_pitch;          // in elements
   int tokens;           // new ones
@@ -114,6 +129,7 @@ struct PrefillAttentionParams {
   float softcap;        // if op.softcap: score = softcap * tanh(score / softcap)
   void* out;            // [tokens, kv_heads * group, head_dim]
 };
+static_assert(sizeof(PrefillAttentionParams) % 64 == 0);  // alignment changes no layout
 
 // The grid is (query heads, tiles of queries).
 constexpr int prefill_tiles(const PrefillAttentionPlan& plan, int tokens) {

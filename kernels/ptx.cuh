@@ -78,6 +78,7 @@ inline void barrier_init_visible() {}
 inline void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
   host::barrier_expect(barrier, bytes);
 }
+inline void barrier_arrive(CopyBarrier* barrier) { host::barrier_arrive(barrier); }
 inline void barrier_wait(CopyBarrier* barrier, unsigned parity,
                          host::Place place = host::Place::current()) {
   host::barrier_wait(barrier, parity, place);
@@ -327,6 +328,11 @@ AC_DEVICE void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
+#endif
+}
+AC_DEVICE void barrier_arrive(CopyBarrier* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 #endif
 }
 AC_DEVICE void barrier_wait(CopyBarrier* barrier, unsigned parity) {

@@ -271,6 +271,17 @@ void add_attention(const Context& c, const Implementation<PrefillAttentionTask>&
   p.scale = static_cast<float>(attend.number("scale"));
   p.softcap = static_cast<float>(attend.number("softcap"));
   of.point(p.out, o.attend);
+  if (plan.tile == Tile::wgmma) {
+    const auto map = [&](const TensorMap& field, const Storage& storage, const Count& rows,
+                         std::int64_t columns, int box_rows) {
+      of.map(field, storage, {}, rows, columns, columns, box_rows,
+             c.step.graph.type(o.attend).dtype);
+    };
+    const Count slots = std::int64_t{task.kv_heads} * cache.capacity;
+    map(p.queries, turned(c, task, o.attend), count_of(tokens), p.q_pitch, plan.query_tile);
+    map(p.keys, cache.keys, slots, task.op.head_dim, plan.key_tile);
+    map(p.values, cache.values, slots, task.op.head_dim, plan.key_tile);
+  }
   Count tiles = count_of(tokens);
   tiles.per = plan.query_tile;
   out.launches.push_back(shaped(of.finish(), out.sources.back(), {heads, tiles, 1}, plan.threads(),

@@ -39,14 +39,19 @@ class ParamsOf {
   void map(const kernels::TensorMap& field, NodeId value, const Dim& rows, std::int64_t columns,
            std::int64_t pitch, int box_rows) {
     const auto [storage, offset] = place_of_value(value);
+    map(field, storage, offset, count_of(rows), columns, pitch, box_rows,
+        step_.graph.type(value).dtype);
+  }
+  void map(const kernels::TensorMap& field, const Storage& storage, const Count& offset,
+           const Count& rows, std::int64_t columns, std::int64_t pitch, int box_rows, DType dtype) {
     launch_.maps.push_back({.at = place_of(field),
                             .buffer = out_.refer(storage),
                             .offset = offset,
-                            .rows = count_of(rows),
+                            .rows = rows,
                             .columns = columns,
                             .pitch = pitch,
                             .box_rows = box_rows,
-                            .dtype = step_.graph.type(value).dtype});
+                            .dtype = dtype});
   }
   template <class T>
   void count(const T& field, const Count& value) {

@@ -243,8 +243,8 @@ double balance(const PrefillAttentionTask& task, const PrefillAttentionPlan& pla
 
 // Of mma fitted to bench/results (see test_plan_cost.cc): what keys bring along is used by all
 // queries of a warp; each tile of them costs a softmax's beginning and end. Of wgmma by hand, to
-// plans in 2026-11-21-h100-wgmma-kernels.jsonl: warps hide each other's softmax, the less the more
-// of them wait for each other at a block's barriers.
+// 2026-11-22-h100-prompt-attention.jsonl: groups of four warps hide each other's softmax, which
+// short heads have more of; what a block of many queries brings comes through L2 less often.
 double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPlan& plan,
                       const DeviceInfo& device) {
   const double queries = plan.warp_queries(), keys = plan.warp_keys();
@@ -256,10 +256,11 @@ double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPl
     case Tile::wgmma:
       break;
   }
-  const int fit = device.shared_bytes / (plan.shared_bytes(task.op) + 1024);
-  const double warps = plan.warps * std::clamp(fit, 1, plan.resident);
-  return device.tensor_flops * 1.28 * warps / (warps + 8) * keys / (keys + 16) /
-         (1 + 0.2 * (plan.warps / 4 - 1));
+  const int fit = device.shared_bytes / (plan.shared_bytes(task.op) + 2048);
+  const double groups = plan.warps / 4.0 * std::clamp(fit, 1, plan.resident);
+  const double shared_by = std::min(plan.query_tile, 128), dim = task.op.head_dim;
+  return device.tensor_flops * 2.22 * groups / (groups + 0.9) * keys / (keys + 16) * shared_by /
+         (shared_by + 36) * dim / (dim + 82);
 }
 
 // A warp by itself waits for each of its products: what prompts of 128 tokens reach, which have 128
@@ -277,10 +278,13 @@ Footprint measure(const PrefillAttentionTask& task, const PrefillAttentionPlan& 
   const bool scalar = plan.tile == Tile::scalar;
   const int heads = task.kv_heads * task.op.group;
   const double blocks = double(heads) * prefill_tiles(plan, std::max(1, task.new_tokens));
-  const int scalar_registers = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
+  int registers = plan.registers(task.op);
+  if (scalar) registers = 40 + plan.warp_queries() * divide_up(task.op.head_dim, 32);
+  if (plan.tile == Tile::wgmma)  // of all threads in the mean
+    registers = (registers * plan.warps + plan.loader_registers * 4) / (plan.warps + 4);
   return {.threads = plan.threads(),
           .shared_bytes = plan.shared_bytes(task.op),
-          .registers = scalar ? scalar_registers : plan.registers(task.op),
+          .registers = registers,
           .blocks_per_sm = plan.resident,
           .grid = static_cast<long long>(blocks),
           .units = blocks,

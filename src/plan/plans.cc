@@ -262,11 +262,11 @@ std::vector<QkvAttentionPlan> enumerate_plans(const QkvAttentionTask&) {
   };
   // Few, as each goes with every product; those that did well by themselves, and neighbours.
   constexpr Keys kKeys[] = {
-      {Tile::wgmma, 64, 64, 4, 2, false, 2},   {Tile::wgmma, 64, 64, 4, 2, false, 3},
-      {Tile::wgmma, 64, 64, 4, 2, true, 2},    {Tile::wgmma, 64, 64, 4, 3, false, 2},
-      {Tile::wgmma, 64, 128, 4, 2, false, 1},  {Tile::wgmma, 64, 128, 4, 2, false, 2},
-      {Tile::wgmma, 128, 64, 8, 2, false, 1},  {Tile::wgmma, 128, 64, 8, 2, true, 1},
-      {Tile::wgmma, 128, 128, 8, 2, false, 1}, {Tile::mma, 16, 128, 1, 3, true, 1},
+      {Tile::wgmma, 64, 64, 4, 2, true, 1},    {Tile::wgmma, 64, 64, 4, 2, false, 2},
+      {Tile::wgmma, 64, 64, 4, 2, true, 2},    {Tile::wgmma, 64, 64, 4, 2, false, 3},
+      {Tile::wgmma, 64, 128, 4, 2, false, 2},  {Tile::wgmma, 128, 64, 8, 3, true, 1},
+      {Tile::wgmma, 128, 64, 8, 4, false, 1},  {Tile::wgmma, 128, 128, 8, 2, false, 1},
+      {Tile::wgmma, 192, 64, 12, 3, false, 1}, {Tile::mma, 16, 128, 1, 3, true, 1},
       {Tile::mma, 64, 64, 4, 2, true, 2},      {Tile::mma, 128, 64, 8, 2, false, 1},
       {Tile::mma, 128, 128, 8, 3, false, 1},   {Tile::mma, 16, 128, 4, 2, false, 1, 4},
       {Tile::mma, 32, 128, 8, 2, false, 1, 4}, {Tile::mma, 32, 128, 8, 2, true, 1, 4}};

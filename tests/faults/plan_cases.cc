@@ -36,7 +36,7 @@ constexpr PlanCase kCases[] = {
     {"cluster of columns", kQwen3, "tma_gemm/64x256/3/c1x2/group8", "residual = true"},
     {"q and k normed", kQwen3, "qkv_attention/64x128+wgmma64x64.4.2.2/8/c2x1/group16"},
     {"two heads normed", kQwen3, "qkv_attention/64x256+wgmma64x64.4.2.2/4/c1x2/group16"},
-    {"q, k and v biased", kQwen2, "qkv_attention/64x128+wgmma64x64.4.3.2/6/c1x1/group16"},
+    {"q, k and v biased", kQwen2, "qkv_attention/64x128+wgmma64x64.4.2.1.keep/6/c1x1/group16"},
     {"neighbours turned", kOdd, "qkv_attention/64x256+wgmma64x64.4.2.3/4/c1x1/group16"},
     {"attention of a token", kDecode, "attention/mma256x16/min1/256", "", "rms_norm"},
     {"attention of warps", kOdd, "prefill_attention/mma16x16/1/2/3/keep"},

@@ -65,14 +65,6 @@ constexpr PrefillAttentionPlan race_prefill_deep{
     .query_tile = 32, .key_tile = 16, .warps = 2, .stages = 3, .keep_queries = false};
 constexpr PrefillAttentionPlan race_prefill_split{
     .query_tile = 32, .key_tile = 32, .warps = 4, .splits = 2};
-constexpr PrefillAttentionPlan race_prefill_wgmma{.tile = Tile::wgmma,
-                                                  .query_tile = 128,
-                                                  .key_tile = 64,
-                                                  .warps = 8,
-                                                  .keep_queries = false,
-                                                  .resident = 1};
-constexpr PrefillAttentionPlan race_prefill_kept{
-    .tile = Tile::wgmma, .query_tile = 128, .key_tile = 64, .warps = 8, .stages = 3, .resident = 1};
 constexpr PrefillAttentionPlan race_prefill_scalar{
     .tile = Tile::scalar, .query_tile = 8, .key_tile = 32, .warps = 2, .stages = 1};
 
@@ -127,7 +119,5 @@ void race_mma_gemm_groups(ac::kernels::GemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_split(ac::kernels::PrefillAttentionParams);
-void race_prefill_groups(ac::kernels::PrefillAttentionParams);
-void race_prefill_groups_kept(ac::kernels::PrefillAttentionParams);
 void race_prefill_any(ac::kernels::PrefillAttentionParams);
 }

@@ -94,10 +94,6 @@ TEST_CASE("race: prefill attention has none") {
     CHECK(run_prefill_attention(c) == "");
     c.name = "split", c.plan = race_prefill_split, c.kernel = race_prefill_mma_split;
     CHECK(run_prefill_attention(c) == "");
-    c.name = "wgmma", c.plan = race_prefill_wgmma, c.kernel = race_prefill_groups;
-    CHECK(run_prefill_attention(c) == "");
-    c.name = "wgmma, kept", c.plan = race_prefill_kept, c.kernel = race_prefill_groups_kept;
-    CHECK(run_prefill_attention(c) == "");
     c.name = "scalar", c.plan = race_prefill_scalar, c.kernel = race_prefill_any;
     CHECK(run_prefill_attention(c) == "");
   }

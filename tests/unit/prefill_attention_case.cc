@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 namespace ac::kernels {
@@ -94,6 +95,19 @@ std::string run_prefill_attention(const PrefillAttentionCase& c, std::string* ou
   p.capacity = c.capacity, p.window = c.window;
   p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.softcap = c.softcap;
   p.out = out.at(canaries);
+  const auto map = [&](TensorMap& to, const void* base, int rows, std::size_t columns,
+                       std::size_t pitch, int box_rows) {
+    const MatrixView view{base,
+                          rows,
+                          static_cast<long long>(columns),
+                          static_cast<long long>(pitch),
+                          box_rows,
+                          c.op.type == Type::bf16};
+    std::memcpy(to.bytes, &view, sizeof view);
+  };
+  map(p.queries, p.q, c.tokens, row, row + static_cast<std::size_t>(c.gap), c.plan.query_tile);
+  map(p.keys, p.k_cache, c.kv_heads * c.capacity, dim, dim, c.plan.key_tile);
+  map(p.values, p.v_cache, c.kv_heads * c.capacity, dim, dim, c.plan.key_tile);
   const std::string before = t.q.bytes() + t.k.bytes() + t.v.bytes();
   const LaunchReport report =
       host_launch({.name = c.name,

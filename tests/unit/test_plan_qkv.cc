@@ -226,6 +226,27 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   CHECK(left.kind == Storage::Kind::workspace);
   CHECK(left.bytes.at(100) == 2 * 100 * 2048);
   CHECK(storage(attention, offsetof(kernels::PrefillAttentionParams, q)) == left);
+  // The copy engine brings the queries that the products leave, and slots of both caches.
+  REQUIRE(attention.maps.size() == 3);
+  const kernels::PrefillAttentionPlan tiles = implementation(candidate).plan.attention();
+  REQUIRE(tiles.tile == kernels::Tile::wgmma);
+  for (const Launch::Map& map : attention.maps) {
+    const bool queries = map.at == offsetof(kernels::PrefillAttentionParams, queries);
+    CAPTURE(map.at);
+    CHECK(map.rows.at(100) == (queries ? 100 : 8 * 4096));
+    CHECK(map.columns == (queries ? 2048 : 128));
+    CHECK(map.pitch == map.columns);
+    CHECK(map.box_rows == (queries ? tiles.query_tile : tiles.key_tile));
+    CHECK(map.dtype == DType::bf16);
+  }
+  const auto mapped = [&](std::size_t at) {
+    const auto found = std::ranges::find(attention.maps, at, &Launch::Map::at);
+    REQUIRE(found != attention.maps.end());
+    return made.storages.at(static_cast<std::size_t>(found->buffer));
+  };
+  CHECK(mapped(offsetof(kernels::PrefillAttentionParams, queries)) == left);
+  CHECK(mapped(offsetof(kernels::PrefillAttentionParams, keys)).kind == Storage::Kind::keys);
+  CHECK(mapped(offsetof(kernels::PrefillAttentionParams, values)).kind == Storage::Kind::values);
   CHECK(storage(products, offsetof(Params, k_cache)).kind == Storage::Kind::keys);
   CHECK(storage(products, offsetof(Params, v_cache)).kind == Storage::Kind::values);
   CHECK(storage(products, offsetof(Params, position)).kind == Storage::Kind::position);
@@ -255,7 +276,8 @@ TEST_CASE("a trial of qkv_attention has few heads, in whole groups, and a tile t
     const Trial& trial = request->trial;
     CHECK_NOTHROW(verify(trial, "trial"));
     CHECK(trial.spreads);
-    CHECK(trial.tokens == implementation(candidate).plan.tile_m + 5);
+    const QkvAttentionPlan& plan = implementation(candidate).plan;
+    CHECK(trial.tokens == std::max(plan.tile_m, plan.query_tile) + 5);
     const StepGraph step = parse_step(trial.step, "trial");
     CHECK(step.caches.at(0).heads == heads);
     CHECK(trial.step.find(fmt::format("bf16[{}, 2048]", 2 * heads * 128)) != std::string::npos);

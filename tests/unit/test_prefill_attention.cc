@@ -36,14 +36,20 @@ constexpr PrefillAttentionPlan group{.tile = Tile::wgmma,
 constexpr PrefillAttentionPlan group_keep{
     .tile = Tile::wgmma, .query_tile = 64, .key_tile = 64, .warps = 4, .stages = 3};
 constexpr PrefillAttentionPlan groups_keep{
-    .tile = Tile::wgmma, .query_tile = 128, .key_tile = 128, .warps = 8, .resident = 1};
+    .tile = Tile::wgmma, .query_tile = 128, .key_tile = 64, .warps = 8, .stages = 3, .resident = 1};
 constexpr PrefillAttentionPlan groups{.tile = Tile::wgmma,
                                       .query_tile = 128,
-                                      .key_tile = 64,
+                                      .key_tile = 128,
                                       .warps = 8,
-                                      .stages = 3,
                                       .keep_queries = false,
                                       .resident = 1};
+constexpr PrefillAttentionPlan groups_of_three{.tile = Tile::wgmma,
+                                               .query_tile = 192,
+                                               .key_tile = 64,
+                                               .warps = 12,
+                                               .stages = 4,
+                                               .keep_queries = false,
+                                               .resident = 1};
 constexpr PrefillAttentionPlan group_wide{.tile = Tile::wgmma,
                                           .query_tile = 64,
                                           .key_tile = 128,
@@ -76,6 +82,7 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_groups_keep, qwen, groups_keep)
 AC_PREFILL_ATTENTION_KERNEL(prefill_llama_group_wide, llama, group_wide)
 AC_PREFILL_ATTENTION_KERNEL(prefill_qwen_group_wide, qwen, group_wide)
 AC_PREFILL_ATTENTION_KERNEL(prefill_gemma_group, gemma, group)
+AC_PREFILL_ATTENTION_KERNEL(prefill_llama_groups_of_three, llama, groups_of_three)
 AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar, odd, scalar)
 AC_PREFILL_ATTENTION_KERNEL(prefill_odd_scalar_wide, odd, scalar_wide)
 
@@ -88,12 +95,14 @@ PrefillAttentionCase case_of(const char* name, const PrefillAttentionOp& op,
 }
 #define CASE(op, plan) case_of("prefill_" #op "_" #plan, op, plan, prefill_##op##_##plan)
 const std::vector<PrefillAttentionCase> cases = {
-    CASE(llama, small),       CASE(llama, deep),  CASE(llama, tall),       CASE(llama, scalar),
-    CASE(phi, small),         CASE(phi, deep),    CASE(phi3, wide),        CASE(qwen, deep),
-    CASE(qwen, wide),         CASE(gemma, deep),  CASE(gemma, scalar),     CASE(odd, scalar),
-    CASE(odd, scalar_wide),   CASE(llama, group), CASE(qwen, groups),      CASE(llama, group_wide),
-    CASE(qwen, group_wide),   CASE(gemma, group), CASE(llama, group_keep), CASE(qwen, groups_keep),
-    CASE(llama, split_teams), CASE(qwen, split),  CASE(gemma, split)};
+    CASE(llama, small),      CASE(llama, deep),       CASE(llama, tall),
+    CASE(llama, scalar),     CASE(phi, small),        CASE(phi, deep),
+    CASE(phi3, wide),        CASE(qwen, deep),        CASE(qwen, wide),
+    CASE(gemma, deep),       CASE(gemma, scalar),     CASE(odd, scalar),
+    CASE(odd, scalar_wide),  CASE(llama, group),      CASE(qwen, groups),
+    CASE(llama, group_wide), CASE(qwen, group_wide),  CASE(gemma, group),
+    CASE(llama, group_keep), CASE(qwen, groups_keep), CASE(llama, split_teams),
+    CASE(qwen, split),       CASE(gemma, split),      CASE(llama, groups_of_three)};
 
 struct Extent {
   int position, tokens;
@@ -202,6 +211,19 @@ TEST_CASE("prefill attention: illegal plans say why") {
   CHECK(says(Plan{.tile = Tile::wgmma, .key_tile = 96}.why_illegal(llama), "64 or 128"));
   CHECK(Plan{.tile = Tile::wgmma}.why_illegal(llama, 48 * 1024) == nullptr);
   CHECK(says(Plan{.tile = Tile::wgmma, .resident = 1}.why_illegal(gemma), "registers"));
+  CHECK(says(groups_of_three.why_illegal({.head_dim = 192}), "registers"));
+  // Barriers, and what brings panels to a multiple of 1024, come on top.
+  CHECK(says(group.why_illegal(llama, group.shared_bytes(llama)), "shared"));
+  CHECK(group.why_illegal(llama, group.shared_bytes(llama) + 1024) == nullptr);
+  // What four warps give does not exceed what all began with.
+  for (const int groups : {1, 2, 3})
+    for (const int resident : {1, 2, 3}) {
+      const Plan plan{.tile = Tile::wgmma, .warps = 4 * groups, .resident = resident};
+      CHECK(plan.threads() == 128 * (groups + 1));
+      CHECK(plan.group_registers() * 32 * plan.warps + Plan::loader_registers * 128 <=
+            plan.registers_at_start() * plan.threads());
+      CHECK(plan.registers_at_start() * plan.threads() * resident <= 65536);
+    }
 }
 
 }  // namespace
