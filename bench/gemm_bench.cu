@@ -209,7 +209,8 @@ struct Bench : Gpu {
     all.gemm = params(s, offset);
     all.x = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, x, s.m, s.k, p.box_m());
     for (int i = 0; i < op.matrices; ++i)
-      all.weight[i] = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, all.gemm.matrix[i].weight, s.rows[i], s.k, p.box_n(op));
+      all.weight[i] = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, all.gemm.matrix[i].weight, s.rows[i],
+                             s.k, p.box_n(op));
     const auto grid = p.grid(op, s, sms);
     tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(), stream>>>(all);
     CHECK_CUDA(cudaGetLastError());

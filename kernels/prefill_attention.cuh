@@ -609,6 +609,7 @@ struct PrefillGroup {
       products_begin();
       multiply_keys(scores, queries, tile + 1);
       t.values.wait(tile);
+      products_begin();  // ptxas would add it, and say so
       multiply_values(out, weights, tile);
       products_wait<1>();
       hold(scores[0]);

@@ -268,7 +268,7 @@ const std::vector<Fault> prompt_faults = {
      {"attention of groups"}},
     {"values are not waited for",
      prompt_attention,
-     {{"      t.values.wait(tile);\n      multiply_values", "      multiply_values"}},
+     {{"      t.values.wait(tile);\n      products_begin", "      products_begin"}},
      {"attention of groups"}},
     {"a slot is filled while others read it",
      prompt_attention,
