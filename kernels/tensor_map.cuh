@@ -6,7 +6,6 @@
 #include "kernels/tensor_map.h"
 #ifdef AC_HOST_DEVICE
 #include <cstring>
-#include <vector>
 #endif
 
 namespace ac::kernels {
@@ -34,16 +33,17 @@ void copy_box(unsigned char* to, const TensorMap* map, int column, int row, Copy
     if (mask >> rank & 1)
       targets[count++] = {static_cast<unsigned char*>(host::cluster_address(to, rank, place)),
                           static_cast<CopyBarrier*>(host::cluster_address(barrier, rank, place))};
-  std::vector<unsigned char> box(static_cast<std::size_t>(view.box_rows) * 128, 0);
+  unsigned char box[256 * 128];
+  const unsigned bytes = static_cast<unsigned>(view.box_rows) * 128;
+  std::memset(box, 0, bytes);
   for (int r = 0; r < view.box_rows && row + r < view.rows; ++r)
     for (int c = 0; c < 64 && column + c < view.columns; ++c)
       std::memcpy(
-          box.data() + r * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2,
+          box + r * 128 + ((c / 8) ^ (r % 8)) * 16 + c % 8 * 2,
           static_cast<const unsigned char*>(view.base) + 2 * ((row + r) * view.pitch + column + c),
           2);
   for (int i = 0; i < count; ++i)
-    host::copy_bulk(targets[i].to, box.data(), static_cast<unsigned>(box.size()),
-                    targets[i].barrier, place);
+    host::copy_bulk(targets[i].to, box, bytes, targets[i].barrier, place);
 }
 
 #else

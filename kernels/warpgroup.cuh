@@ -55,8 +55,8 @@ void load_sixteen(float (&to)[16], SharedTile tile, int row) {
 inline void products_begin() {}
 inline void products_commit() { host::commit_deferred(); }
 template <int groups_left>
-void products_wait() {
-  host::wait_for_deferred(groups_left);
+void products_wait(host::Place place = host::Place::current()) {
+  host::wait_for_deferred(groups_left, place);
 }
 template <int count>
 void hold(float (&)[count][4]) {}

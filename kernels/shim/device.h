@@ -101,7 +101,8 @@ void defer(const Operation& operation) {
         sizeof operation);
 }
 void commit_deferred();
-void wait_for_deferred(unsigned groups_left);
+// Of a whole warp: no lane goes on before all of them have done theirs.
+void wait_for_deferred(unsigned groups_left, Place place);
 
 void mark_dependency_wait();
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).

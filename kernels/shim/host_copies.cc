@@ -16,10 +16,10 @@ Copy begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
   return copy;
 }
 
-void land(const Copy& copy) {
+void land(const Copy& copy, const void* barrier = nullptr) {
   std::memcpy(copy.target, copy.bytes.data(), copy.bytes.size());
   if (RaceChecker* checker = scheduler().checker())
-    checker->land_copy(copy.target, copy.bytes.size());
+    checker->land_copy(copy.target, copy.bytes.size(), barrier);
 }
 
 void check_aligned(const void* shared, const void* global, unsigned bytes, Place place) {
@@ -67,12 +67,13 @@ void commit_deferred() {
   thread.deferred.clear();
 }
 
-void wait_for_deferred(unsigned groups_left) {
+void wait_for_deferred(unsigned groups_left, Place place) {
   auto& groups = scheduler().self().deferred_groups;
   while (groups.size() > groups_left) {
     for (const Deferred& deferred : groups.front()) deferred.run(deferred.operation.data());
     groups.pop_front();
   }
+  warp_collective("a wait for products", 0xffffffffu, nullptr, nullptr, place);
 }
 
 // ---- bulk copies
@@ -83,12 +84,26 @@ void finish_phase(BarrierState& state) {
   if (state.arrivals_left != 0 || state.bytes_left != 0) return;
   state.phase ^= 1;
   state.arrivals_left = state.arrivals;
+  if (RaceChecker* checker = scheduler().checker()) checker->complete(&state);
+}
+
+// Who makes a barrier writes it, and who uses it reads it.
+void note_use(const BarrierState& state, bool makes) {
+  if (race_checker != nullptr) race_checker->access(&state, sizeof state, makes, race_moment);
+}
+
+void arrive(BarrierState& state) {
+  note_use(state, false);
+  if (race_checker != nullptr) race_checker->arrive(&state, race_moment.thread);
+  --state.arrivals_left;
+  finish_phase(state);
 }
 
 }  // namespace
 
 void barrier_init(void* barrier, unsigned arrivals) {
   auto& state = *static_cast<BarrierState*>(barrier);
+  note_use(state, true);
   state.arrivals = state.arrivals_left = static_cast<unsigned short>(arrivals);
   state.bytes_left = 0;
   state.phase = 0;
@@ -97,15 +112,10 @@ void barrier_init(void* barrier, unsigned arrivals) {
 void barrier_expect(void* barrier, unsigned bytes) {
   auto& state = *static_cast<BarrierState*>(barrier);
   state.bytes_left += static_cast<int>(bytes);
-  --state.arrivals_left;
-  finish_phase(state);
+  arrive(state);
 }
 
-void barrier_arrive(void* barrier) {
-  auto& state = *static_cast<BarrierState*>(barrier);
-  --state.arrivals_left;
-  finish_phase(state);
-}
+void barrier_arrive(void* barrier) { arrive(*static_cast<BarrierState*>(barrier)); }
 
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
   check_aligned(shared, global, bytes, place);
@@ -118,13 +128,14 @@ void barrier_wait(void* barrier, unsigned parity, Place place) {
     BarrierState* state;
     unsigned parity;
   } wait{static_cast<BarrierState*>(barrier), parity};
+  note_use(*wait.state, false);
   wait_until(
       "a wait for bulk copies",
       [](void* argument) {
         const auto& w = *static_cast<Wait*>(argument);
         if (w.state->phase != w.parity) return true;
         for (const Copy& copy : scheduler().bulk_copies()[w.state]) {
-          land(copy);
+          land(copy, w.state);
           w.state->bytes_left -= static_cast<int>(copy.bytes.size());
         }
         scheduler().bulk_copies().erase(w.state);
@@ -132,6 +143,7 @@ void barrier_wait(void* barrier, unsigned parity, Place place) {
         return w.state->phase != w.parity;
       },
       &wait, place);
+  if (race_checker != nullptr) race_checker->passed(barrier, race_moment.thread);
 }
 
 }  // namespace ac::kernels::host

@@ -83,9 +83,7 @@ void Scheduler::go_to(Thread* next) {
     blockIdx = next->block->index;
   }
   race_checker = next != nullptr ? checker_.get() : nullptr;
-  if (race_checker != nullptr)
-    race_moment = {next->number, next->block->barriers, next->warp_barriers,
-                   next->after_dependency};
+  if (race_checker != nullptr) race_moment = {next->number, next->after_dependency};
 #ifdef AC_ASAN
   __sanitizer_start_switch_fiber(ends ? nullptr : &here.fake_stack, there.bottom, there.bytes);
 #endif
@@ -149,7 +147,7 @@ void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, un
 
 void Scheduler::barrier(Place place) {
   Block& block = *current_->block;
-  if (block.meeting.arrived + 1 == count_) ++block.barriers;
+  if (checker_ && block.meeting.arrived + 1 == count_) checker_->meet_block();
   meet(block.meeting, "__syncthreads", block.first, count_, place);
 }
 
@@ -208,12 +206,10 @@ void Scheduler::finish_collective(unsigned first, unsigned mask,
   for (unsigned lane = 0; lane < 32; ++lane)
     if (mask >> lane & 1) payloads[lane] = threads_[first + lane].payload;
   if (combine != nullptr) combine(payloads, place);
+  if (checker_ && combine == nullptr) checker_->meet(first, mask);  // a shuffle orders nothing
   woken_.clear();
   for (unsigned lane = 0; lane < 32; ++lane)
-    if (mask >> lane & 1) {
-      woken_.push_back(first + lane);
-      if (combine == nullptr) ++threads_[first + lane].warp_barriers;  // only __syncwarp orders
-    }
+    if (mask >> lane & 1) woken_.push_back(first + lane);
   make_ready();
 }
 
@@ -259,6 +255,7 @@ void Scheduler::check_race() {
 void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
+  if (checker_) checker_->begin_block(count_);
   if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
   block.started = true;
   block.left = count_;
@@ -278,7 +275,6 @@ void Scheduler::start(Block& block) {
     thread.copy_groups.clear();
     thread.deferred.clear();
     thread.deferred_groups.clear();
-    thread.warp_barriers = 0;
     thread.after_dependency = false;
   }
   woken_.resize(count_);
@@ -312,7 +308,6 @@ void Scheduler::go_on() {
 void Scheduler::run_cluster(unsigned number) {
   const dim3& grid = launch_->grid;
   blocks_ = std::vector<Block>(launch_->cluster);
-  if (checker_) checker_->begin_block();
   for (unsigned rank = 0; rank < launch_->cluster; ++rank) {
     const unsigned i = number * launch_->cluster + rank;
     blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};

@@ -1,16 +1,24 @@
 #include "kernels/shim/race_check.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace ac::kernels::host {
 
 constinit thread_local RaceChecker* race_checker = nullptr;
 constinit thread_local RaceChecker::Moment race_moment;
 
-void RaceChecker::begin_block() { shared_.clear(); }
+void RaceChecker::begin_block(unsigned threads) {
+  shared_.clear();
+  barriers_.clear();
+  clocks_.assign(threads, Clock(threads, 0));
+  for (unsigned t = 0; t < threads; ++t) clocks_[t][t] = 1;
+}
 
 void RaceChecker::add_shared(const void* begin, std::size_t bytes) {
-  shared_.push_back({begin, bytes, std::vector<Byte>(bytes)});
+  Piece& piece = shared_.emplace_back(Piece{begin, bytes, {}});
+  piece.shadow.resize(bytes);
 }
 
 RaceChecker::Piece* RaceChecker::find(std::vector<Piece>& pieces, const void* address) {
@@ -22,12 +30,83 @@ RaceChecker::Piece* RaceChecker::find(std::vector<Piece>& pieces, const void* ad
   return nullptr;
 }
 
-// Whether an earlier access by `thread`, after that many barriers, is not ordered before now.
-bool RaceChecker::unordered(int thread, unsigned block, unsigned warp, const Moment& now) {
-  if (thread < 0 || static_cast<unsigned>(thread) == now.thread) return false;
-  if (block != now.block_barriers) return false;
-  const bool same_warp = static_cast<unsigned>(thread) / 32 == now.thread / 32;
-  return !same_warp || warp == now.warp_barriers;
+// ---- what orders threads
+
+void RaceChecker::learn(Clock& clock, const Clock& from) {
+  if (clock.size() < from.size()) clock.resize(from.size(), 0);
+  for (std::size_t i = 0; i < from.size(); ++i) clock[i] = std::max(clock[i], from[i]);
+}
+
+void RaceChecker::meet(const std::vector<unsigned>& threads) {
+  Clock all;
+  for (const unsigned t : threads) learn(all, clocks_[t]);
+  for (const unsigned t : threads) {
+    clocks_[t] = all;
+    ++clocks_[t][t];
+  }
+}
+
+void RaceChecker::meet(unsigned first, unsigned mask) {
+  std::vector<unsigned> threads;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1) threads.push_back(first + lane);
+  meet(threads);
+}
+
+void RaceChecker::meet_block() {
+  std::vector<unsigned> threads(clocks_.size());
+  std::iota(threads.begin(), threads.end(), 0u);
+  meet(threads);
+}
+
+RaceChecker::Barrier& RaceChecker::barrier(const void* address) {
+  const auto [found, is_new] = barriers_.try_emplace(address);
+  if (is_new) found->second.number = clocks_.size() + barriers_.size();
+  return found->second;
+}
+
+void RaceChecker::arrive(const void* address, unsigned thread) {
+  learn(barrier(address).arrived, clocks_[thread]);
+  ++clocks_[thread][thread];
+}
+
+void RaceChecker::complete(const void* address) {
+  Barrier& b = barrier(address);
+  learn(b.completed, b.arrived);
+  if (b.completed.size() <= b.number) b.completed.resize(b.number + 1, 0);
+  b.completed[b.number] = ++b.phases;
+}
+
+void RaceChecker::passed(const void* address, unsigned thread) {
+  learn(clocks_[thread], barrier(address).completed);
+}
+
+// Whether `thread` knows what another one, or a barrier's copies, did at that time.
+bool RaceChecker::ordered(int before, unsigned when, unsigned thread) const {
+  if (before < 0 || static_cast<unsigned>(before) == thread) return true;
+  return when <= at(clocks_[thread], static_cast<std::size_t>(before));
+}
+
+// ---- accesses
+
+int RaceChecker::racing_reader(const Byte& byte, unsigned thread) const {
+  if (!byte.readers) return ordered(byte.reader, byte.read, thread) ? nobody : byte.reader;
+  for (std::size_t t = 0; t < byte.readers->size(); ++t)
+    if (!ordered(static_cast<int>(t), (*byte.readers)[t], thread)) return static_cast<int>(t);
+  return nobody;
+}
+
+void RaceChecker::note_reader(Byte& byte, unsigned thread) const {
+  const unsigned now = clocks_[thread][thread];
+  if (!byte.readers && (byte.reader < 0 || ordered(byte.reader, byte.read, thread))) {
+    byte.reader = static_cast<int>(thread), byte.read = now;  // who knows the last one knows both
+    return;
+  }
+  if (!byte.readers) {
+    byte.readers = std::make_unique<Clock>(clocks_.size(), 0);
+    (*byte.readers)[static_cast<std::size_t>(byte.reader)] = byte.read;
+  }
+  (*byte.readers)[thread] = now;
 }
 
 void RaceChecker::report(const Piece& piece, const void* address, int first, const Moment& now,
@@ -53,52 +132,47 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
     if (byte.writer == copy_in_flight)
       return report(*piece, address, static_cast<int>(now.thread), now,
                     "an access to memory that a copy is filling");
-    if (unordered(byte.writer, byte.write_block, byte.write_warp, now))
+    if (!ordered(byte.writer, byte.written, now.thread)) {
+      if (static_cast<std::size_t>(byte.writer) >= clocks_.size())
+        return report(*piece, address, static_cast<int>(now.thread), now,
+                      "an access to what a copy brought that was not waited for");
       return report(*piece, address, byte.writer, now,
                     write ? "two writes race" : "a read races with an earlier write");
-    const int self = static_cast<int>(now.thread);
-    if (write) {
-      if (unordered(byte.reader, byte.read_block, byte.read_warp, now))
-        return report(*piece, address, byte.reader, now, "a write races with an earlier read");
-      if (unordered(byte.other_reader, byte.other_block, byte.other_warp, now))
-        return report(*piece, address, byte.other_reader, now,
-                      "a write races with an earlier read");
-      byte.writer = self;
-      byte.write_block = now.block_barriers;
-      byte.write_warp = now.warp_barriers;
-    } else {
-      // Keep the last reader, and the last one of another warp (or, failing that, another thread).
-      if (byte.reader >= 0 && byte.reader != self &&
-          (byte.other_reader < 0 || byte.reader / 32 != self / 32)) {
-        byte.other_reader = byte.reader;
-        byte.other_block = byte.read_block;
-        byte.other_warp = byte.read_warp;
-      }
-      byte.reader = self;
-      byte.read_block = now.block_barriers;
-      byte.read_warp = now.warp_barriers;
     }
+    if (!write) {
+      note_reader(byte, now.thread);
+      continue;
+    }
+    if (const int reader = racing_reader(byte, now.thread); reader != nobody)
+      return report(*piece, address, reader, now, "a write races with an earlier read");
+    byte.writer = static_cast<int>(now.thread);
+    byte.written = clocks_[now.thread][now.thread];
+    byte.reader = nobody;
+    byte.readers.reset();
   }
 }
 
-void RaceChecker::set_owner(const void* address, std::size_t bytes, int writer) {
+void RaceChecker::set_owner(const void* address, std::size_t bytes, int writer, unsigned written) {
   Piece* piece = find(shared_, address);
   if (piece == nullptr) return;
   const std::size_t offset = static_cast<std::size_t>(static_cast<const char*>(address) -
                                                       static_cast<const char*>(piece->begin));
   for (std::size_t i = offset; i < offset + bytes && i < piece->bytes; ++i) {
-    piece->shadow[i] = Byte{};
-    piece->shadow[i].writer = writer;
+    Byte& byte = piece->shadow[i];
+    byte = {};
+    byte.writer = writer, byte.written = written;
   }
 }
 
 void RaceChecker::start_copy(const void* address, std::size_t bytes, const Moment& now) {
   access(address, bytes, true, now);
-  set_owner(address, bytes, copy_in_flight);
+  set_owner(address, bytes, copy_in_flight, 0);
 }
 
-void RaceChecker::land_copy(const void* address, std::size_t bytes) {
-  set_owner(address, bytes, -1);
+void RaceChecker::land_copy(const void* address, std::size_t bytes, const void* at_barrier) {
+  if (at_barrier == nullptr) return set_owner(address, bytes, nobody, 0);
+  const Barrier& b = barrier(at_barrier);
+  set_owner(address, bytes, static_cast<int>(b.number), b.phases + 1);
 }
 
 namespace {

@@ -1,20 +1,24 @@
 // Finds missing barriers exactly. Code compiled with -fsanitize=thread calls __tsan_read4(address)
 // and the like before every access; race_check.cc defines those calls (libtsan is not linked) and
-// keeps, for each byte of the running block's shared memory, who touched it since which barrier.
-// Two accesses race if another thread made one of them, one writes, and no barrier lies between.
+// keeps, for each byte of the running block's shared memory, who touched it and when. Two accesses
+// race if another thread made one of them, one writes, and nothing orders them: a barrier of the
+// block or the warp, or an arrival at a barrier in shared memory and a wait for it, which may pass
+// on what others have told before (vector clocks).
 // It knows one block at a time: what blocks of a cluster do to each other it is not asked about.
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <memory>
 #include <vector>
 
 namespace ac::kernels::host {
 
 class RaceChecker {
  public:
-  // When a thread runs: its number and how many barriers its block and its warp have passed.
+  // The thread that runs.
   struct Moment {
-    unsigned thread = 0, block_barriers = 0, warp_barriers = 0;
+    unsigned thread = 0;
     bool after_dependency = false;
   };
 
@@ -24,38 +28,62 @@ class RaceChecker {
     const char* what = nullptr;
   };
 
-  void begin_block();
+  void begin_block(unsigned threads);
   void add_shared(const void* begin, std::size_t bytes);
   void access(const void* address, std::size_t bytes, bool write, const Moment& now);
   // An asynchronous copy owns these bytes from its start until it lands: earlier accesses must be
-  // ordered before, and whoever waits for it is ordered after.
+  // ordered before. If it lands at a barrier, whoever waits there is ordered after, and nobody
+  // else.
   void start_copy(const void* address, std::size_t bytes, const Moment& now);
-  void land_copy(const void* address, std::size_t bytes);
+  void land_copy(const void* address, std::size_t bytes, const void* barrier = nullptr);
   void add_stack(const void* begin, std::size_t bytes) { stacks_.push_back({begin, bytes, {}}); }
+
+  // What orders threads. Threads meet where `mask` has a bit, counted from `first`; all of the
+  // block do in meet_block().
+  void meet(unsigned first, unsigned mask);
+  void meet_block();
+  void arrive(const void* barrier, unsigned thread);
+  void complete(const void* barrier);  // its phase
+  void passed(const void* barrier, unsigned thread);
 
   bool found() const { return race_.what != nullptr; }
   const Race& race() const { return race_; }
 
  private:
-  static constexpr int copy_in_flight = -2;
+  // Of each thread, then of each barrier, how much of what it did is known.
+  using Clock = std::vector<unsigned>;
+  struct Barrier {
+    std::size_t number = 0;  // in clocks
+    unsigned phases = 0;
+    Clock arrived, completed;
+  };
+  static constexpr int nobody = -1, copy_in_flight = -2;
+  // Who accessed it last, and when by its own clock; all readers if there is more than one.
   struct Byte {
-    int writer = -1, reader = -1,
-        other_reader = -1;  // two readers tell "me only" from "others too"
-    unsigned write_block = 0, write_warp = 0, read_block = 0, read_warp = 0;
-    unsigned other_block = 0, other_warp = 0;
+    int writer = nobody, reader = nobody;
+    unsigned written = 0, read = 0;
+    std::unique_ptr<Clock> readers;
   };
   struct Piece {
     const void* begin;
     std::size_t bytes;
     std::vector<Byte> shadow;
   };
-  void set_owner(const void* address, std::size_t bytes, int writer);
+  static unsigned at(const Clock& clock, std::size_t i) { return i < clock.size() ? clock[i] : 0; }
+  static void learn(Clock& clock, const Clock& from);
+  void meet(const std::vector<unsigned>& threads);
+  Barrier& barrier(const void* address);
+  void set_owner(const void* address, std::size_t bytes, int writer, unsigned written);
   Piece* find(std::vector<Piece>& pieces, const void* address);
-  static bool unordered(int thread, unsigned block, unsigned warp, const Moment& now);
+  bool ordered(int before, unsigned when, unsigned thread) const;
+  int racing_reader(const Byte& byte, unsigned thread) const;
+  void note_reader(Byte& byte, unsigned thread) const;
   void report(const Piece& piece, const void* address, int first, const Moment& now,
               const char* what);
 
   std::vector<Piece> shared_, stacks_;
+  std::vector<Clock> clocks_;  // of threads
+  std::map<const void*, Barrier> barriers_;
   Race race_;
 };
 

@@ -100,7 +100,6 @@ struct Thread {
   std::deque<std::vector<Copy>> copy_groups;
   std::vector<Deferred> deferred;
   std::deque<std::vector<Deferred>> deferred_groups;
-  unsigned warp_barriers = 0;
   bool after_dependency = false;
 };
 
@@ -132,7 +131,6 @@ struct Block {
   std::unique_ptr<SharedMemory> dynamic_shared;
   std::map<const void*, std::unique_ptr<SharedMemory>> static_shared;
   Meeting meeting;
-  unsigned barriers = 0;  // passed
 };
 
 class Scheduler {

@@ -1,5 +1,7 @@
 #include "tests/race/race_kernels.h"
 
+#include <cstring>
+
 namespace ac::kernels {
 
 __global__ void sum_neighbours(const float* in, float* out, Fault fault) {
@@ -44,6 +46,31 @@ __global__ void bulk_ring(const float* in, float* out, Fault fault) {
   out[threadIdx.x] = sum;
 }
 
+// One thread copies, as soon as it may, and the other warp reads.
+__global__ void loader_ring(const float* in, float* out, Fault fault) {
+  AC_DYNAMIC_SHARED(memory);
+  auto* slot = reinterpret_cast<float*>(memory);
+  AC_SHARED(CopyBarrier, filled, 1);
+  AC_SHARED(CopyBarrier, free, 1);
+  wait_for_dependency();
+  if (threadIdx.x == 0) barrier_init(filled), barrier_init(free);
+  if (fault != Fault::missing_barrier) __syncthreads();
+  float sum = 0;
+  for (unsigned turn = 0; turn < 3; ++turn) {
+    if (threadIdx.x == 0) {
+      if (turn > 0 && fault != Fault::readers_not_waited_for) barrier_wait(free, (turn - 1) % 2);
+      barrier_expect(filled, 128);
+      copy_bulk(slot, in + 32 * turn, 128, filled);
+    } else if (threadIdx.x >= 32) {
+      if (fault != Fault::copy_not_waited_for || threadIdx.x == 33) barrier_wait(filled, turn % 2);
+      sum += slot[threadIdx.x - 32];
+      if (fault != Fault::missing_warp_barrier) __syncwarp();
+      if (threadIdx.x == 32) barrier_arrive(free);
+    }
+  }
+  if (threadIdx.x >= 32) out[threadIdx.x - 32] = sum;
+}
+
 }  // namespace ac::kernels
 
 using namespace ac::kernels;
@@ -62,6 +89,8 @@ AC_MMA_GEMM_KERNEL(race_mma_gemm_groups, race_gemm_op, race_mma_wgmma)
 AC_PREFILL_ATTENTION_KERNEL(race_prefill_mma_short, race_prefill_op, race_prefill_mma)
 AC_PREFILL_ATTENTION_KERNEL(race_prefill_mma_deep, race_prefill_op, race_prefill_deep)
 AC_PREFILL_ATTENTION_KERNEL(race_prefill_mma_split, race_prefill_op, race_prefill_split)
+AC_PREFILL_ATTENTION_KERNEL(race_prefill_groups, race_prefill_op, race_prefill_wgmma)
+AC_PREFILL_ATTENTION_KERNEL(race_prefill_groups_kept, race_prefill_op, race_prefill_kept)
 AC_PREFILL_ATTENTION_KERNEL(race_prefill_any, race_prefill_op, race_prefill_scalar)
 AC_REDUCTION_KERNEL(race_reduction, race_sum, race_rows, Identity)
 AC_SOFTMAX_KERNEL(race_softmax_online, race_softmax_op, race_online)
@@ -76,3 +105,18 @@ AC_DRAW_KERNEL(race_draw_coarse, (DrawOp{Type::f32, DrawPass::coarse}), race_dra
 AC_DRAW_KERNEL(race_draw_top_k, (DrawOp{Type::f32, DrawPass::top_k}), race_draws)
 AC_DRAW_KERNEL(race_draw_top_p, (DrawOp{Type::f32, DrawPass::top_p}), race_draws)
 AC_DRAW_KERNEL(race_draw_choose, (DrawOp{Type::f32, DrawPass::choose}), race_draws)
+
+// Nobody binds the maps here.
+void race_tma_gemm(GemmParams p) {
+  TmaGemmParams all{};
+  all.gemm = p;
+  const auto map = [](TensorMap& to, const void* base, int rows, int columns, int pitch, int box) {
+    const MatrixView view{base, rows, columns, pitch, box, 0};
+    std::memcpy(to.bytes, &view, sizeof view);
+  };
+  map(all.x, p.x, p.m, p.k, p.x_pitch, race_tma.box_m());
+  for (int i = 0; i < race_gemm_op.matrices; ++i)
+    map(all.weight[i], p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch,
+        race_tma.box_n(race_gemm_op));
+  tma_gemm<race_gemm_op, race_tma>(all);
+}

@@ -12,14 +12,24 @@
 #include "kernels/rope_append.cuh"
 #include "kernels/sampling.cuh"
 #include "kernels/softmax.cuh"
+#include "kernels/tma_gemm.cuh"
 
 namespace ac::kernels {
 
-enum class Fault { none, missing_barrier, missing_warp_barrier, write_after_read, early_write };
+enum class Fault {
+  none,
+  missing_barrier,
+  missing_warp_barrier,
+  write_after_read,
+  early_write,
+  copy_not_waited_for,
+  readers_not_waited_for
+};
 
 void sum_neighbours(const float* in, float* out, Fault fault);  // out[i] = in[i] + in[i ^ 33]
 void swap_in_warp(const float* in, float* out, Fault fault);    // out[i] = in[i ^ 1]
 void bulk_ring(const float* in, float* out, Fault fault);       // out[i] = in[i] + in[32 + i] + ...
+void loader_ring(const float* in, float* out, Fault fault);     // the same, for a second warp
 
 constexpr GemvOp race_op{
     .x = Type::f32, .y = Type::f32, .norm = true, .pair = Pair::swiglu, .matrices = 2};
@@ -58,6 +68,8 @@ constexpr MmaGemmPlan race_mma_wgmma{.tile_m = 64,
                                      .warp_n = 64,
                                      .stages = 3,
                                      .tile = Tile::wgmma};
+constexpr TmaGemmPlan race_tma{
+    .tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 1, .group_m = 1};
 
 constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
 constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};
@@ -65,6 +77,14 @@ constexpr PrefillAttentionPlan race_prefill_deep{
     .query_tile = 32, .key_tile = 16, .warps = 2, .stages = 3, .keep_queries = false};
 constexpr PrefillAttentionPlan race_prefill_split{
     .query_tile = 32, .key_tile = 32, .warps = 4, .splits = 2};
+constexpr PrefillAttentionPlan race_prefill_wgmma{.tile = Tile::wgmma,
+                                                  .query_tile = 128,
+                                                  .key_tile = 64,
+                                                  .warps = 8,
+                                                  .keep_queries = false,
+                                                  .resident = 1};
+constexpr PrefillAttentionPlan race_prefill_kept{
+    .tile = Tile::wgmma, .query_tile = 64, .key_tile = 64, .stages = 3, .resident = 1};
 constexpr PrefillAttentionPlan race_prefill_scalar{
     .tile = Tile::scalar, .query_tile = 8, .key_tile = 32, .warps = 2, .stages = 1};
 
@@ -116,8 +136,11 @@ void race_gemm_single_stage(ac::kernels::GemmParams);
 void race_mma_gemm_deep(ac::kernels::GemmParams);
 void race_mma_gemm_short(ac::kernels::GemmParams);
 void race_mma_gemm_groups(ac::kernels::GemmParams);
+void race_tma_gemm(ac::kernels::GemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_split(ac::kernels::PrefillAttentionParams);
+void race_prefill_groups(ac::kernels::PrefillAttentionParams);
+void race_prefill_groups_kept(ac::kernels::PrefillAttentionParams);
 void race_prefill_any(ac::kernels::PrefillAttentionParams);
 }

@@ -42,6 +42,17 @@ TEST_CASE("race: warp barriers order a warp, also before a bulk copy overwrites"
   CHECK(run(bulk_ring, 32, Fault::missing_warp_barrier, Schedule::reverse).find("race") == 0);
 }
 
+TEST_CASE("race: barriers in shared memory order who arrives before who waits, and nobody else") {
+  for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CHECK(run(loader_ring, 64, Fault::none, schedule) == "");
+    for (Fault fault : {Fault::missing_barrier, Fault::missing_warp_barrier,
+                        Fault::copy_not_waited_for, Fault::readers_not_waited_for}) {
+      CAPTURE(static_cast<int>(fault));
+      CHECK(run(loader_ring, 64, fault, schedule).find("race: kernel planted") == 0);
+    }
+  }
+}
+
 TEST_CASE("race: a write before the wait for the previous kernel") {
   CHECK(run(sum_neighbours, 64, Fault::early_write).find("before the wait") != std::string::npos);
 }
@@ -70,6 +81,13 @@ TEST_CASE("race: attention has none") {
   }
 }
 
+GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
+  return {.illegal = race_tma.why_illegal(op, shape, 227 * 1024),
+          .grid = static_cast<int>(race_tma.grid(op, shape, 5)),
+          .threads = race_tma.threads(),
+          .shared_bytes = race_tma.shared_bytes()};
+}
+
 TEST_CASE("race: the matrix products have none") {
   std::vector<GemmCase> cases = {
       {.name = "double", .kernel = race_gemm_double_stage, .launch = launch_of<race_gemm_double>},
@@ -77,6 +95,7 @@ TEST_CASE("race: the matrix products have none") {
       {.name = "deep", .kernel = race_mma_gemm_deep, .launch = launch_of<race_mma_deep>},
       {.name = "short", .kernel = race_mma_gemm_short, .launch = launch_of<race_mma_short>},
       {.name = "groups", .kernel = race_mma_gemm_groups, .launch = launch_of<race_mma_wgmma>},
+      {.name = "tma", .kernel = race_tma_gemm, .launch = launch_tma},
   };
   for (GemmCase& c : cases) {
     c.op = race_gemm_op, c.shape = {40, {20, 20}, 456}, c.check_races = true;
@@ -95,6 +114,12 @@ TEST_CASE("race: prefill attention has none") {
     c.name = "split", c.plan = race_prefill_split, c.kernel = race_prefill_mma_split;
     CHECK(run_prefill_attention(c) == "");
     c.name = "scalar", c.plan = race_prefill_scalar, c.kernel = race_prefill_any;
+    CHECK(run_prefill_attention(c) == "");
+    // Enough keys for each slot to be filled again, where no window keeps them out.
+    c.position = 500, c.capacity = 700;
+    c.name = "wgmma", c.plan = race_prefill_wgmma, c.kernel = race_prefill_groups;
+    CHECK(run_prefill_attention(c) == "");
+    c.name = "wgmma, kept", c.plan = race_prefill_kept, c.kernel = race_prefill_groups_kept;
     CHECK(run_prefill_attention(c) == "");
   }
 }
