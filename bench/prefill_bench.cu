@@ -2,10 +2,9 @@
 // tokens after some others, for the attention of three models in bfloat16. `us` is the median with
 // the cache (L2) as the launch before left it, `us_cold` that of launches after L2 was overwritten,
 // `us_hot` that of launches for so long that the card slows down; FLOPs are those of the keys that
-// each query sees. A plan is right if 64 queries of every head agree with a
-// plain kernel, nothing of the output is left unwritten, and all of it agrees with the first right
-// plan. Usage: prefill_bench [model name's part [new tokens
-// [plan name's part]]]
+// each query sees. A plan is right if 64 queries of every head agree with a plain kernel, nothing
+// of the output is left unwritten, and all of it agrees with the first right plan. Usage:
+// prefill_bench [model name's part [new tokens [plan name's part]]]
 #include "bench/prefill_bench.h"
 
 #include <algorithm>
@@ -128,7 +127,7 @@ struct Bench : Gpu {
   template <class Launch>
   double hot(Launch launch) {
     const int count = std::clamp(static_cast<int>(30000 / once(1, launch)), 2, 4096);
-    return once(1, launch), once(count, launch);
+    return once(count, launch);
   }
   template <class Launch>
   double cold(Launch launch) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <tuple>
 
 namespace ac {
@@ -39,31 +40,52 @@ class Profiler {
       of.traffic = traffic_of(engine_.program(), first, tokens_, cached_);
       std::vector<std::size_t> many;
       while (many.size() < kManyLaunches) many.insert(many.end(), group.begin(), group.end());
-      of.alone = seconds(many) / static_cast<double>(many.size());
+      of.alone = alone(many) / static_cast<double>(many.size());
       std::vector<std::size_t> all, others;
       for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
         all.push_back(i);
         if (!std::ranges::binary_search(group, i)) others.push_back(i);
       }
-      of.in_step = (seconds(all) - seconds(others)) / static_cast<double>(group.size());
+      of.in_step = difference(all, others) / static_cast<double>(group.size());
     }
+    engine_.pretend(cached_);
     return times;
   }
 
  private:
-  // The median, each time from the same position.
-  double seconds(const std::vector<std::size_t>& launches) {
-    const auto recording = engine_.device().record([&] {
+  using Recording = std::unique_ptr<Device::Recording>;
+
+  Recording record(const std::vector<std::size_t>& launches) {
+    return engine_.device().record([&] {
       for (const std::size_t i : launches) engine_.enqueue(phase_.launches[i], tokens_, true);
     });
-    std::vector<double> times;
-    for (int repeat = 0; repeat < kRepeats; ++repeat) {
-      engine_.pretend(cached_);
-      times.push_back(engine_.device().time([&] { recording->replay(); }));
-    }
+  }
+  // Always from the same position.
+  double time(Device::Recording& recording) {
     engine_.pretend(cached_);
-    std::ranges::nth_element(times, times.begin() + kRepeats / 2);
-    return times[kRepeats / 2];
+    return engine_.device().time([&] { recording.replay(); });
+  }
+  static double median(std::vector<double> times) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    return *middle;
+  }
+  double alone(const std::vector<std::size_t>& launches) {
+    const Recording recording = record(launches);
+    std::vector<double> seconds;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) seconds.push_back(time(*recording));
+    return median(seconds);
+  }
+  // In turns, as a card that gets warm slows down.
+  double difference(const std::vector<std::size_t>& more, const std::vector<std::size_t>& less) {
+    const Recording longer = record(more), shorter = record(less);
+    time(*longer), time(*shorter);  // the first replay brings the recording to the device
+    std::vector<double> differences;
+    for (int repeat = 0; repeat < kRepeats; ++repeat) {
+      const double before = time(*longer);
+      differences.push_back(before - time(*shorter));
+    }
+    return median(differences);
   }
 
   Engine& engine_;
