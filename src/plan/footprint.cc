@@ -257,19 +257,21 @@ double attention_rate(const PrefillAttentionTask& task, const PrefillAttentionPl
       break;
   }
   const int fit = device.shared_bytes / (plan.shared_bytes(task.op) + 2048);
-  const double groups = plan.warps / 4.0 * std::clamp(fit, 1, plan.resident);
   const double shared_by = std::min(plan.query_tile, 128), dim = task.op.head_dim;
+  const double groups =
+      std::min(plan.warps / 4.0 * std::clamp(fit, 1, plan.resident), std::max(2.0, 256 / dim));
   return device.tensor_flops * 2.22 * groups / (groups + 0.9) * keys / (keys + 16) * shared_by /
          (shared_by + 36) * dim / (dim + 82);
 }
 
 // A warp by itself waits for each of its products: what prompts of 128 tokens reach, which have 128
-// warps on a whole H100 (bench/results/2026-11-21-h100-short-prompt-attention.jsonl).
+// warps on a whole H100 (bench/results/2026-11-21-h100-short-prompt-attention.jsonl); of wgmma,
+// what blocks of four warps reach that are alone (2026-11-22-h100-prompt-attention.jsonl).
 double warps_rate(const PrefillAttentionPlan& plan, double blocks, const DeviceInfo& device) {
   if (plan.tile == Tile::scalar) return device.flops;
   const double warps =
       std::min(blocks, double(plan.resident) * device.multiprocessors) * plan.warps;
-  const double share = plan.tile == Tile::wgmma ? 0.056 : 0.043;  // of a multiprocessor's peak
+  const double share = plan.tile == Tile::wgmma ? 0.1 : 0.043;  // of a multiprocessor's peak
   return warps * share * device.tensor_flops / device.multiprocessors;
 }
 

@@ -110,6 +110,32 @@ std::map<std::string, std::vector<Measured>> attention_measurements() {
   return sites;
 }
 
+// The same by wgmma: "model tokens+cached".
+std::map<std::string, std::vector<Measured>> wgmma_measurements() {
+  std::ifstream file(AC_BENCH_RESULTS "/2026-11-22-h100-prompt-attention.jsonl");
+  std::map<std::string, std::vector<Measured>> sites;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = parse_json(line, "measurements");
+    if (!row.contains("plan") || row["run"] != 2) continue;
+    const std::string model = row["attention"], name = row["plan"];
+    if (name.find("/loader") == std::string::npos) continue;  // of kernels that are gone
+    kernels::PrefillAttentionPlan plan{.tile = kernels::Tile::wgmma,
+                                       .keep_queries = name.find("/keep") != std::string::npos};
+    REQUIRE(std::sscanf(name.c_str(), "wgmma%dx%d/%d/%d/%d", &plan.query_tile, &plan.key_tile,
+                        &plan.warps, &plan.stages, &plan.resident) == 5);
+    PrefillAttentionTask task;
+    task.op.head_dim = row["head_dim"], task.kv_heads = 8;
+    task.op.group = int(row["heads"]) / task.kv_heads;
+    task.new_tokens = row["new"], task.tokens = row["context"];
+    const Implementation<PrefillAttentionTask> made{task, plan};
+    CAPTURE(name);
+    CHECK(why_illegal(made, device_info("sm_90")) == nullptr);  // it has run
+    sites[fmt::format("{} {}+{}", model, task.new_tokens, task.tokens)].push_back(
+        {name, row["us"], predict(made, device_info("sm_90")).microseconds});
+  }
+  return sites;
+}
+
 // Spearman's.
 double correlation(const std::vector<Measured>& rows) {
   std::vector<double> us, predicted;
@@ -188,4 +214,30 @@ TEST_CASE("predictions rank measured prefill attention") {
   MESSAGE(fmt::format("mean rank correlation {:.3f}, mean loss {:.3f}", sum / 6, regret / 6));
   CHECK(sum / 6 > 0.4);
   CHECK(regret / 6 < 0.08);
+}
+
+TEST_CASE("prices of prefill attention by wgmma are near what was measured on an H100") {
+  auto sites = wgmma_measurements();
+  double regret = 0;
+  REQUIRE(sites.size() == 14);
+  for (auto& [site, rows] : sites) {
+    CAPTURE(site);
+    const auto by_us = [](const Measured& a, const Measured& b) { return a.us < b.us; };
+    const double winner = std::min_element(rows.begin(), rows.end(), by_us)->us;
+    double error = 0;
+    for (const Measured& row : rows) error += std::abs(std::log(row.predicted / row.us));
+
+    const Measured first = *std::min_element(
+        rows.begin(), rows.end(),
+        [](const Measured& a, const Measured& b) { return a.predicted < b.predicted; });
+    MESSAGE(
+        fmt::format("{:<24} {} plans, rank correlation {:.2f}, mean error {:.2f}; first {} {:.3f} "
+                    "of the winner",
+                    site, rows.size(), correlation(rows), error / double(rows.size()), first.plan,
+                    first.us / winner));
+    CHECK(error / double(rows.size()) < 0.25);
+    CHECK(first.us < 1.25 * winner);
+    regret += first.us / winner - 1;
+  }
+  CHECK(regret / 14 < 0.05);
 }
