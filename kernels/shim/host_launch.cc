@@ -255,8 +255,10 @@ void Scheduler::check_race() {
 void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
-  if (checker_) checker_->begin_block(count_);
-  if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
+  if (checker_) {
+    checker_->begin_block(count_);
+    checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
+  }
   block.started = true;
   block.left = count_;
   for (unsigned t = 0; t < count_; ++t) {

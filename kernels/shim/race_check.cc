@@ -60,8 +60,9 @@ void RaceChecker::meet_block() {
 }
 
 RaceChecker::Barrier& RaceChecker::barrier(const void* address) {
+  const std::size_t number = clocks_.size() + barriers_.size();
   const auto [found, is_new] = barriers_.try_emplace(address);
-  if (is_new) found->second.number = clocks_.size() + barriers_.size();
+  if (is_new) found->second.number = number;
   return found->second;
 }
 

@@ -1,6 +1,6 @@
 #include "tests/race/race_kernels.h"
 
-#include <cstring>
+#include "tests/unit/matrix_map.h"
 
 namespace ac::kernels {
 
@@ -110,13 +110,10 @@ AC_DRAW_KERNEL(race_draw_choose, (DrawOp{Type::f32, DrawPass::choose}), race_dra
 void race_tma_gemm(GemmParams p) {
   TmaGemmParams all{};
   all.gemm = p;
-  const auto map = [](TensorMap& to, const void* base, int rows, int columns, int pitch, int box) {
-    const MatrixView view{base, rows, columns, pitch, box, 0};
-    std::memcpy(to.bytes, &view, sizeof view);
-  };
-  map(all.x, p.x, p.m, p.k, p.x_pitch, race_tma.box_m());
+  const Type type = race_gemm_op.x;
+  all.x = matrix_map(type, p.x, p.m, p.k, p.x_pitch, race_tma.box_m());
   for (int i = 0; i < race_gemm_op.matrices; ++i)
-    map(all.weight[i], p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch,
-        race_tma.box_n(race_gemm_op));
+    all.weight[i] = matrix_map(type, p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch,
+                               race_tma.box_n(race_gemm_op));
   tma_gemm<race_gemm_op, race_tma>(all);
 }

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
+
+#include "tests/unit/matrix_map.h"
 
 namespace ac::kernels {
 namespace {
@@ -95,19 +96,11 @@ std::string run_prefill_attention(const PrefillAttentionCase& c, std::string* ou
   p.capacity = c.capacity, p.window = c.window;
   p.scale = 1 / std::sqrt(static_cast<float>(dim)), p.softcap = c.softcap;
   p.out = out.at(canaries);
-  const auto map = [&](TensorMap& to, const void* base, int rows, std::size_t columns,
-                       std::size_t pitch, int box_rows) {
-    const MatrixView view{base,
-                          rows,
-                          static_cast<long long>(columns),
-                          static_cast<long long>(pitch),
-                          box_rows,
-                          c.op.type == Type::bf16};
-    std::memcpy(to.bytes, &view, sizeof view);
-  };
-  map(p.queries, p.q, c.tokens, row, row + static_cast<std::size_t>(c.gap), c.plan.query_tile);
-  map(p.keys, p.k_cache, c.kv_heads * c.capacity, dim, dim, c.plan.key_tile);
-  map(p.values, p.v_cache, c.kv_heads * c.capacity, dim, dim, c.plan.key_tile);
+  const Type type = c.op.type;
+  const int size = c.op.head_dim, slots = c.kv_heads * c.capacity;
+  p.queries = matrix_map(type, p.q, c.tokens, heads * size, p.q_pitch, c.plan.query_tile);
+  p.keys = matrix_map(type, p.k_cache, slots, size, size, c.plan.key_tile);
+  p.values = matrix_map(type, p.v_cache, slots, size, size, c.plan.key_tile);
   const std::string before = t.q.bytes() + t.k.bytes() + t.v.bytes();
   const LaunchReport report =
       host_launch({.name = c.name,
@@ -126,7 +119,6 @@ std::string run_prefill_attention(const PrefillAttentionCase& c, std::string* ou
 
   // No farther from the truth than twice what a plain implementation of this type is, and one
   // rounding to it.
-  const Type type = c.op.type;
   const double rounding = type == Type::f32 ? 1e-6 : type == Type::f16 ? 0x1p-11 : 0x1p-8;
   const Values values{values_of(t.q), values_of(t.k), values_of(t.v)};
   std::vector<double> truths;

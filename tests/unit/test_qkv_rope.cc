@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "tests/unit/matrix_map.h"
 #include "tests/unit/qkv_rope_case.h"
 
 namespace ac::kernels {
@@ -35,14 +36,11 @@ constexpr TmaGemmPlan across{
 template <QkvRopeOp op, TmaGemmPlan plan>
 void launched(QkvRopeParams p) {
   const GemmParams& product = p.product.gemm;
-  const auto map = [](TensorMap& to, const void* base, int rows, int columns, int pitch, int box) {
-    const MatrixView view{base, rows, columns, pitch, box, op.product.x == Type::bf16};
-    std::memcpy(to.bytes, &view, sizeof view);
-  };
-  map(p.product.x, product.x, product.m, product.k, product.x_pitch, plan.box_m());
+  const Type type = op.product.x;
+  p.product.x = matrix_map(type, product.x, product.m, product.k, product.x_pitch, plan.box_m());
   for (int i = 0; i < op.product.matrices; ++i)
-    map(p.product.weight[i], product.matrix[i].weight, product.matrix[i].rows, product.k,
-        product.pitch, plan.box_n(op.product));
+    p.product.weight[i] = matrix_map(type, product.matrix[i].weight, product.matrix[i].rows,
+                                     product.k, product.pitch, plan.box_n(op.product));
   qkv_rope<op, plan>(p);
 }
 

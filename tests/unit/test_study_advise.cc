@@ -94,7 +94,7 @@ TEST_CASE("study advise: the questions are those that the compiler asks") {
       CHECK(study[i].name == compiler[i].name);
       CHECK(study[i].hash == compiler[i].hash);
     }
-    if (share != 0.05) continue;
+    if (share != 0.05) continue;  // all cuts take seconds
     // Of all cuts: these and others.
     AdviseOptions all = options();
     all.cover_only = false;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/unit/gemm_case.h"
+#include "tests/unit/matrix_map.h"
 
 namespace ac::kernels {
 namespace {
@@ -43,13 +44,10 @@ template <GemmOp op, TmaGemmPlan plan>
 void launched(GemmParams p) {
   TmaGemmParams all{};
   all.gemm = p;
-  const auto map = [](TensorMap& to, const void* base, int rows, int columns, int pitch, int box) {
-    const MatrixView view{base, rows, columns, pitch, box, 0};
-    std::memcpy(to.bytes, &view, sizeof view);
-  };
-  map(all.x, p.x, p.m, p.k, p.x_pitch, plan.box_m());
+  all.x = matrix_map(op.x, p.x, p.m, p.k, p.x_pitch, plan.box_m());
   for (int i = 0; i < op.matrices; ++i)
-    map(all.weight[i], p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch, plan.box_n(op));
+    all.weight[i] =
+        matrix_map(op.x, p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch, plan.box_n(op));
   tma_gemm<op, plan>(all);
 }
 
