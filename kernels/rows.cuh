@@ -87,9 +87,15 @@ struct RowPart {
   AC_DEVICE void first_pass(const T* row, float otherwise, Visit visit) {
     if constexpr (keep == Keep::registers) {
       // All loads are on their way before the first value is used.
-      each([&](int j, int column, int count) {
-        load_some(row + column, count, values[j], otherwise);
-      });
+      if (columns % vector == 0 && is_aligned<vector>(row)) {
+        Packed<T, vector> packed[kept];
+        each([&](int j, int column, int) { packed[j].load(row + column); });
+        each([&](int j, int, int) { packed[j].unpack(values[j]); });
+      } else {
+        each([&](int j, int column, int count) {
+          load_some(row + column, count, values[j], otherwise);
+        });
+      }
       each([&](int j, int column, int count) { visit(values[j], column, count); });
     } else {
       each([&](int, int column, int count) {

@@ -23,15 +23,20 @@ AC_DEVICE bool is_aligned(const T* p) {
   return reinterpret_cast<unsigned long long>(p) % piece == 0;
 }
 
-template <Data data = Data::fresh, class T, int n>
-AC_DEVICE void load_vector(const T* p, float (&out)[n]) {
+// Elements as they are in memory, so that several loads can be on their way before the first of
+// them is waited for.
+template <class T, int n>
+struct Packed {
   static_assert(n == 1 || n == 2 || n == 4 || n == 8);
-  constexpr int words = n * sizeof(T) / 4;
-  if constexpr (n == 1) {
-    out[0] = to_float(load_data<data>(p));
-  } else {
-    unsigned word[words];
-    if constexpr (words == 1) {
+  static constexpr int words = n * sizeof(T) / 4;
+  T element;  // if n is 1
+  unsigned word[words > 0 ? words : 1];
+
+  template <Data data = Data::fresh>
+  AC_DEVICE void load(const T* p) {
+    if constexpr (n == 1) {
+      element = load_data<data>(p);
+    } else if constexpr (words == 1) {
       word[0] = load_data<data>(reinterpret_cast<const unsigned*>(p));
     } else if constexpr (words == 2) {
       const uint2 v = load_data<data>(reinterpret_cast<const uint2*>(p));
@@ -43,16 +48,29 @@ AC_DEVICE void load_vector(const T* p, float (&out)[n]) {
         word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
       }
     }
-    AC_UNROLL
-    for (int i = 0; i < words; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        out[i] = __uint_as_float(word[i]);
-      } else {
-        const float2 pair = unpack_pair<T>(word[i]);
-        out[2 * i] = pair.x, out[2 * i + 1] = pair.y;
+  }
+  AC_DEVICE void unpack(float (&out)[n]) const {
+    if constexpr (n == 1) {
+      out[0] = to_float(element);
+    } else {
+      AC_UNROLL
+      for (int i = 0; i < words; ++i) {
+        if constexpr (sizeof(T) == 4) {
+          out[i] = __uint_as_float(word[i]);
+        } else {
+          const float2 pair = unpack_pair<T>(word[i]);
+          out[2 * i] = pair.x, out[2 * i + 1] = pair.y;
+        }
       }
     }
   }
+};
+
+template <Data data = Data::fresh, class T, int n>
+AC_DEVICE void load_vector(const T* p, float (&out)[n]) {
+  Packed<T, n> packed;
+  packed.template load<data>(p);
+  packed.unpack(out);
 }
 
 template <class T, int n>

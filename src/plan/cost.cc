@@ -8,8 +8,6 @@
 namespace ac {
 namespace {
 
-constexpr double kBlockStart = 0.95e-6;  // seconds, fitted as those of footprint.cc
-
 // Blocks that an SM really has at once.
 int resident_blocks(const Footprint& need, const DeviceInfo& device) {
   constexpr int kReserved = 1024;  // shared memory that each block loses to the system
@@ -117,8 +115,8 @@ Cost predict(const Choice& choice, const DeviceInfo& device) {
 
   // Blocks beyond those that are resident start one after another.
   const double generations = std::max(1.0, double(need.grid) / (sms * resident));
-  const double starts =
-      (generations - 1) * kBlockStart + need.block_seconds * need.blocks_per_sm * generations;
+  const double starts = (generations - 1) * need.start_seconds +
+                        need.block_seconds * need.blocks_per_sm * generations;
   const double body = std::max(memory, compute) + starts + need.finish_seconds +
                       need.unit_seconds * std::min(rounds, need.units);
   cost.microseconds = (device.launch + body) * 1e6;

@@ -305,32 +305,47 @@ Footprint measure(const QkvAttentionTask& task, const QkvAttentionPlan& plan,
   return measure(TmaGemmTask{task.op.product, task.shape}, plan.product(), device);
 }
 
+// Rows one after the other, of norms fitted to bench/results (see test_plan_cost.cc): a team's next
+// row waits for its last, and takes longer by each vector of a thread. The first one's instructions
+// are not there yet.
+constexpr double kRow = 0.9e-6, kRowVector = 0.147e-6, kFirstRowVector = 0.26e-6;
+constexpr double kRowsByTurns = 1.04;                        // instead of by whoever is done first
+constexpr int kRowRegisters = 32, kRowVectorRegisters = 14;  // of 8 elements
+
 template <class Task, class Plan>
-Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double width,
+Footprint measure_rows(const Task& task, const Plan& plan, int shared_bytes, int kept, double bytes,
                        const DeviceInfo& device) {
-  // A team goes through its row in as many turns as it needs.
-  const double turn = double(team_threads(plan.team, plan.threads)) * plan.vector * kept;
+  const double lanes = team_threads(plan.team, plan.threads);
+  const double vectors = std::ceil(task.columns / (lanes * plan.vector));
+  const double a_row = kRow + kRowVector * vectors;
+  const int registers = kRowRegisters + kRowVectorRegisters * kept * plan.vector / 8;
+  // All that fit, unless the grid is no larger than the plan says.
+  const int fit =
+      std::min(device.threads / plan.threads, device.registers / (registers * plan.threads));
+  const int blocks = plan.persistent ? plan.blocks_per_sm() : std::max(plan.blocks_per_sm(), fit);
   return {.threads = plan.threads,
           .shared_bytes = shared_bytes + 1024,
-          .registers = kBaseRegisters + kept * plan.vector,
-          .blocks_per_sm = plan.blocks_per_sm(),
+          .registers = registers,
+          .blocks_per_sm = blocks,
           .grid = plan.grid(task.rows, device.multiprocessors),
           .units = double(task.rows),
           .units_at_once = double(plan.rows_at_once()),
-          .unit_in_flight = width * std::min<double>(turn, task.columns),
-          .unit_seconds = kNextGroup * std::ceil(task.columns / turn),
-          .finish_seconds = plan.team == Team::block ? kNextSharedGroup * plan.threads / 256 : 0};
+          .unit_in_flight = bytes / task.rows * device.latency / a_row,
+          .start_seconds = 0,  // others work meanwhile
+          .finish_seconds = kFirstRowVector * vectors,
+          .slowdown = plan.persistent ? kRowsByTurns : 1};
 }
 Footprint measure(const NormTask& task, const NormPlan& plan, const DeviceInfo& device) {
   return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept,
-                      bytes_of(task.op.x) * (task.op.residual ? 2 : 1), device);
+                      norm_bytes(task.op, task.rows, task.columns), device);
 }
 Footprint measure(const SoftmaxTask& task, const SoftmaxPlan& plan, const DeviceInfo& device) {
-  return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept, bytes_of(task.op.x),
-                      device);
+  return measure_rows(task, plan, plan.shared_bytes(task.columns), plan.kept,
+                      softmax_bytes(task.op, task.rows, task.columns), device);
 }
 Footprint measure(const ReductionTask& task, const ReductionPlan& plan, const DeviceInfo& device) {
-  return measure_rows(task, plan, plan.shared_bytes(), 1, bytes_of(task.op.x), device);
+  return measure_rows(task, plan, plan.shared_bytes(), 1,
+                      reduction_bytes(task.op, task.rows, task.columns), device);
 }
 
 // A thread takes `bytes` of loads at once.

@@ -35,14 +35,15 @@ struct Footprint {
   int registers = 0;      // a thread needs at least, estimated
   int blocks_per_sm = 0;  // that the plan aims at
   long long grid = 0;
-  double units = 1;           // in all
-  double units_at_once = 1;   // of a block
-  double unit_in_flight = 0;  // bytes of loads under way for one unit
-  double unit_seconds = 0;    // between one unit and the next, when nothing is under way
-  double block_seconds = 0;   // before a block begins with the first
-  double finish_seconds = 0;  // after the last
-  double slowdown = 1;        // of all loads
-  double flops = 0;           // a second that arithmetic reaches; 0: the device's plain units
+  double units = 1;                // in all
+  double units_at_once = 1;        // of a block
+  double unit_in_flight = 0;       // bytes of loads under way for one unit
+  double unit_seconds = 0;         // between one unit and the next, when nothing is under way
+  double block_seconds = 0;        // before a block begins with the first
+  double start_seconds = 0.95e-6;  // of a block where another has ended: fitted to GEMVs
+  double finish_seconds = 0;       // after the last
+  double slowdown = 1;             // of all loads
+  double flops = 0;                // a second that arithmetic reaches; 0: the device's plain units
 };
 
 // The first reason why the kernel cannot be, on this device, or null.

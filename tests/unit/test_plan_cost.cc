@@ -136,6 +136,30 @@ std::map<std::string, std::vector<Measured>> wgmma_measurements() {
   return sites;
 }
 
+// Of RMSNorm, by how many rows of 2048 there are; plans that spill are left out.
+std::map<int, std::vector<Measured>> norm_measurements() {
+  std::ifstream file(AC_BENCH_RESULTS "/2026-11-22-h100-norm-plans.jsonl");
+  std::map<int, std::vector<Measured>> sites;
+  for (std::string line; std::getline(file, line);) {
+    const Json row = parse_json(line, "measurements");
+    if (!row.contains("norm") || row["spilled"] != 0 || row["loads"] != "together") continue;
+    const std::string team = row["norm"];
+    const bool warp = team.starts_with("warp");
+    const kernels::NormPlan plan{.team = warp ? kernels::Team::warp : kernels::Team::block,
+                                 .kept = row["kept"],
+                                 .threads = std::stoi(team.substr(warp ? 4 : 5)),
+                                 .vector = row["vector"],
+                                 .resident = row["resident"],
+                                 .persistent = row["persistent"]};
+    const kernels::NormOp op{
+        .x = kernels::Type::bf16, .weight = kernels::Type::bf16, .y = kernels::Type::bf16};
+    const Implementation<NormTask> made{{op, row["rows"], row["columns"]}, plan};
+    sites[row["rows"]].push_back(
+        {id_of(made), row["us"], predict(made, device_info("sm_90")).microseconds});
+  }
+  return sites;
+}
+
 // Spearman's.
 double correlation(const std::vector<Measured>& rows) {
   std::vector<double> us, predicted;
@@ -240,4 +264,28 @@ TEST_CASE("prices of prefill attention by wgmma are near what was measured on an
     regret += first.us / winner - 1;
   }
   CHECK(regret / 14 < 0.05);
+}
+
+TEST_CASE("prices of norms are near what was measured on an H100") {
+  auto sites = norm_measurements();
+  REQUIRE(sites.size() == 4);
+  for (auto& [rows, plans] : sites) {
+    CAPTURE(rows);
+    REQUIRE(plans.size() == 39);
+    double error = 0, winner = plans[0].us;
+    Measured first = plans[0];
+    for (const Measured& plan : plans) {
+      error += std::abs(std::log(plan.predicted / plan.us));
+      winner = std::min(winner, plan.us);
+      if (plan.predicted < first.predicted) first = plan;
+    }
+    MESSAGE(fmt::format(
+        "{} rows: rank correlation {:.2f}, mean error {:.2f}; first {} {:.3f} of "
+        "the winner",
+        rows, correlation(plans), error / double(plans.size()), first.plan, first.us / winner));
+    CHECK(correlation(plans) > 0.9);
+    CHECK(first.us < 1.03 * winner);
+    // What overlaps with the launch before is in no price.
+    CHECK(error / double(plans.size()) < (rows < 2048 ? 0.3 : 0.1));
+  }
 }
