@@ -3,35 +3,23 @@
 
 #include <doctest/doctest.h>
 
-#include "analyze/analyse.h"
 #include "compile/questions.h"
-#include "regions_models.h"
+#include "step_fixture.h"
 
 using namespace ac;
 using namespace ac::study;
 
 namespace {
 
-struct Fixture {
-  Regions regions = analyse(test::gemma_like(2, 1));
-  Plans plans =
-      plan(regions, device_info("sm_90"), {.max_candidates = 8, .at = {.S = -1, .T = 1, .P = 100}});
+struct Fixture : test::StepFixture {
   std::vector<Question> questions;
   std::unique_ptr<StepSpace> space;
 
   Fixture() {
     questions = questions_about("decode", regions, plans, 0);
     complete(regions, plans);
-    const auto first = [this](const CoverPart& part, std::size_t most) {
-      std::vector<int> found;
-      for (std::size_t i = 0; i < std::min(most, of(part.space).candidates.size()); ++i)
-        found.push_back(static_cast<int>(i));
-      if (found.empty()) found.push_back(-1);
-      return found;
-    };
-    space = std::make_unique<StepSpace>(regions, plans, first, StepSpaceOptions{.plans = 4});
+    space = std::make_unique<StepSpace>(regions, plans, first(), StepSpaceOptions{.plans = 4});
   }
-  const Space& of(int index) const { return plans.spaces[static_cast<std::size_t>(index)]; }
 
   // With a reply to one question, or to all.
   StepAdvice advice(const std::function<std::string(const Question&)>& reply) const {

@@ -3,38 +3,24 @@
 
 #include <doctest/doctest.h>
 
-#include "analyze/analyse.h"
-#include "regions_models.h"
+#include "step_fixture.h"
 
 using namespace ac;
 using namespace ac::study;
 
 namespace {
 
-struct Fixture {
-  Regions regions = analyse(test::gemma_like(2, 1));
-  Plans plans =
-      plan(regions, device_info("sm_90"), {.max_candidates = 8, .at = {.S = -1, .T = 1, .P = 100}});
+struct Fixture : test::StepFixture {
   Fixture() { complete(regions, plans); }
 
-  // The first so many candidates, or the fallback where there is none.
-  PartChoices first() const {
-    return [this](const CoverPart& part, std::size_t most) {
-      std::vector<int> found;
-      const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
-      for (std::size_t i = 0; i < std::min(most, space.candidates.size()); ++i)
-        found.push_back(static_cast<int>(i));
-      if (found.empty()) found.push_back(-1);
-      return found;
-    };
-  }
   std::map<std::string, std::string> selected(const StepSpace& space, int point) const {
     std::map<std::string, std::string> selected;
     for (const Scheduled& scheduled : space.schedule(point)) {
-      const Space& of = plans.spaces[static_cast<std::size_t>(scheduled.part->space)];
-      selected[of.signature] =
-          scheduled.candidate < 0 ? ""
-                                  : of.candidates[static_cast<std::size_t>(scheduled.candidate)].id;
+      const Space& parts = of(scheduled.part->space);
+      selected[parts.signature] =
+          scheduled.candidate < 0
+              ? ""
+              : parts.candidates[static_cast<std::size_t>(scheduled.candidate)].id;
     }
     return selected;
   }
