@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,14 +15,13 @@
 namespace ac {
 namespace {
 
-using Options = std::vector<std::size_t>;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kQuickRounds = 3, kRounds = 9;
 // Steps that take longer than this, in microseconds, differ less from one to the next.
 constexpr double kLong = 5000;
 constexpr int kQuickRoundsOfLong = 1, kRoundsOfLong = 3;
-constexpr int kPasses = 3;
+constexpr int kPasses = 4;
 // A first look: what is so many times slower than the fastest is not looked at again, nor is more
 // than a share of many.
 constexpr double kBehind = 1.015;
@@ -38,14 +38,14 @@ struct TimedPart {
 };
 
 // Steps of an engine, with one option of each part.
-class StepRace {
+class StepRace final : public StepTimer {
  public:
   StepRace(StepBench& bench, std::vector<TimedPart> parts, Span ending)
       : bench_(bench), parts_(std::move(parts)), ending_(ending) {}
 
   // Microseconds of a step with each of these, in turn: the slower ones less often, and infinity
   // for those that a first look showed to be behind.
-  std::vector<double> run(const std::vector<Options>& choices) {
+  std::vector<double> run(const std::vector<Options>& choices) override {
     const std::size_t finalists = std::max<std::size_t>(3, choices.size() / 4);
     std::vector<std::size_t> left = look(choices);
     std::map<std::size_t, std::unique_ptr<Device::Recording>> recordings;
@@ -75,7 +75,7 @@ class StepRace {
 
   // Of each of these, roughly: recordings of single steps take a quarter of the time to make and to
   // replay.
-  std::vector<double> glance(const std::vector<Options>& choices, int rounds) {
+  std::vector<double> glance(const std::vector<Options>& choices, int rounds) override {
     std::vector<std::unique_ptr<Device::Recording>> recordings;
     for (const Options& choice : choices) recordings.push_back(bench_.record(step_of(choice), 1));
     for (const auto& recording : recordings) bench_.sample(*recording, 1);
@@ -124,12 +124,11 @@ class StepRace {
 // Pairs of sites that follow each other in the step, the last part and the first ones too, since
 // layers repeat; a site on its own only if it has no such neighbour. After a first context, only
 // what takes longer after more tokens, with its neighbours: of the others nothing has changed.
-std::vector<std::pair<std::size_t, std::size_t>> neighbours(const std::vector<TimedPart>& parts,
-                                                            bool is_first) {
+SitePairs neighbours(const std::vector<TimedPart>& parts, bool is_first) {
   std::vector<const TimedPart*> open;  // with a choice, in the order of parts
   for (const TimedPart& part : parts)
     if (part.options.size() > 1) open.push_back(&part);
-  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  SitePairs pairs;
   const auto add = [&](const TimedPart& a, const TimedPart& b) {
     const std::pair pair(a.site, b.site);
     if (!is_first && !a.by_position && !b.by_position) return;
@@ -191,9 +190,9 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
 namespace {
 
 // The options of a site that are fastest in the step, where the others are those of `best`.
-std::vector<std::size_t> fastest_options(StepRace& race, std::size_t site, std::size_t count,
-                                         const Options& best, std::set<Options>& timed) {
-  std::vector<std::size_t> options(count);
+Options fastest_options(StepTimer& timer, std::size_t site, std::size_t count, const Options& best,
+                        std::set<Options>& timed) {
+  Options options(count);
   for (std::size_t i = 0; i < count; ++i) options[i] = i;
   if (count <= kMet) return options;
   std::vector<Options> choices;
@@ -202,39 +201,46 @@ std::vector<std::size_t> fastest_options(StepRace& race, std::size_t site, std::
     choice[site] = i;
   }
   timed.insert(choices.begin(), choices.end());
-  const std::vector<double> times = race.glance(choices, kScanRounds);
+  const std::vector<double> times = timer.glance(choices, kScanRounds);
   std::ranges::stable_sort(options, {}, [&](std::size_t i) { return times[i]; });
   options.resize(kMet);
+  std::ranges::sort(options);
   return options;
 }
 
-// A search from the fastest of `starts`, neighbours by neighbours.
-Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::size_t>>& pairs,
-                  const std::vector<std::size_t>& count, const std::vector<Options>& starts,
-                  std::chrono::seconds limit) {
+}  // namespace
+
+StepTimes search_steps(StepTimer& timer, const SitePairs& pairs,
+                       const std::vector<std::size_t>& count, const std::vector<Options>& starts,
+                       std::chrono::seconds limit) {
   const auto end = Clock::now() + limit;
   const Options& first = starts.at(0);
   Options best = first;
   std::set<Options> timed(starts.begin(), starts.end());
   if (starts.size() > 1 && limit.count() > 0) {
-    const std::vector<double> times = race.run(starts);
+    const std::vector<double> times = timer.run(starts);
     best = starts[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())];
   }
-  std::vector<std::vector<std::size_t>> met(count.size());  // options of the sites of pairs
-  for (const auto& [a, b] : pairs)
-    for (const std::size_t site : {a, b})
-      if (met[site].empty() && Clock::now() < end)
-        met[site] = fastest_options(race, site, count[site], best, timed);
-  std::vector<Options> raced(pairs.size());  // among which others a pair was raced last
-  for (int pass = 0; pass < kPasses; ++pass) {
-    bool moved = false;
+  // Among which others a pair was raced last, and which of its own options.
+  std::vector<std::array<Options, 3>> raced(pairs.size());
+  bool moved = true;
+  for (int pass = 0; pass < kPasses && moved; ++pass) {
+    // In every pass anew: what was slow beside the neighbours that came first may be the fastest
+    // beside those that are there by now.
+    std::vector<Options> met(count.size());
+    for (const auto& [a, b] : pairs)
+      for (const std::size_t site : {a, b})
+        if (met[site].empty() && Clock::now() < end)
+          met[site] = fastest_options(timer, site, count[site], best, timed);
+    moved = false;
     for (std::size_t at = 0; at < pairs.size(); ++at) {
       if (Clock::now() > end) break;
       const auto [a, b] = pairs[at];
       Options others = best;
       others[a] = others[b] = 0;
-      if (raced[at] == others) continue;  // it would say the same
-      raced[at] = others;
+      const std::array race{others, met[a], met[b]};
+      if (raced[at] == race) continue;  // it would say the same
+      raced[at] = race;
       std::vector<Options> choices{best};
       for (const std::size_t i : met[a])
         for (const std::size_t j : met[b]) {
@@ -243,24 +249,18 @@ Json search_steps(StepRace& race, const std::vector<std::pair<std::size_t, std::
           if (choice != best && choice[a] == i) choices.push_back(choice);
         }
       timed.insert(choices.begin(), choices.end());
-      const std::vector<double> times = race.run(choices);
+      const std::vector<double> times = timer.run(choices);
       const auto fastest = std::ranges::min_element(times) - times.begin();
       if (times[static_cast<std::size_t>(fastest)] > times[0] * kWorthwhile) continue;
       best = choices[static_cast<std::size_t>(fastest)];
       moved = true;
     }
-    if (!moved) break;
   }
   // What did not change is not timed against itself, where noise would look like a gain.
-  const std::vector<double> last = best == first ? race.run({first}) : race.run({first, best});
+  const std::vector<double> last = best == first ? timer.run({first}) : timer.run({first, best});
   const bool pays = best != first && last[1] <= last[0] * kWorthwhile;
-  return {{"options", pays ? best : first},
-          {"first_us", last[0]},
-          {"us", pays ? last[1] : last[0]},
-          {"timed", timed.size()}};
+  return {pays ? best : first, last[0], pays ? last[1] : last[0], static_cast<int>(timed.size())};
 }
-
-}  // namespace
 
 Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& job) {
   struct Opened {
@@ -286,9 +286,14 @@ Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& j
     const Json asked = Json::parse(question);
     opened->bench->follow(asked.at("context"));
     StepRace race(*opened->bench, opened->parts, opened->ending);
-    return search_steps(race, neighbours(opened->parts, asked.at("is_first")), opened->count,
-                        asked.at("starts").get<std::vector<Options>>(),
-                        std::chrono::seconds(asked.at("seconds").get<std::int64_t>()))
+    const StepTimes said =
+        search_steps(race, neighbours(opened->parts, asked.at("is_first")), opened->count,
+                     asked.at("starts").get<std::vector<Options>>(),
+                     std::chrono::seconds(asked.at("seconds").get<std::int64_t>()));
+    return Json{{"options", said.options},
+                {"first_us", said.first_us},
+                {"us", said.us},
+                {"timed", said.timed}}
         .dump();
   };
 }

@@ -89,12 +89,47 @@ TEST_CASE("in context: of many options those that are fastest in the step meet t
   const TemporaryFolder folder;
   const Toy toy;
   const std::vector<int> many = {60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 1};
-  const Conversation::Answer answer = prepare_job(job_of(toy, folder.path(), {many, {20, 1}}));
+  const Conversation::Answer answer = prepare_job(job_of(toy, folder.path(), {many, {20, 9, 1}}));
   const Json said = Json::parse(answer(
       Json{{"context", 20}, {"is_first", true}, {"starts", {{0, 0}}}, {"seconds", 20}}.dump()));
-  CHECK(said.at("options") == Json({11, 1}));
-  // All twelve by themselves, eight of them with both of the other's: (0, 1) is one of neither.
-  CHECK(said.at("timed") == 12 + 8);
+  CHECK(said.at("options") == Json({11, 2}));
+  // All twelve beside the other's first option, eight of them beside the others; and once that one
+  // has changed, the four that are left beside the last.
+  CHECK(said.at("timed") == 12 + 2 * 8 + 4);
+}
+
+// Two sites, of which an option of the second is slow but for one neighbour.
+class Neighbours final : public StepTimer {
+ public:
+  std::vector<double> run(const std::vector<Options>& choices) override {
+    std::vector<double> times;
+    for (const Options& choice : choices) times.push_back(time(choice[0], choice[1]));
+    return times;
+  }
+  std::vector<double> glance(const std::vector<Options>& choices, int) override {
+    return run(choices);
+  }
+
+ private:
+  static double time(std::size_t a, std::size_t b) {
+    const double alone = 1000 + (a == 7 ? -20.0 : double(a));
+    if (b == 11) return alone + (a == 7 ? -100 : 50);
+    return alone - (b > 0 && b < 9 ? 10 + double(b) : 0);
+  }
+};
+
+TEST_CASE("in context: what is slow beside the first neighbours may be fastest beside others") {
+  Neighbours timer;
+  const auto search = [&](std::chrono::seconds limit) {
+    return search_steps(timer, {{0, 1}, {1, 0}}, {12, 12}, {{0, 0}}, limit);
+  };
+  const StepTimes found = search(std::chrono::seconds(60));
+  CHECK(found.options == Options{7, 11});
+  CHECK(found.first_us == 1000);
+  CHECK(found.us == 880);
+  CHECK(found.timed < 12 * 12);
+  // Without time nothing changes.
+  CHECK(search(std::chrono::seconds(-1)).options == Options{0, 0});
 }
 
 TEST_CASE("in context: every context is on record, with what came of it") {
