@@ -56,8 +56,9 @@ else
   part "unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'
 fi
 part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit_'
-# Neighbours share what their file makes once, so each process takes whole runs of tests.
-part "python tests" .venv/bin/python -m pytest -q -n 2 --dist worksteal tests/python
+# Neighbours share what their file makes once, so each process takes whole runs of tests. One more
+# than cores, as some wait for what they have started.
+part "python tests" .venv/bin/python -m pytest -q -n $(($(nproc) + 1)) --dist worksteal tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "fuzzer build" scripts/build.sh fuzz
   part "fuzzers" fuzz 3
