@@ -17,12 +17,6 @@ namespace {
 constexpr std::size_t kMaxBytes = std::size_t{4} << 20;
 constexpr std::array kReasoning = {"reasoning_content", "thinking", "reasoning"};
 
-std::string read_text(const std::filesystem::path& path) {
-  std::string text = read_file(path, kMaxBytes);
-  if (!jinja::is_valid_utf8(text)) bad_input("{}: not UTF-8", path.string());
-  return text;
-}
-
 // A message as templates expect it: without the keys whose value is null, and with its reasoning
 // under the names that templates read.
 Json prepared(const Json& message) {
@@ -59,6 +53,7 @@ std::string at(const std::string& origin, const jinja::Position& position,
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string origin, Json variables)
     : origin_(std::move(origin)), variables_(std::move(variables)) {
+  if (!jinja::is_valid_utf8(source)) bad_input("{}: not UTF-8", origin_);
   try {
     syntax_ = std::make_shared<const jinja::Syntax>(jinja::parse(source));
   } catch (const jinja::SyntaxError& error) {
@@ -94,7 +89,7 @@ ChatTemplates ChatTemplates::load(const std::filesystem::path& path) {
   } else if (path.extension() == ".json") {
     result.add_from_config(read_json(path), path.string());
   } else {
-    result.sources_["default"] = {read_text(path), path.string()};
+    result.sources_["default"] = {read_file(path, kMaxBytes), path.string()};
   }
   if (result.sources_.empty())
     bad_input(
@@ -106,12 +101,14 @@ ChatTemplates ChatTemplates::load(const std::filesystem::path& path) {
 
 void ChatTemplates::read_folder(const std::filesystem::path& folder) {
   const std::filesystem::path single = folder / "chat_template.jinja";
-  if (std::filesystem::exists(single)) sources_["default"] = {read_text(single), single.string()};
+  if (std::filesystem::exists(single))
+    sources_["default"] = {read_file(single, kMaxBytes), single.string()};
   const std::filesystem::path more = folder / "additional_chat_templates";
   if (std::filesystem::is_directory(more))
     for (const auto& entry : std::filesystem::directory_iterator(more))
       if (entry.path().extension() == ".jinja")
-        sources_[entry.path().stem().string()] = {read_text(entry.path()), entry.path().string()};
+        sources_[entry.path().stem().string()] = {read_file(entry.path(), kMaxBytes),
+                                                  entry.path().string()};
   const bool files = !sources_.empty();
   for (const char* name :
        {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"}) {
