@@ -1,5 +1,6 @@
 """Chat templates: our interpreter against jinja2, configured as transformers does it."""
 
+import copy
 import datetime
 import json
 import os
@@ -30,7 +31,8 @@ def ours(cases) -> list:
 def theirs(template, values) -> dict:
     defaults = {"tools": None, "documents": None, "add_generation_prompt": False}
     try:
-        return {"prompt": _compile_jinja_template(template).render(**{**defaults, **values})}
+        # A copy: jinja2's `indent` changes a list that it is given.
+        return {"prompt": _compile_jinja_template(template).render(**{**defaults, **copy.deepcopy(values)})}
     except RecursionError:
         return {"error": "recursion", "kind": "RecursionError"}
     except Exception as error:  # whatever Python says: a template ran into it
