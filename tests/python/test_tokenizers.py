@@ -176,7 +176,12 @@ def unigram(pre, normalizer=None, **options):
     trainer = trainers.UnigramTrainer(
         vocab_size=600, special_tokens=["<unk>", SPECIAL[0]], unk_token="<unk>", show_progress=False, **options
     )
-    return trained(tokenizer, trainer)
+    state = json.loads(trained(tokenizer, trainer).to_str())
+    # Scores whose sums are exact: else rounding, and the library's own reading of decimals, decide
+    # between tokens in one order and in another.
+    vocabulary = state["model"]["vocab"]
+    state["model"]["vocab"] = [[token, round(score * 256) / 256] for token, score in vocabulary]
+    return Tokenizer.from_str(json.dumps(state))
 
 
 def word_piece(cleanup):
