@@ -32,9 +32,10 @@ std::int64_t learned_positions(const StepGraph& step) {
 }
 
 std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
-  const std::int64_t most = learned_positions(step);
+  const std::int64_t most = std::min(learned_positions(step), step.graph.max_tokens);
   if (wanted > most)
-    bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
+    bad_input("the model is right for at most {} tokens: --max-context {} is too much", most,
+              wanted);
   return wanted > 0 ? wanted : std::min(kDefaultContext, most);
 }
 
