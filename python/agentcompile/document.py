@@ -2,6 +2,7 @@
 
 import operator
 import platform
+import re
 from pathlib import Path
 
 import sympy
@@ -32,6 +33,12 @@ def versions() -> dict:
         version = None
     python = ".".join(platform.python_version_tuple()[:2])
     return {"torch": torch.__version__.split("+")[0], "transformers": version, "python": python}
+
+
+def source_of(node: torch.fx.Node) -> str:
+    """The file and line of the model that made the node, where the export has kept it."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
 
 
 class Document:
@@ -222,6 +229,9 @@ class Document:
         else:
             raise CaptureError(f"{where(node)} gives no tensor")
         entry["module"] = node.meta.get("module_path", "")
+        source = source_of(node)
+        if source:
+            entry["source"] = source
         self.nodes.append(entry)
         self.refs[node] = {"ref": node.name}
 

@@ -140,6 +140,23 @@ def constant_value(tensor: torch.Tensor) -> dict | None:
         last = int((tensor.reshape(-1, columns)[0] != 0).sum()) - 1
         if torch.equal(tensor, torch.ones_like(tensor).tril(last)):
             return {"tril": last}
+        below, above = tensor.reshape(-1, columns)[0, 0], tensor.reshape(-1, columns)[0, -1]
+        diagonal = int((tensor.reshape(-1, columns)[0] == below).sum()) - 1
+        keep = torch.ones(rows, columns, dtype=torch.bool).tril(diagonal)
+        if torch.equal(tensor, torch.where(keep, below, above).expand_as(tensor)):
+            return {
+                "triangle": {
+                    "diagonal": diagonal,
+                    "below": number(below),
+                    "above": number(above),
+                }
+            }
+    if flat.numel() > INLINE_LIMIT and flat.numel() == max(tensor.shape):
+        start, step = float(flat[0]), float(flat[1]) - float(flat[0])
+        if start.is_integer() and step.is_integer():
+            counted = torch.arange(flat.numel(), dtype=torch.float64) * step + start
+            if torch.equal(flat.double(), counted):
+                return {"range": [int(start), int(step)]}
     if flat.numel() > INLINE_LIMIT:
         return None
     return {"data": [number(value) for value in flat]}
