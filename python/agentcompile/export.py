@@ -3,13 +3,15 @@
 import inspect
 import math
 import operator
-from contextlib import contextmanager, redirect_stderr
+import re
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 
 import torch
 from torch.export import Dim
 
+from . import attention
 from .errors import BadInput, CaptureError, first_line, user_frame
 
 aten = torch.ops.aten
@@ -81,8 +83,17 @@ class Forward(torch.nn.Module):
         super().__init__()
         self.model = model.module
         self.is_transformers = model.is_transformers
+        self.ids_alone = False  # called as a user does, without positions and padding mask
         names = inspect.signature(model.module.forward).parameters
-        wanted = (name for name in ("position_ids", "positions") if name in names)
+        # Positions with a default are the module's own affair: it may count from 2, or leave out
+        # padding. transformers' models take 0, 1, 2 ... by default, but some spell that in ways
+        # that only a padding mask explains; the check of the capture compares the two.
+        wanted = (
+            name
+            for name in ("position_ids", "positions")
+            if name in names
+            and (model.is_transformers or names[name].default is inspect.Parameter.empty)
+        )
         self.position_argument = next(wanted, None)
 
     def forward(self, ids, positions=None):
@@ -91,7 +102,9 @@ class Forward(torch.nn.Module):
             kwargs[self.position_argument] = positions
         if self.is_transformers:
             # Without a padding mask transformers looks for packed sequences in the positions.
-            kwargs.update(use_cache=False, attention_mask=torch.ones_like(ids))
+            kwargs["use_cache"] = False
+            if not self.ids_alone:
+                kwargs["attention_mask"] = torch.ones_like(ids)
         out = self.model(ids, **kwargs)
         if hasattr(out, "logits"):
             out = out.logits
@@ -104,7 +117,7 @@ class Forward(torch.nn.Module):
         return out
 
     def arguments(self, ids: torch.Tensor) -> tuple:
-        if self.position_argument is None:
+        if self.position_argument is None or (self.ids_alone and self.is_transformers):
             return (ids,)
         return ids, torch.arange(ids.shape[1])[None, :]
 
@@ -183,7 +196,8 @@ def export(model: Model) -> torch.export.ExportedProgram:
     arguments = forward.arguments(example_ids(model, length))
     limit = min(model.max_length or MAX_LENGTH, MAX_LENGTH)
     shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
-    with torch.no_grad(), module_trail(model.module) as trail:
+    masks = attention.provable_masks() if model.is_transformers else nullcontext()
+    with torch.no_grad(), masks, module_trail(model.module) as trail:
         try:
             with redirect_stderr(StringIO()):  # torch prints whole graphs when it fails
                 return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
@@ -191,6 +205,31 @@ def export(model: Model) -> torch.export.ExportedProgram:
             raise type(error)(f"{error}{_inside(trail)}") from error
         except Exception as error:  # torch.export raises whatever it likes
             raise CaptureError(f"{_explain(error)}{_inside(trail)}") from error
+
+
+LENGTH = re.compile(r"L\['\w+'\]\.size\(\)\[1\]")
+
+
+def longest_under(guards: list, most: int) -> int:
+    """The greatest length up to which all guards hold, at most `most`.
+
+    Tracing takes the branches of one example, and notes the condition of each. Together they must
+    come to a bound: a graph that is wrong for some lengths between right ones is refused."""
+    for guard in guards:
+        condition = LENGTH.sub("S", guard)
+        try:
+            code = compile(condition, "guard", "eval")
+            holds = [eval(code, {"__builtins__": {}, "S": S}) for S in range(2, most + 1)]
+        except Exception:  # it is about something else than the length
+            holds = [False]
+        right = holds.index(False) if False in holds else len(holds)
+        if any(holds[right:]) or right == 0:
+            raise CaptureError(
+                "the model is only right for some numbers of tokens S: it tests the length, and "
+                f"takes another branch unless {condition}"
+            )
+        most = right + 1
+    return most
 
 
 def _inside(trail: list) -> str:

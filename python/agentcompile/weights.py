@@ -104,12 +104,15 @@ class Checkpoint:
                     f"'{stored.key}' in {self.folder / stored.file} has the shape "
                     f"{list(stored.shape)}, but the model wants {list(shape)}"
                 )
-        if any(not torch.equal(self.read(found[0]), self.read(other)) for other in found[1:]):
-            raise CaptureError(
-                f"the model ties {', '.join(names)}, but the checkpoint in {self.folder} has "
-                "different values for them"
-            )
         return found[0]
+
+    def differ(self, name: str, other: str, dtype: torch.dtype) -> bool:
+        """Whether both weights are stored, with different values in the dtype to compute in."""
+        stored = [self.by_name.get(each) for each in (name, other)]
+        if not all(stored):
+            return False
+        first, second = (self.read(found[0]) for found in stored)
+        return first.shape != second.shape or not torch.equal(first.to(dtype), second.to(dtype))
 
 
 def _parameter_of(key: str, model) -> str:

@@ -37,6 +37,7 @@ class Reader {
     model_.graph.name = file_.name;
     model_.graph.max_tokens = file_.range.max;
     model_.architecture = file_.architecture;
+    model_.checked = file_.checked;
     declare_names();
     add_inputs();
     for (std::size_t i = 0; i < file_.nodes.size(); ++i) add_node(file_.nodes[i]);

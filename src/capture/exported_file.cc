@@ -147,6 +147,12 @@ void read_header(Json& root, ExportedFile& file) {
     file.architecture = text_member(model, "architecture");
   });
 
+  if (const auto checked = root.find("checked"); checked != root.end())
+    within("\"checked\"", [&] {
+      require_object(*checked);
+      file.checked = text_member(*checked, "summary");
+    });
+
   Json& symbols = member(root, "symbols");
   within("\"symbols\"", [&] {
     require_object(symbols);

@@ -56,6 +56,7 @@ struct ExportedFile {
   };
 
   std::string name, architecture;
+  std::string checked;  // empty: the file does not say
   SymbolRange range;
   std::map<std::string, std::string> roots;
   std::vector<Input> inputs;

@@ -67,7 +67,7 @@ struct Compile {
     Stages stages(progress, {dump.begin(), dump.end()},
                   [&](const std::string& stage, const std::string& text) { show(stage, text); });
     const Model model = stages.run(
-        "capture", [&] { return source.capture(); },
+        "capture", [&] { return source.capture(quiet); },
         [](const Model& captured) { return print(captured.graph); });
     std::unique_ptr<tuning::Log> log;
     if (options.here)

@@ -64,7 +64,10 @@ struct Inspect {
 
   // The stage of a model, as a step when it is one.
   StepGraph reach(const SourceArguments& from) const {
-    Graph graph = from.capture().graph;
+    const Model model = from.capture();
+    if (!model.checked.empty() && from.source.ends_with(".json"))
+      fmt::print(stderr, "{}: {}\n", from.source, model.checked);
+    Graph graph = model.graph;
     if (stage == Stage::capture) return {std::move(graph), {}};
     graph = from.normal_form(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   ac::add_compile_command(app);
   ac::add_db_command(app);
   ac::add_devices_command(app);
+  ac::add_evaluate_command(app);
   ac::add_inspect_command(app);
   ac::add_run_command(app);
   ac::add_study_command(app);

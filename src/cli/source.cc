@@ -19,6 +19,14 @@ void SourceArguments::add_to(CLI::App& command) {
       .add_option("--front-end", options.front_end,
                   "auto: native where the architecture is known, else Python; or force one")
       ->transform(CLI::CheckedTransformer(names).description("{auto,native,python}"));
+  CLI::Option* const thorough = command.add_flag_function(
+      "--thorough", [this](std::int64_t) { options.check = CaptureCheck::thorough; },
+      "Check what Python captured against the model at more lengths, and larger models (minutes)");
+  command
+      .add_flag_function(
+          "--no-check", [this](std::int64_t) { options.check = CaptureCheck::none; },
+          "Take what Python captured without comparing it with the model")
+      ->excludes(thorough);
   std::map<std::string, DType> dtypes;
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
     dtypes[std::string(torch_name(type))] = type;
@@ -29,7 +37,11 @@ void SourceArguments::add_to(CLI::App& command) {
       ->transform(CLI::CheckedTransformer(dtypes).description("{float32,float16,bfloat16}"));
 }
 
-Model SourceArguments::capture() const { return ac::capture(source, options, read_environment()); }
+Model SourceArguments::capture(bool quiet) const {
+  CaptureOptions chosen = options;
+  chosen.quiet = quiet;
+  return ac::capture(source, chosen, read_environment());
+}
 
 Graph SourceArguments::normal_form(const Graph& captured) const {
   const Graph normal = normalise(captured);

@@ -73,7 +73,7 @@ struct Record {
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
-    const Model model = source.capture();
+    const Model model = source.capture(quiet);
     const std::unique_ptr<tuning::Log> log =
         open_log(database, options.device, name, model.graph.name, building, builder, progress);
     options.log = log.get();

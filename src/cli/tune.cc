@@ -45,7 +45,7 @@ struct Tune {
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
-    const Model model = source.capture();
+    const Model model = source.capture(quiet);
     if (model.graph.name != before.model)
       wrong_usage("{} was compiled from {}, and SOURCE is {}", package, before.model,
                   model.graph.name);

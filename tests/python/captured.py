@@ -20,7 +20,7 @@ KEYS = [
     "constants",
     "nodes",
     "outputs",
-    "golden",
+    "checked",
 ]
 BINARY = {
     "floordiv": lambda a, b: a // b,
