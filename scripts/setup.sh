@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 what=${1:-all}
 
 packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
-          libcurl4-openssl-dev libssl-dev libboost-context-dev libsqlite3-dev doctest-dev)
+          libcurl4-openssl-dev libssl-dev libboost-context-dev libsqlite3-dev doctest-dev
+          libpcre2-dev libutf8proc-dev libsimdjson-dev pkg-config)
 if [ "$what" = all ]; then
   packages+=(python3 python3-venv clang libclang-rt-dev)
 fi
@@ -15,7 +16,7 @@ missing=()
 for package in "${packages[@]}"; do
   # A compiler or interpreter that came another way is as good.
   case $package in
-    g++ | cmake | ccache | python3) command -v "$package" >/dev/null && continue ;;
+    g++ | cmake | ccache | python3 | pkg-config) command -v "$package" >/dev/null && continue ;;
     ninja-build) command -v ninja >/dev/null && continue ;;
     python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
   esac

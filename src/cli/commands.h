@@ -9,12 +9,14 @@ namespace ac {
 void add_bench_command(CLI::App& app);
 void add_compile_command(CLI::App& app);
 void add_db_command(CLI::App& app);
+void add_detokenize_command(CLI::App& app);
 void add_devices_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);  // of the above
+void add_tokenize_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_worker_command(CLI::App& app);

@@ -32,11 +32,13 @@ int main(int argc, char** argv) {
   ac::add_bench_command(app);
   ac::add_compile_command(app);
   ac::add_db_command(app);
+  ac::add_detokenize_command(app);
   ac::add_devices_command(app);
   ac::add_evaluate_command(app);
   ac::add_inspect_command(app);
   ac::add_run_command(app);
   ac::add_study_command(app);
+  ac::add_tokenize_command(app);
   ac::add_tune_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);

@@ -1,0 +1,21 @@
+// Which tokens begin and end a text, from the files beside tokenizer.json.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "text/tokenizer_added.h"
+
+namespace ac::text {
+
+struct TextEnds {
+  std::optional<TokenId> begin;
+  std::vector<TokenId> end;
+};
+
+// generation_config.json has ids; else tokenizer_config.json or special_tokens_map.json name
+// tokens.
+TextEnds read_text_ends(const std::filesystem::path& folder, const TokenTable& tokens);
+
+}  // namespace ac::text

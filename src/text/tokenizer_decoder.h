@@ -1,0 +1,50 @@
+// How tokens' texts become a text again: the decoders of tokenizer.json. They work as a stream:
+// what is certain comes at once, what later tokens may change is held back.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer_fields.h"
+
+namespace ac::text {
+
+// One step at work: takes tokens and gives tokens.
+class DecodeStep {
+ public:
+  using Give = std::function<void(std::string_view)>;
+  virtual ~DecodeStep() = default;
+  virtual void push(std::string_view token, const Give& give) = 0;
+  virtual void finish(const Give&) {}
+};
+
+// Makes a step for one text. `parts`: what it takes are not tokens but the parts of a single one.
+using MakeDecodeStep = std::function<std::unique_ptr<DecodeStep>(bool parts)>;
+struct Decoder {
+  MakeDecodeStep make;
+  bool fuses = false;  // what it gives are parts of a single token
+};
+using Decoders = std::vector<Decoder>;
+
+// In order; a Sequence is what is in it.
+void read_decoders(const TokenizerFields& fields, Decoders& decoders);
+// Without a decoder, there is a space between tokens.
+Decoder spaces_between();
+
+// The steps of one text, one after another.
+class DecodeChain {
+ public:
+  explicit DecodeChain(const Decoders& decoders);
+  void push(std::string_view token, std::string& out) { push(0, token, out); }
+  void finish(std::string& out);
+
+ private:
+  void push(std::size_t step, std::string_view token, std::string& out);
+
+  std::vector<std::unique_ptr<DecodeStep>> steps_;
+};
+
+}  // namespace ac::text
