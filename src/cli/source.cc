@@ -1,8 +1,11 @@
 #include "cli/source.h"
 
+#include <filesystem>
 #include <map>
 
+#include "base/error.h"
 #include "ir/normalise.h"
+#include "runtime/packages.h"
 
 namespace ac {
 
@@ -29,7 +32,18 @@ void SourceArguments::add_to(CLI::App& command) {
       ->transform(CLI::CheckedTransformer(dtypes).description("{float32,float16,bfloat16}"));
 }
 
-Model SourceArguments::capture() const { return ac::capture(source, options, read_environment()); }
+Model SourceArguments::capture() const {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::path(source) / "program.json", error) ||
+      !packages_in(source).empty())
+    wrong_usage("{} is a package, and a model is wanted: name what it was compiled from", source);
+  if (const std::size_t end = source.rfind(".py"); end != std::string::npos) {
+    const std::string file = source.substr(0, end + 3), rest = source.substr(end + 3);
+    if ((rest.empty() || rest[0] == ':') && !std::filesystem::exists(file, error))
+      bad_input("{}: there is no such file", file);
+  }
+  return ac::capture(source, options, read_environment());
+}
 
 Graph SourceArguments::normal_form(const Graph& captured) const {
   const Graph normal = normalise(captured);

@@ -1,6 +1,8 @@
 """Ways to damage a file or a folder, each by a seeded random.Random, so that a failed test can be run
 again. Every one changes something, and returns what it did, for people."""
 
+import hashlib
+import json
 import random
 import shutil
 from pathlib import Path
@@ -102,3 +104,16 @@ def damaged_copy(folder: Path, to: Path, rng: random.Random) -> str:
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(folder, to)
     return damage(to, rng)
+
+
+def sign(package: Path) -> None:
+    """Makes digests.json that of a package's files as they are: for edits that shall not be seen by it."""
+    package = Path(package)
+    files = {
+        path.relative_to(package).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files_in(package)
+        if path != package / "digests.json"
+    }
+    text = json.dumps(files, separators=(",", ":"), ensure_ascii=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (package / "digests.json").write_text(json.dumps({"files": files, "sha256_of_files": digest}))
