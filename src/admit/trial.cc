@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "program/program.h"
+#include "program/sampling.h"
 #include "validate/buffers.h"
 #include "validate/ending_subject.h"
 #include "validate/graph_subject.h"
@@ -72,7 +73,7 @@ class TrialRun {
     subject_.tensors = {{.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
                         {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::output}};
     subject_.truth = subject_.plain = [](const Elements& in) {
-      return Elements{{}, {static_cast<double>(std::max(best_of(in[0]), 0))}};
+      return Elements{{}, {static_cast<double>(greedy_token(in[0]))}};
     };
   }
 
@@ -167,9 +168,9 @@ class TrialRun {
     if (trial_.draws) return settle_draw(subject_, trial_, buffers, workspace(places));
     if (!chooses_) return {};
     const TensorSpec& spec = subject_.tensors[logits_];
-    const std::int32_t best = best_of(validate::load_elements(spec, buffers[logits_]));
-    if (best >= 0 && *token_ != best)
-      return fmt::format("it chose {} where the largest of its logits is {}", *token_, best);
+    const std::int32_t wanted = greedy_token(validate::load_elements(spec, buffers[logits_]));
+    if (*token_ != wanted)
+      return fmt::format("it chose {} where its logits say {}", *token_, wanted);
     return {};
   }
 

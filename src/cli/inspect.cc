@@ -102,7 +102,7 @@ struct Inspect {
       wrong_usage(
           "{} is a package: give --stage regions, candidates, advice, verdicts, selection or stats",
           package.string());
-    const Json plan = read_plan_json(package);
+    const Json plan = read_plan_json(PackageFiles(package));
     const std::string origin = (package / "plan.json").string();
     if (json)
       fmt::print("{}\n", stage_json(plan, *kept, origin).dump(1));

@@ -1,8 +1,11 @@
 #include "cli/source.h"
 
+#include <filesystem>
 #include <map>
 
+#include "base/error.h"
 #include "ir/normalise.h"
+#include "runtime/packages.h"
 
 namespace ac {
 
@@ -38,6 +41,15 @@ void SourceArguments::add_to(CLI::App& command) {
 }
 
 Model SourceArguments::capture(bool quiet) const {
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::path(source) / "program.json", error) ||
+      !packages_in(source).empty())
+    wrong_usage("{} is a package, and a model is wanted: name what it was compiled from", source);
+  if (const std::size_t end = source.rfind(".py"); end != std::string::npos) {
+    const std::string file = source.substr(0, end + 3), rest = source.substr(end + 3);
+    if ((rest.empty() || rest[0] == ':') && !std::filesystem::exists(file, error))
+      bad_input("{}: there is no such file", file);
+  }
   CaptureOptions chosen = options;
   chosen.quiet = quiet;
   return ac::capture(source, chosen, read_environment());

@@ -27,7 +27,7 @@ struct Tune {
   bool quiet = false, json = false;
 
   void run() {
-    const Program before = read_program(package);
+    const Program before = read_program(PackageFiles(package));
     const Environment environment = read_environment();
     const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
     options.advisor = advisor.get();
@@ -68,7 +68,7 @@ struct Tune {
       return compiled;
     };
     if (space == "step") {
-      const Json plan = read_plan_json(package);
+      const Json plan = read_plan_json(PackageFiles(package));
       const std::string origin = package + "/plan.json";
       const TunedStep tuned =
           tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);

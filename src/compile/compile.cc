@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "compile/assemble.h"
@@ -101,6 +102,9 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
   program.model = step.graph.name;
   program.target = options.device.target;
   program.max_context = max_context(step, options.max_context);
+  if (const std::int64_t positions = learned_positions(step);
+      positions < std::numeric_limits<std::int64_t>::max())
+    program.positions = positions;
   program.caches = cache_specs(step, program.max_context, chunk_of(options, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+import damage
 import pytest
 import tiny_models
 from llm_server import advice, candidates
@@ -372,10 +373,12 @@ def test_what_cannot_be_tuned_by_steps_is_said(model, package, tmp_path):
     plan = json.loads((package / "plan.json").read_text())
     plan["decode"]["selections"][0]["signature"] = "another"
     (package / "plan.json").write_text(json.dumps(plan))
+    damage.sign(package)
     tune = ("tune", package, model, *STEP, "--budget", 1, "--db", tmp_path / "t.sqlite", "-q")
     assert "compile it again" in program(*tune, expect=3).stderr
     plan["decode"]["selections"][0]["by_context"] = [{"from": "x"}]
     (package / "plan.json").write_text(json.dumps(plan))
+    damage.sign(package)
     assert "plan.json" in program(*tune, expect=3).stderr
     assert "magic" in program("tune", package, model, "--space", "magic", expect=2).stderr
 
