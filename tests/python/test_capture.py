@@ -2,6 +2,7 @@
 logits), well formed, and for what cannot be captured an error that names it."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -129,9 +130,13 @@ def test_a_mask_buffer_is_a_triangle(capture_of):
     assert content["symbols"]["S"]["max"] == 96
     assert constant_value(torch.ones(3, 5).tril(1)) == {"tril": 1}
     assert constant_value(torch.full((2, 2), 7)) == {"fill": 7}
-    assert constant_value(torch.tensor([[1.0, 0.5], [1.0, 1.0]])) == {"data": [1.0, 0.5, 1.0, 1.0]}
+    assert constant_value(torch.tensor([[1.0, 0.5], [2.0, 1.0]])) == {"data": [1.0, 0.5, 2.0, 1.0]}
+    hidden = {"triangle": {"diagonal": 0, "below": 0.0, "above": "-inf"}}
+    assert constant_value(torch.full((2, 3, 3), -math.inf).triu(1)) == hidden
     assert constant_value(torch.tensor(float("-inf"))) == {"data": ["-inf"]}
-    assert constant_value(torch.arange(70000)) is None
+    assert constant_value(torch.arange(70000)) == {"range": [0, 1]}
+    assert constant_value(torch.arange(70000).float() * 2 + 5) == {"range": [5, 2]}
+    assert constant_value(torch.arange(70000).flip(0) % 7) is None
 
 
 def test_config_alone_is_enough(written, tmp_path):
