@@ -1,7 +1,6 @@
 #include "cli/source.h"
 
-#include <map>
-
+#include "cli/choice.h"
 #include "ir/normalise.h"
 
 namespace ac {
@@ -13,20 +12,17 @@ void SourceArguments::add_to(CLI::App& command) {
                   "FILE.py[:FACTORY], a project directory, or a .pt2 archive")
       ->required();
   command.add_flag("--download", options.download, "Fetch an id from the HuggingFace hub first");
-  const std::map<std::string, FrontEnd> names{
-      {"auto", FrontEnd::automatic}, {"native", FrontEnd::native}, {"python", FrontEnd::python}};
-  command
-      .add_option("--front-end", options.front_end,
-                  "auto: native where the architecture is known, else Python; or force one")
-      ->transform(CLI::CheckedTransformer(names).description("{auto,native,python}"));
-  std::map<std::string, DType> dtypes;
+  add_choice<FrontEnd>(
+      command, "--front-end",
+      {{"auto", FrontEnd::automatic}, {"native", FrontEnd::native}, {"python", FrontEnd::python}},
+      [this](FrontEnd value) { options.front_end = value; },
+      "auto: native where the architecture is known, else Python; or force one");
+  Choices<DType> dtypes;
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
-    dtypes[std::string(torch_name(type))] = type;
-  command
-      .add_option("--dtype", dtype,
-                  "Compute in float32, float16 or bfloat16, whatever the checkpoint stores "
-                  "(default: what the model says)")
-      ->transform(CLI::CheckedTransformer(dtypes).description("{float32,float16,bfloat16}"));
+    dtypes.emplace_back(torch_name(type), type);
+  add_choice<DType>(
+      command, "--dtype", dtypes, [this](DType value) { dtype = value; },
+      "Compute in this type, whatever the checkpoint stores (default: what the model says)");
 }
 
 Model SourceArguments::capture() const { return ac::capture(source, options, read_environment()); }

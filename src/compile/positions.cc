@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/warning.h"
 #include "ir/layout.h"
 
 namespace ac {
@@ -31,11 +32,17 @@ std::int64_t learned_positions(const StepGraph& step) {
   return least;
 }
 
-std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted,
+                         std::optional<std::int64_t> known) {
   const std::int64_t most = learned_positions(step);
   if (wanted > most)
     bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
-  return wanted > 0 ? wanted : std::min(kDefaultContext, most);
+  if (known && wanted > *known)
+    warn(
+        "the model was made for {} positions: what it says behind them (--max-context {}) may make "
+        "no sense",
+        *known, wanted);
+  return wanted > 0 ? wanted : std::min({kDefaultContext, most, known.value_or(most)});
 }
 
 Bindings priced_at(std::int64_t tokens, std::int64_t max_context) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ir/step_graph.h"
 
@@ -15,8 +16,10 @@ NodeId ids_of(const StepGraph& step);
 std::int64_t learned_positions(const StepGraph& step);
 
 // How many tokens a package of this step shall hold: so many or, of 0, 4096 as far as the model
-// knows them. More than it knows is an error (bad_input).
-std::int64_t max_context(const StepGraph& step, std::int64_t wanted);
+// knows them. More than it can count is an error (bad_input), more than it was made for (`known`) a
+// warning.
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted,
+                         std::optional<std::int64_t> known = {});
 
 // Where in a context candidates of a step of so many new tokens are priced.
 Bindings priced_at(std::int64_t tokens, std::int64_t max_context);
