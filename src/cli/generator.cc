@@ -56,7 +56,7 @@ class ReferenceGenerator : public Generator {
  private:
   ReferenceGenerator(const Model& model, const StepGraph& step, int threads)
       : vocabulary_(step.graph.type(step.graph.outputs.at(0).node).shape.back().constant()),
-        positions_(learned_positions(step)),
+        positions_(most_positions(step)),
         weights_(model),
         executor_(prefill_instance(step), weights_.lookup(), threads) {}
 

@@ -1,9 +1,9 @@
 #include "cli/source.h"
 
 #include <filesystem>
-#include <map>
 
 #include "base/error.h"
+#include "cli/choice.h"
 #include "ir/normalise.h"
 #include "runtime/packages.h"
 
@@ -16,12 +16,11 @@ void SourceArguments::add_to(CLI::App& command) {
                   "FILE.py[:FACTORY], a project directory, or a .pt2 archive")
       ->required();
   command.add_flag("--download", options.download, "Fetch an id from the HuggingFace hub first");
-  const std::map<std::string, FrontEnd> names{
-      {"auto", FrontEnd::automatic}, {"native", FrontEnd::native}, {"python", FrontEnd::python}};
-  command
-      .add_option("--front-end", options.front_end,
-                  "auto: native where the architecture is known, else Python; or force one")
-      ->transform(CLI::CheckedTransformer(names).description("{auto,native,python}"));
+  add_choice<FrontEnd>(
+      command, "--front-end",
+      {{"auto", FrontEnd::automatic}, {"native", FrontEnd::native}, {"python", FrontEnd::python}},
+      [this](FrontEnd value) { options.front_end = value; },
+      "auto: native where the architecture is known, else Python; or force one");
   CLI::Option* const thorough = command.add_flag_function(
       "--thorough", [this](std::int64_t) { options.check = CaptureCheck::thorough; },
       "Check what Python captured against the model at more lengths, and larger models (minutes)");
@@ -30,14 +29,12 @@ void SourceArguments::add_to(CLI::App& command) {
           "--no-check", [this](std::int64_t) { options.check = CaptureCheck::none; },
           "Take what Python captured without comparing it with the model")
       ->excludes(thorough);
-  std::map<std::string, DType> dtypes;
+  Choices<DType> dtypes;
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
-    dtypes[std::string(torch_name(type))] = type;
-  command
-      .add_option("--dtype", dtype,
-                  "Compute in float32, float16 or bfloat16, whatever the checkpoint stores "
-                  "(default: what the model says)")
-      ->transform(CLI::CheckedTransformer(dtypes).description("{float32,float16,bfloat16}"));
+    dtypes.emplace_back(torch_name(type), type);
+  add_choice<DType>(
+      command, "--dtype", dtypes, [this](DType value) { dtype = value; },
+      "Compute in this type, whatever the checkpoint stores (default: what the model says)");
 }
 
 Model SourceArguments::capture(bool quiet) const {

@@ -28,6 +28,7 @@ struct Tune {
 
   void run() {
     const Program before = read_program(PackageFiles(package));
+    PackageDraft draft(package, true);
     const Environment environment = read_environment();
     const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
     options.advisor = advisor.get();
@@ -39,6 +40,7 @@ struct Tune {
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
     options.dtype = before.dtype;
+    options.caches = before.caches;
     if (source.dtype && source.dtype != before.dtype)
       wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
                   package, torch_name(before.dtype), torch_name(*source.dtype));
@@ -63,7 +65,7 @@ struct Tune {
     const auto rewrite = [&] {
       Stages stages(progress);
       Compiled compiled = compile(model, compiling, builder, stages);
-      write_package(compiled, model, building.sources, package, true);
+      draft.write(compiled, model, building.sources);
       progress.done();
       return compiled;
     };
@@ -220,6 +222,11 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", tune->quiet, "No progress on stderr");
   command->add_flag("--json", tune->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile tune PKG MODEL                 # candidates of each region\n"
+      "  agentcompile tune PKG MODEL --space step    # schedules of the whole decode step\n"
+      "MODEL is what PKG was compiled from. Next: agentcompile bench PKG");
   command->callback([tune] { tune->run(); });
 }
 

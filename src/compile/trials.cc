@@ -130,7 +130,7 @@ class Trials {
     trial_.tokens = depends_on_tokens(fragment_) ? tokens : 1;
     const std::int64_t context =
         std::min(std::max(keys, trial_.tokens > 1 ? kShortContext : kTrialContext),
-                 learned_positions(fragment_) - trial_.tokens);
+                 most_positions(fragment_) - trial_.tokens);
     trial_.capacity = context + trial_.tokens;
     trial_.positions = {0, std::min<std::int64_t>(3, context), context / 2, context};
     if (!fragment_.caches.empty() && fragment_.caches[0].window > 0) {

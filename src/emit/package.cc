@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "emit/draft.h"
+#include "base/warning.h"
 #include "emit/standalone.h"
 #include "runtime/fingerprint.h"
 
@@ -54,12 +54,16 @@ void check_output(const fs::path& to, bool replace) {
   if (!replace) wrong_usage("{} exists: give --force to replace it", to.string());
 }
 
-void write_package(const Compiled& compiled, const Model& model, const fs::path& kernel_headers,
-                   const fs::path& to, bool replace) {
-  const fs::path target = fs::absolute(to / "").lexically_normal().parent_path();
-  check_output(target, replace);
-  Draft draft(target);
-  const fs::path& folder = draft.path();
+PackageDraft::PackageDraft(const fs::path& to, bool replace)
+    : replace_(replace), draft_([&] {
+        const fs::path target = fs::absolute(to / "").lexically_normal().parent_path();
+        check_output(target, replace);
+        return target;
+      }()) {}
+
+void PackageDraft::write(const Compiled& compiled, const Model& model,
+                         const fs::path& kernel_headers) {
+  const fs::path& folder = draft_.path();
   Program program = compiled.program;
   const bool host = program.target == "host";
   for (auto& [entry, file] : program.kernels) {
@@ -87,13 +91,15 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
   fs::permissions(folder / "build.sh", kExecutable, fs::perm_options::add);
   std::vector<std::string> warnings;
   write_fingerprint(fingerprint_of(program, warnings), folder);
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : warnings) warn_of(warning);
   Json plan = plan_json(compiled);
   plan["emitted"] = emitted_in(folder);
   write_file(folder / "plan.json", plan.dump(1) + "\n");
   write_digests(folder);
-  if (!draft.publish(replace))
-    wrong_usage("{} has come into being meanwhile: give --force to replace it", target.string());
+  check_output(draft_.target(), replace_);
+  if (!draft_.publish(replace_))
+    wrong_usage("{} has come into being meanwhile: give --force to replace it",
+                draft_.target().string());
 }
 
 }  // namespace ac

@@ -153,12 +153,12 @@ def test_stages_are_shown_as_they_are_done(small, tmp_path):
     refused(small, *options, "--force", "--dump", "regions", "--json", expect=2, says="--json")
 
 
-def test_progress_says_what_was_tried_and_what_is_best(small, tmp_path):
+def test_progress_says_what_was_tried_and_how_long_it_took(small, tmp_path):
     shown = [option for option in OPTIONS if option not in ("--quiet", "--unmeasured")]
     options = ("-o", tmp_path / "package", *shown, "--tries", 1, "--families", "norm")
     said = program("compile", small, *options).stderr
     for phase in ("prefill", "decode"):
-        counts = r"\d+/\d+, ([1-9]\d*) tried, ([1-9]\d*) admitted, best \S+ \d+\.\d us \("
+        counts = r"[1-9]\d* candidates tried, \d+ admitted \("
         assert re.search(rf"^{phase}: selection: {counts}", said, re.M), said
         assert re.search(rf"^{phase}: [\d.]+ s building kernels, [\d.]+ s judging", said, re.M), said
 
@@ -450,7 +450,7 @@ def limit_files(size):
     """A process whose files cannot grow: each write beyond fails as on a full disk."""
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and a shell does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return {"preexec_fn": limit, "restore_signals": False}

@@ -325,6 +325,23 @@ TEST_CASE("long lists and texts are cut") {
   for (const AuditItem& each : advice.audit) CHECK(each.said.size() < 300);
 }
 
+TEST_CASE("an advisor chooses among the families that may be tried, and no others") {
+  const std::vector<std::string> families{"gemv"};
+  CompiledPhase phase;
+  phase.regions = analyse(test::published("qwen3-1.7b", true));
+  phase.plans = plan(phase.regions, device_info("sm_90"), {.families = families});
+  Advisor nobody = advisor("", 0);
+  const Guide guide("decode", phase, nobody);
+  REQUIRE(!guide.questions().empty());
+  std::size_t legal = 0;
+  for (const Question& question : guide.questions())
+    for (const Candidate& candidate : question.legal) {
+      CHECK(family_of(candidate.choice) == "gemv");
+      ++legal;
+    }
+  CHECK(legal > 0);
+}
+
 TEST_CASE("advised candidates take turns with the others, and join the space") {
   CompiledPhase phase = planned(test::published("qwen3-1.7b", true));
   const Question& about = pair_question();

@@ -57,6 +57,28 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
   }
 }
 
+TEST_CASE("plan.json: a phase is measured if all of its regions are, a package if all phases are") {
+  Compiled compiled;
+  const auto measured = [&](const char* phase) {
+    const Json plan = plan_json(compiled);
+    return (phase ? plan.at(phase) : plan).at("measured").get<bool>();
+  };
+  CHECK(!measured("prefill"));  // as nothing was
+  Selection timed, untimed;
+  timed.measured = 3.5;
+  compiled.prefill.selections = {timed, timed};
+  compiled.decode.selections = {timed, untimed};
+  CHECK(measured("prefill"));
+  CHECK(!measured("decode"));
+  CHECK(!measured(nullptr));
+  compiled.decode.selections = {timed};
+  CHECK(measured(nullptr));
+  compiled.prefill_short.emplace_back().selections = {untimed};
+  CHECK(!measured(nullptr));
+  compiled.prefill_short[0].selections = {timed};
+  CHECK(measured(nullptr));
+}
+
 TEST_CASE("plan.json: short steps of a prompt are a phase of their own in all that is shown") {
   const Json plan = plan_of_contexts();
   for (const PackageStage stage : {PackageStage::regions, PackageStage::selection,
