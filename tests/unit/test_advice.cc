@@ -402,10 +402,10 @@ TEST_CASE("a diagnosis comes next, once, and takes the place of what was left") 
 }
 
 TEST_CASE("more validation, never less") {
-  for (const bool light : {false, true})
+  for (const bool expensive : {false, true})
     for (const bool spreads : {false, true}) {
       Trial trial;
-      trial.light = light, trial.spreads = spreads;
+      trial.expensive = expensive, trial.spreads = spreads;
       const validate::GateOptions usual = gate_for(trial);
       trial.thorough = true;
       const validate::GateOptions more = gate_for(trial);
