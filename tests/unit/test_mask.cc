@@ -186,6 +186,15 @@ TEST_CASE("masks are computed in the type's own numbers") {
   check(m.prove(m.b.binary(Op::greater, sum, m.real(1))), steps(0, {}));
   const NodeId cut = m.b.cast(m.b.binary(Op::mul, causal, m.real(0.9)), DType::i64);
   check(m.prove(cut), steps(0, {}));
+  // 0.1 is the number of the type that is nearest to it.
+  const NodeId tenth = m.b.binary(Op::mul, causal, m.real(0.1));
+  check(m.prove(m.b.binary(Op::less_equal, tenth, m.real(0.1))), steps(1, {}));
+  check(m.prove(m.b.binary(Op::equal, m.b.binary(Op::mul, tenth, m.real(10)), m.real(1))),
+        steps(0, {{0, 1}}));
+  const NodeId half = m.b.cast(causal, DType::bf16);
+  CHECK(!m.prove(m.b.binary(Op::mul, half, m.b.scalar(DType::bf16, 0.1))));
+  check(m.prove(m.b.binary(Op::mul, half, m.b.scalar(DType::bf16, -1e9))),
+        steps(0, {{0, round_to(DType::bf16, -1e9)}}));
   // What a type has no number for is not known.
   CHECK(!m.prove(m.b.cast(m.b.unary(Op::log, causal), DType::i64)));
 }

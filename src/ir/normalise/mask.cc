@@ -81,8 +81,22 @@ struct FactRules {
 
   static Fact positions(Prover&, const Node&) { return Affine{{1}, 0}; }
 
+  // A number of the model's source is a double here. PyTorch rounds it to float32, or, in half
+  // types, to float32 or to the type as the op has it: then only numbers are known that the type
+  // has, and those so large that all are alike to a mask.
+  static bool round_constant(DType dtype, double& value) {
+    constexpr double kHuge = 0x1p25;
+    const double rounded = round_to(dtype, value);
+    const bool known = !is_float(dtype) || dtype == DType::f32 || std::isnan(value) ||
+                       rounded == value || std::fabs(value) >= kHuge;
+    value = rounded;
+    return known;
+  }
+
   static Fact constant(Prover&, const Node& node) {
-    const std::vector<double>& data = node.data();
+    std::vector<double> data = node.data();
+    for (double& value : data)
+      if (!round_constant(node.type.dtype, value)) return {};
     if (data.empty()) return {};
     const auto equal = [](double a, double b) {
       return a == b || (std::isnan(a) && std::isnan(b));

@@ -17,6 +17,12 @@ std::optional<double> store(DType dtype, double value) {
   return fits ? std::optional(value) : std::nullopt;  // NaN does not fit
 }
 
+// Numbers of a model's source are doubles in a graph; float32 is the widest that PyTorch computes
+// in.
+double operand(DType dtype, double value) {
+  return is_float(dtype) ? round_to(DType::f32, value) : value;
+}
+
 }  // namespace
 
 std::optional<double> convert(DType to, double value) {
@@ -24,6 +30,7 @@ std::optional<double> convert(DType to, double value) {
 }
 
 std::optional<double> compute(Op op, DType dtype, double a) {
+  a = operand(dtype, a);
   switch (op) {
     case Op::neg:
       return store(dtype, -a);
@@ -50,6 +57,8 @@ std::optional<double> compute(Op op, DType dtype, double a) {
 
 std::optional<double> compute(Op op, DType dtype, double a, double b) {
   const bool whole = !is_float(dtype);
+  a = operand(dtype, a);
+  b = operand(dtype, b);
   switch (op) {
     case Op::add:
       return store(dtype, a + b);
