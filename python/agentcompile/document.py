@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 
 from . import weights
 from .errors import CaptureError
-from .export import MAX_LENGTH, Model, bind, longest_under, where
+from .export import MAX_LENGTH, Model, agrees, bind, longest_under, where
 from .weights import dtype_name
 
 aten = torch.ops.aten
@@ -137,7 +137,9 @@ class Document:
                 )
             if limits.upper.is_finite:
                 most = min(most, int(limits.upper))
-        return longest_under(self.guards, most)
+        return longest_under(
+            self.guards, most, lambda length: agrees(self.model, self.program, length)
+        )
 
     def _input(self, node: torch.fx.Node) -> None:
         kind = "positions" if "pos" in node.name else "ids"

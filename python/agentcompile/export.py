@@ -210,8 +210,34 @@ def export(model: Model) -> torch.export.ExportedProgram:
 LENGTH = re.compile(r"L\['\w+'\]\.size\(\)\[1\]")
 
 
-def longest_under(guards: list, most: int) -> int:
-    """The greatest length up to which all guards hold, at most `most`.
+TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> bool:
+    """Whether the traced graph computes at this length what the module computes."""
+    if not model.real_weights or length > 4096:
+        return False
+    state, constants = program.state_dict, program.constants
+    fixed = [
+        state[spec.target] if spec.target in state else constants[spec.target]
+        for spec in program.graph_signature.input_specs
+        if spec.target is not None
+    ]
+    forward = Forward(model)
+    arguments = forward.arguments(example_ids(model, length))
+    try:
+        with torch.no_grad():
+            wanted = forward(*arguments)
+            (got,) = torch.fx.Interpreter(program.graph_module).run(*fixed, *arguments)
+    except Exception:  # whatever an op or the user's model raises
+        return False
+    limit = TOLERANCE.get(wanted.dtype, 1e-4) * max(1.0, float(wanted.abs().max()))
+    return got.shape == wanted.shape and bool(((got - wanted).abs() <= limit).all())
+
+
+def longest_under(guards: list, most: int, right_at=lambda length: False) -> int:
+    """The greatest length up to which all guards hold, at most `most`. A slice of a whole mask, or
+    of a whole table of positions, is a special case of tracing: `right_at` judges that length.
 
     Tracing takes the branches of one example, and notes the condition of each. Together they must
     come to a bound: a graph that is wrong for some lengths between right ones is refused."""
@@ -228,6 +254,8 @@ def longest_under(guards: list, most: int) -> int:
                 "the model is only right for some numbers of tokens S: it tests the length, and "
                 f"takes another branch unless {condition}"
             )
+        if right + 2 == most and right_at(most):
+            continue
         most = right + 1
     return most
 
