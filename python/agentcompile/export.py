@@ -1,5 +1,6 @@
 """From a live module to a small, regular, functional ATen graph over S tokens."""
 
+import ast
 import inspect
 import math
 import operator
@@ -208,8 +209,11 @@ def export(model: Model) -> torch.export.ExportedProgram:
 
 
 LENGTH = re.compile(r"L\['\w+'\]\.size\(\)\[1\]")
-
-
+# What a guard may consist of to be evaluated.
+ARITHMETIC = (
+    ast.Expression, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load,
+    ast.cmpop, ast.boolop, ast.operator, ast.unaryop,
+)  # fmt: skip
 TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
@@ -244,7 +248,10 @@ def longest_under(guards: list, most: int, right_at=lambda length: False) -> int
     for guard in guards:
         condition = LENGTH.sub("S", guard)
         try:
-            code = compile(condition, "guard", "eval")
+            tree = ast.parse(condition, mode="eval")
+            if not all(isinstance(node, ARITHMETIC) for node in ast.walk(tree)):
+                raise ValueError(condition)
+            code = compile(tree, "guard", "eval")
             holds = [eval(code, {"__builtins__": {}, "S": S}) for S in range(2, most + 1)]
         except Exception:  # it is about something else than the length
             holds = [False]
