@@ -12,7 +12,7 @@ bool is_read_only(const std::filesystem::path& folder) {
   std::filesystem::path there = std::filesystem::absolute(folder, error);
   while (there.has_relative_path() && !std::filesystem::exists(there, error))
     there = there.parent_path();
-  return access(there.c_str(), W_OK | X_OK) != 0 &&
+  return std::filesystem::is_directory(there, error) && access(there.c_str(), W_OK | X_OK) != 0 &&
          (errno == EROFS || errno == EACCES || errno == EPERM);
 }
 

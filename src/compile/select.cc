@@ -238,6 +238,8 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
       best = best_of(*due[i],
                      space_of(*due[i]).candidates[static_cast<std::size_t>(fastest->first)].id,
                      fastest->second);
+      if (state.quick_fallback && *state.quick_fallback < fastest->second)
+        best = best_of(*due[i], "fallback", *state.quick_fallback);
     }
     progress.step("regions timed", i + 1, due.size(), best);
   }

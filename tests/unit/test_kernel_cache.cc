@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "build/cache.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/kernel_folder.h"
 
@@ -180,21 +181,16 @@ TEST_CASE("kernel cache: kill -9 in the middle of builds") {
   CHECK(kernels.entries(false).size() == 4 * rounds);
 }
 
-TEST_CASE("kernel cache: unfinished folders are removed when they are old") {
+TEST_CASE("kernel cache: unfinished folders are removed when nobody has them any more") {
   const TinyKernels kernels;
   kernels.build(tiny(1));
-  const fs::path old = kernels.cache() / ".unfinished-abc123",
-                 young = kernels.cache() / ".unfinished-abc124";
-  for (const fs::path& folder : {old, young}) {
-    fs::create_directories(folder / "scratch");
-    std::ofstream(folder / "scratch/half.o") << "half";
-  }
-  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(3));
-  fs::last_write_time(kernels.entries(false)[0],
-                      fs::file_time_type::clock::now() - std::chrono::hours(3));
+  const fs::path left = kernels.cache() / ".unfinished-0123456789abcdef";
+  fs::create_directories(left / "scratch");
+  std::ofstream(left / "scratch/half.o") << "half";
+  const KernelCache::Workspace owned = KernelCache(kernels.cache()).workspace();
   CHECK(built(kernels.build(tiny(1))).from_cache);
-  CHECK_FALSE(fs::exists(old));
-  CHECK(fs::exists(young));
+  CHECK_FALSE(fs::exists(left));
+  CHECK(fs::exists(owned.scratch()));
 }
 
 TEST_CASE("kernel cache: harmed entries are misses and are mended") {
