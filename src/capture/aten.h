@@ -128,5 +128,6 @@ NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype);
 NodeId as_float(const AtenCall& call, NodeId x);  // integers and bools become float32
 // Elementwise, after promotion.
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b);
+NodeId times(const AtenCall& call, NodeId x, double factor);
 
 }  // namespace ac

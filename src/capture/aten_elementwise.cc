@@ -110,10 +110,6 @@ NodeId where_positive(const AtenCall& call, NodeId x, NodeId positive, NodeId ot
   return build.add(Op::where, {condition, positive, otherwise});
 }
 
-NodeId times(const AtenCall& call, NodeId x, double factor) {
-  return factor == 1 ? x : call.build().binary(Op::mul, x, number_like(call, x, factor));
-}
-
 Results leaky_relu(const AtenCall& call) {
   const NodeId x = as_float(call, call.tensor("self"));
   return {where_positive(call, x, x, times(call, x, call.number("negative_slope")))};
@@ -231,6 +227,11 @@ NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype) {
 
 NodeId as_float(const AtenCall& call, NodeId x) {
   return is_float(call.type(x).dtype) ? x : call.build().cast(x, DType::f32);
+}
+
+NodeId times(const AtenCall& call, NodeId x, double factor) {
+  if (factor == 1) return x;
+  return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
 }
 
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b) {

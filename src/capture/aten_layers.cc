@@ -16,11 +16,6 @@ NodeId swap_last_two(const AtenCall& call, NodeId x) {
   return call.build().permute(x, std::move(axes));
 }
 
-NodeId times(const AtenCall& call, NodeId x, double factor) {
-  if (factor == 1) return x;
-  return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
-}
-
 Results embedding(const AtenCall& call) {
   const NodeId table = call.tensor("weight");
   if (call.rank(table) != 2) bad_input("the table is {}", to_string(call.type(table)));

@@ -6,6 +6,7 @@
 
 namespace ac {
 
+void add_apply_template_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_compile_command(CLI::App& app);
 void add_db_command(CLI::App& app);

@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
                "agentcompile");
   app.set_version_flag("--version", "agentcompile " AC_VERSION);
   app.require_subcommand(1);
+  ac::add_apply_template_command(app);
   ac::add_bench_command(app);
   ac::add_compile_command(app);
   ac::add_db_command(app);
