@@ -217,7 +217,8 @@ validate::GateOptions gate_for(const Trial& trial) {
   options.hostile = !trial.spreads;
   options.repeated = trial.expensive ? 3 : 5;
   options.rows_at_once = trial.expensive ? 16 : 0;
-  if (trial.thorough) options.seeds = 5, options.repeated *= 3;
+  if (trial.vast) options.seeds = 1, options.repeated = 1, options.essential = true;
+  if (trial.thorough) options.seeds = 5, options.repeated *= 3, options.essential = false;
   return options;
 }
 
@@ -251,6 +252,7 @@ Json to_json(const Trial& trial) {
             {"limits", trial.limits},
             {"other_tokens", trial.other_tokens},
             {"expensive", trial.expensive},
+            {"vast", trial.vast},
             {"thorough", trial.thorough},
             {"spreads", trial.spreads},
             {"log", trial.log},
@@ -275,6 +277,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
     trial.other_tokens = json.value("other_tokens", std::vector<std::int64_t>());
     trial.expensive = json.at("expensive").get<bool>();
+    trial.vast = json.at("vast").get<bool>();
     trial.thorough = json.value("thorough", false);
     trial.spreads = json.at("spreads").get<bool>();
     trial.log = json.value("log", std::int64_t{0});

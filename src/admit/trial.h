@@ -28,6 +28,7 @@ struct Trial {
   // Or one that draws a token, after the largest was chosen.
   bool draws = false;
   bool expensive = false;  // so much work that the truth of some rows must do, and fewer repeats
+  bool vast = false;       // so much that fewer scenarios must do as well
   bool thorough = false;   // more scenarios than usual
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.

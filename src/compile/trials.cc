@@ -21,11 +21,14 @@ constexpr int kTrialProcessors = 2;
 constexpr std::int64_t kFewTokens = 32, kTailTokens = 5, kFewHeads = 2;
 // Cached tokens at least, of which one new token sees more than many do: the work is the same.
 constexpr std::int64_t kTrialContext = 260, kShortContext = 70;
-// Elements of a trial's caches at most: more keys than they hold are left to the final admission.
+// Elements of a trial's caches at most: more keys than they hold are not judged.
 constexpr std::int64_t kMostCached = 2'500'000;
 // Operations of one launch, or elements, above which the gate computes the truth of some rows and
 // repeats less; and operations of a launch with more tiles of tokens than a group has.
 constexpr std::int64_t kMuchWork = 2'000'000, kMuchMemory = 500'000, kMostOfGroup = 60'000'000;
+// Operations of one launch above which fewer scenarios must do: the host takes half a second for
+// them.
+constexpr std::int64_t kVastWork = 50'000'000;
 constexpr std::int64_t kFewIds = 1000, kFewLogits = 20'000, kLogged = 50;
 // Of a draw: several blocks, of which the last has the real tail.
 constexpr std::int64_t kDrawBlocks = 3, kDrawTokens = 3;
@@ -176,7 +179,9 @@ class Trials {
   Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
 
   Request finish(std::string name, Generated made) {
-    trial_.expensive = flops(bindings()) > kMuchWork || elements() > kMuchMemory;
+    const std::int64_t work = flops(bindings());
+    trial_.expensive = work > kMuchWork || elements() > kMuchMemory;
+    trial_.vast = work > kVastWork;
     trial_.storages = std::move(made.storages);
     trial_.launches = std::move(made.launches);
     return {std::move(name), std::move(made.sources), std::move(trial_)};

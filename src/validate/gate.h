@@ -28,6 +28,7 @@ struct GateOptions {
   int seeds = 5;  // times the scales: the random scenarios
   std::vector<double> scales = {1, 3, 0.01, -1};
   bool structured = true;
+  bool essential = false;  // of structured scenarios, those alone that no other one stands for
   bool hostile = true;
   bool asks_influence = true;  // whether every input matters
   int repeats = 1;             // of a scenario, on fresh buffers with other poison

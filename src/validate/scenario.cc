@@ -215,21 +215,22 @@ Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) 
 struct Structured {
   const char* name;
   Pattern pattern;
+  bool essential = false;
 };
 constexpr Structured kStructured[] = {
-    {"all equal", Pattern::equal},
-    {"one-hot", Pattern::one_hot},
+    {"all equal", Pattern::equal, true},
+    {"one-hot", Pattern::one_hot, true},
     {"alternating", Pattern::alternating},
-    {"zeros and ones", Pattern::bits},
+    {"zeros and ones", Pattern::bits, true},
     {"repeated weight rows", Pattern::repeated_rows},
     {"large dynamic range", Pattern::dynamic_range},
     {"denormals", Pattern::denormal},
     {"outlier columns", Pattern::outliers},
     {"sorted", Pattern::sorted},
     {"tiny", Pattern::tiny},
-    {"large", Pattern::large},
-    {"huge", Pattern::huge},
-    {"rows apart", Pattern::rows_apart},
+    {"large", Pattern::large, true},
+    {"huge", Pattern::huge, true},
+    {"rows apart", Pattern::rows_apart, true},
     {"signed zeros", Pattern::signed_zeros},
 };
 
@@ -258,8 +259,9 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
   }
   const unsigned seed = options.first_seed + 100;
   if (options.structured)
-    for (const auto& [name, pattern] : kStructured)
-      add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
+    for (const auto& [name, pattern, essential] : kStructured)
+      if (essential || !options.essential)
+        add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
   if (options.hostile)
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];
