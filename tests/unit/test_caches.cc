@@ -15,8 +15,9 @@ using namespace ac;
 TEST_CASE(
     "caches: a window's is a ring with room for a chunk more, and no larger than the context") {
   StepGraph step;
-  step.caches = {{.dtype = DType::f32, .heads = 2, .key_size = 4, .value_size = 8, .window = 16},
-                 {.dtype = DType::f16, .heads = 1, .key_size = 4, .value_size = 4, .window = 0}};
+  step.caches = {
+      {.dtype = DType::f32, .heads = 2, .key_size = 4, .value_size = 8, .window = 16, .module = ""},
+      {.dtype = DType::f16, .heads = 1, .key_size = 4, .value_size = 4, .window = 0, .module = ""}};
   const std::vector<CacheSpec> specs = cache_specs(step, 100, 32);
   REQUIRE(specs.size() == 2);
   CHECK(specs[0] == CacheSpec{DType::f32, 2, 4, 8, 16, 16 + 32 - 1});
