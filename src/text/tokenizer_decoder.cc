@@ -220,7 +220,7 @@ class BpeDecoder : public DecodeStep {
   std::optional<std::string> held_;
 };
 
-// Of equal tokens in a row, one.
+// Keeps one of equal tokens in a row.
 class Ctc : public DecodeStep {
  public:
   Ctc(std::string pad, std::string delimiter, bool cleanup)

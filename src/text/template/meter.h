@@ -24,7 +24,7 @@ class Meter {
   void enter();
   void leave() { --depth_; }
 
-  // Of the rendering that this thread is in; null outside of one.
+  // The meter of this thread's rendering; null outside of one.
   static Meter* current();
 
   class Use {  // makes a meter the current one

@@ -279,7 +279,8 @@ class Resolver {
       case Stmt::Kind::set:
         resolve(statement.value.get(), symbols, soft);
         break;
-      case Stmt::Kind::set_block: {
+      case Stmt::Kind::set_block:
+      case Stmt::Kind::filter_block: {
         Symbols inner(symbols.function(), &symbols);
         visit(statement.body, inner);
         visit(statement.filter.get(), inner);
@@ -309,15 +310,6 @@ class Resolver {
       case Stmt::Kind::generation:
         resolve_callee(statement, symbols);
         break;
-      case Stmt::Kind::filter_block: {
-        Symbols inner(symbols.function(), &symbols);
-        visit(statement.body, inner);
-        visit(statement.filter.get(), inner);
-        statement.scope = inner.scope();
-        resolve(statement.body, inner, false);
-        resolve(statement.filter.get(), inner, false);
-        break;
-      }
       case Stmt::Kind::break_:
       case Stmt::Kind::continue_:
         if (breakable_ == 0)

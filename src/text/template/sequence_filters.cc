@@ -193,7 +193,7 @@ Value map(Renderer& renderer, const Value& value, const Arguments& arguments) {
   });
 }
 
-// Of select, reject, selectattr and rejectattr.
+// What select, reject, selectattr and rejectattr share.
 Value chosen(Renderer& renderer, const Value& value, const Arguments& arguments, bool wanted,
              bool by_attribute) {
   if (!truth(value) && value.as<Iterator>() == nullptr)
