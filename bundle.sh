@@ -4,12 +4,13 @@
 # It holds the programs, the kernels' sources, the shared libraries that a bare machine lacks, and NVRTC
 # where this machine has it. That machine needs Linux with a glibc no older than this one's, and for its
 # GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests, and OUT/bench-gpu.sh, steps-gpu.sh and
-# study-gpu.sh measure models, what each technique is worth, and the study's tables.
+# study-gpu.sh measure models, what each technique is worth, and the study's tables. OUT/mutants.sh needs
+# no GPU but g++: how many mutants of the kernels the admission gate finds.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-build/bundle}
 mkdir -p build
-scripts/build.sh release agentcompile gpu_tests >build/bundle.log 2>&1 || {
+scripts/build.sh release agentcompile gpu_tests mutants >build/bundle.log 2>&1 || {
   cat build/bundle.log >&2
   exit 1
 }
@@ -21,7 +22,9 @@ if [ -e "$out" ] && [ ! -e "$out/share/agentcompile" ]; then
 fi
 rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
-cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/steps-gpu.sh "$out"
+cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/steps-gpu.sh scripts/mutants.sh "$out"
+mkdir "$out/share/mutants"
+cp tests/mutants/*.txt "$out/share/mutants"
 mkdir "$out/bench"
 cp bench/compare_transformers.py bench/library_floor.py "$out/bench"
 cp -r tests/data/configs bench/layers "$out/bench"

@@ -14,10 +14,12 @@ AC_DEVICE void advance(const AdvanceParams& p) {
   if (threadIdx.x != 0 || blockIdx.x != 0) return;
   const int token = load_fresh(p.token);
   const int position = load_fresh(p.position) + p.tokens;
+  // Of a bad token the host learns by the log, some steps later: until then any id will do.
+  const int id = token < 0 ? 0 : token;
   if constexpr (op.wide_ids)
-    *static_cast<long long*>(p.ids) = token;
+    *static_cast<long long*>(p.ids) = id;
   else
-    *static_cast<int*>(p.ids) = token;
+    *static_cast<int*>(p.ids) = id;
   if (position >= 0 && position < p.positions) p.log[position] = token;
   *p.position = position;
 }

@@ -13,8 +13,8 @@ struct AdvanceOp {
 constexpr int advance_threads = 32;
 
 struct AdvanceParams {
-  const int* token;  // [1] that the step chose
-  void* ids;         // [1 and more] int32 or int64: the first is written
+  const int* token;  // [1] that the step chose; below 0: none, as kernels/sampling_plan.h says
+  void* ids;         // [1 and more] int32 or int64: the first is written, 0 if there is no token
   int* log;          // [positions]: the token at each position
   int* position;     // [1]
   int tokens;        // of the step

@@ -140,7 +140,9 @@ AC_DEVICE void draw(const DrawParams& p) {
   wait_for_dependency();
   const DrawSettings settings = load_struct(p.settings);
   const bool filters = settings.top_k > 0 || settings.top_p < 1;
-  if (counts && !filters) return;
+  const int likeliest = load_fresh(p.token);
+  // A logit is not finite: no token has a probability, and what the greedy choice left says so.
+  if (likeliest < 0 || (counts && !filters)) return;
   DrawState state{draw_bins, draw_bins, draw_keys - 1, 0, 0, 0, 0};
   if (op.pass != DrawPass::coarse && filters) state = load_struct(p.state);
   if (op.pass == DrawPass::top_p)  // nobody reads the coarse histogram any more
@@ -151,7 +153,7 @@ AC_DEVICE void draw(const DrawParams& p) {
   if ((op.pass == DrawPass::top_k || op.pass == DrawPass::top_p) && refined == draw_bins) return;
 
   const auto* const logits = static_cast<const Scalar<op.logits>*>(p.logits);
-  const float largest = to_float(load_fresh(logits + load_fresh(p.token)));
+  const float largest = to_float(load_fresh(logits + likeliest));
   const int first = static_cast<int>(blockIdx.x * plan.threads + threadIdx.x) * n;
   float v[n];
   load_some(logits + first, p.vocab - first, v);
@@ -199,9 +201,7 @@ AC_DEVICE void draw(const DrawParams& p) {
       if (first + e >= p.vocab) continue;
       const float distance = draw_distance(largest, v[e], settings.temperature);
       unsigned long long key = 0;
-      if (distance != distance) {
-        key = 0xffffffffull << 32;  // above all others; its row is -1
-      } else if (draw_key(distance) <= state.limit && distance <= farthest) {
+      if (draw_key(distance) <= state.limit && distance <= farthest) {
         const float uniform = static_cast<float>(draw_bits(stream, first + e)) *
                               (1.f / static_cast<float>(1ull << draw_random_bits));
         key = argmax_key(-distance - logf(-log1pf(-uniform)), first + e);

@@ -87,8 +87,7 @@ struct DrawParams {
   unsigned* finished_blocks;       // likewise
   DrawState* state;                // [1]
   unsigned long long* block_best;  // [grid]
-  int* token;  // [1]: the greedy choice before, the drawn one after; -1 if a logit is NaN or the
-               // largest is infinite, as nothing has a probability then
+  int* token;  // [1]: the greedy choice before, the drawn one after; one below 0 stays
 };
 
 constexpr int draw_bins_bytes = 2 * 2 * draw_bins * 8;

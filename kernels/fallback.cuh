@@ -255,10 +255,10 @@ AC_DEVICE long long largest_at(const Inner<op>& inner) {
   const long long count = inner.count();
   unsigned long long best = 0;
   for (long long i = 0; i < count; ++i) {
-    const unsigned long long key = argmax_key(inner.template read_at<0>(i), static_cast<int>(i));
+    const unsigned long long key = logit_key(inner.template read_at<0>(i), static_cast<int>(i));
     best = key > best ? key : best;
   }
-  return argmax_row(best);
+  return argmax_token(best);
 }
 
 template <FallbackOp op>

@@ -181,7 +181,7 @@ struct Gemv {
     static_cast<Y*>(m.y)[row] = from_float<Y>(value);
     if constexpr (op.argmax) {
       // Of what is stored, where neighbours may be equal: whoever looks at y finds the same.
-      const unsigned long long key = argmax_key(to_float(from_float<Y>(value)), output);
+      const unsigned long long key = logit_key(to_float(from_float<Y>(value)), output);
       best = key > best ? key : best;
     }
   }

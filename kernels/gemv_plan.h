@@ -141,7 +141,7 @@ struct GemvParams {
   // If op.argmax:
   unsigned long long* block_best;  // [grid]
   unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again
-  int* best_row;                   // [1]
+  int* best_row;                   // [1]: as kernels/sampling_plan.h has a token
 };
 
 // Bytes that must cross the memory bus, and operations, for n outputs of length k.

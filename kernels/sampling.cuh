@@ -24,7 +24,7 @@ AC_DEVICE void sampling(const SamplingParams& p) {
     AC_UNROLL
     for (int e = 0; e < n; ++e) {
       if (first + e >= p.vocab) continue;
-      const unsigned long long key = argmax_key(v[e], first + e);
+      const unsigned long long key = logit_key(v[e], first + e);
       best = key > best ? key : best;
     }
   }

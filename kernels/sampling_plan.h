@@ -1,10 +1,18 @@
-// Greedy sampling: the index of the largest of `vocab` logits. Among equals the lowest wins; NaN
-// never does (unless there is nothing else). The block that comes last combines the blocks' best.
+// Greedy sampling: the index of the largest of `vocab` logits. Among equals the lowest wins. If a
+// logit is not finite there is no choice: the token is a negative number that names the first such
+// logit. The block that comes last combines the blocks' best.
 #pragma once
 
 #include "kernels/rows_plan.h"
 
 namespace ac::kernels {
+
+enum class BadLogit : unsigned char { nan, infinity, minus_infinity };
+// The token that stands for a logit that is not finite, and what it says.
+constexpr int most_logits = 1 << 29;
+constexpr int bad_token(int row, BadLogit what) { return ~(row * 4 + static_cast<int>(what)); }
+constexpr int bad_row(int token) { return ~token / 4; }
+constexpr BadLogit bad_logit(int token) { return static_cast<BadLogit>(~token % 4); }
 
 struct SamplingOp {
   Type logits = Type::f32;
@@ -33,7 +41,7 @@ struct SamplingParams {
   int vocab;
   unsigned long long* block_best;  // [grid]
   unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again
-  int* token;                      // [1]
+  int* token;                      // [1]: below 0 if a logit is not finite
 };
 
 constexpr double sampling_bytes(const SamplingOp& op, int vocab) {

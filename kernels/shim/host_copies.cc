@@ -1,5 +1,5 @@
 // What is asynchronous on the host device. Copies' bytes are read at the start and land at the
-// wait; until then the target is NaN.
+// wait, and until then the target is NaN; or they land at once, if the launch wants that.
 #include <cstring>
 
 #include "kernels/shim/scheduler.h"
@@ -12,7 +12,10 @@ Copy begin_copy(void* shared, const void* global, unsigned bytes, bool valid) {
   Copy copy{shared, std::vector<unsigned char>(bytes, 0)};
   if (valid) std::memcpy(copy.bytes.data(), global, bytes);
   if (race_checker != nullptr) race_checker->start_copy(shared, bytes, race_moment);
-  std::memset(shared, 0xff, bytes);
+  if (scheduler().launch().copies_at_once)
+    std::memcpy(shared, copy.bytes.data(), bytes);
+  else
+    std::memset(shared, 0xff, bytes);
   return copy;
 }
 
@@ -92,6 +95,12 @@ void note_use(const BarrierState& state, bool makes) {
   if (race_checker != nullptr) race_checker->access(&state, sizeof state, makes, race_moment);
 }
 
+void land(const Copy& copy, BarrierState& state) {
+  land(copy, &state);
+  state.bytes_left -= static_cast<int>(copy.bytes.size());
+  finish_phase(state);
+}
+
 void arrive(BarrierState& state) {
   note_use(state, false);
   if (race_checker != nullptr) race_checker->arrive(&state, race_moment.thread);
@@ -119,8 +128,12 @@ void barrier_arrive(void* barrier) { arrive(*static_cast<BarrierState*>(barrier)
 
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
   check_aligned(shared, global, bytes, place);
-  scheduler().bulk_copies()[static_cast<BarrierState*>(barrier)].push_back(
-      begin_copy(shared, global, bytes, true));
+  auto* const state = static_cast<BarrierState*>(barrier);
+  Copy copy = begin_copy(shared, global, bytes, true);
+  if (scheduler().launch().copies_at_once)
+    land(copy, *state);
+  else
+    scheduler().bulk_copies()[state].push_back(std::move(copy));
 }
 
 void barrier_wait(void* barrier, unsigned parity, Place place) {
@@ -134,10 +147,9 @@ void barrier_wait(void* barrier, unsigned parity, Place place) {
       [](void* argument) {
         const auto& w = *static_cast<Wait*>(argument);
         if (w.state->phase != w.parity) return true;
-        for (const Copy& copy : scheduler().bulk_copies()[w.state]) {
-          land(copy, w.state);
-          w.state->bytes_left -= static_cast<int>(copy.bytes.size());
-        }
+        for (const Copy& copy : scheduler().bulk_copies()[w.state])
+          land(copy, static_cast<const void*>(w.state)),
+              w.state->bytes_left -= static_cast<int>(copy.bytes.size());
         scheduler().bulk_copies().erase(w.state);
         finish_phase(*w.state);
         return w.state->phase != w.parity;

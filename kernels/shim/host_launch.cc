@@ -119,7 +119,8 @@ void Scheduler::make_ready() {
   for (unsigned t : woken_) threads_[t].state = State::ready;
   if (launch_->schedule == Schedule::reverse) std::reverse(woken_.begin(), woken_.end());
   if (launch_->schedule == Schedule::shuffled) std::shuffle(woken_.begin(), woken_.end(), random_);
-  ready_.insert(ready_.end(), woken_.begin(), woken_.end());
+  const auto at = launch_->schedule == Schedule::ahead ? ready_.begin() : ready_.end();
+  ready_.insert(at, woken_.begin(), woken_.end());
 }
 
 void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, unsigned count,
@@ -213,8 +214,10 @@ void Scheduler::finish_collective(unsigned first, unsigned mask,
   make_ready();
 }
 
-// Whoever polls goes on only when nobody else can: what it waits for comes as late as possible.
+// Whoever polls goes on only when nobody else can: what it waits for comes as late as possible. A
+// warp that runs ahead of others takes what is there.
 void Scheduler::poll(const char* operation, bool (*ready)(void*), void* state, Place place) {
+  if (launch_->schedule == Schedule::ahead && ready(state)) return;
   Thread& thread = *current_;
   thread.state = State::polling;
   thread.operation = operation;
@@ -296,6 +299,8 @@ void Scheduler::go_on() {
   for (unsigned rank : ranks) {
     std::erase_if(polling_, [&](unsigned t) {
       Thread& thread = threads_[t];
+      const bool is_other_warp = !woken_.empty() && woken_.front() / 32 != t / 32;
+      if (launch_->schedule == Schedule::ahead && is_other_warp) return false;
       if (thread.block != &blocks_[rank] || !thread.poll(thread.poll_state)) return false;
       woken_.push_back(t);
       return true;
@@ -350,6 +355,7 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   body_ = body;
   argument_ = argument;
   error_.clear();
+  waited_ = false;
   random_.seed(launch.seed);
   const unsigned together = count_ * launch.cluster;
   if (threads_.size() < together) threads_.resize(together);
@@ -370,6 +376,8 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
     if (!error_.empty()) break;
   }
   checker_.reset();
+  if (launch.must_wait && !waited_)
+    record(fmt::format("kernel {} never waits for the kernel before it", launch.name));
   return {error_};
 }
 
@@ -425,6 +433,7 @@ void* cluster_address(const void* shared, unsigned rank, Place place) {
 }
 
 void mark_dependency_wait() {
+  scheduler().note_wait();
   scheduler().self().after_dependency = true;
   if (race_checker != nullptr) race_moment.after_dependency = true;
 }

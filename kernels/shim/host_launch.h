@@ -14,8 +14,8 @@
 namespace ac::kernels {
 
 // The order in which runnable threads take their turns. A kernel with a missing barrier usually
-// gives other results in another order.
-enum class Schedule { forward, reverse, shuffled };
+// gives other results in another order. `ahead`: a warp goes on as far as it can before others do.
+enum class Schedule { forward, reverse, shuffled, ahead };
 
 struct HostLaunch {
   const char* name = "kernel";  // for error messages
@@ -25,11 +25,16 @@ struct HostLaunch {
   unsigned cluster = 1;  // blocks side by side that run together, and reach each other's memory
   Schedule schedule = Schedule::forward;
   unsigned seed = 1;
+  // Asynchronous copies land when they begin, as early as a GPU can bring them, and not when they
+  // are waited for.
+  bool copies_at_once = false;
   // Report two threads that touch the same shared memory with no barrier between, and any write to
   // global memory before the wait for the previous kernel. Works for kernels that were compiled
   // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
   // only. Not for clusters of several blocks.
   bool check_races = false;
+  // An error if no thread waits for the kernel before this one.
+  bool must_wait = false;
   // Relaxed loads of a counter return that much less, as before an earlier kernel counted on.
   int relaxed_lag = 0;
 };

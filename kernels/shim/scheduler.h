@@ -158,6 +158,7 @@ class Scheduler {
   const HostLaunch& launch() const { return *launch_; }
   std::string whereabouts(const Thread& thread, Place place) const;
   void check_race();
+  void note_wait() { waited_ = true; }
 
  private:
   void run_cluster(unsigned number);
@@ -186,6 +187,7 @@ class Scheduler {
   Context* left_ = nullptr;  // of it, or the launch's loop
   Context main_;             // of that
   std::string error_;
+  bool waited_ = false;  // any thread, for the kernel before
   std::mt19937 random_;
   std::unique_ptr<RaceChecker> checker_;
 };

@@ -6,7 +6,9 @@ the model asked for, and hands that rule to the attention function under the gui
 """
 
 import math
+import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -100,6 +102,36 @@ def mask_rule(*_, mask_function=None, **__):
     if mask_function is None:
         raise CaptureError("this version of transformers does not say which mask it wants")
     return _Rule(_outside_export(classify_mask, mask_function))
+
+
+def eager_mask(*, q_length, kv_length, dtype=torch.float32, **arguments) -> torch.Tensor:
+    """The mask of transformers' eager attention, from comparisons of positions alone: no padding."""
+    window = mask_rule(**arguments).window
+    age = torch.arange(q_length)[:, None] - torch.arange(kv_length)[None, :]
+    visible = age >= 0
+    if window:
+        visible = visible & (age < window)
+    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
+    return torch.where(visible, torch.zeros((), dtype=dtype), hidden)[None, None]
+
+
+def implementation_for(model_class) -> str:
+    """Our attention, where the model's code asks transformers' registry for one; else its own."""
+    code = vars(sys.modules[model_class.__module__])
+    return IMPLEMENTATION if "ALL_ATTENTION_FUNCTIONS" in code else "eager"
+
+
+@contextmanager
+def provable_masks():
+    """While a model is traced, the masks of its own attention are such as the compiler can prove."""
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as registry
+
+    before = registry["eager"]
+    registry["eager"] = eager_mask
+    try:
+        yield
+    finally:
+        registry["eager"] = before
 
 
 def attention_forward(

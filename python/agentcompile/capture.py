@@ -40,48 +40,92 @@ def parser() -> argparse.ArgumentParser:
         choices=("float32", "float16", "bfloat16"),
         help="the dtype to compute in (default: the model's own)",
     )
+    effort = result.add_mutually_exclusive_group()
+    effort.add_argument(
+        "--thorough",
+        action="store_true",
+        help="check the capture against the model at many lengths, and larger models (minutes)",
+    )
+    effort.add_argument(
+        "--no-check", action="store_true", help="do not check the capture against the model"
+    )
+    result.add_argument(
+        "--program",
+        metavar="FILE",
+        help="the program whose reference executor checks the capture (default: this build's)",
+    )
+    result.add_argument("--quiet", action="store_true", help="say nothing but errors")
     result.add_argument("--debug", action="store_true", help="show Python's own error trace too")
     return result
 
 
-def capture(source: str, output: str, dtype: str | None = None) -> dict:
-    """Captures SOURCE into the file `output` and returns what was written."""
-    import torch
-
-    from . import export, golden, weights
-    from .document import Document
-    from .errors import CaptureError, WrongUsage
+def capture(
+    source: str,
+    output: str,
+    dtype: str | None = None,
+    effort: str = "normal",
+    program: str | None = None,
+) -> dict:
+    """Captures SOURCE into the file `output` and returns what was written. `effort` is that of the
+    check against the model ("none", "normal", "thorough"), `program` the one that runs it."""
+    from . import check, export
+    from .errors import WrongUsage
     from .source import open_program, resolve
 
     path = Path(output)
     if path.suffix == ".safetensors":
         raise WrongUsage(f"{output}: the capture is JSON; its weights get the suffix .safetensors")
-    prefix = "model."
     if source.endswith(".pt2"):
         if dtype:
             raise WrongUsage("--dtype does not apply to an exported program")
-        name = Path(source).stem
-        model = export.Model(None, name=name, architecture="ExportedProgram", real_weights=False)
-        program, prefix = open_program(source), ""
+        exported = open_program(source)
+        model = export.Model(exported.module(), Path(source).stem, "ExportedProgram")
     else:
         model = resolve(source, dtype)
-        program = export.export(model)
-    program = export.decompose(program, prefix)
-    document = Document(model, program, prefix)
+        exported = None
+    content = write(model, path, exported)
+    try:
+        content["checked"] = check.validate(model, content, path, program, effort)
+    except BaseException:
+        for file in (path, path.with_suffix(".safetensors")):
+            file.unlink(missing_ok=True)
+        raise
+    store(path, content)
+    return content
+
+
+def write(model, path: Path, exported=None) -> dict:
+    """Captures a model into a file, unchecked. `exported` is its program where it has been traced
+    already."""
+    from . import check, export, weights
+    from .document import Document
+    from .errors import CaptureError
+
+    prefix = "model." if exported is None else ""
+    exported = exported or export.export(model)
+    guards = getattr(exported, "_guards_code", None) or []
+    document = Document(model, export.decompose(exported, prefix), prefix, guards)
     sidecar = path.with_suffix(".safetensors")
     content = document.build(sidecar.name)
-    content["golden"] = []
-    if model.module is not None:
-        model.vocab_size = model.vocab_size or content["model"]["vocab_size"]
-        golden.check_one_token(model, program)
-        content["golden"] = golden.golden(model, (5, 37))
+    content["checked"] = check.skipped("the check did not end")
+    model.vocab_size = model.vocab_size or content["model"]["vocab_size"]
     try:
         if document.tensors:
             weights.write_sidecar(sidecar, document.tensors)
+    except OSError as error:
+        raise CaptureError(f"cannot write {sidecar}: {error.strerror}") from error
+    store(path, content)
+    return content
+
+
+def store(path: Path, content: dict) -> None:
+    from . import weights
+    from .errors import CaptureError
+
+    try:
         weights.write_atomically(path, lambda temporary: Path(temporary).write_text(dump(content)))
     except OSError as error:
-        raise CaptureError(f"cannot write {output}: {error.strerror}") from error
-    return content
+        raise CaptureError(f"cannot write {path}: {error.strerror}") from error
 
 
 def dump(content: dict) -> str:
@@ -109,20 +153,31 @@ def main(arguments: list | None = None) -> int:
     except ImportError:
         print("error: the capture needs PyTorch: pip install torch safetensors", file=sys.stderr)
         return 1
-    from .errors import CaptureError
+    from .errors import CaptureError, first_line, innermost_frame
 
+    effort = "thorough" if options.thorough else "none" if options.no_check else "normal"
     try:
-        content = capture(options.source, options.output, options.dtype)
+        content = capture(options.source, options.output, options.dtype, effort, options.program)
     except CaptureError as error:
         if options.debug:
             traceback.print_exc()
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    print(
-        f"captured {content['model']['architecture']}: {len(content['nodes'])} nodes, "
-        f"{len(content['parameters'])} parameters -> {options.output}",
-        file=sys.stderr,
-    )
+    except Exception as error:  # a fault of ours, or of a library: never a bare trace
+        if options.debug:
+            traceback.print_exc()
+        print(
+            f"error: the capture failed unexpectedly{innermost_frame(error)}: {first_line(error)} "
+            "(python -m agentcompile.capture --debug shows the trace)",
+            file=sys.stderr,
+        )
+        return 1
+    if not options.quiet:
+        print(
+            f"captured {content['model']['architecture']}: {len(content['nodes'])} nodes, "
+            f"{len(content['parameters'])} parameters; {content['checked']['summary']}",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import operator
 import platform
+import re
 from pathlib import Path
 
 import sympy
@@ -10,7 +11,7 @@ from torch.export.graph_signature import InputKind
 
 from . import weights
 from .errors import CaptureError
-from .export import MAX_LENGTH, Model, bind, where
+from .export import MAX_LENGTH, Model, agrees, bind, longest_under, where
 from .weights import dtype_name
 
 aten = torch.ops.aten
@@ -34,10 +35,20 @@ def versions() -> dict:
     return {"torch": torch.__version__.split("+")[0], "transformers": version, "python": python}
 
 
+def source_of(node: torch.fx.Node) -> str:
+    """The file and line of the model that made the node, where the export has kept it."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    return f"{Path(lines[-1][0]).name}:{lines[-1][1]}" if lines else ""
+
+
 class Document:
     """Collects the parts of the file; `tensors` gathers what must go to the sidecar."""
 
-    def __init__(self, model: Model, program: torch.export.ExportedProgram, prefix: str):
+    def __init__(
+        self, model: Model, program: torch.export.ExportedProgram, prefix: str, guards: list
+    ):
+        """`guards` are the conditions on its inputs that the program was traced under."""
+        self.guards = guards
         self.model = model
         self.program = program
         self.prefix = prefix
@@ -115,17 +126,20 @@ class Document:
 
     def _longest(self) -> int:
         """The largest S that the graph is right for."""
+        most = MAX_LENGTH
         for symbol, limits in self.program.range_constraints.items():
             if str(symbol) != self.symbol:
                 continue
-            if limits.lower > 2:  # 2 is where tracing starts; check_one_token() covers 1
+            if limits.lower > 2:  # tracing starts at 2; the check of the capture covers 1
                 raise CaptureError(
                     f"the model is only right for at least {limits.lower} tokens: it tests the "
                     "length"
                 )
-            if limits.upper.is_finite and limits.upper < 1 << 40:
-                return int(limits.upper)
-        return MAX_LENGTH
+            if limits.upper.is_finite:
+                most = min(most, int(limits.upper))
+        return longest_under(
+            self.guards, most, lambda length: agrees(self.model, self.program, length)
+        )
 
     def _input(self, node: torch.fx.Node) -> None:
         kind = "positions" if "pos" in node.name else "ids"
@@ -136,7 +150,7 @@ class Document:
         self.refs[node] = {"ref": node.name}
 
     def _parameter_groups(self) -> dict:
-        if self.model.module is None:
+        if not self.prefix:  # an exported program, which keeps them itself
             return weights.same_storage(self.program.state_dict)
         named = self.model.module.named_parameters(remove_duplicate=False)
         return weights.same_storage(dict(named))
@@ -222,6 +236,9 @@ class Document:
         else:
             raise CaptureError(f"{where(node)} gives no tensor")
         entry["module"] = node.meta.get("module_path", "")
+        source = source_of(node)
+        if source:
+            entry["source"] = source
         self.nodes.append(entry)
         self.refs[node] = {"ref": node.name}
 

@@ -28,6 +28,16 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
+def innermost_frame(error: BaseException) -> str:
+    """The line that raised, whoever's it is (" at file.py:12")."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    return f" at {trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
+
+
 def user_frame(error: BaseException) -> str:
     """Where in the user's own code an exception came from (" at file.py:12"), or nothing."""
     place, trace = "", error.__traceback__

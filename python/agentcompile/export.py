@@ -1,15 +1,18 @@
 """From a live module to a small, regular, functional ATen graph over S tokens."""
 
+import ast
 import inspect
 import math
 import operator
-from contextlib import contextmanager, redirect_stderr
+import re
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 
 import torch
 from torch.export import Dim
 
+from . import attention
 from .errors import BadInput, CaptureError, first_line, user_frame
 
 aten = torch.ops.aten
@@ -81,8 +84,17 @@ class Forward(torch.nn.Module):
         super().__init__()
         self.model = model.module
         self.is_transformers = model.is_transformers
+        self.ids_alone = False  # called as a user does, without positions and padding mask
         names = inspect.signature(model.module.forward).parameters
-        wanted = (name for name in ("position_ids", "positions") if name in names)
+        # Positions with a default are the module's own affair: it may count from 2, or leave out
+        # padding. transformers' models take 0, 1, 2 ... by default, but some spell that in ways
+        # that only a padding mask explains; the check of the capture compares the two.
+        wanted = (
+            name
+            for name in ("position_ids", "positions")
+            if name in names
+            and (model.is_transformers or names[name].default is inspect.Parameter.empty)
+        )
         self.position_argument = next(wanted, None)
 
     def forward(self, ids, positions=None):
@@ -91,7 +103,9 @@ class Forward(torch.nn.Module):
             kwargs[self.position_argument] = positions
         if self.is_transformers:
             # Without a padding mask transformers looks for packed sequences in the positions.
-            kwargs.update(use_cache=False, attention_mask=torch.ones_like(ids))
+            kwargs["use_cache"] = False
+            if not self.ids_alone:
+                kwargs["attention_mask"] = torch.ones_like(ids)
         out = self.model(ids, **kwargs)
         if hasattr(out, "logits"):
             out = out.logits
@@ -104,7 +118,7 @@ class Forward(torch.nn.Module):
         return out
 
     def arguments(self, ids: torch.Tensor) -> tuple:
-        if self.position_argument is None:
+        if self.position_argument is None or (self.ids_alone and self.is_transformers):
             return (ids,)
         return ids, torch.arange(ids.shape[1])[None, :]
 
@@ -183,7 +197,8 @@ def export(model: Model) -> torch.export.ExportedProgram:
     arguments = forward.arguments(example_ids(model, length))
     limit = min(model.max_length or MAX_LENGTH, MAX_LENGTH)
     shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
-    with torch.no_grad(), module_trail(model.module) as trail:
+    masks = attention.provable_masks() if model.is_transformers else nullcontext()
+    with torch.no_grad(), masks, module_trail(model.module) as trail:
         try:
             with redirect_stderr(StringIO()):  # torch prints whole graphs when it fails
                 return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
@@ -191,6 +206,65 @@ def export(model: Model) -> torch.export.ExportedProgram:
             raise type(error)(f"{error}{_inside(trail)}") from error
         except Exception as error:  # torch.export raises whatever it likes
             raise CaptureError(f"{_explain(error)}{_inside(trail)}") from error
+
+
+LENGTH = re.compile(r"L\['\w+'\]\.size\(\)\[1\]")
+# What a guard may consist of to be evaluated.
+ARITHMETIC = (
+    ast.Expression, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load,
+    ast.cmpop, ast.boolop, ast.operator, ast.unaryop,
+)  # fmt: skip
+TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> bool:
+    """Whether the traced graph computes at this length what the module computes."""
+    if not model.real_weights or length > 4096:
+        return False
+    state, constants = program.state_dict, program.constants
+    fixed = [
+        state[spec.target] if spec.target in state else constants[spec.target]
+        for spec in program.graph_signature.input_specs
+        if spec.target is not None
+    ]
+    forward = Forward(model)
+    arguments = forward.arguments(example_ids(model, length))
+    try:
+        with torch.no_grad():
+            wanted = forward(*arguments)
+            (got,) = torch.fx.Interpreter(program.graph_module).run(*fixed, *arguments)
+    except Exception:  # whatever an op or the user's model raises
+        return False
+    limit = TOLERANCE.get(wanted.dtype, 1e-4) * max(1.0, float(wanted.abs().max()))
+    return got.shape == wanted.shape and bool(((got - wanted).abs() <= limit).all())
+
+
+def longest_under(guards: list, most: int, right_at=lambda length: False) -> int:
+    """The greatest length up to which all guards hold, at most `most`. A slice of a whole mask, or
+    of a whole table of positions, is a special case of tracing: `right_at` judges that length.
+
+    Tracing takes the branches of one example, and notes the condition of each. Together they must
+    come to a bound: a graph that is wrong for some lengths between right ones is refused."""
+    for guard in guards:
+        condition = LENGTH.sub("S", guard)
+        try:
+            tree = ast.parse(condition, mode="eval")
+            if not all(isinstance(node, ARITHMETIC) for node in ast.walk(tree)):
+                raise ValueError(condition)
+            code = compile(tree, "guard", "eval")
+            holds = [eval(code, {"__builtins__": {}, "S": S}) for S in range(2, most + 1)]
+        except Exception:  # it is about something else than the length
+            holds = [False]
+        right = holds.index(False) if False in holds else len(holds)
+        if any(holds[right:]) or right == 0:
+            raise CaptureError(
+                "the model is only right for some numbers of tokens S: it tests the length, and "
+                f"takes another branch unless {condition}"
+            )
+        if right + 2 == most and right_at(most):
+            continue
+        most = right + 1
+    return most
 
 
 def _inside(trail: list) -> str:

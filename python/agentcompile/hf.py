@@ -13,6 +13,7 @@ from .errors import BadInput, CaptureError, first_line
 from .export import Model
 
 REFUSED_ROPE = ("dynamic", "longrope", "su")
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 class _EmptyOnMeta(TorchFunctionMode):
@@ -54,10 +55,13 @@ def open_directory(folder: str, name: str, dtype: str | None) -> Model:
         raise BadInput(f"{config_file} is no usable config: {first_line(error)}") from error
     if stated.get("quantization_config"):
         raise CaptureError(f"{config_file}: quantised checkpoints are not supported")
-    check_config(config)
     model_class = _model_class(transformers, config, config_file)
+    check_config(config, model_class)
     config.dtype = _dtype(config, folder, dtype)
     module = _build(model_class, config, config_file)
+    check_modules(module)
+    _untie(module, folder)
+    _give_memory(module)
     return Model(
         module=module,
         name=name,
@@ -73,28 +77,64 @@ def open_directory(folder: str, name: str, dtype: str | None) -> Model:
 
 def adopt(module: torch.nn.Module) -> None:
     """Makes a transformers model that already exists attend through our op."""
-    check_config(module.config)
+    check_config(module.config, type(module))
+    check_modules(module)
     attention.register()
-    module.set_attn_implementation(attention.IMPLEMENTATION)
+    module.set_attn_implementation(attention.implementation_for(type(module)))
 
 
 def is_transformers_model(module) -> bool:
     return any(c.__module__ == "transformers.modeling_utils" for c in type(module).__mro__)
 
 
-def load_float32(folder: str, architecture: str) -> torch.nn.Module:
-    """The same model as transformers itself loads and computes it: the truth for golden cases."""
-    model_class = getattr(_transformers(), architecture)
-    return model_class.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager", local_files_only=True
+def load(folder: str, module: torch.nn.Module) -> torch.nn.Module:
+    """The same model with its weights, as transformers itself loads it."""
+    return type(module).from_pretrained(
+        folder, dtype=module.config.dtype, attn_implementation="eager", local_files_only=True
     ).eval()
 
 
-def check_config(config) -> None:
+def check_config(config, model_class) -> None:
+    """Refuses what no tracing is needed for, in the words of the config."""
+    name = f"{model_class.__name__} (model_type '{config.model_type}')"
+    if getattr(model_class, "_is_stateful", False):
+        raise CaptureError(
+            f"{name} keeps a state from token to token: recurrent layers, and models that mix them "
+            "with attention, are not supported yet"
+        )
+    for kind in getattr(config, "layer_types", None) or []:
+        if kind not in LAYER_TYPES:
+            raise CaptureError(
+                f"{name} has layers of type '{kind}', which is not supported yet: only "
+                f"{' and '.join(LAYER_TYPES)} are"
+            )
+    attention_config = getattr(config, "attn_config", None)
+    if config.model_type == "bloom" or any(
+        getattr(part, "alibi", False) for part in (config, attention_config)
+    ):
+        raise CaptureError(
+            f"{name} adds ALiBi biases to its attention scores, which is not supported yet"
+        )
     for kind in _rope_types(config.to_dict()):
         if kind in REFUSED_ROPE:
             raise CaptureError(
                 f"rope type '{kind}' is not supported: its frequencies depend on the length"
+            )
+
+
+def check_modules(module: torch.nn.Module) -> None:
+    """Refuses a mixture of experts, which the modules tell better than the config: some configs
+    count experts that no layer has."""
+    for path, _ in module.named_modules():
+        if "expert" in path.rpartition(".")[2]:
+            stated = [
+                f"{key}={value}"
+                for key, value in module.config.get_text_config().to_dict().items()
+                if "expert" in key and isinstance(value, int) and not isinstance(value, bool)
+            ]
+            raise CaptureError(
+                f"{type(module).__name__} is a mixture of experts, which is not supported yet: it "
+                f"has '{path}', and its config says {', '.join(stated) or 'no number of them'}"
             )
 
 
@@ -147,14 +187,27 @@ def _build(model_class, config, config_file: Path) -> torch.nn.Module:
     try:
         with _EmptyOnMeta():
             module = model_class._from_config(
-                config, dtype=config.dtype, attn_implementation=attention.IMPLEMENTATION
+                config,
+                dtype=config.dtype,
+                attn_implementation=attention.implementation_for(model_class),
             ).eval()
     except CaptureError:
         raise
     except Exception as error:  # transformers raises whatever a config provokes
         raise BadInput(f"{config_file}: cannot build the model: {first_line(error)}") from error
-    _give_memory(module)
     return module
+
+
+def _untie(module: torch.nn.Module, folder: str) -> None:
+    """Takes apart what the config ties but the checkpoint holds twice, with different values: so
+    does transformers when it loads the weights."""
+    ties = getattr(module, "all_tied_weights_keys", None)
+    checkpoint = weights.Checkpoint(folder, module) if ties else None
+    for target, source in (ties or {}).items():
+        if checkpoint.differ(target, source, module.config.dtype):
+            parent, _, name = target.rpartition(".")
+            own = torch.nn.Parameter(torch.empty_like(module.get_parameter(target)))
+            setattr(module.get_submodule(parent), name, own)
 
 
 def _give_memory(module: torch.nn.Module) -> None:

@@ -104,12 +104,15 @@ class Checkpoint:
                     f"'{stored.key}' in {self.folder / stored.file} has the shape "
                     f"{list(stored.shape)}, but the model wants {list(shape)}"
                 )
-        if any(not torch.equal(self.read(found[0]), self.read(other)) for other in found[1:]):
-            raise CaptureError(
-                f"the model ties {', '.join(names)}, but the checkpoint in {self.folder} has "
-                "different values for them"
-            )
         return found[0]
+
+    def differ(self, name: str, other: str, dtype: torch.dtype) -> bool:
+        """Whether both weights are stored, with different values in the dtype to compute in."""
+        stored = [self.by_name.get(each) for each in (name, other)]
+        if not all(stored):
+            return False
+        first, second = (self.read(found[0]) for found in stored)
+        return first.shape != second.shape or not torch.equal(first.to(dtype), second.to(dtype))
 
 
 def _parameter_of(key: str, model) -> str:
@@ -140,6 +143,23 @@ def constant_value(tensor: torch.Tensor) -> dict | None:
         last = int((tensor.reshape(-1, columns)[0] != 0).sum()) - 1
         if torch.equal(tensor, torch.ones_like(tensor).tril(last)):
             return {"tril": last}
+        below, above = tensor.reshape(-1, columns)[0, 0], tensor.reshape(-1, columns)[0, -1]
+        diagonal = int((tensor.reshape(-1, columns)[0] == below).sum()) - 1
+        keep = torch.ones(rows, columns, dtype=torch.bool).tril(diagonal)
+        if torch.equal(tensor, torch.where(keep, below, above).expand_as(tensor)):
+            return {
+                "triangle": {
+                    "diagonal": diagonal,
+                    "below": number(below),
+                    "above": number(above),
+                }
+            }
+    if flat.numel() > INLINE_LIMIT and flat.numel() == max(tensor.shape):
+        start, step = float(flat[0]), float(flat[1]) - float(flat[0])
+        if start.is_integer() and step.is_integer():
+            counted = torch.arange(flat.numel(), dtype=torch.float64) * step + start
+            if torch.equal(flat.double(), counted):
+                return {"range": [int(start), int(step)]}
     if flat.numel() > INLINE_LIMIT:
         return None
     return {"data": [number(value) for value in flat]}

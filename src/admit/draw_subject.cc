@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/draw_plan.h"
+#include "program/sampling.h"
 #include "reference/draw.h"
 #include "validate/buffers.h"
 
@@ -80,13 +81,6 @@ std::string check_limit(const std::vector<double>& logits, kernels::DrawSettings
 
 }  // namespace
 
-std::int32_t best_of(const std::vector<double>& logits) {
-  std::size_t best = logits.size();
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (!std::isnan(logits[i]) && (best == logits.size() || logits[i] > logits[best])) best = i;
-  return best == logits.size() ? -1 : static_cast<std::int32_t>(best);
-}
-
 validate::Subject draw_subject(const Trial& trial) {
   validate::Subject subject;
   subject.tensors = {{.name = "logits", .dtype = trial.logits, .shape = {trial.vocab}},
@@ -94,10 +88,11 @@ validate::Subject draw_subject(const Trial& trial) {
                      {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
                      {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
   subject.constrain = [](Elements& elements) {
-    elements[kToken] = {static_cast<double>(std::max(best_of(elements[kLogits]), 0))};
+    elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
     make_settings(elements[kSettings]);
   };
   subject.truth = subject.plain = [tokens = trial.tokens](const Elements& in) {
+    if (in[kToken][0] < 0) return Elements{{}, in[kToken]};
     const auto position = static_cast<std::int64_t>(in[kPosition][0]) + tokens;
     const std::int64_t token = draw_token(in[kLogits], settings_of(in[kSettings]), position);
     return Elements{{}, {static_cast<double>(token)}};
@@ -111,6 +106,7 @@ std::string settle_draw(const validate::Subject& subject, const Trial& trial,
     return validate::load_elements(subject.tensors[t], buffers[t]);
   };
   const std::vector<double> logits = elements(kLogits);
+  if (greedy_token(logits) < 0) return {};  // nothing is drawn
   const kernels::DrawSettings settings = settings_of(elements(kSettings));
   const std::int64_t position = static_cast<std::int64_t>(elements(kPosition)[0]) + trial.tokens;
   const auto got = static_cast<std::int64_t>(elements(kToken)[0]);

@@ -11,9 +11,6 @@
 
 namespace ac {
 
-// The largest of the logits; among equals the first. NaN is never chosen; -1 if there is no other.
-std::int32_t best_of(const std::vector<double>& logits);
-
 validate::Subject draw_subject(const Trial& trial);
 
 // After the launches: looks at the limit that they left in `workspace`, as a token alone says

@@ -26,6 +26,7 @@ class Mirror {
         guard_(guard),
         memory_(device.allocate(bytes + 2 * guard)) {}
 
+  std::size_t bytes() const { return bytes_; }
   std::byte* address() const { return static_cast<std::byte*>(memory_->address()) + guard_; }
 
   void load(std::span<const std::byte> from) {
@@ -58,26 +59,29 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
       kernels.emplace(launch.kernel, HostKernel(files.at(launch.kernel), launch.kernel));
   return run_trial(
       trial,
-      [&](const Trial&, const std::vector<std::span<std::byte>>& places,
+      [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
           unsigned order) -> std::string {
-        constexpr kernels::Schedule schedules[] = {
-            kernels::Schedule::forward, kernels::Schedule::reverse, kernels::Schedule::shuffled};
+        using kernels::Schedule;
+        constexpr Schedule schedules[] = {Schedule::forward, Schedule::reverse, Schedule::shuffled,
+                                          Schedule::ahead};
         std::vector<void*> addresses;
         for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
-        for (const Launch& launch : trial.launches) {
+        for (const Launch& launch : at.launches) {
           const std::vector<std::byte> params =
-              bind_params(launch, trial.tokens, addresses, encode_map_on_host);
+              bind_params(launch, at.tokens, addresses, encode_map_on_host);
           if (launch.product) {
             multiply_on_host(*launch.product, params);
             continue;
           }
           const kernels::HostLaunch shape{
-              .grid = {size_of(launch, 0, trial.tokens), size_of(launch, 1, trial.tokens),
-                       size_of(launch, 2, trial.tokens)},
+              .grid = {size_of(launch, 0, at.tokens), size_of(launch, 1, at.tokens),
+                       size_of(launch, 2, at.tokens)},
               .block = {static_cast<unsigned>(launch.threads)},
               .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
-              .schedule = schedules[order % 3],
+              .schedule = schedules[order % 4],
               .seed = order + 1,
+              .copies_at_once = order % 3 == 1,
+              .must_wait = true,
               // A kernel that reads the position early may find that of the token before.
               .relaxed_lag = static_cast<int>(order % 2)};
           const std::string error = kernels.at(launch.kernel).launch(shape, params).error;
@@ -96,7 +100,11 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
   std::vector<Mirror> mirrors;
   return run_trial(
       trial,
-      [&](const Trial&, const std::vector<std::span<std::byte>>& places, unsigned) -> std::string {
+      [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
+          unsigned) -> std::string {
+        const bool fits =
+            std::ranges::equal(mirrors, places, {}, &Mirror::bytes, &std::span<std::byte>::size);
+        if (!fits) mirrors.clear();
         if (mirrors.empty())
           for (const std::span<std::byte>& place : places)
             mirrors.emplace_back(device, place.size(), guard);
@@ -106,15 +114,15 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
           addresses.push_back(mirrors[i].address());
         }
         for (std::size_t i = 0; i < kernels.size(); ++i) {
-          const Launch& launch = trial.launches[i];
+          const Launch& launch = at.launches[i];
           LaunchShape shape;
           for (std::size_t axis = 0; axis < 3; ++axis)
-            shape.grid[axis] = size_of(launch, axis, trial.tokens);
+            shape.grid[axis] = size_of(launch, axis, at.tokens);
           shape.threads = static_cast<unsigned>(launch.threads);
           shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
           shape.overlaps = true;
           device.launch(*kernels[i], shape,
-                        bind_params(launch, trial.tokens, addresses, device.map_encoder()));
+                        bind_params(launch, at.tokens, addresses, device.map_encoder()));
         }
         device.synchronize();
         for (std::size_t i = 0; i < places.size(); ++i)

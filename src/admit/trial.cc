@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "ir/text.h"
 #include "program/program.h"
+#include "program/sampling.h"
 #include "validate/buffers.h"
 #include "validate/ending_subject.h"
 #include "validate/graph_subject.h"
@@ -72,7 +73,7 @@ class TrialRun {
     subject_.tensors = {{.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
                         {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::output}};
     subject_.truth = subject_.plain = [](const Elements& in) {
-      return Elements{{}, {static_cast<double>(std::max(best_of(in[0]), 0))}};
+      return Elements{{}, {static_cast<double>(greedy_token(in[0]))}};
     };
   }
 
@@ -167,9 +168,9 @@ class TrialRun {
     if (trial_.draws) return settle_draw(subject_, trial_, buffers, workspace(places));
     if (!chooses_) return {};
     const TensorSpec& spec = subject_.tensors[logits_];
-    const std::int32_t best = best_of(validate::load_elements(spec, buffers[logits_]));
-    if (best >= 0 && *token_ != best)
-      return fmt::format("it chose {} where the largest of its logits is {}", *token_, best);
+    const std::int32_t wanted = greedy_token(validate::load_elements(spec, buffers[logits_]));
+    if (*token_ != wanted)
+      return fmt::format("it chose {} where its logits say {}", *token_, wanted);
     return {};
   }
 
@@ -191,21 +192,54 @@ class TrialRun {
   std::size_t logits_ = 0;
 };
 
+// The trial with a step of its other_tokens, at two of the positions that leave it room.
+Trial at_tokens(const Trial& trial, std::size_t i) {
+  Trial other = trial;
+  other.tokens = trial.other_tokens[i];
+  other.other_tokens.clear();
+  // A windowed cache takes any position, as it forgets; another one has room for so many.
+  const bool wraps = std::ranges::max(trial.positions) + trial.tokens > trial.capacity;
+  std::erase_if(other.positions, [&](std::int64_t position) {
+    return !wraps && position + other.tokens > trial.capacity;
+  });
+  if (other.positions.size() > 2)
+    other.positions = {other.positions[i % other.positions.size()], other.positions.back()};
+  return other;
+}
+
 }  // namespace
 
 validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
-  // What is drawn says little of what was left out: many requests say more.
-  options.seeds = trial.draws ? 8 : 1;
+  // Rounding is judged by eight random scenarios. What is drawn says little of what was left out:
+  // many requests say more.
+  options.seeds = trial.draws ? 8 : 2;
   options.hostile = !trial.spreads;
-  if (trial.light && !trial.thorough) options.scales = {1, -3}, options.structured = false;
-  if (trial.thorough) options.seeds = trial.light ? 2 : 5;
+  options.repeated = trial.expensive ? 3 : 5;
+  options.rows_at_once = trial.expensive ? 16 : 0;
+  if (trial.vast) options.seeds = 1, options.repeated = 1, options.essential = true;
+  if (trial.thorough) options.seeds = 5, options.repeated *= 3, options.essential = false;
   return options;
 }
 
 validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
-  const TrialRun run(trial, launch);
-  return validate::admit(run.subject(), gate_for(trial));
+  const validate::GateOptions usual = gate_for(trial);
+  validate::Verdict verdict = validate::admit(TrialRun(trial, launch).subject(), usual);
+  for (std::size_t i = 0; i < trial.other_tokens.size() && verdict.admitted(); ++i) {
+    const Trial other = at_tokens(trial, i);
+    validate::GateOptions few = usual;
+    few.seeds = 1, few.scales = {1}, few.structured = few.hostile = false;
+    few.repeated = 0, few.asks_influence = false;
+    few.first_seed = usual.first_seed + 1000 * (static_cast<unsigned>(i) + 1);
+    validate::Verdict more = validate::admit(TrialRun(other, launch).subject(), few);
+    if (more.rejection)
+      more.rejection->reason =
+          fmt::format("a step of {} tokens: {}", other.tokens, more.rejection->reason);
+    verdict.rejection = std::move(more.rejection);
+    verdict.scenarios += more.scenarios, verdict.launches += more.launches;
+    verdict.figures.insert(verdict.figures.end(), more.figures.begin(), more.figures.end());
+  }
+  return verdict;
 }
 
 Json to_json(const Trial& trial) {
@@ -216,7 +250,9 @@ Json to_json(const Trial& trial) {
             {"capacity", trial.capacity},
             {"positions", trial.positions},
             {"limits", trial.limits},
-            {"light", trial.light},
+            {"other_tokens", trial.other_tokens},
+            {"expensive", trial.expensive},
+            {"vast", trial.vast},
             {"thorough", trial.thorough},
             {"spreads", trial.spreads},
             {"log", trial.log},
@@ -239,7 +275,9 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.capacity = json.at("capacity").get<std::int64_t>();
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
-    trial.light = json.at("light").get<bool>();
+    trial.other_tokens = json.value("other_tokens", std::vector<std::int64_t>());
+    trial.expensive = json.at("expensive").get<bool>();
+    trial.vast = json.at("vast").get<bool>();
     trial.thorough = json.value("thorough", false);
     trial.spreads = json.at("spreads").get<bool>();
     trial.log = json.value("log", std::int64_t{0});

@@ -16,6 +16,8 @@ namespace ac {
 struct Trial {
   std::string step;  // in its printed form
   std::int64_t tokens = 1, capacity = 1;
+  // Steps of as many tokens are tried too, by a few launches: those around a tile's.
+  std::vector<std::int64_t> other_tokens = {};
   std::vector<std::int64_t> positions;         // edges
   std::map<std::string, std::int64_t> limits;  // of inputs that hold ids
   // A kernel that chooses the largest of so many logits: there is no step then.
@@ -25,8 +27,9 @@ struct Trial {
   std::int64_t log = 0;
   // Or one that draws a token, after the largest was chosen.
   bool draws = false;
-  bool light = false;     // so much work that fewer scenarios must do
-  bool thorough = false;  // more scenarios than usual, though it be light
+  bool expensive = false;  // so much work that the truth of some rows must do, and fewer repeats
+  bool vast = false;       // so much that fewer scenarios must do as well
+  bool thorough = false;   // more scenarios than usual
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
   bool spreads = false;

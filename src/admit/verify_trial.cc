@@ -7,7 +7,9 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 24;  // of tokens, positions and logits
 
-void check(const Launch& launch, const Trial& trial, const std::string& origin) {
+// At so many tokens.
+void check(const Launch& launch, const Trial& trial, std::int64_t tokens,
+           const std::string& origin) {
   const auto refuse = [&](const char* what) {
     bad_input("{}: the launch of {}: {}", origin, launch.kernel, what);
   };
@@ -21,8 +23,7 @@ void check(const Launch& launch, const Trial& trial, const std::string& origin) 
     if (launch.shared_bytes < 0 || launch.shared_bytes > kMost)
       refuse("has impossible shared memory");
     for (const Count& size : launch.grid)
-      if (size.at(trial.tokens) < 1 || size.at(trial.tokens) > kMost)
-        refuse("has an impossible grid");
+      if (size.at(tokens) < 1 || size.at(tokens) > kMost) refuse("has an impossible grid");
   }
   for (const Launch::Pointer& pointer : launch.pointers) {
     if (pointer.at + std::uint64_t{8} > launch.params.size())
@@ -31,12 +32,12 @@ void check(const Launch& launch, const Trial& trial, const std::string& origin) 
       refuse("has a pointer to no storage");
   }
   for (const Launch::Map& map : launch.maps) {
-    if (const char* why = why_impossible(map, launch, trial.tokens)) refuse(why);
+    if (const char* why = why_impossible(map, launch, tokens)) refuse(why);
     if (map.buffer < 0 || static_cast<std::size_t>(map.buffer) >= trial.storages.size())
       refuse("has a map of no storage");
   }
   if (launch.product) {
-    const std::int64_t rows = launch.numbers[0].value.at(trial.tokens);
+    const std::int64_t rows = launch.numbers[0].value.at(tokens);
     if (rows < 1 || rows > kMost) refuse("a product of an impossible number of rows");
   }
   for (const Launch::Number& number : launch.numbers)
@@ -53,8 +54,13 @@ void verify(const Trial& trial, const std::string& origin) {
     bad_input("{}: a trial of impossible size", origin);
   if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
+  for (const std::int64_t tokens : trial.other_tokens)
+    if (tokens < 1 || tokens > kMost || trial.vocab > 0)
+      bad_input("{}: a trial of a step of {} tokens", origin, tokens);
   for (const std::int64_t position : trial.positions)
     if (position < 0 || position > kMost) bad_input("{}: a trial at position {}", origin, position);
+  std::vector<std::int64_t> all_tokens = trial.other_tokens;
+  all_tokens.push_back(trial.tokens);
   StepGraph step;
   if (trial.vocab == 0) step = parse_step(trial.step, origin);
   if (trial.log > 0 &&
@@ -81,11 +87,13 @@ void verify(const Trial& trial, const std::string& origin) {
       bad_input("{}: a storage is of cache {}, which does not exist", origin, storage.cache);
     if (storage.kind == Kind::log && trial.log == 0)
       bad_input("{}: a storage is the log, and the trial ends no step", origin);
-    const std::int64_t bytes = storage.bytes.at(trial.tokens);
-    if (bytes < 0 || bytes > kMost * 64) bad_input("{}: a storage of {} bytes", origin, bytes);
+    for (const std::int64_t tokens : all_tokens)
+      if (const std::int64_t bytes = storage.bytes.at(tokens); bytes < 0 || bytes > kMost * 64)
+        bad_input("{}: a storage of {} bytes", origin, bytes);
   }
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
-  for (const Launch& launch : trial.launches) check(launch, trial, origin);
+  for (const Launch& launch : trial.launches)
+    for (const std::int64_t tokens : all_tokens) check(launch, trial, tokens, origin);
 }
 
 }  // namespace ac

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/forked.h"
 
 namespace ac {
 namespace {
@@ -40,21 +40,12 @@ void write_all(int to, const std::string& text) {
 Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) job_failed("cannot start a process: {}", std::strerror(errno));
-  const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) {
-    close(ends[0]), close(ends[1]);
-    job_failed("cannot start a process: {}", std::strerror(errno));
-  }
-  if (pid == 0) {
-    // Nobody is left who would stop a child of a process that was killed.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(3);
+  const auto child = [&] {
     close(ends[0]);
     if (!task.command.empty()) {
       dup2(ends[1], STDOUT_FILENO);
       write_all(ends[1], "-" + become(task.command));
-      _exit(0);
+      return;
     }
     try {
       write_all(ends[1], "+" + task.function());
@@ -63,7 +54,13 @@ Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit
     } catch (...) {  // must not go on in the parent's code
       write_all(ends[1], "-threw what is no std::exception");
     }
-    _exit(0);
+  };
+  pid_t pid = -1;
+  try {
+    pid = start_process(child);
+  } catch (const Error&) {
+    close(ends[0]), close(ends[1]);
+    throw;
   }
   close(ends[1]);
   const Clock::time_point now = Clock::now();
@@ -72,9 +69,7 @@ Child start(std::size_t index, const ChildTask& task, std::chrono::seconds limit
 
 ChildResult finish(const Child& child, std::chrono::seconds limit) {
   close(child.pipe);
-  int status = 0;
-  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(child.pid);
   if (child.late) return {.ended = fmt::format("took longer than {} s", limit.count())};
   if (WIFSIGNALED(status)) return {.ended = how_ended(status)};
   if (!child.text.empty() && child.text[0] == '+') return {.text = child.text.substr(1)};
@@ -126,7 +121,7 @@ std::vector<ChildResult> run_in_children(
       Child& child = running[i];
       child.late = Clock::now() > child.deadline;
       if (child.late)
-        kill(child.pid, SIGKILL);  // what it started may hold the pipe open
+        end_process(child.pid);
       else if (polled[i].revents == 0 || !read_some(child))
         continue;
       results[child.index] = finish(child, limit);

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +10,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/forked.h"
 
 namespace ac {
 namespace {
@@ -86,18 +84,14 @@ void Conversation::start(const std::function<void(int socket)>& child) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     job_failed("cannot start a process: {}", std::strerror(errno));
-  const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ < 0) {
+  try {
+    pid_ = start_process([&] {
+      close(ends[0]);
+      child(ends[1]);
+    });
+  } catch (const Error&) {
     close(ends[0]), close(ends[1]);
-    job_failed("cannot start a process: {}", std::strerror(errno));
-  }
-  if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(3);
-    close(ends[0]);
-    child(ends[1]);
-    _exit(0);
+    throw;
   }
   close(ends[1]);
   socket_ = ends[0];
@@ -108,11 +102,9 @@ Conversation::~Conversation() {
 }
 
 ChildResult Conversation::finish(const std::string& why) {
-  kill(pid_, SIGKILL);  // unless it has ended by itself
+  end_process(pid_);  // unless it has ended by itself
   close(socket_);
-  int status = 0;
-  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(pid_);
   pid_ = -1, socket_ = -1;
   return {.ended = why.empty() ? how_ended(status) : why, .seconds = seconds()};
 }

@@ -1,43 +1,28 @@
 #include "base/process.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "base/error.h"
+#include "base/forked.h"
 
 namespace ac {
 namespace {
 
-// Where the child's three standard streams lead.
-class Streams {
- public:
-  // `captured`: the end of a pipe for both output streams, or -1.
-  Streams(ChildOutput output, int captured) {
-    check(posix_spawn_file_actions_init(&actions_));
-    check(posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0));
-    if (output == ChildOutput::discarded)
-      check(posix_spawn_file_actions_addopen(&actions_, STDERR_FILENO, "/dev/null", O_WRONLY, 0));
-    if (output == ChildOutput::captured)
-      check(posix_spawn_file_actions_adddup2(&actions_, captured, STDERR_FILENO));
-    check(posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO));
-  }
-  ~Streams() { posix_spawn_file_actions_destroy(&actions_); }
-  Streams(const Streams&) = delete;
-  Streams& operator=(const Streams&) = delete;
-
-  const posix_spawn_file_actions_t* get() const { return &actions_; }
-
- private:
-  static void check(int error) {
-    if (error != 0) job_failed("cannot prepare a process: {}", std::strerror(error));
-  }
-  posix_spawn_file_actions_t actions_;
-};
+// Where the child's three standard streams lead. In the child; false with errno set.
+bool direct_streams(ChildOutput output, int captured) {
+  const auto lead = [](int to, int stream) { return to >= 0 && dup2(to, stream) >= 0; };
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (!lead(nothing, STDIN_FILENO)) return false;
+  if (output == ChildOutput::discarded && !lead(nothing, STDERR_FILENO)) return false;
+  if (output == ChildOutput::captured && !lead(captured, STDERR_FILENO)) return false;
+  return lead(STDERR_FILENO, STDOUT_FILENO);
+}
 
 // Closed in every other process that we start meanwhile, so that the reader sees the end.
 struct Pipe {
@@ -78,19 +63,28 @@ ProcessResult run_process(const std::vector<std::string>& arguments, ChildOutput
   std::vector<char*> pointers;
   for (std::string& copy : copies) pointers.push_back(copy.data());
   pointers.push_back(nullptr);
-  Pipe pipe(output == ChildOutput::captured);
-  const Streams streams(output, pipe.ends[1]);
-  pid_t child = 0;
-  const int error =
-      posix_spawnp(&child, pointers[0], streams.get(), nullptr, pointers.data(), environ);
-  if (error != 0) job_failed("{}: cannot run it: {}", arguments[0], std::strerror(error));
+  // What it says begins a line, not in the middle of one of progress.
+  if (output == ChildOutput::to_stderr && isatty(STDERR_FILENO) == 1) {
+    constexpr std::string_view kClear = "\r\033[K";
+    [[maybe_unused]] const ssize_t cleared = write(STDERR_FILENO, kClear.data(), kClear.size());
+  }
+  Pipe pipe(output == ChildOutput::captured), failure(true);
+  const pid_t child = start_process([&] {
+    if (direct_streams(output, pipe.ends[1])) execvp(pointers[0], pointers.data());
+    const int error = errno;
+    [[maybe_unused]] const ssize_t told = write(failure.ends[1], &error, sizeof error);
+    _exit(127);
+  });
+  pipe.close_write(), failure.close_write();
   ProcessResult result;
-  pipe.close_write();
   if (output == ChildOutput::captured) result.output = pipe.read_all();
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR)
-      job_failed("{}: cannot wait for it: {}", arguments[0], std::strerror(errno));
+  const std::string failed = failure.read_all();
+  const int status = wait_for(child);
+  if (failed.size() == sizeof(int)) {
+    int error = 0;
+    std::memcpy(&error, failed.data(), sizeof error);
+    job_failed("{}: cannot run it: {}", arguments[0], std::strerror(error));
+  }
   if (WIFSIGNALED(status))
     result.signal = WTERMSIG(status);
   else

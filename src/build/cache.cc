@@ -5,16 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/folders.h"
+#include "base/warning.h"
 #include "build/digest.h"
+#include "build/record.h"
 
 namespace ac {
 namespace {
@@ -23,29 +23,16 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUnfinished = ".unfinished-";
 constexpr const char* kRecord = "record";
-constexpr std::size_t kLargestRecord = 64u << 20, kLargestArtifact = 1u << 30;
+constexpr std::size_t kLargestArtifact = 1u << 30;
 
 std::string reason() { return std::strerror(errno); }
-
-// A checksum in the first line, then JSON.
-std::string written(const Json& record) {
-  const std::string text = record.dump(1, ' ', false, Json::error_handler_t::replace);
-  return sha256(text) + "\n" + text;
-}
-
-Json parsed(const std::string& content, const fs::path& path) {
-  const std::size_t line = content.find('\n');
-  if (line == std::string::npos || sha256(std::string_view(content).substr(line + 1)) !=
-                                       std::string_view(content).substr(0, line))
-    bad_input("{}: the checksum is wrong", path.string());
-  return parse_json(content.substr(line + 1), path);
-}
 
 BuildResult result_of(const fs::path& folder, const std::string& key, const CacheEntry& entry,
                       bool from_cache) {
   if (entry.artifact_name.empty()) return CompileFailure{key, entry.log, entry.seconds, from_cache};
   return Artifact{.file = folder / entry.artifact_name,
                   .key = key,
+                  .digest = entry.digest,
                   .log = entry.log,
                   .seconds = entry.seconds,
                   .from_cache = from_cache,
@@ -57,84 +44,84 @@ BuildResult result_of(const fs::path& folder, const std::string& key, const Cach
 // Throws if anything is amiss.
 BuildResult read_entry(const fs::path& folder, const std::string& key) {
   const fs::path path = folder / kRecord;
-  const Json record = parsed(read_file(path, kLargestRecord), path);
-  if (record.at("key") != key) bad_input("{}: of another kernel", path.string());
-  const CacheEntry entry{.artifact_name = record.at("artifact"),
-                         .log = record.at("log"),
-                         .seconds = record.at("seconds"),
-                         .registers = record.at("registers"),
-                         .spill_bytes = record.at("spill_bytes"),
-                         .static_shared = record.at("static_shared")};
-  if (!entry.artifact_name.empty() &&
-      sha256(read_file(folder / entry.artifact_name, kLargestArtifact)) != record.at("sha256"))
-    bad_input("{}: the artifact is harmed", path.string());
-  return result_of(folder, key, entry, true);
+  const Json record = read_record(path, key);
+  try {
+    const CacheEntry entry{.artifact_name = record.at("artifact"),
+                           .digest = record.at("sha256"),
+                           .log = record.at("log"),
+                           .seconds = record.at("seconds"),
+                           .registers = record.at("registers"),
+                           .spill_bytes = record.at("spill_bytes"),
+                           .static_shared = record.at("static_shared")};
+    const fs::path artifact = folder / entry.artifact_name;
+    if (!entry.artifact_name.empty() &&
+        sha256(read_file(artifact, kLargestArtifact)) != entry.digest)
+      bad_input("{}: it is damaged: its checksum is wrong", artifact.string());
+    return result_of(folder, key, entry, true);
+  } catch (const Json::exception& error) {
+    bad_input("{}: not as this program writes it ({})", path.string(), error.what());
+  }
 }
 
 }  // namespace
 
-KernelCache::Workspace::Workspace(const fs::path& cache) {
-  std::string name = cache / (std::string(kUnfinished) + "XXXXXX");
-  if (!mkdtemp(name.data()))
-    job_failed("{}: cannot create a folder in the kernel cache: {}", cache.string(), reason());
-  path_ = name;
+KernelCache::Workspace::Workspace(const fs::path& cache) : folder_(cache, kUnfinished) {
   std::error_code error;
   for (const fs::path& folder : {scratch(), entry()})
     if (!fs::create_directory(folder, error))
       job_failed("{}: cannot create: {}", folder.string(), error.message());
 }
 
-KernelCache::Workspace::~Workspace() {
-  std::error_code ignored;  // what is left is swept one day
-  fs::remove_all(path_, ignored);
-}
-
 KernelCache::KernelCache(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (!fs::is_directory(folder_))
+  if (is_read_only(folder_))
+    own_.emplace();
+  else if (!fs::is_directory(folder_))
     job_failed("{}: cannot create the kernel cache: {}", folder_.string(), error.message());
-  folder_ = fs::canonical(folder_);
-  sweep();
+  if (fs::is_directory(folder_)) folder_ = fs::canonical(folder_);
+  if (!own_) TemporaryFolder::sweep(folder_, kUnfinished);
 }
 
-void KernelCache::sweep() const {
-  std::error_code ignored;
-  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(2);
-  for (const auto& entry : fs::directory_iterator(folder_, ignored))
-    if (entry.path().filename().string().starts_with(kUnfinished) &&
-        fs::last_write_time(entry.path(), ignored) < long_ago)
-      fs::remove_all(entry.path(), ignored);
+KernelCache::Workspace KernelCache::workspace() const {
+  if (own_)
+    warn("{}: the kernel cache cannot be written: what is built now is not kept", folder_.string());
+  return Workspace(writable());
 }
 
 std::optional<BuildResult> KernelCache::find(const std::string& key) const {
-  const fs::path folder = folder_ / key;
+  if (std::optional<BuildResult> known = find_in(folder_, key)) return known;
+  return own_ ? find_in(own_->path(), key) : std::nullopt;
+}
+
+std::optional<BuildResult> KernelCache::find_in(const fs::path& cache,
+                                                const std::string& key) const {
+  const fs::path folder = cache / key;
   std::error_code error;
   if (!fs::exists(folder / kRecord, error)) return std::nullopt;
   try {
     return read_entry(folder, key);
-  } catch (const Error&) {
-    return std::nullopt;
-  } catch (const Json::exception&) {  // another version's record
+  } catch (const Error& harmed) {
+    // Another process may be mending it right now.
+    if (fs::exists(folder / kRecord, error)) warn("{}; the kernel is built anew", harmed.what());
     return std::nullopt;
   }
 }
 
 BuildResult KernelCache::keep(const std::string& key, const Workspace& workspace,
-                              const CacheEntry& entry) const {
+                              CacheEntry entry) const {
   const fs::path artifact = workspace.entry() / entry.artifact_name;
-  const Json record = {
-      {"key", key},
-      {"artifact", entry.artifact_name},
-      {"sha256", entry.artifact_name.empty() ? "" : sha256(read_file(artifact, kLargestArtifact))},
-      {"seconds", entry.seconds},
-      {"registers", entry.registers},
-      {"spill_bytes", entry.spill_bytes},
-      {"static_shared", entry.static_shared},
-      {"log", entry.log}};
-  write_file(workspace.entry() / kRecord, written(record));
+  if (!entry.artifact_name.empty()) entry.digest = sha256(read_file(artifact, kLargestArtifact));
+  const Json record = {{"artifact", entry.artifact_name},
+                       {"sha256", entry.digest},
+                       {"seconds", entry.seconds},
+                       {"registers", entry.registers},
+                       {"spill_bytes", entry.spill_bytes},
+                       {"static_shared", entry.static_shared},
+                       {"log", entry.log}};
+  write_file(workspace.entry() / kRecord, record_text(key, record));
 
-  const fs::path folder = folder_ / key;
+  const fs::path folder = writable() / key;
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (std::rename(workspace.entry().c_str(), folder.c_str()) == 0)
       return result_of(folder, key, entry, false);
@@ -148,7 +135,7 @@ BuildResult KernelCache::keep(const std::string& key, const Workspace& workspace
 
 // Under a lock and after another look: somebody may have mended the entry, and be using it.
 void KernelCache::remove_harmed(const std::string& key) const {
-  const fs::path lock_path = folder_ / ".lock";
+  const fs::path lock_path = writable() / ".lock";
   const int lock = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock < 0 || flock(lock, LOCK_EX) != 0) {
     const std::string why = reason();
@@ -158,8 +145,8 @@ void KernelCache::remove_harmed(const std::string& key) const {
   std::string why;
   try {
     if (!find(key)) {
-      const Workspace grave(folder_);
-      const fs::path folder = folder_ / key;
+      const Workspace grave(writable());
+      const fs::path folder = writable() / key;
       if (std::rename(folder.c_str(), (grave.scratch() / key).c_str()) != 0 && errno != ENOENT)
         why = reason();
     }
@@ -169,7 +156,7 @@ void KernelCache::remove_harmed(const std::string& key) const {
   }
   close(lock);
   if (!why.empty())
-    job_failed("{}: cannot remove a harmed entry: {}", (folder_ / key).string(), why);
+    job_failed("{}: cannot remove a harmed entry: {}", (writable() / key).string(), why);
 }
 
 }  // namespace ac

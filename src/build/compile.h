@@ -30,6 +30,7 @@ struct Target {
 struct Artifact {
   std::filesystem::path file;  // in the cache
   std::string key;             // of all that affects the result
+  std::string digest;          // of the file
   std::string log;             // what the compiler said
   double seconds = 0;          // that compiling took, when it was compiled
   bool from_cache = false;

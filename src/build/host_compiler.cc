@@ -27,6 +27,10 @@ std::vector<std::string> flags_for(HostChecks checks) {
     return flags;
   }
   if (checks == HostChecks::races) flags.push_back("-fsanitize=thread");
+  // What a GPU faults at must not pass here. A trap needs no library.
+  if (checks == HostChecks::none)
+    for (const char* flag : {"-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"})
+      flags.push_back(flag);
   flags.push_back("-nodefaultlibs");
   return flags;
 }

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "capture/sizes.h"
 #include "ir/builder.h"
+#include "ir/normalise/mask.h"
 
 namespace ac {
 
@@ -35,6 +36,7 @@ using Argument = std::variant<std::monostate, bool, Scalar, Dim, Shape, NodeId,
 struct AtenContext {
   Builder& build;
   SymbolRange range;
+  Prover prover;  // of the graph that is being built
   std::optional<NodeId> positions;
   // How many elements of constants may still be made: a node that is a few bytes of JSON must not
   // cost gigabytes.
@@ -126,5 +128,6 @@ NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype);
 NodeId as_float(const AtenCall& call, NodeId x);  // integers and bools become float32
 // Elementwise, after promotion.
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b);
+NodeId times(const AtenCall& call, NodeId x, double factor);
 
 }  // namespace ac

@@ -99,6 +99,62 @@ Results square(const AtenCall& call) {
   return {elementwise(call, Op::mul, call.tensor("self"), call.tensor("self"))};
 }
 
+NodeId number_like(const AtenCall& call, NodeId x, double value) {
+  return call.build().scalar(call.type(x).dtype, value);
+}
+
+// x where it is positive, else `otherwise`.
+NodeId where_positive(const AtenCall& call, NodeId x, NodeId positive, NodeId otherwise) {
+  Builder& build = call.build();
+  const NodeId condition = build.binary(Op::greater, x, number_like(call, x, 0));
+  return build.add(Op::where, {condition, positive, otherwise});
+}
+
+Results leaky_relu(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  return {where_positive(call, x, x, times(call, x, call.number("negative_slope")))};
+}
+
+// scale * x, or scale * alpha * (exp(input_scale * x) - 1)
+Results elu(const AtenCall& call) {
+  Builder& build = call.build();
+  const NodeId x = as_float(call, call.tensor("self"));
+  const double scale = call.number("scale");
+  const NodeId power = build.unary(Op::exp, times(call, x, call.number("input_scale")));
+  const NodeId less = times(call, build.binary(Op::sub, power, number_like(call, x, 1)),
+                            scale * call.number("alpha"));
+  return {where_positive(call, x, times(call, x, scale), less)};
+}
+
+Results log1p(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  return {call.build().unary(Op::log, call.build().binary(Op::add, x, number_like(call, x, 1)))};
+}
+
+Results expm1(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  const NodeId power = call.build().unary(Op::exp, x);
+  return {call.build().binary(Op::sub, power, number_like(call, x, 1))};
+}
+
+// Down from what cutting off the fraction leaves. A number this large has no fraction, and may not
+// fit an integer.
+Results floor(const AtenCall& call) {
+  const NodeId x = call.tensor("self");
+  const DType dtype = call.type(x).dtype;
+  if (!is_float(dtype)) return {x};
+  Builder& build = call.build();
+  const NodeId size = build.unary(Op::abs, x);
+  const NodeId small =
+      build.binary(Op::less, size, number_like(call, x, dtype == DType::f16 ? 2048 : 0x1p24));
+  const NodeId inner = build.add(Op::where, {small, x, number_like(call, x, 0)});
+  const NodeId cut = build.cast(build.cast(inner, DType::i64), dtype);
+  const NodeId above = build.binary(Op::greater, cut, inner);
+  const NodeId down =
+      build.add(Op::where, {above, build.binary(Op::sub, cut, number_like(call, x, 1)), cut});
+  return {build.add(Op::where, {small, down, x})};
+}
+
 Results gelu(const AtenCall& call) {
   const std::string& kind = call.text("approximate");
   if (kind != "none" && kind != "tanh") bad_input("approximate is \"{}\"", kind);
@@ -173,6 +229,11 @@ NodeId as_float(const AtenCall& call, NodeId x) {
   return is_float(call.type(x).dtype) ? x : call.build().cast(x, DType::f32);
 }
 
+NodeId times(const AtenCall& call, NodeId x, double factor) {
+  if (factor == 1) return x;
+  return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
+}
+
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b) {
   DType dtype = result_dtype(call, {a, b});
   if (op == Op::div && !is_float(dtype)) dtype = DType::f32;
@@ -184,14 +245,14 @@ NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand&
 
 std::vector<AtenOp> aten_elementwise_ops() {
   std::vector<AtenOp> ops{
-      {"aten.add.Tensor", "self:tensor other:operand alpha:number", scaled_binary(Op::add)},
+      {"aten.add.Tensor", "self:operand other:operand alpha:number", scaled_binary(Op::add)},
       {"aten.add.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::add)},
-      {"aten.sub.Tensor", "self:tensor other:operand alpha:number", scaled_binary(Op::sub)},
+      {"aten.sub.Tensor", "self:operand other:operand alpha:number", scaled_binary(Op::sub)},
       {"aten.sub.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::sub)},
       {"aten.rsub.Scalar", "self:tensor other:number alpha:number", scaled_binary(Op::sub, true)},
-      {"aten.mul.Tensor", "self:tensor other:operand", binary(Op::mul)},
+      {"aten.mul.Tensor", "self:operand other:operand", binary(Op::mul)},
       {"aten.mul.Scalar", "self:tensor other:number", binary(Op::mul)},
-      {"aten.div.Tensor", "self:tensor other:operand", binary(Op::div)},
+      {"aten.div.Tensor", "self:operand other:operand", binary(Op::div)},
       {"aten.div.Scalar", "self:tensor other:number", binary(Op::div)},
       {"aten.maximum.default", "self:tensor other:tensor", binary(Op::maximum)},
       {"aten.minimum.default", "self:tensor other:tensor", binary(Op::minimum)},
@@ -199,6 +260,11 @@ std::vector<AtenOp> aten_elementwise_ops() {
       {"aten.pow.Tensor_Tensor", "self:tensor exponent:operand", power},
       {"aten.pow.Scalar", "self:number exponent:tensor", power},
       {"aten.square.default", "self:tensor", square},
+      {"aten.log1p.default", "self:tensor", log1p},
+      {"aten.expm1.default", "self:tensor", expm1},
+      {"aten.floor.default", "self:tensor", floor},
+      {"aten.leaky_relu.default", "self:tensor negative_slope:number", leaky_relu},
+      {"aten.elu.default", "self:tensor alpha:number scale:number input_scale:number", elu},
       {"aten.gelu.default", "self:tensor approximate:text", gelu},
       {"aten.logical_not.default", "self:tensor", logical_not},
       {"aten.logical_and.default", "self:tensor other:tensor", logical(Op::logical_and)},
@@ -242,7 +308,7 @@ std::vector<AtenOp> aten_elementwise_ops() {
                                                          {"le", Op::less_equal},
                                                          {"gt", Op::greater},
                                                          {"ge", Op::greater_equal}}) {
-    ops.push_back({fmt::format("aten.{}.Tensor", name), "self:tensor other:operand", binary(op)});
+    ops.push_back({fmt::format("aten.{}.Tensor", name), "self:operand other:operand", binary(op)});
     ops.push_back({fmt::format("aten.{}.Scalar", name), "self:tensor other:number", binary(op)});
   }
   return ops;

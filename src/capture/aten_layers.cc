@@ -16,11 +16,6 @@ NodeId swap_last_two(const AtenCall& call, NodeId x) {
   return call.build().permute(x, std::move(axes));
 }
 
-NodeId times(const AtenCall& call, NodeId x, double factor) {
-  if (factor == 1) return x;
-  return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
-}
-
 Results embedding(const AtenCall& call) {
   const NodeId table = call.tensor("weight");
   if (call.rank(table) != 2) bad_input("the table is {}", to_string(call.type(table)));
@@ -118,6 +113,49 @@ Results variance_and_mean(const AtenCall& call) {
 
 Results deviation(const AtenCall& call) { return {call.build().unary(Op::sqrt, variance(call))}; }
 
+// (sum |x|^ord)^(1 / ord) for the orders that people normalise by.
+Results vector_norm(const AtenCall& call) {
+  NodeId x = call.tensor("self");
+  if (const auto dtype = call.maybe_dtype("dtype")) x = call.build().cast(x, *dtype);
+  const double order = call.number("ord");
+  const auto axes = call.axes("dim", call.rank(x));
+  const bool keep = call.flag("keepdim");
+  Builder& build = call.build();
+  if (order == 2) {
+    const NodeId squares = build.binary(Op::mul, x, x);
+    return {build.unary(Op::sqrt, build.reduce(Op::sum, squares, axes, keep))};
+  }
+  const NodeId sizes = build.unary(Op::abs, x);
+  if (order == 1) return {build.reduce(Op::sum, sizes, axes, keep)};
+  if (order == INFINITY) return {build.reduce(Op::amax, sizes, axes, keep)};
+  bad_input("a norm of order {}: only 1, 2 and inf are supported", order);
+}
+
+// In evaluation mode: a scale and a shift for each channel, which is axis 1.
+Results batch_norm(const AtenCall& call) {
+  const NodeId x = call.tensor("input");
+  if (call.rank(x) < 2) bad_input("the input is {}", to_string(call.type(x)));
+  Builder& build = call.build();
+  const DType dtype = call.type(x).dtype;
+  const Dim channels = call.shape(x)[1];
+  const std::size_t rank = call.rank(x);
+  const auto each = [&](NodeId value) {  // [channels, 1, ..., 1]
+    if (call.shape(value) != Shape{channels})
+      bad_input("{} for {} channels", to_string(call.type(value)), channels.str());
+    Shape shape(rank - 1, Dim(1));
+    shape[0] = channels;
+    return build.reshape(build.cast(value, dtype), shape);
+  };
+  const NodeId variance = each(call.tensor("running_var"));
+  const NodeId root = build.unary(
+      Op::sqrt, build.binary(Op::add, variance, build.scalar(dtype, call.number("eps"))));
+  NodeId result = build.binary(Op::sub, x, each(call.tensor("running_mean")));
+  result = build.binary(Op::div, result, root);
+  if (call.has("weight")) result = build.binary(Op::mul, result, each(call.tensor("weight")));
+  if (call.has("bias")) result = build.binary(Op::add, result, each(call.tensor("bias")));
+  return {result, kNoResult, kNoResult};
+}
+
 Results softmax(const AtenCall& call) {
   NodeId x = call.tensor("self");
   if (const auto dtype = call.maybe_dtype("dtype")) x = call.build().cast(x, *dtype);
@@ -139,15 +177,12 @@ NodeId norm_input(const AtenCall& call) {
   return x;
 }
 
-double smallest_step(DType dtype) {
-  return dtype == DType::f32 ? 0x1p-23 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
-}
-
 NodeId rms_norm(const AtenCall& call) {
   const NodeId x = norm_input(call);
   std::vector<NodeId> inputs{x};
   if (const auto weight = call.maybe_tensor("weight")) inputs.push_back(*weight);
-  const double eps = call.has("eps") ? call.number("eps") : smallest_step(call.type(x).dtype);
+  // Without eps, PyTorch takes float32's step for half types too: it computes in float32.
+  const double eps = call.has("eps") ? call.number("eps") : 0x1p-23;
   return call.build().add(Op::rms_norm, inputs, {{"eps", eps}, {"weight_offset", 0.0}});
 }
 
@@ -277,6 +312,12 @@ std::vector<AtenOp> aten_layer_ops() {
       {"aten.mean.default", "self:tensor dtype:dtype?", reduce_all(Op::mean)},
       {"aten.mean.dim", kReduce, reduce(Op::mean)},
       {"aten.amax.default", "self:tensor dim:ints keepdim:bool", amax},
+      {"aten.linalg_vector_norm.default",
+       "self:tensor ord:number dim:ints? keepdim:bool dtype:dtype?", vector_norm},
+      {"aten._native_batch_norm_legit_no_training.default",
+       "input:tensor weight:tensor? bias:tensor? running_mean:tensor running_var:tensor "
+       "momentum:number eps:number",
+       batch_norm},
       {"aten.var.correction", kVariance,
        [](const AtenCall& call) -> Results { return {variance(call)}; }},
       {"aten.var_mean.correction", kVariance, variance_and_mean},

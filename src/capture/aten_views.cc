@@ -238,6 +238,21 @@ Results select(const AtenCall& call) {
   return {select_at(call, x, call.axis("dim", call.rank(x)), call.dim("index"))};
 }
 
+// Where an index may be below 0, PyTorch counts it from the end.
+NodeId counted_from_start(const AtenCall& call, NodeId index, const Dim& size) {
+  const DType dtype = call.type(index).dtype;
+  if (dtype == DType::boolean)
+    bad_input("a mask of bools selects a number of entries that depends on data");
+  if (call.context().prover.never_negative(index)) return index;
+  if (!size.is_constant())
+    bad_input("an index that may be negative counts back from the last token");
+  Builder& build = call.build();
+  const NodeId negative = build.binary(Op::less, index, build.scalar(dtype, 0));
+  const NodeId from_end =
+      build.binary(Op::add, index, build.scalar(dtype, static_cast<double>(size.constant())));
+  return build.add(Op::where, {negative, from_end, index});
+}
+
 // Takes entries of one axis: an embedding, once that axis is the first.
 NodeId take(const AtenCall& call, NodeId x, std::size_t axis, NodeId index) {
   std::vector<std::int64_t> to_front(call.rank(x));
@@ -245,6 +260,7 @@ NodeId take(const AtenCall& call, NodeId x, std::size_t axis, NodeId index) {
   std::rotate(to_front.begin(), to_front.begin() + static_cast<std::ptrdiff_t>(axis),
               to_front.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
   Builder& build = call.build();
+  index = counted_from_start(call, index, call.shape(x)[axis]);
   const NodeId taken = build.embedding(build.permute(x, to_front), index);
   // [index..., before..., after...] -> [before..., index..., after...]
   std::vector<std::int64_t> back(call.rank(taken));

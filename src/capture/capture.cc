@@ -10,6 +10,7 @@
 #include "capture/download_progress.h"
 #include "capture/exported.h"
 #include "capture/hub.h"
+#include "capture/model_kind.h"
 #include "capture/native.h"
 #include "capture/python.h"
 #include "checkpoint/model_files.h"
@@ -31,11 +32,12 @@ bool only_python_reads(const std::string& source) {
   return colon != std::string::npos && fs::exists(source.substr(0, colon));
 }
 
-// The architecture of a folder's config.json, without judging the rest of it.
+// The architecture of a folder's config.json. Of the rest only the kind of model is judged.
 std::string architecture_of(const fs::path& directory) {
   const auto file = find_model_file(directory, "config.json");
   if (!file) bad_input("{}: there is no config.json", directory.string());
   const Json config = read_json(*file, {.bytes = 16u << 20});
+  refuse_unsupported_kind(config, (directory / "config.json").string());
   if (config.is_object() && config.contains("architectures"))
     if (const Json& names = config["architectures"];
         names.is_array() && !names.empty() && names[0].is_string())
@@ -43,8 +45,9 @@ std::string architecture_of(const fs::path& directory) {
   return "";
 }
 
-Model with_python(const std::string& source, const Environment& environment) {
-  return capture_with_python(source, find_python_capture(environment.python));
+Model with_python(const std::string& source, const CaptureOptions& options,
+                  const Environment& environment) {
+  return capture_with_python(source, find_python_capture(environment.python), options);
 }
 
 Model capture_directory(const fs::path& directory, const CaptureOptions& options,
@@ -53,10 +56,10 @@ Model capture_directory(const fs::path& directory, const CaptureOptions& options
   const bool native = is_native_architecture(architecture) || architecture.empty();
   if (options.front_end == FrontEnd::python ||
       (options.front_end == FrontEnd::automatic && !native)) {
-    if (!native)
+    if (!native && !options.quiet)
       fmt::print(stderr, "{} is not among the native architectures: capturing it with Python\n",
                  architecture);
-    return with_python(directory.string(), environment);
+    return with_python(directory.string(), options, environment);
   }
   return capture_native(directory);
 }
@@ -70,7 +73,7 @@ Model capture(const std::string& source, const CaptureOptions& options,
   if (only_python_reads(source)) {
     if (options.front_end == FrontEnd::native)
       wrong_usage("{}: only Python can capture this; leave out --front-end native", source);
-    return with_python(source, environment);
+    return with_python(source, options, environment);
   }
   if (options.download && !fs::exists(source)) {
     const auto id = parse_model_id(source);

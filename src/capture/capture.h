@@ -5,15 +5,9 @@
 
 #include "base/environment.h"
 #include "capture/model.h"
+#include "capture/options.h"
 
 namespace ac {
-
-enum class FrontEnd { automatic, native, python };
-
-struct CaptureOptions {
-  FrontEnd front_end = FrontEnd::automatic;
-  bool download = false;  // fetch an id from the hub first
-};
 
 // `source` is a HuggingFace directory or id, a capture file (.json), or what only Python can
 // capture: FILE.py[:FACTORY], a project directory, a .pt2 archive. What the native front end does

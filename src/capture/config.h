@@ -15,6 +15,9 @@
 
 namespace ac {
 
+inline constexpr const char* kEmbeddingKey = "model.embed_tokens.weight";
+inline constexpr const char* kHeadKey = "lm_head.weight";
+
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
 
 struct DecoderConfig {
@@ -26,6 +29,7 @@ struct DecoderConfig {
   Activation activation;
   double rms_norm_eps;
   bool tied_embeddings;
+  std::string embedding_key = kEmbeddingKey;  // in the checkpoint
   bool qkv_bias, o_bias, mlp_bias;
   bool qk_norm;                       // q and k are normalised a head before they are rotated
   std::vector<std::int64_t> windows;  // a layer's sliding window; 0: it sees all tokens

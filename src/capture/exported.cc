@@ -35,7 +35,9 @@ class Reader {
 
   Model read() {
     model_.graph.name = file_.name;
+    model_.graph.max_tokens = file_.range.max;
     model_.architecture = file_.architecture;
+    model_.checked = file_.checked;
     declare_names();
     add_inputs();
     for (std::size_t i = 0; i < file_.nodes.size(); ++i) add_node(file_.nodes[i]);
@@ -71,7 +73,8 @@ class Reader {
   }
 
   void add_node(const ExportedFile::Node& node) {
-    build_.set_module(node.module);
+    build_.set_origin(node.module,
+                      node.source.empty() ? node.op : fmt::format("{}, {}", node.op, node.source));
     try {
       const AtenOp* op = find_aten_op(node.op);
       if (!op) bad_input("this op is not known");
@@ -81,7 +84,8 @@ class Reader {
       check_results(node, results);
       define(node.name, std::move(results));
     } catch (const Error& error) {
-      const std::string place = node.module.empty() ? "" : " in module " + node.module;
+      std::string place = node.module.empty() ? "" : " in module " + node.module;
+      if (!node.source.empty()) place += ", " + node.source;
       throw Error(error.fault(), fmt::format("{}: node \"{}\" ({}{}): {}", path_.string(),
                                              node.name, node.op, place, error.what()));
     }
@@ -123,7 +127,7 @@ class Reader {
   }
 
   void make_stored(const std::string& name, const Definition& definition) {
-    const std::string module = build_.module();
+    const std::string module = build_.module(), source = build_.source();
     if (definition.kind == Definition::Kind::parameter) {
       const auto& parameter = file_.parameters[definition.index];
       build_.set_module(parent_module(parameter.path));
@@ -135,7 +139,7 @@ class Reader {
     } else {
       bad_input("refers to \"{}\", which comes later: a cycle, or nodes out of order", name);
     }
-    build_.set_module(module);
+    build_.set_origin(module, source);
   }
 
   NodeId make_constant(const ExportedFile::Constant& constant) {
@@ -148,6 +152,19 @@ class Reader {
     if (const auto* tril = std::get_if<ExportedFile::Tril>(&constant.content))
       return build_.add(Op::tril, {build_.expand(build_.scalar(dtype, 1), shape)},
                         {{"diagonal", tril->diagonal}});
+    if (const auto* range = std::get_if<ExportedFile::Range>(&constant.content)) {
+      std::vector<double> data(static_cast<std::size_t>(product(shape).constant()));
+      for (std::size_t i = 0; i < data.size(); ++i)
+        data[i] = static_cast<double>(range->start + range->step * static_cast<std::int64_t>(i));
+      return build_.constant(dtype, sizes(shape), std::move(data));
+    }
+    if (const auto* triangle = std::get_if<ExportedFile::Triangle>(&constant.content)) {
+      const NodeId ones = build_.expand(build_.scalar(DType::f32, 1), shape);
+      const NodeId below = build_.add(Op::tril, {ones}, {{"diagonal", triangle->diagonal}});
+      return build_.add(Op::where,
+                        {build_.cast(below, DType::boolean), build_.scalar(dtype, triangle->below),
+                         build_.scalar(dtype, triangle->above)});
+    }
     const auto& data = std::get<std::vector<double>>(constant.content);
     return build_.constant(dtype, sizes(shape), data);
   }
@@ -199,7 +216,7 @@ class Reader {
   std::filesystem::path path_;
   Model model_;
   Builder build_;
-  AtenContext context_{build_, {}, {}};
+  AtenContext context_{build_, {}, Prover(model_.graph), {}};
   std::unordered_map<std::string, Definition> names_;
 };
 

@@ -15,8 +15,6 @@ constexpr std::int64_t kVersion = 1;
 constexpr std::size_t kMaxNodes = 1'000'000;
 constexpr std::int64_t kMaxConstantElements = std::int64_t{1} << 26;
 constexpr std::size_t kMaxRank = 8;
-// No run is longer; a producer may give "any length" as a number near 2^63.
-constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
 // Constants travel as doubles, which hold every integer up to here.
 constexpr double kMaxExactInteger = 9007199254740992.0;
 
@@ -149,6 +147,12 @@ void read_header(Json& root, ExportedFile& file) {
     file.architecture = text_member(model, "architecture");
   });
 
+  if (const auto checked = root.find("checked"); checked != root.end())
+    within("\"checked\"", [&] {
+      require_object(*checked);
+      file.checked = text_member(*checked, "summary");
+    });
+
   Json& symbols = member(root, "symbols");
   within("\"symbols\"", [&] {
     require_object(symbols);
@@ -159,8 +163,12 @@ void read_header(Json& root, ExportedFile& file) {
     file.range = {integer(member(range, "min"), "min"), integer(member(range, "max"), "max")};
     if (file.range.min < 0 || file.range.max < file.range.min)
       bad_input("S from {} to {}", file.range.min, file.range.max);
-    file.range.min = std::min(file.range.min, kMaxTokens);
-    file.range.max = std::min(file.range.max, kMaxTokens);
+    if (file.range.min > 1)
+      bad_input("the graph is only right for at least {} tokens; a decoder starts with one",
+                file.range.min);
+    if (file.range.max < 1) bad_input("S is at most {}", file.range.max);
+    // A producer may give "any length" as a number near 2^63.
+    file.range.max = std::min(file.range.max, kMostTokens);
   });
 
   Json& roots = member(root, "roots");
@@ -191,9 +199,12 @@ ExportedFile::Constant read_constant(Json& value, const ExportedFile& file) {
       name_member(value, "name"), text_member(value, "path"), read_stored_type(value, 0), {}};
   const DType dtype = constant.type.dtype;
   const std::int64_t count = product(constant.type.shape).constant();
-  const int ways = static_cast<int>(value.contains("data")) + value.contains("fill") +
-                   value.contains("tril") + value.contains("root");
-  if (ways != 1) bad_input("needs exactly one of \"data\", \"fill\", \"tril\" and \"root\"");
+  int ways = 0;
+  for (const char* way : {"data", "fill", "tril", "range", "triangle", "root"})
+    ways += value.contains(way) ? 1 : 0;
+  if (ways != 1)
+    bad_input(
+        "needs exactly one of \"data\", \"fill\", \"tril\", \"range\", \"triangle\" and \"root\"");
   if (value.contains("root")) {
     constant.content = read_place(value, file);
     if (count == 0) bad_input("a stored tensor of shape {}", to_string(constant.type.shape));
@@ -212,9 +223,31 @@ ExportedFile::Constant read_constant(Json& value, const ExportedFile& file) {
     constant.content = std::move(elements);
   } else if (value.contains("fill")) {
     constant.content = ExportedFile::Fill{element(dtype, value["fill"])};
+  } else if (value.contains("range")) {
+    const Json& range = list_member(value, "range");
+    if (range.size() != 2) bad_input("\"range\" is not [start, step]");
+    for (const Dim& size : constant.type.shape)
+      if (size != Dim(1) && size != Dim(count)) bad_input("a range along several axes");
+    const std::int64_t start = integer(range[0], "range"), step = integer(range[1], "range");
+    if (count < 1 || std::abs(static_cast<double>(start)) +
+                             std::abs(static_cast<double>(step)) * static_cast<double>(count) >
+                         kMaxExactInteger)
+      bad_input("a range of {} elements from {} in steps of {}", count, start, step);
+    for (const std::int64_t last : {start, start + step * (count - 1)})
+      if (round_to(dtype, static_cast<double>(last)) != static_cast<double>(last))
+        bad_input("{} is not a number of {}", last, torch_name(dtype));
+    constant.content = ExportedFile::Range{start, step};
   } else {
     if (constant.type.shape.size() < 2) bad_input("a triangle needs two axes");
-    constant.content = ExportedFile::Tril{integer(value["tril"], "tril")};
+    if (value.contains("tril")) {
+      constant.content = ExportedFile::Tril{integer(value["tril"], "tril")};
+      return constant;
+    }
+    Json& triangle = value["triangle"];
+    require_object(triangle);
+    constant.content = ExportedFile::Triangle{integer(member(triangle, "diagonal"), "diagonal"),
+                                              element(dtype, member(triangle, "below")),
+                                              element(dtype, member(triangle, "above"))};
   }
   return constant;
 }
@@ -225,7 +258,9 @@ ExportedFile::Node read_node(Json& value, const ExportedFile& file) {
                           text_member(value, "module"),
                           {},
                           {},
+                          {},
                           false};
+  if (value.contains("source")) node.source = text_member(value, "source");
   Json& args = member(value, "args");
   if (!args.is_object()) bad_input("\"args\" is not an object");
   node.args = std::move(args);

@@ -35,19 +35,28 @@ struct ExportedFile {
   struct Tril {
     std::int64_t diagonal;
   };
+  struct Range {  // start, start + step, ... along the one axis that is longer than 1
+    std::int64_t start, step;
+  };
+  struct Triangle {  // `below` where column - row <= diagonal, else `above`
+    std::int64_t diagonal;
+    double below, above;
+  };
   struct Constant {
     std::string name, path;
     TensorType type;
-    std::variant<std::vector<double>, Fill, Tril, Place> content;
+    std::variant<std::vector<double>, Fill, Tril, Range, Triangle, Place> content;
   };
   struct Node {
     std::string name, op, module;
-    Json args;  // an object
+    std::string source;  // file and line of the model; may be empty
+    Json args;           // an object
     std::vector<TensorType> results;
     bool has_several;  // the results are a list, even if of one
   };
 
   std::string name, architecture;
+  std::string checked;  // empty: the file does not say
   SymbolRange range;
   std::map<std::string, std::string> roots;
   std::vector<Input> inputs;

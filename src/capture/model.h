@@ -17,6 +17,7 @@ struct Model {
   // For each `store` that the graph's weights name: a checkpoint folder, or one safetensors file.
   std::map<std::string, std::filesystem::path> stores;
   std::string architecture;
+  std::string checked;  // how the capture was compared with the live module, in words
   // Whatever must last as long as the model does: a temporary folder that a store is in.
   std::shared_ptr<const void> files;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "capture/tied_head.h"
 #include "ir/builder.h"
 
 namespace ac {
@@ -19,7 +20,7 @@ class DecoderBuilder {
   void build() {
     const NodeId ids = b_.input("ids", {DType::i64, {kTokens}});
     b_.set_module("model.embed_tokens");
-    const NodeId table = weight("weight", {c_.vocab_size, c_.hidden_size});
+    const NodeId table = b_.weight(c_.embedding_key, {c_.dtype, {c_.vocab_size, c_.hidden_size}});
     NodeId x = b_.embedding(table, ids);  // [S, hidden]
     add_rope_inputs();
     for (std::int64_t i = 0; i < c_.layers; ++i) x = layer(x, i);
@@ -141,7 +142,8 @@ Graph build_decoder(const DecoderConfig& config, std::string name) {
 }
 
 Model capture_native(const std::filesystem::path& directory) {
-  const DecoderConfig config = read_config(directory / "config.json");
+  DecoderConfig config = read_config(directory / "config.json");
+  settle_tied_head(directory, config);
   Model model;
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};

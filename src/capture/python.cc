@@ -84,12 +84,31 @@ PythonCapture find_python_capture(const std::string& wanted) {
   return {std::move(interpreter), std::move(package)};
 }
 
-Model capture_with_python(const std::string& source, const PythonCapture& python) {
+namespace {
+
+// The capture's own file is gone when its user reads the error.
+std::string without(std::string text, const std::string& file, const std::string& source) {
+  for (std::size_t at = 0; (at = text.find(file, at)) != std::string::npos; at += source.size())
+    text.replace(at, file.size(), source);
+  return text;
+}
+
+}  // namespace
+
+Model capture_with_python(const std::string& source, const PythonCapture& python,
+                          const CaptureOptions& options) {
   const auto folder = std::make_shared<TemporaryFolder>();
   const fs::path capture = folder->path() / "capture.json";
-  const ProcessResult result = run_process(
-      {python.interpreter, "-c", kRunPackage, python.package, "-o", capture, "--", source},
-      ChildOutput::to_stderr);
+  std::vector<std::string> command{python.interpreter, "-c", kRunPackage,
+                                   python.package,     "-o", capture};
+  std::error_code unknown;
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", unknown); !unknown)
+    command.insert(command.end(), {"--program", program});
+  if (options.quiet) command.emplace_back("--quiet");
+  if (options.check == CaptureCheck::thorough) command.emplace_back("--thorough");
+  if (options.check == CaptureCheck::none) command.emplace_back("--no-check");
+  command.insert(command.end(), {"--", source});
+  const ProcessResult result = run_process(command, ChildOutput::to_stderr);
   if (result.signal != 0)
     job_failed("{}: the capture was killed by signal {} ({})", source, result.signal,
                strsignal(result.signal));
@@ -99,9 +118,13 @@ Model capture_with_python(const std::string& source, const PythonCapture& python
                                                : Fault::job_failed;
     throw Error(fault, fmt::format("{}: the capture failed, for the reason above", source));
   }
-  Model model = read_exported(capture);
-  model.files = folder;
-  return model;
+  try {
+    Model model = read_exported(capture);
+    model.files = folder;
+    return model;
+  } catch (const Error& error) {
+    throw Error(error.fault(), without(error.what(), capture, source));
+  }
 }
 
 }  // namespace ac

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "capture/model.h"
+#include "capture/options.h"
 
 namespace ac {
 
@@ -20,7 +21,9 @@ struct PythonCapture {
 PythonCapture find_python_capture(const std::string& wanted);
 
 // The captured weights live in a temporary folder, which lasts as long as the model or a copy of
-// it. The errors of the package go to stderr as they are.
-Model capture_with_python(const std::string& source, const PythonCapture& python);
+// it. The errors of the package go to stderr as they are. This program runs the reference executor
+// for the package's check of its capture.
+Model capture_with_python(const std::string& source, const PythonCapture& python,
+                          const CaptureOptions& options = {});
 
 }  // namespace ac

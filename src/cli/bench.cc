@@ -41,6 +41,8 @@ struct Bench {
 
   void run() {
     if (!random_ids) wrong_usage("bench needs --ids-random: there are no other ids yet");
+    if (prompts.empty() && contexts.empty())
+      wrong_usage("bench needs something to time: --prompt or --context");
     check(sampling);
     const auto lacks = [&](const char* what) { return std::ranges::count(without, what) > 0; };
     arguments.records = !lacks("graph"), arguments.overlaps = !lacks("overlap");
@@ -85,6 +87,7 @@ struct Bench {
       const double seconds = opened.device->time([&] { engine().prefill(ids); });
       if (repeat > 0) times.push_back(seconds);
     }
+    engine().chosen();  // of logits that are no numbers, times say nothing
     const double median = part(times, 0.5);
     emit({{"what", "prefill"},
           {"tokens", tokens},
@@ -127,6 +130,7 @@ struct Bench {
     // As they are generated.
     engine().pretend(context);
     const double together = device.time([&] { engine().replay(new_tokens); });
+    engine().check_tokens(new_tokens);
     const double mean = together / static_cast<double>(new_tokens);
 
     const Traffic traffic =
@@ -189,12 +193,14 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--prompt", bench->prompts, "Prompts of so many tokens: 128,2048")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
-  command
-      ->add_option("--context", bench->contexts,
-                   "Decode with so many tokens cached, which are random: 128,2048")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24));
+  CLI::Option* const contexts =
+      command
+          ->add_option("--context", bench->contexts,
+                       "Decode with so many tokens cached, which are random: 128,2048")
+          ->delimiter(',')
+          ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24));
   command->add_option("--new", bench->new_tokens, "Tokens to decode at each context")
+      ->needs(contexts)
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   add_sampling(*command, bench->sampling);

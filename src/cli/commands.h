@@ -12,6 +12,7 @@ void add_compile_command(CLI::App& app);
 void add_db_command(CLI::App& app);
 void add_detokenize_command(CLI::App& app);
 void add_devices_command(CLI::App& app);
+void add_evaluate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_study_command(CLI::App& app);

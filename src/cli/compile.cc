@@ -55,7 +55,7 @@ struct Compile {
   void compile_one() {
     choose_device();
     options.dtype = source.dtype;
-    check_output(output, force);
+    PackageDraft package(output, force);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
@@ -67,16 +67,15 @@ struct Compile {
     Stages stages(progress, {dump.begin(), dump.end()},
                   [&](const std::string& stage, const std::string& text) { show(stage, text); });
     const Model model = stages.run(
-        "capture", [&] { return source.capture(); },
+        "capture", [&] { return source.capture(quiet); },
         [](const Model& captured) { return print(captured.graph); });
     std::unique_ptr<tuning::Log> log;
     if (options.here)
-      log = open_log(database, options.device, device_name, model.graph.name, building, builder,
-                     progress);
+      log = open_log(database, options.device, device_name, model.graph.name, building, builder);
     options.log = log.get();
     const Compiled compiled = compile(model, options, builder, stages);
     progress.stage("write the package");
-    write_package(compiled, model, building.sources, output, force);
+    package.write(compiled, model, building.sources);
     progress.done();
     report(compiled);
   }
@@ -120,24 +119,36 @@ struct Compile {
       result[name] = {
           {"regions", launches}, {"distinct", phase->selections.size()}, {"fallbacks", fallbacks}};
     }
+    result["measured"] = compiled.is_measured();
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
     if (json) {
       fmt::print("{}\n", result.dump());
       return;
     }
-    fmt::print("{}: {} kernels for {}\n", output, compiled.kernels.size(), compiled.program.target);
-    for (const auto& [name, phase] : compiled.phases())
-      fmt::print("  {}: {} regions, {} of them distinct, {} left to the fallback\n", name,
-                 result[name]["regions"].get<int>(), result[name]["distinct"].get<int>(),
-                 result[name]["fallbacks"].get<int>());
+    fmt::print("{} is ready: a program for {} with {} kernels\n", output, place(compiled),
+               compiled.kernels.size());
+    for (const auto& [name, phase] : compiled.phases()) {
+      const int regions = result[name]["regions"], fallbacks = result[name]["fallbacks"];
+      fmt::print("  {}: {} regions, {} computed by generated kernels, {} by the plain fallback\n",
+                 name, regions, regions - fallbacks, fallbacks);
+    }
     if (compiled.dtype != compiled.own_dtype)
       fmt::print(
           "  converted: it computes in {}, and weights are converted as they are loaded; "
           "the model says {}\n",
           torch_name(compiled.dtype), torch_name(compiled.own_dtype));
-    if (!options.here)
+    if (!compiled.is_measured())
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
+    const bool runs_here = options.device.sm == 0 || !device_name.empty();
+    if (runs_here)
+      fmt::print("Generate with it:  agentcompile run {} --ids 1,2,3 --max-new-tokens 16\n",
+                 output);
+    fmt::print("What was chosen:   agentcompile inspect {} --stage selection\n", output);
+  }
+
+  static std::string place(const Compiled& compiled) {
+    return compiled.program.target == "host" ? "the CPU" : compiled.program.target;
   }
 };
 
@@ -158,12 +169,13 @@ void add_compile_command(CLI::App& app) {
                    "(sm_80,sm_90) each gets a package of its name in the folder OUTPUT")
       ->delimiter(',');
   command
-      ->add_option("--max-context", compile->options.max_context,
-                   "Tokens that a package can hold (default: 4096)")
+      ->add_option(
+          "--max-context", compile->options.max_context,
+          "Tokens that a package can hold (default: 4096, or as many as the model was made for)")
       ->check(CLI::Range(1, 1 << 24));
   command
       ->add_option("--chunk", compile->options.chunk,
-                   "Tokens of the prompt in one step (default: 2048 on a GPU, else 512)")
+                   "Tokens of the prompt in one step (default: 2048 on a GPU, else 128)")
       ->check(CLI::Range(1, 1 << 16));
   command
       ->add_option("--short-prompt", compile->options.short_prompt,
@@ -209,6 +221,14 @@ void add_compile_command(CLI::App& app) {
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile compile MODEL -o PKG                  # for the CPU\n"
+      "  agentcompile compile MODEL -o PKG --device cuda    # for the GPU of this machine: timed "
+      "on it\n"
+      "  agentcompile compile MODEL -o PKG --target sm_90   # for a GPU that is not here\n"
+      "  agentcompile compile model.py:factory -o PKG --max-context 8192 --dtype bfloat16\n"
+      "Next: agentcompile run PKG --ids 1,2,3 --max-new-tokens 8");
   command->callback([compile] { compile->run(); });
 }
 

@@ -67,11 +67,23 @@ std::filesystem::path build_for(const Device& device, const KernelSource& source
   return std::get<Artifact>(built).file;
 }
 
+void add_weights_option(CLI::App& command, std::string& weights) {
+  command.add_option("--weights", weights,
+                     "Where the package's checkpoint is now: a folder, or one safetensors file. "
+                     "Its tensors must have the names, types and shapes of the one that was "
+                     "compiled, and may have other values");
+}
+
+void warn_on_stderr(const std::string& warning) { fmt::print(stderr, "warning: {}\n", warning); }
+
 void EngineArguments::add_to(CLI::App& command) {
   command.add_option("--device", device,
                      "host, cuda or cuda:NUMBER (default: what the package is compiled for)");
-  command.add_option("--random-weights", random_weights,
-                     "Random weights made of this seed, instead of a checkpoint");
+  add_weights_option(command, weights);
+  command
+      .add_option("--random-weights", random_weights,
+                  "Random weights made of this seed, instead of a checkpoint")
+      ->excludes("--weights");
 }
 
 std::string choose_package(const std::string& package, const std::string& device) {
@@ -91,12 +103,14 @@ std::string choose_package(const std::string& package, const std::string& device
 EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random) const {
   const std::string package = choose_package(given, device);
   Opened opened;
-  opened.device = open_device(device, read_program(package).target);
+  opened.device = open_device(device, read_program(PackageFiles(package)).target);
   if (with_random || random_weights)
     opened.random =
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
   EngineOptions options;
   options.on_weights = report_weights();
+  options.checkpoint = weights;
+  options.on_warning = warn_on_stderr;
   options.records = records, options.overlaps = overlaps;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
   opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));

@@ -21,9 +21,14 @@ std::string choose_package(const std::string& package, const std::string& device
 // Kernels that no package has, built for this device.
 std::filesystem::path build_for(const Device& device, const KernelSource& source);
 
+// --weights, of commands that read a package's checkpoint.
+void add_weights_option(CLI::App& command, std::string& weights);
+
+void warn_on_stderr(const std::string& warning);
+
 // The PACKAGE argument's engine and the options that shape it.
 struct EngineArguments {
-  std::string device;
+  std::string device, weights;
   std::optional<std::uint64_t> random_weights;
   bool records = true, overlaps = true;  // see EngineOptions
 

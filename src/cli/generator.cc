@@ -1,10 +1,12 @@
 #include "cli/generator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
 
 #include "base/error.h"
 #include "capture/weights.h"
+#include "compile/positions.h"
 #include "ir/incrementalise.h"
 #include "reference/draw.h"
 #include "reference/executor.h"
@@ -17,19 +19,23 @@ constexpr std::int64_t kReferenceChunk = 128;
 class ReferenceGenerator : public Generator {
  public:
   ReferenceGenerator(const Model& model, const Graph& normal_form, int threads)
-      : weights_(model),
-        executor_(prefill_instance(incrementalise(normal_form)), weights_.lookup(), threads) {}
+      : ReferenceGenerator(model, incrementalise(normal_form), threads) {}
 
   std::vector<double> logits() override { return last_; }
 
  protected:
   std::int64_t position() const override { return executor_.position(); }
+  std::int64_t vocabulary() const override { return vocabulary_; }
+  std::int64_t most_tokens() const override { return positions_; }
+  std::string room() const override {
+    return fmt::format("the model knows {} positions", positions_);
+  }
   bool go_back(std::int64_t tokens) override {
     executor_.truncate(tokens);
     return true;
   }
   void choose_by(const Sampling& sampling) override {
-    check(sampling);
+    ac::check(sampling);
     sampling_ = sampling;
   }
   void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
@@ -48,12 +54,15 @@ class ReferenceGenerator : public Generator {
   }
 
  private:
+  ReferenceGenerator(const Model& model, const StepGraph& step, int threads)
+      : vocabulary_(step.graph.type(step.graph.outputs.at(0).node).shape.back().constant()),
+        positions_(most_positions(step)),
+        weights_(model),
+        executor_(prefill_instance(step), weights_.lookup(), threads) {}
+
   void step(const std::vector<std::int64_t>& ids) {
     last_ = std::move(executor_.step(ids).at("logits").data);
-    for (std::size_t i = 0; i < last_.size(); ++i)
-      if (!std::isfinite(last_[i]))
-        job_failed("the logit of token {} is {}: the weights or the model are damaged", i,
-                   last_[i]);
+    check_finite(last_);
   }
   std::int64_t choose() const {
     if (!sampling_.is_greedy())
@@ -61,6 +70,7 @@ class ReferenceGenerator : public Generator {
     return std::max_element(last_.begin(), last_.end()) - last_.begin();
   }
 
+  const std::int64_t vocabulary_, positions_;
   ModelWeights weights_;
   StepExecutor executor_;
   Sampling sampling_;
@@ -75,6 +85,9 @@ class PackageGenerator : public Generator {
 
  protected:
   std::int64_t position() const override { return engine_.position(); }
+  std::int64_t vocabulary() const override { return engine_.program().vocab; }
+  std::int64_t most_tokens() const override { return engine_.program().max_context; }
+  std::string room() const override { return room_of(engine_.program()); }
   bool go_back(std::int64_t tokens) override {
     if (!engine_.can_truncate(tokens)) return false;
     engine_.truncate(tokens);
@@ -93,6 +106,23 @@ class PackageGenerator : public Generator {
 };
 
 }  // namespace
+
+void Generator::check(const TokenRequest& request) const {
+  const auto check_ids = [&](const std::vector<std::int64_t>& ids, const char* what) {
+    for (const std::int64_t id : ids)
+      if (id < 0 || id >= vocabulary())
+        bad_input("{}the {} {} is outside the vocabulary of {}", request.where, what, id,
+                  vocabulary());
+  };
+  check_ids(request.ids, "token id");
+  check_ids(request.stop_ids, "stop id");
+  // The last token is not run.
+  const std::int64_t run =
+      std::ssize(request.ids) + std::max<std::int64_t>(request.max_new_tokens - 1, 0);
+  if (run > most_tokens())
+    bad_input("{}{}, and {} ids with {} new tokens need {}", request.where, room(),
+              request.ids.size(), request.max_new_tokens, run);
+}
 
 std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk) {
   const std::vector<std::int64_t>& ids = request.ids;

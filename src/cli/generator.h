@@ -22,9 +22,15 @@ class Generator {
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
   void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
   virtual std::vector<double> logits() = 0;  // after the last token that was run
+  // That the ids are tokens of the model and that there is room for all that the request wants,
+  // before any of it is run. An error (bad_input) begins with where the request stands.
+  void check(const TokenRequest& request) const;
 
  protected:
   virtual std::int64_t position() const = 0;  // tokens that are cached
+  virtual std::int64_t vocabulary() const = 0;
+  virtual std::int64_t most_tokens() const = 0;  // that can be cached
+  virtual std::string room() const = 0;          // the same, for people
   // Forgets all but the first so many; false if the cache does not hold what they need any more.
   virtual bool go_back(std::int64_t tokens) = 0;
   virtual void choose_by(const Sampling& sampling) = 0;

@@ -1,12 +1,12 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "analyze/analyse.h"
 #include "base/error.h"
+#include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/source.h"
 #include "emit/plan_file.h"
@@ -64,7 +64,10 @@ struct Inspect {
 
   // The stage of a model, as a step when it is one.
   StepGraph reach(const SourceArguments& from) const {
-    Graph graph = from.capture().graph;
+    const Model model = from.capture();
+    if (!model.checked.empty() && from.source.ends_with(".json"))
+      fmt::print(stderr, "{}: {}\n", from.source, model.checked);
+    Graph graph = model.graph;
     if (stage == Stage::capture) return {std::move(graph), {}};
     graph = from.normal_form(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};
@@ -99,7 +102,7 @@ struct Inspect {
       wrong_usage(
           "{} is a package: give --stage regions, candidates, advice, verdicts, selection or stats",
           package.string());
-    const Json plan = read_plan_json(package);
+    const Json plan = read_plan_json(PackageFiles(package));
     const std::string origin = (package / "plan.json").string();
     if (json)
       fmt::print("{}\n", stage_json(plan, *kept, origin).dump(1));
@@ -147,33 +150,33 @@ void add_inspect_command(CLI::App& app) {
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
   inspect->source.add_to(*command);
-  const std::map<std::string, Stage> stages{{"capture", Stage::capture},
-                                            {"graph", Stage::graph},
-                                            {"normalise", Stage::graph},
-                                            {"step", Stage::step},
-                                            {"incrementalise", Stage::step},
-                                            {"decode", Stage::decode},
-                                            {"prefill", Stage::prefill},
-                                            {"regions", Stage::regions},
-                                            {"candidates", Stage::candidates},
-                                            {"advice", Stage::advice},
-                                            {"verdicts", Stage::verdicts},
-                                            {"selection", Stage::selection},
-                                            {"stats", Stage::stats}};
-  command
-      ->add_option(
-          "--stage", inspect->stage,
-          "capture: as the front end gave it; graph or normalise: in normal form (default); step "
-          "or "
-          "incrementalise: T new tokens after P cached ones; decode, prefill: the instances that "
-          "run; regions: of the decode instance, or of prefill for --tokens, with their work after "
-          "1024 tokens; candidates: the kernels that could compute them. Of a "
-          "package: regions, candidates, and advice: what an advisor was asked, and what became of "
-          "its replies; verdicts: what became of candidates that were tried; "
-          "selection: what computes each region; stats: how many of all, and whose work a step is")
-      ->transform(CLI::CheckedTransformer(stages).description(
-          "{capture,graph,step,decode,prefill,regions,candidates,advice,verdicts,selection,"
-          "stats}"));
+  add_choice<Stage>(
+      *command, "--stage",
+      {{"capture", Stage::capture},
+       {"graph", Stage::graph},
+       {"normalise", Stage::graph},
+       {"step", Stage::step},
+       {"incrementalise", Stage::step},
+       {"decode", Stage::decode},
+       {"prefill", Stage::prefill},
+       {"regions", Stage::regions},
+       {"candidates", Stage::candidates},
+       {"advice", Stage::advice},
+       {"verdicts", Stage::verdicts},
+       {"selection", Stage::selection},
+       {"stats", Stage::stats}},
+      [inspect = inspect.get()](Stage stage) { inspect->stage = stage; },
+      "Of a model: capture, as the front end gave it; graph (or normalise), its normal form, which "
+      "is "
+      "the default; step (or incrementalise), T new tokens after P cached ones; decode and "
+      "prefill, "
+      "the instances of that which run; regions, what is compiled as one, with its work; "
+      "candidates, "
+      "the kernels that could compute it. Of a package: regions; candidates; advice, what an "
+      "advisor "
+      "was asked and what became of its replies; verdicts, what became of each candidate that was "
+      "tried; selection, what computes each region; stats, how many of all, and whose work a step "
+      "is");
   command
       ->add_option("--tokens", inspect->tokens,
                    "Of a model's regions and candidates: the tokens of the step")
@@ -187,6 +190,12 @@ void add_inspect_command(CLI::App& app) {
   command->add_flag("--json", inspect->json, "Print JSON");
   command->add_option("--against", inspect->against,
                       "Say whether another SOURCE gives the same graph (exit code 1 if not)");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile inspect MODEL --stage step         # what the compiler makes of a model\n"
+      "  agentcompile inspect MODEL --stage candidates --target sm_90\n"
+      "  agentcompile inspect PKG --stage selection      # what computes each region, and why\n"
+      "  agentcompile inspect MODEL --against OTHER      # do both give the same graph?");
   command->callback([inspect] { inspect->run(); });
 }
 

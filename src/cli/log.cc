@@ -1,5 +1,6 @@
 #include "cli/log.h"
 
+#include "base/warning.h"
 #include "compile/realise.h"
 #include "tuning/kernel_hash.h"
 
@@ -13,14 +14,13 @@ void add_log_option(CLI::App& command, std::string& database) {
 
 std::unique_ptr<tuning::Log> open_log(const std::string& database, const DeviceInfo& device,
                                       const std::string& name, const std::string& model,
-                                      const BuilderOptions& building, KernelBuilder& builder,
-                                      Progress& progress) {
+                                      const BuilderOptions& building, KernelBuilder& builder) {
   if (database == "none") return nullptr;
   tuning::Origin origin{tuning::fingerprint(device, name), builder.compiler(target_of(device)),
                         model, building.sources};
   return std::make_unique<tuning::Log>(
       database.empty() ? building.cache / "tuning.sqlite" : std::filesystem::path(database),
-      std::move(origin), [&progress](const std::string& text) { progress.note(text); });
+      std::move(origin), warn_of);
 }
 
 }  // namespace ac

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "compile/progress.h"
 #include "device/device_info.h"
 #include "tuning/log.h"
 
@@ -14,10 +13,9 @@ namespace ac {
 void add_log_option(CLI::App& command, std::string& database);
 
 // Null for "none"; an empty name stands for the file that `tune` uses. Never an error: what is
-// wrong with the file is noted.
+// wrong with the file is warned of.
 std::unique_ptr<tuning::Log> open_log(const std::string& database, const DeviceInfo& device,
                                       const std::string& name, const std::string& model,
-                                      const BuilderOptions& building, KernelBuilder& builder,
-                                      Progress& progress);
+                                      const BuilderOptions& building, KernelBuilder& builder);
 
 }  // namespace ac

@@ -1,40 +1,97 @@
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <numeric>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/interrupt.h"
+#include "base/text.h"
 #include "cli/commands.h"
 
 namespace {
 
 std::string footer() {
-  std::string text = "Environment:\n";
+  std::string text =
+      "Examples:\n"
+      "  agentcompile compile MODEL -o PKG                    # for the CPU; --device cuda: for "
+      "the GPU\n"
+      "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8  # token ids in, token ids out\n"
+      "  agentcompile compile --help                          # the options of one command\n"
+      "Environment:\n";
   for (const ac::EnvironmentVariable& variable : ac::environment_variables())
     text += fmt::format("  {:<20} {} (default: {})\n", variable.name, variable.meaning,
                         variable.fallback);
   return text +
          "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, 3 bad input, 4 the GPU failed under "
-         "way, 5 an advisor's replies are awaited.\n"
+         "way, 5 an advisor's replies are awaited; 128 and a signal's number if it was "
+         "interrupted.\n"
          "Results go to stdout, messages to stderr.";
+}
+
+// How many letters must be changed, left out or added.
+std::size_t distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// The first word must be a command: CLI11 would only say that one is missing.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string given = argv[1];
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() == given) return;
+    if (!command->get_group().empty()) names.push_back(command->get_name());
+  }
+  const std::string& nearest = *std::ranges::min_element(
+      names, {}, [&](const std::string& name) { return distance(given, name); });
+  ac::wrong_usage("{} is not a command; did you mean {}? The commands are {}", ac::quote(given),
+                  nearest, fmt::join(names, ", "));
+}
+
+int say(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+  std::string command = "agentcompile";
+  for (const CLI::App* used = &app; !used->get_subcommands().empty();) {
+    used = used->get_subcommands().front();
+    command += " " + used->get_name();
+  }
+  fmt::print(stderr, "error: {} ({} --help lists the options)\n", error.what(), command);
+  return static_cast<int>(ac::Fault::wrong_usage);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  ac::end_on_signals();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of a file's size is an error instead
   CLI::App app("Compiles a PyTorch or HuggingFace decoder to a native engine, and runs it.",
                "agentcompile");
   app.set_version_flag("--version", "agentcompile " AC_VERSION);
   app.require_subcommand(1);
-  app.footer(footer());
   ac::add_apply_template_command(app);
   ac::add_bench_command(app);
   ac::add_compile_command(app);
   ac::add_db_command(app);
   ac::add_detokenize_command(app);
   ac::add_devices_command(app);
+  ac::add_evaluate_command(app);
   ac::add_inspect_command(app);
   ac::add_run_command(app);
   ac::add_study_command(app);
@@ -42,11 +99,13 @@ int main(int argc, char** argv) {
   ac::add_tune_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);
+  app.footer(footer());  // now: commands would take it over
   try {
+    check_command(app, argc, argv);
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) ac::job_failed("cannot write the result to stdout");
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ac::Fault::wrong_usage);
+    return say(app, error);
   } catch (const ac::Error& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return error.exit_code();

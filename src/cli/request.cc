@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 
 namespace ac {
@@ -15,6 +20,29 @@ namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+
+std::string name_of(const std::string& file) { return file == "-" ? "stdin" : file; }
+
+// Also of what has no size before it is read.
+std::string read_all(const std::string& file) {
+  const auto fail = [&](const char* what) {
+    bad_input("{}: cannot {}: {}", name_of(file), what, std::strerror(errno));
+  };
+  const int fd = file == "-" ? dup(STDIN_FILENO) : open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open");
+  const std::unique_ptr<const int, void (*)(const int*)> closing(&fd,
+                                                                 [](const int* f) { close(*f); });
+  std::string text, piece(1 << 16, '\0');
+  for (;;) {
+    const ssize_t got = read(fd, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read");
+    if (got == 0) return text;
+    text.append(piece, 0, static_cast<std::size_t>(got));
+    if (text.size() > kLargestFile)
+      bad_input("{}: more than {} bytes", name_of(file), kLargestFile);
+  }
+}
 
 // One line of a file of requests.
 class Line {
@@ -99,8 +127,8 @@ std::vector<std::int64_t> parse_ids(const std::string& text, const char* option)
   return ids;
 }
 
-std::vector<std::int64_t> read_ids(const std::filesystem::path& file) {
-  const std::string text = read_file(file, kLargestFile);
+std::vector<std::int64_t> read_ids(const std::string& file) {
+  const std::string text = read_all(file);
   const auto separates = [](char c) {
     return c == ',' || std::isspace(static_cast<unsigned char>(c)) != 0;
   };
@@ -115,18 +143,17 @@ std::vector<std::int64_t> read_ids(const std::filesystem::path& file) {
     std::int64_t id = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
     if (error != std::errc() || stop != text.data() + end || id < 0)
-      bad_input("{}: {} is not a token id", file.string(),
+      bad_input("{}: {} is not a token id", name_of(file),
                 quote(text.substr(at, std::min<std::size_t>(end - at, 40))));
     ids.push_back(id);
     at = end;
   }
-  if (ids.empty()) bad_input("{}: there are no token ids", file.string());
+  if (ids.empty()) bad_input("{}: there are no token ids", name_of(file));
   return ids;
 }
 
-std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
-                                        const TokenRequest& defaults) {
-  const std::string text = read_file(file, kLargestFile);
+std::vector<TokenRequest> read_requests(const std::string& file, const TokenRequest& defaults) {
+  const std::string text = read_all(file);
   std::vector<TokenRequest> requests;
   std::size_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -134,13 +161,14 @@ std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
     const std::string line = text.substr(at, end - at);
     at = end + 1, ++number;
     if (std::ranges::all_of(line, [](unsigned char c) { return std::isspace(c) != 0; })) continue;
-    const std::string where = fmt::format("{}: line {}", file.string(), number);
+    const std::string where = fmt::format("{}: line {}", name_of(file), number);
     const Json json = parse_json(line, where);
     TokenRequest request = defaults;
     Line(json, where).read(request);
+    request.where = where + ": ";
     requests.push_back(std::move(request));
   }
-  if (requests.empty()) bad_input("{}: there are no requests", file.string());
+  if (requests.empty()) bad_input("{}: there are no requests", name_of(file));
   return requests;
 }
 
@@ -156,7 +184,10 @@ void add_sampling(CLI::App& command, Sampling& sampling) {
       "--min-p", sampling.min_p,
       "Draw from tokens that are at least so likely as this times the likeliest"));
   command.add_option("--seed", sampling.seed, "Of the drawing: the same seed, the same tokens")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "a seed is not below 0" : std::string();
+      });
 }
 
 }  // namespace ac

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,17 +15,18 @@ struct TokenRequest {
   std::int64_t max_new_tokens = 16;
   std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
   Sampling sampling;
+  std::string where = {};  // "requests.jsonl: line 2: ", or nothing
 };
 
 // "1,2,3", as the option `option` has it.
 std::vector<std::int64_t> parse_ids(const std::string& text, const char* option);
-// Token ids in a file, between them commas or white space.
-std::vector<std::int64_t> read_ids(const std::filesystem::path& file);
+// Token ids in a file or pipe, or on stdin ("-"), between them commas or white space.
+std::vector<std::int64_t> read_ids(const std::string& file);
 
 // A JSON object a line: "ids", and whatever differs from `defaults` of "max_new_tokens",
-// "stop_ids", "temperature", "top_k", "top_p", "min_p" and "seed". Errors name the line.
-std::vector<TokenRequest> read_requests(const std::filesystem::path& file,
-                                        const TokenRequest& defaults);
+// "stop_ids", "temperature", "top_k", "top_p", "min_p" and "seed". Errors name the line. "-" is
+// stdin here as well.
+std::vector<TokenRequest> read_requests(const std::string& file, const TokenRequest& defaults);
 
 // --temperature, --top-k, --top-p, --min-p and --seed.
 void add_sampling(CLI::App& command, Sampling& sampling);

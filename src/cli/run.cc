@@ -23,10 +23,18 @@ struct Run {
   int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   bool reference = false, logits = false, json = false;
 
+  const CLI::App* command = nullptr;
   EngineArguments::Opened opened;
+
+  void refuse(std::initializer_list<const char*> options, const char* why) const {
+    for (const char* const option : options)
+      if (command->count(option) > 0) wrong_usage("{}: {}", option, why);
+  }
 
   std::unique_ptr<Generator> make() {
     if (reference) {
+      refuse({"--device", "--weights", "--random-weights"},
+             "the reference executor runs a model, with its own weights, on the CPU");
       const Model model = source.capture();
       return reference_generator(model, source.normal_form(model.graph), threads);
     }
@@ -34,13 +42,18 @@ struct Run {
       wrong_usage("--dtype: a package computes in the type that it was compiled for");
     if (std::filesystem::exists(std::filesystem::path(source.source) / "config.json"))
       wrong_usage("{} is a model: compile it first, or run it with --reference", source.source);
+    refuse({"--front-end", "--download"}, "a package is captured already");
+    refuse({"--threads"}, "only the reference executor (--reference) takes a number of threads");
     opened = engine.open(source.source);
+    if (const std::int64_t most = opened.engine->program().prefill.max_tokens; chunk > most)
+      wrong_usage("--chunk {}: {} takes {} tokens at once; compile with a larger --chunk", chunk,
+                  source.source, most);
     return package_generator(*opened.engine);
   }
 
   void run() {
-    if (!stop_ids.empty()) request.stop_ids = parse_ids(stop_ids, "--stop-ids");
-    check(request.sampling);
+    if (command->count("--stop-ids") > 0) request.stop_ids = parse_ids(stop_ids, "--stop-ids");
+    ac::check(request.sampling);
     std::vector<TokenRequest> all;
     if (!requests.empty()) {
       all = read_requests(requests, request);
@@ -49,6 +62,7 @@ struct Run {
       all = {request};
     }
     const std::unique_ptr<Generator> generator = make();
+    for (const TokenRequest& one : all) generator->check(one);
     for (const TokenRequest& one : all) serve(*generator, one);
   }
 
@@ -92,18 +106,21 @@ void add_run_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("run", "Generate tokens with a package or the reference executor");
   const auto run = std::make_shared<Run>();
+  run->command = command;
   run->source.add_to(*command);
   run->engine.add_to(*command);
   command->add_flag("--reference", run->reference,
                     "Run the reference executor: plain C++ in double precision, slow and exact");
   CLI::Option_group* const prompt = command->add_option_group("prompt");
   prompt->add_option("--ids", run->ids, "The prompt as token ids: 1,2,3");
-  prompt->add_option("--ids-file", run->ids_file, "A file of token ids, between commas or spaces");
-  prompt->add_option("--requests", run->requests,
-                     "A file of requests, a JSON object a line: ids, and max_new_tokens, stop_ids, "
-                     "temperature, top_k, top_p, min_p and seed, if not as these options say. "
-                     "Prints a JSON line for each; what one begins with as the one before it is "
-                     "not run again");
+  prompt->add_option("--ids-file", run->ids_file,
+                     "A file of token ids, between commas or spaces; - is stdin");
+  prompt->add_option(
+      "--requests", run->requests,
+      "A file of requests (- is stdin), a JSON object a line: ids, and max_new_tokens, stop_ids, "
+      "temperature, top_k, top_p, min_p and seed, if not as these options say. "
+      "Prints a JSON line for each; what one begins with as the one before it is "
+      "not run again");
   prompt->require_option(1);
   command->add_option("--stop-ids", run->stop_ids, "Tokens after which no more are generated: 1,2");
   command

@@ -15,7 +15,7 @@ struct SourceArguments {
   std::optional<DType> dtype;
 
   void add_to(CLI::App& command);
-  Model capture() const;
+  Model capture(bool quiet = false) const;
   // The normal form, in the wanted float type.
   Graph normal_form(const Graph& captured) const;
 };

@@ -73,9 +73,9 @@ struct Record {
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
-    const Model model = source.capture();
+    const Model model = source.capture(quiet);
     const std::unique_ptr<tuning::Log> log =
-        open_log(database, options.device, name, model.graph.name, building, builder, progress);
+        open_log(database, options.device, name, model.graph.name, building, builder);
     options.log = log.get();
     options.dtype = source.dtype;
     const study::Recorded recorded =

@@ -27,7 +27,8 @@ struct Tune {
   bool quiet = false, json = false;
 
   void run() {
-    const Program before = read_program(package);
+    const Program before = read_program(PackageFiles(package));
+    PackageDraft draft(package, true);
     const Environment environment = read_environment();
     const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
     options.advisor = advisor.get();
@@ -39,13 +40,14 @@ struct Tune {
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
     options.dtype = before.dtype;
+    options.caches = before.caches;
     if (source.dtype && source.dtype != before.dtype)
       wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
                   package, torch_name(before.dtype), torch_name(*source.dtype));
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
-    const Model model = source.capture();
+    const Model model = source.capture(quiet);
     if (model.graph.name != before.model)
       wrong_usage("{} was compiled from {}, and SOURCE is {}", package, before.model,
                   model.graph.name);
@@ -63,12 +65,12 @@ struct Tune {
     const auto rewrite = [&] {
       Stages stages(progress);
       Compiled compiled = compile(model, compiling, builder, stages);
-      write_package(compiled, model, building.sources, package, true);
+      draft.write(compiled, model, building.sources);
       progress.done();
       return compiled;
     };
     if (space == "step") {
-      const Json plan = read_plan_json(package);
+      const Json plan = read_plan_json(PackageFiles(package));
       const std::string origin = package + "/plan.json";
       const TunedStep tuned =
           tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
@@ -220,6 +222,11 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", tune->quiet, "No progress on stderr");
   command->add_flag("--json", tune->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile tune PKG MODEL                 # candidates of each region\n"
+      "  agentcompile tune PKG MODEL --space step    # schedules of the whole decode step\n"
+      "MODEL is what PKG was compiled from. Next: agentcompile bench PKG");
   command->callback([tune] { tune->run(); });
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/engine.h"
 #include "cli/gpu.h"
 #include "runtime/engine.h"
 
@@ -14,7 +15,7 @@ namespace ac {
 namespace {
 
 struct Verify {
-  std::string package, device;
+  std::string package, device, weights;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool json = false, quiet = false;
 
@@ -22,7 +23,9 @@ struct Verify {
     BuilderOptions building = builder_options(read_environment());
     building.jobs = jobs;
     Progress progress(quiet);
-    const Verification verification = verify_package(package, building, judge(), progress);
+    const PackageFiles files(package);
+    const Verification verification =
+        verify_package(files, building, judge(files), progress, weights, warn_on_stderr);
     if (json)
       fmt::print("{}\n", to_json(verification).dump(1));
     else
@@ -36,8 +39,8 @@ struct Verify {
   }
 
   // The GPU that the package is for, if it is here; otherwise the host device runs the same source.
-  DeviceInfo judge() const {
-    const std::string target = read_program(package).target;
+  DeviceInfo judge(const PackageFiles& files) const {
+    const std::string target = read_program(files).target;
     if (device == "host" || (device.empty() && target == "host")) return device_info("host");
     const std::optional<Gpu> gpu = device.empty() ? find_gpu() : the_gpu();
     if (gpu && gpu->info.target == target) return gpu->info;
@@ -60,6 +63,7 @@ void add_verify_command(CLI::App& app) {
                    "Where kernels are judged: host or cuda (default: the GPU that the package is "
                    "for, if it is here, and else the host)")
       ->check(CLI::IsMember({"host", "cuda"}));
+  add_weights_option(*command, verify->weights);
   command->add_option("--jobs,-j", verify->jobs, "Kernels that are built and judged at once")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", verify->quiet, "No progress on stderr");

@@ -5,10 +5,13 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/warning.h"
 #include "compile/assemble.h"
+#include "compile/caches.h"
 #include "compile/cover.h"
 #include "compile/effort.h"
 #include "compile/guide.h"
+#include "compile/model_folder.h"
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "compile/stages.h"
@@ -23,19 +26,6 @@ namespace {
 
 constexpr std::size_t kShown = 8;  // candidates of a space
 
-std::vector<CacheSpec> cache_specs(const StepGraph& step, std::int64_t max_context,
-                                   std::int64_t chunk) {
-  std::vector<CacheSpec> specs;
-  for (const Cache& cache : step.caches) {
-    std::int64_t slots = max_context;
-    // A step of many tokens overwrites no token that its first one still sees.
-    if (cache.window > 0) slots = std::min(slots, cache.window + chunk - 1);
-    specs.push_back(
-        {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
-  }
-  return specs;
-}
-
 // What computes a step after so many tokens and more, in order.
 struct Variant {
   std::int64_t from = 0;
@@ -49,22 +39,23 @@ struct Chosen {
   std::vector<Variant> variants;
 };
 
-bool is_admitted(const Selection& selection) {
-  return selection.candidate.empty() ||
-         std::ranges::any_of(selection.attempts, [&](const Attempt& attempt) {
-           return attempt.candidate == selection.candidate && attempt.outcome.admitted();
-         });
+bool is_admitted(const Selection& selection, const Realiser& realiser) {
+  return !selection.trials.empty() && std::ranges::all_of(selection.trials, [&](const Json& trial) {
+    return realiser.has_admitted(trial);
+  });
 }
 
-// Nothing is selected that was not built and admitted.
+// Nothing is selected that was not built, and admitted in this run.
 void verify(const Chosen& chosen, const std::string&) {
+  const Realiser& realiser = chosen.realiser;
   for (const Selection& selection : chosen.phase.selections)
-    AC_ASSERT(selection.uses > 0 && !selection.trials.empty() && is_admitted(selection));
-  AC_ASSERT(is_admitted(chosen.phase.ending));
+    AC_ASSERT(selection.uses > 0 && is_admitted(selection, realiser));
+  AC_ASSERT(is_admitted(chosen.phase.ending, realiser));
   for (const Variant& variant : chosen.variants)
     for (const Implemented& part : variant.parts)
       for (const KernelSource& source : part.made.sources)
-        AC_ASSERT(chosen.realiser.kernels().count(source.entry) > 0);
+        AC_ASSERT(realiser.kernels().count(source.entry) > 0 &&
+                  realiser.has_admitted_kernel(source.entry));
 }
 
 // Of what there is one way to do, and no fallback: the errors call it `what`.
@@ -90,17 +81,20 @@ Selection admit_draw(const Program& program, Realiser& realiser) {
       fmt::format("what draws a token from {} logits of {}", dtype, program.vocab), realiser);
 }
 
-// Of a prefill step. A GPU's products need many to be fast.
 std::int64_t chunk_of(const CompileOptions& options, std::int64_t max_context) {
-  return std::min<std::int64_t>(options.chunk.value_or(options.device.sm > 0 ? 2048 : 512),
-                                max_context);
+  if (options.chunk > max_context)
+    warn("--chunk {}: a step has no more tokens than the package holds, {}", *options.chunk,
+         max_context);
+  return std::min(options.chunk.value_or(default_chunk(options.device)), max_context);
 }
 
 Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
   Program program;
   program.model = step.graph.name;
   program.target = options.device.target;
-  program.max_context = max_context(step, options.max_context);
+  program.max_context = max_context(step, options.max_context, known_positions(model));
+  if (const std::int64_t positions = most_positions(step); positions < kMostTokens)
+    program.positions = positions;
   program.caches = cache_specs(step, program.max_context, chunk_of(options, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
@@ -110,12 +104,15 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
   return program;
 }
 
-RealiseOptions realise_options(const CompileOptions& options) {
+RealiseOptions realise_options(const CompileOptions& options, Progress& progress) {
   RealiseOptions realise;
   realise.target = target_of(options.device);
   realise.here = options.here;
   realise.jobs = options.jobs;
   realise.verdicts = options.cache / "verdicts";
+  realise.on_built = [&progress](std::size_t done, std::size_t total) {
+    progress.step("kernels built", done, total);
+  };
   return realise;
 }
 
@@ -177,8 +174,8 @@ class PhaseCompiler {
   std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase, Guide* guide) {
     Selector selector(phase, program_.caches,
                       select_options(options_, tokens, program_.max_context), realiser_, guide);
-    selector.run(stages_.progress());
     const Implemented last = end(phase);
+    selector.run(stages_.progress());
     const InContextOptions in_context = in_context_options(options_, tokens, program_.max_context);
     if (!in_context.contexts.empty()) choose_cut(selector, in_context, last, phase);
     const Alternatives alternatives = selector.alternatives();
@@ -243,26 +240,29 @@ class PhaseCompiler {
 
 // A phase on its way through the stages.
 struct Job {
+  enum class Kind { prefill, prefill_short, decode };
+  Kind kind;
   std::string name;
-  CompiledPhase& phase;
   StepGraph instance;
   std::int64_t tokens = 1;  // that its kernels are chosen for
+  CompiledPhase phase = {};
   std::optional<Guide> guide = {};
   std::vector<Variant> variants = {};
+
+  Job(Kind k, std::string n, StepGraph of, std::int64_t chosen_for, std::int64_t max_tokens)
+      : kind(k), name(std::move(n)), instance(std::move(of)), tokens(chosen_for) {
+    phase.max_tokens = max_tokens;
+  }
 };
 
-std::vector<Job> jobs_for(Compiled& compiled, const StepGraph& step, std::int64_t chunk,
-                          std::int64_t short_prompt) {
+// All of them at once: what runs later refers to their phases.
+std::vector<Job> jobs_for(const StepGraph& step, std::int64_t chunk, std::int64_t short_prompt) {
   std::vector<Job> jobs;
   const StepGraph prefill = prefill_instance(step);
-  compiled.prefill.max_tokens = chunk;
-  jobs.push_back({"prefill", compiled.prefill, prefill, chunk});
-  if (short_prompt > 0 && 2 * short_prompt < chunk) {
-    CompiledPhase& phase = compiled.prefill_short.emplace_back();
-    phase.max_tokens = 2 * short_prompt;
-    jobs.push_back({prefill_to(phase.max_tokens), phase, prefill, short_prompt});
-  }
-  jobs.push_back({"decode", compiled.decode, decode_instance(step), 1});
+  jobs.emplace_back(Job::Kind::prefill, "prefill", prefill, chunk, chunk);
+  if (const std::int64_t most = 2 * short_prompt; short_prompt > 0 && most < chunk)
+    jobs.emplace_back(Job::Kind::prefill_short, prefill_to(most), prefill, short_prompt, most);
+  jobs.emplace_back(Job::Kind::decode, "decode", decode_instance(step), 1, 1);
   return jobs;
 }
 
@@ -276,10 +276,21 @@ std::vector<std::pair<std::string, const CompiledPhase*>> Compiled::phases() con
   return all;
 }
 
+bool CompiledPhase::is_measured() const {
+  return !selections.empty() &&
+         std::ranges::all_of(selections, [](const Selection& s) { return s.measured.has_value(); });
+}
+
+bool Compiled::is_measured() const {
+  return std::ranges::all_of(phases(),
+                             [](const auto& named) { return named.second->is_measured(); });
+}
+
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
                  Stages& stages) {
   check_families(options.families);
   Compiled compiled;
+  if (const std::string unused = unused_layers(model); !unused.empty()) warn_of(unused);
   const Graph normal = stages.run(
       "normalise",
       [&] {
@@ -295,10 +306,10 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
 
   const Program empty = empty_program(model, step, options);
   const std::int64_t chunk = chunk_of(options, empty.max_context);
-  Realiser realiser(builder, realise_options(options));
+  Realiser realiser(builder, realise_options(options, stages.progress()));
   PhaseCompiler phases(options, empty, realiser, stages);
-  std::vector<Job> jobs = jobs_for(compiled, step, chunk, options.short_prompt);
-  for (const Job& job : jobs) phases.plan(job.name, job.instance, job.tokens, job.phase);
+  std::vector<Job> jobs = jobs_for(step, chunk, options.short_prompt);
+  for (Job& job : jobs) phases.plan(job.name, job.instance, job.tokens, job.phase);
   // All steps at once: whoever answers sees all questions together.
   if (options.advisor) {
     compiled.advisor = options.advisor->name();
@@ -333,14 +344,18 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         };
         for (const Job& job : jobs) {
           const auto made = [&](std::size_t i) { return phase_of(job.phase, job.variants.at(i)); };
-          if (&job.phase == &compiled.prefill) {
-            program.prefill = made(0);
-          } else if (&job.phase != &compiled.decode) {
-            program.prefill_short.push_back(made(0));
-          } else {
-            program.decode = made(0);
-            for (std::size_t i = 1; i < job.variants.size(); ++i)
-              program.decode_later.push_back(made(i));
+          switch (job.kind) {
+            case Job::Kind::prefill:
+              program.prefill = made(0);
+              break;
+            case Job::Kind::prefill_short:
+              program.prefill_short.push_back(made(0));
+              break;
+            case Job::Kind::decode:
+              program.decode = made(0);
+              for (std::size_t i = 1; i < job.variants.size(); ++i)
+                program.decode_later.push_back(made(i));
+              break;
           }
         }
         plan_memory(program);
@@ -355,6 +370,15 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         return program;
       },
       [](const Program& program) { return to_json(program).dump(1) + "\n"; });
+  for (Job& job : jobs) {
+    if (job.guide) job.guide.reset();  // it refers to the phase
+    if (job.kind == Job::Kind::prefill)
+      compiled.prefill = std::move(job.phase);
+    else if (job.kind == Job::Kind::prefill_short)
+      compiled.prefill_short.push_back(std::move(job.phase));
+    else
+      compiled.decode = std::move(job.phase);
+  }
   compiled.times = stages.times();
   return compiled;
 }

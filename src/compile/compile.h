@@ -107,6 +107,8 @@ struct CompiledPhase {
   std::vector<Abandoned> abandoned;
   Selection ending;  // what lets the next step follow: of no region
   std::vector<Advised> advice;
+  // Whether every region's choice was timed on the device.
+  bool is_measured() const;
 };
 
 struct Compiled {
@@ -119,7 +121,8 @@ struct Compiled {
   // All, with their names: "prefill", "prefill to 256", "decode".
   std::vector<std::pair<std::string, const CompiledPhase*>> phases() const;
   std::vector<StageTime> times;
-  Selection draw;  // what draws a token in all phases
+  Selection draw;            // what draws a token in all phases
+  bool is_measured() const;  // all phases are
   std::string advisor = "none";
   double advise_share = 0;  // from which on regions were asked about
 };

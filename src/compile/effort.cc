@@ -29,6 +29,8 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
     select.tries = tokens > 1 ? 20 : 24;
     // What is best in the whole step may come behind ten others by itself.
     select.leaders = tokens == 1 ? 16 : tokens <= kShort ? 6 : 2;
+  } else if (options.here) {
+    select.leaders = 1;  // judging one takes longer there than timing all
   }
   select.tries = options.tries.value_or(select.tries);
   select.preferred = options.preferred;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/warning.h"
 #include "ir/layout.h"
 
 namespace ac {
@@ -20,8 +21,8 @@ NodeId ids_of(const StepGraph& step) {
   bad_input("the model has no input: a package takes token ids");
 }
 
-std::int64_t learned_positions(const StepGraph& step) {
-  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+std::int64_t most_positions(const StepGraph& step) {
+  std::int64_t least = step.graph.max_tokens;
   for (const Node& node : step.graph.nodes) {
     if (node.op != Op::embedding) continue;
     if (step.graph[storage_of(step.graph, node.inputs[1])].op != Op::positions) continue;
@@ -31,11 +32,18 @@ std::int64_t learned_positions(const StepGraph& step) {
   return least;
 }
 
-std::int64_t max_context(const StepGraph& step, std::int64_t wanted) {
-  const std::int64_t most = learned_positions(step);
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted,
+                         std::optional<std::int64_t> known) {
+  const std::int64_t most = most_positions(step);
   if (wanted > most)
-    bad_input("the model knows {} positions: --max-context {} is too much", most, wanted);
-  return wanted > 0 ? wanted : std::min(kDefaultContext, most);
+    bad_input("the model is right for at most {} tokens: --max-context {} is too much", most,
+              wanted);
+  if (known && wanted > *known)
+    warn(
+        "the model was made for {} positions: what it says behind them (--max-context {}) may make "
+        "no sense",
+        *known, wanted);
+  return wanted > 0 ? wanted : std::min({kDefaultContext, most, known.value_or(most)});
 }
 
 Bindings priced_at(std::int64_t tokens, std::int64_t max_context) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ir/step_graph.h"
 
@@ -11,12 +12,15 @@ namespace ac {
 // The token ids. A step that takes none is an error (bad_input).
 NodeId ids_of(const StepGraph& step);
 
-// Rows of the shortest table that positions look up; the largest number if there is none.
-std::int64_t learned_positions(const StepGraph& step);
+// How many tokens the step is right for: what its graph says, and the rows of the shortest table
+// that positions look up. kMostTokens if nothing limits it.
+std::int64_t most_positions(const StepGraph& step);
 
 // How many tokens a package of this step shall hold: so many or, of 0, 4096 as far as the model
-// knows them. More than it knows is an error (bad_input).
-std::int64_t max_context(const StepGraph& step, std::int64_t wanted);
+// knows them. More than it can count is an error (bad_input), more than it was made for (`known`) a
+// warning.
+std::int64_t max_context(const StepGraph& step, std::int64_t wanted,
+                         std::optional<std::int64_t> known = {});
 
 // Where in a context candidates of a step of so many new tokens are priced.
 Bindings priced_at(std::int64_t tokens, std::int64_t max_context);

@@ -1,11 +1,14 @@
-// What a long compilation tells whoever watches: a line on a terminal that is rewritten, or one
-// line for each stage elsewhere.
+// What a long job tells whoever watches: a line on a terminal that is rewritten, or one line for
+// each stage elsewhere. What a user must know is no progress: see base/warning.h.
 #pragma once
 
 #include <chrono>
 #include <string>
 
 namespace ac {
+
+// As much of a line as a terminal of so many columns shows in one row.
+std::string fitted(const std::string& line, std::size_t columns);
 
 class Progress {
  public:
@@ -14,8 +17,15 @@ class Progress {
   ~Progress();
 
   void stage(const std::string& name);
-  // Of the stage: so many of so many, and what is best or new.
-  void step(std::size_t done, std::size_t total, const std::string& what);
+  // Of the stage: "kernels built 3/12", and what is best or new. What is counted has a name, as a
+  // stage may count several things.
+  void step(const std::string& counted, std::size_t done, std::size_t total,
+            const std::string& what = {});
+  void step(std::size_t done, std::size_t total, const std::string& what) {
+    step("", done, total, what);
+  }
+  // What the stage's line says at its end, in place of the last step.
+  void summary(const std::string& text) { last_ = text; }
   // A line that stays.
   void note(const std::string& text);
   void done();

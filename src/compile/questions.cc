@@ -49,8 +49,9 @@ class Asker {
       question.share /= total_;
       question.why = why_ask(question.wanted, question.share, enough);
       if (question.why.empty() || question.space.candidates.size() < 2) continue;
-      question.legal =
-          plan_space(regions_.step, question.wanted, question.at, question.device, kAll).candidates;
+      question.legal = plan_space(regions_.step, question.wanted, question.at, question.device,
+                                  kAll, plans_.options.families)
+                           .candidates;
       asked.push_back(std::move(question));
     }
     return asked;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "build/digest.h"
+#include "compile/verdicts.h"
 #include "compile/worker.h"
 
 namespace ac {
@@ -47,21 +48,6 @@ class Timer {
   double& seconds_;
   const Clock::time_point began_;
 };
-
-Outcome outcome_from_json(const Json& json) {
-  Outcome outcome;
-  const auto kind = std::find(kKinds.begin(), kKinds.end(), json.at("kind").get<std::string>());
-  AC_ASSERT(kind != kKinds.end());
-  outcome.kind = static_cast<Outcome::Kind>(kind - kKinds.begin());
-  outcome.why = json.value("why", "");
-  outcome.note = json.value("note", "");
-  outcome.worst_error = json.value("worst_error", 0.0);
-  outcome.worst_case = json.value("worst_case", "");
-  outcome.scenarios = json.value("scenarios", 0);
-  outcome.launches = json.value("launches", 0);
-  outcome.seconds = json.value("seconds", 0.0);
-  return outcome;
-}
 
 }  // namespace
 
@@ -109,6 +95,26 @@ search::Verdict verdict_of(Outcome::Kind kind) {
   AC_UNREACHABLE();
 }
 
+Outcome outcome_from_json(const Json& json, const std::string& origin) {
+  try {
+    Outcome outcome;
+    const auto kind = std::ranges::find(kKinds, json.at("kind").get<std::string>());
+    if (kind == kKinds.end())
+      bad_input("{}: no verdict is called {}", origin, json.at("kind").dump());
+    outcome.kind = static_cast<Outcome::Kind>(kind - kKinds.begin());
+    outcome.why = json.value("why", "");
+    outcome.note = json.value("note", "");
+    outcome.worst_error = json.value("worst_error", 0.0);
+    outcome.worst_case = json.value("worst_case", "");
+    outcome.scenarios = json.value("scenarios", 0);
+    outcome.launches = json.value("launches", 0);
+    outcome.seconds = json.value("seconds", 0.0);
+    return outcome;
+  } catch (const Json::exception& error) {
+    bad_input("{}: no verdict ({})", origin, error.what());
+  }
+}
+
 std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 Json to_json(const Outcome& outcome) {
@@ -133,9 +139,16 @@ Target target_of(const DeviceInfo& device) {
 Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
     : builder_(builder),
       options_(std::move(options)),
-      identity_(sha256(read_file("/proc/self/exe", kMaxProgram))),
+      verdicts_(std::make_unique<Verdicts>(options_.verdicts,
+                                           sha256(read_file("/proc/self/exe", kMaxProgram)))),
       judges_([this] { return start_worker(jobs_job()); }, std::min(options_.jobs, kMostJudges)),
       racer_([this] { return start_worker(jobs_job()); }, 1) {}
+
+Realiser::~Realiser() = default;
+
+bool Realiser::has_admitted(const Json& trial) const {
+  return admitted_.count(sha256(trial.dump())) > 0;
+}
 
 void Realiser::build(std::vector<KernelSource> sources) {
   std::set<std::string> seen;
@@ -146,8 +159,14 @@ void Realiser::build(std::vector<KernelSource> sources) {
   const Timer timer(spent_.building);
   const auto is_ahead = [&](const auto& source) { return built_ahead_.count(source.entry) > 0; };
   if (ahead_.valid() && std::ranges::any_of(sources, is_ahead)) ahead_.get();
-  const std::vector<BuildResult> built = builder_.build_all(sources, options_.target);
-  const std::vector<BuildResult> judged = options_.here ? built : builder_.build_all(sources, {});
+  std::size_t done = 0;
+  const std::size_t total = sources.size() * (options_.here ? 1 : 2);
+  const auto on_done = [&](std::size_t, const BuildResult&) {
+    if (options_.on_built) options_.on_built(++done, total);
+  };
+  const std::vector<BuildResult> built = builder_.build_all(sources, options_.target, on_done);
+  const std::vector<BuildResult> judged =
+      options_.here ? built : builder_.build_all(sources, {}, on_done);
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto *artifact = std::get_if<Artifact>(&built[i]),
                *to_judge = std::get_if<Artifact>(&judged[i]);
@@ -155,6 +174,7 @@ void Realiser::build(std::vector<KernelSource> sources) {
       kernels_[sources[i].entry] = {sources[i], artifact->file, artifact->registers,
                                     artifact->spill_bytes};
       judged_[sources[i].entry] = to_judge->file;
+      digests_[sources[i].entry] = to_judge->digest;
     } else {
       failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
     }
@@ -183,8 +203,8 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
 
   std::vector<Outcome> outcomes(requests.size());
   std::vector<std::size_t> undecided;
-  std::vector<std::filesystem::path> records;
-  std::map<std::string, std::size_t> same;  // requests that are judged alike, by record
+  std::vector<std::string> keys;            // of those
+  std::map<std::string, std::size_t> same;  // requests that are judged alike, by key
   std::vector<std::pair<std::size_t, std::size_t>> copies;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
@@ -197,43 +217,29 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       if (on_done) on_done(i);
       continue;
     }
-    std::string key = identity_ + to_json(request.trial).dump();
-    for (const KernelSource& source : request.sources)
-      key += judged_.at(source.entry).string();  // named by all that went into it
-    const validate::GateOptions gate = gate_for(request.trial);
-    key += fmt::format("|{} {} {} {} {}", gate.seeds, gate.scales.size(), gate.structured,
-                       gate.hostile, gate.repeats);
-    const std::filesystem::path record = options_.verdicts / (sha256(key) + ".json");
-    const auto [known, is_new] = same.emplace(record.string(), i);
+    std::vector<std::string> digests;
+    for (const KernelSource& source : request.sources) digests.push_back(digests_.at(source.entry));
+    const std::string key = verdicts_->key(request.trial, digests);
+    const auto [known, is_new] = same.emplace(key, i);
     if (!is_new) {
       copies.emplace_back(i, known->second);
       continue;
     }
     // What a library does now is not what was known of it.
-    const bool is_known = !(on_gpu() && calls_library(request.trial));
-    if (is_known && std::filesystem::exists(record)) {
-      try {
-        outcomes[i] = outcome_from_json(read_json(record));
-        outcomes[i].from_cache = true;
+    if (!(on_gpu() && calls_library(request.trial))) {
+      if (std::optional<Outcome> before = verdicts_->find(key)) {
+        outcomes[i] = *std::move(before);
         if (on_done) on_done(i);
         continue;
-      } catch (const std::exception&) {  // harmed: judge again
       }
     }
     undecided.push_back(i);
-    records.push_back(record);
+    keys.push_back(key);
   }
   judge_all(requests, undecided, [&](std::size_t j, const ChildResult& result) {
     Outcome& outcome = outcomes[undecided[j]];
-    if (result.ok()) {
-      outcome = outcome_from_json(Json::parse(result.text));
-      outcome.seconds = result.seconds;
-      std::filesystem::create_directories(options_.verdicts);
-      write_file_atomically(records[j], to_json(outcome).dump());
-    } else {
-      outcome.kind = Outcome::Kind::crashed;
-      outcome.why = result.ended;
-    }
+    outcome = outcome_of(result);
+    if (outcome.kind != Outcome::Kind::crashed) verdicts_->keep(keys[j], outcome);
     if (on_done) on_done(undecided[j]);
   });
   if (options_.target.kind == Target::cuda && !on_gpu())
@@ -244,7 +250,28 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
     outcomes[copy] = outcomes[original];
     if (on_done) on_done(copy);
   }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!outcomes[i].admitted()) continue;
+    admitted_.insert(sha256(to_json(requests[i].trial).dump()));
+    for (const KernelSource& source : requests[i].sources) admitted_kernels_.insert(source.entry);
+  }
   return outcomes;
+}
+
+// What a child that a kernel ran in says, if it can still say anything.
+Outcome Realiser::outcome_of(const ChildResult& result) const {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::crashed;
+  outcome.why = result.ended;
+  if (!result.ok()) return outcome;
+  try {
+    outcome =
+        outcome_from_json(parse_json(result.text, "the judge's answer"), "the judge's answer");
+    outcome.seconds = result.seconds;
+  } catch (const Error& error) {
+    outcome.why = error.what();
+  }
+  return outcome;
 }
 
 KernelFiles Realiser::judged_files(const Request& request) const {
@@ -268,7 +295,7 @@ void Realiser::judge_all(const std::vector<Request>& requests,
   std::vector<ChildTask> judgements;
   for (const std::size_t i : which)
     judgements.emplace_back([&trial = requests[i].trial, files = judged_files(requests[i])] {
-      return to_json(outcome_of(judge(trial, files))).dump();
+      return to_json(ac::outcome_of(judge(trial, files))).dump();
     });
   run_in_children(judgements, options_.jobs, options_.limit, on_done);
 }

@@ -48,6 +48,8 @@ std::string_view to_string(Outcome::Kind kind);
 // What a search makes of it; admitted counts as measured, of what was judged.
 search::Verdict verdict_of(Outcome::Kind kind);
 Json to_json(const Outcome& outcome);
+// Anything else than to_json() makes is an error (bad_input).
+Outcome outcome_from_json(const Json& json, const std::string& origin);
 Outcome unavailable(const std::string& why);
 
 // What is left open where the host device stood in for the GPU that the library is for.
@@ -74,11 +76,16 @@ struct RealiseOptions {
   unsigned jobs = 1;
   std::filesystem::path verdicts;   // a folder
   std::chrono::seconds limit{120};  // of one admission or race
+  // Hears how many kernels of how many are built; of one thread at a time.
+  std::function<void(std::size_t done, std::size_t total)> on_built = {};
 };
+
+class Verdicts;
 
 class Realiser {
  public:
   Realiser(KernelBuilder& builder, RealiseOptions options);
+  ~Realiser();
 
   // In the order of the requests. `on_done` hears of each as it is decided.
   std::vector<Outcome> realise(const std::vector<Request>& requests,
@@ -111,11 +118,18 @@ class Realiser {
   };
   const Spent& spent() const { return spent_; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
+  // The evidence of this run, whatever files say: whether this trial, as JSON, was admitted, and
+  // whether any trial with this kernel was.
+  bool has_admitted(const Json& trial) const;
+  bool has_admitted_kernel(const std::string& entry) const {
+    return admitted_kernels_.count(entry) > 0;
+  }
   // Why this kernel was not built; nullptr if it was, or was not asked for.
   const std::string* failure(const std::string& entry) const;
 
  private:
   using Done = std::function<void(std::size_t, const ChildResult&)>;
+  Outcome outcome_of(const ChildResult& result) const;
   void judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
                  const Done& on_done);
   KernelFiles judged_files(const Request& request) const;
@@ -130,11 +144,14 @@ class Realiser {
   RealiseOptions options_;
   std::map<std::string, Built> kernels_;
   KernelFiles judged_;                           // what is judged, by entry
+  std::map<std::string, std::string> digests_;   // of that
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
-  std::string identity_;                         // of this program: what its verdicts rest on
-  Workers judges_, racer_;                       // on a GPU, where opening it takes long
-  std::set<std::string> built_ahead_;            // entries
-  std::future<void> ahead_;                      // ends before what it uses
+  std::unique_ptr<Verdicts> verdicts_;
+  std::set<std::string> admitted_;          // digests of trials
+  std::set<std::string> admitted_kernels_;  // entries
+  Workers judges_, racer_;                  // on a GPU, where opening it takes long
+  std::set<std::string> built_ahead_;       // entries
+  std::future<void> ahead_;                 // ends before what it uses
 };
 
 }  // namespace ac

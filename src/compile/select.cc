@@ -19,7 +19,10 @@ constexpr int kQuickRounds = 3, kQuickRepetitions = 250;
 constexpr double kQuickSeconds = 0.001, kFinalSeconds = 0.01;
 // The host device's clock counts its own work alone.
 constexpr int kRoundsOnHost = 3;
-constexpr double kSecondsOnHost = 0.004;
+constexpr double kSecondsOnHost = 0.004, kPatienceOnHost = 0.02;
+// A step of fewer tokens is timed there in place of one that is more work than that.
+constexpr double kMostFlopsOnHost = 1e8;
+constexpr std::int64_t kFewestTokens = 16;
 constexpr std::size_t kLibraryTries = 3;
 // Of a predicted latency, what it may come to once it is measured: what could then be better than
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
@@ -41,8 +44,10 @@ bool only_chooses_token(const Space& space) {
          std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
 }
 
-std::string best_of(const std::string& name, double microseconds) {
-  return fmt::format("best {} {:.1f} us", name, microseconds);
+std::string best_of(const CoverPart& part, const std::string& name, double microseconds) {
+  std::string ops;
+  for (const std::string& op : op_names(part)) ops += (ops.empty() ? "" : "+") + op;
+  return fmt::format("{}: {} {:.1f} us", ops.empty() ? "argmax" : ops, name, microseconds);
 }
 
 }  // namespace
@@ -148,17 +153,18 @@ bool Selector::decide(const std::vector<CoverPart>& parts, Progress& progress) {
   return race(parts, progress) || tried;
 }
 
-// What a progress line says of the phase: of all regions so far, and then what is new.
-std::string Selector::so_far(const std::string& what) const {
+// What the stage's last line says: of all regions.
+std::string Selector::so_far() const {
   std::size_t tried = 0, admitted = 0;
   for (std::size_t i = 0; i < states_.size(); ++i)
     tried += attempts_of(i).size(), admitted += states_[i].trials.size();
-  return fmt::format("{} tried, {} admitted{}{}", tried, admitted, what.empty() ? "" : ", ", what);
+  return fmt::format("{} candidates tried, {} admitted", tried, admitted);
 }
 
 bool Selector::is_to_be_timed(const CoverPart& part) const {
   const State& state = state_of(part);
-  return !state.timed && !state.raced && state.order.size() > options_.leaders;
+  const std::size_t enough = is_on_host() ? 0 : options_.leaders;
+  return !state.timed && !state.raced && state.order.size() > enough;
 }
 
 std::vector<KernelSource> Selector::sources_of(const CoverPart& part) const {
@@ -177,6 +183,35 @@ std::vector<KernelSource> Selector::first_sources() {
   return sources;
 }
 
+// Of the step's. The host device's latency is what a region's work makes it.
+std::int64_t Selector::timed_tokens(const CoverPart& part) const {
+  Bindings at = phase_.plans.options.at;
+  if (!is_on_host() || !part.wanted) return at.T;
+  while (at.T > kFewestTokens && evaluate(part.wanted->region.work, at).flops > kMostFlopsOnHost)
+    at.T = std::max(at.T / 2, kFewestTokens);
+  return at.T;
+}
+
+MeasureOptions Selector::measure_options(const CoverPart& part, std::int64_t position) const {
+  MeasureOptions options;
+  options.tokens = timed_tokens(part);
+  options.position = position;
+  options.caches = caches_;
+  if (is_on_host())
+    options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost,
+    options.patience = kPatienceOnHost;
+  return options;
+}
+
+// Microseconds of the step's tokens, samples of those that were timed.
+Realiser::Race Selector::run_race(const std::vector<Contender>& contenders,
+                                  const MeasureOptions& options) {
+  Realiser::Race race = realiser_.race(step(), contenders, options);
+  for (double& microseconds : race.microseconds)
+    microseconds *= double(phase_.plans.options.at.T) / double(options.tokens);
+  return race;
+}
+
 // Timed before they are judged, since judging takes longer: all candidates of spaces that have more
 // of them than shall be admitted. False if there were none.
 bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress) {
@@ -188,9 +223,10 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
     if (!is_due) continue;
     due.push_back(&part);
     for (KernelSource& source : sources_of(part)) sources.push_back(std::move(source));
+    if (is_on_host())
+      for (KernelSource& source : fallback_for(part).sources) sources.push_back(std::move(source));
   }
   if (due.empty()) return false;
-  progress.note(fmt::format("{} kernels to build and to time", sources.size()));
   realiser_.build(std::move(sources));
   for (std::size_t i = 0; i < due.size(); ++i) {
     time_space(*due[i], progress);
@@ -199,10 +235,13 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
     if (!state.quick.empty()) {
       const auto fastest =
           std::ranges::min_element(state.quick, {}, [](const auto& timed) { return timed.second; });
-      best = best_of(space_of(*due[i]).candidates[static_cast<std::size_t>(fastest->first)].id,
+      best = best_of(*due[i],
+                     space_of(*due[i]).candidates[static_cast<std::size_t>(fastest->first)].id,
                      fastest->second);
+      if (state.quick_fallback && *state.quick_fallback < fastest->second)
+        best = best_of(*due[i], "fallback", *state.quick_fallback);
     }
-    progress.step(i + 1, due.size(), so_far(best));
+    progress.step("regions timed", i + 1, due.size(), best);
   }
   return true;
 }
@@ -232,12 +271,8 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   }
   state.order = candidates;
   if (contenders.empty()) return;
-  MeasureOptions options;
-  options.tokens = phase_.plans.options.at.T;
-  options.caches = caches_;
-  if (phase_.plans.device.sm == 0) {
-    options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost;
-  } else {
+  MeasureOptions options = measure_options(part, phase_.plans.options.at.P);
+  if (!is_on_host()) {
     options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
     options.repetitions = kQuickRepetitions;
   }
@@ -248,22 +283,25 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   if (attends && !options_.contexts.empty()) positions = options_.contexts;
   // Each context may have a leader of its own.
   state.leaders += 2 * (positions.size() - 1);
-  std::vector<std::vector<std::size_t>> orders;  // of the contenders, at each position
+  std::vector<std::vector<std::size_t>> orders;  // of the candidates, at each position
   std::vector<double> sums(contenders.size());
+  double fallback = 0;  // the sum of
+  if (is_on_host()) contenders.push_back({"fallback", fallback_for(part)});
   for (const std::int64_t position : positions) {
     options.position = position;
-    const Realiser::Race race = realiser_.race(step(), contenders, options);
+    const Realiser::Race race = run_race(contenders, options);
     if (!race.failed.empty()) {  // one of them crashed: they are judged in the order of before
       progress.note(fmt::format("{}: not timed together ({})", contenders[0].name, race.failed));
       return;
     }
-    log_quick(part, candidates, race, position);
-    std::vector<std::size_t>& order = orders.emplace_back(contenders.size());
+    log_quick(part, candidates, race, options);
+    if (is_on_host()) fallback += race.microseconds.back();
+    std::vector<std::size_t>& order = orders.emplace_back(candidates.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i, sums[i] += race.microseconds[i];
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return race.microseconds[i]; });
   }
   std::vector<std::size_t> merged;
-  for (std::size_t rank = 0; rank < contenders.size(); ++rank)
+  for (std::size_t rank = 0; rank < candidates.size(); ++rank)
     for (const std::vector<std::size_t>& order : orders)
       if (std::ranges::find(merged, order[rank]) == merged.end()) merged.push_back(order[rank]);
   // Nothing overlaps with a library's products: one of ours may be faster between its neighbours.
@@ -282,6 +320,11 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       state.quick[static_cast<int>(candidates[merged[i]])] =
           sums[merged[i]] / static_cast<double>(positions.size());
   }
+  if (!is_on_host()) return;
+  state.quick_fallback = fallback / static_cast<double>(positions.size());
+  const auto is_faster = [&](const auto& timed) { return timed.second < *state.quick_fallback; };
+  state.leaders = std::min(state.leaders,
+                           static_cast<std::size_t>(std::ranges::count_if(state.quick, is_faster)));
 }
 
 // Candidates of each space that misses some; false if there were none.
@@ -319,7 +362,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   if (requests.empty()) return false;
   std::size_t done = 0;
   const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
-    progress.step(++done, requests.size(), so_far(requests[i].name));
+    progress.step("candidates judged", ++done, requests.size(), requests[i].name);
   });
   std::set<int> failed;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -374,22 +417,23 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
       candidates.push_back(candidate);
     }
     contenders.push_back({"fallback", fallback_for(part)});
-    MeasureOptions options;
-    options.tokens = phase_.plans.options.at.T;
-    options.position = phase_.plans.options.at.P;
-    options.caches = caches_;
-    if (phase_.plans.device.sm == 0)
-      options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost;
-    else
-      options.seconds = kFinalSeconds;
-    const Realiser::Race race = realiser_.race(step(), contenders, options);
+    MeasureOptions options = measure_options(part, phase_.plans.options.at.P);
+    if (!is_on_host()) options.seconds = kFinalSeconds;
+    // Where none was worth judging, that is known.
+    const Realiser::Race race = candidates.empty() && state.quick_fallback
+                                    ? Realiser::Race{{*state.quick_fallback}, {}, ""}
+                                    : run_race(contenders, options);
     if (!race.failed.empty()) {
-      progress.step(i + 1, due.size(), so_far(""));
+      progress.step("regions raced", i + 1, due.size());
       state.why_unmeasured = race.failed;
       progress.note(fmt::format("{}: not timed ({})", contenders[0].name, race.failed));
       continue;
     }
-    log_race(part, candidates, race);
+    log_race(part, candidates, race, options);
+    if (candidates.empty() && is_on_host())
+      for (const auto& [candidate, microseconds] : state.quick)
+        ratios.push_back(microseconds /
+                         space.candidates[static_cast<std::size_t>(candidate)].cost.microseconds);
     std::size_t best = 0;
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       const Candidate& racer = space.candidates[static_cast<std::size_t>(candidates[c])];
@@ -405,7 +449,7 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     const auto fastest = std::ranges::min_element(race.microseconds);
     const std::string& first =
         contenders[static_cast<std::size_t>(fastest - race.microseconds.begin())].name;
-    progress.step(i + 1, due.size(), so_far(best_of(first, *fastest)));
+    progress.step("regions raced", i + 1, due.size(), best_of(part, first, *fastest));
   }
   if (!ratios.empty()) scale_ = median(std::move(ratios));
   return true;
@@ -432,8 +476,9 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
     }
   }
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser_.realise(
-      requests, [&](std::size_t i) { progress.step(++done, requests.size(), requests[i].name); });
+  const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
+    progress.step("fallbacks judged", ++done, requests.size(), requests[i].name);
+  });
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!outcomes[i].admitted())
       job_failed("the {} of {} was not admitted: {}", requests[i].name, signatures[i],
@@ -471,6 +516,7 @@ void Selector::run(Progress& progress) {
   for (const CoverPart& part : parts)
     if (is_fallback(part)) left.push_back(part);
   admit_fallbacks(left, progress);
+  progress.summary(so_far());
 }
 
 }  // namespace ac

@@ -1,8 +1,9 @@
 // Stage 9 for one step: which regions it is cut into, and what computes each. Candidates are tried
-// in the order of their predicted cost. Where the device is here, they are timed first, and the
-// fastest that the gate admits race with each other and the fallback, which stays unless one is
-// faster; elsewhere the first one that is admitted is taken. What is measured scales what is
-// predicted of the rest, and when another cut of the step looks cheaper by that, it is tried too.
+// in the order of their predicted cost. Where the device is here, they are timed first (on the host
+// device beside the fallback: what is slower is not judged), and the fastest that the gate admits
+// race with each other and the fallback, which stays unless one is faster; elsewhere the first one
+// that is admitted is taken. What is measured scales what is predicted of the rest, and when
+// another cut of the step looks cheaper by that, it is tried too.
 #pragma once
 
 #include <set>
@@ -63,9 +64,10 @@ class Selector {
     std::string why_unmeasured;
     std::vector<std::string> ops;  // of what was tried
     std::vector<Attempt> attempts;
-    std::map<int, double> quick;  // microseconds by candidate, before any was judged
-    std::map<int, Trial> trials;  // of those admitted, by candidate
-    std::vector<int> fixed;       // of what is pinned: what the variants take
+    std::map<int, double> quick;           // microseconds by candidate, before any was judged
+    std::optional<double> quick_fallback;  // likewise, where it took part
+    std::map<int, Trial> trials;           // of those admitted, by candidate
+    std::vector<int> fixed;                // of what is pinned: what the variants take
   };
 
   // In place of a signature: what chooses the token has no node to name it.
@@ -78,6 +80,10 @@ class Selector {
   std::vector<KernelSource> sources_of(const CoverPart& part) const;
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
   void time_space(const CoverPart& part, Progress& progress);
+  bool is_on_host() const { return phase_.plans.device.sm == 0; }
+  std::int64_t timed_tokens(const CoverPart& part) const;
+  MeasureOptions measure_options(const CoverPart& part, std::int64_t position) const;
+  Realiser::Race run_race(const std::vector<Contender>& contenders, const MeasureOptions& options);
   std::vector<int> leaders(const State& state) const;
   std::optional<double> cost(int space) const;
   State state_for(const Space& space) const;
@@ -87,7 +93,7 @@ class Selector {
   void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
-  std::string so_far(const std::string& what) const;
+  std::string so_far() const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
     return ac::generate_for(step(), part.wanted, candidate.choice, phase_.plans.options.at,
                             setting_);
@@ -103,12 +109,13 @@ class Selector {
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
   void record_abandoned();
   void log(const CoverPart& part, const Candidate& candidate, search::Verdict verdict,
-           const std::string& why, const std::vector<double>& samples, std::int64_t position) const;
+           const std::string& why, const std::vector<double>& samples, std::int64_t tokens,
+           std::int64_t position) const;
   void log_failure(const CoverPart& part, const Candidate& candidate, const Outcome& outcome) const;
   void log_quick(const CoverPart& part, const std::vector<std::size_t>& candidates,
-                 const Realiser::Race& race, std::int64_t position) const;
+                 const Realiser::Race& race, const MeasureOptions& options) const;
   void log_race(const CoverPart& part, const std::vector<int>& candidates,
-                const Realiser::Race& race) const;
+                const Realiser::Race& race, const MeasureOptions& options) const;
   int index_of(const CoverPart& part, Space& space, const std::string& id) const;
   const Space& space_of(const CoverPart& part) const {
     return phase_.plans.spaces[static_cast<std::size_t>(part.space)];

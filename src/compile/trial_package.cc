@@ -1,6 +1,7 @@
 #include "compile/trial_package.h"
 
 #include "base/files.h"
+#include "runtime/package_files.h"
 
 namespace ac {
 
@@ -34,6 +35,7 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::i
   const std::vector<std::byte>& constants = assembler.constants();
   write_file(folder_.path() / "constants.bin",
              {reinterpret_cast<const char*>(constants.data()), constants.size()});
+  write_digests(folder_.path());
 }
 
 }  // namespace ac

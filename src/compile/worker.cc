@@ -42,7 +42,7 @@ std::string race_here(Device& device, const Json& job) {
   MeasureOptions options;
   options.tokens = job.at("tokens"), options.position = job.at("position");
   options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
-  options.repetitions = job.at("repetitions");
+  options.repetitions = job.at("repetitions"), options.patience = job.at("patience");
   for (const Json& cache : job.at("caches"))
     options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
                               cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
@@ -94,6 +94,7 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"rounds", options.rounds},
           {"seconds", options.seconds},
           {"repetitions", options.repetitions},
+          {"patience", options.patience},
           {"caches", std::move(caches)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};

@@ -15,7 +15,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "base/files.h"
 #include "base/product.h"
 #include "device/device_info.h"
 #include "kernels/tensor_map.h"
@@ -61,6 +63,8 @@ class Device {
     virtual double seconds_since(const Mark& earlier) = 0;
   };
 
+  static constexpr std::size_t kLargestKernel = std::size_t{1} << 30;
+
   virtual ~Device() = default;
   virtual std::string name() const = 0;        // "NVIDIA H100 80GB HBM3"
   virtual const DeviceInfo& info() const = 0;  // measured or known limits
@@ -81,9 +85,13 @@ class Device {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void fill(void* at, std::size_t bytes, unsigned char value) = 0;
 
-  // From what build/compile.h made for this device.
-  virtual std::unique_ptr<Kernel> load(const std::filesystem::path& artifact,
+  // From the content of a file that build/compile.h made for this device. What happens to the file
+  // meanwhile does not matter: it only gives errors its name.
+  virtual std::unique_ptr<Kernel> load(std::string_view content, const std::filesystem::path& file,
                                        const std::string& entry) = 0;
+  std::unique_ptr<Kernel> load(const std::filesystem::path& file, const std::string& entry) {
+    return load(read_file(file, kLargestKernel), file, entry);
+  }
   // A product by the device's library, which is launched with ProductParams, whatever the shape. No
   // such library, or none that can compute it, is an error (job_failed) that says so.
   virtual std::unique_ptr<Kernel> load_product(const Product& product) = 0;

@@ -2,11 +2,18 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "device/device.h"
 
 namespace ac {
 namespace {
@@ -17,27 +24,75 @@ std::string reason() {
   return text ? text : "unknown";
 }
 
+// A file that only this process sees, until it is loaded: what the loader maps cannot be truncated
+// under it.
+class MemoryFile {
+ public:
+  MemoryFile(std::string_view content, const std::filesystem::path& name)
+      : fd_(memfd_create(name.filename().c_str(), MFD_CLOEXEC)), path_(name_of(fd_)) {
+    const auto fail = [&] {
+      const std::string why = std::strerror(errno);
+      if (fd_ >= 0) close(fd_);
+      job_failed("{}: cannot load the kernel: no file in memory: {}", name.string(), why);
+    };
+    if (fd_ < 0) fail();
+    while (!content.empty()) {
+      const ssize_t wrote = write(fd_, content.data(), content.size());
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) fail();
+      content.remove_prefix(static_cast<std::size_t>(wrote));
+    }
+  }
+  ~MemoryFile() { close(fd_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  // The loader takes what has the name of a library that it has loaded for that library, and
+  // numbers of files come again. Slashes and dots, which mean nothing here, count the files.
+  static std::string name_of(int fd) {
+    static std::atomic<std::uint64_t> count = 0;
+    std::string name = "/proc/self/fd";
+    for (std::uint64_t left = ++count; left > 0; left /= 2) name += left % 2 == 1 ? "/." : "//";
+    return fmt::format("{}/{}", name, fd);
+  }
+
+  int fd_;
+  std::string path_;
+};
+
 template <class Function>
 Function find(void* library, const std::filesystem::path& file, const std::string& name) {
   void* const symbol = dlsym(library, name.c_str());
   if (symbol == nullptr)
-    job_failed("{}: no kernel of the host device: {}", file.string(), reason());
+    job_failed("{}: no kernel of the host device: it has no {}", file.string(), name);
   return reinterpret_cast<Function>(symbol);
 }
 
 }  // namespace
 
-HostKernel::HostKernel(const std::filesystem::path& file, const std::string& entry) : name_(entry) {
+HostKernel::HostKernel(std::string_view content, const std::filesystem::path& file,
+                       const std::string& entry)
+    : name_(entry) {
   // The device's own functions are in a shared library that this program started with.
-  const std::filesystem::path path =
-      std::filesystem::absolute(file);  // a bare name is searched for
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) job_failed("{}: cannot load the kernel: {}", path.string(), reason());
+  const MemoryFile copy(content, file);
+  void* const library = dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    std::string why = reason();
+    if (const std::size_t at = why.find(copy.path()); at != std::string::npos)
+      why.replace(at, copy.path().size(), file.filename().string());
+    job_failed("{}: cannot load the kernel: {}", file.string(), why);
+  }
   library_ = std::shared_ptr<void>(library, dlclose);
-  thread_body_ = find<void (*)(void*)>(library, path, entry + "_on_host");
-  params_bytes_ = find<unsigned long (*)()>(library, path, entry + "_params_bytes")();
-  cluster_ = find<unsigned (*)()>(library, path, entry + "_cluster_blocks")();
+  thread_body_ = find<void (*)(void*)>(library, file, entry + "_on_host");
+  params_bytes_ = find<unsigned long (*)()>(library, file, entry + "_params_bytes")();
+  cluster_ = find<unsigned (*)()>(library, file, entry + "_cluster_blocks")();
 }
+
+HostKernel::HostKernel(const std::filesystem::path& file, const std::string& entry)
+    : HostKernel(read_file(file, Device::kLargestKernel), file, entry) {}
 
 kernels::LaunchReport HostKernel::launch(const kernels::HostLaunch& launch,
                                          std::span<const std::byte> params) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kernels/shim/host_launch.h"
 #include "kernels/tensor_map.h"
@@ -15,7 +16,9 @@ namespace ac {
 
 class HostKernel {
  public:
-  // Throws Fault::job_failed, naming the file, if it cannot be loaded or has no such kernel.
+  // Throws Fault::job_failed, naming the file, if it cannot be loaded or has no such kernel. The
+  // content is loaded, and not what the file may be by now.
+  HostKernel(std::string_view content, const std::filesystem::path& file, const std::string& entry);
   HostKernel(const std::filesystem::path& file, const std::string& entry);
 
   const std::string& name() const { return name_; }

@@ -128,9 +128,10 @@ class HostDevice : public Device {
     });
   }
 
-  std::unique_ptr<Kernel> load(const std::filesystem::path& artifact,
+  using Device::load;
+  std::unique_ptr<Kernel> load(std::string_view content, const std::filesystem::path& file,
                                const std::string& entry) override {
-    return std::make_unique<LoadedHostKernel>(HostKernel(artifact, entry));
+    return std::make_unique<LoadedHostKernel>(HostKernel(content, file, entry));
   }
   void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const override {
     encode_map_on_host(matrix, map);

@@ -36,7 +36,8 @@ pid_t writer_of(const std::string& name, const fs::path& target) {
 
 Draft::Draft(const fs::path& target)
     : target_(target),
-      path_(target.parent_path() / fmt::format("{}{}{}", prefix(target), getpid(), kSuffix)) {
+      path_(target.parent_path() / fmt::format("{}{}{}", prefix(target), getpid(), kSuffix)),
+      unfinished_(path_) {
   std::error_code error;
   fs::create_directories(target.parent_path(), error);
   for (const auto& entry : fs::directory_iterator(target.parent_path(), error)) {

@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "emit/draft.h"
-#include "emit/package_files.h"
+#include "base/warning.h"
 #include "emit/standalone.h"
+#include "runtime/fingerprint.h"
 
 namespace ac {
 namespace {
@@ -22,6 +22,18 @@ void copy_into(const fs::path& from, const fs::path& to) {
   fs::create_directories(to.parent_path(), error);
   if (!error) fs::copy_file(from, to, error);
   if (error) job_failed("cannot copy {} to {}: {}", from.string(), to.string(), error.message());
+}
+
+// How many files a package has, with plan.json and digests.json.
+Json emitted_in(const fs::path& folder) {
+  std::size_t files = 2, sources = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    ++files;
+    const std::string ending = entry.path().extension().string();
+    if (ending == ".cu" || ending == ".cuh" || ending == ".h" || ending == ".cc") ++sources;
+  }
+  return {{"files", files}, {"sources", sources}};
 }
 
 }  // namespace
@@ -42,12 +54,16 @@ void check_output(const fs::path& to, bool replace) {
   if (!replace) wrong_usage("{} exists: give --force to replace it", to.string());
 }
 
-void write_package(const Compiled& compiled, const Model& model, const fs::path& kernel_headers,
-                   const fs::path& to, bool replace) {
-  const fs::path target = fs::absolute(to / "").lexically_normal().parent_path();
-  check_output(target, replace);
-  Draft draft(target);
-  const fs::path& folder = draft.path();
+PackageDraft::PackageDraft(const fs::path& to, bool replace)
+    : replace_(replace), draft_([&] {
+        const fs::path target = fs::absolute(to / "").lexically_normal().parent_path();
+        check_output(target, replace);
+        return target;
+      }()) {}
+
+void PackageDraft::write(const Compiled& compiled, const Model& model,
+                         const fs::path& kernel_headers) {
+  const fs::path& folder = draft_.path();
   Program program = compiled.program;
   const bool host = program.target == "host";
   for (auto& [entry, file] : program.kernels) {
@@ -73,11 +89,17 @@ void write_package(const Compiled& compiled, const Model& model, const fs::path&
     write_file(folder / name, text);
   }
   fs::permissions(folder / "build.sh", kExecutable, fs::perm_options::add);
+  std::vector<std::string> warnings;
+  write_fingerprint(fingerprint_of(program, warnings), folder);
+  for (const std::string& warning : warnings) warn_of(warning);
   Json plan = plan_json(compiled);
-  plan["files"] = digests_of(folder);
+  plan["emitted"] = emitted_in(folder);
   write_file(folder / "plan.json", plan.dump(1) + "\n");
-  if (!draft.publish(replace))
-    wrong_usage("{} has come into being meanwhile: give --force to replace it", target.string());
+  write_digests(folder);
+  check_output(draft_.target(), replace_);
+  if (!draft_.publish(replace_))
+    wrong_usage("{} has come into being meanwhile: give --force to replace it",
+                draft_.target().string());
 }
 
 }  // namespace ac

@@ -45,14 +45,11 @@ Selected selected(const Json& json, const std::string& phase, const PlanFile& pl
 
 }  // namespace
 
-Json read_plan_json(const std::filesystem::path& package) {
-  const std::filesystem::path file = package / "plan.json";
-  if (!std::filesystem::exists(file))
-    bad_input("{} is no package: it has no plan.json", package.string());
-  Json json = read_json(file);
+Json read_plan_json(const PackageFiles& files) {
+  const std::string origin = (files.folder() / "plan.json").string();
+  Json json = parse_json(files.read("plan.json"), origin);
   if (!json.is_object() || json.value("format", Json()) != kPlanFormat)
-    bad_input("{}: not in the format that this program reads: compile the model again",
-              file.string());
+    bad_input("{}: not in the format that this program reads: compile the model again", origin);
   return json;
 }
 
@@ -68,7 +65,6 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
   return reading_plan(origin, [&] {
     PlanFile plan;
     plan.target = json.at("target").get<std::string>();
-    plan.files = json.at("files");
     for (const auto& [entry, kernel] : json.at("kernels").items()) {
       if (!is_entry(entry)) bad_input("{}: {} is no name of a kernel", origin, quote(entry));
       plan.kernels[entry] = {entry, kernel.at("source").get<std::string>()};

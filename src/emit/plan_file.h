@@ -11,10 +11,11 @@
 #include "base/json.h"
 #include "build/compile.h"
 #include "compile/pinned.h"
+#include "runtime/package_files.h"
 
 namespace ac {
 
-constexpr int kPlanFormat = 3;
+constexpr int kPlanFormat = 4;
 
 // What was selected for a region, and what admitted it.
 struct Selected {
@@ -30,7 +31,6 @@ struct PlanFile {
   std::string target;
   std::map<std::string, KernelSource> kernels;  // by entry
   std::vector<Selected> selections;
-  Json files;  // digests
 };
 
 // Runs what reads a plan.json. Where that has not what `compile` writes today, the error
@@ -45,8 +45,8 @@ auto reading_plan(const std::string& origin, Action&& action) {
   }
 }
 
-// plan.json of a package, as it is; that it is one is checked, and no more.
-Json read_plan_json(const std::filesystem::path& package);
+// plan.json of a package, as it is; its digest and format are checked, and no more.
+Json read_plan_json(const PackageFiles& files);
 PlanFile plan_file(const Json& json, const std::string& origin);
 // What it says of each phase, with the phase's name: "prefill", "prefill to 256", "decode".
 std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan);

@@ -92,7 +92,9 @@ const char* const kReadme = R"md(# @NAME@: a compiled model
 | `program.json` | buffers, and the launches of prefill and decode steps |
 | `constants.bin` | constants that buffers refer to; weights stay in the checkpoint (`stores`) |
 | `host/`, `sm_*/` | the built kernels: `agentcompile run` loads these |
-| `plan.json` | how each kernel was chosen, the trials that admitted it, digests of these files |
+| `plan.json` | how each kernel was chosen, and the trials that admitted it |
+| `weights.json` | what the checkpoint is told by: type, shape and a sampled digest of each tensor |
+| `digests.json` | SHA-256 of these files: `agentcompile` loads none that was changed since |
 | `kernels.cu`, `kernels/` | the same kernels as sources, and the headers that they include |
 | `wrappers.h`, `wrappers.cc` | for each kernel a C function that launches it |
 | `build.sh`, `CMakeLists.txt` | build all that: `./build.sh @ARCH@`, or `./build.sh host` for the CPU |
@@ -105,7 +107,8 @@ tokens before it, else by `decode`. Take its `launches` one after the other. A c
 the buffer's address plus the count `offset` at the byte `at`; of `numbers`, `[at, bytes, value]` puts a
 count there. Call `<kernel>_launch` with that, `grid` (counts), `threads` and `shared_bytes`.
 
-Buffers: `ids` and `position` (tokens before the step) are set before a step, `token` is what it chose.
+Buffers: `ids` and `position` (tokens before the step) are set before a step, `token` is what it chose;
+one below 0 says that a logit is not finite: that of token `~token / 4`.
 `scratch` lies at `offset` in `arena_bytes` of memory. `keys` and `values` are [heads, slots, size], a token
 at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
 * frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.

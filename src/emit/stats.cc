@@ -123,17 +123,12 @@ Json phase_stats(const Json& phase) {
 }  // namespace
 
 Json stats_of(const Json& plan) {
-  const Json& files = plan.at("files");
-  std::size_t sources = 0;
-  for (const auto& [name, digest] : files.items())
-    for (const char* ending : {".cu", ".cuh", ".h", ".cc"})
-      if (name.ends_with(ending)) ++sources;
   Json stats{
       {"target", plan.at("target")},
       {"stages", plan.at("stages")},
       {"kernels", plan.at("kernels").size()},
-      {"emitted_files", files.size() + 1},  // with plan.json
-      {"emitted_sources", sources},
+      {"emitted_files", plan.at("emitted").at("files")},
+      {"emitted_sources", plan.at("emitted").at("sources")},
       {"launch_signatures", plan.at("kernels").size()},  // a C function each
   };
   for (const auto& [name, phase] : phases_of(plan)) stats[name] = phase_stats(*phase);

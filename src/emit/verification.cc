@@ -8,10 +8,10 @@
 #include "base/table.h"
 #include "base/temporary_folder.h"
 #include "base/text.h"
-#include "emit/package_files.h"
 #include "emit/plan_file.h"
 #include "emit/standalone.h"
-#include "program/program.h"
+#include "runtime/engine.h"
+#include "runtime/fingerprint.h"
 
 namespace ac {
 namespace {
@@ -20,16 +20,30 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestSources = std::size_t{64} << 20;
 
-// What must be so before any kernel runs.
-std::vector<std::string> disagreements(const fs::path& package, const Program& program,
-                                       const PlanFile& plan) {
-  std::vector<std::string> faults =
-      changed_files(package, plan.files, (package / "plan.json").string());
+std::string name_of(const Judged& judged) {
+  return judged.candidate.empty() ? "fallback" : judged.candidate;
+}
+
+}  // namespace
+
+std::vector<std::string> disagreements(const PackageFiles& files, const Program& program,
+                                       const PlanFile& plan, const fs::path& weights,
+                                       const std::function<void(const std::string&)>& warn) {
+  const fs::path& package = files.folder();
+  std::vector<std::string> faults = files.changed();
+  try {
+    // A package that was compiled without its weights says nothing of them.
+    const Fingerprint known = read_fingerprint(files);
+    if (!weights.empty() || !known.empty()) PackageStores(program, files, weights, warn);
+  } catch (const Error& error) {
+    if (error.fault() == Fault::wrong_usage) throw;
+    faults.emplace_back(error.what());
+  }
   const auto must_list = [&](const std::string& file) {
-    if (!plan.files.contains(file))
-      faults.push_back(fmt::format("plan.json has no digest of {}", quote(file)));
+    if (!files.lists(file))
+      faults.push_back(fmt::format("digests.json has no digest of {}", quote(file)));
   };
-  for (const char* file : {"program.json", "constants.bin", "kernels.cu"}) must_list(file);
+  for (const char* file : {"constants.bin", "kernels.cu"}) must_list(file);
   for (const auto& [entry, file] : program.kernels) must_list(file);
   if (plan.target != program.target)
     faults.push_back(fmt::format("program.json is for {} and plan.json for {}",
@@ -66,28 +80,20 @@ std::vector<std::string> disagreements(const fs::path& package, const Program& p
   return faults;
 }
 
-std::string name_of(const Judged& judged) {
-  return judged.candidate.empty() ? "fallback" : judged.candidate;
-}
-
-}  // namespace
-
 std::size_t Verification::rejected() const {
   return static_cast<std::size_t>(
       std::count_if(trials.begin(), trials.end(),
                     [](const Judged& judged) { return !judged.outcome.admitted(); }));
 }
 
-Verification verify_package(const fs::path& package, BuilderOptions building,
-                            const DeviceInfo& device, Progress& progress) {
+Verification verify_package(const PackageFiles& files, BuilderOptions building,
+                            const DeviceInfo& device, Progress& progress, const fs::path& weights,
+                            const std::function<void(const std::string&)>& warn) {
   progress.stage("read the package");
-  const fs::path program_file = package / "program.json", file = package / "plan.json";
-  if (!fs::exists(program_file))
-    bad_input("{} is no package: it has no program.json", package.string());
-  const Program program = program_from_json(read_json(program_file), program_file.string());
-  const PlanFile plan = plan_file(read_plan_json(package), file.string());
+  const Program program = read_program(files);
+  const PlanFile plan = plan_file(read_plan_json(files), (files.folder() / "plan.json").string());
   Verification verification;
-  verification.faults = disagreements(package, program, plan);
+  verification.faults = disagreements(files, program, plan, weights, warn);
   verification.judged_on = device.target;
 
   std::vector<Request> requests;
@@ -103,7 +109,7 @@ Verification verify_package(const fs::path& package, BuilderOptions building,
           {selected.phase, selected.signature, selected.ops, selected.candidate, {}});
     }
   progress.stage("build and admit");
-  building.sources = package;
+  building.sources = files.folder();
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
   RealiseOptions options;

@@ -2,8 +2,16 @@
 // their sources on this machine, still pass the gate.
 #pragma once
 
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "compile/progress.h"
 #include "compile/realise.h"
+#include "emit/plan_file.h"
+#include "program/program.h"
+#include "runtime/package_files.h"
 
 namespace ac {
 
@@ -21,12 +29,20 @@ struct Verification {
   bool ok() const { return faults.empty() && rejected() == 0; }
 };
 
+// What does not agree with the plan, before any kernel runs: files that were changed, a checkpoint
+// that is not the one that was compiled (`weights`: where it is now; empty: where it was).
+std::vector<std::string> disagreements(const PackageFiles& files, const Program& program,
+                                       const PlanFile& plan, const std::filesystem::path& weights,
+                                       const std::function<void(const std::string&)>& warn);
+
 // Every kernel is built from its source in plan.json and the package's own headers, and every trial
 // is run, whatever is known from before: on `device`, which is in this machine, as compilation for
 // it admits kernels. `building`: the caches of built kernels and the compilers. A file that makes
 // no sense is an error (bad_input).
-Verification verify_package(const std::filesystem::path& package, BuilderOptions building,
-                            const DeviceInfo& device, Progress& progress);
+Verification verify_package(const PackageFiles& files, BuilderOptions building,
+                            const DeviceInfo& device, Progress& progress,
+                            const std::filesystem::path& weights = {},
+                            const std::function<void(const std::string&)>& warn = {});
 
 Json to_json(const Verification& verification);
 std::string print(const Verification& verification);

@@ -5,28 +5,32 @@
 namespace ac {
 
 NodeId Builder::add(Op op, std::vector<NodeId> inputs, Attrs attrs) {
-  return graph_.add(op, std::move(inputs), std::move(attrs), module_);
+  return graph_.add(op, std::move(inputs), std::move(attrs), module_, source_);
+}
+
+NodeId Builder::add_leaf(Op op, Attrs attrs, TensorType type) {
+  return graph_.add_leaf(op, std::move(attrs), std::move(type), module_, source_);
 }
 
 NodeId Builder::input(std::string name, TensorType type) {
-  return graph_.add_leaf(Op::input, {{"name", std::move(name)}}, std::move(type), module_);
+  return add_leaf(Op::input, {{"name", std::move(name)}}, std::move(type));
 }
 
 NodeId Builder::weight(std::string key, TensorType type, std::string store) {
-  return graph_.add_leaf(Op::weight, {{"key", std::move(key)}, {"store", std::move(store)}},
-                         std::move(type), module_);
+  return add_leaf(Op::weight, {{"key", std::move(key)}, {"store", std::move(store)}},
+                  std::move(type));
 }
 
 NodeId Builder::constant(DType dtype, std::vector<std::int64_t> shape, std::vector<double> data) {
-  return graph_.add_leaf(Op::constant,
-                         {{"data", std::make_shared<const std::vector<double>>(std::move(data))}},
-                         {dtype, Shape(shape.begin(), shape.end())}, module_);
+  return add_leaf(Op::constant,
+                  {{"data", std::make_shared<const std::vector<double>>(std::move(data))}},
+                  {dtype, Shape(shape.begin(), shape.end())});
 }
 
 NodeId Builder::scalar(DType dtype, double value) { return constant(dtype, {}, {value}); }
 
 NodeId Builder::positions(Dim count) {
-  return graph_.add_leaf(Op::positions, {}, {DType::i64, {std::move(count)}}, module_);
+  return add_leaf(Op::positions, {}, {DType::i64, {std::move(count)}});
 }
 
 NodeId Builder::cast(NodeId x, DType dtype) {

@@ -12,9 +12,16 @@ class Builder {
  public:
   explicit Builder(Graph& graph) : graph_(graph) {}
 
-  // The module path given to the nodes that follow.
-  void set_module(std::string module) { module_ = std::move(module); }
+  // Where the nodes that follow come from.
+  void set_origin(std::string module, std::string source) {
+    module_ = std::move(module);
+    source_ = std::move(source);
+  }
+  void set_origin(const Node& node) { set_origin(node.module, node.source); }
+  void set_module(std::string module) { set_origin(std::move(module), {}); }
   const std::string& module() const { return module_; }
+  const std::string& source() const { return source_; }
+  const Graph& graph() const { return graph_; }
   const TensorType& type(NodeId id) const { return graph_.type(id); }
 
   NodeId input(std::string name, TensorType type);
@@ -47,8 +54,10 @@ class Builder {
   NodeId add(Op op, std::vector<NodeId> inputs, Attrs attrs = {});
 
  private:
+  NodeId add_leaf(Op op, Attrs attrs, TensorType type);
+
   Graph& graph_;
-  std::string module_;
+  std::string module_, source_;
 };
 
 }  // namespace ac

@@ -87,8 +87,10 @@ const Attr& Node::at(std::string_view name) const {
   return found->second;
 }
 
-NodeId Graph::add(Op op, std::vector<NodeId> inputs, Attrs attrs, std::string module) {
-  nodes.push_back({op, std::move(inputs), std::move(attrs), {}, std::move(module)});
+NodeId Graph::add(Op op, std::vector<NodeId> inputs, Attrs attrs, std::string module,
+                  std::string source) {
+  nodes.push_back(
+      {op, std::move(inputs), std::move(attrs), {}, std::move(module), std::move(source)});
   const auto id = static_cast<NodeId>(nodes.size() - 1);
   Inferred inferred = infer_type(*this, id);
   if (!inferred.problem.empty()) bad_input("{}: {}", describe(*this, id), inferred.problem);
@@ -96,18 +98,22 @@ NodeId Graph::add(Op op, std::vector<NodeId> inputs, Attrs attrs, std::string mo
   return id;
 }
 
-NodeId Graph::add_leaf(Op op, Attrs attrs, TensorType type, std::string module) {
+NodeId Graph::add_leaf(Op op, Attrs attrs, TensorType type, std::string module,
+                       std::string source) {
   AC_ASSERT(info(op).rule == ShapeRule::declared || info(op).rule == ShapeRule::positions);
-  nodes.push_back({op, {}, std::move(attrs), std::move(type), std::move(module)});
+  nodes.push_back(
+      {op, {}, std::move(attrs), std::move(type), std::move(module), std::move(source)});
   return static_cast<NodeId>(nodes.size() - 1);
 }
 
 std::string describe(const Graph& graph, NodeId id) {
   const Node& node = graph[id];
-  std::string text = fmt::format("%{} = {}", id, info(node.op).name);
+  std::string text(info(node.op).name);
   if (node.op == Op::weight) text += fmt::format(" \"{}\"", node.text("key"));
   if (!node.module.empty()) text += " at " + node.module;
-  return text;
+  // The id is of the graph's text, which whoever captured a model has not seen.
+  return node.source.empty() ? fmt::format("%{} = {}", id, text)
+                             : fmt::format("{} ({})", text, node.source);
 }
 
 }  // namespace ac

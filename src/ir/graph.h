@@ -104,7 +104,8 @@ struct Node {
   std::vector<NodeId> inputs;
   Attrs attrs;
   TensorType type;
-  std::string module;  // dotted path of the module that this came from; may be empty
+  std::string module;       // dotted path of the module that this came from; may be empty
+  std::string source = {};  // for messages: PyTorch's op and the line of the model; may be empty
 
   bool flag(std::string_view name) const { return std::get<bool>(at(name)); }
   std::int64_t integer(std::string_view name) const { return std::get<std::int64_t>(at(name)); }
@@ -127,22 +128,29 @@ struct Output {
   bool operator==(const Output&) const = default;
 };
 
+// No sequence is longer, whatever the model.
+inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+
 struct Graph {
   std::string name;
   std::vector<Node> nodes;
   std::vector<Output> outputs;
+  // The longest sequence that the graph is right for: the most that S, or P + T, may be.
+  std::int64_t max_tokens = kMostTokens;
 
   const Node& operator[](NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
   const TensorType& type(NodeId id) const { return (*this)[id].type; }
 
   // Appends a node whose type follows from its inputs. What does not fit is an error naming the op
   // and the module.
-  NodeId add(Op op, std::vector<NodeId> inputs, Attrs attrs, std::string module);
+  NodeId add(Op op, std::vector<NodeId> inputs, Attrs attrs, std::string module,
+             std::string source = {});
   // Appends a leaf.
-  NodeId add_leaf(Op op, Attrs attrs, TensorType type, std::string module);
+  NodeId add_leaf(Op op, Attrs attrs, TensorType type, std::string module, std::string source = {});
 };
 
-// "%12 = mul at model.layers.0.mlp", for errors.
+// For errors: "mul at model.layers.0.mlp (aten.mul.Tensor, model.py:31)", or without a source
+// "%12 = mul at model.layers.0.mlp".
 std::string describe(const Graph& graph, NodeId id);
 
 }  // namespace ac

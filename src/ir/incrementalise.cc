@@ -135,6 +135,7 @@ class LastRow {
 
   Graph run() {
     out_.name = in_.name;
+    out_.max_tokens = in_.max_tokens;
     // Every cache is written, also one that no logit depends on.
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const Op op = in_.nodes[i].op;
@@ -180,7 +181,7 @@ class LastRow {
     NodeId& row = last_[static_cast<std::size_t>(id)];
     if (row < 0) {
       Builder builder(out_);
-      builder.set_module(in_[id].module);
+      builder.set_origin(in_[id]);
       row = builder.slice(all_[static_cast<std::size_t>(id)], 0, kT - 1, kT);
     }
     return row;
@@ -199,6 +200,7 @@ StepGraph incrementalise(const Graph& graph) {
   const RowProof proof(graph);
   StepGraph step;
   step.graph.name = graph.name;
+  step.graph.max_tokens = graph.max_tokens;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     proof.check(id);
@@ -224,7 +226,7 @@ StepGraph incrementalise(const Graph& graph) {
 }
 
 StepGraph decode_instance(const StepGraph& step) {
-  StepGraph result{{step.graph.name, {}, step.graph.outputs}, step.caches};
+  StepGraph result{{step.graph.name, {}, step.graph.outputs, step.graph.max_tokens}, step.caches};
   for (const Node& node : step.graph.nodes)
     copy_node(result.graph, substitute(node, Symbol::T, 1), node.inputs);
   verify(result, "decode instance");

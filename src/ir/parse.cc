@@ -20,7 +20,12 @@ class Parser {
     StepGraph step;
     expect_word(keyword);
     step.graph.name = string();
-    expect('{');
+    if (!take('{')) {
+      expect_word("max_tokens");
+      expect('=');
+      step.graph.max_tokens = integer();
+      expect('{');
+    }
     while (!take('}')) {
       skip_space();
       if (peek() == '%')

@@ -83,6 +83,11 @@ struct AttrToJson {
   }
 };
 
+std::string header(const Graph& graph) {
+  if (graph.max_tokens == kMostTokens) return quoted(graph.name);
+  return fmt::format("{} max_tokens={}", quoted(graph.name), graph.max_tokens);
+}
+
 void print_nodes(const Graph& graph, std::string& out) {
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
@@ -116,13 +121,13 @@ Json type_to_json(const TensorType& type, Json object) {
 }  // namespace
 
 std::string print(const Graph& graph) {
-  std::string out = fmt::format("graph {} {{\n", quoted(graph.name));
+  std::string out = fmt::format("graph {} {{\n", header(graph));
   print_nodes(graph, out);
   return out + "}\n";
 }
 
 std::string print(const StepGraph& step) {
-  std::string out = fmt::format("step {} {{\n", quoted(step.graph.name));
+  std::string out = fmt::format("step {} {{\n", header(step.graph));
   for (std::size_t i = 0; i < step.caches.size(); ++i) {
     const Cache& cache = step.caches[i];
     out += fmt::format("  cache {} : {} heads={} key={} value={} window={}", i,
@@ -153,6 +158,7 @@ Json to_json(const Graph& graph) {
     outputs.push_back({{"name", output.name}, {"node", output.node}});
   return {{"stage", "graph"},
           {"name", graph.name},
+          {"max_tokens", graph.max_tokens},
           {"nodes", std::move(nodes)},
           {"outputs", std::move(outputs)}};
 }

@@ -39,14 +39,14 @@ std::string value_key(const Node& node) {
 }
 
 Graph sweep(const Graph& graph, const std::vector<Rule>& rules, bool& changed) {
-  Graph out{graph.name, {}, {}};
+  Graph out{graph.name, {}, {}, graph.max_tokens};
   Builder builder(out);
   std::vector<NodeId> mapped(graph.nodes.size());
   std::unordered_map<std::string, NodeId> known;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     Node node = graph.nodes[i];
     for (NodeId& input : node.inputs) input = mapped[static_cast<std::size_t>(input)];
-    builder.set_module(node.module);
+    builder.set_origin(node);
     std::optional<NodeId> replaced;
     for (const Rule& rule : rules)
       if ((replaced = rule(builder, out, node))) break;
@@ -97,7 +97,7 @@ Graph rewrite(const Graph& graph, const std::vector<Rule>& rules) {
 }
 
 Graph prune(const Graph& graph) {
-  Graph out{graph.name, {}, {}};
+  Graph out{graph.name, {}, {}, graph.max_tokens};
   std::vector<NodeId> mapped(graph.nodes.size(), -1);
   // An explicit stack: captured graphs may be deep.
   std::vector<std::pair<NodeId, std::size_t>> open;
@@ -133,8 +133,8 @@ Graph prune(const Graph& graph) {
 NodeId copy_node(Graph& out, const Node& node, std::vector<NodeId> inputs) {
   const ShapeRule rule = info(node.op).rule;
   if (rule == ShapeRule::declared || rule == ShapeRule::positions)
-    return out.add_leaf(node.op, node.attrs, node.type, node.module);
-  return out.add(node.op, std::move(inputs), node.attrs, node.module);
+    return out.add_leaf(node.op, node.attrs, node.type, node.module, node.source);
+  return out.add(node.op, std::move(inputs), node.attrs, node.module, node.source);
 }
 
 std::string first_difference(const Graph& a, const Graph& b) {

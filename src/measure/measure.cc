@@ -40,12 +40,13 @@ class Bench {
     std::unique_ptr<Device::Recording> recording;
     double once = 0;  // seconds, about
     int repetitions = 1;
+    bool is_done = false;
     Latency latency;
   };
 
   Entry prepare(const Contender& contender,
                 const std::map<std::string, std::filesystem::path>& files) {
-    Entry entry{&contender, {}, {}, nullptr, 0, 1, {}};
+    Entry entry{&contender, {}, {}, nullptr, 0, 1, false, {}};
     for (const Storage& storage : contender.made.storages)
       entry.buffers.push_back(buffer_of(storage));
     for (const Launch& launch : contender.made.launches)
@@ -57,7 +58,14 @@ class Bench {
 
   // As many repetitions as fill the time that a round shall take.
   void warm_up(Entry& entry) {
-    run(entry, 1);
+    const auto first = [&] { run(entry, 1); };
+    if (options_.patience == 0) {
+      first();
+    } else if (const double seconds = device_.time(first); seconds > options_.patience) {
+      entry.once = seconds, entry.is_done = true;
+      entry.latency.samples.push_back(seconds * 1e6);
+      return;
+    }
     entry.once = std::max(device_.time([&] { run(entry, 1); }), 1e-7);
     entry.repetitions = static_cast<int>(
         std::clamp(options_.seconds / entry.once, 1.0, double(options_.repetitions)));
@@ -235,7 +243,7 @@ std::vector<Latency> measure(Device& device, const StepGraph& step,
   // What is far behind, as a fallback may be, need not be known so well.
   for (int round = 0; round < options.rounds; ++round)
     for (Bench::Entry& entry : entries)
-      if (round == 0 || entry.once < kFarBehind * fastest) bench.round(entry);
+      if (!entry.is_done && (round == 0 || entry.once < kFarBehind * fastest)) bench.round(entry);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     latencies[places[i]] = std::move(entries[i].latency);
     latencies[places[i]].microseconds = median(latencies[places[i]].samples);

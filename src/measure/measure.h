@@ -23,6 +23,8 @@ struct MeasureOptions {
   int rounds = 7;
   double seconds = 0.02;   // of one round of one contender, about
   int repetitions = 2000;  // in one round, at most: a GPU's graph of them takes time to make
+  // What runs for more seconds than this the first time is not run again; 0: whatever does.
+  double patience = 0;
 };
 
 struct Latency {

@@ -11,7 +11,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 5;  // 5: launches have maps
+constexpr int kFormat = 6;  // 6: a token may stand for a logit that is not finite
 constexpr std::array<std::string_view, 12> kKinds = {
     "ids",  "position", "token",      "log",     "weight",   "constant",
     "keys", "values",   "rope_table", "scratch", "counters", "settings"};
@@ -344,6 +344,7 @@ Json to_json(const Program& program) {
           {"dtype", short_name(program.dtype)},
           {"vocab", program.vocab},
           {"max_context", program.max_context},
+          {"positions", program.positions},
           {"caches", std::move(caches)},
           {"stores", program.stores},
           {"arena_bytes", program.arena_bytes},
@@ -367,6 +368,7 @@ Program program_from_json(const Json& json, const std::string& origin) {
   program.dtype = object.dtype("dtype");
   program.vocab = object.get<std::int64_t>("vocab");
   program.max_context = object.get<std::int64_t>("max_context");
+  program.positions = object.get<std::int64_t>("positions");
   const Json& caches = object.array("caches");
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const Object cache(caches[i], object.sub("caches", i));

@@ -70,6 +70,7 @@ struct Program {
   std::string target;  // "host", "sm_90a"
   DType dtype = DType::f32;
   std::int64_t vocab = 0, max_context = 0;
+  std::int64_t positions = 0;  // that the model knows; 0: any
   std::vector<CacheSpec> caches;
   std::map<std::string, std::string> stores;  // name to path
   std::vector<Buffer> buffers;

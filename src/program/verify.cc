@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/sampling_plan.h"
 #include "program/program.h"
 #include "program/sampling.h"
 
@@ -23,9 +24,13 @@ class Verifier {
 
   void run() {
     if (program_.max_context < 1 || program_.max_context > kMost || program_.vocab < 1 ||
-        program_.vocab > kMost)
+        program_.vocab > kernels::most_logits)
       bad_input("{}: context and vocabulary must be positive, and positions and ids 32 bits wide",
                 origin_);
+    if (program_.positions < 0 ||
+        (program_.positions > 0 && program_.positions < program_.max_context))
+      bad_input("{}: a context of {} tokens, and the model knows {} positions", origin_,
+                program_.max_context, program_.positions);
     if (program_.arena_bytes < 0 || program_.arena_bytes > kMostBytes ||
         program_.constant_bytes < 0 || program_.constant_bytes > kMostBytes)
       bad_input("{}: the sizes of arena and constants are impossible", origin_);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/files.h"
+#include "base/json.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -15,7 +15,6 @@ namespace {
 
 using Kind = Buffer::Kind;
 
-constexpr std::size_t kMaxConstants = std::size_t{4} << 30;
 // Tokens of one recording, and of one copy to the host. Two of these are under way at most.
 constexpr std::int64_t kBatch = 4;
 // Steps of prompts that are remembered, each with a recording at most.
@@ -33,21 +32,23 @@ std::set<Product> products_of(const Program& program) {
 
 }  // namespace
 
-Program read_program(const std::filesystem::path& package) {
-  const std::filesystem::path file = package / "program.json";
-  if (!std::filesystem::exists(file)) {
-    const Packages packages = packages_in(package);
-    if (packages.empty()) bad_input("{} is no package: it has no program.json", package.string());
-    bad_input("{} has packages for {} targets: name one, such as {}", package.string(),
-              packages.size(), packages.begin()->second.string());
-  }
-  return program_from_json(read_json(file), file.string());
+Program read_program(const PackageFiles& files) {
+  const std::string origin = (files.folder() / "program.json").string();
+  return program_from_json(parse_json(files.read("program.json"), origin), origin);
+}
+
+std::string room_of(const Program& program) {
+  const std::int64_t most = program.max_context, known = program.positions;
+  if (known == most)
+    return fmt::format("the package holds {} tokens, as many as the model knows positions", most);
+  return fmt::format("the package holds {} tokens (compile with a larger --max-context for more{})",
+                     most, known > 0 ? fmt::format("; the model knows {}", known) : "");
 }
 
 Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptions options)
     : device_(device),
-      package_(package),
-      program_(read_program(package)),
+      files_(package),
+      program_(read_program(files_)),
       records_(options.records),
       overlaps_(options.overlaps),
       ids_sent_(device.make_mark()) {
@@ -56,7 +57,9 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
   check_room();
   load_kernels();
-  if (!options.weights) options.weights = checkpoint_weights(device, program_, package);
+  if (!options.weights)
+    options.weights = checkpoint_weights(
+        device, PackageStores(program_, files_, options.checkpoint, options.on_warning));
   make_buffers(options);
   set_position(0);
 }
@@ -65,7 +68,7 @@ Engine::~Engine() = default;
 
 void Engine::load_kernels() {
   for (const auto& [entry, artifact] : program_.kernels)
-    kernels_[entry] = device_.load(package_ / artifact, entry);
+    kernels_[entry] = device_.load(files_.read(artifact), files_.folder() / artifact, entry);
   for (const Product& product : products_of(program_)) try {
       products_[product] = device_.load_product(product);
     } catch (const Error& error) {
@@ -73,7 +76,7 @@ void Engine::load_kernels() {
       job_failed(
           "{} has matrix products of a library, which do not run here: {}; or compile the model "
           "for this machine, or with --families that leave out cublaslt",
-          package_.string(), error.what());
+          files_.folder().string(), error.what());
     }
   for (const auto& [name, phase] : program_.phases())
     for (const Launch* launch : phase->all())
@@ -98,7 +101,7 @@ void Engine::check_room() const {
     job_failed(
         "{} does not fit on {}: weights {:.2f} GiB, keys and values of {} tokens {:.2f} GiB, work "
         "space {:.2f} GiB, and {:.2f} GiB are free; compile with a smaller --max-context",
-        package_.string(), device_.name(), gib(weights), program_.max_context, gib(caches),
+        files_.folder().string(), device_.name(), gib(weights), program_.max_context, gib(caches),
         gib(rest), gib(free));
 }
 
@@ -108,7 +111,7 @@ void Engine::make_rope_table(const Buffer& buffer, void* to, const std::string& 
   std::memcpy(inv_freq.data(), constants.data() + source.offset, inv_freq.size() * sizeof(float));
   const std::vector<float> table = rope_table(inv_freq, buffer.scale, program_.max_context);
   if (static_cast<std::int64_t>(table.size() * sizeof(float)) != buffer.bytes.fixed)
-    bad_input("{}: the rope table and its frequencies disagree", package_.string());
+    bad_input("{}: the rope table and its frequencies disagree", files_.folder().string());
   device_.upload(to, std::as_bytes(std::span(table)));
 }
 
@@ -120,11 +123,10 @@ void Engine::make_buffers(const EngineOptions& options) {
   constants_ = allocate(program_.constant_bytes);
   std::string constants;
   if (program_.constant_bytes > 0) {
-    const std::filesystem::path file = package_ / "constants.bin";
-    constants = read_file(file, kMaxConstants);
+    constants = files_.read("constants.bin");
     if (static_cast<std::int64_t>(constants.size()) != program_.constant_bytes)
-      bad_input("{} has {} bytes, and program.json says {}", file.string(), constants.size(),
-                program_.constant_bytes);
+      bad_input("{}/constants.bin has {} bytes, and program.json says {}", files_.folder().string(),
+                constants.size(), program_.constant_bytes);
     device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
   }
   for (const Buffer& buffer : program_.buffers) {
@@ -224,8 +226,7 @@ void Engine::fill_caches(const RandomValues& random) {
 
 void Engine::pretend(std::int64_t tokens) {
   if (tokens < 0 || tokens > program_.max_context)
-    bad_input("the package holds {} tokens, and not {}: compile with a larger --max-context",
-              program_.max_context, tokens);
+    bad_input("{}, and not {}", room_of(program_), tokens);
   set_position(tokens);
   reached_ = tokens;
   last_ = nullptr;
@@ -236,30 +237,21 @@ void Engine::sample(const Sampling& sampling) {
   draws_ = !sampling.is_greedy();
   if (!draws_) return;
   if (program_.decode.draw.empty())
-    wrong_usage("{} can only take the likeliest token: compile the model again", package_.string());
+    wrong_usage("{} can only take the likeliest token: compile the model again",
+                files_.folder().string());
   const kernels::DrawSettings settings = draw_settings(sampling);
   device_.upload(address_of(Kind::settings), std::as_bytes(std::span(&settings, 1)));
 }
 
 void Engine::check_step(std::int64_t tokens) const {
   if (position_ + tokens > program_.max_context)
-    bad_input(
-        "the package holds {} tokens, and this would be token {}: compile with a larger "
-        "--max-context",
-        program_.max_context, position_ + tokens);
+    bad_input("{}, and this would be token {}", room_of(program_), position_ + tokens);
 }
 
 void Engine::check_ids(const std::vector<std::int64_t>& ids) const {
   for (const std::int64_t id : ids)
     if (id < 0 || id >= program_.vocab)
       bad_input("the token id {} is outside the vocabulary of {}", id, program_.vocab);
-}
-
-std::int64_t Engine::checked(std::int32_t token) const {
-  if (token < 0 || token >= program_.vocab)
-    job_failed("the step chose the token {} of {}: the weights or the model are damaged", token,
-               program_.vocab);
-  return token;
 }
 
 void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
@@ -409,7 +401,7 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
     batch.copied->wait();
     for (std::int64_t i = 0; i < batch.tokens; ++i) {
       const auto at = take % batches.size() * kBatch + static_cast<std::size_t>(i);
-      const bool more = on_token(checked(copies[at]));
+      const bool more = on_token(checked_token(copies[at], program_.vocab));
       ++shown;
       if (more) continue;
       if (first + shown - 1 < position_) truncate(first + shown - 1);
@@ -417,6 +409,14 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
     }
     ++take;
   }
+}
+
+void Engine::check_tokens(std::int64_t steps) {
+  AC_ASSERT(steps >= 0 && steps <= position_);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(steps));
+  const auto* const log = static_cast<const std::int32_t*>(address_of(Kind::log));
+  device_.download(std::as_writable_bytes(std::span(tokens)), log + position_ - steps + 1);
+  for (const std::int32_t token : tokens) checked_token(token, program_.vocab);
 }
 
 std::vector<double> Engine::logits() {
@@ -429,6 +429,7 @@ std::vector<double> Engine::logits() {
   std::vector<double> logits;
   for (std::size_t at = 0; at < bytes.size(); at += size)
     logits.push_back(load_element(dtype, bytes.data() + at));
+  check_finite(logits);
   return logits;
 }
 
@@ -436,7 +437,7 @@ std::int64_t Engine::chosen() {
   if (last_ == nullptr) wrong_usage("no token was chosen: run a prompt first");
   std::int32_t token = -1;
   device_.download(std::as_writable_bytes(std::span(&token, 1)), address_of(Kind::token));
-  return checked(token);
+  return checked_token(token, program_.vocab);
 }
 
 }  // namespace ac

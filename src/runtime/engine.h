@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "program/program.h"
 #include "program/sampling.h"
+#include "runtime/package_files.h"
 #include "runtime/weights.h"
 
 namespace ac {
@@ -25,6 +26,10 @@ namespace ac {
 struct EngineOptions {
   // Instead of the package's checkpoints.
   std::unique_ptr<WeightSource> weights = nullptr;
+  // Where the checkpoint is, instead of where it was compiled from; its values may be others.
+  std::filesystem::path checkpoint = {};
+  // Hears what is odd but no error, for people.
+  std::function<void(const std::string& warning)> on_warning = {};
   // Hears how many bytes of how many weights are there.
   std::function<void(std::int64_t done, std::int64_t total)> on_weights = {};
   // Else, to see what they are worth: each kernel is launched by itself every time, or begins when
@@ -32,13 +37,16 @@ struct EngineOptions {
   bool records = true, overlaps = true;
 };
 
-// Of the package in this folder, verified.
-Program read_program(const std::filesystem::path& package);
+// Of a package, verified.
+Program read_program(const PackageFiles& files);
+
+// How many tokens a package of it holds, and whether another could hold more, for messages.
+std::string room_of(const Program& program);
 
 class Engine {
  public:
-  // Reads program.json, loads kernels and weights. What the device has no room for is an error with
-  // the numbers before any of it is loaded.
+  // Reads program.json, loads kernels and weights, each after its digest has been checked. What the
+  // device has no room for is an error with the numbers before any of it is loaded.
   Engine(Device& device, const std::filesystem::path& package, EngineOptions options = {});
   ~Engine();
 
@@ -91,6 +99,9 @@ class Engine {
   void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token);
   // So many steps that take the token before them; does not wait for them.
   void replay(std::int64_t steps);
+  // Waits for the last so many steps. That one of them had a logit that is not finite is an error
+  // (job_failed) that names the logit, as it is of generate(), logits() and chosen().
+  void check_tokens(std::int64_t steps);
 
   std::vector<double> logits();  // after the last token that was run
   std::int64_t chosen();         // from them
@@ -117,7 +128,6 @@ class Engine {
   void pieces_of(const Snapshot& snapshot,
                  const std::function<void(std::size_t memory, std::size_t at, std::byte* in_cache,
                                           std::size_t bytes)>& copy) const;
-  std::int64_t checked(std::int32_t token) const;
   void* address_of(Buffer::Kind kind) const;  // of which there is one
   // The cache that does not hold what so many tokens need any more; null if all do.
   const CacheSpec* forgetful(std::int64_t tokens) const;
@@ -125,7 +135,7 @@ class Engine {
   std::int64_t slack() const;
 
   Device& device_;
-  const std::filesystem::path package_;
+  const PackageFiles files_;
   const Program program_;
   const bool records_, overlaps_;
   std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
+#include "runtime/fingerprint.h"
 
 namespace ac {
 namespace {
@@ -50,11 +50,11 @@ void share(std::size_t count, std::size_t bytes_each,
 
 class CheckpointWeights : public WeightSource {
  public:
-  CheckpointWeights(Device& device, const Program& program, fs::path package)
-      : device_(device), program_(program), package_(std::move(package)) {}
+  CheckpointWeights(Device& device, PackageStores stores)
+      : device_(device), stores_(std::move(stores)) {}
 
   void load(const Buffer& buffer, void* to) override {
-    const TensorView view = store(buffer.store).require(buffer.key, buffer.shape);
+    const TensorView view = stores_.at(buffer.store).require(buffer.key, buffer.shape);
     const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(buffer.dtype);
     const std::size_t count = view.bytes.size() / from_size;
     expect_read(view.bytes);
@@ -106,21 +106,8 @@ class CheckpointWeights : public WeightSource {
     return half;
   }
 
-  const Checkpoint& store(const std::string& name) {
-    if (const auto found = stores_.find(name); found != stores_.end()) return found->second;
-    const fs::path path = package_ / program_.stores.at(name);  // absolute ones stay
-    if (!fs::exists(path))
-      bad_input("the weights of {} are gone: {} does not exist", package_.string(), path.string());
-    Checkpoint opened = fs::is_directory(path)
-                            ? Checkpoint::open_model(path)
-                            : Checkpoint::open_file(path.parent_path(), path.filename().string());
-    return stores_.emplace(name, std::move(opened)).first->second;
-  }
-
   Device& device_;
-  const Program& program_;
-  const fs::path package_;
-  std::map<std::string, Checkpoint> stores_;
+  const PackageStores stores_;
   std::array<Half, 2> halves_;
   std::size_t turn_ = 0;
 };
@@ -154,9 +141,61 @@ class RandomWeights : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> checkpoint_weights(Device& device, const Program& program,
-                                                 const fs::path& package) {
-  return std::make_unique<CheckpointWeights>(device, program, package);
+PackageStores::PackageStores(const Program& program, const PackageFiles& files,
+                             const fs::path& named,
+                             const std::function<void(const std::string&)>& warn) {
+  const std::string package = files.folder().string();
+  std::vector<std::string> outside;
+  for (const auto& [name, path] : program.stores) {
+    if (is_own(path)) {
+      files.check(path);
+      stores_.emplace(name, open_store(files.folder() / path));
+    } else {
+      outside.push_back(name);
+    }
+  }
+  if (!named.empty() && outside.size() != 1)
+    wrong_usage("--weights: {} {}", package,
+                outside.empty() ? "has its weights in itself" : "has weights in several places");
+  if (outside.empty()) return;
+  const Fingerprint fingerprint = read_fingerprint(files);
+  for (const std::string& name : outside) {
+    const fs::path path = named.empty() ? fs::path(program.stores.at(name)) : named;
+    if (!fs::exists(path))
+      bad_input(
+          "the weights of {} are gone: {} does not exist; if they have moved, say where they are: "
+          "--weights DIR",
+          package, path.string());
+    const auto known = fingerprint.find(name);
+    if (named.empty() && known == fingerprint.end())
+      bad_input(
+          "{} was compiled where its weights were not, so that nobody knows whether those of {} "
+          "are meant: say so by --weights {}",
+          package, path.string(), path.string());
+    Checkpoint checkpoint = open_store(path);
+    if (known != fingerprint.end()) {
+      if (config_differs(known->second, path))
+        bad_input("{}: says something else than when {} was compiled: compile the model again",
+                  (path / "config.json").string(), package);
+      const std::optional<Difference> differs = difference(known->second, checkpoint);
+      if (differs && !differs->in_values_only)
+        bad_input("{}, when {} was compiled: compile the model again", differs->what, package);
+      if (differs && named.empty())
+        bad_input(
+            "{} than when {} was compiled; to run these weights nevertheless, name them: "
+            "--weights {}",
+            differs->what, package, path.string());
+      if (differs && warn)
+        warn(fmt::format("{} than when {} was compiled", differs->what, package));
+    }
+    stores_.emplace(name, std::move(checkpoint));
+  }
+}
+
+const Checkpoint& PackageStores::at(const std::string& store) const { return stores_.at(store); }
+
+std::unique_ptr<WeightSource> checkpoint_weights(Device& device, PackageStores stores) {
+  return std::make_unique<CheckpointWeights>(device, std::move(stores));
 }
 
 std::unique_ptr<WeightSource> random_weights(const RandomValues& values, std::uint64_t seed) {

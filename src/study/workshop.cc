@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "compile/caches.h"
 #include "compile/cover.h"
 #include "compile/trials.h"
 #include "generate/fallback.h"
@@ -51,12 +52,8 @@ Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBui
                    .at = {.S = -1, .T = 1, .P = options.context}})) {
   caches_ = options.caches;
   if (caches_.empty())
-    for (const Cache& cache : step_.caches) {
-      const std::int64_t room = std::max(kMaxContext, options.context + 1);
-      const std::int64_t slots = cache.window > 0 ? std::min(room, cache.window) : room;
-      caches_.push_back(
-          {cache.dtype, cache.heads, cache.key_size, cache.value_size, cache.window, slots});
-    }
+    caches_ = cache_specs(step_, std::max(kMaxContext, options.context + 1),
+                          default_chunk(options.device));
   AC_ASSERT(caches_.size() == step_.caches.size());
   for (const CacheSpec& cache : caches_) setting_.slots.push_back(cache.slots);
   setting_.multiprocessors = options.device.multiprocessors;

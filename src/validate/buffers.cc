@@ -1,8 +1,10 @@
 #include "validate/buffers.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/elements.h"
@@ -13,6 +15,7 @@ namespace {
 
 constexpr std::size_t kCanary = 1024;
 constexpr std::size_t kAlignment = 256;  // the buffer starts at an odd multiple of 16 within it
+constexpr std::size_t kPage = 4096, kWord = 16;
 
 // Poison where a state holds nothing.
 void empty_slots(const TensorSpec& spec, const std::vector<double>& elements,
@@ -41,17 +44,37 @@ std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::b
   return elements;
 }
 
+BufferSet::Pages::Pages(std::size_t bytes) {
+  const std::size_t size = (bytes + kPage - 1) / kPage * kPage + 2 * kPage;
+  void* const memory = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) job_failed("no memory for a trial: {}", std::strerror(errno));
+  all_ = {static_cast<std::byte*>(memory), size};
+  const std::span<std::byte> inner = this->bytes();
+  if (mprotect(inner.data(), inner.size(), PROT_READ | PROT_WRITE) != 0)
+    job_failed("no memory for a trial: {}", std::strerror(errno));
+}
+BufferSet::Pages::~Pages() {
+  if (!all_.empty()) munmap(all_.data(), all_.size());
+}
+std::span<std::byte> BufferSet::Pages::bytes() const {
+  return all_.subspan(kPage, all_.size() - 2 * kPage);
+}
+
 BufferSet::BufferSet(const std::vector<TensorSpec>& specs, unsigned variation)
     : specs_(specs), poison_(static_cast<int>(variation % 2)) {
   unsigned offset = variation;
   for (const TensorSpec& spec : specs) {
-    Allocation& a = allocations_.emplace_back();
-    a.bytes.resize(kCanary + spec.bytes() + kCanary + 2 * kAlignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(a.bytes.data()) + kCanary;
-    a.start = kCanary + (kAlignment - address % kAlignment) % kAlignment;
-    a.start += 16 * (2 * (offset++ % 8) + 1);
+    const std::size_t words = (spec.bytes() + kWord - 1) / kWord * kWord;
+    Allocation& a = allocations_.emplace_back(Pages(kCanary + words + kCanary + 2 * kAlignment));
+    a.bytes = a.pages.bytes();
+    if (variation % 4 < 2) {
+      a.start = kCanary + kWord * (2 * (offset++ % 8) + 1);
+      a.start += (kAlignment - kCanary % kAlignment) % kAlignment;
+    } else {
+      a.start = variation % 4 == 2 ? a.bytes.size() - words : 0;
+    }
     fill_poison(a.bytes, poison_);
-    buffers_.push_back(std::span(a.bytes).subspan(a.start, spec.bytes()));
+    buffers_.push_back(a.bytes.subspan(a.start, spec.bytes()));
     before_.emplace_back();
   }
 }

@@ -1,10 +1,12 @@
-// The memory that a kernel under judgement gets: every tensor in an allocation of its own, between
-// canaries, at an address that is 16-byte aligned and not more.
+// The memory that a kernel under judgement gets: every tensor in an allocation of its own, at an
+// address that is 16-byte aligned: between canaries, which a write changes, or just before or
+// behind a page that ends the process of whoever reads or writes it.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "validate/subject.h"
@@ -21,7 +23,7 @@ std::vector<double> load_elements(const TensorSpec& spec, std::span<const std::b
 
 class BufferSet {
  public:
-  // `variation` chooses poison and alignment.
+  // `variation` chooses poison, alignment and what lies around the tensors: of 0 and 1, canaries.
   BufferSet(const std::vector<TensorSpec>& specs, unsigned variation);
 
   // Writes inputs, weights and states, and poisons outputs. Scratch is poisoned or cleared the
@@ -42,9 +44,23 @@ class BufferSet {
   std::span<const std::byte> before(std::size_t tensor) const { return before_[tensor]; }
 
  private:
+  // Whole pages between two that may not be touched.
+  class Pages {
+   public:
+    explicit Pages(std::size_t bytes);
+    ~Pages();
+    Pages(Pages&& other) noexcept : all_(std::exchange(other.all_, {})) {}
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+    std::span<std::byte> bytes() const;
+
+   private:
+    std::span<std::byte> all_;
+  };
   struct Allocation {
-    std::vector<std::byte> bytes;
-    std::size_t start = 0;
+    Pages pages;
+    std::span<std::byte> bytes;  // of the pages
+    std::size_t start = 0;       // of the tensor
   };
   std::optional<Damage> damage_of(std::size_t tensor) const;
 

@@ -18,6 +18,9 @@ struct Comparison {
   const std::vector<double>& plain;
   const std::vector<double>* old = nullptr;  // of a state: where the truth keeps it, `got` must too
   bool exact = false;                        // demanded wherever truth and plain agree
+  // Whether errors of neighbours are independent: not of attention, where one score's is in all of
+  // a head's outputs.
+  bool independent = true;
 };
 
 struct Mismatch {

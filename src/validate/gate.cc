@@ -37,9 +37,10 @@ bool is_written(const TensorSpec& spec) {
   return spec.role == Role::output || spec.role == Role::state;
 }
 
-// Inputs and what should come of them.
+// Inputs and what should come of them, in all rows of the outputs or in some.
 struct Expected {
   Scenario scenario;
+  Rows rows;
   Elements elements, truth, plain;
 };
 
@@ -49,7 +50,7 @@ class Gate {
 
   Verdict run() {
     check_interface();
-    if (!verdict_.rejection) check_influence();
+    if (!verdict_.rejection && options_.asks_influence) check_influence();
     precision_.resize(subject_.tensors.size());
     if (!verdict_.rejection)
       for (const Scenario& scenario : scenarios_for(subject_, options_)) {
@@ -78,6 +79,7 @@ class Gate {
 
   void check_interface() {
     AC_ASSERT(subject_.truth && subject_.plain && subject_.run);
+    AC_ASSERT(!is_by_rows() || (subject_.truth_of_rows && subject_.plain_of_rows));
     std::set<std::string> names;
     bool writes = false;
     for (const TensorSpec& tensor : subject_.tensors) {
@@ -114,7 +116,7 @@ class Gate {
       for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
         if (!spec(t).is_read() || (unmoved.empty() && !silent.contains(t))) continue;
         const Elements other = another(scenario, t);
-        const Elements truth = evaluate(subject_.truth, other);
+        const Elements truth = truth_of(other, base.rows);
         for (std::size_t o = 0; o < subject_.tensors.size(); ++o) {
           if (!is_written(spec(o))) continue;
           // That a state keeps what it was is no influence.
@@ -146,19 +148,44 @@ class Gate {
     return with_another(subject_, moved, tensor);
   }
 
+  bool is_by_rows() const { return options_.rows_at_once > 0 && subject_.rows > 0; }
+
+  // Those whose truth is computed in the next scenario.
+  Rows next_rows() {
+    if (!is_by_rows()) return {0, subject_.rows};
+    const Rows rows{next_row_, std::min(options_.rows_at_once, subject_.rows - next_row_)};
+    next_row_ = (next_row_ + rows.count) % subject_.rows;
+    return rows;
+  }
+
   // Scratch that follows the last output needs no entry.
-  Elements evaluate(const Evaluate& function, const Elements& elements) const {
-    Elements result = function(elements);
-    result.resize(subject_.tensors.size());
-    return result;
+  Elements with_scratch(Elements elements) const {
+    elements.resize(subject_.tensors.size());
+    return elements;
+  }
+  Elements truth_of(const Elements& in, const Rows& rows) const {
+    return with_scratch(is_by_rows() ? subject_.truth_of_rows(in, rows) : subject_.truth(in));
+  }
+  Elements plain_of(const Elements& in, const Rows& rows) const {
+    return with_scratch(is_by_rows() ? subject_.plain_of_rows(in, rows) : subject_.plain(in));
+  }
+
+  // What a scenario judges of a tensor, and where that begins.
+  TensorSpec judged(std::size_t t, const Rows& rows) const {
+    TensorSpec part = spec(t);
+    if (is_by_rows() && is_written(part)) part.shape.at(0) = rows.count;
+    return part;
+  }
+  std::int64_t first_judged(std::size_t t, const Rows& rows) const {
+    return is_by_rows() ? rows.first * (spec(t).count() / subject_.rows) : 0;
   }
 
   Expected expect(const Scenario& scenario, Elements elements) {
-    Expected e{scenario, std::move(elements), {}, {}};
-    e.truth = evaluate(subject_.truth, e.elements);
-    e.plain = evaluate(subject_.plain, e.elements);
+    Expected e{scenario, next_rows(), std::move(elements), {}, {}};
+    e.truth = truth_of(e.elements, e.rows);
+    e.plain = plain_of(e.elements, e.rows);
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
-      const auto count = static_cast<std::size_t>(spec(t).count());
+      const auto count = static_cast<std::size_t>(judged(t, e.rows).count());
       if (is_written(spec(t)) && (e.truth[t].size() != count || e.plain[t].size() != count))
         reject({.reason = fmt::format("{}: the truth has {} elements and the plain implementation "
                                       "{}, but the kernel's interface {}",
@@ -209,13 +236,14 @@ class Gate {
     const Expected expected = expect(scenario, elements);
     if (verdict_.rejection) return;
     check_results(expected, first, nullptr);
+    if (verdict_.scenarios > options_.repeated) return;
     const std::vector<std::byte> bytes = written(first);
     for (int i = 0; i < options_.repeats && !verdict_.rejection; ++i) {
       BufferSet again(subject_.tensors, launches_);
       again.load(elements);
       if (!launch(scenario, again)) return;
       check_results(expected, again, "on the same inputs in fresh memory with other poison");
-      if (!subject_.atomics_declared) check_same(scenario, bytes, first, again, false);
+      check_same(scenario, bytes, first, again, false);
     }
     // What the last launch left behind must not show in the next.
     if (scenario.pattern == Pattern::random && !verdict_.rejection) check_in_row(scenario, first);
@@ -238,8 +266,7 @@ class Gate {
     set.load(expected.elements);
     if (!launch(expected.scenario, set)) return;
     check_results(expected, set, "after a launch with other inputs on the same buffers");
-    if (!verdict_.rejection && !subject_.atomics_declared)
-      check_same(expected.scenario, written(fresh), fresh, set, true);
+    if (!verdict_.rejection) check_same(expected.scenario, written(fresh), fresh, set, true);
   }
 
   void check_same(const Scenario& scenario, const std::vector<std::byte>& bytes,
@@ -265,7 +292,7 @@ class Gate {
                 .reason = fmt::format(
                     "{}[{}]: {} and {} in two runs on the same inputs{} (scenario \"{}\", seed "
                     "{}): it depends on the order of threads, on what was in memory, or on "
-                    "earlier launches, and declares no atomics",
+                    "earlier launches",
                     spec(t).name, index, a, b, after_launch ? ", one of them on used buffers" : "",
                     scenario.name, scenario.seed),
                 .scenario = scenario.name,
@@ -294,17 +321,23 @@ class Gate {
     const Pattern pattern = e.scenario.pattern;
     for (std::size_t t = 0; t < subject_.tensors.size() && !verdict_.rejection; ++t) {
       if (!is_written(spec(t))) continue;
-      const std::vector<double> got = load_elements(spec(t), set.buffers()[t]);
-      const Comparison c{.spec = spec(t),
+      const TensorSpec part = judged(t, e.rows);
+      const std::int64_t first = first_judged(t, e.rows);
+      const auto bytes = static_cast<std::size_t>(first) * bytes_of(part.dtype);
+      const std::vector<double> got =
+          load_elements(part, set.buffers()[t].subspan(bytes, part.bytes()));
+      const Comparison c{.spec = part,
                          .got = got,
                          .truth = e.truth[t],
                          .plain = e.plain[t],
                          .old = spec(t).role == Role::state ? &e.elements[t] : nullptr,
-                         .exact = subject_.linear && pattern == Pattern::bits};
+                         .exact = subject_.linear && pattern == Pattern::bits,
+                         .independent = !subject_.constrain};
       const bool hostile = pattern == Pattern::a_nan || pattern == Pattern::an_infinity;
       if (c.old != nullptr && !hostile) check_empty_slots(e, set, t);
       if (verdict_.rejection) return;
-      const Compared compared = compare(c, options_);
+      Compared compared = compare(c, options_);
+      if (compared.mismatch && compared.mismatch->index >= 0) compared.mismatch->index += first;
       if (compared.mismatch) reject_mismatch(e.scenario, t, *compared.mismatch, set, circumstances);
       if (circumstances != nullptr) continue;
       verdict_.figures.push_back(
@@ -374,6 +407,7 @@ class Gate {
   const Subject& subject_;
   const GateOptions& options_;
   unsigned launches_ = 0;
+  std::int64_t next_row_ = 0;
   std::vector<Precision> precision_;
   Verdict verdict_;
 };

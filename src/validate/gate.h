@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,8 +28,15 @@ struct GateOptions {
   int seeds = 5;  // times the scales: the random scenarios
   std::vector<double> scales = {1, 3, 0.01, -1};
   bool structured = true;
+  bool essential = false;  // of structured scenarios, those alone that no other one stands for
   bool hostile = true;
-  int repeats = 1;  // of every scenario, on fresh buffers with other poison
+  bool asks_influence = true;  // whether every input matters
+  int repeats = 1;             // of a scenario, on fresh buffers with other poison
+  // Scenarios that are repeated, and followed by others on the same buffers; those after them run
+  // once.
+  int repeated = std::numeric_limits<int>::max();
+  // Rows whose truth is computed in each scenario, others in the next; 0: all.
+  std::int64_t rows_at_once = 0;
   unsigned first_seed = 1;
   double factor = 3;           // of the plain implementation's largest error
   double spread_factor = 1.5;  // of its root mean square over all random scenarios

@@ -28,6 +28,7 @@ class GraphSubject {
       : step_(std::move(step)), options_(options) {
     verify(step_, "admission");
     for (const auto& [output, input] : options_.in_place) overwritten_[input] = output;
+    find_scores();
     add_inputs();
     add_weights();
     add_position();
@@ -39,6 +40,11 @@ class GraphSubject {
   bool has_caches() const { return !step_.caches.empty(); }
 
   Elements evaluate(const Elements& in, Arithmetic arithmetic) const {
+    return evaluate(in, arithmetic, {0, options_.tokens});
+  }
+
+  // Of the outputs, these rows alone; of all, where that is not possible (rows()).
+  Elements evaluate(const Elements& in, Arithmetic arithmetic, const Rows& rows) const {
     std::map<std::string, std::vector<std::byte>> stored;
     StepExecutor executor(
         step_,
@@ -52,15 +58,25 @@ class GraphSubject {
           return WeightView{tensors_[t].dtype, tensors_[t].shape, bytes.data()};
         },
         kThreads, arithmetic);
-    const std::int64_t position = position_of(in);
+    const std::int64_t position = position_of(in) + rows.first;
     executor.prime(position, cached(in, position));
     Values inputs;
     for (const Node& node : step_.graph.nodes)
       if (node.op == Op::input) {
         const std::size_t t = at(node.text("name"));
-        inputs[node.text("name")] = {tensors_[t].dtype, tensors_[t].shape, in[t]};
+        if (node.type.shape.empty() || !node.type.shape[0].uses(Symbol::T)) {
+          inputs[node.text("name")] = {tensors_[t].dtype, tensors_[t].shape, in[t]};
+          continue;
+        }
+        Sizes shape = tensors_[t].shape;
+        const std::int64_t row = tensors_[t].count() / shape[0];
+        shape[0] = rows.count;
+        inputs[node.text("name")] = {
+            tensors_[t].dtype,
+            shape,
+            {in[t].begin() + rows.first * row, in[t].begin() + (rows.first + rows.count) * row}};
       }
-    const Values outputs = executor.step(options_.tokens, inputs);
+    const Values outputs = executor.step(rows.count, inputs);
     Elements result(tensors_.size());
     for (const auto& [name, value] : outputs) {
       const auto in_place = options_.in_place.find(name);
@@ -73,6 +89,41 @@ class GraphSubject {
       append(in, result, values(i), state.values, cache.heads, cache.value_size, position);
     }
     return result;
+  }
+
+  // Tokens, where all outputs have a row for each that depends on no other: incrementalise has
+  // proven that of all ops but attention.
+  std::int64_t rows() const {
+    const auto has_rows = [&](const Node& node) {
+      return !node.type.shape.empty() && node.type.shape[0] == Dim(Symbol::T);
+    };
+    if (has_caches() || !overwritten_.empty()) return 0;
+    for (const Output& output : step_.graph.outputs)
+      if (!has_rows(step_.graph[output.node])) return 0;
+    for (const Node& node : step_.graph.nodes) {
+      const bool uses_tokens =
+          std::ranges::any_of(node.type.shape, [](const Dim& dim) { return dim.uses(Symbol::T); });
+      if (uses_tokens && !has_rows(node)) return 0;
+    }
+    return options_.tokens;
+  }
+
+  // Sums of products and of values, which small integers leave exact.
+  bool is_linear() const {
+    return std::ranges::all_of(step_.graph.nodes, [](const Node& node) {
+      switch (node.op) {
+        case Op::input:
+        case Op::weight:
+        case Op::linear:
+        case Op::matmul:
+        case Op::add:
+        case Op::sub:
+        case Op::sum:
+          return true;
+        default:
+          return info(node.op).memory == Memory::view;
+      }
+    });
   }
 
   // Slots that hold no token are empty.
@@ -108,6 +159,22 @@ class GraphSubject {
     return sizes;
   }
 
+  // Which values queries or keys are made of.
+  void find_scores() {
+    const Graph& graph = step_.graph;
+    makes_scores_.resize(graph.nodes.size());
+    for (std::size_t i = graph.nodes.size(); i-- > 0;) {
+      const Node& node = graph.nodes[i];
+      const bool attends = node.op == Op::append_attend || node.op == Op::attention;
+      for (std::size_t of = 0; of < node.inputs.size(); ++of)
+        if (makes_scores_[i] || (attends && of < 2))
+          makes_scores_[static_cast<std::size_t>(node.inputs[of])] = true;
+    }
+  }
+  bool makes_scores(const Node& node) const {
+    return makes_scores_[static_cast<std::size_t>(&node - step_.graph.nodes.data())];
+  }
+
   void add_inputs() {
     for (const Node& node : step_.graph.nodes) {
       if (node.op != Op::input) continue;
@@ -123,6 +190,7 @@ class GraphSubject {
         else
           spec.high = limit->second - 1;
       }
+      spec.may_be_huge = !makes_scores(node);
       tensors_.push_back(std::move(spec));
     }
   }
@@ -133,8 +201,11 @@ class GraphSubject {
       const std::string& key = node.text("key");
       const auto same = [&](const TensorSpec& spec) { return spec.name == key; };
       if (std::ranges::any_of(tensors_, same)) continue;
-      tensors_.push_back(
-          {.name = key, .dtype = node.type.dtype, .shape = sizes_of(node), .role = Role::weight});
+      tensors_.push_back({.name = key,
+                          .dtype = node.type.dtype,
+                          .shape = sizes_of(node),
+                          .role = Role::weight,
+                          .may_be_huge = !makes_scores(node)});
     }
   }
 
@@ -167,14 +238,15 @@ class GraphSubject {
     first_cache_ = tensors_.size();
     for (std::size_t i = 0; i < step_.caches.size(); ++i) {
       const Cache& cache = step_.caches[i];
-      const auto add = [&](const char* what, std::int64_t size) {
+      const auto add = [&](const char* what, std::int64_t size, bool may_be_huge) {
         tensors_.push_back({.name = fmt::format("cache{}.{}", i, what),
                             .dtype = cache.dtype,
                             .shape = {cache.heads, options_.capacity, size},
-                            .role = Role::state});
+                            .role = Role::state,
+                            .may_be_huge = may_be_huge});
       };
-      add("keys", cache.key_size);
-      add("values", cache.value_size);
+      add("keys", cache.key_size, false);
+      add("values", cache.value_size, true);
     }
   }
 
@@ -239,6 +311,7 @@ class GraphSubject {
   GraphSubjectOptions options_;
   std::map<std::string, std::string> overwritten_;  // input, by output
   std::vector<TensorSpec> tensors_;
+  std::vector<bool> makes_scores_;  // by node
   std::size_t position_ = kNone, first_cache_ = 0;
 };
 
@@ -250,6 +323,14 @@ Subject subject_of(const StepGraph& step, const GraphSubjectOptions& options) {
   subject.tensors = graph->tensors();
   subject.truth = [graph](const Elements& in) { return graph->evaluate(in, Arithmetic::exact); };
   subject.plain = [graph](const Elements& in) { return graph->evaluate(in, Arithmetic::plain); };
+  subject.linear = graph->is_linear();
+  subject.rows = graph->rows();
+  subject.truth_of_rows = [graph](const Elements& in, const Rows& rows) {
+    return graph->evaluate(in, Arithmetic::exact, rows);
+  };
+  subject.plain_of_rows = [graph](const Elements& in, const Rows& rows) {
+    return graph->evaluate(in, Arithmetic::plain, rows);
+  };
   if (graph->has_caches()) subject.constrain = [graph](Elements& e) { graph->constrain(e); };
   return subject;
 }

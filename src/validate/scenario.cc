@@ -6,9 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <optional>
 #include <random>
-#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -22,12 +21,11 @@ class Random {
   explicit Random(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
   double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  // One of many that were drawn before: caches have millions of elements.
   double normal() {
-    if (spare_) return *std::exchange(spare_, std::nullopt);
-    const double radius = std::sqrt(-2 * std::log(1 - uniform()));
-    const double angle = 2 * std::numbers::pi * uniform();
-    spare_ = radius * std::sin(angle);
-    return radius * std::cos(angle);
+    if (left_ == 0) bits_ = engine_(), left_ = 4;
+    --left_;
+    return normals()[bits_ >> 16 * left_ & (kNormals - 1)];
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     const auto span = static_cast<std::uint64_t>(high - low) + 1;
@@ -36,11 +34,33 @@ class Random {
   double sign() { return engine_() & 1 ? 1 : -1; }
 
  private:
+  static constexpr std::size_t kNormals = 1 << 16;
+  static const std::vector<double>& normals() {
+    static const std::vector<double> all = [] {
+      std::vector<double> drawn(kNormals);
+      Random random(1);
+      for (std::size_t i = 0; i < kNormals; i += 2) {
+        const double radius = std::sqrt(-2 * std::log(1 - random.uniform()));
+        const double angle = 2 * std::numbers::pi * random.uniform();
+        drawn[i] = radius * std::cos(angle), drawn[i + 1] = radius * std::sin(angle);
+      }
+      return drawn;
+    }();
+    return all;
+  }
+
   std::mt19937_64 engine_;
-  std::optional<double> spare_;  // normals come in pairs
+  std::uint64_t bits_ = 0;  // for so many normals
+  unsigned left_ = 0;
 };
 
 double smallest_normal(DType dtype) { return dtype == DType::f16 ? 0x1p-14 : 0x1p-126; }
+
+// So large that statistics and sums need the range of float32; their squares fit in it.
+double huge_scale(const TensorSpec& spec) {
+  if (!spec.may_be_huge) return 1;
+  return spec.dtype == DType::f16 ? 0x1p8 : 0x1p18;
+}
 
 void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                      Random& random) {
@@ -48,9 +68,12 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
   const double one_value = random.uniform(0.5, 1.5);
   const auto chosen =
       static_cast<std::size_t>(random.integer(0, std::max<std::int64_t>(0, spec.count() - 1)));
+  double row = 1;
   for (std::size_t i = 0; i < out.size(); ++i) {
     double& x = out[i];
     const double drawn = random.normal();
+    if (s.pattern == Pattern::rows_apart && i % columns == 0)
+      row = std::exp2(std::floor(random.uniform(-8, spec.may_be_huge ? 4 : 1)));
     switch (s.pattern) {
       case Pattern::equal:
         x = one_value;
@@ -82,6 +105,15 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
       case Pattern::tiny:
         x = drawn * 0x1p-10;
         break;
+      case Pattern::huge:
+        x = drawn * huge_scale(spec);
+        break;
+      case Pattern::rows_apart:
+        x = drawn * row;
+        break;
+      case Pattern::signed_zeros:
+        x = random.sign() * 0.0;
+        break;
       default:
         x = drawn;
     }
@@ -98,8 +130,11 @@ void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenari
   const double bound = std::sqrt(3.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
   const double density =
       std::min(0.5, 100.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
+  double row = 1;
   for (std::size_t i = 0; i < out.size(); ++i) {
     double& w = out[i];
+    if (s.pattern == Pattern::rows_apart && i % columns == 0)
+      row = std::exp2(std::floor(random.uniform(-5, 1)));
     if (s.pattern == Pattern::bits) {
       w = random.uniform() < density ? 1 : 0;
     } else if (s.pattern == Pattern::repeated_rows) {
@@ -111,11 +146,12 @@ void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenari
       else
         w = out[i % columns + (i / columns * 7 % 3) * columns];
     } else if (matrix) {
-      w = random.uniform(-bound, bound);
+      w = row * random.uniform(-bound, bound);
     } else {
       const double magnitude =
           random.uniform() < 0.5 ? random.uniform(0.3, 0.8) : random.uniform(1.2, 1.9);
-      w = random.sign() * magnitude;
+      // What is large and of one sign stays so through a norm.
+      w = s.pattern == Pattern::large ? magnitude : random.sign() * magnitude;
     }
   }
 }
@@ -179,19 +215,23 @@ Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) 
 struct Structured {
   const char* name;
   Pattern pattern;
+  bool essential = false;
 };
 constexpr Structured kStructured[] = {
-    {"all equal", Pattern::equal},
-    {"one-hot", Pattern::one_hot},
+    {"all equal", Pattern::equal, true},
+    {"one-hot", Pattern::one_hot, true},
     {"alternating", Pattern::alternating},
-    {"zeros and ones", Pattern::bits},
+    {"zeros and ones", Pattern::bits, true},
     {"repeated weight rows", Pattern::repeated_rows},
     {"large dynamic range", Pattern::dynamic_range},
     {"denormals", Pattern::denormal},
     {"outlier columns", Pattern::outliers},
     {"sorted", Pattern::sorted},
     {"tiny", Pattern::tiny},
-    {"large", Pattern::large},
+    {"large", Pattern::large, true},
+    {"huge", Pattern::huge, true},
+    {"rows apart", Pattern::rows_apart, true},
+    {"signed zeros", Pattern::signed_zeros},
 };
 
 }  // namespace
@@ -219,14 +259,17 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
   }
   const unsigned seed = options.first_seed + 100;
   if (options.structured)
-    for (const auto& [name, pattern] : kStructured)
-      add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
+    for (const auto& [name, pattern, essential] : kStructured)
+      if (essential || !options.essential)
+        add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
   if (options.hostile)
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];
-      if (spec.role != Role::input || !is_float(spec.dtype)) continue;
-      add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
-      add({"an infinity in " + spec.name, Pattern::an_infinity, seed + 51, 1, 0, t});
+      if (!is_float(spec.dtype)) continue;
+      if (spec.role == Role::input || spec.role == Role::weight)
+        add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
+      if (spec.role == Role::input || (spec.role == Role::weight && spec.may_be_huge))
+        add({"an infinity in " + spec.name, Pattern::an_infinity, seed + 51, 1, 0, t});
     }
   return scenarios;
 }

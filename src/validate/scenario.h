@@ -19,9 +19,12 @@ enum class Pattern : std::uint8_t {
   denormal,
   outliers,  // a few huge columns
   sorted,
-  tiny,   // what an epsilon is for
-  large,  // and of one sign: exponentials overflow unless a maximum is subtracted
-  a_nan,  // one element of one input
+  tiny,          // what an epsilon is for
+  large,         // and of one sign: exponentials overflow unless a maximum is subtracted
+  huge,          // near what the type carries, where only rounding would not choose what comes out
+  rows_apart,    // activations of rows, and weights of outputs, that are of different size
+  signed_zeros,  // equal to each other, though their bits are not
+  a_nan,         // one element of one input
   an_infinity,
 };
 

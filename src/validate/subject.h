@@ -32,6 +32,9 @@ struct TensorSpec {
   // the edges of windows and tiles).
   std::int64_t low = 0, high = 0;
   std::vector<std::int64_t> edges = {};
+  // Of floats: whether they may be as large as their type carries. Where scores of attention are
+  // made of them, rounding alone would then choose what is attended to.
+  bool may_be_huge = true;
 
   std::int64_t count() const;
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }
@@ -45,8 +48,15 @@ struct TensorSpec {
 using Elements = std::vector<std::vector<double>>;
 using Buffers = std::vector<std::span<std::byte>>;
 
+// Some of the rows of a subject: the indices of its outputs' first axis.
+struct Rows {
+  std::int64_t first = 0, count = 0;
+};
+
 // Outputs and new states, from inputs, weights and states; the other entries are not looked at.
 using Evaluate = std::function<Elements(const Elements&)>;
+// The same of these rows alone: an output has no others.
+using EvaluateRows = std::function<Elements(const Elements&, const Rows&)>;
 // Launches the kernel and waits. Returns what went wrong, or "". `launch` counts launches: who can
 // vary the order of threads or blocks does so by it.
 using Run = std::function<std::string(const Buffers&, unsigned launch)>;
@@ -64,8 +74,10 @@ struct Subject {
   std::function<void(Elements&)> constrain = nullptr;
   // Sums of products of inputs and weights, and nothing else: exact on small integers.
   bool linear = false;
-  // Adds floats atomically, so that repeated runs may differ within the bound.
-  bool atomics_declared = false;
+  // Where no row of an output depends on other rows of the inputs: how many rows all outputs have,
+  // and truth and plain implementation of some of them. 0: there are no such rows.
+  std::int64_t rows = 0;
+  EvaluateRows truth_of_rows = nullptr, plain_of_rows = nullptr;
 };
 
 }  // namespace ac::validate

@@ -7,12 +7,9 @@
 
 #include "build/compile.h"
 #include "device/device.h"
+#include "tests/device/family_trials.h"
 
 namespace ac::test {
-
-// How many plans: one of each family; of each kind, with every value of an op's fields; or also
-// with every value that a field of the plan can have.
-enum class Breadth { families, kinds, fields };
 
 // Checks with doctest that all are admitted, and that no family or kind is missing that the device
 // can run. `planned_for` is what plans must be legal for. With names in `only`, of these families.

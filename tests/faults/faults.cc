@@ -139,13 +139,6 @@ const std::vector<Fault> gemv_faults = {
      gemv,
      {{"if constexpr (op.residual) value += residual;", ""}},
      {"projection", "scaled"}},
-    {"residual read after it was overwritten",
-     gemv,
-     {{"if constexpr (op.residual) value += residual;",
-       "if constexpr (op.residual) {\n"
-       "      static_cast<Y*>(m.y)[row] = from_float<Y>(value);\n"
-       "      value += to_float(load_fresh(static_cast<const Y*>(p.residual) + row));\n    }"}},
-     {"projection"}},
     {"activation left out",
      gemv,
      {{"activate<op.pair>(value) * up", "value * up"}},
@@ -214,13 +207,8 @@ const std::vector<Fault> gemv_faults = {
      gemv,
      {{"    __syncthreads();\n    if constexpr (op.norm) {\n      float total",
        "    if constexpr (op.norm) {\n      float total"}},
-     {"swiglu", "qkv"},
-     true},
-    {"one buffer of partial sums",
-     gemv,
-     {{"      buffer ^= 1;\n", ""}},
-     {"swiglu", "geglu_erf"},
-     true},
+     {"swiglu", "qkv"}},
+    {"one buffer of partial sums", gemv, {{"      buffer ^= 1;\n", ""}}, {"swiglu", "geglu_erf"}},
 };
 
 const std::vector<Fault> attention_faults = {
@@ -458,26 +446,22 @@ const std::vector<Fault> attention_faults = {
      attention,
      {{"  __syncthreads();\n  if (split == 0) {\n    for (int g",
        "  if (split == 0) {\n    for (int g"}},
-     {"llama", "phi"},
-     true},
+     {"llama", "phi"}},
     {"no barrier before the warps combine",
      attention,
      {{"tile.store(sets + warp * plan.set_stride(op));\n  __syncthreads();",
        "tile.store(sets + warp * plan.set_stride(op));"}},
-     {"llama", "interleaved"},
-     true},
+     {"llama", "interleaved"}},
     {"no barrier before the heads are prepared",
      attention,
      {{"  __syncthreads();\n\n  AC_UNROLL\n  for (int h", "  AC_UNROLL\n  for (int h"}},
-     {"llama", "qwen"},
-     true},
+     {"llama", "qwen"}},
     // Not here, as the gate admits it: no barrier before a block counts its split. Blocks run in
     // turn on the host, so none can see another's sums too early.
     {"no barrier after the splits are counted",
      attention,
      {{"  __syncthreads();\n  if (!*is_last) return;", "  if (!*is_last) return;"}},
-     {"llama", "phi"},
-     true},
+     {"llama", "phi"}},
 };
 
 }  // namespace
@@ -486,7 +470,7 @@ const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
-    for (const auto& more : {advance_faults(), plan_faults()})
+    for (const auto& more : {advance_faults(), plan_faults(), family_faults()})
       faults.insert(faults.end(), more.begin(), more.end());
     return faults;
   }();

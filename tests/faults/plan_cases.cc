@@ -18,7 +18,8 @@ struct PlanCase {
   const char *name, *model, *candidate, *op = "", *region = "";
 };
 
-constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode",
+constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode", *kOddDecode = "odd, decode",
+                     *kLlamaDecode = "LlamaForCausalLM bf16, decode",
                      *kLlama = "LlamaForCausalLM bf16, prefill",
                      *kQwen3 = "Qwen3ForCausalLM f16, prefill",
                      *kQwen2 = "Qwen2ForCausalLM bf16, prefill",
@@ -52,6 +53,18 @@ constexpr PlanCase kCases[] = {
     {"rms norm", kOdd, "norm/warp64/shared/v1/64"},
     {"softmax", kRows, "softmax/warp128/registers2/v8/256"},
     {"embedding", kOdd, "embedding/128/v8/128"},
+    {"gemv of registers", kLlamaDecode, "gemv/R128x2x4/128", "Pair::swiglu"},
+    {"gemv of q, k and v", kLlamaDecode, "gemv/S1024x1x5/1024", "matrices = 3"},
+    {"gemv by bulk copies", kOddDecode, "gemv/B1024x1x2x2/1024", "residual = true"},
+    {"gemv of a head", kOddDecode, "gemv/S1024x1x5/1024", "argmax = true"},
+    {"gemv without a ring", kOddDecode, "gemv/N1024x1x1/1024/split2", "bias = true"},
+    {"plain product", kOdd, "gemm/8x32x16/2x4/2/256", "residual = true"},
+    {"plain pair", kLlama, "gemm/32x64x16/8x8/1/256", "Pair::swiglu"},
+    {"four inputs", kRows, "elementwise/128/v8x1/128", "inputs = 4"},
+    {"capped logits", kOdd, "elementwise/1024/v8x1/1024", "inputs = 1", "tanh"},
+    {"mean", kRows, "reduction/block128/once/v8/128", "Fold::mean"},
+    {"maximum", kRows, "reduction/block128/once/v8/128", "Fold::max"},
+    {"sampling", kOddDecode, "sampling/1024/v8/1024"},
 };
 constexpr const char* kDraw = "draw";
 
@@ -59,16 +72,31 @@ bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
+// An op of the table that is left to the fallback.
+constexpr const char* kFallback = "fallback ";
+constexpr const char* kFallbacks[] = {"softmax",       "layer_norm", "linear", "embedding",
+                                      "append_attend", "rope",       "amax",   "sum"};
+
+Request fallback_of(const std::string& op) {
+  const StepGraph step = test::step_of_all_ops();
+  const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);
+  AC_ASSERT(output != step.graph.outputs.end());
+  const Region region = std::get<Region>(make_region(step, {output->node}));
+  return trial_of_fallback(step, region, {7, {}});
+}
+
 }  // namespace
 
 std::vector<std::string> plan_case_names() {
   std::vector<std::string> names{kDraw};
+  for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
   return names;
 }
 
 Request request_of_case(const std::string& name) {
   if (name == kDraw) return trial_of_draw(DType::f16, 20000);
+  if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));
   const auto models = test::family_models(kTokens);
@@ -83,6 +111,7 @@ Request request_of_case(const std::string& name) {
   // The host device has too few multiprocessors for parts of K.
   const Plans plans = plan(regions, device_info("sm_90"), options);
   for (const CoverPart& part : parts_of_all_cuts(regions, plans)) {
+    if (part.space < 0) continue;
     const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
     if (!contains(space.signature, wanted->region)) continue;
     for (const Candidate& candidate : space.candidates)

@@ -20,7 +20,7 @@ KEYS = [
     "constants",
     "nodes",
     "outputs",
-    "golden",
+    "checked",
 ]
 BINARY = {
     "floordiv": lambda a, b: a // b,
@@ -99,11 +99,11 @@ def validate(capture: dict, folder: Path) -> None:
     for entry in capture["constants"]:
         assert entry["name"] not in known
         known[entry["name"]] = entry
-        assert sum(key in entry for key in ("data", "fill", "tril", "file")) == 1
+        assert sum(key in entry for key in ("data", "fill", "tril", "range", "triangle", "file")) == 1
         if "data" in entry:
             assert len(entry["data"]) == math.prod(entry["shape"])
     for node in capture["nodes"]:
-        assert set(node) == {"name", "op", "args", "dtype", "shape", "module"}
+        assert set(node) - {"source"} == {"name", "op", "args", "dtype", "shape", "module"}
         assert node["name"] not in known, "names are unique"
         for reference in _references(list(node["args"].values())):
             assert reference["ref"] in known, f"{node['name']} comes before its operand"
@@ -135,6 +135,16 @@ def _constant(capture: dict, entry: dict, folder: Path) -> torch.Tensor:
         return torch.full(shape, SPECIAL.get(entry["fill"], entry["fill"]), dtype=dtype)
     if "tril" in entry:
         return torch.ones(shape, dtype=dtype).tril(entry["tril"])
+    if "range" in entry:
+        start, step = entry["range"]
+        return (torch.arange(math.prod(shape)) * step + start).to(dtype).reshape(shape)
+    if "triangle" in entry:
+        keep = torch.ones(shape[-2:], dtype=torch.bool).tril(entry["triangle"]["diagonal"])
+        below, above = (
+            torch.tensor(SPECIAL.get(value, value), dtype=dtype)
+            for value in (entry["triangle"]["below"], entry["triangle"]["above"])
+        )
+        return torch.where(keep, below, above).expand(shape)
     if "data" in entry:
         values = [SPECIAL.get(value, value) for value in entry["data"]]
         return torch.tensor(values, dtype=dtype).reshape(shape)

@@ -22,7 +22,8 @@ def package(tmp_path_factory):
 
 
 def bench(package, *options):
-    result = program("bench", package, "--ids-random", "--new", 3, "--json", *options)
+    new = ("--new", 3) if "--context" in options else ()
+    result = program("bench", package, "--ids-random", *new, "--json", *options)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -65,9 +66,13 @@ def test_every_launch_of_a_phase_is_timed(package):
 def test_what_cannot_be_timed(package, tmp_path):
     result = program("bench", package, "--prompt", 4, expect=WRONG_USAGE)
     assert "--ids-random" in result.stderr
+    result = program("bench", package, "--ids-random", expect=WRONG_USAGE)
+    assert "--prompt or --context" in result.stderr
+    result = program("bench", package, "--ids-random", "--prompt", 4, "--new", 3, expect=WRONG_USAGE)
+    assert "--context" in result.stderr
     for phase in ("--context", "--prompt"):
         result = program("bench", package, "--ids-random", phase, 1000, expect=BAD_INPUT)
         assert "96" in result.stderr and "--max-context" in result.stderr
     os.mkdir(tmp_path / "empty")
-    result = program("bench", tmp_path / "empty", "--ids-random", expect=BAD_INPUT)
+    result = program("bench", tmp_path / "empty", "--ids-random", "--prompt", 4, expect=BAD_INPUT)
     assert "program.json" in result.stderr

@@ -2,6 +2,7 @@
 logits), well formed, and for what cannot be captured an error that names it."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -13,12 +14,14 @@ import captured
 import pytest
 import tiny_models
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 sys.path.insert(0, str(PYTHON))
 
 from agentcompile import capture as command  # noqa: E402
+from agentcompile import check  # noqa: E402
 from agentcompile.weights import constant_value  # noqa: E402
 
 LENGTHS = (1, 5, 37)
@@ -69,10 +72,10 @@ def test_a_capture_says_everything(name, written, capture_of):
     content, path = capture_of(name)
     model = tiny_models.load_float32(name, written(name)[1])
     assert compare(path, model, name) == json.loads(json.dumps(content))
-    assert len(content["golden"]) == 2
-    for golden in content["golden"]:
-        wanted = tiny_models.logits_of(model, golden["ids"])[-1]
-        close(torch.tensor(golden["last_logits"]), wanted)
+    checked = content["checked"]
+    assert checked["against"] == "the model itself" and checked["lengths"][0] == 1
+    assert len(checked["lengths"]) >= 4 and checked["chunks"] == [7, 1]
+    assert checked["worst_error"] <= checked["tolerance"] <= 1e-3
 
 
 @pytest.mark.parametrize("name", ["llama_bfloat16_sharded", "qwen3_float16", "gemma2_bfloat16"])
@@ -127,9 +130,13 @@ def test_a_mask_buffer_is_a_triangle(capture_of):
     assert content["symbols"]["S"]["max"] == 96
     assert constant_value(torch.ones(3, 5).tril(1)) == {"tril": 1}
     assert constant_value(torch.full((2, 2), 7)) == {"fill": 7}
-    assert constant_value(torch.tensor([[1.0, 0.5], [1.0, 1.0]])) == {"data": [1.0, 0.5, 1.0, 1.0]}
+    assert constant_value(torch.tensor([[1.0, 0.5], [2.0, 1.0]])) == {"data": [1.0, 0.5, 2.0, 1.0]}
+    hidden = {"triangle": {"diagonal": 0, "below": 0.0, "above": "-inf"}}
+    assert constant_value(torch.full((2, 3, 3), -math.inf).triu(1)) == hidden
     assert constant_value(torch.tensor(float("-inf"))) == {"data": ["-inf"]}
-    assert constant_value(torch.arange(70000)) is None
+    assert constant_value(torch.arange(70000)) == {"range": [0, 1]}
+    assert constant_value(torch.arange(70000).float() * 2 + 5) == {"range": [5, 2]}
+    assert constant_value(torch.arange(70000).flip(0) % 7) is None
 
 
 def test_config_alone_is_enough(written, tmp_path):
@@ -138,7 +145,8 @@ def test_config_alone_is_enough(written, tmp_path):
     shutil.copy(folder / "config.json", tmp_path / "model")
     content = command.capture(str(tmp_path / "model"), str(tmp_path / "out.json"))
     captured.validate(captured.read(tmp_path / "out.json"), tmp_path)
-    assert content["golden"] == [] and {p["file"] for p in content["parameters"]} == {None}
+    assert {p["file"] for p in content["parameters"]} == {None}
+    assert content["checked"]["against"].startswith("its architecture with num_hidden_layers=2")
     assert all(p["key"] == p["path"] for p in content["parameters"])
     assert not (tmp_path / "out.safetensors").exists()
     whole = command.capture(str(folder), str(tmp_path / "whole.json"))
@@ -223,22 +231,27 @@ def test_a_cached_id(written, tmp_path):
 # What cannot be captured.
 
 
-def expect_error(tmp_path, source, code: int, *words: str) -> None:
-    """Runs the command on a bad SOURCE: the exit code, the words, and no file left behind."""
+def run_command(tmp_path, source, *options) -> tuple:
+    """The command on a SOURCE: its exit code, and what it says."""
     errors = tmp_path / "stderr"
-    out = tmp_path / "bad.json"
     stderr = sys.stderr
     with open(errors, "w") as sys.stderr:
         try:
-            got = command.main([str(source), "-o", str(out)])
+            got = command.main([str(source), "-o", str(tmp_path / "bad.json"), *options])
         finally:
             sys.stderr = stderr
-    text = errors.read_text()
+    return got, errors.read_text()
+
+
+def expect_error(tmp_path, source, code: int, *words: str) -> None:
+    """Runs the command on a bad SOURCE: the exit code, the words, and no file left behind."""
+    got, text = run_command(tmp_path, source)
     assert got == code, text
     assert "Traceback" not in text
     assert text.startswith("error: ")
     for word in words:
         assert word in text, text
+    out = tmp_path / "bad.json"
     assert not out.exists() and not out.with_suffix(".safetensors").exists()
 
 
@@ -273,7 +286,10 @@ UNSUPPORTED = {
     "fixed_length": ("x = x + torch.zeros(37, 16)[None]", ["length"]),
     "folded_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["[1, S, vocab]"]),
     "short_branch": ("x = x * 2 if x.shape[1] < 10 else x", ["at least 10 tokens"]),
-    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["one token"]),
+    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["prompt of 1 tokens", "token 0"]),
+    "even": ("x = x * 2 if x.shape[1] % 2 == 0 else x", ["only right for some", "S % 2"]),
+    "all_but_one": ("x = x * 2 if x.shape[1] == 40 else x", ["only right for some", "S != 40"]),
+    "multiples": ("x = x * 2 if x.shape[1] % 8 == 0 else x", ["only right for some", "S % 8"]),
     "strides": ("x = torch.as_strided(x, (1, x.shape[1], 16), (16, 16, 1))", ["as_strided"]),
 }
 
@@ -283,6 +299,71 @@ def test_unsupported_forwards(name, tmp_path):
     body, words = UNSUPPORTED[name]
     (tmp_path / "source.py").write_text(FORWARD.replace("{body}", body))
     expect_error(tmp_path, tmp_path / "source.py", 1, *words)
+
+
+def test_a_forward_that_fails_on_one_token_is_an_error_in_words(tmp_path):
+    norm = "F.instance_norm(x.transpose(1, 2)).transpose(1, 2)"
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", f"x = x + {norm}"))
+    code, text = run_command(tmp_path, tmp_path / "source.py")
+    assert code <= 1 and "Traceback" not in text and "unexpectedly" not in text
+
+
+def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypatch):
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
+    monkeypatch.setattr(check, "lengths", lambda *_: 1 / 0)
+    expect_error(tmp_path, tmp_path / "source.py", 1, "test_capture.py:", "ZeroDivisionError", "--debug")
+
+
+def test_no_check_says_so(tmp_path):
+    (tmp_path / "source.py").write_text(
+        FORWARD.replace("{body}", "x = x * 2 if x.shape[1] == 1 else x")
+    )
+    code, text = run_command(tmp_path, tmp_path / "source.py", "--no-check")
+    assert code == 0 and "not checked against the model: the check was switched off" in text
+    checked = json.loads((tmp_path / "bad.json").read_text())["checked"]
+    assert list(checked) == ["summary"]
+    assert run_command(tmp_path, tmp_path / "source.py", "--no-check", "--quiet") == (0, "")
+    code, text = run_command(
+        tmp_path, tmp_path / "source.py", "--no-check", "--program", str(tmp_path / "none")
+    )
+    assert code == 0
+
+
+def test_positions_are_those_of_the_module(tmp_path):
+    """A module that counts from 2, and one that is told where tokens stand."""
+    text = FORWARD.replace("def forward(self, ids):", "def forward(self, ids, positions{default}):")
+    body = "{own}; x = x + torch.sin(positions)[..., None]"
+    own = "positions = torch.arange(ids.shape[1])[None] + 2 if positions is None else positions"
+    for default, body in (("=None", body.replace("{own}", own)), ("", body.replace("{own}", "pass"))):
+        source = tmp_path / "source.py"
+        source.write_text(text.replace("{default}", default).replace("{body}", body))
+        content = command.capture(str(source), str(tmp_path / "out.json"))
+        kinds = [entry["kind"] for entry in content["inputs"]]
+        assert kinds == (["ids"] if default else ["ids", "positions"])
+        runner = captured.Runner(tmp_path / "out.json")
+        x = runner.fixed["embed.weight"][[3, 4]] + torch.sin(
+            torch.arange(2.0) + (2 if default else 0)
+        )[:, None]
+        close(runner.logits([3, 4]), x @ runner.fixed["head.weight"].T + runner.fixed["head.bias"])
+
+
+def test_what_the_check_sees_alone(tmp_path, monkeypatch):
+    """With a compiler that computes something else, for one length or for one way of taking it."""
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
+    reference = check._reference
+
+    def damaged(program, file, ids, runs, vocab_size):
+        outputs = reference(program, file, ids, runs, vocab_size)
+        for (span, chunk), output in zip(runs, outputs):
+            if hit(span, chunk):
+                output[11, 3] += 0.01
+        return outputs
+
+    monkeypatch.setattr(check, "_reference", damaged)
+    for hit, words in ((lambda span, chunk: span == chunk == 17, "17 tokens, taken at once"),
+                       (lambda span, chunk: chunk == 7, "taken in chunks of 7"),
+                       (lambda span, chunk: chunk == 1 < span, "taken token by token")):
+        expect_error(tmp_path, tmp_path / "source.py", 1, "logits of token 11", words, "0.0")
 
 
 def test_a_bound_on_the_length_is_recorded(tmp_path):
@@ -326,6 +407,25 @@ def test_wrong_usage(capsys):
     assert command.main(["x", "-o", "y.safetensors"]) == 2
 
 
+SMALL = dict(vocab_size=211, bos_token_id=1, eos_token_id=2, pad_token_id=0, hidden_size=64)
+MOE = dict(SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+KINDS = {
+    "Bloom": (dict(SMALL, n_layer=2, n_head=4), ["ALiBi", "bloom"]),
+    "Mpt": (dict(SMALL, n_layers=2, n_heads=4), ["ALiBi", "mpt"]),
+    "Mixtral": (dict(MOE, num_local_experts=4), ["mixture of experts", "num_local_experts=4"]),
+    "Qwen3Moe": (dict(MOE, num_experts=6), ["mixture of experts", "=6", "layers.0.mlp.experts"]),
+    "Mamba2": (dict(SMALL, num_hidden_layers=2, num_heads=8, head_dim=16), ["recurrent", "mamba2"]),
+    "Lfm2": (dict(MOE, layer_types=["conv", "full_attention"]), ["layers of type 'conv'"]),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kinds_of_models_that_are_refused(name, tmp_path):
+    fields, words = KINDS[name]
+    getattr(transformers, f"{name}Config")(**fields).save_pretrained(tmp_path / "model")
+    expect_error(tmp_path, tmp_path / "model", 1, *words)
+
+
 CONFIGS = {
     "longrope": (
         "phi3_fused",
@@ -357,7 +457,6 @@ CONFIGS = {
     "new_type": ("llama_gqa", dict(model_type="llama99"), 3, ["llama99"]),
     "encoder": ("llama_gqa", dict(model_type="clip", architectures=["CLIPModel"]), 1, ["clip"]),
     "bad_heads": ("llama_gqa", dict(num_attention_heads=0), 3, ["config.json"]),
-    "untied": ("llama_gqa", dict(tie_word_embeddings=True), 1, ["ties", "lm_head.weight"]),
 }
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 
 import compiled
+import damage
 import pytest
 import tiny_models
 from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, program, verdicts
@@ -152,12 +153,12 @@ def test_stages_are_shown_as_they_are_done(small, tmp_path):
     refused(small, *options, "--force", "--dump", "regions", "--json", expect=2, says="--json")
 
 
-def test_progress_says_what_was_tried_and_what_is_best(small, tmp_path):
+def test_progress_says_what_was_tried_and_how_long_it_took(small, tmp_path):
     shown = [option for option in OPTIONS if option not in ("--quiet", "--unmeasured")]
     options = ("-o", tmp_path / "package", *shown, "--tries", 1, "--families", "norm")
     said = program("compile", small, *options).stderr
     for phase in ("prefill", "decode"):
-        counts = r"\d+/\d+, ([1-9]\d*) tried, ([1-9]\d*) admitted, best \S+ \d+\.\d us \("
+        counts = r"[1-9]\d* candidates tried, \d+ admitted \("
         assert re.search(rf"^{phase}: selection: {counts}", said, re.M), said
         assert re.search(rf"^{phase}: [\d.]+ s building kernels, [\d.]+ s judging", said, re.M), said
 
@@ -226,10 +227,12 @@ def test_the_chunk_does_not_matter(small, tmp_path):
     compile_package(small, package)
     ids = tiny_models.prompt("mistral_window")
     wanted = generate(package, ids, 4, "--chunk", 1)
-    for chunk in (3, 8, 1000):
+    for chunk in (3, 8):
         got = generate(package, ids, 4, "--chunk", chunk)
         assert got["generated"] == wanted["generated"]
         assert compiled.distance(got["last_logits"], wanted["last_logits"]) < 1e-5
+    message = program("run", package, "--ids", "1,2", "--chunk", 9, expect=2).stderr
+    assert "takes 8 tokens at once" in message
 
 
 def test_short_steps_of_a_prompt_have_kernels_of_their_own(small, tmp_path):
@@ -249,6 +252,7 @@ def test_short_steps_of_a_prompt_have_kernels_of_their_own(small, tmp_path):
     # A phase that no trial has run is told.
     plan["prefill_short"] = []
     (package / "plan.json").write_text(json.dumps(plan))
+    damage.sign(package)
     assert "prefill to 4 launches" in program("verify", package, expect=1).stdout
     # Where whole chunks are no longer than that, and where none is wanted, there is none.
     for options in (("--short-prompt", 4), ("--short-prompt", 0)):
@@ -270,6 +274,12 @@ def test_a_package_holds_so_many_tokens_and_no_more(small, model, tmp_path):
     ).stderr
     assert "256" in message
     assert not (tmp_path / "long").exists()
+    options = ("--chunk", 8, "--max-context", 256, "--unmeasured", "--tries", 0, "-q")
+    program("compile", model("gpt2_tied"), "-o", tmp_path / "learned", *options)
+    for run in (("run", tmp_path / "learned"), ("run", model("gpt2_tied"), "--reference")):
+        ids = ",".join(["7"] * 250)
+        message = program(*run, "--ids", ids, "-n", 20, expect=3).stderr
+        assert "256" in message and "--max-context" not in message
 
 
 # ---- faults of the user
@@ -336,7 +346,8 @@ def test_a_damaged_package_is_told(small, tmp_path):
     text = (package / "program.json").read_bytes()
     damaged("program.json", text[: len(text) // 2], "program.json")
     damaged("program.json", None, "program.json")
-    damaged("program.json", text.replace(b'"format":5', b'"format":4'), "compile the model again")
+    damaged("program.json", text + b" ", "compile the model again")
+    damaged("digests.json", None, "compile the model again")
     damaged("constants.bin", b"", "constants.bin")
     kernel = next((package / "host").iterdir())
     damaged(kernel.relative_to(package), b"", kernel.name)
@@ -439,7 +450,7 @@ def limit_files(size):
     """A process whose files cannot grow: each write beyond fails as on a full disk."""
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and a shell does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
     return {"preexec_fn": limit, "restore_signals": False}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
@@ -91,6 +92,62 @@ def test_python_capture(name, case, tmp_path):
         for stage in ("graph", "step"):
             same = program("inspect", file, "--stage", stage, "--against", folder)
             assert same.stdout == "equal\n"
+
+
+@pytest.mark.parametrize("stored", ["different", "equal", "head alone"])
+def test_a_tied_head_that_the_checkpoint_holds(stored, case, tmp_path):
+    """transformers ties by value, whatever the config says; so do both front ends."""
+    _, folder, _ = case("llama_gqa")
+    shutil.copytree(folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    tensors = load_file(folder / "model.safetensors")
+    if stored == "equal":
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    if stored == "head alone":
+        del tensors["model.embed_tokens.weight"]
+    save_file(tensors, tmp_path / "model/model.safetensors", {"format": "pt"})
+    prompt = tiny_models.prompt("llama_gqa")
+    truth = tiny_models.expected("llama_gqa", tmp_path / "model", prompt, NEW_TOKENS)
+    check(generate(tmp_path / "model", prompt, "--front-end", "native"), truth)
+    content = command.capture(str(tmp_path / "model"), str(tmp_path / "capture.json"))
+    assert "worst_error" in content["checked"]
+    check(generate(tmp_path / "capture.json", prompt), truth)
+    same = program("inspect", tmp_path / "capture.json", "--against", tmp_path / "model")
+    assert same.stdout == "equal\n"
+    parts = program("inspect", tmp_path / "model", "--json").stdout
+    assert ("lm_head.weight" in parts) == (stored != "equal")
+    assert ("model.embed_tokens.weight" in parts) == (stored != "head alone")
+
+
+def test_what_was_checked_is_shown(case, tmp_path):
+    source, _, _ = case("plain_nanogpt")
+    command.capture(str(source), str(tmp_path / "capture.json"))
+    shown = program("inspect", tmp_path / "capture.json").stderr
+    assert "checked against the model itself" in shown and "of their range apart" in shown
+    command.capture(str(source), str(tmp_path / "capture.json"), effort="none")
+    assert "not checked against the model" in program("inspect", tmp_path / "capture.json").stderr
+
+
+KINDS = {
+    "mixtral": ({"num_local_experts": 8}, "mixture of experts", "num_local_experts is 8"),
+    "qwen3_moe": ({"num_experts": 64}, "mixture of experts", "num_experts is 64"),
+    "bamba": ({"mamba_n_heads": 8}, "recurrent layers", "mamba_n_heads"),
+    "qwen3_5": (
+        {"text_config": {"layer_types": ["linear_attention", "full_attention"]}},
+        "layers of type \"linear_attention\"",
+    ),
+    "rwkv": ({}, "recurrent layers", "rwkv"),
+}
+
+
+@pytest.mark.parametrize("model_type", KINDS)
+def test_the_kind_of_model_is_said_at_once(model_type, tmp_path):
+    fields, *words = KINDS[model_type]
+    config = {"model_type": model_type, "architectures": ["SomeForCausalLM"], **fields}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    bad_input(tmp_path, "config.json", *words)
+    bad_input(tmp_path, *words, arguments=("inspect", "--front-end", "native"))
 
 
 def test_what_has_its_own_op_is_recognised(case, tmp_path):

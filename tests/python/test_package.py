@@ -1,12 +1,14 @@
 """Packages stand on their own: their sources build with their own script, for a GPU and for the CPU, and
 program.json replayed through the C wrappers gives the tokens of `agentcompile run`."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
+import damage
 import pytest
 import tiny_models
 from package_program import Package
@@ -145,6 +147,7 @@ def tampered(host, tmp_path):
         plan = json.loads((package / "plan.json").read_text())
         edit(plan)
         (package / "plan.json").write_text(json.dumps(plan))
+        damage.sign(package)  # what is said of the plan itself is asked here
         return package
 
     return make
@@ -251,11 +254,13 @@ def test_verify_rejects_a_wrong_end_of_a_step(tampered):
     }
 
 
-def test_verify_says_where_it_judges(tampered):
+def test_verify_says_where_it_judges(tampered, host):
     package = tampered(norm_only)
-    for options in ((), ("--device", "host")):
+    for options in ((), ("--device", "host", "--weights", host.parent / "model")):
         verdict = json.loads(program("verify", package, "--json", "-q", *options, expect=1).stdout)
         assert verdict["judged_on"] == "host"
+    other = program("verify", package, "--weights", package / "kernels", "-q", expect=1).stdout
+    assert "no weights" in other
     # Never on another device than the package is for.
     program("verify", package, "--device", "cuda", expect=1 if not has_gpu() else 2)
 
@@ -305,17 +310,15 @@ def hostile(plan, what):
         del plan["kernels"][norm["kernels"][0]]
     elif what == "entry":
         plan["kernels"]["../x y"] = {"source": ""}
-    elif what == "files":
-        plan["files"]["../../etc/passwd"] = "0"
     elif what == "types":
         plan["decode"] = 7
     elif what == "format":
-        plan["format"] = 4
+        plan["format"] = 5
 
 
 @pytest.mark.parametrize(
     "what",
-    "storage pointer parameters grid tokens step source entry files types format".split(),
+    "storage pointer parameters grid tokens step source entry types format".split(),
 )
 def test_hostile_plans_are_bad_input(tampered, what):
     package = tampered(lambda plan: hostile(plan, what))
@@ -328,11 +331,28 @@ def test_truncated_plans_are_bad_input(host, tmp_path):
     text = (package / "plan.json").read_text()
     for cut in (0, 1, len(text) // 2, len(text) - 3):
         (package / "plan.json").write_text(text[:cut])
+        damage.sign(package)
         assert "plan.json" in program("verify", package, "-q", expect=3).stderr
         assert "plan.json" in program("inspect", package, "--stage", "stats", expect=3).stderr
     (package / "plan.json").write_text('{"format": 1}')
+    damage.sign(package)
     assert "plan.json" in program("inspect", package, "--stage", "stats", expect=3).stderr
     (package / "plan.json").unlink()
-    assert "no plan.json" in program("verify", package, "-q", expect=3).stderr
+    assert "plan.json: is missing" in program("verify", package, "-q", expect=3).stderr
     (package / "program.json").unlink()
+    assert "program.json: is missing" in program("verify", package, "-q", expect=3).stderr
+    (package / "digests.json").unlink()
     assert "no program.json" in program("verify", package, "-q", expect=3).stderr
+
+
+def test_digests_name_no_file_outside_of_the_package(host, tmp_path):
+    package = tmp_path / "package"
+    shutil.copytree(host, package)
+    for name in ("../../etc/passwd", "/etc/passwd", "host/../program.json", ""):
+        digests = {"files": {name: "0" * 64}}
+        text = json.dumps(digests["files"], separators=(",", ":"))
+        digests["sha256_of_files"] = hashlib.sha256(text.encode()).hexdigest()
+        (package / "digests.json").write_text(json.dumps(digests))
+        for command in ("verify", "inspect"):
+            options = ("-q",) if command == "verify" else ("--stage", "stats")
+            assert "digests.json: is damaged" in program(command, package, *options, expect=3).stderr

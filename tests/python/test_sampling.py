@@ -1,10 +1,11 @@
 """Requests of `run`: drawn tokens, files of ids and of requests, and prompts that begin alike."""
 
 import json
+import subprocess
 
 import pytest
 import tiny_models
-from compiled import compile_package, program
+from compiled import PROGRAM, compile_package, program
 
 # Layers that see 16 tokens beside one that sees all (chunks of 8: rings of 23 slots), and plain ones.
 MODELS = ["qwen2_layer_types", "llama_gqa"]
@@ -112,6 +113,72 @@ def test_files_of_ids(pair, tmp_path):
     (got,) = run(package, "--ids-file", file)
     assert got["ids"] == [3, 14, 15, 9]
     assert got["generated"] == run(package, "--ids", "3,14,15,9")[0]["generated"]
+
+
+@pytest.mark.parametrize("pair", MODELS[1:], indirect=True)
+def test_ids_and_requests_come_through_pipes(pair, tmp_path):
+    _, package = pair
+    wanted = run(package, "--ids", "3,14,15,9")[0]["generated"]
+    for option, text in (("--ids-file", "3 14,15 9"), ("--requests", '{"ids": [3, 14, 15, 9]}\n')):
+        command = f'"{PROGRAM}" run "{package}" --json -n {NEW_TOKENS} {option}'
+        for shell in (f"printf '%s' '{text}' | {command} -", f"{command} <(printf '%s' '{text}')"):
+            result = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+            assert result.returncode == 0, result.stderr
+            assert json.loads(result.stdout)["generated"] == wanted
+    result = subprocess.run([PROGRAM, "run", package, "--requests", "-"], input="{", capture_output=True, text=True)
+    assert result.returncode == 3 and "stdin: line 1" in result.stderr
+    refused(pair, "--ids-file", tmp_path, says="cannot read", expect=3)
+
+
+@pytest.mark.parametrize("pair", MODELS[1:], indirect=True)
+def test_nothing_is_run_before_all_requests_are_checked(pair, tmp_path):
+    source, package = pair
+    file = tmp_path / "requests.jsonl"
+    vocab = json.loads((package / "program.json").read_text())["vocab"]
+    for line, says in (
+        ({"ids": [1, vocab]}, f"line 3: the token id {vocab} is outside the vocabulary of {vocab}"),
+        ({"ids": [-1]}, "line 3: the token id -1"),
+        ({"ids": [1], "stop_ids": [vocab]}, f"line 3: the stop id {vocab}"),
+        ({"ids": [1] * 96, "max_new_tokens": 2}, "line 3: the package holds 96 tokens"),
+    ):
+        file.write_text('{"ids": [1]}\n\n' + json.dumps(line) + '\n{"ids": [2]}\n')
+        result = program("run", package, "--requests", file, expect=3)
+        assert f"{file}: {says}" in result.stderr and result.stdout == ""
+        if "holds" not in says:
+            result = program("run", source, "--reference", "--requests", file, expect=3)
+            assert f"{file}: {says}" in result.stderr and result.stdout == ""
+    file.write_text(json.dumps({"ids": [1] * 96, "max_new_tokens": 1}))
+    run(package, "--requests", file)
+
+
+@pytest.mark.parametrize("pair", MODELS[1:], indirect=True)
+def test_options_that_would_not_count_are_refused(pair):
+    source, package = pair
+    ids = ("--ids", "1")
+    for options, says in (
+        (("--seed", -1), "a seed is not below 0"),
+        (("--stop-ids", ""), "is not a token id"),
+        (("--threads", 2), "--threads: only the reference"),
+        (("--download",), "--download: a package is captured"),
+        (("--front-end", "native"), "--front-end: a package is captured"),
+    ):
+        refused(pair, *ids, *options, says=says)
+    refused(pair, *ids, "--stop-ids", 999999, says="the stop id 999999 is outside", expect=3)
+    for option in (("--device", "host"), ("--weights", source), ("--random-weights", 1)):
+        message = program("run", source, "--reference", *ids, *option, expect=2).stderr
+        assert f"{option[0]}: the reference executor" in message
+
+
+@pytest.mark.parametrize("pair", MODELS[1:], indirect=True)
+def test_sources_that_are_something_else_are_named(pair, tmp_path):
+    _, package = pair
+    for command in (("run", package, "--reference", "--ids", 1), ("compile", package, "-o", tmp_path / "x")):
+        assert f"{package} is a package" in program(*command, expect=2).stderr
+    for name in ("gpt2", "meta-llama/Llama-3.2-1B", tmp_path / "absent", "nope.py:f"):
+        message = program("run", name, "--ids", 1, expect=3).stderr
+        assert f"{name} does not exist" in message and f"agentcompile compile {name}" in message
+    message = program("run", "nope.py:f", "--reference", "--ids", 1, expect=3).stderr
+    assert "nope.py: there is no such file" in message
 
 
 def refused(pair, *options, says, expect=2):

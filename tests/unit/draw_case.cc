@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace ac::kernels {
 
-DrawRun::DrawRun(const DrawCase& c, const std::vector<float>& values)
+DrawRun::DrawRun(const DrawCase& c, const std::vector<float>& values, std::optional<int> greedy)
     : case_(c),
       input_(c.logits, values.size(), c.skip),
       bins_(draw_bins_bytes / 8),
@@ -16,11 +15,8 @@ DrawRun::DrawRun(const DrawCase& c, const std::vector<float>& values)
   for (std::size_t i = 0; i < values.size(); ++i) input_.set(i, values[i]);
   input_.remember();
   for (std::size_t i = 0; i < values.size(); ++i) stored_.push_back(input_.get(i));
-  for (std::size_t i = 0; i < stored_.size(); ++i) {
-    const double best = stored_[static_cast<std::size_t>(greedy_)];
-    if (stored_[i] > best || (std::isnan(best) && !std::isnan(stored_[i])))
-      greedy_ = static_cast<int>(i);
-  }
+  greedy_ = greedy.value_or(
+      static_cast<int>(std::max_element(stored_.begin(), stored_.end()) - stored_.begin()));
   std::memset(&state_, 0xff, sizeof state_);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ struct DrawCase {
 // Memory of the launches, which several draws may share, as an engine's requests do.
 class DrawRun {
  public:
-  DrawRun(const DrawCase& c, const std::vector<float>& values);
+  // `greedy`: what the greedy choice left, if not the largest logit.
+  DrawRun(const DrawCase& c, const std::vector<float>& values, std::optional<int> greedy = {});
 
   // The logits as they are stored.
   const std::vector<double>& logits() const { return stored_; }

@@ -11,12 +11,16 @@ std::string run_sampling(const SamplingCase& c, const std::vector<float>& values
   Input logits(c.op.logits, values.size(), c.skip);
   for (std::size_t i = 0; i < values.size(); ++i) logits.set(i, values[i]);
   logits.remember();
-  int want = -1;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const double value = logits.get(i);
-    const bool better = want < 0 || value > logits.get(static_cast<std::size_t>(want)) ||
-                        (std::isnan(logits.get(static_cast<std::size_t>(want))) && value == value);
-    if (better) want = static_cast<int>(i);
+  std::size_t best = 0, bad = values.size();
+  for (std::size_t i = values.size(); i-- > 0;) {
+    if (logits.get(i) >= logits.get(best)) best = i;
+    if (!std::isfinite(logits.get(i))) bad = i;
+  }
+  int want = static_cast<int>(best);
+  if (bad < values.size()) {
+    const double value = logits.get(bad);
+    // Below 0, with the row and what is wrong in it.
+    want = -1 - 4 * static_cast<int>(bad) - (std::isnan(value) ? 0 : value > 0 ? 1 : 2);
   }
 
   SamplingParams p{};

@@ -325,6 +325,23 @@ TEST_CASE("long lists and texts are cut") {
   for (const AuditItem& each : advice.audit) CHECK(each.said.size() < 300);
 }
 
+TEST_CASE("an advisor chooses among the families that may be tried, and no others") {
+  const std::vector<std::string> families{"gemv"};
+  CompiledPhase phase;
+  phase.regions = analyse(test::published("qwen3-1.7b", true));
+  phase.plans = plan(phase.regions, device_info("sm_90"), {.families = families});
+  Advisor nobody = advisor("", 0);
+  const Guide guide("decode", phase, nobody);
+  REQUIRE(!guide.questions().empty());
+  std::size_t legal = 0;
+  for (const Question& question : guide.questions())
+    for (const Candidate& candidate : question.legal) {
+      CHECK(family_of(candidate.choice) == "gemv");
+      ++legal;
+    }
+  CHECK(legal > 0);
+}
+
 TEST_CASE("advised candidates take turns with the others, and join the space") {
   CompiledPhase phase = planned(test::published("qwen3-1.7b", true));
   const Question& about = pair_question();
@@ -385,10 +402,10 @@ TEST_CASE("a diagnosis comes next, once, and takes the place of what was left") 
 }
 
 TEST_CASE("more validation, never less") {
-  for (const bool light : {false, true})
+  for (const bool expensive : {false, true})
     for (const bool spreads : {false, true}) {
       Trial trial;
-      trial.light = light, trial.spreads = spreads;
+      trial.expensive = expensive, trial.spreads = spreads;
       const validate::GateOptions usual = gate_for(trial);
       trial.thorough = true;
       const validate::GateOptions more = gate_for(trial);

@@ -4,6 +4,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "base/files.h"
 #include "program/traffic.h"
 #include "reference/draw.h"
@@ -25,7 +28,10 @@ struct Running {
 
   Engine engine() const { return Engine(*device, package); }
   Json json() const { return read_json(package / "program.json"); }
-  void rewrite(const Json& json) const { write_file(package / "program.json", json.dump()); }
+  void rewrite(const Json& json) const {
+    write_file(package / "program.json", json.dump());
+    write_digests(package);
+  }
 
   Toy toy;
   TemporaryFolder folder;
@@ -321,18 +327,6 @@ TEST_CASE("engine: sampling that cannot be is refused") {
     CHECK_FALSE(error_of(Fault::wrong_usage, [&] { check(bad); }).empty());
 }
 
-TEST_CASE("engine: logits that are no numbers draw no token") {
-  const Running running({.draws = true});
-  std::vector<float> weights(50, 1);
-  weights[33] = std::numeric_limits<float>::quiet_NaN();
-  write_safetensors(running.package / "model.safetensors",
-                    {{"weight", DType::f32, {50}, bytes_of_values(weights)}});
-  Engine engine = running.engine();
-  engine.sample(hot);
-  engine.prefill(prompt);
-  CHECK(contains(error_of(Fault::job_failed, [&] { generate(engine, 3); }), "damaged"));
-}
-
 Ids joined(const Ids& begin, const Ids& end) {
   Ids all = begin;
   all.insert(all.end(), end.begin(), end.end());
@@ -449,7 +443,7 @@ TEST_CASE("engine: what does not fit is refused before it runs") {
 TEST_CASE("engine: packages that are none") {
   const Running running;
   const std::filesystem::path& package = running.package;
-  CHECK_BAD_INPUT(Engine(*running.device, package / "absent"), "is no package");
+  CHECK_BAD_INPUT(Engine(*running.device, package / "absent"), "does not exist");
 
   Json json = running.json();
   json["target"] = "sm_90";
@@ -481,14 +475,40 @@ TEST_CASE("engine: packages that are none") {
 
   for (const std::size_t bytes : {0, 3, 5}) {
     write_file(package / "constants.bin", std::string(bytes, 'x'));
+    write_digests(package);
     CHECK_BAD_INPUT(running.engine(), "constants.bin", "program.json says 4");
   }
-  std::filesystem::remove(package / "constants.bin");
-  CHECK_THROWS_AS(running.engine(), Error);
-  write_file(package / "constants.bin", std::string(4, '\0'));
+}
 
-  std::filesystem::remove(package / "model.safetensors");
-  CHECK_BAD_INPUT(running.engine(), "model.safetensors does not exist");
+TEST_CASE("engine: nothing of a package is loaded that is not as it was compiled") {
+  const Running running;
+  const std::filesystem::path& package = running.package;
+  for (const char* name : {"program.json", "constants.bin", "toy.so", "advance.so",
+                           "model.safetensors", "digests.json"}) {
+    const std::filesystem::path file = package / name;
+    const std::string whole = read_file(file, 1 << 24);
+    for (const std::size_t at : {std::size_t{0}, whole.size() / 2, whole.size() - 1}) {
+      std::string other = whole;
+      other[at] ^= 1;
+      CAPTURE(at);
+      for (const std::string& content : {other, whole.substr(0, at), whole + "x"}) {
+        write_file(file, content);
+        // White space between its values is no damage to a list of digests.
+        if (name == std::string("digests.json") && content.size() >= whole.size() - 1 &&
+            content.substr(0, whole.size() - 1) == whole.substr(0, whole.size() - 1) &&
+            content.back() != 'x')
+          continue;
+        CHECK_BAD_INPUT(running.engine(), file.string());
+      }
+    }
+    std::filesystem::remove(file);
+    CHECK_BAD_INPUT(running.engine(), file.string(), "is missing");
+    write_file(file, whole);
+    CHECK_NOTHROW(running.engine());
+  }
+  std::filesystem::copy_file(package / "advance.so", package / "toy.so",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK_BAD_INPUT(running.engine(), "toy.so", "not the file that was compiled");
 }
 
 TEST_CASE("engine: more than the device has room for") {
@@ -505,6 +525,7 @@ TEST_CASE("engine: weights of another type are converted, piece by piece") {
   std::vector<std::uint16_t> halves(50, 0x3c00);  // 1
   write_safetensors(running.package / "model.safetensors",
                     {{"weight", DType::f16, {50}, bytes_of_values(halves)}});
+  write_digests(running.package);
   Engine engine = running.engine();
   std::vector<float> weights(50);
   running.device->download(std::as_writable_bytes(std::span(weights)), engine.addresses()[4]);
@@ -522,6 +543,7 @@ TEST_CASE("engine: weights that are too large for the type of the package are re
     values.back() = last;
     write_safetensors(running.package / "model.safetensors",
                       {{"weight", DType::f32, {50}, bytes_of_values(values)}});
+    write_digests(running.package);
   };
   store(65504);
   CHECK_NOTHROW(running.engine());
@@ -544,6 +566,57 @@ TEST_CASE("traffic: weights whole, tables by their rows, caches as far as they a
   table.buffers[4].shape = {25, 2};
   CHECK(traffic_of(table, table.decode.launches[0], 3, 0).weights == 24);
   CHECK(traffic_of(program, program.decode, 1, 0).weights == 200);
+}
+
+TEST_CASE("engine: a logit that is not finite ends what is generated, and is named") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto error = [](const std::function<void()>& run) {
+    return error_of(Fault::job_failed, run);
+  };
+  for (const float weight : {std::nanf(""), 3.4e38f / 90}) {
+    const Running running({.draws = true, .weight_of_17 = weight});
+    Engine engine = running.engine();
+    // The tokens before the first step with a bad logit.
+    Ids right, before = prompt;
+    const auto bad = [&] {
+      const std::vector<double> logits = running.toy.logits(before);
+      return !std::isfinite(logits[17]);
+    };
+    while (!bad()) {
+      right.push_back(running.toy.next(before));
+      before.push_back(right.back());
+    }
+    const std::string named =
+        fmt::format("the logit of token 17 is {}", std::isnan(weight) ? weight : infinity);
+    // Greedy steps are followed by up to eight more, before the host sees what they chose.
+    for (const Sampling& sampling : {Sampling{}, Sampling{.temperature = 1e-5, .top_k = 3}}) {
+      engine.sample(sampling);
+      engine.reset();
+      engine.prefill(prompt);
+      Ids got;
+      CHECK(contains(error([&] {
+                       engine.generate(25, [&](std::int64_t id) {
+                         got.push_back(id);
+                         return true;
+                       });
+                     }),
+                     named));
+      CHECK(got == right);
+    }
+    engine.sample({});
+    engine.reset();
+    engine.prefill(before);
+    CHECK(contains(error([&] { engine.logits(); }), named));
+    CHECK(contains(error([&] { engine.chosen(); }), named));
+    engine.replay(3);
+    CHECK(contains(error([&] { engine.check_tokens(4); }), named));
+    if (!std::isnan(weight)) {
+      engine.reset();
+      engine.prefill(prompt);
+      engine.replay(static_cast<std::int64_t>(right.size()) - 1);
+      engine.check_tokens(static_cast<std::int64_t>(right.size()) - 1);
+    }
+  }
 }
 
 }  // namespace

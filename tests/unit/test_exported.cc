@@ -98,7 +98,7 @@ TEST_CASE("a capture becomes a graph") {
   CHECK(model.stores ==
         std::map<std::string, std::filesystem::path>{{"checkpoint", "/models/small"},
                                                      {"capture", "folder/small.safetensors"}});
-  CHECK(print(model.graph) == R"(graph "small" {
+  CHECK(print(model.graph) == R"(graph "small" max_tokens=64 {
   %0 = input {name="ids"} : i64[S]
   %1 = reshape(%0) {shape=[1, S]} : i64[1, S]
   %2 = positions : i64[S]
@@ -168,6 +168,49 @@ TEST_CASE("symbols") {
   CHECK_ERROR("\"min\" is missing", f["symbols"]["S"].erase("min"));
   CHECK_ERROR("S from 10 to 9", f["symbols"]["S"] = Json({{"min", 10}, {"max", 9}}));
   CHECK_ERROR("S from -1 to 9", f["symbols"]["S"] = Json({{"min", -1}, {"max", 9}}));
+  CHECK_ERROR("only right for at least 8 tokens", f["symbols"]["S"]["min"] = 8);
+  CHECK_ERROR("S is at most 0", f["symbols"]["S"] = Json({{"min", 0}, {"max", 0}}));
+}
+
+TEST_CASE("the longest sequence is part of the graph") {
+  CHECK(read(small_capture()).graph.max_tokens == 64);
+  Json file = small_capture();
+  file["symbols"]["S"]["max"] = (std::int64_t{1} << 62) + 5;  // any
+  CHECK(read(file).graph.max_tokens == kMostTokens);
+}
+
+TEST_CASE("messages name PyTorch's op and the line of the model") {
+  Json file = small_capture();
+  file["nodes"][2]["source"] = "model.py:31";
+  const Graph graph = read(file).graph;
+  CHECK(describe(graph, 8) == "add at block (aten.add.Tensor, model.py:31)");
+  CHECK_ERROR("(aten.foo.default in module block, model.py:31): this op is not known",
+              f["nodes"][2]["source"] = "model.py:31";
+              f["nodes"][2]["op"] = "aten.foo.default");
+  CHECK_ERROR("\"source\" is not a string", f["nodes"][2]["source"] = 31);
+}
+
+TEST_CASE("constants that count, and triangles of two values") {
+  Json file = small_capture();
+  Json& scale = file["constants"][0];
+  scale.erase("data");
+  scale["triangle"] = {{"diagonal", 0}, {"below", 0}, {"above", "-inf"}};
+  const std::string text = print(read(file).graph);
+  CHECK(text.find("tril") != text.npos);
+  CHECK(text.find("where") != text.npos);
+  CHECK_ERROR("\"above\" is missing", f["constants"][0].erase("data");
+              f["constants"][0]["triangle"] = Json({{"diagonal", 0}, {"below", 0}}));
+  CHECK_ERROR("exactly one of", f["constants"][0]["range"] = Json({0, 1}));
+  CHECK_ERROR("a range along several axes", f["constants"][0].erase("data");
+              f["constants"][0]["range"] = Json({0, 1}));
+  CHECK_ERROR("is not [start, step]", f["constants"][0].erase("data");
+              f["constants"][0]["shape"] = Json({4}); f["constants"][0]["range"] = Json({0}));
+  CHECK_ERROR("a range of 4 elements", f["constants"][0].erase("data");
+              f["constants"][0]["shape"] = Json({4});
+              f["constants"][0]["range"] = Json({0, std::int64_t{1} << 62}));
+  CHECK_ERROR("is not a number of float16", f["constants"][0].erase("data");
+              f["constants"][0]["dtype"] = "float16"; f["constants"][0]["shape"] = Json({4});
+              f["constants"][0]["range"] = Json({4095, 1}));
 }
 
 TEST_CASE("inputs and outputs") {
@@ -275,7 +318,8 @@ TEST_CASE("nodes") {
   CHECK_ERROR("\"args\" is not an object", f["nodes"][2]["args"] = Json::array());
   CHECK_ERROR(sum + "argument \"alpha\" is missing", f["nodes"][2]["args"].erase("alpha"));
   CHECK_ERROR(sum + "has no argument \"out\"", f["nodes"][2]["args"]["out"] = nullptr);
-  CHECK_ERROR(sum + "argument \"self\" is 3, expected tensor", f["nodes"][2]["args"]["self"] = 3);
+  CHECK_ERROR(sum + "argument \"self\" is [3], expected operand",
+              f["nodes"][2]["args"]["self"] = Json::array({3}));
   CHECK_ERROR("argument \"split_sizes\" is [6.0,2], expected ints",
               f["nodes"][3]["args"]["split_sizes"][0] = 6.0);
   CHECK_ERROR("argument \"dim\" is 2.0, expected int", f["nodes"][3]["args"]["dim"] = 2.0);

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "base/error.h"
 #include "ir/builder.h"
@@ -244,4 +245,209 @@ TEST_CASE("what is put together of parts without elements is the rest") {
   CHECK(last.op == Op::concat);
   CHECK(last.inputs.size() == 2);
   CHECK(normal.nodes.size() == 4);  // ids, table, rows and the concat
+}
+
+namespace {
+
+constexpr int kRows = 4;  // heads, and features of each
+
+// x [S, 4, 4] that something is made of.
+std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make,
+                           std::int64_t max_tokens = kMostTokens) {
+  Graph graph{"axes", {}, {}, max_tokens};
+  Builder b(graph);
+  const NodeId ids = b.input("ids", {DType::i64, {S}});
+  const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, kRows, kRows}}), ids);
+  return print(normalise(with_logits(graph, b.reshape(make(b, x), {S, kRows * kRows}))));
+}
+
+// Scores of 2 heads, and what is attended to with them.
+std::string attended(const std::function<NodeId(Builder&, NodeId scores)>& mask) {
+  Graph graph{"scores", {}, {}, 4096};
+  Builder b(graph);
+  const NodeId ids = b.reshape(b.input("ids", {DType::i64, {S}}), {1, S});
+  const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, 8}}), ids);
+  const NodeId q = b.permute(b.reshape(x, {1, S, 2, 4}), {0, 2, 1, 3});
+  const NodeId scores = mask(b, b.matmul(q, b.permute(q, {0, 1, 3, 2})));
+  const NodeId y = b.matmul(b.softmax(scores, 3), q);
+  const NodeId out = b.reshape(b.permute(y, {0, 2, 1, 3}), {S, 8});
+  std::string text;
+  const std::string error = error_of([&] { text = print(normalise(with_logits(graph, out))); });
+  return text.empty() ? error : text;
+}
+
+NodeId triangle(Builder& b, DType dtype = DType::f32) {
+  const NodeId ones = b.expand(b.scalar(dtype, 1), {S, S});
+  return b.add(Op::tril, {ones}, {{"diagonal", std::int64_t{0}}});
+}
+
+NodeId hidden_by(Builder& b, NodeId scores, double fill) {
+  const NodeId seen = b.cast(triangle(b), DType::boolean);
+  return b.add(Op::where, {seen, scores, b.scalar(DType::f32, fill)});
+}
+
+}  // namespace
+
+TEST_CASE("a mean over another axis of the same size is no norm") {
+  const auto norm = [](Shape kept) {
+    return normal_form_of([&](Builder& b, NodeId x) {
+      const NodeId mean = b.reduce(Op::mean, b.binary(Op::mul, x, x), {2}, false);
+      const NodeId root = b.unary(Op::rsqrt, b.binary(Op::add, mean, b.scalar(DType::f32, 1e-6)));
+      return b.binary(Op::mul, x, b.reshape(root, kept));
+    });
+  };
+  CHECK(contains(norm({S, kRows, 1}), "rms_norm"));
+  CHECK(!contains(norm({S, 1, kRows}), "rms_norm"));
+}
+
+TEST_CASE("waves along another axis of the same size are no RoPE") {
+  const auto turned = [](Shape waves, Shape frequencies, double first) {
+    return normal_form_of([&](Builder& b, NodeId x) {
+      const NodeId row = b.cast(b.reshape(b.positions(S), {S, 1}), DType::f32);
+      NodeId angles = b.binary(Op::mul, row, b.constant(DType::f32, {4}, {first, 0.5, first, 0.5}));
+      angles = b.reshape(angles, waves);
+      if (!frequencies.empty())
+        angles = b.binary(Op::mul, angles, b.constant(DType::f32, {4, 1}, {1, 2, 1, 2}));
+      const NodeId half = b.concat({b.unary(Op::neg, b.slice(x, 2, 2, 4)), b.slice(x, 2, 0, 2)}, 2);
+      return b.binary(Op::add, b.binary(Op::mul, x, b.unary(Op::cos, angles)),
+                      b.binary(Op::mul, half, b.unary(Op::sin, angles)));
+    });
+  };
+  CHECK(contains(turned({S, 1, 4}, {}, 1), "rope"));
+  CHECK(!contains(turned({S, 4, 1}, {}, 1), "rope"));
+  CHECK(!contains(turned({S, 1, 4}, {4, 1}, 1), "rope"));
+}
+
+TEST_CASE("casts to integers are not looked through") {
+  CHECK(contains(attended([](Builder& b, NodeId scores) {
+                   const NodeId cut = b.cast(b.cast(scores, DType::i64), DType::f32);
+                   return hidden_by(b, cut, -INFINITY);
+                 }),
+                 "the scores are converted to"));
+  // full(2.9).long() is 2, which is no neutral factor of 2.9 / 2.9.
+  const std::string scaled = attended([](Builder& b, NodeId scores) {
+    const NodeId two =
+        b.cast(b.cast(b.expand(b.scalar(DType::f32, 2.9), {S, S}), DType::i64), DType::f32);
+    return hidden_by(b, b.binary(Op::mul, scores, two), -INFINITY);
+  });
+  CHECK(contains(scaled, "scale=2.0"));
+}
+
+TEST_CASE("a finite number hides only what scores cannot outweigh") {
+  const auto filled = [](double fill) {
+    return attended([&](Builder& b, NodeId scores) { return hidden_by(b, scores, fill); });
+  };
+  CHECK(contains(filled(-INFINITY), "attention"));
+  CHECK(contains(filled(-3.4e38), "window=0"));
+  CHECK(contains(filled(-1e9), "window=0"));
+  CHECK(contains(filled(-1e4), "hides tokens with -10000, which scores can outweigh"));
+  CHECK(contains(filled(-3), "neither hides nor keeps"));
+  CHECK(contains(filled(NAN), "the mask adds nan"));
+  // Within a cap of 20, two scores differ by at most 40.
+  const auto capped = [](double fill) {
+    return attended([&](Builder& b, NodeId scores) {
+      const NodeId cap = b.scalar(DType::f32, 20);
+      const NodeId curve = b.unary(Op::tanh, b.binary(Op::div, scores, cap));
+      return hidden_by(b, b.binary(Op::mul, curve, cap), fill);
+    });
+  };
+  CHECK(contains(capped(-1e4), "softcap=20.0"));
+  CHECK(contains(capped(-143), "which scores can outweigh"));
+  // Scaled after the mask, as long as the fill stays low enough.
+  const auto scaled = [](double fill, double factor) {
+    return attended([&](Builder& b, NodeId scores) {
+      return b.binary(Op::mul, hidden_by(b, scores, fill), b.scalar(DType::f32, factor));
+    });
+  };
+  CHECK(contains(scaled(-1e9, 0.5), "scale=0.5"));
+  CHECK(contains(scaled(-1e9, 1e-6), "which scores can outweigh"));
+  CHECK(contains(scaled(-INFINITY, -1), "a negative factor"));
+}
+
+TEST_CASE("empty, turned and broken bands are refused for what they are") {
+  const auto seen = [](const std::function<NodeId(Builder&, NodeId i, NodeId j)>& condition) {
+    return attended([&](Builder& b, NodeId scores) {
+      const NodeId i = b.reshape(b.positions(S), {S, 1}), j = b.reshape(b.positions(S), {1, S});
+      return b.add(Op::where, {condition(b, i, j), scores, b.scalar(DType::f32, -1e9)});
+    });
+  };
+  const auto both = [](Op first, Op second, Op join) {
+    return [=](Builder& b, NodeId i, NodeId j) {
+      return b.binary(join, b.binary(first, j, i), b.binary(second, j, i));
+    };
+  };
+  CHECK(contains(seen(both(Op::less_equal, Op::greater, Op::logical_and)), "hides everything"));
+  CHECK(contains(seen(both(Op::less_equal, Op::greater, Op::logical_or)), "nothing masks"));
+  CHECK(contains(seen(both(Op::less, Op::less, Op::logical_and)), "does not see itself"));
+  CHECK(contains(seen(both(Op::greater_equal, Op::greater_equal, Op::logical_and)),
+                 "sees tokens that come later"));
+  CHECK(contains(seen([](Builder& b, NodeId i, NodeId j) {
+                   const NodeId distance = b.binary(Op::sub, i, j);
+                   const NodeId near = b.binary(Op::less, distance, b.scalar(DType::i64, 2));
+                   const NodeId far = b.binary(Op::greater, distance, b.scalar(DType::i64, 5));
+                   return b.binary(Op::logical_and, b.binary(Op::less_equal, j, i),
+                                   b.binary(Op::logical_or, near, far));
+                 }),
+                 "hides tokens in the middle"));
+}
+
+TEST_CASE("rules read only inputs that an op has") {
+  CHECK(contains(attended([](Builder& b, NodeId) {
+                   const NodeId same = b.expand(b.scalar(DType::f32, 0.5), {1, 2, S, S});
+                   return b.binary(Op::mul, b.unary(Op::tanh, same), b.scalar(DType::f32, 5));
+                 }),
+                 "tanh of the scores is not c * tanh(scores / c)"));
+}
+
+TEST_CASE("masks by the position's slope are a bias") {
+  CHECK(contains(attended([](Builder& b, NodeId scores) {
+                   const NodeId i = b.reshape(b.positions(S), {S, 1}),
+                                j = b.reshape(b.positions(S), {1, S});
+                   const NodeId bias = b.cast(b.binary(Op::sub, j, i), DType::f32);
+                   return hidden_by(b, b.binary(Op::add, scores, bias), -INFINITY);
+                 }),
+                 "ALiBi"));
+}
+
+TEST_CASE("a graph is right as far as its buffers and tables reach") {
+  const auto longest = [](const std::function<NodeId(Builder&, NodeId x)>& make) {
+    const std::string text = normal_form_of(make, 4096);
+    const auto at = text.find("max_tokens=");
+    return at == text.npos ? 0 : std::stoll(text.substr(at + 11));
+  };
+  CHECK(longest([](Builder&, NodeId x) { return x; }) == 4096);
+  const auto table = [](Builder& b) { return b.weight("table", {DType::f32, {64, kRows, kRows}}); };
+  CHECK(longest([&](Builder& b, NodeId x) {
+          return b.binary(Op::add, x, b.slice(table(b), 0, 2, S + 2));
+        }) == 62);
+  CHECK(longest([&](Builder& b, NodeId x) {
+          const NodeId shifted = b.binary(Op::add, b.positions(S), b.scalar(DType::i64, 2));
+          return b.binary(Op::add, x, b.embedding(table(b), shifted));
+        }) == 62);
+  CHECK(longest([&](Builder& b, NodeId x) {
+          const NodeId fixed = b.constant(DType::i64, {4}, {0, 1, 2, 3});
+          const NodeId rows = b.reduce(Op::sum, b.embedding(table(b), fixed), {0}, false);
+          return b.binary(Op::add, x, rows);
+        }) == 4096);
+  const std::string step = print(incrementalise(
+      parse_graph(normal_form_of([](Builder&, NodeId x) { return x; }, 128), "graph")));
+  CHECK(contains(step, "step \"axes\" max_tokens=128 {"));
+  CHECK(print(parse_step(step, "step")) == step);
+}
+
+TEST_CASE("selections by known indices are slices, counted from the end if negative") {
+  const std::string text = normal_form_of([](Builder& b, NodeId x) {
+    const NodeId reversed = b.constant(DType::i64, {4}, {-1, 2, 1, 0});
+    const NodeId taken = b.embedding(b.permute(x, {2, 0, 1}), reversed);
+    return b.permute(taken, {1, 2, 0});
+  });
+  CHECK(contains(text, "start=3, end=4"));
+  CHECK(contains(text, "concat"));
+  CHECK(contains(error_of([] {
+                   normal_form_of([](Builder& b, NodeId x) {
+                     const NodeId beyond = b.constant(DType::i64, {4}, {4, 2, 1, 0});
+                     return b.permute(b.embedding(b.permute(x, {2, 0, 1}), beyond), {1, 2, 0});
+                   });
+                 }),
+                 "the index 4 is outside the 4 entries"));
 }

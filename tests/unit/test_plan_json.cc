@@ -24,7 +24,7 @@ Json plan_of_contexts() {
   compiled.prefill.cuts = {{.what = "", .us = 54.5}, {"linear | rope", 52.75, true}};
   compiled.prefill_short.emplace_back().max_tokens = 256;
   Json plan = plan_json(compiled);
-  plan["files"] = Json::object();
+  plan["emitted"] = {{"files", 9}, {"sources", 5}};
   return plan;
 }
 
@@ -55,6 +55,28 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
     CAPTURE(part);
     CHECK(text.find(part) != std::string::npos);
   }
+}
+
+TEST_CASE("plan.json: a phase is measured if all of its regions are, a package if all phases are") {
+  Compiled compiled;
+  const auto measured = [&](const char* phase) {
+    const Json plan = plan_json(compiled);
+    return (phase ? plan.at(phase) : plan).at("measured").get<bool>();
+  };
+  CHECK(!measured("prefill"));  // as nothing was
+  Selection timed, untimed;
+  timed.measured = 3.5;
+  compiled.prefill.selections = {timed, timed};
+  compiled.decode.selections = {timed, untimed};
+  CHECK(measured("prefill"));
+  CHECK(!measured("decode"));
+  CHECK(!measured(nullptr));
+  compiled.decode.selections = {timed};
+  CHECK(measured(nullptr));
+  compiled.prefill_short.emplace_back().selections = {untimed};
+  CHECK(!measured(nullptr));
+  compiled.prefill_short[0].selections = {timed};
+  CHECK(measured(nullptr));
 }
 
 TEST_CASE("plan.json: short steps of a prompt are a phase of their own in all that is shown") {
@@ -99,8 +121,7 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
   refused("/decode/ending", PackageStage::stats);
 
   CHECK_NOTHROW(plan_file(plan, "plan.json"));
-  for (const char* key :
-       {"target", "files", "kernels", "prefill", "prefill_short", "decode", "draw"}) {
+  for (const char* key : {"target", "kernels", "prefill", "prefill_short", "decode", "draw"}) {
     Json harmed = plan;
     harmed.erase(key);
     CAPTURE(key);

@@ -203,7 +203,8 @@ class RoomOnly : public Device {
   void download_later(void*, const void*, std::size_t) override { refuse(); }
   void copy(void*, const void*, std::size_t) override { refuse(); }
   void fill(void*, std::size_t, unsigned char) override { refuse(); }
-  std::unique_ptr<Kernel> load(const std::filesystem::path&, const std::string&) override {
+  std::unique_ptr<Kernel> load(std::string_view, const std::filesystem::path&,
+                               const std::string&) override {
     refuse();
   }
   void launch(const Kernel&, const LaunchShape&, std::span<const std::byte>) override { refuse(); }
@@ -225,6 +226,7 @@ TEST_CASE("an engine counts the memory of a library before it loads it") {
   const auto why_not = [](const Program& program, std::int64_t free, std::int64_t of_products) {
     const TemporaryFolder folder;
     write_file(folder.path() / "program.json", to_json(program).dump());
+    write_digests(folder.path());
     RoomOnly device(free, of_products);
     return error_of(Fault::job_failed, [&] { Engine(device, folder.path()); });
   };

@@ -22,11 +22,15 @@ fs::path script(const TemporaryFolder& folder, const std::string& body) {
   return path;
 }
 
-// What the script is called with: -c CODE PACKAGE -o CAPTURE -- SOURCE.
+// What the script is called with: -c CODE PACKAGE -o CAPTURE --program FILE [OPTION ...] -- SOURCE.
 constexpr const char* kWriteCapture = R"sh(
-test "$1" = -c && test "$3" = /the/package && test "$4" = -o && test "$6" = -- || exit 9
-test "$7" = '-odd; $(name).py:make' && test -z "$8" || exit 9
-cat > "$5" <<'END'
+test "$1" = -c && test "$3" = /the/package && test "$4" = -o && test -n "$5" || exit 9
+capture="$5"
+test "$6" = --program && test -x "$7" || exit 9
+shift 7
+if [ "$1" != -- ]; then test "$1 $2" = '--quiet --no-check' && shift 2 || exit 9; fi
+test "$1" = -- && test "$2" = '-odd; $(name).py:make' && test -z "$3" || exit 9
+cat > "$capture" <<'END'
 {"format": "agentcompile.capture", "format_version": 1,
  "model": {"name": "m", "architecture": "Tiny"}, "symbols": {"S": {"min": 1, "max": 8}},
  "roots": {"capture": "."},
@@ -38,7 +42,7 @@ cat > "$5" <<'END'
             "args": {"weight": {"ref": "t"}, "indices": {"ref": "ids"}, "padding_idx": -1,
                      "scale_grad_by_freq": false, "sparse": false},
             "dtype": "float32", "shape": [1, "S", 7]}],
- "outputs": [{"name": "logits", "ref": "x"}], "golden": []}
+ "outputs": [{"name": "logits", "ref": "x"}], "checked": {"summary": "checked with 3 prompts"}}
 END
 )sh";
 
@@ -64,6 +68,7 @@ TEST_CASE("a capture by Python lasts as long as its model") {
       const Model model = capture_with_python("-odd; $(name).py:make",
                                               {script(folder, kWriteCapture), "/the/package"});
       CHECK(model.architecture == "Tiny");
+      CHECK(model.checked == "checked with 3 prompts");
       copy = model;
     }
     weights = copy.stores.at("capture");
@@ -71,6 +76,18 @@ TEST_CASE("a capture by Python lasts as long as its model") {
     CHECK(fs::exists(weights.parent_path()));
   }
   CHECK(!fs::exists(weights.parent_path()));
+}
+
+TEST_CASE("options of a capture by Python, and errors that name its source") {
+  const TemporaryFolder folder;
+  const PythonCapture python{script(folder, kWriteCapture), "/the/package"};
+  CHECK(capture_with_python("-odd; $(name).py:make", python,
+                            {.check = CaptureCheck::none, .quiet = true})
+            .architecture == "Tiny");
+  std::string message;
+  const auto broken = script(folder, "echo '{\"format\": 1}' > \"$5\"");
+  CHECK(fault_of(broken, message) == Fault::bad_input);
+  CHECK(message.starts_with("model.py: not a capture"));
 }
 
 TEST_CASE("what becomes of a capture that fails") {
@@ -85,7 +102,7 @@ TEST_CASE("what becomes of a capture that fails") {
   CHECK(fault_of("/no/such/python", message) == Fault::job_failed);
   CHECK(message.find("/no/such/python: cannot run it") != std::string::npos);
   CHECK(fault_of(script(folder, "exit 0"), message) == Fault::bad_input);  // wrote nothing
-  CHECK(message.find("capture.json: cannot open") != std::string::npos);
+  CHECK(message.find("model.py: cannot open") != std::string::npos);
 }
 
 TEST_CASE("a Python without PyTorch") {

@@ -63,20 +63,30 @@ TEST_CASE("sampling: ties go to the lowest index") {
   }
 }
 
-TEST_CASE("sampling: NaN never wins, infinities may") {
+TEST_CASE("sampling: the first logit that is not finite is named instead of a token") {
+  const float minus_nan = __uint_as_float(0xffc00000u);
   for (const SamplingCase& c : cases) {
-    const float minus_nan = __uint_as_float(0xffc00000u);
-    std::vector<float> logits(1003, NAN);
-    CHECK(run_sampling(c, logits) == "");
-    for (std::size_t i = 0; i < logits.size(); i += 2) logits[i] = minus_nan;
-    CHECK(run_sampling(c, logits) == "");
-    logits[400] = -INFINITY;
-    CHECK(run_sampling(c, logits) == "");
-    logits[900] = -1e-40f;
-    CHECK(run_sampling(c, logits) == "");
-    logits[901] = INFINITY, logits[902] = INFINITY;
-    CHECK(run_sampling(c, logits) == "");
+    for (const float bad : {NAN, minus_nan, INFINITY, -INFINITY})
+      for (const std::size_t at : {0, 1, 400, 1002}) {
+        std::vector<float> logits(1003, 1.f);
+        logits[500] = 2;
+        logits[at] = bad;
+        CHECK(run_sampling(c, logits) == "");
+        logits[1001] = logits[600] = -INFINITY, logits[601] = NAN, logits[602] = INFINITY;
+        CHECK(run_sampling(c, logits) == "");
+      }
+    CHECK(run_sampling(c, std::vector<float>(1003, NAN)) == "");
   }
+}
+
+TEST_CASE("sampling: what a bad token says") {
+  for (const int row : {0, 1, 77, most_logits - 1})
+    for (const BadLogit what : {BadLogit::nan, BadLogit::infinity, BadLogit::minus_infinity}) {
+      const int token = bad_token(row, what);
+      CHECK(token < 0);
+      CHECK(bad_row(token) == row);
+      CHECK(bad_logit(token) == what);
+    }
 }
 
 TEST_CASE("sampling: illegal plans say why") {

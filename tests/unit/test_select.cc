@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "build/record.h"
 #include "emit/plan_file.h"
 #include "regions_models.h"
 #include "small_compilation.h"
@@ -43,7 +44,9 @@ struct Fixture : FreshBuilder {
   // As if the gate had rejected all that it has admitted so far.
   void reject_all() const {
     for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "verdicts"))
-      write_file(entry.path(), Json{{"kind", "rejected"}, {"why", "planted"}}.dump());
+      write_file(entry.path(),
+                 record_text(entry.path().stem(),
+                             {{"verdict", {{"kind", "rejected"}, {"why", "planted"}}}}));
   }
 
   std::vector<Implemented> parts;

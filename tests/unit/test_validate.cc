@@ -3,10 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <limits>
 #include <map>
 
+#include "base/child.h"
 #include "base/half.h"
 #include "validate/buffers.h"
 #include "validate/gate.h"
@@ -189,6 +191,90 @@ TEST_CASE("gate: memory that is not the kernel's") {
   }
 }
 
+TEST_CASE("gate: what is read behind a tensor, or before it, ends the process") {
+  const auto reads = [](bool behind) {
+    return run_in_children(
+        {ChildTask([behind] {
+          std::signal(SIGSEGV, SIG_DFL);  // the tests' own would tell of a failure
+          return std::string(admit(layer(DType::f16,
+                                         [behind](const Buffers& b, unsigned) {
+                                           const std::size_t words = (b[kX].size() + 15) / 16 * 16;
+                                           const volatile std::byte* at = b[kX].data();
+                                           (void)(behind ? at[words] : at[-1]);
+                                         }))
+                                     .admitted()
+                                 ? "admitted"
+                                 : "rejected");
+        })},
+        1, std::chrono::seconds(60))[0];
+  };
+  for (const bool behind : {false, true}) CHECK(reads(behind).ended.find("crashed") == 0);
+}
+
+TEST_CASE("gate: of many rows, each run computes the truth of others") {
+  constexpr std::int64_t kCount = 23;
+  const auto doubled = [](std::int64_t wrong) {
+    Subject subject;
+    subject.tensors = {
+        {.name = "x", .dtype = DType::f16, .shape = {kCount, 3}},
+        {.name = "y", .dtype = DType::f16, .shape = {kCount, 3}, .role = Role::output}};
+    subject.truth_of_rows = subject.plain_of_rows = [](const Elements& in, const Rows& rows) {
+      CHECK(rows.count <= 4);
+      Elements out(2);
+      for (std::int64_t i = 3 * rows.first; i < 3 * (rows.first + rows.count); ++i)
+        out[1].push_back(2 * in[0][static_cast<std::size_t>(i)]);
+      return out;
+    };
+    subject.truth = subject.plain = [](const Elements&) -> Elements {
+      FAIL("not of all rows");
+      return {};
+    };
+    subject.rows = kCount;
+    subject.run = [wrong](const Buffers& b, unsigned) -> std::string {
+      for (std::size_t i = 0; i < 3 * kCount; ++i)
+        set(b[1], DType::f16, i,
+            (static_cast<std::int64_t>(i / 3) == wrong ? 2.1 : 2) * get(b[0], DType::f16, i));
+      return "";
+    };
+    return subject;
+  };
+  const GateOptions few{.seeds = 2, .repeated = 1, .rows_at_once = 4};
+  const Verdict honest = admit(doubled(-1), few);
+  INFO(honest.rejection.value_or(Rejection{}).reason);
+  CHECK(honest.admitted());
+  for (const std::int64_t wrong : {std::int64_t{0}, std::int64_t{9}, kCount - 1}) {
+    const Rejection rejection = rejected(doubled(wrong), few);
+    CHECK(rejection.stage == Stage::numerics);
+    CHECK(rejection.index / 3 == wrong);
+  }
+}
+
+TEST_CASE("gate: small elements have bounds of their own") {
+  // Rows of very different size, the small ones wrong by half of a percent.
+  Subject subject;
+  constexpr std::int64_t kCount = 8, kColumns = 160;
+  subject.tensors = {
+      {.name = "x", .dtype = DType::bf16, .shape = {kCount, kColumns}},
+      {.name = "y", .dtype = DType::f32, .shape = {kCount, kColumns}, .role = Role::output}};
+  const auto root = [](const Elements& in, double rounding) {
+    Elements out(2);
+    for (const double x : in[0]) out[1].push_back(x * 1.1 * (1 + rounding));
+    return out;
+  };
+  subject.truth = [=](const Elements& in) { return root(in, 0); };
+  subject.plain = [=](const Elements& in) { return root(in, 0x1p-9); };
+  subject.run = [](const Buffers& b, unsigned) -> std::string {
+    for (std::size_t i = 0; i < kCount * kColumns; ++i) {
+      const double x = get(b[0], DType::bf16, i);
+      set(b[1], DType::f32, i, x * 1.1 * (std::fabs(x) < 0x1p-7 ? 1.05 : 1));
+    }
+    return "";
+  };
+  const Rejection rejection = rejected(subject);
+  CHECK(rejection.stage == Stage::numerics);
+  CHECK(std::fabs(rejection.wanted) < 0x1p-6);
+}
+
 TEST_CASE("gate: outputs that nobody wrote") {
   // Keeps what was there for one element.
   Subject subject = layer(DType::f16);
@@ -364,18 +450,12 @@ TEST_CASE("gate: what was in memory before must not matter") {
   CHECK(bits.stage == Stage::repeatability);
 }
 
-TEST_CASE("gate: nondeterminism must be declared") {
+TEST_CASE("gate: nondeterminism") {
   const auto flaky = [](const Buffers& b, unsigned launch) {
     if (launch % 3 == 0) b[kY][0] ^= std::byte{1};
   };
   const Rejection rejection = rejected_with(flaky);
   CHECK(rejection.stage == Stage::repeatability);
-  Subject declared = layer(DType::f16, flaky);
-  declared.atomics_declared = true;
-  // The last bit of one element in three launches is within what a plain implementation does.
-  const Verdict verdict = admit(declared, {.structured = false, .hostile = false, .factor = 8});
-  INFO(verdict.rejection.value_or(Rejection{}).reason);
-  CHECK(verdict.admitted());
 }
 
 TEST_CASE("gate: memoised by address, and stale scratch") {

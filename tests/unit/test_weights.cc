@@ -28,7 +28,8 @@ struct Loading {
                       {{"large", DType::f32, {kLarge}, bytes_of_values(large)},
                        {"small", DType::f16, {kSmall}, bytes_of_values(small)},
                        {"tiny", DType::f32, {kTiny}, bytes_of_values(tiny)}});
-    source = checkpoint_weights(*device, program, folder.path());
+    write_digests(folder.path());
+    source = checkpoint_weights(*device, PackageStores(program, PackageFiles(folder.path())));
   }
 
   template <class T>

@@ -9,6 +9,7 @@
 #include "build/compile.h"
 #include "generate/generate.h"
 #include "program/sampling.h"
+#include "runtime/package_files.h"
 #include "tests/unit/safetensors_writer.h"
 
 namespace ac::test {
@@ -27,7 +28,7 @@ struct ToyParams {
 };
 
 KernelSource toy_source() {
-  return {"toy", R"(#include "kernels/ptx.cuh"
+  return {"toy", R"(#include "kernels/argmax.cuh"
 namespace ac::kernels {
 struct ToyParams {
   const void* ids;
@@ -48,18 +49,17 @@ AC_DEVICE void toy_step(const ToyParams& p) {
   long long sum = static_cast<long long>(*p.constant);
   for (int at = p.window > 0 && end > p.window ? end - p.window : 0; at < end; ++at)
     sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
-  *p.token = 0;
+  unsigned long long best = 0;
   for (int v = 0; v < p.vocab; ++v) {
     p.logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
-    if (p.logits[v] > p.logits[*p.token]) *p.token = v;
+    best = max(best, logit_key(p.logits[v], v));
   }
+  *p.token = argmax_token(best);
 }
 AC_KERNEL_ENTRY(toy, ToyParams, 1, 1, toy_step(p))
 }
 )"};
 }
-
-float weight_of(std::int64_t token) { return 1 + 0.125f * static_cast<float>(token % 7); }
 
 enum : std::int32_t {
   kIds,
@@ -96,6 +96,10 @@ std::int32_t buffer_of(const Storage& storage, bool logits) {
 }
 
 }  // namespace
+
+float Toy::weight_of(std::int64_t token) const {
+  return token == 17 ? weight_of_17 : 1 + 0.125f * static_cast<float>(token % 7);
+}
 
 std::int64_t Toy::slots() const {
   return window > 0 ? std::min(max_context, window + chunk - 1) : max_context;
@@ -209,6 +213,7 @@ void Toy::write(const std::filesystem::path& package) const {
     if (const auto* failure = std::get_if<CompileFailure>(&built)) FAIL(failure->log);
     std::filesystem::copy_file(std::get<Artifact>(built).file, package / file);
   }
+  write_digests(package);
 }
 
 std::vector<double> Toy::logits(const std::vector<std::int64_t>& tokens) const {

@@ -13,8 +13,10 @@ struct Toy {
   std::int64_t vocab = 50, max_context = 40, chunk = 8;
   std::int64_t window = 0;  // 0: all
   DType ids = DType::i64;
-  bool draws = false;  // whether it can draw tokens
+  bool draws = false;           // whether it can draw tokens
+  float weight_of_17 = 1.375f;  // a large one makes its logit infinite now and then
 
+  float weight_of(std::int64_t token) const;
   std::int64_t slots() const;
   Program program() const;
   // With program.json, constants.bin, kernels for the host and a checkpoint.

@@ -16,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using namespace cuda;
 
-constexpr std::size_t kLargestCubin = 1u << 30;
 constexpr int kOldestWithOverlap = 90, kOldestWithMaps = 90;
 constexpr unsigned kBoxColumns = 64;
 
@@ -107,8 +106,9 @@ class CudaMark : public Device::Mark {
 // A loaded cubin. Recordings keep those whose kernels they launch.
 class LoadedModule {
  public:
-  LoadedModule(const Session& session, const fs::path& file, int gpu) : session_(session) {
-    const std::string cubin = read_file(file, kLargestCubin);
+  LoadedModule(const Session& session, std::string_view content, const fs::path& file, int gpu)
+      : session_(session) {
+    const std::string cubin(content);
     const auto facts = cubin_facts(cubin);
     if (!facts)
       job_failed("{}: is no compiled kernel for GPUs (a cubin), or cut short", file.string());
@@ -248,7 +248,9 @@ class CudaGpu : public Device {
                    "filling {} bytes", bytes);
   }
 
-  std::unique_ptr<Kernel> load(const fs::path& artifact, const std::string& entry) override;
+  using Device::load;
+  std::unique_ptr<Kernel> load(std::string_view content, const fs::path& artifact,
+                               const std::string& entry) override;
   void encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const override;
   std::size_t product_bytes() const override {
     return library_ ? 0 : ProductLibrary::kWorkspaceBytes;
@@ -294,10 +296,11 @@ class CudaGpu : public Device {
   Open* recording_ = nullptr;
 };
 
-std::unique_ptr<Device::Kernel> CudaGpu::load(const fs::path& artifact, const std::string& entry) {
+std::unique_ptr<Device::Kernel> CudaGpu::load(std::string_view content, const fs::path& artifact,
+                                              const std::string& entry) {
   auto kernel = std::make_unique<CudaKernel>();
   kernel->name = entry;
-  kernel->module = std::make_shared<LoadedModule>(session_, artifact, info_.sm);
+  kernel->module = std::make_shared<LoadedModule>(session_, content, artifact, info_.sm);
   const Driver& driver = session_.enter();
   const Result found = driver.function(&kernel->function, kernel->module->get(), entry.c_str());
   if (found.status == not_found) job_failed("{}: has no kernel {}", artifact.string(), entry);

@@ -1,4 +1,5 @@
 // softmax(mask(scale * q k^T)) v, in the many ways people write it, becomes one `attention` op.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -9,41 +10,53 @@
 namespace ac {
 namespace {
 
-// A score this low leaves nothing after softmax, whatever the other scores are: float16's lowest
-// value and the -1e4 of old code included.
-constexpr double kMasked = -1e4;
+// exp of this is 0 in float32, and in every type that stores fewer bits.
+constexpr double kVanishes = -104;
+// Between the scores and the softmax, and more than anybody writes.
+constexpr int kDeepest = 64;
+
+// The most that may be added to a score so that it counts as hidden, which is what -inf does. What
+// a finite number does depends on the scores: hidden ones must stay below the visible by kVanishes.
+double hides(DType dtype, double softcap) {
+  if (softcap > 0) return kVanishes - 2 * softcap;  // all scores lie within the cap: proven
+  // The contract for all other scores: none is as large as this. A number of float32's is whole
+  // there, and two apart from the next; for float16 it is the lowest number of all.
+  return dtype == DType::f16 ? -65504 : -0x1p25;
+}
 
 struct Scores {
   NodeId q = -1, k_transposed = -1;  // [..., S, d] and [..., d, S]
   double scale = 1, softcap = 0;
-  std::optional<Band> allowed;  // inside = visible
+  Steps added = Steps::uniform(0);  // by masks, to the score of each distance of row and column
+  bool masked = false;
+  DType dtype = DType::f32;  // in which they are masked; float32 if in several
 };
 
 class Recogniser {
  public:
-  Recogniser(Builder& out, const Graph& graph) : out_(out), graph_(graph) {}
+  Recogniser(Builder& out, const Graph& graph) : out_(out), graph_(graph), prover_(graph) {}
 
-  // `node` is matmul(softmax(scores), v).
+  // `node` is matmul(probabilities, v), where the probabilities are a view of the softmax.
   NodeId attention(const Node& node, NodeId softmax) {
-    scores_ = {};
     const Node& probabilities = graph_[softmax];
     if (probabilities.integer("axis") != rank(softmax) - 1)
       refuse(softmax, "the softmax is not over the last axis");
-    read(probabilities.inputs[0]);
-    if (!scores_.allowed) refuse(softmax, "nothing masks the tokens that come later");
-    const Band& seen = *scores_.allowed;
-    if (seen.low != 0)
-      refuse(softmax, seen.low && *seen.low > 0 ? "a token does not see itself"
-                                                : "a token sees tokens that come later");
-    const std::int64_t window = seen.high ? *seen.high + 1 : 0;
+    read(probabilities.inputs[0], 0);
+    if (!scores_.masked) refuse(softmax, "nothing masks the tokens that come later");
+    const std::int64_t window = window_of(softmax);
 
+    const Shape heads = leading(node.inputs[0]);
+    if (product(leading(scores_.q)) != product(heads))
+      refuse(softmax, "the mask or a view changes the number of heads");
     const NodeId v = node.inputs[1];
-    const NodeId q3 = tokens_first(scores_.q, rank(scores_.q) - 2, scores_.q);
-    const NodeId k3 = tokens_first(scores_.k_transposed, rank(scores_.k_transposed) - 1, scores_.q);
-    const NodeId v3 = tokens_first(v, rank(v) - 2, scores_.q);
+    const NodeId q3 = tokens_first(scores_.q, rank(scores_.q) - 2, leading(scores_.q));
     const DType dtype = out_.type(q3).dtype;
-    NodeId result = out_.attention(q3, out_.cast(k3, dtype), out_.cast(v3, dtype), scores_.scale,
-                                   window, scores_.softcap);
+    const NodeId k3 =
+        tokens_first(scores_.k_transposed, rank(scores_.k_transposed) - 1, leading(scores_.q));
+    const NodeId v3 = tokens_first(v, rank(v) - 2, heads);
+    const NodeId cast_k = out_.cast(k3, dtype), cast_v = out_.cast(v3, dtype);
+    const auto [k, values] = same_heads(cast_k, cast_v, out_.type(q3).shape[1]);
+    NodeId result = out_.attention(q3, k, values, scores_.scale, window, scores_.softcap);
 
     // Back to [..., S, dv].
     const Shape& shape = node.type.shape;
@@ -62,13 +75,19 @@ class Recogniser {
   std::int64_t rank(NodeId id) const {
     return static_cast<std::int64_t>(graph_.type(id).shape.size());
   }
+  Shape leading(NodeId id) const {
+    const Shape& shape = graph_.type(id).shape;
+    return Shape(shape.begin(), shape.end() - 2);
+  }
 
   [[noreturn]] void refuse(NodeId id, const std::string& why) const {
     bad_input("{}: attention that is not provably causal: {}", describe(graph_, id), why);
   }
 
-  // Follows the scores from the softmax down to q k^T.
-  void read(NodeId id) {
+  // ---- from the softmax down to q k^T ----
+
+  void read(NodeId id, int depth) {
+    if (depth > kDeepest) refuse(id, "too many ops stand between q k^T and the softmax");
     const Node& node = graph_[id];
     switch (node.op) {
       case Op::matmul:
@@ -76,98 +95,179 @@ class Recogniser {
         scores_.k_transposed = node.inputs[1];
         return;
       case Op::cast:
-        return read(node.inputs[0]);
+        if (!is_float(graph_.type(node.inputs[0]).dtype) || !is_float(node.type.dtype))
+          refuse(id, fmt::format("the scores are converted to {}", torch_name(node.type.dtype)));
+        return read(node.inputs[0], depth + 1);
+      case Op::reshape:
+      case Op::permute:
+        if (!keeps_rows(graph_, id)) refuse(id, "a view of the scores moves their tokens");
+        return read(node.inputs[0], depth + 1);
       case Op::mul:
       case Op::div:
-        return read_scaled(id);
+        return read_scaled(id, depth);
       case Op::add:
-        return read_additive_mask(id);
+      case Op::sub:
+        return read_additive_mask(id, depth);
       case Op::where:
-        return read_where(id);
+        return read_where(id, depth);
       default:
         refuse(id, "this op stands between q k^T and the softmax");
     }
   }
 
-  void read_scaled(NodeId id) {
+  void read_scaled(NodeId id, int depth) {
     const Op op = graph_[id].op;
     const auto scaled = match_scalar(graph_, id, op);
     if (!scaled) refuse(id, "the scores are scaled by a tensor");
     const double factor = op == Op::mul ? scaled->scalar : 1 / scaled->scalar;
-    const NodeId inner = without_casts(graph_, scaled->x);
-    if (graph_[inner].op == Op::tanh) return read_softcap(inner, factor);
-    read(scaled->x);
-    if (scores_.allowed || scores_.softcap != 0)
-      refuse(id, "the scores are scaled after they were masked or capped");
+    if (!std::isfinite(factor) || factor == 0)
+      refuse(id, fmt::format("the scores are scaled by {}", factor));
+    const NodeId inner = without_float_casts(graph_, scaled->x);
+    if (graph_[inner].op == Op::tanh) return read_softcap(inner, factor, depth);
+    read(scaled->x, depth + 1);
+    if (scores_.softcap != 0) refuse(id, "the scores are scaled after they were capped");
+    if (scores_.masked && factor < 0)
+      refuse(id, "a negative factor turns masked scores into the largest");
     scores_.scale *= factor;
+    for (Piece& piece : scores_.added.pieces) piece.value *= factor;
   }
 
-  void read_softcap(NodeId tanh, double cap) {
-    const NodeId argument = without_casts(graph_, graph_[tanh].inputs[0]);
+  void read_softcap(NodeId tanh, double cap, int depth) {
+    const NodeId argument = without_float_casts(graph_, graph_[tanh].inputs[0]);
     const Op op = graph_[argument].op;
-    const auto divided = match_scalar(graph_, argument, op);
+    const auto divided =
+        op == Op::div || op == Op::mul ? match_scalar(graph_, argument, op) : std::nullopt;
     const bool matches =
         divided && ((op == Op::div && divided->scalar == cap) ||
                     (op == Op::mul && std::fabs(divided->scalar * cap - 1) < 1e-6));
     if (!matches || !(cap > 0)) refuse(tanh, "tanh of the scores is not c * tanh(scores / c)");
-    read(divided->x);
-    if (scores_.allowed || scores_.softcap != 0)
+    read(divided->x, depth + 1);
+    if (scores_.masked || scores_.softcap != 0)
       refuse(tanh, "the scores are capped after they were masked or capped");
     scores_.softcap = cap;
   }
 
-  void read_additive_mask(NodeId id) {
+  void read_additive_mask(NodeId id, int depth) {
     const Node& node = graph_[id];
+    const bool subtracts = node.op == Op::sub;
     for (const int side : {1, 0}) {
+      if (subtracts && side == 0) break;
       const NodeId mask = node.inputs[static_cast<std::size_t>(side)];
-      const auto band = prove_band(graph_, mask);
-      if (!band) continue;
-      read(node.inputs[static_cast<std::size_t>(1 - side)]);
-      return restrict_to(id, *band, 0);
+      auto steps = prover_.steps(mask);
+      if (!steps) continue;
+      if (subtracts) *steps = combined(Op::neg, {*steps});
+      read(node.inputs[static_cast<std::size_t>(1 - side)], depth + 1);
+      return add_mask(id, combined(Op::add, {scores_.added, *steps}));
     }
-    refuse(id, "the mask added to the scores depends on more than positions");
+    refuse_mask(id, node.inputs[1], node.inputs[0]);
   }
 
-  void read_where(NodeId id) {
+  void read_where(NodeId id, int depth) {
     const Node& node = graph_[id];
-    const auto condition = prove_band(graph_, node.inputs[0]);
-    if (!condition) refuse(id, "the mask depends on more than positions");
+    const auto condition = prover_.steps(node.inputs[0]);
+    if (!condition) refuse_mask(id, node.inputs[0], node.inputs[0]);
     for (const int side : {2, 1}) {
-      const auto other = uniform_value(graph_, node.inputs[static_cast<std::size_t>(side)]);
-      if (!other || !(*other <= kMasked)) continue;
-      Band mask = *condition;  // as an additive mask
-      for (double* value : {&mask.inside, &mask.outside})
-        *value = (*value != 0) == (side == 2) ? 0 : -INFINITY;
-      read(node.inputs[static_cast<std::size_t>(3 - side)]);
-      return restrict_to(id, mask, 0);
+      const auto other = prover_.steps(node.inputs[static_cast<std::size_t>(side)]);
+      if (!other) continue;
+      read(node.inputs[static_cast<std::size_t>(3 - side)], depth + 1);
+      return add_mask(id, side == 2 ? combined(Op::where, {*condition, scores_.added, *other})
+                                    : combined(Op::where, {*condition, *other, scores_.added}));
     }
-    refuse(id, "what is masked does not become a very low score");
+    refuse(id, "where the mask chooses, neither side is a number for all heads and features");
   }
 
-  void restrict_to(NodeId id, Band mask, double visible) {
-    if (mask.uniform()) {
-      if (mask.inside != visible) refuse(id, "the mask hides everything");
-      return;
-    }
-    if (mask.outside == visible) {
-      const auto turned = complement(mask);
-      if (!turned) refuse(id, "the mask hides tokens in the middle");
-      mask = *turned;
-    }
-    if (mask.inside != visible || !(mask.outside <= kMasked))
-      refuse(id, fmt::format("the mask adds {} and {}", mask.inside, mask.outside));
-    scores_.allowed = scores_.allowed ? intersect(*scores_.allowed, mask, 1, 0) : mask;
+  // What is added to scores is followed in double: which numbers count as hidden is decided with
+  // a wide margin, and 0 stays 0.
+  Steps combined(Op op, const std::vector<Steps>& in) const {
+    auto result = compute_steps(op, DType::f32, in, graph_.max_tokens);
+    if (!result) bad_input("an attention mask of too many pieces");
+    return *result;
   }
+
+  void add_mask(NodeId id, Steps added) {
+    const DType dtype = graph_[id].type.dtype;
+    scores_.dtype = !scores_.masked || scores_.dtype == dtype ? dtype : DType::f32;
+    scores_.added = std::move(added);
+    scores_.masked = true;
+  }
+
+  // ---- what the masks let through ----
+
+  std::int64_t window_of(NodeId id) const {
+    const double limit = hides(scores_.dtype, scores_.softcap);
+    const std::int64_t far = graph_.max_tokens - 1;
+    std::optional<std::int64_t> low, high;  // the distances that are seen
+    const Steps& added = scores_.added;
+    for (std::size_t i = 0; i < added.pieces.size(); ++i) {
+      const Piece& piece = added.pieces[i];
+      const std::int64_t first = std::max(piece.start, -far),
+                         last = std::min(added.end(i) - 1, far);
+      if (first > last) continue;  // at no length
+      if (piece.slope != 0)
+        refuse(id, "a bias that depends on the distance of tokens (ALiBi) is not supported");
+      if (piece.value <= limit) continue;
+      if (piece.value != 0) refuse_value(id, piece.value, limit);
+      if (high && *high != first - 1) refuse(id, "the mask hides tokens in the middle");
+      if (!low) low = first;
+      high = last;
+    }
+    if (!low) refuse(id, "the mask hides everything");
+    if (*low < 0)
+      refuse(id, *low == -far && *high == far ? "nothing masks the tokens that come later"
+                                              : "a token sees tokens that come later");
+    if (*low > 0) refuse(id, "a token does not see itself");
+    return *high == far ? 0 : *high + 1;
+  }
+
+  [[noreturn]] void refuse_value(NodeId id, double value, double limit) const {
+    if (!(value <= -100))  // NaN too
+      refuse(id, fmt::format("the mask adds {} to scores, which neither hides nor keeps them; a "
+                             "bias is not supported",
+                             value));
+    refuse(id, fmt::format("the mask hides tokens with {}, which scores can outweigh (at most {} "
+                           "hides): use -inf or torch.finfo(dtype).min",
+                           value, limit));
+  }
+
+  // The mask is no function of row - column: says what it is instead.
+  [[noreturn]] void refuse_mask(NodeId id, NodeId mask, NodeId other) const {
+    const Dim S(Symbol::S);
+    for (const NodeId side : {mask, other}) {
+      std::vector<NodeId> open{side};
+      std::vector<bool> seen(graph_.nodes.size());
+      bool weights = false, ids = false, scores = false;
+      while (!open.empty()) {
+        const NodeId next = open.back();
+        open.pop_back();
+        if (seen[static_cast<std::size_t>(next)]) continue;
+        seen[static_cast<std::size_t>(next)] = true;
+        const Op op = graph_[next].op;
+        weights = weights || op == Op::weight;
+        ids = ids || op == Op::input;
+        scores = scores || op == Op::matmul;
+        open.insert(open.end(), graph_[next].inputs.begin(), graph_[next].inputs.end());
+      }
+      if (scores && side != other) continue;  // that is q k^T
+      if (ids) refuse(id, "the mask depends on the tokens, not on their positions alone");
+      if (weights)
+        refuse(id, "a learned bias, or a mask that is stored as weights, is added to the scores");
+      refuse(id,
+             "the mask is not a function of the distance between tokens for every head (ALiBi, "
+             "prefixes and blocks are not supported), or not exact in its dtype");
+    }
+    refuse(id, "the mask depends on more than positions");
+  }
+
+  // ---- the result ----
 
   // x with its token axis moved to the front and its leading axes merged into heads: [S, h, d].
-  // Leading axes of size 1 may broadcast against those of q if they are innermost: grouped heads.
-  NodeId tokens_first(NodeId x, std::int64_t token_axis, NodeId q) {
+  // Leading axes of size 1 may broadcast against `wanted` if they are innermost: grouped heads.
+  NodeId tokens_first(NodeId x, std::int64_t token_axis, const Shape& wanted) {
     const Shape& shape = graph_.type(x).shape;
-    const Shape& q_shape = graph_.type(q).shape;
-    if (shape.size() != q_shape.size()) refuse(x, "q, k and v differ in rank");
+    if (shape.size() != wanted.size() + 2) refuse(x, "q, k and v differ in rank");
     bool broadcasting = false;
-    for (std::size_t i = 0; i + 2 < shape.size(); ++i) {
-      if (shape[i] != q_shape[i]) broadcasting = true;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (shape[i] != wanted[i]) broadcasting = true;
       if (broadcasting && shape[i] != Dim(1)) refuse(x, "heads of q, k and v do not match");
     }
     const auto r = static_cast<std::int64_t>(shape.size());
@@ -182,16 +282,42 @@ class Recogniser {
     return out_.reshape(moved, {out_.type(moved).shape[0], heads, out_.type(moved).shape.back()});
   }
 
+  // Keys and values with as many heads as the other of the two: each is repeated for its group.
+  std::pair<NodeId, NodeId> same_heads(NodeId k, NodeId v, const Dim& q_heads) {
+    const auto repeated = [&](NodeId x) {
+      const Shape shape = out_.type(x).shape;
+      const auto group = q_heads.divided_by(shape[1]);
+      if (!group) return x;
+      const NodeId wide = out_.expand(out_.reshape(x, {shape[0], shape[1], 1, shape[2]}),
+                                      {shape[0], shape[1], *group, shape[2]});
+      return out_.reshape(wide, {shape[0], q_heads, shape[2]});
+    };
+    if (out_.type(k).shape[1] == out_.type(v).shape[1]) return {k, v};
+    return {repeated(k), repeated(v)};
+  }
+
   Builder& out_;
   const Graph& graph_;
+  Prover prover_;
   Scores scores_;
 };
 
 std::optional<NodeId> recognise(Builder& out, const Graph& graph, const Node& node) {
   if (node.op != Op::matmul) return std::nullopt;
-  const NodeId softmax = without_casts(graph, node.inputs[0]);
-  const Shape& shape = graph.type(softmax).shape;
   const Dim S(Symbol::S);
+  // Views between the softmax and this product that leave rows and columns where they are.
+  NodeId softmax = node.inputs[0];
+  for (;;) {
+    const Op op = graph[softmax].op;
+    const NodeId inner = without_float_casts(graph, softmax);
+    if (inner != softmax)
+      softmax = inner;
+    else if ((op == Op::reshape || op == Op::permute) && keeps_rows(graph, softmax))
+      softmax = graph[softmax].inputs[0];
+    else
+      break;
+  }
+  const Shape& shape = graph.type(softmax).shape;
   if (graph[softmax].op != Op::softmax || shape.size() < 2 || shape.back() != S ||
       shape[shape.size() - 2] != S)
     return std::nullopt;

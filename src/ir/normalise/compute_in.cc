@@ -16,11 +16,12 @@ class Retyper {
 
   Graph run() {
     out_.name = in_.name;
+    out_.max_tokens = in_.max_tokens;
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const Node& node = in_.nodes[i];
       of_weights_[i] = node.op == Op::weight;
       for (const NodeId input : node.inputs) of_weights_[i] = of_weights_[i] || has_weights(input);
-      builder_.set_module(node.module);
+      builder_.set_origin(node);
       mapped_.push_back(copy(node, of_weights_[i] ? to_ : apart()));
     }
     for (const Output& output : in_.outputs)
@@ -59,7 +60,7 @@ class Retyper {
     for (double& item : data) item = round_to(node.type.dtype, item);
     return out_.add_leaf(Op::constant,
                          {{"data", std::make_shared<const std::vector<double>>(std::move(data))}},
-                         node.type, node.module);
+                         node.type, node.module, node.source);
   }
 
   const Graph& in_;

@@ -1,9 +1,6 @@
 #include "ir/normalise/fold.h"
 
-#include <cmath>
-#include <functional>
-
-#include "base/error.h"
+#include "ir/normalise/numbers.h"
 
 namespace ac {
 namespace {
@@ -52,64 +49,6 @@ std::vector<double> broadcast_to(const Graph& graph, NodeId id,
   return gather(graph[id].data(), shape, strides, 0);
 }
 
-std::function<double(double)> unary_function(Op op) {
-  switch (op) {
-    case Op::neg:
-      return [](double x) { return -x; };
-    case Op::abs:
-      return [](double x) { return std::fabs(x); };
-    case Op::exp:
-      return [](double x) { return std::exp(x); };
-    case Op::log:
-      return [](double x) { return std::log(x); };
-    case Op::sqrt:
-      return [](double x) { return std::sqrt(x); };
-    case Op::rsqrt:
-      return [](double x) { return 1 / std::sqrt(x); };
-    case Op::reciprocal:
-      return [](double x) { return 1 / x; };
-    case Op::cast:
-      return [](double x) { return x; };
-    case Op::logical_not:
-      return [](double x) -> double { return x == 0; };
-    default:
-      return nullptr;
-  }
-}
-
-std::function<double(double, double)> binary_function(Op op) {
-  switch (op) {
-    case Op::add:
-      return [](double a, double b) { return a + b; };
-    case Op::sub:
-      return [](double a, double b) { return a - b; };
-    case Op::mul:
-      return [](double a, double b) { return a * b; };
-    case Op::div:
-      return [](double a, double b) { return a / b; };
-    case Op::pow:
-      return [](double a, double b) { return std::pow(a, b); };
-    case Op::equal:
-      return [](double a, double b) -> double { return a == b; };
-    case Op::not_equal:
-      return [](double a, double b) -> double { return a != b; };
-    case Op::less:
-      return [](double a, double b) -> double { return a < b; };
-    case Op::less_equal:
-      return [](double a, double b) -> double { return a <= b; };
-    case Op::greater:
-      return [](double a, double b) -> double { return a > b; };
-    case Op::greater_equal:
-      return [](double a, double b) -> double { return a >= b; };
-    case Op::logical_and:
-      return [](double a, double b) -> double { return a != 0 && b != 0; };
-    case Op::logical_or:
-      return [](double a, double b) -> double { return a != 0 || b != 0; };
-    default:
-      return nullptr;
-  }
-}
-
 std::vector<double> concat(const Graph& graph, const Node& node) {
   const auto axis = static_cast<std::size_t>(node.integer("axis"));
   std::int64_t outer = 1;
@@ -153,18 +92,33 @@ std::optional<std::vector<double>> fold_constant(const Graph& graph, const Node&
     strides[axis] *= node.integer("step");
     return gather(input.data(), shape, strides, offset);
   }
-  std::vector<double> result;
-  if (const auto function = unary_function(node.op)) {
-    result = input.data();
-    for (double& item : result) item = function(item);
-  } else if (const auto function = binary_function(node.op)) {
-    result = broadcast_to(graph, node.inputs[0], shape);
-    const std::vector<double> other = broadcast_to(graph, node.inputs[1], shape);
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] = function(result[i], other[i]);
-  } else {
-    return std::nullopt;
+  switch (info(node.op).rule) {
+    case ShapeRule::cast:
+    case ShapeRule::unary:
+    case ShapeRule::binary:
+    case ShapeRule::compare:
+    case ShapeRule::logical:
+    case ShapeRule::where:
+      break;
+    default:
+      return std::nullopt;
   }
-  for (double& item : result) item = round_to(node.type.dtype, item);
+  const bool is_cast = node.op == Op::cast;
+  std::vector<double> result = broadcast_to(graph, node.inputs[0], shape), other;
+  if (node.op == Op::where) {
+    const std::vector<double> yes = broadcast_to(graph, node.inputs[1], shape);
+    const std::vector<double> no = broadcast_to(graph, node.inputs[2], shape);
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = result[i] != 0 ? yes[i] : no[i];
+    return result;
+  }
+  if (node.inputs.size() == 2) other = broadcast_to(graph, node.inputs[1], shape);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const auto value = is_cast         ? convert(node.type.dtype, result[i])
+                       : other.empty() ? compute(node.op, input.type.dtype, result[i])
+                                       : compute(node.op, input.type.dtype, result[i], other[i]);
+    if (!value) return std::nullopt;
+    result[i] = *value;
+  }
   return result;
 }
 

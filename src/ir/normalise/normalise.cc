@@ -14,7 +14,9 @@ std::vector<Rule> normal_form_rules() {
 
 Graph normalise(const Graph& graph) {
   const std::vector<Rule> cleanup = cleanup_rules();
-  Graph result = rewrite(graph, cleanup);
+  std::vector<Rule> spellings = spelling_rules();
+  spellings.insert(spellings.end(), cleanup.begin(), cleanup.end());
+  Graph result = rewrite(limit_tokens(graph), spellings);
   result = rewrite(recognise_attention(result), cleanup);
   result = rewrite(put_tokens_first(result), normal_form_rules());
   verify(result, "normalise");

@@ -9,6 +9,13 @@ namespace ac {
 // and spells out what the later passes need (an outer product is a mul). Runs after each pass.
 std::vector<Rule> cleanup_rules();
 
+// Other spellings: softmax written out, selections by constant indices, positions from a buffer. They
+// run with the cleanup until attention is recognised.
+std::vector<Rule> spelling_rules();
+
+// Lowers max_tokens to what the graph's slices and lookups of positions have room for.
+Graph limit_tokens(const Graph& graph);
+
 // softmax(mask(q k^T)) v becomes `attention`, where the mask is proven to be causal. Must run while
 // both token axes are still visible.
 Graph recognise_attention(const Graph& graph);

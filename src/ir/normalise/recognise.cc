@@ -12,15 +12,11 @@ using Result = std::optional<NodeId>;
 
 bool near(double a, double b) { return std::fabs(a - b) <= 1e-6 * std::fabs(b); }
 
-// The node below reshapes that only add or drop axes of size 1.
+// The node below reshapes that only add or drop axes of size 1. Where those axes were is forgotten:
+// who asks compares the shapes at both ends.
 NodeId without_unit_axes(const Graph& g, NodeId id) {
-  const auto solid = [&](NodeId node) {
-    Shape shape;
-    for (const Dim& dim : g.type(node).shape)
-      if (dim != Dim(1)) shape.push_back(dim);
-    return shape;
-  };
-  while (g[id].op == Op::reshape && solid(id) == solid(g[id].inputs[0])) id = g[id].inputs[0];
+  while (g[id].op == Op::reshape && solid(g.type(id).shape) == solid(g.type(g[id].inputs[0]).shape))
+    id = g[id].inputs[0];
   return id;
 }
 
@@ -79,6 +75,11 @@ Result rms_norm(Builder& out, const Graph& g, const Node& node) {
     if (node.op == Op::div && side == 1) break;
     const NodeId x = node.inputs[static_cast<std::size_t>(side)];
     const NodeId other = node.inputs[static_cast<std::size_t>(1 - side)];
+    // One number a row, which is broadcast along the features and along nothing else.
+    Shape one_a_row = g.type(x).shape;
+    if (one_a_row.empty() || node.type.shape != one_a_row) continue;
+    one_a_row.back() = 1;
+    if (g.type(other).shape != one_a_row) continue;
     const auto eps = match_root_mean_square(g, other, node.op == Op::mul ? Op::rsqrt : Op::sqrt, x);
     if (eps && *eps >= 0) return out.add(Op::rms_norm, {x}, norm_attrs(*eps, 0));
   }
@@ -91,7 +92,7 @@ Result attach_norm_weight(Builder& out, const Graph& g, const Node& node) {
     const Node* norm = match(g, node.inputs[static_cast<std::size_t>(side)], Op::rms_norm);
     NodeId weight = node.inputs[static_cast<std::size_t>(1 - side)];
     if (!norm || norm->inputs.size() != 1) continue;
-    if (g.type(weight).shape != Shape{node.type.shape.back()}) continue;
+    if (node.type.shape.empty() || g.type(weight).shape != Shape{node.type.shape.back()}) continue;
     double offset = 0;
     if (const auto shifted = match_scalar(g, weight, Op::add)) {
       weight = shifted->x;
@@ -105,7 +106,7 @@ Result attach_norm_weight(Builder& out, const Graph& g, const Node& node) {
 
 // The norms compute in float32 and round once: casts around them say nothing more.
 Result absorb_norm_casts(Builder& out, const Graph& g, const Node& node) {
-  if (node.op != Op::cast) return {};
+  if (node.op != Op::cast || !is_float(node.type.dtype)) return {};
   const Node norm = g[node.inputs[0]];
   if (info(norm.op).rule != ShapeRule::norm || norm.type.dtype != DType::f32) return {};
   std::vector<NodeId> inputs;
@@ -167,37 +168,84 @@ Result gelu(Builder& out, const Graph& g, const Node& node) {
 
 // ---- RoPE ----
 
-// A tensor [S, n] whose column i is position * factors[i]; n = 1 for [S].
+// The number n of features, if the shape is [S, 1, ..., 1, n]: then the last axis, and no other,
+// says which frequency an element belongs to. [S] is one feature.
+std::optional<std::size_t> features(const Shape& shape) {
+  if (shape.empty() || shape[0] != Dim(Symbol::S)) return std::nullopt;
+  if (shape.size() == 1) return 1;
+  for (std::size_t i = 1; i + 1 < shape.size(); ++i)
+    if (shape[i] != Dim(1)) return std::nullopt;
+  if (!shape.back().is_constant() || shape.back().constant() < 1) return std::nullopt;
+  return static_cast<std::size_t>(shape.back().constant());
+}
+
+// A tensor of such a shape whose feature i is position * factors[i].
 struct Angles {
   NodeId positions;
   std::vector<double> factors;
 };
 
-std::optional<Angles> match_angles(const Graph& g, NodeId id) {
+constexpr int kDeepest = 64;  // ops between positions and a wave; more than anybody writes
+
+// Follows a view or an expansion of such a tensor; n features stay n, or one becomes n.
+template <class Match, class Factors>
+auto through_view(const Graph& g, const Node& node, Match match_inner, Factors factors_of)
+    -> decltype(match_inner(NodeId{})) {
+  const auto from = features(g.type(node.inputs[0]).shape), to = features(node.type.shape);
+  if (!from || !to || (*from != *to && (node.op != Op::expand || *from != 1))) return std::nullopt;
+  auto inner = match_inner(node.inputs[0]);
+  if (!inner) return std::nullopt;
+  std::vector<double>& factors = factors_of(*inner);
+  if (factors.size() == 1) factors.resize(*to, factors[0]);
+  return inner;
+}
+
+bool joins_features(const Node& node) {
+  return node.type.shape.size() >= 2 &&
+         node.integer("axis") == static_cast<std::int64_t>(node.type.shape.size()) - 1;
+}
+
+std::optional<Angles> match_angles(const Graph& g, NodeId id, int depth) {
   const Node& node = g[id];
+  const auto count = features(node.type.shape);
+  if (!count || depth > kDeepest) return std::nullopt;
+  const auto inner = [&](NodeId input) { return match_angles(g, input, depth + 1); };
   switch (node.op) {
     case Op::positions:
       return Angles{id, {1}};
-    case Op::cast:
-    case Op::expand:
-      return match_angles(g, node.inputs[0]);
-    case Op::reshape: {
-      const NodeId inner = without_unit_axes(g, id);
-      return inner == id ? std::nullopt : match_angles(g, inner);
+    case Op::cast: {
+      // Angles are wide numbers: only casts that lose nothing of them are looked through.
+      const DType from = g.type(node.inputs[0]).dtype, to = node.type.dtype;
+      const bool exact =
+          is_float(from) ? to == DType::f32 : static_cast<double>(g.max_tokens) <= most_exact(to);
+      return exact ? inner(node.inputs[0]) : std::nullopt;
     }
+    case Op::expand:
+    case Op::reshape:
+      return through_view(g, node, inner, [](Angles& angles) -> auto& { return angles.factors; });
     case Op::mul:
     case Op::div: {
+      if (!is_float(node.type.dtype)) return std::nullopt;
       for (const int side : {0, 1}) {
         if (node.op == Op::div && side == 1) break;
-        const Node* constant =
-            match(g, node.inputs[static_cast<std::size_t>(1 - side)], Op::constant);
+        const NodeId other = node.inputs[static_cast<std::size_t>(1 - side)];
+        const NodeId varying = node.inputs[static_cast<std::size_t>(side)];
+        const Node* constant = match(g, other, Op::constant);
         if (!constant) continue;
-        auto angles = match_angles(g, node.inputs[static_cast<std::size_t>(side)]);
+        // Broadcasting must leave the tokens first, and the constant one number a feature.
+        const Shape &shape = g.type(varying).shape, &factor = constant->type.shape;
+        const bool fits = shape.size() == node.type.shape.size() &&
+                          (constant->data().size() == 1 ||
+                           (!factor.empty() && factor.back() == node.type.shape.back() &&
+                            shape.size() >= 2 && solid(factor) == Shape{factor.back()}));
+        if (!fits) continue;
+        auto angles = inner(varying);
         if (!angles) continue;
         const std::vector<double>& data = constant->data();
-        if (angles->factors.size() == 1) angles->factors.resize(data.size(), angles->factors[0]);
-        if (data.size() != 1 && data.size() != angles->factors.size()) return std::nullopt;
-        for (std::size_t i = 0; i < angles->factors.size(); ++i) {
+        if (angles->factors.size() == 1) angles->factors.resize(*count, angles->factors[0]);
+        if (angles->factors.size() != *count || (data.size() != 1 && data.size() != *count))
+          return std::nullopt;
+        for (std::size_t i = 0; i < *count; ++i) {
           const double item = data[data.size() == 1 ? 0 : i];
           angles->factors[i] =
               node.op == Op::mul ? angles->factors[i] * item : angles->factors[i] / item;
@@ -207,11 +255,10 @@ std::optional<Angles> match_angles(const Graph& g, NodeId id) {
       return std::nullopt;
     }
     case Op::concat: {
-      if (node.integer("axis") != static_cast<std::int64_t>(node.type.shape.size()) - 1)
-        return std::nullopt;
+      if (!joins_features(node)) return std::nullopt;
       std::optional<Angles> all;
       for (const NodeId input : node.inputs) {
-        const auto part = match_angles(g, input);
+        const auto part = inner(input);
         if (!part || (all && part->positions != all->positions)) return std::nullopt;
         if (!all)
           all = part;
@@ -232,33 +279,34 @@ struct Waves {
   double scale;
 };
 
-std::optional<Waves> match_waves(const Graph& g, NodeId id) {
+std::optional<Waves> match_waves(const Graph& g, NodeId id, int depth = 0) {
   const Node& node = g[id];
+  if (!features(node.type.shape) || depth > kDeepest) return std::nullopt;
+  const auto inner = [&](NodeId input) { return match_waves(g, input, depth + 1); };
   switch (node.op) {
     case Op::cos:
     case Op::sin: {
-      auto angles = match_angles(g, node.inputs[0]);
+      auto angles = match_angles(g, node.inputs[0], depth + 1);
       return angles ? std::optional(Waves{node.op, *angles, 1}) : std::nullopt;
     }
-    case Op::cast:
+    case Op::cast:  // waves are at most 1, so that floats of any size hold them well
+      if (!is_float(node.type.dtype)) return std::nullopt;
+      return inner(node.inputs[0]);
     case Op::expand:
-      return match_waves(g, node.inputs[0]);
-    case Op::reshape: {
-      const NodeId inner = without_unit_axes(g, id);
-      return inner == id ? std::nullopt : match_waves(g, inner);
-    }
+    case Op::reshape:
+      return through_view(g, node, inner,
+                          [](Waves& waves) -> auto& { return waves.angles.factors; });
     case Op::mul: {
       const auto scaled = match_scalar(g, id, Op::mul);
-      auto waves = scaled ? match_waves(g, scaled->x) : std::nullopt;
+      auto waves = scaled ? inner(scaled->x) : std::nullopt;
       if (waves) waves->scale *= scaled->scalar;
       return waves;
     }
     case Op::concat: {
-      if (node.integer("axis") != static_cast<std::int64_t>(node.type.shape.size()) - 1)
-        return std::nullopt;
+      if (!joins_features(node)) return std::nullopt;
       std::optional<Waves> all;
       for (const NodeId input : node.inputs) {
-        const auto part = match_waves(g, input);
+        const auto part = inner(input);
         if (!part) return std::nullopt;
         if (!all) {
           all = part;
@@ -303,18 +351,25 @@ Result rope(Builder& out, const Graph& g, const Node& node) {
              *turned = match(g, node.inputs[1], Op::mul);
   if (!straight || !turned) return {};
   const NodeId x = straight->inputs[0];
+  // The waves are broadcast over heads only if their axes are those of x.
+  const std::size_t rank = node.type.shape.size();
+  if (rank < 2 || g.type(x) != node.type || turned->type != node.type ||
+      g.type(straight->inputs[1]).shape.size() != rank ||
+      g.type(turned->inputs[1]).shape.size() != rank)
+    return {};
   if (!is_rotated_half(g, turned->inputs[0], x)) return {};
   const auto cosine = match_waves(g, straight->inputs[1]);
   const auto sine = match_waves(g, turned->inputs[1]);
   if (!cosine || !sine || cosine->function != Op::cos || sine->function != Op::sin) return {};
   const std::vector<double>& factors = cosine->angles.factors;
+  if (factors.size() % 2 != 0) return {};
   const std::size_t half = factors.size() / 2;
   const bool fits = factors == sine->angles.factors && cosine->scale == sine->scale &&
                     cosine->angles.positions == sine->angles.positions &&
                     Dim(static_cast<std::int64_t>(factors.size())) == node.type.shape.back() &&
                     std::equal(factors.begin(), factors.begin() + static_cast<long>(half),
                                factors.begin() + static_cast<long>(half), factors.end());
-  if (!fits || node.type.shape.size() < 2) return {};
+  if (!fits) return {};
   const NodeId inv_freq =
       out.constant(DType::f32, {static_cast<std::int64_t>(half)},
                    {factors.begin(), factors.begin() + static_cast<long>(half)});
@@ -323,7 +378,7 @@ Result rope(Builder& out, const Graph& g, const Node& node) {
 
 // concat(rope(x[:r]), x[r:]) rotates a part of the features.
 Result partial_rope(Builder& out, const Graph& g, const Node& node) {
-  if (node.op != Op::concat || node.inputs.size() != 2) return {};
+  if (node.op != Op::concat || node.inputs.size() != 2 || !joins_features(node)) return {};
   const Node* turned = match(g, node.inputs[0], Op::rope);
   const Node* rest = match(g, node.inputs[1], Op::slice);
   if (!turned || !rest) return {};
@@ -342,6 +397,7 @@ Result partial_rope(Builder& out, const Graph& g, const Node& node) {
 // The key or value heads before each was repeated for a group of query heads.
 Result unrepeated(Builder& out, const Graph& g, NodeId id) {
   const Shape heads = g.type(id).shape;  // [S, heads, d]
+  if (heads.size() != 3) return {};
   if (g[id].op == Op::reshape) id = g[id].inputs[0];
   const Node* expand = match(g, id, Op::expand);
   if (!expand) return {};
@@ -349,7 +405,8 @@ Result unrepeated(Builder& out, const Graph& g, NodeId id) {
   const Shape from = g.type(narrow).shape, to = expand->type.shape;
   const std::size_t rank = to.size();
   // The repeated axis must be the one just before the features, and the only one expanded.
-  if (from.size() != rank || rank < 3 || from.back() != heads.back()) return {};
+  if (from.size() != rank || rank < 3 || to[0] != heads[0] || from.back() != heads.back())
+    return {};
   for (std::size_t i = 0; i < rank; ++i)
     if ((from[i] != to[i]) != (i == rank - 2)) return {};
   if (from[rank - 2] != Dim(1)) return {};

@@ -20,12 +20,13 @@ struct Stored {
 
 class Mover {
  public:
-  explicit Mover(const Graph& graph) : in_(graph), out_{graph.name, {}, {}}, builder_(out_) {}
+  explicit Mover(const Graph& graph)
+      : in_(graph), out_{graph.name, {}, {}, graph.max_tokens}, builder_(out_) {}
 
   Graph run() {
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const auto id = static_cast<NodeId>(i);
-      builder_.set_module(in_[id].module);
+      builder_.set_origin(in_[id]);
       stored_.push_back(move(id));
     }
     for (const Output& output : in_.outputs)

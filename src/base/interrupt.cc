@@ -1,0 +1,94 @@
+#include "base/interrupt.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <system_error>
+#include <thread>
+
+namespace ac {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Processes that were just killed may still have written into it.
+void clear_away(const std::filesystem::path& folder) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+    if (!error) return;
+    std::this_thread::sleep_for(10ms);
+  }
+}
+
+void say_interrupted() {
+  // Other threads say nothing after it. One of them may be stuck in the middle of a line.
+  for (int attempt = 0; attempt < 20 && ftrylockfile(stderr) != 0; ++attempt)
+    std::this_thread::sleep_for(1ms);
+  const std::string_view line =
+      isatty(STDERR_FILENO) == 1 ? "\r\033[Kinterrupted\n" : "interrupted\n";
+  [[maybe_unused]] const ssize_t wrote = write(STDERR_FILENO, line.data(), line.size());
+}
+
+[[noreturn]] void end_by(int which) {
+  Leftovers& ours = Leftovers::ours();
+  ours.mutex.lock();  // for good
+  for (const pid_t group : ours.groups) kill(-group, SIGKILL);
+  for (const std::filesystem::path& folder : ours.folders) clear_away(folder);
+  say_interrupted();
+  // Of the signal itself: that is how a shell learns that its script is to end, too.
+  signal(which, SIG_DFL);
+  heed_signals();
+  kill(getpid(), which);
+  _exit(128 + which);  // the first process of a container does not die of it
+}
+
+sigset_t set_of(bool with_ignored) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int which : kSignals) {
+    struct sigaction now{};
+    sigaction(which, nullptr, &now);
+    if (with_ignored || now.sa_handler != SIG_IGN) sigaddset(&set, which);
+  }
+  return set;
+}
+
+}  // namespace
+
+Leftovers& Leftovers::ours() {
+  static Leftovers* const leftovers = new Leftovers;  // for threads that outlive main()
+  return *leftovers;
+}
+
+void end_on_signals() {
+  const sigset_t set = set_of(false);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread([set] {
+    int which = 0;
+    if (sigwait(&set, &which) == 0) end_by(which);
+  }).detach();
+}
+
+void heed_signals() {
+  const sigset_t set = set_of(true);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+UnfinishedFolder::UnfinishedFolder(std::filesystem::path path) : path_(std::move(path)) {
+  Leftovers& ours = Leftovers::ours();
+  const std::lock_guard lock(ours.mutex);
+  ours.folders.insert(path_);
+}
+
+UnfinishedFolder::~UnfinishedFolder() {
+  Leftovers& ours = Leftovers::ours();
+  const std::lock_guard lock(ours.mutex);
+  ours.folders.erase(path_);
+}
+
+}  // namespace ac

@@ -1,0 +1,69 @@
+// What a capture computes: the logits of every token of a prompt, taken in chunks, by the reference
+// executor. The Python capture compares them with the live module.
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "capture/weights.h"
+#include "cli/commands.h"
+#include "cli/source.h"
+#include "ir/incrementalise.h"
+#include "reference/executor.h"
+
+namespace ac {
+namespace {
+
+struct Evaluate {
+  SourceArguments source;
+  std::string work, output;
+
+  static std::int64_t count(const Json& run, const char* key) {
+    if (!run.is_object() || !run.contains(key) || !run[key].is_number_integer() || run[key] < 1)
+      bad_input("\"{}\" of a run is no positive integer", key);
+    return run[key].get<std::int64_t>();
+  }
+
+  void run() const {
+    const Json wanted = read_json(work);
+    const auto ids = wanted.at("ids").get<std::vector<std::int64_t>>();
+    const Model model = source.capture();
+    const StepGraph step = incrementalise(source.normal_form(model.graph));
+    ModelWeights weights(model);
+    const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    StepExecutor several(step, weights.lookup(), threads);
+    StepExecutor single(decode_instance(step), weights.lookup(), threads);
+    std::string logits;
+    for (const Json& each : wanted.at("runs")) {
+      const std::int64_t tokens = count(each, "tokens"), chunk = count(each, "chunk");
+      if (tokens > static_cast<std::int64_t>(ids.size()))
+        bad_input("a run of {} tokens, but there are {} ids", tokens, ids.size());
+      StepExecutor& executor = chunk == 1 ? single : several;
+      executor.reset();
+      for (std::int64_t at = 0; at < tokens; at += chunk) {
+        const auto begin = ids.begin() + at;
+        const Values values = executor.step({begin, begin + std::min(chunk, tokens - at)});
+        const std::vector<double>& data = values.at("logits").data;
+        logits.append(reinterpret_cast<const char*>(data.data()), data.size() * sizeof(double));
+      }
+    }
+    write_file_atomically(output, logits);
+  }
+};
+
+}  // namespace
+
+void add_evaluate_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("evaluate", "The logits of a capture, for its check");
+  command->group("");  // not for people
+  const auto evaluate = std::make_shared<Evaluate>();
+  evaluate->source.add_to(*command);
+  command->add_option("--work", evaluate->work, "{\"ids\": [...], \"runs\": [{tokens, chunk}]}")
+      ->required();
+  command->add_option("-o", evaluate->output, "float64 [runs, tokens, vocabulary]")->required();
+  command->callback([evaluate] { evaluate->run(); });
+}
+
+}  // namespace ac

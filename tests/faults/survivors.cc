@@ -1,0 +1,53 @@
+// Faults that the gate admits, in these cases: what it does not see today.
+#include "tests/faults/faults.h"
+
+namespace ac::kernels {
+namespace {
+
+const std::string bias = "a bias below the bound: no run asks for the sign of the errors",
+                  rounding = "rounding is not judged with so few random runs",
+                  bounds = "the type's bound is wider than the difference",
+                  race =
+                      "the host device switches threads at barriers only, and no build that "
+                      "looks for races is judged",
+                  blocks = "the trial's grid has one block",
+                  reads = "a read out of bounds changes no result",
+                  order = "nothing sees what is read before the wait for the kernel before",
+                  ids = "all ids of a trial are legal",
+                  negative = "no trial has negative logits alone",
+                  positions = "the trial's positions are small";
+
+}  // namespace
+
+const std::vector<Survivor>& survivors() {
+  static const std::vector<Survivor> all = {
+      {"norm over one element less", "geglu", bias},
+      {"f16 partial sums", "geglu_erf", rounding},
+      {"tanh form of GELU for the exact one", "geglu_erf", bounds},
+      {"bf16 truncated", "scaled", rounding},
+      {"bf16 truncated", "geglu", rounding},
+      {"bf16 rounded away from zero", "scaled", rounding},
+      {"bf16 rounded away from zero", "geglu", rounding},
+      {"f16 truncated", "projection", rounding},
+      {"f16 truncated", "qkv", rounding},
+      {"argmax of one block", "head", blocks},
+      {"one buffer of partial sums", "swiglu", race},
+      {"one buffer of partial sums", "geglu_erf", race},
+      {"no barrier before the heads are prepared", "llama", race},
+      {"no barrier before the heads are prepared", "qwen", race},
+      {"no barrier after the splits are counted", "llama", race},
+      {"no barrier after the splits are counted", "phi", race},
+      {"a plan's sums in f16", "gemv of registers", bounds},
+      {"sums in f16 without a ring", "gemv without a ring", rounding},
+      {"x of the launch before", "gemv of registers", order},
+      {"a product's last columns come from the row before", "plain product", reads},
+      {"a product's sums in f16", "plain pair", bounds},
+      {"logits behind the last are candidates", "sampling", negative},
+      {"a fallback's mean is summed once", "fallback layer_norm", bounds},
+      {"a fallback knows one id too many", "fallback embedding", ids},
+      {"a fallback's angles in f32", "fallback rope", positions},
+  };
+  return all;
+}
+
+}  // namespace ac::kernels

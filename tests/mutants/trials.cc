@@ -1,0 +1,101 @@
+#include "tests/mutants/trials.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "device/device_info.h"
+#include "ir/builder.h"
+#include "tests/device/whole_step.h"
+#include "tests/faults/cases.h"
+
+namespace ac::mutants {
+namespace {
+
+constexpr std::int64_t kTokens = 70;
+
+StepGraph scaled_embedding() {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId ids = b.input("ids", {DType::i64, {Dim(Symbol::T)}});
+  const NodeId rows = b.embedding(b.weight("table", {DType::bf16, {77, 136}}), ids);
+  step.graph.outputs = {{"y", b.binary(Op::mul, rows, b.scalar(DType::bf16, 1.5))}};
+  return step;
+}
+
+// Of the least of some, or of the sum of what is 1 where there is nothing.
+StepGraph reduced(bool maximum) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), 331}});
+  step.graph.outputs = {{"y", maximum ? b.reduce(Op::amax, b.unary(Op::neg, x), {1}, true)
+                                      : b.reduce(Op::sum, b.unary(Op::cos, x), {1}, true)}};
+  return step;
+}
+
+StepGraph scaled_product(DType dtype) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 136}});
+  const NodeId residual = b.input("residual", {dtype, {Dim(Symbol::T), 203}});
+  NodeId y = b.linear(x, b.weight("w", {dtype, {203, 136}}), b.weight("bias", {dtype, {203}}));
+  y = b.binary(Op::add, b.binary(Op::mul, y, b.scalar(dtype, 0.25)), residual);
+  const NodeId cap = b.scalar(dtype, 2.0);
+  step.graph.outputs = {
+      {"y", b.binary(Op::mul, b.unary(Op::tanh, b.binary(Op::div, y, cap)), cap)}};
+  return step;
+}
+
+StepGraph scaled_turns() {
+  constexpr std::int64_t kHeads = 4, kKv = 2, kKey = 64;
+  StepGraph step;
+  Builder b(step.graph);
+  const Dim tokens(Symbol::T);
+  const NodeId q = b.input("q", {DType::bf16, {tokens, kHeads, kKey}});
+  const NodeId k = b.input("k", {DType::bf16, {tokens, kKv, kKey}});
+  const NodeId v = b.input("v", {DType::bf16, {tokens, kKv, kKey}});
+  const NodeId turns = b.constant(DType::f32, {4}, {1, 0.5, 0.25, 0.125});
+  const NodeId positions = b.positions(tokens);
+  const auto turned = [&](NodeId x) { return b.rope(x, positions, turns, 1.25, false); };
+  step.caches.push_back({DType::bf16, kKv, kKey, kKey, 0, "layer"});
+  const NodeId turned_q = turned(q), turned_k = turned(k);
+  step.graph.outputs = {{"out", b.append_attend(turned_q, turned_k, v, 0, 0.125, 0, 0)}};
+  return step;
+}
+
+template <class Task>
+test::FamilyTrial extra(const char* name, const StepGraph& step,
+                        const typename Task::Plan& plan = {}) {
+  return {std::string(Task::family), name,
+          test::trial_of_whole_step<Task>(name, step, false, plan, kTokens)};
+}
+
+// By the header that the case is for.
+std::string family_of_case(const Request& request) {
+  return request.sources.at(0).text.find("attention.cuh") != std::string::npos ? "attention"
+         : request.sources.at(0).text.find("advance.cuh") != std::string::npos ? "advance"
+                                                                               : "gemv";
+}
+
+}  // namespace
+
+std::vector<test::FamilyTrial> all_trials() {
+  using test::Breadth;
+  test::Chooser chooser(device_info("sm_90"), Breadth::kinds);
+  for (const test::FamilyModel& model : test::family_models(kTokens)) chooser.add(model);
+  std::vector<test::FamilyTrial> trials = chooser.trials();
+  std::ranges::move(trials_without_plans(Breadth::kinds), std::back_inserter(trials));
+  for (const std::string& name : kernels::own_case_names()) {
+    Request request = kernels::request_of_own_case(name);
+    trials.push_back({family_of_case(request), "case " + name, std::move(request)});
+  }
+  trials.push_back(extra<EmbeddingTask>("scaled embedding", scaled_embedding()));
+  trials.push_back(extra<ReductionTask>("maximum of any sign", reduced(true)));
+  trials.push_back(extra<ReductionTask>("sum of cosines", reduced(false)));
+  trials.push_back(extra<GemmTask>("scaled gemm", scaled_product(DType::f32)));
+  trials.push_back(extra<MmaGemmTask>("scaled mma_gemm", scaled_product(DType::f16)));
+  trials.push_back(extra<TmaGemmTask>("scaled tma_gemm", scaled_product(DType::bf16)));
+  trials.push_back(extra<PrefillAttentionTask>("scaled turns", scaled_turns()));
+  return trials;
+}
+
+}  // namespace ac::mutants

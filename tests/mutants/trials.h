@@ -1,0 +1,14 @@
+// The trials that mutants are judged by: of plans of every kernel family over the family models, of
+// the cases that faults are planted in, and of what none of those models has (scales other than 1,
+// maxima below 0, maps that do not keep 0).
+#pragma once
+
+#include <vector>
+
+#include "tests/device/family_trials.h"
+
+namespace ac::mutants {
+
+std::vector<test::FamilyTrial> all_trials();
+
+}  // namespace ac::mutants

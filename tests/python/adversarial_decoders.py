@@ -1,0 +1,326 @@
+"""Small decoders that were written to be captured and computed wrong, and ordinary ones that look
+as suspicious. DECODERS lists (name, factory, expectation): RIGHT, or a part of the reason for
+which it is refused."""
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+VOCAB, HEADS, SIZE, LONGEST = 31, 4, 4, 64  # heads and their size coincide
+HIDDEN = HEADS * SIZE
+HIDES_ALL = float("-inf")
+RIGHT = "right"
+NO_FUNCTION = "not a function of the distance"
+
+
+def causal(length):
+    return torch.ones(length, length, dtype=torch.bool).tril()
+
+
+def additive(length, fill=HIDES_ALL):
+    return torch.zeros(length, length).masked_fill(~causal(length), fill)
+
+
+def split(x):
+    return x.view(x.shape[0], x.shape[1], HEADS, SIZE).transpose(1, 2)
+
+
+class Decoder(nn.Module):
+    """One block. Decoders of the list change one of its methods."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(VOCAB, HIDDEN)
+        self.q, self.k, self.v, self.o = (nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
+        self.head = nn.Linear(HIDDEN, VOCAB)
+
+    def embed(self, ids):
+        return self.tokens(ids)
+
+    def heads(self, x):
+        return x
+
+    def scores(self, q, k):
+        return q @ k.transpose(-1, -2) / math.sqrt(SIZE)
+
+    def mask(self, scores):
+        return scores.masked_fill(~causal(scores.shape[-1]), HIDES_ALL)
+
+    def attention(self, q, k, v):
+        return F.softmax(self.mask(self.scores(q, k)), dim=-1) @ v
+
+    def after(self, x):
+        return x
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        q, k, v = (split(layer(x)) for layer in (self.q, self.k, self.v))
+        y = self.attention(self.heads(q), self.heads(k), v)
+        y = y.transpose(1, 2).reshape(ids.shape[0], ids.shape[1], HIDDEN)
+        return self.head(self.after(x + self.o(y)))
+
+
+def part(method, function, **buffers):
+    """A decoder with another method; the buffers become its attributes."""
+
+    def make():
+        model = type("Changed", (Decoder,), {method: function})()
+        for name, value in buffers.items():
+            model.register_buffer(name, value)
+        return model
+
+    return make
+
+
+def masks(condition, fill=HIDES_ALL):
+    """Fills scores where the condition of rows' and columns' positions does not hold."""
+
+    def mask(self, scores):
+        position = torch.arange(scores.shape[-1])
+        return scores.masked_fill(~condition(position[:, None], position[None, :]), fill)
+
+    return part("mask", mask)
+
+
+def adds(make, **buffers):
+    """Adds what `make` gives for this many tokens to the scores."""
+    return part("mask", lambda self, scores: scores + make(self, scores.shape[-1]), **buffers)
+
+
+def several(*factories):
+    """The sum of several decoders, for those that are all right."""
+
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList(factory() for factory in factories)
+
+        def forward(self, ids):
+            return sum(model(ids) for model in self.parts)
+
+    return Sum
+
+
+# ---- attention ----
+
+
+def by_hand(self, q, k, v):
+    scores = self.mask(self.scores(q, k))
+    powers = torch.exp(scores - scores.amax(-1, keepdim=True))
+    return (powers / powers.sum(-1, keepdim=True)) @ v
+
+
+def by_product(self, q, k, v):
+    scores = self.scores(q, k)
+    powers = torch.exp(scores) * causal(scores.shape[-1]).float()
+    return (powers / powers.sum(-1, keepdim=True)) @ v
+
+
+def by_einsum(self, q, k, v):
+    scores = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(SIZE)
+    return torch.einsum("bhij,bhjd->bhid", F.softmax(self.mask(scores), dim=-1), v)
+
+
+def scaled_after(self, q, k, v):
+    return F.softmax(self.mask(q @ k.transpose(-1, -2)) * SIZE**-0.5, dim=-1) @ v
+
+
+def negated(self, q, k, v):
+    return F.softmax(-1.0 * self.mask(self.scores(q, k)), dim=-1) @ v
+
+
+def whole_scores(self, scores):
+    filled = scores.masked_fill(~causal(scores.shape[-1]), -1e9)
+    return filled.long().float()
+
+
+def capped(self, scores):
+    return (20 * torch.tanh(scores / 20)).masked_fill(~causal(scores.shape[-1]), -1e4)
+
+
+def constant_scores(self, scores):
+    same = torch.full((1, 1, 1, 1), 0.5).expand(1, HEADS, *scores.shape[-2:])
+    return 5 * torch.tanh(same)
+
+
+def alibi(self, length):
+    distance = torch.arange(length)[None, :] - torch.arange(length)[:, None]
+    slopes = 2.0 ** -torch.arange(1, HEADS + 1)
+    return slopes[:, None, None] * distance + additive(length)
+
+
+# ---- norms and RoPE ----
+
+
+def norm_of_another_axis(self, x):
+    """The mean over the features of each head is the factor of each feature."""
+    x = x.transpose(1, 2)
+    root = torch.rsqrt(x.pow(2).mean(-1) + 1e-6)
+    return (x * root[:, :, None, :]).transpose(1, 2)
+
+
+def norm_of_heads(self, x):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def rotate(x, angles):
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+    return x * angles.cos() + turned * angles.sin()
+
+
+def angles_of(length):
+    inverse = 10.0 ** (-torch.arange(0, SIZE, 2) / SIZE)
+    angles = torch.arange(length).float()[:, None] * inverse
+    return torch.cat((angles, angles), dim=-1)
+
+
+def rope(self, x):
+    return rotate(x, angles_of(x.shape[2]))
+
+
+def rope_of_heads(self, x):
+    """A frequency for each head, from a table as long as a head is wide."""
+    rows = x.transpose(1, 2)
+    return rotate(rows, angles_of(x.shape[2])[None, :, :, None]).transpose(1, 2)
+
+
+class NormOfHalves(Decoder):
+    """Embeddings so small that the eps of the norm decides, in bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.RMSNorm(HIDDEN)
+        self.to(torch.bfloat16)
+
+    def embed(self, ids):
+        return self.norm(self.tokens(ids) * 0.02)
+
+
+class BatchNorm(Decoder):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(HIDDEN)
+        self.norm.running_mean.copy_(torch.linspace(-1, 1, HIDDEN))
+
+    def after(self, x):
+        return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+
+# ---- indices and activations ----
+
+TABLE = torch.linspace(-1, 1, LONGEST * HIDDEN).view(LONGEST, HIDDEN)
+
+
+def counted_by_buffer(self, ids):
+    return self.tokens(ids) + self.table[self.counted[: ids.shape[1]]]
+
+
+def counted_from_end(self, ids):
+    return self.tokens(ids) + self.table[torch.arange(ids.shape[1]) - 3]
+
+
+def selections(self, x):
+    x = x[..., torch.arange(HIDDEN - 1, -1, -1)]
+    return x + x[..., torch.tensor([-1, 0, 3])].sum(-1, keepdim=True)
+
+
+def swap_heads(self, x):
+    return x[:, torch.tensor([2, 0, 3, 1])]
+
+
+def activations(self, x):
+    x = F.leaky_relu(x) + F.elu(x) + F.selu(x) + F.softplus(x) + F.mish(x)
+    return F.normalize(x - (4 * x).floor() / 4, dim=-1) + x / x.norm(dim=-1, keepdim=True)
+
+
+def minus_mask(self, scores):
+    length = scores.shape[-1]
+    return scores - 1e9 * torch.ones(length, length).triu(1)
+
+
+def band(i, j):
+    ones = torch.ones(i.shape[0], j.shape[1])
+    return ones.tril() - ones.tril(-4) > 0
+
+
+HIDDEN_BUFFER = torch.full((LONGEST, LONGEST), HIDES_ALL).triu(1)
+
+DECODERS = [
+    # sizes of 1 that broadcast
+    ("first_row_only", masks(lambda i, j: i >= (i - i)[:1]), "nothing masks"),
+    ("less_the_first", masks(lambda i, j: (i - i[:1] < 4) & (j <= i)), NO_FUNCTION),
+    ("one_row", adds(lambda self, n: additive(n)[:1]), NO_FUNCTION),
+    ("one_column", adds(lambda self, n: additive(n)[:, :1]), NO_FUNCTION),
+    ("column", adds(lambda self, n: -1e9 * (1 - torch.ones(n, 1).tril())), NO_FUNCTION),
+    # bands that are empty, turned or everything
+    ("strictly_below", masks(lambda i, j: j < i, -1e9), "does not see itself"),
+    ("hides_all", masks(lambda i, j: (j <= i) & (j > i), -1e9), "hides everything"),
+    ("two_halves", masks(lambda i, j: (j <= i) | (j > i)), "nothing masks"),
+    # the types' arithmetic
+    ("far_positions", masks(lambda i, j: j + 2.0**24 <= i + 2.0**24), NO_FUNCTION),
+    ("half_positions", masks(lambda i, j: j.half() <= i.half()), NO_FUNCTION),
+    ("absorbed", masks(lambda i, j: 1 + 1e-8 * (j > i).float() <= 1), "nothing masks"),
+    ("cut_off", masks(lambda i, j: (0.9 * (j > i)).long() == 0), "nothing masks"),
+    ("whole_scores", part("mask", whole_scores), "the scores are converted to"),
+    ("norm_of_halves", NormOfHalves, RIGHT),
+    # what hides
+    ("weak_fill", masks(lambda i, j: j <= i, -1e4), "which scores can outweigh"),
+    ("bias", adds(lambda self, n: additive(n, -2.0)), "neither hides nor keeps"),
+    ("negated", part("attention", negated), "a negative factor"),
+    ("alibi", adds(alibi), "ALiBi"),
+    ("constant_scores", part("mask", constant_scores), "tanh of the scores"),
+    # ordinary ones
+    (
+        "masks",
+        several(
+            masks(lambda i, j: (j <= i).float() ** (j > i).float() > 0.5),
+            masks(lambda i, j: ((i - j).abs() < 5) & (j <= i), -1e9),
+            masks(band),
+            adds(lambda self, n: (1 - causal(n).float()) * -1e9),
+            adds(lambda self, n: torch.ones(n, n).tril().log()),
+            adds(lambda self, n: self.hidden[:n, :n], hidden=HIDDEN_BUFFER),
+            part("mask", minus_mask),
+            part("mask", capped),
+        ),
+        RIGHT,
+    ),
+    (
+        "attentions",
+        several(*(part("attention", f) for f in (by_hand, by_product, by_einsum, scaled_after))),
+        RIGHT,
+    ),
+    (
+        "rows",
+        several(
+            *(part("heads", f) for f in (norm_of_another_axis, norm_of_heads, rope, rope_of_heads)),
+            part("heads", swap_heads),
+            part("after", selections),
+            part("after", activations),
+            part("embed", counted_by_buffer, counted=torch.arange(LONGEST), table=TABLE),
+            part("embed", counted_from_end, table=TABLE),
+            BatchNorm,
+        ),
+        RIGHT,
+    ),
+]
+
+
+def build(name):
+    (factory,) = (factory for key, factory, _ in DECODERS if key == name)
+    torch.manual_seed(len(name))
+    model = factory().eval()
+    with torch.no_grad():
+        for path, weight in model.named_parameters():
+            weight.normal_(1.0 if "norm" in path else 0.0, 0.5 if weight.dim() > 1 else 0.2)
+    return model
+
+
+def _factory(name):
+    return lambda: build(name)
+
+
+# FILE.py:build_NAME captures one.
+globals().update({f"build_{name}": _factory(name) for name, _, _ in DECODERS})

@@ -1,0 +1,58 @@
+"""Each adversarial decoder is refused for the right reason, or computed right: whole and token by
+token."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import adversarial_decoders
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
+sys.path.insert(0, str(ROOT / "python"))
+
+from agentcompile import capture as command  # noqa: E402
+
+IDS = [(7 * i + 3) % adversarial_decoders.VOCAB for i in range(12)]
+
+
+def last_logits(capture: Path, ids: list, chunk: int):
+    """The logits after these tokens, or why there are none."""
+    result = subprocess.run(
+        [PROGRAM, "run", capture, "--reference", "--ids", ",".join(map(str, ids))]
+        + ["-n", "0", "--chunk", str(chunk), "--logits", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if result.returncode == 0:
+        return torch.tensor(json.loads(result.stdout)["last_logits"]), ""
+    assert result.returncode == 3, result.stderr
+    return None, result.stderr
+
+
+@pytest.mark.parametrize(
+    "name, expectation", [(name, wanted) for name, _, wanted in adversarial_decoders.DECODERS]
+)
+def test_refused_or_right(name, expectation, tmp_path):
+    model = adversarial_decoders.build(name)
+    path = tmp_path / "capture.json"
+    command.capture(f"{adversarial_decoders.__file__}:build_{name}", str(path))
+    got, why = last_logits(path, IDS, 5)
+    if expectation != adversarial_decoders.RIGHT:
+        assert got is None, "accepted"
+        assert expectation in why
+        assert "adversarial_decoders.py:" in why, "the line of the model"
+        return
+    assert got is not None, why
+    for ids, chunk in ((IDS, 5), (IDS, 1), (IDS[:1], 1)):
+        got, _ = last_logits(path, ids, chunk)
+        with torch.no_grad():
+            wanted = model(torch.tensor([ids]))[0, -1]
+        tolerance = 2e-2 if wanted.dtype == torch.bfloat16 else 1e-5
+        wanted = wanted.float()
+        assert float((got - wanted).abs().max()) <= tolerance * float(wanted.max() - wanted.min())
