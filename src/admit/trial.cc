@@ -213,7 +213,7 @@ validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
   // Rounding is judged by eight random scenarios. What is drawn says little of what was left out:
   // many requests say more.
-  options.seeds = trial.draws ? 8 : 2;
+  options.seeds = trial.draws ? 12 : 2;
   options.hostile = !trial.spreads;
   options.repeated = trial.expensive ? 3 : 5;
   options.rows_at_once = trial.expensive ? 16 : 0;

@@ -2,7 +2,10 @@
 // not.
 #include <doctest/doctest.h>
 
+#include <csignal>
+
 #include "admit/judge.h"
+#include "base/child.h"
 #include "base/files.h"
 #include "base/temporary_folder.h"
 #include "compile/trials.h"
@@ -22,14 +25,22 @@ class Court {
     builder_.emplace(options);
   }
 
-  std::optional<validate::Rejection> judge(const Request& request) {
+  // Why it is rejected; empty if it is admitted. A kernel may crash: its process ends then.
+  std::string judge(const Request& request) {
     KernelFiles files;
     for (const KernelSource& source : request.sources) {
       const BuildResult result = builder_->build(source, {});
       if (const auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
       files[source.entry] = std::get<Artifact>(result).file;
     }
-    return ac::judge(request.trial, files).rejection;
+    const ChildTask task = [&] {
+      std::signal(SIGSEGV, SIG_DFL);  // nothing is to be said about it
+      const auto rejection = ac::judge(request.trial, files).rejection;
+      return rejection ? "rejected: " + rejection->reason : "admitted";
+    };
+    const ChildResult result = run_in_children({task}, 1, std::chrono::seconds(300)).at(0);
+    if (!result.ok()) return result.ended;
+    return result.text == "admitted" ? "" : result.text;
   }
 
   // The same with other text in the header of one pass.
@@ -43,7 +54,7 @@ class Court {
     }
     std::string& text = request.sources[pass].text;
     text.replace(text.find(include), include.size(), header);
-    return !judge(request).has_value();
+    return judge(request).empty();
   }
 
  private:
@@ -60,8 +71,7 @@ TEST_CASE("draw trial: what is right is admitted, for every type and size") {
       Request read = request;
       read.trial = trial_from_json(to_json(request.trial), "trial");
       CHECK(to_json(read.trial) == to_json(request.trial));
-      const auto rejection = court.judge(read);  // as it comes to the process that judges
-      CHECK((rejection ? rejection->reason : "") == "");
+      CHECK(court.judge(read) == "");  // as it comes to the process that judges
     }
 }
 
@@ -95,14 +105,14 @@ TEST_CASE("draw trial: launches that are left out, doubled or misplaced are not 
     Request other = request;
     other.trial.launches.erase(other.trial.launches.begin() + static_cast<std::ptrdiff_t>(i));
     CAPTURE(i);
-    CHECK(court.judge(other));
+    CHECK(court.judge(other) != "");
   }
   Request other = request;
   other.trial.launches.insert(other.trial.launches.begin(), other.trial.launches[0]);
-  CHECK(court.judge(other));
+  CHECK(court.judge(other) != "");
   other = request;
   other.trial.launches.back().grid[0] = 2;  // of 3 blocks
-  CHECK(court.judge(other));
+  CHECK(court.judge(other) != "");
 }
 
 TEST_CASE("draw trial: files that make no sense are refused") {

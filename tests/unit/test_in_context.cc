@@ -9,6 +9,7 @@
 #include "base/temporary_folder.h"
 #include "compile/step_bench.h"
 #include "compile/worker.h"
+#include "runtime/package_files.h"
 #include "runtime/random.h"
 #include "tests/unit/toy_package.h"
 
@@ -38,6 +39,7 @@ Json job_of(const Toy& toy, const std::filesystem::path& folder,
   }
   const Json ending = add(advance, 1);
   write_file(folder / "program.json", to_json(program).dump());
+  write_digests(folder);
   const BuildResult random =
       KernelBuilder(builder_options(read_environment())).build(random_source(), {});
   return {
