@@ -140,9 +140,7 @@ AC_DEVICE void draw(const DrawParams& p) {
   wait_for_dependency();
   const DrawSettings settings = load_struct(p.settings);
   const bool filters = settings.top_k > 0 || settings.top_p < 1;
-  const int likeliest = load_fresh(p.token);
-  // A logit is not finite: no token has a probability, and what the greedy choice left says so.
-  if (likeliest < 0 || (counts && !filters)) return;
+  if (counts && !filters) return;
   DrawState state{draw_bins, draw_bins, draw_keys - 1, 0, 0, 0, 0};
   if (op.pass != DrawPass::coarse && filters) state = load_struct(p.state);
   if (op.pass == DrawPass::top_p)  // nobody reads the coarse histogram any more
@@ -153,6 +151,9 @@ AC_DEVICE void draw(const DrawParams& p) {
   if ((op.pass == DrawPass::top_k || op.pass == DrawPass::top_p) && refined == draw_bins) return;
 
   const auto* const logits = static_cast<const Scalar<op.logits>*>(p.logits);
+  const int likeliest = load_fresh(p.token);
+  // A logit is not finite: no token has a probability, and what the greedy choice left says so.
+  if (likeliest < 0) return;
   const float largest = to_float(load_fresh(logits + likeliest));
   const int first = static_cast<int>(blockIdx.x * plan.threads + threadIdx.x) * n;
   float v[n];

@@ -140,8 +140,7 @@ const std::vector<Fault> row_op_faults = {
     {"the last of equal logits",
      argmax,
      {{"<< 32 | ~static_cast<unsigned>(row)", "<< 32 | static_cast<unsigned>(row)"},
-      {"static_cast<int>(~static_cast<unsigned>(key))",
-       "static_cast<int>(static_cast<unsigned>(key))"}},
+      {"? low : ~low", "? low : low"}},
      {"sampling", "gemv of a head"}},
 };
 

@@ -176,8 +176,7 @@ const std::vector<Fault> gemv_faults = {
     {"argmax takes the last of equals",
      argmax,
      {{"<< 32 | ~static_cast<unsigned>(row)", "<< 32 | static_cast<unsigned>(row)"},
-      {"static_cast<int>(~static_cast<unsigned>(key))",
-       "static_cast<int>(static_cast<unsigned>(key))"}},
+      {"? low : ~low", "? low : low"}},
      {"head"}},
     {"argmax of magnitudes",
      argmax,
@@ -198,8 +197,8 @@ const std::vector<Fault> gemv_faults = {
      {"head"}},
     {"argmax of a row in its group",
      gemv,
-     {{"argmax_key(to_float(from_float<Y>(value)), output)",
-       "argmax_key(to_float(from_float<Y>(value)), lane)"}},
+     {{"logit_key(to_float(from_float<Y>(value)), output)",
+       "logit_key(to_float(from_float<Y>(value)), lane)"}},
      {"head"}},
 
     // ---- barriers

@@ -342,7 +342,7 @@ const std::vector<Fault> row_faults = {
      {"rms norm"}},
     {"a weight's NaN is lost",
      norm,
-     {{"p.weight_offset + w[e]", "fmaxf(p.weight_offset + w[e], -1e30f)"}},
+     {{"p.weight_offset + w[e]", "fmaxf(p.weight_offset + w[e], -100.f)"}},
      {"rms norm"}},
     {"the last id is unknown",
      "kernels/embedding.cuh",
