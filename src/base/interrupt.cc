@@ -3,10 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <system_error>
 #include <thread>
+
+#include "base/error.h"
 
 namespace ac {
 namespace {
@@ -14,6 +17,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Whether somebody hears SIGINT, and whether it has come.
+std::atomic<bool> is_heard = false, has_come = false;
 
 // Processes that were just killed may still have written into it.
 void clear_away(const std::filesystem::path& folder) {
@@ -37,6 +43,7 @@ void say_interrupted() {
 [[noreturn]] void end_by(int which) {
   Leftovers& ours = Leftovers::ours();
   ours.mutex.lock();  // for good
+  if (ours.restore_terminal) ours.restore_terminal();
   for (const pid_t group : ours.groups) kill(-group, SIGKILL);
   for (const std::filesystem::path& folder : ours.folders) clear_away(folder);
   say_interrupted();
@@ -69,8 +76,10 @@ void end_on_signals() {
   const sigset_t set = set_of(false);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread([set] {
-    int which = 0;
-    if (sigwait(&set, &which) == 0) end_by(which);
+    for (int which = 0; sigwait(&set, &which) == 0;) {
+      if (which != SIGINT || !is_heard) end_by(which);
+      has_come = true;
+    }
   }).detach();
 }
 
@@ -78,6 +87,14 @@ void heed_signals() {
   const sigset_t set = set_of(true);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
+
+HeardInterrupts::HeardInterrupts() {
+  AC_ASSERT(!is_heard);
+  has_come = false, is_heard = true;
+}
+HeardInterrupts::~HeardInterrupts() { is_heard = false; }
+bool HeardInterrupts::any() const { return has_come; }
+void HeardInterrupts::clear() { has_come = false; }
 
 UnfinishedFolder::UnfinishedFolder(std::filesystem::path path) : path_(std::move(path)) {
   Leftovers& ours = Leftovers::ours();

@@ -1,11 +1,12 @@
 // What happens when SIGINT, SIGTERM or SIGHUP ends the program: the processes that it started end
 // first, then its unfinished folders are removed, one line says so, and the program dies of the
-// signal.
+// signal. A dialogue hears SIGINT instead: it stops an answer, and not the program.
 #pragma once
 
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <set>
 
@@ -23,6 +24,7 @@ struct Leftovers {
   std::mutex mutex;
   std::set<pid_t> groups;  // of processes
   std::set<std::filesystem::path> folders;
+  std::function<void()> restore_terminal;  // if it is in a mode of its own
 
   static Leftovers& ours();
 };
@@ -37,6 +39,18 @@ class UnfinishedFolder {
 
  private:
   const std::filesystem::path path_;
+};
+
+// While this exists, SIGINT ends nothing. There may be one at a time.
+class HeardInterrupts {
+ public:
+  HeardInterrupts();
+  ~HeardInterrupts();
+  HeardInterrupts(const HeardInterrupts&) = delete;
+  HeardInterrupts& operator=(const HeardInterrupts&) = delete;
+
+  bool any() const;  // since clear()
+  void clear();
 };
 
 }  // namespace ac

@@ -21,7 +21,7 @@ bool direct_streams(ChildOutput output, int captured) {
   if (!lead(nothing, STDIN_FILENO)) return false;
   if (output == ChildOutput::discarded && !lead(nothing, STDERR_FILENO)) return false;
   if (output == ChildOutput::captured && !lead(captured, STDERR_FILENO)) return false;
-  return lead(STDERR_FILENO, STDOUT_FILENO);
+  return lead(output == ChildOutput::errors_only ? nothing : STDERR_FILENO, STDOUT_FILENO);
 }
 
 // Closed in every other process that we start meanwhile, so that the reader sees the end.

@@ -13,7 +13,8 @@ struct ProcessResult {
   bool ok() const { return exit_code == 0 && signal == 0; }
 };
 
-enum class ChildOutput { to_stderr, discarded, captured };
+// errors_only: what it writes on stderr reaches ours, and what it writes on stdout is discarded.
+enum class ChildOutput { to_stderr, errors_only, discarded, captured };
 
 // Waits for the program. What it writes on stdout never reaches ours, which may be machine-read.
 // `arguments[0]` is a path, or a name that is looked up in PATH. Throws Fault::job_failed when the

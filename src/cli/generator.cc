@@ -16,6 +16,13 @@ namespace {
 
 constexpr std::int64_t kReferenceChunk = 128;
 
+// After so many tokens, which the random numbers of a draw depend on.
+std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sampling,
+                          std::int64_t position) {
+  if (!sampling.is_greedy()) return draw_token(logits, draw_settings(sampling), position);
+  return std::ranges::max_element(logits) - logits.begin();
+}
+
 class ReferenceGenerator : public Generator {
  public:
   ReferenceGenerator(const Model& model, const Graph& normal_form, int threads)
@@ -38,18 +45,17 @@ class ReferenceGenerator : public Generator {
     ac::check(sampling);
     sampling_ = sampling;
   }
-  void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
-    const auto most = static_cast<std::size_t>(chunk > 0 ? chunk : kReferenceChunk);
-    for (std::size_t at = 0; at < ids.size(); at += most) {
-      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(at);
-      step({begin, begin + static_cast<std::ptrdiff_t>(std::min(most, ids.size() - at))});
-    }
+  std::int64_t most_at_once() const override { return kReferenceChunk; }
+  void run(const std::vector<std::int64_t>& ids) override {
+    last_ = std::move(executor_.step(ids).at("logits").data);
+    check_finite(last_);
   }
+  void step(std::int64_t token) override { run({token}); }
   void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t token = choose();
+      const std::int64_t token = choose_token(last_, sampling_, executor_.position());
       if (!on_token(token)) return;
-      if (i + 1 < count) step({token});
+      if (i + 1 < count) step(token);
     }
   }
 
@@ -59,16 +65,6 @@ class ReferenceGenerator : public Generator {
         positions_(most_positions(step)),
         weights_(model),
         executor_(prefill_instance(step), weights_.lookup(), threads) {}
-
-  void step(const std::vector<std::int64_t>& ids) {
-    last_ = std::move(executor_.step(ids).at("logits").data);
-    check_finite(last_);
-  }
-  std::int64_t choose() const {
-    if (!sampling_.is_greedy())
-      return draw_token(last_, draw_settings(sampling_), executor_.position());
-    return std::max_element(last_.begin(), last_.end()) - last_.begin();
-  }
 
   const std::int64_t vocabulary_, positions_;
   ModelWeights weights_;
@@ -94,9 +90,9 @@ class PackageGenerator : public Generator {
     return true;
   }
   void choose_by(const Sampling& sampling) override { engine_.sample(sampling); }
-  void run(const std::vector<std::int64_t>& ids, std::int64_t chunk) override {
-    engine_.prefill(ids, chunk);
-  }
+  std::int64_t most_at_once() const override { return engine_.program().prefill.max_tokens; }
+  void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
+  void step(std::int64_t token) override { engine_.decode(token); }
   void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
     engine_.generate(count, on_token);
   }
@@ -124,10 +120,11 @@ void Generator::check(const TokenRequest& request) const {
               request.ids.size(), request.max_new_tokens, run);
 }
 
-std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk) {
+std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
+                               const std::function<bool()>& stopped) {
   const std::vector<std::int64_t>& ids = request.ids;
   AC_ASSERT(!ids.empty());
-  choose_by(request.sampling);
+  choose_by(request.penalties.none() ? request.sampling : Sampling{});
   const auto cached = seen_.begin() + static_cast<std::ptrdiff_t>(
                                           std::min<std::int64_t>(std::ssize(seen_), position()));
   // The last one is run in any case: it gives the logits.
@@ -138,16 +135,30 @@ std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk) 
     go_back(0);
   }
   seen_ = ids;
-  run({ids.begin() + static_cast<std::ptrdiff_t>(alike), ids.end()}, chunk);
+  const auto most = static_cast<std::ptrdiff_t>(chunk > 0 ? chunk : most_at_once());
+  for (auto at = ids.begin() + static_cast<std::ptrdiff_t>(alike);
+       at != ids.end() && !(stopped && stopped());) {
+    const auto end = ids.end() - at > most ? at + most : ids.end();
+    run({at, end});
+    at = end;
+  }
   return alike;
 }
 
 void Generator::generate(const TokenRequest& request,
                          const std::function<bool(std::int64_t)>& on_token) {
-  follow(request.max_new_tokens, [&](std::int64_t token) {
+  const auto take = [&](std::int64_t token) {
     seen_.push_back(token);
     return on_token(token) && std::ranges::find(request.stop_ids, token) == request.stop_ids.end();
-  });
+  };
+  if (request.penalties.none()) return follow(request.max_new_tokens, take);
+  for (std::int64_t i = 0; i < request.max_new_tokens; ++i) {
+    std::vector<double> penalised = logits();
+    penalise(penalised, request.penalties, seen_, request.ids.size());
+    const std::int64_t token = choose_token(penalised, request.sampling, position());
+    if (!take(token)) return;
+    if (i + 1 < request.max_new_tokens) step(token);
+  }
 }
 
 std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,

@@ -21,6 +21,7 @@ std::string footer() {
       "Examples:\n"
       "  agentcompile compile MODEL -o PKG                    # for the CPU; --device cuda: for "
       "the GPU\n"
+      "  agentcompile generate PKG -p 'Once upon a time'      # text in, text out\n"
       "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8  # token ids in, token ids out\n"
       "  agentcompile compile --help                          # the options of one command\n"
       "Environment:\n";
@@ -87,11 +88,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   ac::add_apply_template_command(app);
   ac::add_bench_command(app);
+  ac::add_chat_command(app);
   ac::add_compile_command(app);
   ac::add_db_command(app);
   ac::add_detokenize_command(app);
   ac::add_devices_command(app);
   ac::add_evaluate_command(app);
+  ac::add_generate_command(app);
   ac::add_inspect_command(app);
   ac::add_run_command(app);
   ac::add_study_command(app);

@@ -19,30 +19,9 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMostNewTokens = std::int64_t{1} << 30;
 
 std::string name_of(const std::string& file) { return file == "-" ? "stdin" : file; }
-
-// Also of what has no size before it is read.
-std::string read_all(const std::string& file) {
-  const auto fail = [&](const char* what) {
-    bad_input("{}: cannot {}: {}", name_of(file), what, std::strerror(errno));
-  };
-  const int fd = file == "-" ? dup(STDIN_FILENO) : open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("open");
-  const std::unique_ptr<const int, void (*)(const int*)> closing(&fd,
-                                                                 [](const int* f) { close(*f); });
-  std::string text, piece(1 << 16, '\0');
-  for (;;) {
-    const ssize_t got = read(fd, piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read");
-    if (got == 0) return text;
-    text.append(piece, 0, static_cast<std::size_t>(got));
-    if (text.size() > kLargestFile)
-      bad_input("{}: more than {} bytes", name_of(file), kLargestFile);
-  }
-}
 
 // One line of a file of requests.
 class Line {
@@ -60,15 +39,18 @@ class Line {
     take("top_p", request.sampling.top_p);
     take("min_p", request.sampling.min_p);
     take("seed", request.sampling.seed);
+    take("repeat_penalty", request.penalties.repeat);
+    take("presence_penalty", request.penalties.presence);
     if (known_ != json_.size())
       for (const auto& [key, value] : json_.items())
         if (std::ranges::find(keys_, key) == keys_.end())
           bad_input("{}: {} is no part of a request", where_, quote(key));
     if (request.ids.empty()) bad_input("{}: \"ids\" is missing or empty", where_);
-    if (request.max_new_tokens < 0 || request.max_new_tokens > kMostTokens)
+    if (request.max_new_tokens < 0 || request.max_new_tokens > kMostNewTokens)
       bad_input("{}: \"max_new_tokens\" is out of range", where_);
     try {
       check(request.sampling);
+      check(request.penalties);
     } catch (const Error& error) {
       bad_input("{}: {}", where_, error.what());
     }
@@ -112,6 +94,26 @@ class Line {
 
 }  // namespace
 
+std::string read_whole(const std::string& file) {
+  const auto fail = [&](const char* what) {
+    bad_input("{}: cannot {}: {}", name_of(file), what, std::strerror(errno));
+  };
+  const int fd = file == "-" ? dup(STDIN_FILENO) : open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail("open");
+  const std::unique_ptr<const int, void (*)(const int*)> closing(&fd,
+                                                                 [](const int* f) { close(*f); });
+  std::string text, piece(1 << 16, '\0');
+  for (;;) {
+    const ssize_t got = read(fd, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read");
+    if (got == 0) return text;
+    text.append(piece, 0, static_cast<std::size_t>(got));
+    if (text.size() > kLargestFile)
+      bad_input("{}: more than {} bytes", name_of(file), kLargestFile);
+  }
+}
+
 std::vector<std::int64_t> parse_ids(const std::string& text, const char* option) {
   std::vector<std::int64_t> ids;
   for (std::size_t at = 0; at <= text.size();) {
@@ -128,7 +130,7 @@ std::vector<std::int64_t> parse_ids(const std::string& text, const char* option)
 }
 
 std::vector<std::int64_t> read_ids(const std::string& file) {
-  const std::string text = read_all(file);
+  const std::string text = read_whole(file);
   const auto separates = [](char c) {
     return c == ',' || std::isspace(static_cast<unsigned char>(c)) != 0;
   };
@@ -153,7 +155,7 @@ std::vector<std::int64_t> read_ids(const std::string& file) {
 }
 
 std::vector<TokenRequest> read_requests(const std::string& file, const TokenRequest& defaults) {
-  const std::string text = read_all(file);
+  const std::string text = read_whole(file);
   std::vector<TokenRequest> requests;
   std::size_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -174,7 +176,7 @@ std::vector<TokenRequest> read_requests(const std::string& file, const TokenRequ
 
 void add_sampling(CLI::App& command, Sampling& sampling) {
   CLI::Option* const temperature = command.add_option(
-      "--temperature", sampling.temperature,
+      "--temperature,--temp", sampling.temperature,
       "Draw tokens, with their logits divided by this (default: 0, the likeliest token)");
   const auto filter = [&](CLI::Option* option) { option->needs(temperature); };
   filter(command.add_option("--top-k", sampling.top_k, "Draw from the K likeliest tokens"));
@@ -188,6 +190,18 @@ void add_sampling(CLI::App& command, Sampling& sampling) {
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "a seed is not below 0" : std::string();
       });
+}
+
+void add_penalties(CLI::App& command, Penalties& penalties) {
+  command
+      .add_option("--repeat-penalty", penalties.repeat,
+                  "Make tokens less likely that the prompt or the answer has already: logits above "
+                  "0 are divided by this, others multiplied; 1 is none")
+      ->capture_default_str();
+  command
+      .add_option("--presence-penalty", penalties.presence,
+                  "Take this from the logit of each token that was generated already; 0 is none")
+      ->capture_default_str();
 }
 
 }  // namespace ac

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "program/penalties.h"
 #include "program/sampling.h"
 
 namespace ac {
@@ -15,20 +16,25 @@ struct TokenRequest {
   std::int64_t max_new_tokens = 16;
   std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
   Sampling sampling;
+  Penalties penalties;
   std::string where = {};  // "requests.jsonl: line 2: ", or nothing
 };
 
+// All of a file or pipe, or of stdin ("-").
+std::string read_whole(const std::string& file);
 // "1,2,3", as the option `option` has it.
 std::vector<std::int64_t> parse_ids(const std::string& text, const char* option);
 // Token ids in a file or pipe, or on stdin ("-"), between them commas or white space.
 std::vector<std::int64_t> read_ids(const std::string& file);
 
 // A JSON object a line: "ids", and whatever differs from `defaults` of "max_new_tokens",
-// "stop_ids", "temperature", "top_k", "top_p", "min_p" and "seed". Errors name the line. "-" is
-// stdin here as well.
+// "stop_ids", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty" and
+// "seed". Errors name the line. "-" is stdin here as well.
 std::vector<TokenRequest> read_requests(const std::string& file, const TokenRequest& defaults);
 
 // --temperature, --top-k, --top-p, --min-p and --seed.
 void add_sampling(CLI::App& command, Sampling& sampling);
+// --repeat-penalty and --presence-penalty.
+void add_penalties(CLI::App& command, Penalties& penalties);
 
 }  // namespace ac

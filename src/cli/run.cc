@@ -54,6 +54,7 @@ struct Run {
   void run() {
     if (command->count("--stop-ids") > 0) request.stop_ids = parse_ids(stop_ids, "--stop-ids");
     ac::check(request.sampling);
+    ac::check(request.penalties);
     std::vector<TokenRequest> all;
     if (!requests.empty()) {
       all = read_requests(requests, request);
@@ -87,6 +88,7 @@ struct Run {
       return;
     }
     Json result{{"ids", one.ids}, {"generated", generated}, {"sampling", to_json(one.sampling)}};
+    if (!one.penalties.none()) result["penalties"] = to_json(one.penalties);
     if (!requests.empty()) result["cached"] = cached;
     if (opened.engine) {
       const Engine::Loaded& loaded = opened.engine->loaded();
@@ -118,7 +120,8 @@ void add_run_command(CLI::App& app) {
   prompt->add_option(
       "--requests", run->requests,
       "A file of requests (- is stdin), a JSON object a line: ids, and max_new_tokens, stop_ids, "
-      "temperature, top_k, top_p, min_p and seed, if not as these options say. "
+      "temperature, top_k, top_p, min_p, seed, repeat_penalty and presence_penalty, if not as "
+      "these options say. "
       "Prints a JSON line for each; what one begins with as the one before it is "
       "not run again");
   prompt->require_option(1);
@@ -129,6 +132,7 @@ void add_run_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   add_sampling(*command, run->request.sampling);
+  add_penalties(*command, run->request.penalties);
   command
       ->add_option("--chunk", run->chunk,
                    "Tokens of the prompt that are processed at once (default: as many as the "

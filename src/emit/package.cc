@@ -8,6 +8,7 @@
 #include "base/warning.h"
 #include "emit/standalone.h"
 #include "runtime/fingerprint.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -22,6 +23,21 @@ void copy_into(const fs::path& from, const fs::path& to) {
   fs::create_directories(to.parent_path(), error);
   if (!error) fs::copy_file(from, to, error);
   if (error) job_failed("cannot copy {} to {}: {}", from.string(), to.string(), error.message());
+}
+
+// What the model's folder says of text. A folder without a tokenizer says nothing of use.
+void copy_text(const Model& model, const fs::path& to) {
+  for (const auto& [name, store] : model.stores) {
+    std::error_code error;
+    const fs::path folder = fs::is_directory(store, error) ? store : store.parent_path();
+    if (!fs::exists(folder / "tokenizer.json", error)) continue;
+    for (const char* file : text::kTextFiles)
+      if (fs::exists(folder / file, error)) copy_into(folder / file, to / file);
+    for (const auto& entry : fs::directory_iterator(folder / text::kMoreTemplates, error))
+      if (entry.path().extension() == ".jinja")
+        copy_into(entry.path(), to / text::kMoreTemplates / entry.path().filename());
+    return;
+  }
 }
 
 // How many files a package has, with plan.json and digests.json.
@@ -82,6 +98,7 @@ void PackageDraft::write(const Compiled& compiled, const Model& model,
   write_file(folder / "constants.bin",
              {reinterpret_cast<const char*>(compiled.constants.data()), compiled.constants.size()});
   write_file(folder / "program.json", to_json(program).dump() + "\n");
+  copy_text(model, folder / text::kTextFolder);
   std::vector<KernelSource> sources;
   for (const auto& [entry, built] : compiled.kernels) sources.push_back(built.source);
   for (const auto& [name, text] : standalone_files(program, sources, kernel_headers)) {

@@ -1,5 +1,6 @@
 #include "text/text_ends.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/json.h"
@@ -43,17 +44,22 @@ TextEnds read_text_ends(const std::filesystem::path& folder, const TokenTable& t
     const Json json = read_json(file, kLimits);
     find(TokenizerFields(json, file.string() + ":"));
   };
-  read("generation_config.json", [&](const TokenizerFields& fields) {
-    if (fields.has_value("bos_token_id")) begin = read_ids(fields, "bos_token_id");
-    if (fields.has_value("eos_token_id")) end = read_ids(fields, "eos_token_id");
-  });
+  for (const char* name : {"generation_config.json", "config.json"})
+    read(name, [&](const TokenizerFields& fields) {
+      if (begin.empty() && fields.has_value("bos_token_id"))
+        begin = read_ids(fields, "bos_token_id");
+      if (end.empty() && fields.has_value("eos_token_id")) end = read_ids(fields, "eos_token_id");
+    });
+  std::vector<TokenId> named;
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
     read(name, [&](const TokenizerFields& fields) {
       if (begin.empty() && fields.has_value("bos_token"))
         begin = read_named(fields, "bos_token", tokens);
-      if (end.empty() && fields.has_value("eos_token"))
-        end = read_named(fields, "eos_token", tokens);
+      if (named.empty() && fields.has_value("eos_token"))
+        named = read_named(fields, "eos_token", tokens);
     });
+  for (const TokenId id : named)
+    if (std::ranges::find(end, id) == end.end()) end.push_back(id);
   TextEnds ends;
   if (!begin.empty()) ends.begin = begin[0];
   ends.end = std::move(end);

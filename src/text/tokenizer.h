@@ -22,8 +22,9 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  // From a folder with tokenizer.json, and perhaps tokenizer_config.json, special_tokens_map.json
-  // and generation_config.json, which say what begins and ends a text; or from such a file itself.
+  // From a folder with tokenizer.json, and perhaps generation_config.json, config.json,
+  // tokenizer_config.json and special_tokens_map.json, which say what begins and ends a text; or
+  // from such a file itself.
   static Tokenizer load(const std::filesystem::path& folder_or_file);
   // From the text of a tokenizer.json alone; `origin` names it in errors.
   static Tokenizer parse(const std::string& text, const std::string& origin);

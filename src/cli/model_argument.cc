@@ -1,0 +1,179 @@
+#include "cli/model_argument.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/process.h"
+#include "build/digest.h"
+#include "capture/download.h"
+#include "capture/download_progress.h"
+#include "capture/hub.h"
+#include "cli/gpu.h"
+#include "runtime/packages.h"
+
+namespace ac {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSmallFile = 1u << 20;  // the content of which counts, beside size and time
+constexpr std::size_t kMostFiles = 10'000;
+
+bool is_package_or_packages(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path / "program.json", error) || fs::exists(path / "digests.json", error) ||
+         !packages_in(path).empty();
+}
+
+// "FILE.py" of "FILE.py:factory"; of other texts all.
+std::string file_of(const std::string& source) {
+  const std::size_t end = source.rfind(".py:");
+  return end == std::string::npos ? source : source.substr(0, end + 3);
+}
+
+// What tells that a file is another one.
+Json state_of(const fs::path& file) {
+  const auto bytes = fs::file_size(file);
+  Json state = {bytes, fs::last_write_time(file).time_since_epoch().count()};
+  if (bytes <= kSmallFile) state.push_back(sha256(read_file(file, kSmallFile)));
+  return state;
+}
+
+// The same for all files of a folder, but those that are hidden.
+Json state_of_source(const fs::path& source) {
+  if (!fs::is_directory(source)) return state_of(source);
+  std::vector<fs::path> files;
+  for (auto at = fs::recursive_directory_iterator(source); at != fs::end(at); ++at) {
+    if (at->path().filename().string().starts_with('.')) {
+      if (at->is_directory()) at.disable_recursion_pending();
+    } else if (at->is_regular_file()) {
+      files.push_back(at->path());
+      if (files.size() > kMostFiles)
+        bad_input("{}: the folder has more than {} files", source.string(), kMostFiles);
+    }
+  }
+  std::ranges::sort(files);
+  Json state = Json::object();
+  for (const fs::path& file : files) state[file.lexically_relative(source)] = state_of(file);
+  return state;
+}
+
+// The model's name as a file may be called.
+std::string plain_name(const std::string& source) {
+  std::string name = fs::path(source).lexically_normal().filename().string();
+  if (name.empty()) name = fs::path(source).lexically_normal().parent_path().filename().string();
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '_');
+  return name.substr(0, 60);
+}
+
+}  // namespace
+
+void no_tokenizer(const fs::path& folder) {
+  bad_input(
+      "no tokenizer in {}: name a folder with a tokenizer.json by --tokenizer, or give token ids "
+      "to "
+      "agentcompile run --ids",
+      folder.string());
+}
+
+void ModelArgument::add_to(CLI::App& command) {
+  command
+      .add_option(
+          "MODEL", model_,
+          "A package, or what compile takes: a HuggingFace folder or id, FILE.py[:FACTORY], "
+          "... That is compiled when it is first used, and kept in the cache folder")
+      ->required();
+  command.add_flag("--download", download_, "Fetch an id from the HuggingFace hub first");
+  command.add_flag("--recompile", again_, "Compile the model again, in place of the kept package");
+  const auto pass = [&](const char* name, const char* what) {
+    passed_.push_back(std::make_shared<Passed>(Passed{name, {}}));
+    passed_.back()->option = command.add_option(name, passed_.back()->value, what);
+  };
+  pass("--max-context", "Tokens that the package can hold, if MODEL is compiled");
+  pass("--dtype", "The type to compute in, if MODEL is compiled");
+  pass("--front-end", "The front end, if MODEL is compiled");
+  pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
+}
+
+fs::path ModelArgument::package(const Wanted& wanted) const {
+  if (!is_package_or_packages(model_)) return compiled(wanted);
+  const auto refuse = [&](const std::string& option) {
+    wrong_usage("{}: {} is a package, which is compiled already", option, model_);
+  };
+  for (const auto& passed : passed_)
+    if (passed->option->count() > 0) refuse(passed->name);
+  if (download_) refuse("--download");
+  if (again_) refuse("--recompile");
+  return model_;
+}
+
+fs::path ModelArgument::compiled(const Wanted& wanted) const {
+  const auto& [device, tokenizer, quiet] = wanted;
+  const Environment environment = read_environment();
+  std::error_code error;
+  fs::path source = file_of(model_);
+  const bool factory = source != model_;
+  if (download_) {
+    const auto id = parse_model_id(model_);
+    if (!id || fs::exists(source, error))
+      wrong_usage("--download: {} is no model id (org/name[@revision])", model_);
+    DownloadOptions download = download_options(environment);
+    if (!quiet) show_progress_on_stderr(download);
+    source = download_model(*id, download);
+  } else if (!fs::exists(source, error)) {
+    if (factory || source.extension() == ".py" || source.extension() == ".pt2")
+      bad_input("{}: there is no such file", source.string());
+    source = resolve_model(model_, environment);
+  }
+  source = fs::canonical(source);
+  if (tokenizer && source.extension() != ".json" && !fs::exists(source / "tokenizer.json", error))
+    no_tokenizer(source);
+  const std::string what =
+      factory ? source.string() + model_.substr(file_of(model_).size()) : source.string();
+
+  if (environment.cache.empty())
+    wrong_usage(
+        "{}: there is no cache folder for its package: set XDG_CACHE_HOME or HOME, or "
+        "compile it first",
+        model_);
+  const std::optional<Gpu> gpu = device == "host" ? std::nullopt : find_gpu();
+  if (!gpu && device.starts_with("cuda")) the_gpu();  // says why there is none
+  std::vector<std::string> options = {"--device", gpu ? "cuda" : "host"};
+  for (const auto& passed : passed_)
+    if (passed->option->count() > 0) options.insert(options.end(), {passed->name, passed->value});
+  const Json key = {{"version", AC_VERSION},
+                    {"source", what},
+                    {"files", state_of_source(source)},
+                    {"device", gpu ? gpu->info.target + " " + gpu->name : "host"},
+                    {"options", options}};
+  const fs::path package =
+      environment.cache / "agentcompile/packages" /
+      fmt::format("{}-{}", plain_name(model_), sha256(key.dump()).substr(0, 16));
+  if (!again_ && fs::exists(package / "program.json", error)) {
+    if (!quiet) fmt::print(stderr, "{} is compiled: {}\n", model_, package.string());
+    return package;
+  }
+  if (!quiet)
+    fmt::print(stderr, "compiling {} for {}, which is done once: {}\n", model_,
+               gpu ? gpu->name : "the CPU", package.string());
+  std::vector<std::string> command = {"/proc/self/exe", "compile", what, "-o", package.string()};
+  command.insert(command.end(), options.begin(), options.end());
+  if (again_) command.push_back("--force");
+  if (quiet) command.push_back("--quiet");
+  const ProcessResult result = run_process(command, ChildOutput::errors_only);
+  // Another process may have compiled it meanwhile.
+  if (result.ok() || (!again_ && fs::exists(package / "program.json", error))) return package;
+  if (result.signal != 0)
+    job_failed("the compilation of {} was ended by signal {}", model_, result.signal);
+  throw Error(static_cast<Fault>(result.exit_code), fmt::format("{} was not compiled", model_));
+}
+
+}  // namespace ac

@@ -1,0 +1,41 @@
+// The MODEL of `generate` and `chat`: a package, or what `compile` takes. That is compiled when it
+// is first used, to a package in the cache folder, which is taken from there from then on.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ac {
+
+// There is no tokenizer in that folder, which is an error (bad_input).
+[[noreturn]] void no_tokenizer(const std::filesystem::path& folder);
+
+class ModelArgument {
+ public:
+  void add_to(CLI::App& command);
+  struct Wanted {
+    std::string device;     // the command's --device
+    bool tokenizer = true;  // of the model's own, which must be there before it is compiled
+    bool quiet = false;     // no progress on stderr
+  };
+  std::filesystem::path package(const Wanted& wanted) const;
+  const std::string& name() const { return model_; }
+
+ private:
+  std::filesystem::path compiled(const Wanted& wanted) const;
+
+  std::string model_;
+  bool download_ = false, again_ = false;
+  // Options that `compile` gets as they are.
+  struct Passed {
+    std::string name;
+    std::string value;
+    const CLI::Option* option = nullptr;
+  };
+  std::vector<std::shared_ptr<Passed>> passed_;
+};
+
+}  // namespace ac

@@ -1,0 +1,50 @@
+#include "text/think_tags.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ac::text {
+namespace {
+
+constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+
+// The length of the longest end of the text that the tag begins with.
+std::size_t beginning_of(std::string_view tag, std::string_view text) {
+  std::size_t length = std::min(tag.size() - 1, text.size());
+  while (!text.ends_with(tag.substr(0, length))) --length;
+  return length;
+}
+
+}  // namespace
+
+std::vector<ThinkTags::Part> ThinkTags::push(std::string_view piece) {
+  held_ += piece;
+  std::vector<Part> parts;
+  const auto give = [&](std::size_t bytes) {
+    if (bytes > 0) parts.push_back({held_.substr(0, bytes), thinking_});
+    held_.erase(0, bytes);
+  };
+  for (;;) {
+    const std::string_view tag = thinking_ ? kClose : kOpen;
+    const std::size_t at = held_.find(tag);
+    if (at == std::string::npos) {
+      give(held_.size() - beginning_of(tag, held_));
+      return parts;
+    }
+    give(at);
+    held_.erase(0, tag.size());
+    thinking_ = !thinking_;
+  }
+}
+
+std::vector<ThinkTags::Part> ThinkTags::finish() {
+  if (held_.empty()) return {};
+  return {{std::exchange(held_, {}), thinking_}};
+}
+
+bool opens_thinking(std::string_view prompt) {
+  const std::size_t end = prompt.find_last_not_of(" \n\r\t");
+  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kOpen);
+}
+
+}  // namespace ac::text
