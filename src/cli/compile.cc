@@ -16,6 +16,7 @@
 #include "device/devices.h"
 #include "emit/package.h"
 #include "ir/text.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -140,10 +141,11 @@ struct Compile {
           torch_name(compiled.dtype), torch_name(compiled.own_dtype));
     if (!compiled.is_measured())
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
+    const bool speaks = std::filesystem::exists(std::filesystem::path(output) / text::kTextFolder);
     const bool runs_here = options.device.sm == 0 || !device_name.empty();
     if (runs_here)
-      fmt::print("Generate with it:  agentcompile run {} --ids 1,2,3 --max-new-tokens 16\n",
-                 output);
+      fmt::print("Generate with it:  agentcompile {} {} {} --max-new-tokens 16\n",
+                 speaks ? "generate" : "run", output, speaks ? "-p 'Hello'" : "--ids 1,2,3");
     fmt::print("What was chosen:   agentcompile inspect {} --stage selection\n", output);
   }
 
@@ -228,7 +230,7 @@ void add_compile_command(CLI::App& app) {
       "on it\n"
       "  agentcompile compile MODEL -o PKG --target sm_90   # for a GPU that is not here\n"
       "  agentcompile compile model.py:factory -o PKG --max-context 8192 --dtype bfloat16\n"
-      "Next: agentcompile run PKG --ids 1,2,3 --max-new-tokens 8");
+      "Next: agentcompile generate PKG -p 'Hello', or agentcompile chat PKG");
   command->callback([compile] { compile->run(); });
 }
 

@@ -14,10 +14,13 @@ StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(
 std::string StopStrings::push(std::string_view piece) {
   AC_ASSERT(!found_);
   held_ += piece;
-  std::size_t end = std::string::npos;
-  for (const std::string& string : strings_) end = std::min(end, held_.find(string));
-  found_ = end != std::string::npos;
-  std::string before = held_.substr(0, found_ ? end : held_.size() - kept());
+  // By the end and then the beginning: however the text is cut into pieces, it is the same one.
+  std::pair first{std::string::npos, std::string::npos};
+  for (const std::string& string : strings_)
+    if (const std::size_t at = held_.find(string); at != std::string::npos)
+      first = std::min(first, {at + string.size(), at});
+  found_ = first.first != std::string::npos;
+  std::string before = held_.substr(0, found_ ? first.second : held_.size() - kept());
   held_.erase(0, found_ ? held_.size() : before.size());
   return before;
 }

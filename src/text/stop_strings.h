@@ -1,4 +1,4 @@
-// Ends a text at the first of some strings, while the text comes in pieces.
+// Ends a text before the first of some strings that is complete, while the text comes in pieces.
 #pragma once
 
 #include <string>

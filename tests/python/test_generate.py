@@ -94,6 +94,23 @@ def test_text_comes_in_whole_characters(pair):
     assert f"; {NEW} tokens," in errors and "as many as --max-new-tokens allows" in errors
 
 
+def test_text_goes_on_with_the_space_that_the_model_writes(pair, tmp_path):
+    tokenizer = text_model.write_spaced_tokenizer(tmp_path / "spaced")
+
+    def follows(prompt):
+        ids = tokenizer.encode(prompt)
+        made = pair.truth.ids(ids, 8)
+        before = tokenizer.decode(ids, skip_special_tokens=True)
+        return ids, made, tokenizer.decode(ids + made, skip_special_tokens=True)[len(before) :]
+
+    candidates = "ka to mi ren al sho en ble ing é ø да не 日 本".split()
+    prompts = [prompt for prompt in candidates if follows(prompt)[2].startswith(" ")]
+    assert len(prompts) > 1
+    for prompt in (*prompts[:2], "ka to mi"):
+        got = generate(pair.package, "--tokenizer", tmp_path / "spaced", "-n", 8, prompt=prompt)
+        assert (got["prompt_ids"], got["ids"], got["text"]) == follows(prompt)
+
+
 def test_prompts_come_from_files_and_pipes(pair, tmp_path):
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT + "\n")

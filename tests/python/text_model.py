@@ -11,7 +11,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import tiny_models
 import torch
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 SPECIAL = ["<|begin|>", "<|end|>", "<|im_start|>", "<|im_end|>"]
 CONTEXT = 512
@@ -56,6 +56,25 @@ def write_tokenizer(folder, template=TEMPLATE) -> None:
         tokenizer_object=tokenizer, bos_token=SPECIAL[0], eos_token=SPECIAL[1], chat_template=template
     )
     fast.save_pretrained(folder)
+
+
+def write_spaced_tokenizer(folder) -> transformers.PreTrainedTokenizerFast:
+    """Another one of as many tokens, as SentencePiece makes them: spaces are written ▁, one stands
+    before a text, and decoding takes the first one away."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokenizer.train_from_iterator(
+        [word for line in corpus() for word in line.split()],
+        trainers.BpeTrainer(vocab_size=480, special_tokens=["<unk>", *bytes_], show_progress=False),
+    )
+    Path(folder).mkdir()
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
+    fast.save_pretrained(folder)
+    return fast
 
 
 def write(folder) -> Path:
