@@ -123,6 +123,7 @@ struct Compile {
     result["measured"] = compiled.is_measured();
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
+    result["check"] = to_json(compiled.check);
     if (json) {
       fmt::print("{}\n", result.dump());
       return;
@@ -142,6 +143,7 @@ struct Compile {
     if (!compiled.is_measured())
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
     const bool speaks = std::filesystem::exists(std::filesystem::path(output) / text::kTextFolder);
+    fmt::print("  {}\n", summary_of(to_json(compiled.check)));
     const bool runs_here = options.device.sm == 0 || !device_name.empty();
     if (runs_here)
       fmt::print("Generate with it:  agentcompile {} {} {} --max-new-tokens 16\n",
@@ -217,7 +219,7 @@ void add_compile_command(CLI::App& app) {
   command
       ->add_option("--dump", compile->dump,
                    "Print what these stages come to, as they are done: capture, normalise, "
-                   "incrementalise, regions, candidates, selection, program")
+                   "incrementalise, regions, candidates, selection, program, check")
       ->delimiter(',')
       ->allow_extra_args(false);
   command->add_flag("--force,-f", compile->force, "Replace an existing package");

@@ -17,7 +17,7 @@ namespace {
 struct Verify {
   std::string package, device, weights;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
-  bool json = false, quiet = false;
+  bool json = false, quiet = false, reference = false;
 
   void run() const {
     BuilderOptions building = builder_options(read_environment());
@@ -25,17 +25,18 @@ struct Verify {
     Progress progress(quiet);
     const PackageFiles files(package);
     const Verification verification =
-        verify_package(files, building, judge(files), progress, weights, warn_on_stderr);
+        verify_package(files, building, judge(files), progress, weights, warn_on_stderr, reference);
     if (json)
       fmt::print("{}\n", to_json(verification).dump(1));
     else
       fmt::print("{}", print(verification));
     if (!verification.ok())
-      job_failed("{}: {} of {} trials were not admitted, and {} faults", package,
-                 verification.rejected(), verification.trials.size(), verification.faults.size());
+      job_failed("{}: {} of {} trials were not admitted, and {} faults{}", package,
+                 verification.rejected(), verification.trials.size(), verification.faults.size(),
+                 verification.whole.ok() ? "" : "; the whole program is wrong");
     if (!json)
-      fmt::print("{}: all {} trials are admitted, on {}\n", package, verification.trials.size(),
-                 verification.judged_on);
+      fmt::print("{}: all {} trials are admitted, on {}\n{}\n", package, verification.trials.size(),
+                 verification.judged_on, summary_of(to_json(verification.whole)));
   }
 
   // The GPU that the package is for, if it is here; otherwise the host device runs the same source.
@@ -63,6 +64,9 @@ void add_verify_command(CLI::App& app) {
                    "Where kernels are judged: host or cuda (default: the GPU that the package is "
                    "for, if it is here, and else the host)")
       ->check(CLI::IsMember({"host", "cuda"}));
+  command->add_flag("--reference", verify->reference,
+                    "Compare the whole program with double precision too, where the model is small "
+                    "enough");
   add_weights_option(*command, verify->weights);
   command->add_option("--jobs,-j", verify->jobs, "Kernels that are built and judged at once")
       ->check(CLI::Range(1, 1024));

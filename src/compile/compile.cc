@@ -15,11 +15,13 @@
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "compile/stages.h"
+#include "compile/trial_package.h"
 #include "compile/trials.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "runtime/fingerprint.h"
 
 namespace ac {
 namespace {
@@ -266,6 +268,23 @@ std::vector<Job> jobs_for(const StepGraph& step, std::int64_t chunk, std::int64_
   return jobs;
 }
 
+// The program as a package would have it, where nobody else sees it.
+PackageCheck check_whole(const Compiled& compiled, const StepGraph& prefill, Realiser& realiser,
+                         Progress& progress) {
+  const TemporaryFolder folder;
+  std::vector<std::string> warnings;  // whoever writes the package says them
+  write_fingerprint(fingerprint_of(compiled.program, warnings), folder.path());
+  write_runnable(folder.path(), compiled.program, compiled.constants, realiser);
+  PackageCheck check = check_package(folder.path(), compiled.program, prefill, realiser, progress);
+  if (!check.ok())
+    job_failed(
+        "the whole program does not compute what plain kernels do, one an op, though each of its "
+        "kernels was admitted: {}",
+        check.fault);
+  progress.summary(summary_of(to_json(check)));
+  return check;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, const CompiledPhase*>> Compiled::phases() const {
@@ -370,6 +389,12 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         return program;
       },
       [](const Program& program) { return to_json(program).dump(1) + "\n"; });
+  compiled.check = stages.run(
+      "check",
+      [&] {
+        return check_whole(compiled, jobs.at(0).phase.regions.step, realiser, stages.progress());
+      },
+      [](const PackageCheck& check) { return to_json(check).dump(1) + "\n"; });
   for (Job& job : jobs) {
     if (job.guide) job.guide.reset();  // it refers to the phase
     if (job.kind == Job::Kind::prefill)

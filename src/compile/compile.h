@@ -3,6 +3,7 @@
 
 #include "advise/advisor.h"
 #include "capture/model.h"
+#include "compile/package_check.h"
 #include "compile/pinned.h"
 #include "compile/realise.h"
 #include "compile/stages.h"
@@ -122,6 +123,7 @@ struct Compiled {
   std::vector<std::pair<std::string, const CompiledPhase*>> phases() const;
   std::vector<StageTime> times;
   Selection draw;            // what draws a token in all phases
+  PackageCheck check;        // of the whole program
   bool is_measured() const;  // all phases are
   std::string advisor = "none";
   double advise_share = 0;  // from which on regions were asked about

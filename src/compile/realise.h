@@ -112,6 +112,8 @@ class Realiser {
                   std::chrono::seconds limit);
 
   bool measures() const { return options_.here; }
+  // Whether what was built for the target runs here.
+  bool has_device() const { return options_.here || options_.target.kind == Target::host; }
   // Where the time went, in seconds.
   struct Spent {
     double building = 0, judging = 0, timing = 0;

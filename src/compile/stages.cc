@@ -10,8 +10,9 @@
 namespace ac {
 
 const std::vector<std::string>& Stages::names() {
-  static const std::vector<std::string> names = {
-      "capture", "normalise", "incrementalise", "regions", "candidates", "selection", "program"};
+  static const std::vector<std::string> names = {"capture", "normalise",  "incrementalise",
+                                                 "regions", "candidates", "selection",
+                                                 "program", "check"};
   return names;
 }
 

@@ -11,6 +11,19 @@ Json to_json(Span span) { return {span.begin, span.end}; }
 
 Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
 
+void write_runnable(const fs::path& folder, const Program& program,
+                    const std::vector<std::byte>& constants, const Realiser& realiser) {
+  Program made = program;
+  for (auto& [entry, file] : made.kernels) {
+    file = entry;
+    fs::copy_file(realiser.kernels().at(entry).artifact, folder / entry);
+  }
+  write_file(folder / "program.json", to_json(made).dump());
+  write_file(folder / "constants.bin",
+             {reinterpret_cast<const char*>(constants.data()), constants.size()});
+  write_digests(folder);
+}
+
 TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::int64_t tokens,
                            const std::vector<Implemented>& parts, const Realiser& realiser) {
   std::size_t at = 0;
@@ -27,15 +40,9 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::i
   trial.decode = assembler.phase(step, tokens, parts, {});
   trial.prefill = trial.decode;
   plan_memory(trial);
-  for (const Launch& launch : trial.decode.launches) {
-    if (launch.product || !trial.kernels.emplace(launch.kernel, launch.kernel).second) continue;
-    fs::copy_file(realiser.kernels().at(launch.kernel).artifact, folder_.path() / launch.kernel);
-  }
-  write_file(folder_.path() / "program.json", to_json(trial).dump());
-  const std::vector<std::byte>& constants = assembler.constants();
-  write_file(folder_.path() / "constants.bin",
-             {reinterpret_cast<const char*>(constants.data()), constants.size()});
-  write_digests(folder_.path());
+  for (const Launch& launch : trial.decode.launches)
+    if (!launch.product) trial.kernels[launch.kernel] = launch.kernel;
+  write_runnable(folder_.path(), trial, assembler.constants(), realiser);
 }
 
 }  // namespace ac

@@ -16,6 +16,10 @@ struct Span {
 Json to_json(Span span);
 Span span_of(const Json& json);
 
+// Makes the folder one that an engine takes: the program, with kernels that were built.
+void write_runnable(const std::filesystem::path& folder, const Program& program,
+                    const std::vector<std::byte>& constants, const Realiser& realiser);
+
 class TrialPackage {
  public:
   // For steps of so many tokens, in an order in which they could run. Kernels must have been built.

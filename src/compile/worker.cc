@@ -1,7 +1,11 @@
 #include "compile/worker.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
 #include "compile/in_context.h"
+#include "compile/program_pair.h"
 #include "compile/realise.h"
 #include "compile/step_bench.h"
 #include "ir/text.h"
@@ -111,13 +115,15 @@ std::string run_job(const Json& job) { return run_on(*device_of(job), job); }
 Json jobs_job() { return {{"job", "jobs"}, {"device", "cuda"}}; }
 
 bool is_conversation(const Json& job) {
-  return job.at("job") == "jobs" || job.at("job") == "bench" || job.at("job") == "steps";
+  constexpr std::array kinds = {"jobs", "bench", "steps", "pair"};
+  return std::ranges::find(kinds, job.at("job").get<std::string>()) != kinds.end();
 }
 
 Conversation::Answer prepare_job(const Json& job) {
   AC_ASSERT(is_conversation(job));
   std::shared_ptr<Device> device = device_of(job);
   if (job.at("job") == "bench") return prepare_bench(std::move(device), job);
+  if (job.at("job") == "pair") return prepare_pair(std::move(device), job);
   if (job.at("job") == "steps") return prepare_steps(std::move(device), job);
   return [device](const std::string& question) { return run_on(*device, Json::parse(question)); };
 }

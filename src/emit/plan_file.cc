@@ -65,6 +65,7 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
   return reading_plan(origin, [&] {
     PlanFile plan;
     plan.target = json.at("target").get<std::string>();
+    plan.step = json.at("step").get<std::string>();
     for (const auto& [entry, kernel] : json.at("kernels").items()) {
       if (!is_entry(entry)) bad_input("{}: {} is no name of a kernel", origin, quote(entry));
       plan.kernels[entry] = {entry, kernel.at("source").get<std::string>()};

@@ -15,7 +15,7 @@
 
 namespace ac {
 
-constexpr int kPlanFormat = 4;
+constexpr int kPlanFormat = 5;
 
 // What was selected for a region, and what admitted it.
 struct Selected {
@@ -31,6 +31,7 @@ struct PlanFile {
   std::string target;
   std::map<std::string, KernelSource> kernels;  // by entry
   std::vector<Selected> selections;
+  std::string step;  // the prefill instance, printed
 };
 
 // Runs what reads a plan.json. Where that has not what `compile` writes today, the error

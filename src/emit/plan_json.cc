@@ -4,6 +4,7 @@
 #include "emit/package.h"
 #include "emit/plan_file.h"
 #include "emit/plan_stages.h"
+#include "ir/text.h"
 
 namespace ac {
 namespace {
@@ -113,7 +114,9 @@ Json plan_json(const Compiled& compiled) {
           {"prefill", phase_json(compiled.prefill)},
           {"prefill_short", std::move(prefill_short)},
           {"decode", phase_json(compiled.decode)},
-          {"draw", selection_json(compiled.draw)}};
+          {"draw", selection_json(compiled.draw)},
+          {"step", print(compiled.prefill.regions.step)},
+          {"check", to_json(compiled.check)}};
 }
 
 }  // namespace ac

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/table.h"
+#include "compile/package_check.h"
 #include "emit/advice_stage.h"
 #include "emit/plan_file.h"
 
@@ -243,6 +244,7 @@ std::string stats_text(const Json& stats, const std::vector<std::string>& phases
                   number(stats.at("emitted_files")), number(stats.at("emitted_sources")),
                   number(stats.at("kernels")), text_of(stats.at("target")),
                   number(stats.at("launch_signatures")));
+  text += summary_of(stats.at("check")) + "\n";
   text += counts_text(stats, phases, "plans that are illegal, by reason", "illegal");
   text += counts_text(stats, phases, "spaces that a family cannot compute, by family", "refused");
   text += counts_text(stats, phases, "candidates that were not admitted, by reason", "rejected");
@@ -319,6 +321,7 @@ Json stage_json(const Json& plan, PackageStage stage, const std::string& origin)
     if (stage == PackageStage::advice) return advice_of(plan);
     Json json{{"target", plan.at("target")}};
     for (const auto& [name, phase] : phases_of(plan)) json[name] = part_of(*phase, stage);
+    if (stage == PackageStage::verdicts) json["check"] = plan.at("check");
     return json;
   });
 }
@@ -345,6 +348,7 @@ std::string stage_text(const Json& plan, PackageStage stage, const std::string& 
           text += selection_text(phase);
       }
     }
+    if (stage == PackageStage::verdicts) text += "\n" + summary_of(plan.at("check")) + "\n";
     return text;
   });
 }

@@ -13,7 +13,7 @@ enum class PackageStage {
   regions,     // what each step was cut into
   candidates,  // the spaces of kernels, ranked by predicted cost
   advice,      // what an advisor was asked, and what became of its replies
-  verdicts,    // what became of each candidate that was tried
+  verdicts,    // what became of each candidate that was tried, and of the whole program
   selection,   // what computes each region
   stats,       // how many of all of these, and whose work a step is
 };

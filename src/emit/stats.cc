@@ -130,6 +130,7 @@ Json stats_of(const Json& plan) {
       {"emitted_files", plan.at("emitted").at("files")},
       {"emitted_sources", plan.at("emitted").at("sources")},
       {"launch_signatures", plan.at("kernels").size()},  // a C function each
+      {"check", plan.at("check")},
   };
   for (const auto& [name, phase] : phases_of(plan)) stats[name] = phase_stats(*phase);
   return stats;

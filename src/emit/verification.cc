@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "emit/plan_file.h"
 #include "emit/standalone.h"
+#include "ir/text.h"
 #include "runtime/engine.h"
 #include "runtime/fingerprint.h"
 
@@ -22,6 +23,19 @@ constexpr std::size_t kLargestSources = std::size_t{64} << 20;
 
 std::string name_of(const Judged& judged) {
   return judged.candidate.empty() ? "fallback" : judged.candidate;
+}
+
+// Whether the program may be of this step.
+bool agrees(const Program& program, const StepGraph& step) {
+  const auto same = [](const CacheSpec& spec, const Cache& cache) {
+    return spec.heads == cache.heads && spec.key_size == cache.key_size &&
+           spec.value_size == cache.value_size && spec.dtype == cache.dtype &&
+           spec.window == cache.window;
+  };
+  if (step.graph.outputs.size() != 1) return false;
+  const TensorType& logits = step.graph.type(step.graph.outputs[0].node);
+  return std::ranges::equal(program.caches, step.caches, same) && !logits.shape.empty() &&
+         logits.shape.back() == Dim(program.vocab) && logits.dtype == program.dtype;
 }
 
 }  // namespace
@@ -88,12 +102,15 @@ std::size_t Verification::rejected() const {
 
 Verification verify_package(const PackageFiles& files, BuilderOptions building,
                             const DeviceInfo& device, Progress& progress, const fs::path& weights,
-                            const std::function<void(const std::string&)>& warn) {
+                            const std::function<void(const std::string&)>& warn, bool with_truth) {
   progress.stage("read the package");
   const Program program = read_program(files);
   const PlanFile plan = plan_file(read_plan_json(files), (files.folder() / "plan.json").string());
+  const StepGraph step = parse_step(plan.step, (files.folder() / "plan.json").string());
   Verification verification;
   verification.faults = disagreements(files, program, plan, weights, warn);
+  if (!agrees(program, step))
+    verification.faults.emplace_back("plan.json has the step of another model than program.json");
   verification.judged_on = device.target;
 
   std::vector<Request> requests;
@@ -109,6 +126,7 @@ Verification verify_package(const PackageFiles& files, BuilderOptions building,
           {selected.phase, selected.signature, selected.ops, selected.candidate, {}});
     }
   progress.stage("build and admit");
+  KernelBuilder own(building);  // with this program's headers
   building.sources = files.folder();
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
@@ -127,6 +145,17 @@ Verification verify_package(const PackageFiles& files, BuilderOptions building,
     if (judged.outcome.admitted() && calls_library(requests[i].trial) && program.target != "host")
       judged.outcome.note = kLibraryStoodIn;
   }
+  if (!verification.ok()) {
+    verification.whole.why_not = "its parts are not as they should be";
+  } else if (device.target != program.target) {
+    verification.whole.why_not = "the device that it is for is not here";
+  } else {
+    progress.stage("check the whole program");
+    Realiser plain(own, options);
+    verification.whole =
+        check_package(files.folder(), program, step, plain, progress,
+                      {.checkpoint = weights, .verifies = true, .with_truth = with_truth});
+  }
   progress.done();
   return verification;
 }
@@ -142,6 +171,7 @@ Json to_json(const Verification& verification) {
           {"rejected", verification.rejected()},
           {"judged_on", verification.judged_on},
           {"faults", verification.faults},
+          {"whole", to_json(verification.whole)},
           {"trials", std::move(trials)}};
 }
 
@@ -154,6 +184,8 @@ std::string print(const Verification& verification) {
                outcome.why + outcome.note});
   }
   std::string text = table.text();
+  if (!verification.whole.ok())
+    text += fmt::format("fault: the whole program: {}\n", verification.whole.fault);
   for (const std::string& fault : verification.faults) text += fmt::format("fault: {}\n", fault);
   return text;
 }

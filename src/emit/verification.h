@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/package_check.h"
 #include "compile/progress.h"
 #include "compile/realise.h"
 #include "emit/plan_file.h"
@@ -25,8 +26,9 @@ struct Verification {
   std::vector<std::string> faults;  // what does not agree with the plan, for people
   std::vector<Judged> trials;
   std::string judged_on;  // "host", "sm_90"
+  PackageCheck whole;     // if nothing else is wrong
   std::size_t rejected() const;
-  bool ok() const { return faults.empty() && rejected() == 0; }
+  bool ok() const { return faults.empty() && rejected() == 0 && whole.ok(); }
 };
 
 // What does not agree with the plan, before any kernel runs: files that were changed, a checkpoint
@@ -38,11 +40,13 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
 // Every kernel is built from its source in plan.json and the package's own headers, and every trial
 // is run, whatever is known from before: on `device`, which is in this machine, as compilation for
 // it admits kernels. `building`: the caches of built kernels and the compilers. A file that makes
-// no sense is an error (bad_input).
+// no sense is an error (bad_input). Then the whole program runs beside one of plain kernels
+// (compile/package_check.h), and with `with_truth` beside double precision.
 Verification verify_package(const PackageFiles& files, BuilderOptions building,
                             const DeviceInfo& device, Progress& progress,
                             const std::filesystem::path& weights = {},
-                            const std::function<void(const std::string&)>& warn = {});
+                            const std::function<void(const std::string&)>& warn = {},
+                            bool with_truth = false);
 
 Json to_json(const Verification& verification);
 std::string print(const Verification& verification);

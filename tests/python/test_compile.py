@@ -134,13 +134,14 @@ def test_a_folder_that_only_python_reads_is_packaged_by_its_name(tmp_path):
 
 def test_stages_are_shown_as_they_are_done(small, tmp_path):
     options = ("-o", tmp_path / "package", *OPTIONS, "--tries", 1)
-    stages = ("capture", "normalise", "incrementalise", "regions", "candidates", "selection", "program")
+    stages = ("capture", "normalise", "incrementalise", "regions", "candidates", "selection")
+    stages += ("program", "check")
     shown = program("compile", "--dump", ",".join(stages), small, *options).stdout
     titles = [line[3:] for line in shown.splitlines() if line.startswith("== ")]
     both = ("prefill", "decode")
     phases = [f"{phase}: {stage}" for phase in both for stage in stages[3:5]]
     phases += [f"{phase}: selection" for phase in both]
-    assert titles == [*stages[:3], *phases, "program"]
+    assert titles == [*stages[:3], *phases, "program", "check"]
 
     def part(title):
         return shown.split(f"== {title}\n")[1].split("\n== ")[0].rstrip("\n")

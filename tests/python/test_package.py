@@ -185,7 +185,7 @@ def test_inspect_shows_how_a_package_came_to_be(host):
         ranked = {id for space in candidates[phase]["spaces"] for id in space["candidates"]}
         assert {s["candidate"] for s in selection[phase]["selection"]} <= ranked
     stages = [time["stage"] for time in stats["stages"]]
-    assert stages[:3] == ["capture", "normalise", "incrementalise"] and stages[-1] == "program"
+    assert stages[:3] == ["capture", "normalise", "incrementalise"] and stages[-1] == "check"
     assert all(time["seconds"] >= 0 for time in stats["stages"])
     assert stats["kernels"] == stats["launch_signatures"] == len(running["kernels"])
     assert stats["emitted_files"] == sum(p.is_file() for p in host.rglob("*"))
@@ -313,7 +313,7 @@ def hostile(plan, what):
     elif what == "types":
         plan["decode"] = 7
     elif what == "format":
-        plan["format"] = 5
+        plan["format"] = 6
 
 
 @pytest.mark.parametrize(

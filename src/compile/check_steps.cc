@@ -1,0 +1,155 @@
+#include "compile/check_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+using Kind = CheckStep::Kind;
+
+constexpr std::int64_t kSmallestTile = 16, kFewTokens = 3;
+// Steps of one token in a row: each place in a tile of so many keys is the last one once.
+constexpr std::int64_t kInARow = kSmallestTile;
+constexpr std::int64_t kBackTokens = 3, kBackMore = 2;  // and one more that it chooses
+
+class Chooser {
+ public:
+  explicit Chooser(const Program& program)
+      : room_(program.max_context), chunk_(program.prefill.max_tokens) {
+    for (const Phase& phase : program.prefill_short) phases_.push_back(phase.max_tokens);
+    for (const Phase& phase : program.decode_later) later_.push_back(phase.from);
+    for (const CacheSpec& cache : program.caches) {
+      if (cache.window > 0) rings_.insert(cache.window);
+      if (cache.slots < room_) rings_.insert({cache.slots, 2 * cache.slots});
+    }
+  }
+
+  // What finds most comes first.
+  std::vector<CheckStep> all() {
+    const std::int64_t most = std::min(chunk_, room_);
+    const std::int64_t last = room_ > most ? 1 : 0;
+    add({Kind::after, room_ - 1, 1, 0});
+    add({Kind::prompt, 0, most, last});
+    if (room_ > kBackTokens + kBackMore)
+      add({Kind::back, 0, std::min(kBackTokens, most), kBackMore});
+    add({Kind::after, room_ - most, most, 0});
+    for (const std::int64_t from : later_) add({Kind::after, from - 1, 1, 2});
+    for (const std::int64_t ring : rings_) add({Kind::after, ring - 1, 1, 1});
+    // Not at an edge, and with as many tokens behind it as there can be.
+    add({Kind::after, room_ - room_ / 4 - kInARow, 1, kInARow - 1});
+    // A last phase for short steps ends, and the next one begins.
+    for (const std::int64_t tokens : phases_)
+      for (const std::int64_t near : {tokens, tokens + 1})
+        add({Kind::after, room_ / 2 - near, near, 0});
+    for (const std::int64_t ring : rings_) {
+      add({Kind::after, ring - kFewTokens + 1, kFewTokens, 0});
+      add({Kind::prompt, 0, ring + 1, 1});
+    }
+    for (const std::int64_t tile : tiles()) {
+      add({Kind::after, tile - 2, 1, 2});
+      add({Kind::after, tile - kFewTokens + 1, kFewTokens, 0});
+    }
+    for (const std::int64_t tile : tiles())
+      for (const std::int64_t near : {tile + 1, tile - 1, tile})
+        if (near <= chunk_) add({Kind::after, room_ / 3, near, 0});
+    // Several chunks, of which the last is not a whole one.
+    for (const std::int64_t tokens : {chunk_ + 1, 2 * chunk_ + 3, room_ - 2})
+      add({Kind::prompt, 0, tokens, 2});
+    return std::move(steps_);
+  }
+
+ private:
+  std::vector<std::int64_t> tiles() const {
+    std::vector<std::int64_t> tiles;
+    for (std::int64_t tile = kSmallestTile; tile <= room_; tile *= 2) tiles.push_back(tile);
+    return tiles;
+  }
+
+  void add(const CheckStep& step) {
+    const bool makes_sense = step.cached >= 0 && step.tokens >= 1 && step.more >= 0 &&
+                             (step.kind != Kind::back || step.more > 0);
+    if (makes_sense && step.end() <= room_ && std::ranges::find(steps_, step) == steps_.end())
+      steps_.push_back(step);
+  }
+
+  const std::int64_t room_, chunk_;
+  std::vector<std::int64_t> phases_, later_;
+  std::set<std::int64_t> rings_;
+  std::vector<CheckStep> steps_;
+};
+
+std::string tokens(std::int64_t count) {
+  return fmt::format("{} token{}", count, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string describe(const CheckStep& step) {
+  const std::string then =
+      step.more > 0 ? fmt::format(", then {} of one token", step.more) : std::string();
+  switch (step.kind) {
+    case Kind::after:
+      return fmt::format("a step of {} after {}{}", tokens(step.tokens), step.cached, then);
+    case Kind::prompt:
+      return fmt::format("a prompt of {}{}", tokens(step.tokens), then);
+    case Kind::back:
+      return fmt::format("a prompt of {}, which truncate and restore go back to from {}",
+                         tokens(step.tokens), tokens(step.more));
+  }
+  AC_UNREACHABLE();
+}
+
+Json to_json(const CheckStep& step) {
+  return {static_cast<int>(step.kind), step.cached, step.tokens, step.more};
+}
+
+CheckStep check_step_from_json(const Json& json) {
+  return {static_cast<Kind>(json.at(0).get<int>()), json.at(1), json.at(2), json.at(3)};
+}
+
+CheckSteps check_steps(const Program& program, const std::function<double(const CheckStep&)>& work,
+                       double most) {
+  CheckSteps chosen;
+  double spent = 0;
+  for (const CheckStep& step : Chooser(program).all()) {
+    const double needed = work(step);
+    const bool fits = spent + needed <= most;
+    if (fits) spent += needed;
+    (fits ? chosen.steps : chosen.left_out).push_back(step);
+  }
+  // Those over random caches in a row, which are filled once.
+  std::ranges::stable_sort(chosen.steps, {}, &CheckStep::kind);
+  return chosen;
+}
+
+std::vector<std::string> phases_of(const Program& program, std::int64_t cached, std::int64_t tokens,
+                                   bool decodes) {
+  std::vector<const Phase*> used;
+  if (decodes) used.push_back(&program.decode_after(cached));
+  for (std::int64_t left = decodes ? 0 : tokens; left > 0;) {
+    const std::int64_t now = std::min(left, program.prefill.max_tokens);
+    used.push_back(&program.prefill_of(now));
+    left -= now;
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, phase] : program.phases())
+    if (std::ranges::find(used, phase) != used.end()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> kernels_of(const Program& program,
+                                    const std::vector<std::string>& phases) {
+  std::set<std::string> kernels;
+  for (const auto& [name, phase] : program.phases())
+    if (std::ranges::find(phases, name) != phases.end())
+      for (const Launch& launch : phase->launches)
+        kernels.insert(launch.product ? "a library's product" : launch.kernel);
+  return {kernels.begin(), kernels.end()};
+}
+
+}  // namespace ac
