@@ -163,7 +163,8 @@ def test_kills_at_any_moment_leave_nothing(model, tmp_path):
 def forget(cache, chance):
     """Some kernels and verdicts."""
     kernels = cache / "agentcompile/kernels"
-    for path in chance.sample(sorted(kernels.glob("*/record")), 3):
+    records = sorted(kernels.glob("*/record"))
+    for path in chance.sample(records, min(3, len(records))):
         path.unlink()
     verdicts = sorted((kernels / "verdicts").iterdir())
     for path in chance.sample(verdicts, len(verdicts) // 2):
