@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 #include "text/think_tags.h"
+#include "text/unicode.h"
 
 namespace ac {
 namespace {
 
+// A terminal or pipe may give bytes that are not UTF-8, which JSON cannot hold.
 Json message_of(const char* role, const std::string& text) {
-  return {{"role", role}, {"content", text}};
+  return {{"role", role}, {"content", text::repaired_utf8(text)}};
 }
 
 }  // namespace

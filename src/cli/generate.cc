@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/request.h"
 #include "cli/text_model.h"
+#include "text/unicode.h"
 
 namespace ac {
 namespace {
@@ -43,8 +44,9 @@ struct Generate {
 
   Json messages(const std::string& asked) const {
     Json list = Json::array();
-    if (!system.empty()) list.push_back({{"role", "system"}, {"content", system}});
-    list.push_back({{"role", "user"}, {"content", asked}});
+    if (!system.empty())
+      list.push_back({{"role", "system"}, {"content", text::repaired_utf8(system)}});
+    list.push_back({{"role", "user"}, {"content", text::repaired_utf8(asked)}});
     return list;
   }
 

@@ -24,6 +24,8 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
+// Tokens are computed some steps ahead of those that are given: the pace of fewer says nothing.
+constexpr int kTimedTokens = 16;
 // A character that no text has a use for.
 constexpr std::string_view kMark = "\uE0F5";
 
@@ -280,7 +282,7 @@ TextAnswer TextModel::answer(const std::vector<std::int64_t>& ids, bool continue
   answer.text = text.text();
   answer.full = request.max_new_tokens == room && !(max_new_tokens && *max_new_tokens == room);
   answer.first_token_seconds = seconds_between(begin, first);
-  if (const auto more = static_cast<double>(answer.ids.size()) - 1; more > 0) {
+  if (const auto more = static_cast<double>(answer.ids.size()) - 1; more >= kTimedTokens) {
     answer.token_seconds = seconds_between(first, last) / more;
     answer.memory_share =
         memory_share(tokens + static_cast<std::int64_t>(more) / 2, answer.token_seconds);

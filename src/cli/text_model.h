@@ -38,8 +38,9 @@ struct TextAnswer {
   std::string finish = "length";
   bool full = false;  // the context, where it has no room for more
   std::int64_t prompt_tokens = 0, cached = 0;
-  double first_token_seconds = 0, token_seconds = 0;  // the latter of each but the first
-  std::optional<double> memory_share;                 // of the speed of the device's memory
+  // The latter of each but the first; 0 if there are too few to tell.
+  double first_token_seconds = 0, token_seconds = 0;
+  std::optional<double> memory_share;  // of the speed of the device's memory
 };
 Json timings_of(const TextAnswer& answer);
 // For people, on one line.

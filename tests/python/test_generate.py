@@ -304,7 +304,7 @@ def test_a_source_is_compiled_once(pair, tmp_path):
     kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"
     (cache / "agentcompile").mkdir(parents=True)
     (cache / "agentcompile/kernels").symlink_to(kernels)
-    options = ("generate", pair.source, "-p", PROMPT, "-n", 5, "--tries", 0, "--max-context", 128)
+    options = ("generate", pair.source, "-p", PROMPT, "-n", 5, "--device", "host", "--tries", 0, "--max-context", 128)
     first = program(*options, XDG_CACHE_HOME=str(cache))
     assert f"compiling {pair.source} for the CPU, which is done once: {cache}/agentcompile/packages/model-" in first.stderr
     second = program(*options, XDG_CACHE_HOME=str(cache))
@@ -393,6 +393,16 @@ def test_commands_of_a_chat(pair, tmp_path):
     ):
         status = 2 if "/s" in lines[0] else 1 if lines[0] == "forbidden" else 3
         assert says in chat(pair.package, lines, expect=status)
+
+
+def test_bytes_that_are_no_text_are_replaced(pair, tmp_path):
+    saved = tmp_path / "saved.json"
+    said = b"a\xffb\n/system \xc3\n/save " + os.fsencode(saved) + b"\n"
+    result = subprocess.run([PROGRAM, "chat", pair.package, "--json", "-n", "3"], input=said, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    messages = json.loads(saved.read_text())["messages"]
+    assert [message["content"] for message in messages[:2]] == ["\ufffd", "a\ufffdb"]
+    assert same(json.loads(result.stdout), TrueChat(pair).ask("a\ufffdb", 3))
 
 
 def test_nobody_ends_their_turn_by_what_they_say(pair, tmp_path):
