@@ -1,5 +1,6 @@
 #include "compile/trial_package.h"
 
+#include "base/error.h"
 #include "base/files.h"
 #include "runtime/package_files.h"
 
@@ -16,7 +17,9 @@ void write_runnable(const fs::path& folder, const Program& program,
   Program made = program;
   for (auto& [entry, file] : made.kernels) {
     file = entry;
-    fs::copy_file(realiser.kernels().at(entry).artifact, folder / entry);
+    std::error_code error;
+    fs::create_symlink(fs::absolute(realiser.kernels().at(entry).artifact), folder / entry, error);
+    if (error) job_failed("cannot write {}: {}", (folder / entry).string(), error.message());
   }
   write_file(folder / "program.json", to_json(made).dump());
   write_file(folder / "constants.bin",

@@ -119,9 +119,12 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
   refused("/decode/space_table", PackageStage::candidates);
   refused("/prefill/ending", PackageStage::verdicts);
   refused("/decode/ending", PackageStage::stats);
+  for (const PackageStage stage : {PackageStage::verdicts, PackageStage::stats})
+    refused("/check", stage);
 
   CHECK_NOTHROW(plan_file(plan, "plan.json"));
-  for (const char* key : {"target", "kernels", "prefill", "prefill_short", "decode", "draw"}) {
+  for (const char* key :
+       {"target", "kernels", "prefill", "prefill_short", "decode", "draw", "step"}) {
     Json harmed = plan;
     harmed.erase(key);
     CAPTURE(key);
