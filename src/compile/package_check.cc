@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kLimit{300};  // of loading, and of each step
 struct Worth {
   double most, limit;
 };
-constexpr Worth kOnHost{4e6, 4e8}, kOnGpu{2e12, 2e13};
+constexpr Worth kOnHost{4e6, 4e8}, kOnGpu{5e11, 2e12};
 constexpr double kFewTokens = 16, kMoreOfVerify = 4;
 constexpr double kMostInTruth = 2e9;
 
