@@ -1,24 +1,31 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, captures a small PyTorch decoder, compiles it to a package, and
-# generates tokens from both. Needs no GPU.
+# Installs what is missing, builds, compiles the demo model (for the GPU if there is one), and lets it
+# speak. Needs no GPU and no Python.
 set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p build
-scripts/setup.sh
+scripts/setup.sh build
 scripts/build.sh release agentcompile
 show() {
   echo "\$ $*"
   "$@"
 }
 agentcompile=build/release/agentcompile
+package=build/demo.package
 show $agentcompile devices
-export PYTHONPATH=python
-show .venv/bin/python -m agentcompile.capture examples/tiny_decoder.py -o build/tiny_decoder.json
-echo "\$ $agentcompile inspect build/tiny_decoder.json --stage step | head -n 40"
-$agentcompile inspect build/tiny_decoder.json --stage step >build/tiny_decoder.step
-head -n 40 build/tiny_decoder.step
-show $agentcompile run build/tiny_decoder.json --reference --ids 72,101,108,108,111 -n 24 --json
-show $agentcompile compile build/tiny_decoder.json -o build/tiny_decoder.package --force --unmeasured \
-  --tries 1 --chunk 16 --max-context 128
-show $agentcompile run build/tiny_decoder.package --ids 72,101,108,108,111 -n 24 --json
-show $agentcompile inspect build/tiny_decoder.package --stage selection
+# Few candidates: the model is small, and the kernels are there to be seen.
+options=(--max-context 512 --chunk 32 --short-prompt 0 --tries 1)
+if $agentcompile devices --json | grep -q '"cuda": \[\]'; then
+  options+=(--device host)
+else
+  options+=(--device cuda)
+fi
+if [ $package/program.json -nt $agentcompile ]; then
+  echo "$package is newer than the program: it is taken as it is"
+else
+  show $agentcompile compile examples/demo_model -o $package --force "${options[@]}"
+fi
+show $agentcompile inspect $package --stage stats
+show $agentcompile generate $package -p 'It was a fine morning, and' --max-new-tokens 60 --seed 3
+show $agentcompile generate $package --chat -p 'What is a river?' --temp 0
+echo "Talk with it:  $agentcompile chat $package"

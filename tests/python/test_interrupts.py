@@ -92,8 +92,11 @@ def test_while_python_captures(which, to, tmp_path):
     package = tmp_path / "out/package"
     run = Run(tmp_path, "compile", tmp_path / "model.py", "-o", package, *OPTIONS)
     run.wait_for_line("capturing")
-    began = time.monotonic()
+    deadline = time.monotonic() + 10
+    while len(run.alive()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)  # one that begins may not show its environment yet
     assert len(run.alive()) >= 3
+    began = time.monotonic()
     if to == "program":
         run.process.send_signal(which)
     else:

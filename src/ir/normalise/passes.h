@@ -9,8 +9,8 @@ namespace ac {
 // and spells out what the later passes need (an outer product is a mul). Runs after each pass.
 std::vector<Rule> cleanup_rules();
 
-// Other spellings: softmax written out, selections by constant indices, positions from a buffer. They
-// run with the cleanup until attention is recognised.
+// Other spellings: softmax written out, selections by constant indices, positions from a buffer.
+// They run with the cleanup until attention is recognised.
 std::vector<Rule> spelling_rules();
 
 // Lowers max_tokens to what the graph's slices and lookups of positions have room for.
