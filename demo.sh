@@ -25,7 +25,6 @@ if [ $package/program.json -nt $agentcompile ]; then
 else
   show $agentcompile compile examples/demo_model -o $package --force "${options[@]}"
 fi
-show $agentcompile inspect $package --stage stats
 show $agentcompile generate $package -p 'It was a fine morning, and' --max-new-tokens 60 --seed 3
 show $agentcompile generate $package --chat -p 'What is a river?' --temp 0
 echo "Talk with it:  $agentcompile chat $package"
