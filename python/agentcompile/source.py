@@ -41,7 +41,7 @@ def resolve(source: str, dtype: str | None) -> Model:
             return hf.open_directory(cached, source, dtype)
         raise BadInput(
             f"{source}: no such file or folder, and no model of that id in the local HuggingFace "
-            f"cache; fetch it first: hf download {source}"
+            f"cache; fetch it first: agentcompile pull {source}"
         )
     raise BadInput(f"{source}: no such file or folder")
 

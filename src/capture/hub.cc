@@ -112,8 +112,8 @@ fs::path resolve_model(const std::string& source, const Environment& environment
   if (auto snapshot = find_in_cache(environment.hub_cache, *id)) return *snapshot;
   bad_input(
       "{}: no such directory, and revision {} is not in the HuggingFace cache ({}); "
-      "--download fetches it",
-      source, quote(id->revision), repository_folder(environment.hub_cache, *id).string());
+      "fetch it: agentcompile pull {}, or --download",
+      source, quote(id->revision), repository_folder(environment.hub_cache, *id).string(), source);
 }
 
 std::string hub_token(const Environment& environment) {

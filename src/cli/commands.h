@@ -16,6 +16,7 @@ void add_devices_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_pull_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);  // of the above

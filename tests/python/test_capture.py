@@ -389,7 +389,7 @@ def test_bad_python_sources(tmp_path):
     expect_error(tmp_path, source(text), 3, "forward of Net", "source.py:11")
     expect_error(tmp_path, tmp_path / "none.py", 3, "none.py")
     expect_error(tmp_path, tmp_path / "none.pt2", 3, "none.pt2")
-    expect_error(tmp_path, "no/such-model", 3, "no/such-model", "hf download")
+    expect_error(tmp_path, "no/such-model", 3, "no/such-model", "agentcompile pull")
     expect_error(tmp_path, "a//b", 3, "a//b")
     (tmp_path / "broken.pt2").write_bytes(b"PK nothing")
     expect_error(tmp_path, tmp_path / "broken.pt2", 3, "broken.pt2")

@@ -16,7 +16,8 @@ import pytest
 import tiny_models
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOL = os.environ.get("DOWNLOAD_TOOL", str(ROOT / "build/release/download_tool"))
+PROGRAM = os.environ.get("AGENTCOMPILE", str(ROOT / "build/release/agentcompile"))
+PULL = (PROGRAM, "pull", "--retry-delay", "10")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MODEL = "org/tiny"
 TOKEN = "hf_secret"
@@ -151,7 +152,7 @@ def environment(hub, cache, **more):
 
 def download(hub, cache, model=MODEL, **more):
     return subprocess.run(
-        [TOOL, model], env=environment(hub, cache, **more), capture_output=True, text=True, timeout=60
+        [*PULL, model], env=environment(hub, cache, **more), capture_output=True, text=True, timeout=60
     )
 
 
@@ -432,7 +433,7 @@ def test_an_interrupt_leaves_what_can_be_resumed(hub, tmp_path):
     hub.faults["model.safetensors"] = [("slow", 40_000)]
     # A shell starts background jobs with interrupts ignored, and children inherit that.
     process = subprocess.Popen(
-        [TOOL, MODEL],
+        [*PULL, MODEL],
         env=environment(hub, tmp_path),
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -453,7 +454,7 @@ def test_an_interrupt_leaves_what_can_be_resumed(hub, tmp_path):
 def test_a_terminal_gets_a_bar(hub, tmp_path):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [TOOL, MODEL], env=environment(hub, tmp_path), stdout=subprocess.DEVNULL, stderr=theirs
+        [*PULL, MODEL], env=environment(hub, tmp_path), stdout=subprocess.DEVNULL, stderr=theirs
     )
     os.close(theirs)
     assert process.wait(timeout=20) == 0
@@ -469,7 +470,7 @@ def test_a_lock_of_huggingface_hub_is_waited_for(hub, tmp_path):
     with open(folder / name, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         process = subprocess.Popen(
-            [TOOL, MODEL], env=environment(hub, tmp_path), text=True,
+            [*PULL, MODEL], env=environment(hub, tmp_path), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         for line in process.stderr:
@@ -483,7 +484,7 @@ def test_a_lock_of_huggingface_hub_is_waited_for(hub, tmp_path):
 def test_two_at_once(hub, tmp_path):
     hub.files["model.safetensors"] = safetensors([f"t{i}" for i in range(100)])
     processes = [
-        subprocess.Popen([TOOL, MODEL], env=environment(hub, tmp_path), text=True,
+        subprocess.Popen([*PULL, MODEL], env=environment(hub, tmp_path), text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(4)
     ]
@@ -498,11 +499,10 @@ def test_the_program_downloads_and_runs(hub, tmp_path):
     """From an id to tokens: fetch once, then work from the cache without the network."""
     tiny_models.write_case("llama_sharded", tmp_path / "model")
     hub.files = {f.name: f.read_bytes() for f in (tmp_path / "model").iterdir()}
-    program = os.environ.get("AGENTCOMPILE", str(ROOT / "build/release/agentcompile"))
     cache = tmp_path / "cache"
 
     def run(*options, **more):
-        command = [program, "run", MODEL, "--reference", "--ids", "1,2,3", "-n", "4", "--json"]
+        command = [PROGRAM, "run", MODEL, "--reference", "--ids", "1,2,3", "-n", "4", "--json"]
         return subprocess.run(
             command + list(options),
             env=environment(hub, cache, **more),
@@ -519,3 +519,20 @@ def test_the_program_downloads_and_runs(hub, tmp_path):
     assert len(json.loads(fetched.stdout)["generated"]) == 4
     offline = run(HF_HUB_OFFLINE="1")
     assert offline.stdout == fetched.stdout
+
+
+def test_pull_says_what_it_fetched(hub, tmp_path):
+    def pull(*arguments, expect=0):
+        result = subprocess.run(
+            [*PULL, *arguments], env=environment(hub, tmp_path), capture_output=True, text=True
+        )
+        assert result.returncode == expect, result.stderr
+        return result
+
+    result = pull(f"{MODEL}@main", "--json", "--quiet")
+    assert result.stderr == ""
+    folder = str(repository(tmp_path) / "snapshots" / COMMIT)
+    assert json.loads(result.stdout) == {
+        "id": MODEL, "revision": "main", "commit": COMMIT, "folder": folder,
+    }
+    assert "../model" in pull("../model", expect=WRONG_USAGE).stderr
