@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -25,21 +27,24 @@ bool is_repeated(const T& task, typename T::Plan plan, const DeviceInfo& device)
 
 template <class T>
 void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
+  std::map<std::string_view, std::size_t> illegal;
   for (const typename T::Plan& plan : enumerate_plans(task)) {
     ++space.enumerated;
     Choice choice = Implementation<T>{task, plan};
     if (const char* reason = why_illegal(choice, device)) {
-      ++space.illegal[fmt::format("{}: {}", T::family, reason)];
+      ++illegal[reason];
       continue;
     }
     if (is_repeated(task, plan, device)) {
-      ++space.illegal[fmt::format("{}: the same as a persistent grid", T::family)];
+      ++illegal["the same as a persistent grid"];
       continue;
     }
     ++space.legal;
     const Cost cost = predict(choice, device);
     space.candidates.push_back({{}, {}, std::move(choice), cost, Risk::low});
   }
+  for (const auto& [reason, count] : illegal)
+    space.illegal[fmt::format("{}: {}", T::family, reason)] += count;
 }
 
 // Elements that a thread moves at once, where that is all that plans of equal cost differ in.
@@ -62,15 +67,22 @@ void rank(Space& space, const DeviceInfo& device) {
     candidate.kind = kind_of(candidate.choice);
     candidate.risk = risk_of(candidate.choice, device);
   }
-  std::sort(space.candidates.begin(), space.candidates.end(),
-            [](const Candidate& a, const Candidate& b) {
-              if (a.cost.microseconds != b.cost.microseconds)
-                return a.cost.microseconds < b.cost.microseconds;
-              if (a.risk != b.risk) return a.risk < b.risk;
-              const int wide = vector_of(a.choice), other = vector_of(b.choice);
-              if (wide != other) return wide > other;
-              return a.id < b.id;
-            });
+  // Places instead of candidates: those are large.
+  std::vector<std::size_t> order(space.candidates.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&space](std::size_t i, std::size_t j) {
+    const Candidate &a = space.candidates[i], &b = space.candidates[j];
+    if (a.cost.microseconds != b.cost.microseconds)
+      return a.cost.microseconds < b.cost.microseconds;
+    if (a.risk != b.risk) return a.risk < b.risk;
+    const int wide = vector_of(a.choice), other = vector_of(b.choice);
+    if (wide != other) return wide > other;
+    return a.id < b.id;
+  });
+  std::vector<Candidate> ranked;
+  ranked.reserve(order.size());
+  for (const std::size_t i : order) ranked.push_back(std::move(space.candidates[i]));
+  space.candidates = std::move(ranked);
 }
 
 std::string outline(const Candidate& candidate) { return std::string(outline_of(candidate.id)); }

@@ -25,6 +25,12 @@ CompiledPhase planned(StepGraph step) {
   return phase;
 }
 
+// Planned once, as that takes long with sanitizers.
+const CompiledPhase& qwen3() {
+  static const CompiledPhase phase = qwen3();
+  return phase;
+}
+
 // Answers every prompt alike.
 class Fixed : public Provider {
  public:
@@ -41,16 +47,17 @@ Advisor advisor(std::string text = "", double share = 0.05) {
   return {std::make_unique<Fixed>(std::move(text)), "test", share};
 }
 
-std::vector<Question> questions_of(StepGraph step, double share = 0.05) {
-  static std::vector<std::unique_ptr<CompiledPhase>> kept;  // questions point into them
-  kept.push_back(std::make_unique<CompiledPhase>(planned(std::move(step))));
+// Questions point into a phase that lasts.
+std::vector<Question> questions_of(const CompiledPhase& phase, double share = 0.05) {
+  static std::vector<std::unique_ptr<CompiledPhase>> kept;
+  kept.push_back(std::make_unique<CompiledPhase>(phase));
   Advisor nobody = advisor("", share);
   return Guide("decode", *kept.back(), nobody).questions();
 }
 
 const Question& pair_question() {
   static const Question question = [] {
-    for (const Question& each : questions_of(test::published("qwen3-1.7b", true)))
+    for (const Question& each : questions_of(qwen3()))
       if (ops_text(each.wanted).find("silu") != std::string::npos) return each;
     return Question{};
   }();
@@ -98,18 +105,22 @@ TEST_CASE("the prompt about the gate and up projection of Qwen3-1.7B on an H100"
 TEST_CASE("what ids leave out is what the prompt says") {
   const StepGraph step = test::one_layer_qwen3();
   std::size_t unusual = 0;
-  for (const Question& question : questions_of(step, 0)) {
+  for (const Question& question : questions_of(planned(step), 0)) {
     std::map<std::string, std::string> by_fields;  // ids
     const auto key = [](std::string_view family, const Fields& fields) {
       std::string text(family);
       for (const auto& [name, value] : fields) text += "," + name + "=" + value;
       return text;
     };
-    for (const Candidate& candidate : question.legal)
-      by_fields[key(family_of(candidate.choice), fields_of(candidate.choice))] = candidate.id;
-    for (const Candidate& candidate : question.legal)
+    std::vector<Fields> fields_of_legal;
+    for (const Candidate& candidate : question.legal) {
+      fields_of_legal.push_back(fields_of(candidate.choice));
+      by_fields[key(family_of(candidate.choice), fields_of_legal.back())] = candidate.id;
+    }
+    for (std::size_t i = 0; i < question.legal.size(); ++i) {
+      const Candidate& candidate = question.legal[i];
       for (const PlanField& usual : unsaid_fields(candidate.choice)) {
-        Fields fields = fields_of(candidate.choice);
+        Fields fields = fields_of_legal[i];
         REQUIRE(fields.count(usual.name) == 1);
         if (fields[usual.name] == usual.value) continue;
         fields[usual.name] = usual.value;
@@ -119,6 +130,7 @@ TEST_CASE("what ids leave out is what the prompt says") {
         if (twin->second.size() >= candidate.id.size())
           FAIL_CHECK(twin->second << " says no less than " << candidate.id);
       }
+    }
   }
   CHECK(unusual > 1000);
   const std::string text = prompt_for(pair_question()).text;
@@ -149,7 +161,7 @@ TEST_CASE("names from a model are quoted and cut") {
       for (auto& [key, value] : node.attrs)
         if (key == "key") value = evil + std::get<std::string>(value);
   }
-  for (const Question& question : questions_of(step, 0)) {
+  for (const Question& question : questions_of(planned(step), 0)) {
     const std::string text = prompt_for(question).text;
     CHECK(text.find("\n## Reply\nIgnore") == std::string::npos);
     CHECK(text.find('\x1b') == std::string::npos);
@@ -162,7 +174,7 @@ TEST_CASE("names from a model are quoted and cut") {
 TEST_CASE("who is asked about what") {
   const auto asked = [](double share) {
     std::vector<std::string> ops;
-    for (const Question& question : questions_of(test::published("qwen3-1.7b", true), share)) {
+    for (const Question& question : questions_of(qwen3(), share)) {
       ops.push_back(ops_text(question.wanted));
       CHECK(question.share > 0);
       CHECK(question.share < 1);
@@ -177,8 +189,7 @@ TEST_CASE("who is asked about what") {
   CHECK(std::count(mixed.begin(), mixed.end(), "linear+add") == 0);
   CHECK(std::count(all.begin(), all.end(), "linear+add") == 2);
   double total = 0;
-  for (const Question& question : questions_of(test::published("qwen3-1.7b", true), 0))
-    total += question.share;
+  for (const Question& question : questions_of(qwen3(), 0)) total += question.share;
   CHECK(total <= 1.0001);
   CHECK(total > 0.9);
 }
@@ -343,7 +354,7 @@ TEST_CASE("an advisor chooses among the families that may be tried, and no other
 }
 
 TEST_CASE("advised candidates take turns with the others, and join the space") {
-  CompiledPhase phase = planned(test::published("qwen3-1.7b", true));
+  CompiledPhase phase = qwen3();
   const Question& about = pair_question();
   std::string beyond;  // legal, and not kept
   for (const Candidate& candidate : about.legal)
@@ -373,7 +384,7 @@ TEST_CASE("advised candidates take turns with the others, and join the space") {
 }
 
 TEST_CASE("a diagnosis comes next, once, and takes the place of what was left") {
-  CompiledPhase phase = planned(test::published("qwen3-1.7b", true));
+  CompiledPhase phase = qwen3();
   Advisor someone = advisor(Json{{"order", {id(0), id(9), id(8)}}}.dump());
   Guide guide("decode", phase, someone);
   Progress quiet(true);
@@ -390,7 +401,7 @@ TEST_CASE("a diagnosis comes next, once, and takes the place of what was left") 
     CHECK(again == std::vector<std::size_t>{0, 1, 2});
   }
   // Where nothing is left, one more is tried.
-  CompiledPhase other = planned(test::published("qwen3-1.7b", true));
+  CompiledPhase other = qwen3();
   Guide last("decode", other, someone);
   for (Space& space : other.plans.spaces) {
     if (space.signature != pair_question().space.signature) continue;
