@@ -100,25 +100,21 @@ void check_frequencies(const ConfigFields& rope, const RopeConfig& result, std::
     bad_input("{}: the rope parameters give frequencies that are not finite", rope.origin());
 }
 
-}  // namespace
-
-RopeConfig read_rope_config(const ConfigFields& config, std::int64_t head_dim,
-                            std::int64_t max_positions) {
+RopeConfig plain_rope(const ConfigFields& fields, double theta) {
+  check_partial(fields, RopeType::plain);
   RopeConfig result;
-  if (config.has_value("rope_theta")) result.theta = config.number("rope_theta", 1, kMaxTheta);
-  const char* member = parameters_member(config);
-  if (!member) {
-    check_partial(config, RopeType::plain);
-    return result;
-  }
+  result.theta = theta;
+  return result;
+}
 
-  const ConfigFields rope(config[member], config.origin(), std::string(member) + ".");
-  for (const auto& [name, value] : config[member].items())
-    if (value.is_object())
-      rope.wrong(name, "a plain value: this architecture has one rope for all layers");
+// The rope whose parameters are `rope`; `outer` is where fields that stand beside them are looked
+// for.
+RopeConfig read_parameters(const ConfigFields& rope, const ConfigFields& outer, double theta,
+                           const RopeScope& scope) {
+  RopeConfig result = plain_rope(rope, theta);
   result.type = rope_type(rope);
   if (rope.has_value("rope_theta")) result.theta = rope.number("rope_theta", 1, kMaxTheta);
-  check_partial(rope.has_value("partial_rotary_factor") ? rope : config, result.type);
+  check_partial(rope.has_value("partial_rotary_factor") ? rope : outer, result.type);
   if (result.type == RopeType::plain) return result;
 
   result.factor = rope.number("factor", 1, kMaxFactor);
@@ -126,13 +122,26 @@ RopeConfig read_rope_config(const ConfigFields& config, std::int64_t head_dim,
 
   // A member of the config itself goes first, as in transformers.
   const char* original = "original_max_position_embeddings";
-  result.original_max = config.has_value(original) ? config.integer(original, 1, kMaxPositions)
+  result.original_max = outer.has_value(original)  ? outer.integer(original, 1, kMaxPositions)
                         : rope.has_value(original) ? rope.integer(original, 1, kMaxPositions)
-                                                   : max_positions;
+                                                   : scope.max_positions;
   if (result.type == RopeType::llama3) read_llama3(rope, result);
   if (result.type == RopeType::yarn) read_yarn(rope, result);
-  check_frequencies(rope, result, head_dim);
+  check_frequencies(rope, result, scope.head_dim);
   return result;
+}
+
+}  // namespace
+
+RopeConfig read_rope(const ConfigFields& config, double theta, const RopeScope& scope) {
+  if (config.has_value("rope_theta")) theta = config.number("rope_theta", 1, kMaxTheta);
+  const char* member = parameters_member(config);
+  if (!member) return plain_rope(config, theta);
+  for (const auto& [name, value] : config[member].items())
+    if (value.is_object())
+      config.inside(member).wrong(name,
+                                  "a plain value: this architecture has one rope for all layers");
+  return read_parameters(config.inside(member), config, theta, scope);
 }
 
 }  // namespace ac

@@ -10,7 +10,12 @@
 
 namespace ac {
 
-RopeConfig read_rope_config(const ConfigFields& config, std::int64_t head_dim,
-                            std::int64_t max_positions);
+// What the parameters are relative to.
+struct RopeScope {
+  std::int64_t head_dim, max_positions;
+};
+
+// `theta` is what the architecture uses where the config says nothing.
+RopeConfig read_rope(const ConfigFields& config, double theta, const RopeScope& scope);
 
 }  // namespace ac
