@@ -57,10 +57,6 @@ void refuse_unsupported(const ConfigFields& config) {
     config.fail("quantization_config",
                 "is set, but quantized weights are not supported: use the checkpoint in float32, "
                 "float16 or bfloat16");
-  if (config.has_value("pretraining_tp") && config.integer("pretraining_tp", 0, kMaxSize) > 1)
-    config.fail("pretraining_tp",
-                fmt::format("is {}, but projections split in slices are not supported: set it to 1",
-                            config["pretraining_tp"].get<std::int64_t>()));
   if (config.has_value("per_layer_config"))
     config.fail("per_layer_config", "is set, but layers that differ in size are not supported");
   if (config.has_value("is_causal") && !config.boolean("is_causal", true))
@@ -75,15 +71,15 @@ DType read_dtype(const ConfigFields& config) {
   return *dtype;
 }
 
-Activation read_activation(const ConfigFields& config) {
+Activation read_activation(const ConfigFields& config, const Family& family) {
   static const std::map<std::string, Activation> known{{"silu", Activation::silu},
                                                        {"gelu", Activation::gelu},
                                                        {"gelu_pytorch_tanh", Activation::gelu_tanh},
                                                        {"gelu_new", Activation::gelu_tanh},
                                                        {"relu", Activation::relu}};
-  const auto found = known.find(config.text("hidden_act", "silu"));
+  const auto found = known.find(config.text(family.activation_field, family.activation));
   if (found == known.end())
-    config.wrong("hidden_act", "silu, gelu, gelu_pytorch_tanh, gelu_new or relu");
+    config.wrong(family.activation_field, "silu, gelu, gelu_pytorch_tanh, gelu_new or relu");
   return found->second;
 }
 
@@ -147,7 +143,7 @@ LayerConfig read_layer(const ConfigFields& config, const Family& family, std::in
   layer.attention.o_bias = has_bias(family.o_bias, "attention_bias");
   layer.attention.qk_norm = family.qk_norm;
   layer.attention.scale = std::pow(static_cast<double>(layer.attention.head_dim), -0.5);
-  layer.mlp.activation = read_activation(config);
+  layer.mlp.activation = read_activation(config, family);
   layer.mlp.bias = has_bias(family.mlp_bias, "mlp_bias");
   layer.norms = family.norms;
   return layer;
@@ -168,14 +164,18 @@ DecoderConfig parse_config(const Json& json, const std::string& origin) {
   result.max_positions =
       config.integer("max_position_embeddings", 1, kMaxSize, family.max_positions);
   result.rms_norm_eps = config.number("rms_norm_eps", 0, 1, 1e-6);
-  result.tied_embeddings = config.boolean("tie_word_embeddings", false);
+  result.norm_offset = family.norm_offset;
+  result.tied_embeddings = config.boolean("tie_word_embeddings", family.tied_embeddings);
 
   const LayerConfig layer = read_layer(config, family, result.hidden_size);
   check_weights(config, result, layer);
   result.layers.assign(static_cast<std::size_t>(config.integer("num_hidden_layers", 1, kMaxLayers)),
                        layer);
-  result.ropes = {
-      read_rope(config, family.rope_theta, {layer.attention.head_dim, result.max_positions})};
+  const RopeScope scope{layer.attention.head_dim, result.max_positions};
+  if (family.local_rope_theta > 0)
+    result.ropes = read_ropes_by_layer(config, family.rope_theta, family.local_rope_theta, scope);
+  else
+    result.ropes = {read_rope(config, family.rope_theta, scope)};
   family.schedule(config, result);
   return result;
 }

@@ -21,13 +21,15 @@ inline constexpr const char* kHeadKey = "lm_head.weight";
 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
 
+inline constexpr int kNoRope = -1;
+
 struct AttentionConfig {
   std::int64_t heads, kv_heads, head_dim;
   bool qkv_bias, o_bias;
   bool qk_norm;             // q and k are normalised a head before they are rotated
   double scale;             // of the scores
   std::int64_t window = 0;  // 0: it sees all tokens
-  int rope = 0;             // which of the decoder's
+  int rope = 0;             // which of the decoder's; kNoRope: q and k stay as they are
 };
 
 // down(activation(gate(x)) * up(x))
@@ -37,9 +39,9 @@ struct MlpConfig {
   bool bias;
 };
 
-// The modules that are a layer's norms.
+// The modules that are a layer's norms; null: there is none.
 struct LayerNorms {
-  const char *before_attention, *before_mlp;
+  const char *before_attention, *after_attention, *before_mlp, *after_mlp;
 };
 
 struct LayerConfig {
@@ -53,7 +55,10 @@ struct DecoderConfig {
   DType dtype = DType::f32;  // of weights and activations
   std::int64_t vocab_size, hidden_size;
   std::int64_t max_positions;
+  double embedding_scale = 1;
+  double logit_cap = 0;  // c > 0 turns a logit x into c * tanh(x / c)
   double rms_norm_eps;
+  double norm_offset;  // norms multiply by norm_offset + weight
   bool tied_embeddings;
   std::string embedding_key = kEmbeddingKey;  // in the checkpoint
   std::vector<RopeConfig> ropes;

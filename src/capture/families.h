@@ -19,9 +19,16 @@ struct Family {
   std::int64_t head_dim = 0;  // 0: hidden_size / heads
   std::int64_t max_positions;
   double rope_theta = 10000;
+  double local_rope_theta = 0;  // of layers with a window, where they have a rope of their own
+  bool tied_embeddings = false;
+  const char *activation_field = "hidden_act", *activation = "silu";
   Bias qkv_bias = Bias::never, o_bias = Bias::never, mlp_bias = Bias::never;
   bool qk_norm = false;
-  LayerNorms norms{.before_attention = "input_layernorm", .before_mlp = "post_attention_layernorm"};
+  LayerNorms norms{.before_attention = "input_layernorm",
+                   .after_attention = nullptr,
+                   .before_mlp = "post_attention_layernorm",
+                   .after_mlp = nullptr};
+  double norm_offset = 0;
   // The layers come alike, with one rope and without windows.
   void (*schedule)(const ConfigFields& config, DecoderConfig& decoder);
 };

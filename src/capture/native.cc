@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "capture/tied_head.h"
 #include "ir/builder.h"
 
@@ -22,6 +23,11 @@ class DecoderBuilder {
     b_.set_module("model.embed_tokens");
     const NodeId table = b_.weight(c_.embedding_key, {c_.dtype, {c_.vocab_size, c_.hidden_size}});
     NodeId x = b_.embedding(table, ids);  // [S, hidden]
+    if (c_.embedding_scale != 1) {
+      // transformers keeps it in a tensor of the model's type.
+      const double scale = round_by_float(c_.dtype, c_.embedding_scale);
+      x = b_.binary(Op::mul, x, b_.scalar(c_.dtype, scale));
+    }
     add_ropes();
     for (std::size_t i = 0; i < c_.layers.size(); ++i)
       x = layer(x, c_.layers[i], fmt::format("model.layers.{}", i));
@@ -29,7 +35,12 @@ class DecoderBuilder {
     b_.set_module("lm_head");
     const NodeId head =
         c_.tied_embeddings ? table : weight("weight", {c_.vocab_size, c_.hidden_size});
-    graph_.outputs.push_back({"logits", b_.linear(x, head)});  // [S, vocab]
+    NodeId logits = b_.linear(x, head);  // [S, vocab]
+    if (c_.logit_cap > 0) {
+      const NodeId cap = b_.scalar(c_.dtype, c_.logit_cap);
+      logits = b_.binary(Op::mul, b_.unary(Op::tanh, b_.binary(Op::div, logits, cap)), cap);
+    }
+    graph_.outputs.push_back({"logits", logits});
   }
 
  private:
@@ -46,7 +57,7 @@ class DecoderBuilder {
 
   NodeId norm(NodeId x, const std::string& module, std::int64_t size) {
     b_.set_module(module);
-    return b_.rms_norm(x, weight("weight", {size}), c_.rms_norm_eps, 0.0);
+    return b_.rms_norm(x, weight("weight", {size}), c_.rms_norm_eps, c_.norm_offset);
   }
 
   void add_ropes() {
@@ -64,14 +75,18 @@ class DecoderBuilder {
 
   NodeId layer(NodeId x, const LayerConfig& layer, const std::string& module) {
     const auto normed = [&](NodeId value, const char* name) {
-      return norm(value, module + "." + name, c_.hidden_size);
+      return name ? norm(value, module + "." + name, c_.hidden_size) : value;
     };
     const auto add = [&](NodeId value) {
       b_.set_module(module);
       x = b_.binary(Op::add, x, value);
     };
-    add(attention(normed(x, layer.norms.before_attention), layer.attention, module + ".self_attn"));
-    add(mlp(normed(x, layer.norms.before_mlp), layer.mlp, module + ".mlp"));
+    const LayerNorms& norms = layer.norms;
+    const NodeId attended =
+        attention(normed(x, norms.before_attention), layer.attention, module + ".self_attn");
+    add(normed(attended, norms.after_attention));
+    const NodeId fed = mlp(normed(x, norms.before_mlp), layer.mlp, module + ".mlp");
+    add(normed(fed, norms.after_mlp));
     return x;
   }
 
@@ -83,6 +98,7 @@ class DecoderBuilder {
       return b_.reshape(flat, {kTokens, count, a.head_dim});
     };
     const auto rotate = [&](NodeId value) {
+      if (a.rope == kNoRope) return value;
       const Rope& rope = ropes_[static_cast<std::size_t>(a.rope)];
       return b_.rope(value, positions_, rope.inverse, rope.scale, false);
     };

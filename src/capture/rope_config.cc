@@ -15,14 +15,14 @@ constexpr double kMaxFactor = 1e6;
 constexpr double kLeastPositive = 1e-6;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 
-// The member that holds the rope's parameters, by transformers' precedence; null where none does.
-const char* parameters_member(const ConfigFields& config) {
+// The member that holds the rope's parameters, by transformers' precedence; empty where none does.
+std::string parameters_member(const ConfigFields& config) {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!config.has_value(name)) continue;
     if (!config[name].is_object()) config.wrong(name, "an object or null");
     if (!config[name].empty()) return name;
   }
-  return nullptr;
+  return "";
 }
 
 RopeType rope_type(const ConfigFields& rope) {
@@ -100,6 +100,10 @@ void check_frequencies(const ConfigFields& rope, const RopeConfig& result, std::
     bad_input("{}: the rope parameters give frequencies that are not finite", rope.origin());
 }
 
+double read_theta(const ConfigFields& fields, const char* name, double unsaid) {
+  return fields.has_value(name) ? fields.number(name, 1, kMaxTheta) : unsaid;
+}
+
 RopeConfig plain_rope(const ConfigFields& fields, double theta) {
   check_partial(fields, RopeType::plain);
   RopeConfig result;
@@ -113,7 +117,7 @@ RopeConfig read_parameters(const ConfigFields& rope, const ConfigFields& outer, 
                            const RopeScope& scope) {
   RopeConfig result = plain_rope(rope, theta);
   result.type = rope_type(rope);
-  if (rope.has_value("rope_theta")) result.theta = rope.number("rope_theta", 1, kMaxTheta);
+  result.theta = read_theta(rope, "rope_theta", theta);
   check_partial(rope.has_value("partial_rotary_factor") ? rope : outer, result.type);
   if (result.type == RopeType::plain) return result;
 
@@ -134,14 +138,37 @@ RopeConfig read_parameters(const ConfigFields& rope, const ConfigFields& outer, 
 }  // namespace
 
 RopeConfig read_rope(const ConfigFields& config, double theta, const RopeScope& scope) {
-  if (config.has_value("rope_theta")) theta = config.number("rope_theta", 1, kMaxTheta);
-  const char* member = parameters_member(config);
-  if (!member) return plain_rope(config, theta);
+  theta = read_theta(config, "rope_theta", theta);
+  const std::string member = parameters_member(config);
+  if (member.empty()) return plain_rope(config, theta);
   for (const auto& [name, value] : config[member].items())
     if (value.is_object())
       config.inside(member).wrong(name,
                                   "a plain value: this architecture has one rope for all layers");
   return read_parameters(config.inside(member), config, theta, scope);
+}
+
+std::vector<RopeConfig> read_ropes_by_layer(const ConfigFields& config, double theta,
+                                            double local_theta, const RopeScope& scope) {
+  theta = read_theta(config, "rope_theta", theta);
+  local_theta = read_theta(config, "rope_local_base_freq", local_theta);
+  const std::string member = parameters_member(config);
+  if (member.empty()) return {plain_rope(config, theta), plain_rope(config, local_theta)};
+  const ConfigFields ropes = config.inside(member);
+  if (member == "rope_scaling") {
+    if (config.has_value("rope_parameters"))
+      config.fail(member, "is set, and rope_parameters too: leave one of them out");
+    return {read_parameters(ropes, ropes, theta, scope), plain_rope(config, local_theta)};
+  }
+  for (const auto& [name, value] : config[member].items())
+    if (!value.is_object() && !value.is_null())
+      ropes.wrong(name, "an object: each type of layer has a rope of its own");
+  const auto of_type = [&](const char* type, double base) {
+    if (!ropes.has_value(type)) return plain_rope(config, base);
+    const ConfigFields rope = ropes.inside(type);
+    return read_parameters(rope, rope, base, scope);
+  };
+  return {of_type("full_attention", theta), of_type("sliding_attention", local_theta)};
 }
 
 }  // namespace ac

@@ -116,7 +116,25 @@ TEST_CASE("configs mean what they mean to transformers") {
     CHECK(parse("", {{"architectures", "null"}, {"model_type", "\"qwen3\""}}).architecture ==
           "Qwen3ForCausalLM");
   }
+  SUBCASE("ropes and windows of Gemma 3 as it was published") {
+    const std::vector<Change> published{{"num_hidden_layers", "7"},
+                                        {"rope_theta", "2000000"},
+                                        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 8}"},
+                                        {"sliding_window", "32"}};
+    const DecoderConfig gemma = parse("Gemma3", published);
+    REQUIRE(gemma.ropes.size() == 2);
+    CHECK(gemma.ropes[0].theta == 2000000);
+    CHECK(gemma.ropes[0].factor == 8);
+    CHECK(gemma.ropes[1].theta == 10000);
+    CHECK(gemma.ropes[1].type == RopeType::plain);
+    for (std::size_t i = 0; i < 7; ++i) {
+      CHECK(gemma.layers[i].attention.window == (i == 5 ? 0 : 32));
+      CHECK(gemma.layers[i].attention.rope == (i == 5 ? 0 : 1));
+    }
+    CHECK(gemma.tied_embeddings);
+  }
   SUBCASE("harmless members") {
+    CHECK(parse("SmolLM3", {{"pretraining_tp", "2"}}).ropes[0].theta == 2000000);
     CHECK(parse("Llama", {{"pretraining_tp", "1"},
                           {"quantization_config", "null"},
                           {"layer_types", "[\"full_attention\", \"full_attention\"]"},
@@ -228,6 +246,31 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
       {"Qwen3",
        {{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
        "layer_types[1] is \"sliding_attention\", but no sliding window"},
+      {"SmolLM3", {{"no_rope_layers", "[1]"}}, "no_rope_layers is a list of 1, expected a list of"},
+      {"SmolLM3", {{"no_rope_layers", "{}"}}, "no_rope_layers is an object"},
+      {"SmolLM3", {{"no_rope_layers", "[1, 2]"}}, "no_rope_layers[1] is 2, expected 1"},
+      {"SmolLM3", {{"no_rope_layer_interval", "0"}}, "no_rope_layer_interval is 0"},
+      {"Gemma3", {{"sliding_window", "null"}}, "sliding_window is null"},
+      {"Gemma3", {{"sliding_window_pattern", "0"}}, "sliding_window_pattern is 0"},
+      {"Gemma3", {{"use_bidirectional_attention", "true"}}, "only causal decoders"},
+      // What only Gemma 3 has.
+      {"Gemma3", {{"hidden_size", "66"}}, "hidden_size is 66, expected a multiple"},
+      {"Gemma3", {{"hidden_activation", "\"tanh\""}}, "hidden_activation is \"tanh\", expected"},
+      {"Gemma3", {{"query_pre_attn_scalar", "0"}}, "query_pre_attn_scalar is 0"},
+      {"Gemma3", {{"final_logit_softcapping", "0"}}, "final_logit_softcapping is 0"},
+      {"Gemma3", {{"rope_local_base_freq", "0"}}, "rope_local_base_freq is 0"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"rope_type\": \"default\"}"}},
+       "rope_parameters.rope_type is \"default\", expected an object: each type of layer"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": 0}}"}},
+       "rope_parameters.sliding_attention.rope_theta is 0"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"dynamic\"}}"}},
+       "rope_parameters.full_attention.rope_type is \"dynamic\", which is not supported"},
+      {"Gemma3",
+       {scaling("{\"type\": \"linear\", \"factor\": 2}"), {"rope_parameters", "{\"a\": {}}"}},
+       "rope_scaling is set, and rope_parameters too"},
       // Rope.
       {"Llama", {{"rope_theta", "0"}}, "rope_theta is 0, expected a number from 1"},
       {"Llama", {{"rope_theta", "-10000.0"}}, "rope_theta is -10000.0"},
