@@ -235,8 +235,7 @@ struct Bench : Machine {
   static std::string attention_name(int plan) {
     const AttentionPlan& a = attention_plans[plan];
     return std::to_string(a.threads) + "x" + std::to_string(a.splits) + "/min" +
-           std::to_string(a.min_tiles) + (a.early ? "" : "/wait") +
-           (a.shared_floor > 0 ? "/solo" : "") + (a.tile == Tile::scalar ? "/scalar" : "");
+           std::to_string(a.min_tiles) + (a.tile == Tile::scalar ? "/scalar" : "");
   }
 
   // Each attention plan alone, over all layers, against the scalar one.

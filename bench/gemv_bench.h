@@ -44,7 +44,7 @@ constexpr GemvPlan async(int threads, int rows, int depth, int resident, bool pe
           .signal = signal};
 }
 constexpr GemvPlan bulk(int threads, int rows, int depth, int chunks, int resident,
-                        Signal signal = Signal::entry, int split = 1, int l2_ahead = 0) {
+                        Signal signal = Signal::entry, int split = 1) {
   return {.threads = threads,
           .rows = rows,
           .depth = depth,
@@ -52,8 +52,7 @@ constexpr GemvPlan bulk(int threads, int rows, int depth, int chunks, int reside
           .ring = Ring::bulk_copy,
           .split = split,
           .resident = resident,
-          .signal = signal,
-          .l2_ahead = l2_ahead};
+          .signal = signal};
 }
 
 inline constexpr GemvPlan plans[] = {
@@ -117,8 +116,6 @@ inline constexpr GemvPlan plans[] = {
     bulk(128, 2, 6, 4, 128),
     bulk(128, 4, 4, 2, 256),
     bulk(128, 1, 6, 8, 128),
-    bulk(256, 2, 4, 2, 256, Signal::entry, 1, 8192),
-    bulk(256, 1, 6, 4, 256, Signal::entry, 1, 16384),
     bulk(384, 2, 4, 2, 384),
     bulk(768, 1, 4, 2, 768),
     bulk(1024, 1, 3, 2, 1024),
@@ -145,13 +142,9 @@ inline constexpr AttentionPlan attention_plans[] = {
     {.threads = 512, .splits = 16, .min_tiles = 2},
     {.threads = 512, .splits = 8},
     {.threads = 256, .splits = 16},
-    {.threads = 256, .splits = 16, .shared_floor = 116 * 1024},
-    {.threads = 256, .splits = 16, .min_tiles = 2, .shared_floor = 116 * 1024},
     {.threads = 256, .splits = 33},
     {.threads = 256, .splits = 33, .min_tiles = 2},
-    {.threads = 256, .splits = 33, .early = false},
     {.threads = 384, .splits = 16},
-    {.threads = 384, .splits = 16, .shared_floor = 116 * 1024},
     {.threads = 128, .splits = 33, .min_tiles = 2},
 };
 inline constexpr int attention_plan_count = sizeof(attention_plans) / sizeof(attention_plans[0]);

@@ -49,7 +49,6 @@ inline std::string plan_name(const GemvPlan& p) {
   if (p.signal == Signal::last_group) name += "/late";
   if (p.cache == Cache::no_allocate) name += "/noalloc";
   if (p.cache == Cache::evict_first) name += "/evict";
-  if (p.l2_ahead > 0) name += "/ahead" + std::to_string(p.l2_ahead);
   return name;
 }
 

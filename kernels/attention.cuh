@@ -318,15 +318,12 @@ AC_DEVICE void attention(const AttentionParams& p) {
     const int splits = (tiles + tiles_per_split - 1) / tiles_per_split;
     return splits < 1 ? 1 : splits < plan.splits ? splits : plan.splits;
   };
-  int hint = -1;
-  if constexpr (plan.early) {
-    hint = load_relaxed(p.position);
-    // A block without work makes room for the next kernel's at once.
-    if (!op.window && p.position_lag > 0 && split >= splits_for(Visible(p, hint + p.position_lag)))
-      return;
-    load_tile(Visible(p, hint));
-    load_turns(hint);
-  }
+  const int hint = load_relaxed(p.position);
+  // A block without work makes room for the next kernel's at once.
+  if (!op.window && p.position_lag > 0 && split >= splits_for(Visible(p, hint + p.position_lag)))
+    return;
+  load_tile(Visible(p, hint));
+  load_turns(hint);
   for (int i = threadIdx.x; i < (query_rows - group) * dim; i += plan.threads)
     queries[group * dim + i] = from_float<T>(0);
   for (int i = threadIdx.x; op.qk_norm && i < 2 * dim; i += plan.threads) {

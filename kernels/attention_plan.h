@@ -33,10 +33,6 @@ struct AttentionPlan {
   int splits = 16;     // blocks a KV head
   int min_tiles = 1;   // tiles a warp must have before another split is used
   int resident = 512;  // threads an SM that registers aim at
-  bool early = true;   // load the first tile before the wait for the previous kernel
-  // Shared memory that a block takes at least. Above half of an SM's, no two blocks meet on one
-  // while another SM has none; smaller kernels before and after still fit beside it.
-  int shared_floor = 0;
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
@@ -66,8 +62,7 @@ struct AttentionPlan {
     return round_up(((op.qk_norm ? 2 * op.head_dim : 0) + op.rotary) * 4, 128);
   }
   constexpr int shared_bytes(const AttentionOp& op) const {
-    const int bytes = heads_bytes(op) + constants_bytes(op) + warps() * set_stride(op) * 16;
-    return bytes > shared_floor ? bytes : shared_floor;
+    return heads_bytes(op) + constants_bytes(op) + warps() * set_stride(op) * 16;
   }
 
   constexpr const char* why_illegal(const AttentionOp& op) const {

@@ -194,29 +194,6 @@ struct Gemv {
     }
     return 0;
   }
-
-  // ---- L2
-
-  // Asks for what this warp will read behind its ring.
-  AC_DEVICE static void prefetch_stream(const GemvParams& p, int n, int first, int groups,
-                                        int stride, int part) {
-    if constexpr (plan.l2_ahead > 0) {
-      const int part_bytes = plan.steps(op, p.k) * 512 * plan.chunks;
-      const int row_bytes = p.k * static_cast<int>(sizeof(W));
-      const int begin = part * part_bytes;
-      const int end = begin + part_bytes < row_bytes ? begin + part_bytes : row_bytes;
-      int offset = begin + plan.depth * plan.chunks * 512, left = plan.l2_ahead;
-      const int r = threadIdx.x % 32;
-      for (int group = first; group < groups && left > 0; group += stride) {
-        const int bytes = end - offset < left ? end - offset : left;
-        if (bytes > 0 && r < rows)
-          prefetch_l2(reinterpret_cast<const unsigned char*>(weight_row(p, n, group, r)) + offset,
-                      bytes);
-        if (bytes > 0) left -= bytes;
-        offset = begin;
-      }
-    }
-  }
 };
 
 template <GemvOp op, GemvPlan plan>
@@ -248,9 +225,6 @@ AC_DEVICE void gemv(const GemvParams& p) {
 
   // Everything between the ring's first loads and its first use.
   const auto prepare = [&] {
-    if constexpr (plan.early) G::prefetch_stream(p, n, first, groups, stride, part);
-    if constexpr (plan.early)
-      prefetch_share(p.next_weight, p.next_bytes, blockIdx.x, gridDim.x, plan.threads);
     G::stage_norm_weight(p, shared_x);
     wait_for_dependency();
     const float squares = G::stage_x(p, shared_x);
@@ -318,9 +292,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
       AC_UNROLL
       for (int u = 0; u < plan.depth; ++u) fill(u, u, first < groups && u < steps);
     };
-    if constexpr (plan.early) fill_all();
+    fill_all();
     prepare();
-    if constexpr (!plan.early) fill_all();
     const int turns = (steps + plan.depth - 1) / plan.depth;
     int group = first;
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
@@ -367,9 +340,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
     const auto fill_all = [&] {
       for (int u = 0; u < plan.depth; ++u) fill(u);
     };
-    if constexpr (plan.early) fill_all();
+    fill_all();
     prepare();
-    if constexpr (!plan.early) fill_all();
     int slot = 0, group = first;
     unsigned parity = 0;
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {

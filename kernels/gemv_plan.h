@@ -45,10 +45,8 @@ struct GemvPlan {
   // Threads an SM that registers and grid aim at: less leaves room for the next kernel to preload.
   int resident = 768;
   bool persistent = true;  // grid of what is resident; else one block for each set of rows
-  bool early = true;       // fill the ring before the wait for the previous kernel
   Signal signal = Signal::entry;
   Cache cache = Cache::streaming;
-  int l2_ahead = 0;  // bytes behind its ring that a warp asks into L2 before the wait
 
   constexpr int warps() const { return threads / 32; }
   constexpr int groups_per_block() const { return warps() / split; }
@@ -96,10 +94,8 @@ struct GemvPlan {
     if (op.argmax && op.matrices != 1) return "argmax is over one matrix";
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
     if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
-    if (l2_ahead < 0 || l2_ahead % 16 != 0) return "l2_ahead must be a multiple of 16";
     if (ring == Ring::none)
-      return depth == 1 && chunks == 1 && l2_ahead == 0 ? nullptr
-                                                        : "no ring: depth and chunks must be 1";
+      return depth == 1 && chunks == 1 ? nullptr : "no ring: depth and chunks must be 1";
     if (depth < 2 || depth > 32) return "depth must be 2 to 32";
     if (chunks < 1 || chunks > 16) return "chunks must be 1 to 16";
     if (chunks != 1 && ring != Ring::bulk_copy) return "only a bulk ring has chunks";
@@ -132,12 +128,10 @@ struct GemvParams {
   const void* x;            // [k]
   const void* norm_weight;  // [k], if op.norm
   float norm_eps;
-  float norm_offset;        // 1 where the norm multiplies by 1 + weight
-  float scale;              // y = residual + scale * (W x + bias)
-  float softcap;            // above 0: y = softcap * tanh(y / softcap)
-  const void* residual;     // [sum of rows], if op.residual; may be y
-  const void* next_weight;  // what to ask into L2 for a later kernel, or null
-  unsigned next_bytes;      // a multiple of 16
+  float norm_offset;     // 1 where the norm multiplies by 1 + weight
+  float scale;           // y = residual + scale * (W x + bias)
+  float softcap;         // above 0: y = softcap * tanh(y / softcap)
+  const void* residual;  // [sum of rows], if op.residual; may be y
   // If op.argmax:
   unsigned long long* block_best;  // [grid]
   unsigned* finished_blocks;       // 0 before the first launch; every launch leaves 0 again

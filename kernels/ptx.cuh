@@ -48,10 +48,6 @@ inline bool count_block(unsigned* count, unsigned blocks) {
   return atomicInc(count, blocks - 1) == blocks - 1;
 }
 inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
-inline void prefetch_l2(const void* p, unsigned bytes) {
-  if (bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(p) % 16 != 0)
-    host::fail("an L2 prefetch is not of whole 16-byte pieces", host::Place::current());
-}
 
 // ---- asynchronous copies
 inline void copy_async16(void* shared, const void* global, bool valid = true,
@@ -277,11 +273,6 @@ AC_DEVICE uint4 load_pinned(const void* shared) {
                : "r"(shared_address(shared)));
   return v;
 }
-AC_DEVICE void prefetch_l2(const void* p, unsigned bytes) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-#endif
-}
 
 // ---- asynchronous copies
 AC_DEVICE void copy_async16(void* shared, const void* global, bool valid = true) {
@@ -408,18 +399,6 @@ AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const un
 }
 
 #endif
-
-// A block's share of asking `bytes` (a multiple of 16) into L2.
-AC_DEVICE void prefetch_share(const void* p, unsigned bytes, unsigned block, unsigned blocks,
-                              unsigned threads) {
-  if (p == nullptr) return;
-  constexpr unsigned piece = 4096;
-  for (unsigned long long at = (block * threads + threadIdx.x) * 1ull * piece; at < bytes;
-       at += blocks * 1ull * threads * piece) {
-    const unsigned left = bytes - static_cast<unsigned>(at);
-    prefetch_l2(static_cast<const unsigned char*>(p) + at, left < piece ? left : piece);
-  }
-}
 
 // x, which is the same in all lanes, so that the compiler knows (and branches on it stay simple).
 AC_DEVICE int same_in_warp(int x) { return __shfl_sync(full_warp, x, 0); }

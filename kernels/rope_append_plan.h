@@ -68,9 +68,5 @@ struct RopeAppendParams {
 constexpr double rope_append_bytes(const RopeAppendOp& op, int tokens, int heads, int kv_heads) {
   return 2.0 * tokens * (heads + 2.0 * kv_heads) * op.head_dim * bytes_of(op.type);
 }
-constexpr double rope_append_flops(const RopeAppendOp& op, int tokens, int heads, int kv_heads) {
-  return double(tokens) * (heads + kv_heads) *
-         (3.0 * op.rotary + (op.qk_norm ? 4.0 : 0.0) * op.head_dim);
-}
 
 }  // namespace ac::kernels

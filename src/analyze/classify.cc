@@ -6,59 +6,16 @@
 #include "analyze/legality.h"
 #include "base/error.h"
 #include "ir/layout.h"
+#include "ir/shape.h"
 
 namespace ac {
 namespace {
 
-// The heavier class decides which kernel family leads.
 Access access_of(Op op) {
-  switch (info(op).rule) {
-    case ShapeRule::attention:
-      return Access::attention;
-    case ShapeRule::matmul:
-    case ShapeRule::linear:
-      return Access::matrix;
-    case ShapeRule::embedding:
-      return Access::gather;
-    case ShapeRule::reduce:
-    case ShapeRule::softmax:
-    case ShapeRule::norm:
-      return Access::row_reduction;
-    default:
-      return Access::streaming;
-  }
-}
-
-int weight_of(Access access) {
-  switch (access) {
-    case Access::streaming:
-      return 0;
-    case Access::row_reduction:
-      return 1;
-    case Access::gather:
-      return 2;
-    case Access::matrix:
-      return 3;
-    case Access::attention:
-      return 4;
-  }
-  AC_UNREACHABLE();
-}
-
-std::vector<std::int64_t> reduction_axes(const Graph& graph, const Node& node) {
-  const auto last = static_cast<std::int64_t>(graph.type(node.inputs[0]).shape.size()) - 1;
-  switch (info(node.op).rule) {
-    case ShapeRule::reduce:
-      return node.integers("axes");
-    case ShapeRule::softmax:
-      return {node.integer("axis")};
-    case ShapeRule::norm:
-    case ShapeRule::matmul:
-    case ShapeRule::linear:
-      return {last};
-    default:
-      return {};
-  }
+  if (info(op).rule == ShapeRule::attention) return Access::attention;
+  if (is_matrix(op)) return Access::matrix;
+  if (op == Op::embedding) return Access::gather;
+  return info(op).reduces() ? Access::row_reduction : Access::streaming;
 }
 
 class Classifier {
@@ -169,15 +126,16 @@ void classify(const Graph& graph, Region& region) {
     const Node& node = graph[id];
     if (!is_compute(node)) continue;
     const std::int64_t flops = flops_of(graph, id).evaluate(at);
-    const int weight = weight_of(access_of(node.op));
-    const int leader = dominant ? weight_of(access_of(dominant->op)) : -1;
-    if (weight < leader || (weight == leader && flops <= most)) continue;
+    if (dominant) {
+      const Access access = access_of(node.op), leader = access_of(dominant->op);
+      if (access < leader || (access == leader && flops <= most)) continue;
+    }
     dominant = &node;
     most = flops;
   }
   region.dominant = dominant->op;
   region.access = access_of(dominant->op);
-  region.reduction_axes = reduction_axes(graph, *dominant);
+  region.reduction_axes = reduced_axes(graph, *dominant);
   region.category = Classifier(graph, region).run();
 }
 

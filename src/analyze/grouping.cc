@@ -15,17 +15,7 @@ enum class Kind { rowwise, matrix, alone };
 
 Kind kind_of(Op op) {
   if (is_matrix(op)) return Kind::matrix;
-  switch (info(op).rule) {
-    case ShapeRule::unary:
-    case ShapeRule::binary:
-    case ShapeRule::reduce:
-    case ShapeRule::softmax:
-    case ShapeRule::norm:
-    case ShapeRule::rope:
-      return Kind::rowwise;
-    default:
-      return Kind::alone;
-  }
+  return is_pointwise(op) || info(op).reduces() || op == Op::rope ? Kind::rowwise : Kind::alone;
 }
 
 // The rows that row-wise ops walk over: one shape, and the axes that belong to one row.
@@ -35,22 +25,12 @@ struct Rows {
 };
 
 Rows rows_of(const Graph& graph, const Node& node) {
+  if (info(node.op).over == Over::each) return {node.type.shape, {}};
   const Shape& shape = graph.type(node.inputs[0]).shape;
-  const auto last = static_cast<std::int64_t>(shape.size()) - 1;
-  switch (info(node.op).rule) {
-    case ShapeRule::reduce: {
-      std::vector<std::int64_t> axes = node.integers("axes");
-      std::sort(axes.begin(), axes.end());
-      return {shape, axes};
-    }
-    case ShapeRule::softmax:
-      return {shape, {node.integer("axis")}};
-    case ShapeRule::norm:
-    case ShapeRule::rope:
-      return {shape, {last}};
-    default:
-      return {node.type.shape, {}};
-  }
+  if (node.op == Op::rope) return {shape, {std::ssize(shape) - 1}};  // it mixes a head's features
+  std::vector<std::int64_t> axes = reduced_axes(graph, node);
+  std::sort(axes.begin(), axes.end());
+  return {shape, axes};
 }
 
 // Whether a value of this shape has one element for each of the rows, or for each of their

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ir/shape.h"
 
 namespace ac {
 namespace {
@@ -20,27 +21,6 @@ bool fits_rows(const Shape& shape) {
     ++symbolic;
   }
   return symbolic <= 1;
-}
-
-// The sizes that the op sums or compares over, of its first operand.
-Shape reduced_sizes(const Graph& graph, const Node& node) {
-  const auto& shape = graph.type(node.inputs[0]).shape;
-  switch (info(node.op).rule) {
-    case ShapeRule::reduce: {
-      Shape sizes;
-      for (const std::int64_t axis : node.integers("axes"))
-        sizes.push_back(shape[static_cast<std::size_t>(axis)]);
-      return sizes;
-    }
-    case ShapeRule::softmax:
-      return {shape[static_cast<std::size_t>(node.integer("axis"))]};
-    case ShapeRule::norm:
-    case ShapeRule::matmul:
-    case ShapeRule::linear:
-      return {shape.back()};
-    default:
-      return {};
-  }
 }
 
 // Operands that are integers by nature: ids and positions.
@@ -74,9 +54,11 @@ std::optional<Boundary> shape_boundary(const Graph& graph, NodeId id) {
     return at_node(Reason::dynamic_shape, id,
                    fmt::format("{}: {} {}", describe(graph, id), what, to_string(shape)));
   };
-  for (const Dim& size : reduced_sizes(graph, node))
-    if (!size.is_constant())
-      return dynamic("a reduction over a symbolic axis of", graph.type(node.inputs[0]).shape);
+  for (const std::int64_t axis : reduced_axes(graph, node)) {
+    const Shape& shape = graph.type(node.inputs[0]).shape;
+    if (!shape[static_cast<std::size_t>(axis)].is_constant())
+      return dynamic("a reduction over a symbolic axis of", shape);
+  }
   if (!fits_rows(node.type.shape)) return dynamic("an ambiguous result", node.type.shape);
   for (const NodeId input : node.inputs)
     if (!fits_rows(graph.type(input).shape))

@@ -17,7 +17,8 @@
 namespace ac {
 
 enum class Role : std::uint8_t { activation, weight, constant, positions, state };
-enum class Access : std::uint8_t { streaming, row_reduction, matrix, gather, attention };
+// From light to heavy: the heaviest class of a region decides which kernel family leads.
+enum class Access : std::uint8_t { streaming, row_reduction, gather, matrix, attention };
 enum class Category : std::uint8_t {
   gemm,
   gemm_epilogue,

@@ -1,6 +1,7 @@
-// The config.json of a HuggingFace decoder, checked and reduced to what a forward needs. Defaults
-// and the meaning of every field are those of transformers for the architecture in question; what
-// transformers would reject or compute differently is an error (bad_input) that names the field.
+// The config.json of a HuggingFace decoder, checked and reduced to what a forward needs: a schedule
+// that says of each layer what it is made of. Defaults and the meaning of every field are those of
+// transformers for the architecture in question; what transformers would reject or compute
+// differently is an error (bad_input) that names the field.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,48 @@ inline constexpr const char* kHeadKey = "lm_head.weight";
 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
 
+inline constexpr int kNoRope = -1;
+
+struct AttentionConfig {
+  std::int64_t heads, kv_heads, head_dim;
+  bool qkv_bias, o_bias;
+  bool qk_norm;             // q and k are normalised a head before they are rotated
+  double scale;             // of the scores
+  std::int64_t window = 0;  // 0: it sees all tokens
+  int rope = 0;             // which of the decoder's; kNoRope: q and k stay as they are
+};
+
+// down(activation(gate(x)) * up(x))
+struct MlpConfig {
+  std::int64_t size;
+  Activation activation;
+  bool bias;
+};
+
+// The modules that are a layer's norms; null: there is none.
+struct LayerNorms {
+  const char *before_attention, *after_attention, *before_mlp, *after_mlp;
+};
+
+struct LayerConfig {
+  AttentionConfig attention;
+  MlpConfig mlp;
+  LayerNorms norms;
+};
+
 struct DecoderConfig {
   std::string architecture;  // "LlamaForCausalLM"
   DType dtype = DType::f32;  // of weights and activations
-  std::int64_t vocab_size, hidden_size, intermediate_size, layers;
-  std::int64_t heads, kv_heads, head_dim;
+  std::int64_t vocab_size, hidden_size;
   std::int64_t max_positions;
-  Activation activation;
+  double embedding_scale = 1;
+  double logit_cap = 0;  // c > 0 turns a logit x into c * tanh(x / c)
   double rms_norm_eps;
+  double norm_offset;  // norms multiply by norm_offset + weight
   bool tied_embeddings;
   std::string embedding_key = kEmbeddingKey;  // in the checkpoint
-  bool qkv_bias, o_bias, mlp_bias;
-  bool qk_norm;                       // q and k are normalised a head before they are rotated
-  std::vector<std::int64_t> windows;  // a layer's sliding window; 0: it sees all tokens
-  RopeConfig rope;
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layers;
 };
 
 bool is_native_architecture(std::string_view architecture);

@@ -37,6 +37,10 @@ bool ConfigFields::is_null(std::string_view name) const {
   return value && value->is_null();
 }
 
+ConfigFields ConfigFields::inside(std::string_view name) const {
+  return {(*this)[name], origin_, prefix_ + std::string(name) + "."};
+}
+
 const Json& ConfigFields::operator[](std::string_view name) const {
   const Json* value = find(name);
   AC_ASSERT(value);

@@ -30,6 +30,7 @@ class ConfigFields {
   std::string text(std::string_view name, std::optional<std::string> fallback = {}) const;
 
   const Json& operator[](std::string_view name) const;  // the field must be there
+  ConfigFields inside(std::string_view name) const;     // the fields of one that is an object
   const std::string& origin() const { return origin_; }
 
   // "FILE: FIELD is VALUE, expected ..."

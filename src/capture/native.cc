@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "capture/tied_head.h"
 #include "ir/builder.h"
 
@@ -22,13 +23,24 @@ class DecoderBuilder {
     b_.set_module("model.embed_tokens");
     const NodeId table = b_.weight(c_.embedding_key, {c_.dtype, {c_.vocab_size, c_.hidden_size}});
     NodeId x = b_.embedding(table, ids);  // [S, hidden]
-    add_rope_inputs();
-    for (std::int64_t i = 0; i < c_.layers; ++i) x = layer(x, i);
+    if (c_.embedding_scale != 1) {
+      // transformers keeps it in a tensor of the model's type.
+      const double scale = round_by_float(c_.dtype, c_.embedding_scale);
+      x = b_.binary(Op::mul, x, b_.scalar(c_.dtype, scale));
+    }
+    add_ropes();
+    for (std::size_t i = 0; i < c_.layers.size(); ++i)
+      x = layer(x, c_.layers[i], fmt::format("model.layers.{}", i));
     x = norm(x, "model.norm", c_.hidden_size);
     b_.set_module("lm_head");
     const NodeId head =
         c_.tied_embeddings ? table : weight("weight", {c_.vocab_size, c_.hidden_size});
-    graph_.outputs.push_back({"logits", b_.linear(x, head)});  // [S, vocab]
+    NodeId logits = b_.linear(x, head);  // [S, vocab]
+    if (c_.logit_cap > 0) {
+      const NodeId cap = b_.scalar(c_.dtype, c_.logit_cap);
+      logits = b_.binary(Op::mul, b_.unary(Op::tanh, b_.binary(Op::div, logits, cap)), cap);
+    }
+    graph_.outputs.push_back({"logits", logits});
   }
 
  private:
@@ -45,58 +57,66 @@ class DecoderBuilder {
 
   NodeId norm(NodeId x, const std::string& module, std::int64_t size) {
     b_.set_module(module);
-    return b_.rms_norm(x, weight("weight", {size}), c_.rms_norm_eps, 0.0);
+    return b_.rms_norm(x, weight("weight", {size}), c_.rms_norm_eps, c_.norm_offset);
   }
 
-  void add_rope_inputs() {
+  void add_ropes() {
     b_.set_module("model");
     positions_ = b_.positions(kTokens);
     b_.set_module("model.rotary_emb");
-    const RopeFrequencies rope = rope_frequencies(c_.rope, c_.head_dim);
-    frequencies_ =
-        b_.constant(DType::f32, {c_.head_dim / 2}, {rope.inverse.begin(), rope.inverse.end()});
-    rope_scale_ = rope.scale;
+    const std::int64_t head_dim = c_.layers[0].attention.head_dim;
+    for (const RopeConfig& config : c_.ropes) {
+      const RopeFrequencies rope = rope_frequencies(config, head_dim);
+      const NodeId inverse =
+          b_.constant(DType::f32, {head_dim / 2}, {rope.inverse.begin(), rope.inverse.end()});
+      ropes_.push_back({inverse, rope.scale});
+    }
   }
 
-  NodeId layer(NodeId x, std::int64_t index) {
-    const std::string module = fmt::format("model.layers.{}", index);
+  NodeId layer(NodeId x, const LayerConfig& layer, const std::string& module) {
+    const auto normed = [&](NodeId value, const char* name) {
+      return name ? norm(value, module + "." + name, c_.hidden_size) : value;
+    };
+    const auto add = [&](NodeId value) {
+      b_.set_module(module);
+      x = b_.binary(Op::add, x, value);
+    };
+    const LayerNorms& norms = layer.norms;
     const NodeId attended =
-        attention(norm(x, module + ".input_layernorm", c_.hidden_size), module + ".self_attn",
-                  c_.windows[static_cast<std::size_t>(index)]);
-    b_.set_module(module);
-    x = b_.binary(Op::add, x, attended);
-    const NodeId fed =
-        mlp(norm(x, module + ".post_attention_layernorm", c_.hidden_size), module + ".mlp");
-    b_.set_module(module);
-    return b_.binary(Op::add, x, fed);
+        attention(normed(x, norms.before_attention), layer.attention, module + ".self_attn");
+    add(normed(attended, norms.after_attention));
+    const NodeId fed = mlp(normed(x, norms.before_mlp), layer.mlp, module + ".mlp");
+    add(normed(fed, norms.after_mlp));
+    return x;
   }
 
-  // A projection split into heads: [S, heads, head_dim]
-  NodeId heads(NodeId x, const std::string& module, const char* name, std::int64_t count) {
-    x = linear(x, module + "." + name, c_.hidden_size, count * c_.head_dim, c_.qkv_bias);
-    b_.set_module(module);
-    return b_.reshape(x, {kTokens, count, c_.head_dim});
-  }
-
-  NodeId rotate(NodeId x) { return b_.rope(x, positions_, frequencies_, rope_scale_, false); }
-
-  NodeId attention(NodeId x, const std::string& module, std::int64_t window) {
-    NodeId q = heads(x, module, "q_proj", c_.heads);
-    if (c_.qk_norm) q = norm(q, module + ".q_norm", c_.head_dim);
-    NodeId k = heads(x, module, "k_proj", c_.kv_heads);
-    if (c_.qk_norm) k = norm(k, module + ".k_norm", c_.head_dim);
-    const NodeId v = heads(x, module, "v_proj", c_.kv_heads);
+  NodeId attention(NodeId x, const AttentionConfig& a, const std::string& module) {
+    // A projection split into heads: [S, heads, head_dim]
+    const auto heads = [&](const char* name, std::int64_t count) {
+      const NodeId flat = linear(x, module + name, c_.hidden_size, count * a.head_dim, a.qkv_bias);
+      b_.set_module(module);
+      return b_.reshape(flat, {kTokens, count, a.head_dim});
+    };
+    const auto rotate = [&](NodeId value) {
+      if (a.rope == kNoRope) return value;
+      const Rope& rope = ropes_[static_cast<std::size_t>(a.rope)];
+      return b_.rope(value, positions_, rope.inverse, rope.scale, false);
+    };
+    NodeId q = heads(".q_proj", a.heads);
+    if (a.qk_norm) q = norm(q, module + ".q_norm", a.head_dim);
+    NodeId k = heads(".k_proj", a.kv_heads);
+    if (a.qk_norm) k = norm(k, module + ".k_norm", a.head_dim);
+    const NodeId v = heads(".v_proj", a.kv_heads);
     q = rotate(q);
     k = rotate(k);
-    const double scale = std::pow(static_cast<double>(c_.head_dim), -0.5);
-    x = b_.attention(q, k, v, scale, window, 0.0);
-    const std::int64_t features = c_.heads * c_.head_dim;
-    x = b_.reshape(x, {kTokens, features});
-    return linear(x, module + ".o_proj", features, c_.hidden_size, c_.o_bias);
+    const NodeId y = b_.attention(q, k, v, a.scale, a.window, 0.0);
+    const std::int64_t features = a.heads * a.head_dim;
+    return linear(b_.reshape(y, {kTokens, features}), module + ".o_proj", features, c_.hidden_size,
+                  a.o_bias);
   }
 
-  NodeId activate(NodeId x) {
-    switch (c_.activation) {
+  NodeId activate(NodeId x, Activation activation) {
+    switch (activation) {
       case Activation::silu:
         return b_.unary(Op::silu, x);
       case Activation::gelu:
@@ -109,21 +129,26 @@ class DecoderBuilder {
     AC_UNREACHABLE();
   }
 
-  NodeId mlp(NodeId x, const std::string& module) {
-    const std::int64_t hidden = c_.hidden_size, inner = c_.intermediate_size;
-    NodeId gate = linear(x, module + ".gate_proj", hidden, inner, c_.mlp_bias);
+  NodeId mlp(NodeId x, const MlpConfig& m, const std::string& module) {
+    NodeId gate = linear(x, module + ".gate_proj", c_.hidden_size, m.size, m.bias);
     b_.set_module(module + ".act_fn");
-    gate = activate(gate);
-    const NodeId up = linear(x, module + ".up_proj", hidden, inner, c_.mlp_bias);
+    gate = activate(gate, m.activation);
+    const NodeId up = linear(x, module + ".up_proj", c_.hidden_size, m.size, m.bias);
     b_.set_module(module);
-    return linear(b_.binary(Op::mul, gate, up), module + ".down_proj", inner, hidden, c_.mlp_bias);
+    return linear(b_.binary(Op::mul, gate, up), module + ".down_proj", m.size, c_.hidden_size,
+                  m.bias);
   }
+
+  struct Rope {
+    NodeId inverse;  // frequencies
+    double scale;    // of cosines and sines
+  };
 
   const DecoderConfig& c_;
   Graph& graph_;
   Builder b_;
-  NodeId positions_ = 0, frequencies_ = 0;
-  double rope_scale_ = 1;
+  NodeId positions_ = 0;
+  std::vector<Rope> ropes_;
 };
 
 std::string name_of(const std::filesystem::path& directory) {

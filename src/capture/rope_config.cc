@@ -15,14 +15,14 @@ constexpr double kMaxFactor = 1e6;
 constexpr double kLeastPositive = 1e-6;
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 31;
 
-// The member that holds the rope's parameters, by transformers' precedence; null where none does.
-const char* parameters_member(const ConfigFields& config) {
+// The member that holds the rope's parameters, by transformers' precedence; empty where none does.
+std::string parameters_member(const ConfigFields& config) {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!config.has_value(name)) continue;
     if (!config[name].is_object()) config.wrong(name, "an object or null");
     if (!config[name].empty()) return name;
   }
-  return nullptr;
+  return "";
 }
 
 RopeType rope_type(const ConfigFields& rope) {
@@ -100,25 +100,25 @@ void check_frequencies(const ConfigFields& rope, const RopeConfig& result, std::
     bad_input("{}: the rope parameters give frequencies that are not finite", rope.origin());
 }
 
-}  // namespace
+double read_theta(const ConfigFields& fields, const char* name, double unsaid) {
+  return fields.has_value(name) ? fields.number(name, 1, kMaxTheta) : unsaid;
+}
 
-RopeConfig read_rope_config(const ConfigFields& config, std::int64_t head_dim,
-                            std::int64_t max_positions) {
+RopeConfig plain_rope(const ConfigFields& fields, double theta) {
+  check_partial(fields, RopeType::plain);
   RopeConfig result;
-  if (config.has_value("rope_theta")) result.theta = config.number("rope_theta", 1, kMaxTheta);
-  const char* member = parameters_member(config);
-  if (!member) {
-    check_partial(config, RopeType::plain);
-    return result;
-  }
+  result.theta = theta;
+  return result;
+}
 
-  const ConfigFields rope(config[member], config.origin(), std::string(member) + ".");
-  for (const auto& [name, value] : config[member].items())
-    if (value.is_object())
-      rope.wrong(name, "a plain value: this architecture has one rope for all layers");
+// The rope whose parameters are `rope`; `outer` is where fields that stand beside them are looked
+// for.
+RopeConfig read_parameters(const ConfigFields& rope, const ConfigFields& outer, double theta,
+                           const RopeScope& scope) {
+  RopeConfig result = plain_rope(rope, theta);
   result.type = rope_type(rope);
-  if (rope.has_value("rope_theta")) result.theta = rope.number("rope_theta", 1, kMaxTheta);
-  check_partial(rope.has_value("partial_rotary_factor") ? rope : config, result.type);
+  result.theta = read_theta(rope, "rope_theta", theta);
+  check_partial(rope.has_value("partial_rotary_factor") ? rope : outer, result.type);
   if (result.type == RopeType::plain) return result;
 
   result.factor = rope.number("factor", 1, kMaxFactor);
@@ -126,13 +126,49 @@ RopeConfig read_rope_config(const ConfigFields& config, std::int64_t head_dim,
 
   // A member of the config itself goes first, as in transformers.
   const char* original = "original_max_position_embeddings";
-  result.original_max = config.has_value(original) ? config.integer(original, 1, kMaxPositions)
+  result.original_max = outer.has_value(original)  ? outer.integer(original, 1, kMaxPositions)
                         : rope.has_value(original) ? rope.integer(original, 1, kMaxPositions)
-                                                   : max_positions;
+                                                   : scope.max_positions;
   if (result.type == RopeType::llama3) read_llama3(rope, result);
   if (result.type == RopeType::yarn) read_yarn(rope, result);
-  check_frequencies(rope, result, head_dim);
+  check_frequencies(rope, result, scope.head_dim);
   return result;
+}
+
+}  // namespace
+
+RopeConfig read_rope(const ConfigFields& config, double theta, const RopeScope& scope) {
+  theta = read_theta(config, "rope_theta", theta);
+  const std::string member = parameters_member(config);
+  if (member.empty()) return plain_rope(config, theta);
+  for (const auto& [name, value] : config[member].items())
+    if (value.is_object())
+      config.inside(member).wrong(name,
+                                  "a plain value: this architecture has one rope for all layers");
+  return read_parameters(config.inside(member), config, theta, scope);
+}
+
+std::vector<RopeConfig> read_ropes_by_layer(const ConfigFields& config, double theta,
+                                            double local_theta, const RopeScope& scope) {
+  theta = read_theta(config, "rope_theta", theta);
+  local_theta = read_theta(config, "rope_local_base_freq", local_theta);
+  const std::string member = parameters_member(config);
+  if (member.empty()) return {plain_rope(config, theta), plain_rope(config, local_theta)};
+  const ConfigFields ropes = config.inside(member);
+  if (member == "rope_scaling") {
+    if (config.has_value("rope_parameters"))
+      config.fail(member, "is set, and rope_parameters too: leave one of them out");
+    return {read_parameters(ropes, ropes, theta, scope), plain_rope(config, local_theta)};
+  }
+  for (const auto& [name, value] : config[member].items())
+    if (!value.is_object() && !value.is_null())
+      ropes.wrong(name, "an object: each type of layer has a rope of its own");
+  const auto of_type = [&](const char* type, double base) {
+    if (!ropes.has_value(type)) return plain_rope(config, base);
+    const ConfigFields rope = ropes.inside(type);
+    return read_parameters(rope, rope, base, scope);
+  };
+  return {of_type("full_attention", theta), of_type("sliding_attention", local_theta)};
 }
 
 }  // namespace ac

@@ -49,14 +49,8 @@ class FallbackWriter {
   void add(NodeId id) {
     id_ = id;
     const Node& node = graph_[id];
+    if (info(node.op).over == Over::each) return add_elementwise();
     switch (info(node.op).rule) {
-      case ShapeRule::cast:
-      case ShapeRule::unary:
-      case ShapeRule::binary:
-      case ShapeRule::compare:
-      case ShapeRule::logical:
-      case ShapeRule::where:
-        return add_elementwise();
       case ShapeRule::triangle:
         return add_triangle();
       case ShapeRule::concat:
@@ -77,12 +71,7 @@ class FallbackWriter {
         return add_rope();
       case ShapeRule::attention:
         return add_attention();
-      case ShapeRule::declared:
-      case ShapeRule::positions:
-      case ShapeRule::reshape:
-      case ShapeRule::permute:
-      case ShapeRule::expand:
-      case ShapeRule::slice:
+      default:  // leaves and views are not launched
         break;
     }
     AC_UNREACHABLE();

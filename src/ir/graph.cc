@@ -27,10 +27,12 @@ std::vector<AttrSpec> parse_specs(const char* text) {
 
 const std::vector<OpInfo>& op_table() {
   static const std::vector<OpInfo> table{
-#define AC_OP(name, fewest, most, rule, contract, memory, attrs)                                   \
-  OpInfo{                                                                                          \
-      Op::name,          #name, fewest, most, ShapeRule::rule, Contract::contract, Memory::memory, \
-      parse_specs(attrs)},
+#define AC_OP(name, fewest, most, rule, over, flops, contract, memory, attrs) \
+  OpInfo{Op::name,        #name,                                              \
+         fewest,          most,                                               \
+         ShapeRule::rule, Over::over,                                         \
+         flops,           Contract::contract,                                 \
+         Memory::memory,  parse_specs(attrs)},
 #include "ir/ops.def"
 #undef AC_OP
   };

@@ -47,6 +47,8 @@ enum class ShapeRule : std::uint8_t {
   concat,
   triangle,
 };
+// What an element of the result is computed from; ops.def says what each means.
+enum class Over : std::uint8_t { each, axes, axis, last, own };
 enum class Contract : std::uint8_t { exact, precise, associative, relaxed };
 enum class Memory : std::uint8_t { pure, view, state };
 enum class AttrType : std::uint8_t {
@@ -71,11 +73,14 @@ struct OpInfo {
   std::string_view name;
   int min_inputs, max_inputs;
   ShapeRule rule;
+  Over over;
+  int flops;
   Contract contract;
   Memory memory;
   std::vector<AttrSpec> attrs;
 
   const AttrSpec* attr(std::string_view name) const;
+  bool reduces() const { return over != Over::each && over != Over::own; }
 };
 
 const std::vector<OpInfo>& op_table();

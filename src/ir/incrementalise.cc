@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/rewrite.h"
+#include "ir/shape.h"
 #include "ir/verify.h"
 
 namespace ac {
@@ -42,48 +43,31 @@ class RowProof {
     if (!holds) refuse(id, why);
   }
 
-  // Inputs other than the first hold the same for every token: weights.
-  void only_first_has_rows(NodeId id, const Node& node) const {
-    for (std::size_t i = 1; i < node.inputs.size(); ++i)
-      require(!has_rows(graph_.type(node.inputs[i])), id, "a weight depends on tokens");
-  }
-
   void check_op(NodeId id, const Node& node) const {
     const auto axis_is_not_tokens = [&](std::int64_t axis) {
       require(axis != 0, id, "it works along the token axis");
     };
-    const std::size_t rank = node.type.shape.size();
-    switch (info(node.op).rule) {
-      case ShapeRule::declared:
-      case ShapeRule::positions:
-      case ShapeRule::cast:
-      case ShapeRule::unary:
-      case ShapeRule::expand:
-        return;
-      case ShapeRule::binary:
-      case ShapeRule::compare:
-      case ShapeRule::logical:
-      case ShapeRule::where:
-        for (const NodeId input : node.inputs)
-          require(!has_rows(graph_.type(input)) || graph_.type(input).shape.size() == rank, id,
-                  "broadcasting moves the token axis");
-        return;
-      case ShapeRule::reduce:
-        for (const std::int64_t axis : node.integers("axes")) axis_is_not_tokens(axis);
-        return;
-      case ShapeRule::softmax:
+    const auto has_no_rows = [&](std::size_t input, const char* why) {
+      require(!has_rows(graph_.type(node.inputs[input])), id, why);
+    };
+    const OpInfo& op = info(node.op);
+    for (const std::int64_t axis : reduced_axes(graph_, node)) axis_is_not_tokens(axis);
+    if (op.over == Over::each)
+      for (const NodeId input : node.inputs)
+        require(!has_rows(graph_.type(input)) ||
+                    graph_.type(input).shape.size() == node.type.shape.size(),
+                id, "broadcasting moves the token axis");
+    if (op.over == Over::last)
+      for (std::size_t i = 1; i < node.inputs.size(); ++i)
+        has_no_rows(i, "a weight depends on tokens");
+    switch (op.rule) {
       case ShapeRule::concat:
       case ShapeRule::slice:
         return axis_is_not_tokens(node.integer("axis"));
-      case ShapeRule::norm:
-      case ShapeRule::linear:
-      case ShapeRule::matmul:
-        require(rank >= 2, id, "it works along the token axis");
-        return only_first_has_rows(id, node);
       case ShapeRule::embedding:
-        return require(!has_rows(graph_.type(node.inputs[0])), id, "the table depends on tokens");
+        return has_no_rows(0, "the table depends on tokens");
       case ShapeRule::rope:
-        return require(!has_rows(graph_.type(node.inputs[2])), id, "a frequency depends on tokens");
+        return has_no_rows(2, "a frequency depends on tokens");
       case ShapeRule::attention:
         return require(node.op == Op::attention, id, "it already has a cache");
       case ShapeRule::reshape:
@@ -92,8 +76,13 @@ class RowProof {
         return require(node.integers("axes")[0] == 0, id, "it moves the token axis");
       case ShapeRule::triangle:
         refuse(id, "it compares positions of tokens");
+      case ShapeRule::declared:
+      case ShapeRule::positions:
+      case ShapeRule::expand:
+        return;
+      default:
+        AC_ASSERT(op.over != Over::own);  // else the table has said enough
     }
-    AC_UNREACHABLE();
   }
 
   const Graph& graph_;

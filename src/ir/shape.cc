@@ -320,6 +320,21 @@ void check_form(const Graph& graph, NodeId id) {
 
 }  // namespace
 
+std::vector<std::int64_t> reduced_axes(const Graph& graph, const Node& node) {
+  switch (info(node.op).over) {
+    case Over::axes:
+      return node.integers("axes");
+    case Over::axis:
+      return {node.integer("axis")};
+    case Over::last:
+      return {std::ssize(graph.type(node.inputs[0]).shape) - 1};
+    case Over::each:
+    case Over::own:
+      return {};
+  }
+  AC_UNREACHABLE();
+}
+
 std::optional<Shape> broadcast(const Shape& a, const Shape& b) {
   const Shape& longer = a.size() >= b.size() ? a : b;
   const Shape& shorter = a.size() >= b.size() ? b : a;

@@ -16,6 +16,9 @@ struct Inferred {
 // and attribute types first, so it may be called on a node that nothing has checked.
 Inferred infer_type(const Graph& graph, NodeId id);
 
+// The axes of its first input that an op reduces.
+std::vector<std::int64_t> reduced_axes(const Graph& graph, const Node& node);
+
 // NumPy broadcasting of two shapes, or nothing.
 std::optional<Shape> broadcast(const Shape& a, const Shape& b);
 

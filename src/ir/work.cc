@@ -8,8 +8,6 @@
 namespace ac {
 namespace {
 
-constexpr std::int64_t kSpecial = 4;
-
 Dim element_bytes(DType dtype) { return static_cast<std::int64_t>(bytes_of(dtype)); }
 
 // Twice the number of (query, key) pairs of causal attention: query i of T sees P + i + 1 keys.
@@ -39,83 +37,25 @@ Amount evaluate(const Work& work, const Bindings& at) {
           work.activation_bytes.evaluate(seen), work.state_bytes.evaluate(seen)};
 }
 
-// No default: the compiler warns about an op that is missing here.
 Dim flops_of(const Graph& graph, NodeId id) {
   const Node& node = graph[id];
+  const OpInfo& op = info(node.op);
+  if (op.max_inputs == 0) return 0;
   const auto in = [&](std::size_t i) -> const Shape& { return graph.type(node.inputs[i]).shape; };
   const Dim results = product(node.type.shape);
-  switch (node.op) {
-    case Op::input:
-    case Op::weight:
-    case Op::constant:
-    case Op::positions:
-    case Op::reshape:
-    case Op::permute:
-    case Op::expand:
-    case Op::slice:
-    case Op::concat:
-    case Op::embedding:
-      return 0;
-    case Op::cast:
-    case Op::neg:
-    case Op::abs:
-    case Op::relu:
-    case Op::logical_not:
-    case Op::add:
-    case Op::sub:
-    case Op::mul:
-    case Op::maximum:
-    case Op::minimum:
-    case Op::equal:
-    case Op::not_equal:
-    case Op::less:
-    case Op::less_equal:
-    case Op::greater:
-    case Op::greater_equal:
-    case Op::logical_and:
-    case Op::logical_or:
-    case Op::where:
-    case Op::tril:
-    case Op::triu:
-      return results;
-    case Op::exp:
-    case Op::log:
-    case Op::sqrt:
-    case Op::rsqrt:
-    case Op::reciprocal:
-    case Op::sin:
-    case Op::cos:
-    case Op::tanh:
-    case Op::erf:
-    case Op::div:
-    case Op::pow:
-      return results * kSpecial;
-    case Op::sigmoid:
-    case Op::silu:
-    case Op::gelu:
-      return results * (2 * kSpecial);
-    case Op::sum:
-    case Op::mean:
-    case Op::amax:
-      return product(in(0));
-    case Op::softmax:  // maximum, subtract, exp, sum, scale
-      return results * (4 + kSpecial);
-    case Op::rms_norm:  // square, sum, scale, weight
-      return results * 4;
-    case Op::layer_norm:  // sum, subtract, square, sum, scale, weight, bias
-      return results * 7;
-    case Op::matmul:
-    case Op::linear:
-      return results * in(0).back() * 2 + (node.inputs.size() == 3 ? results : Dim(0));
-    case Op::rope: {  // a pair: four products, two sums
+  switch (op.rule) {
+    case ShapeRule::matmul:
+    case ShapeRule::linear:
+      return results * in(0).back() * op.flops + (node.inputs.size() == 3 ? results : Dim(0));
+    case ShapeRule::rope: {  // a pair: four products, two sums
       const Shape& x = in(0);
-      return product(Shape(x.begin(), x.end() - 1)) * in(2)[0] * 6;
+      return product(Shape(x.begin(), x.end() - 1)) * in(2)[0] * op.flops;
     }
-    case Op::attention:
-    case Op::append_attend:  // two products a feature and pair, and 4 for the softmax of a pair
+    case ShapeRule::attention:  // two products a feature and pair, and 4 for the softmax of a pair
       return in(0)[1] * (in(0)[2] + in(2)[2] + 2) * twice_the_pairs(node, in(0)[0]);
+    default:
+      return (op.reduces() ? product(in(0)) : results) * op.flops;
   }
-  AC_UNREACHABLE();
 }
 
 Dim operand_bytes(const Graph& graph, NodeId id, std::size_t operand) {

@@ -22,7 +22,7 @@ constexpr double kNextGroup = 13e-9;      // sum, epilogue and store of a warp's
 constexpr double kNextSharedGroup = 24e-9;
 constexpr double kFurtherRow = 23e-9;
 constexpr double kLateSignal = 0.25e-6;
-constexpr double kAsyncCopies = 1.045, kBulkCopies = 1.013, kAhead = 1.1;
+constexpr double kAsyncCopies = 1.045, kBulkCopies = 1.013;
 constexpr double kCacheHint = 0.98;
 constexpr double kPadding = 0.026;                       // cost of steps beyond the end of a row
 constexpr double kScalarStep = 0.4e-6, kCombine = 1e-6;  // of attention; not fitted
@@ -32,7 +32,6 @@ double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded) {
   if (plan.ring == Ring::async_copy) factor *= kAsyncCopies;
   if (plan.ring == Ring::bulk_copy) factor *= kBulkCopies;
   if (plan.ring == Ring::registers && plan.cache != kernels::Cache::streaming) factor *= kCacheHint;
-  if (plan.l2_ahead > 0) factor *= kAhead;
   return factor;
 }
 

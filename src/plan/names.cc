@@ -165,10 +165,8 @@ std::string plan_of(const GemvPlan& p) {
       .add("split", p.split)
       .add("resident", p.resident)
       .add("persistent", p.persistent)
-      .add("early", p.early)
       .add("signal", p.signal)
       .add("cache", p.cache)
-      .add("l2_ahead", p.l2_ahead)
       .str();
 }
 std::string plan_of(const GemmPlan& p) {
@@ -253,8 +251,6 @@ std::string plan_of(const AttentionPlan& p) {
       .add("splits", p.splits)
       .add("min_tiles", p.min_tiles)
       .add("resident", p.resident)
-      .add("early", p.early)
-      .add("shared_floor", p.shared_floor)
       .str();
 }
 std::string plan_of(const NormPlan& p) {
@@ -323,8 +319,6 @@ std::string id(const GemvPlan& p) {
   if (p.signal == Signal::last_group) out += "/late";
   if (p.cache == kernels::Cache::no_allocate) out += "/noalloc";
   if (p.cache == kernels::Cache::evict_first) out += "/evict";
-  if (p.l2_ahead > 0) out += fmt::format("/ahead{}", p.l2_ahead);
-  if (!p.early) out += "/wait";
   return out;
 }
 std::string id(const GemmPlan& p) {
@@ -355,9 +349,8 @@ std::string id(const QkvAttentionPlan& p) {
                      p.keep_queries ? ".keep" : "", p.stages, p.cluster_m, p.cluster_n, p.group_m);
 }
 std::string id(const AttentionPlan& p) {
-  return fmt::format("{}{}x{}/min{}/{}{}{}", name(p.tile), p.threads, p.splits, p.min_tiles,
-                     p.resident, p.early ? "" : "/wait",
-                     p.shared_floor > 0 ? fmt::format("/floor{}", p.shared_floor) : "");
+  return fmt::format("{}{}x{}/min{}/{}", name(p.tile), p.threads, p.splits, p.min_tiles,
+                     p.resident);
 }
 template <class Plan>
 std::string rows_id(const Plan& p, std::string_view keep, int kept) {
@@ -382,8 +375,11 @@ std::string id(const Flat& p) {
 
 // What id() does not say.
 std::vector<PlanField> unsaid(const GemvPlan&) {
-  return {{"cache", "streaming"}, {"chunks", "1"},     {"early", "true"}, {"l2_ahead", "0"},
-          {"persistent", "true"}, {"signal", "entry"}, {"split", "1"}};
+  return {{"cache", "streaming"},
+          {"chunks", "1"},
+          {"persistent", "true"},
+          {"signal", "entry"},
+          {"split", "1"}};
 }
 std::vector<PlanField> unsaid(const GemmPlan&) { return {}; }
 std::vector<PlanField> unsaid(const MmaGemmPlan&) { return {{"split", "1"}, {"tile", "mma"}}; }
@@ -395,9 +391,7 @@ std::vector<PlanField> unsaid(const PrefillAttentionPlan&) {
 std::vector<PlanField> unsaid(const QkvAttentionPlan&) {
   return {{"keep_queries", "false"}, {"splits", "1"}};
 }
-std::vector<PlanField> unsaid(const AttentionPlan&) {
-  return {{"early", "true"}, {"shared_floor", "0"}};
-}
+std::vector<PlanField> unsaid(const AttentionPlan&) { return {}; }
 std::vector<PlanField> unsaid(const NormPlan&) {
   return {{"kept", "1"}, {"persistent", "true"}, {"variance", "two_pass"}};
 }

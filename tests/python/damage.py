@@ -4,7 +4,6 @@ again. Every one changes something, and returns what it did, for people."""
 import hashlib
 import json
 import random
-import shutil
 from pathlib import Path
 
 
@@ -97,13 +96,6 @@ def damage(folder: Path, rng: random.Random, among: list[Path] | None = None) ->
     if not content:
         return rng.choice([extend, delete])(path, rng)
     return rng.choice(OF_ONE_FILE)(path, rng)
-
-
-def damaged_copy(folder: Path, to: Path, rng: random.Random) -> str:
-    """A copy of the folder with one damage, over what is at `to`."""
-    shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(folder, to)
-    return damage(to, rng)
 
 
 def sign(package: Path) -> None:

@@ -16,6 +16,7 @@ import transformers
 
 TINY = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
         "num_key_value_heads": 2, "vocab_size": 40, "max_position_embeddings": 128}
+PAD = {"pad_token_id": 0}  # the default is past a tiny vocabulary
 SLIDE = {"use_sliding_window": True, "sliding_window": 6}
 
 CASES = [
@@ -36,7 +37,14 @@ CASES = [
     ("Qwen3", {"attention_bias": True, "hidden_act": "gelu_pytorch_tanh"}),  # head_dim is 128
     ("Qwen3", SLIDE | {"max_window_layers": 2, "head_dim": 10, "tie_word_embeddings": True}),
     ("Qwen3", SLIDE | {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
+    ("SmolLM3", PAD | {"tie_word_embeddings": False}),
+    ("SmolLM3", PAD | SLIDE | {"no_rope_layers": [1, 0, 1], "attention_bias": True}),
+    ("SmolLM3", PAD | SLIDE | {"no_rope_layer_interval": 2, "layer_types": ["full_attention"] * 3}),
+    ("Gemma3", {"head_dim": 8}),
+    ("Gemma3", {"tie_word_embeddings": False, "sliding_window": 6, "sliding_window_pattern": 2}),
+    ("Gemma3", {"head_dim": 10, "attention_bias": True, "layer_types": ["full_attention"] * 3}),
 ]
+TEXT_ONLY = ("Gemma3",)  # the families whose other half is for images
 
 
 def window(model, index):
@@ -46,11 +54,13 @@ def window(model, index):
 
 
 def record(family, fields):
-    config = {"architectures": [family + "ForCausalLM"], "model_type": family.lower()} | TINY | fields
+    text = family in TEXT_ONLY
+    model_type = family.lower() + ("_text" if text else "")
+    config = {"architectures": [family + "ForCausalLM"], "model_type": model_type} | TINY | fields
     arguments = {key: value for key, value in copy.deepcopy(config).items() if key != "model_type"}
     with torch.device("meta"):
         model = getattr(transformers, family + "ForCausalLM")(
-            getattr(transformers, family + "Config")(**arguments))
+            getattr(transformers, family + ("TextConfig" if text else "Config"))(**arguments))
     tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
     result = {"weights": {key: list(value.shape) for key, value in model.state_dict().items()
                           if key not in tied},

@@ -32,11 +32,6 @@ def number(x):
     return x
 
 
-def text_number(x):
-    x = number(float(x))
-    return x if isinstance(x, str) else repr(x)
-
-
 def dtype_of(tensor, dtype):
     return dtype or {torch.bool: "bool", torch.int64: "i64", torch.int32: "i32"}.get(tensor.dtype, "f32")
 

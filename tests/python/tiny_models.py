@@ -68,7 +68,7 @@ class Case:
 
 
 def _native(family: str, **extra) -> dict:
-    """The variants that the four native families share."""
+    """The variants that Llama, Mistral, Qwen2 and Qwen3 share."""
     return {
         "gqa": Case(family, extra),
         "mha_tied": Case(family, dict(extra, num_key_value_heads=4, tie_word_embeddings=True)),
@@ -130,6 +130,33 @@ def _cases() -> dict:
             "layer_types": Case(
                 "Gemma3", dict(window, head_dim=24, layer_types=[SLIDING, FULL]), torch.bfloat16
             ),
+            "old_rope": Case(
+                "Gemma3",
+                dict(
+                    window,
+                    head_dim=16,
+                    num_hidden_layers=3,
+                    sliding_window_pattern=2,
+                    final_logit_softcapping=8.0,
+                    query_pre_attn_scalar=24,
+                    rope_parameters={FULL: LINEAR, SLIDING: {"rope_type": "default", "rope_theta": 500.0}},
+                ),
+                old_rope=True,
+            ),
+        },
+        "smollm3": {
+            "no_rope": Case("SmolLM3", dict(num_hidden_layers=4, attention_bias=True)),
+            "window": Case(
+                "SmolLM3",
+                dict(
+                    num_hidden_layers=3,
+                    no_rope_layers=[0, 1, 0],
+                    use_sliding_window=True,
+                    sliding_window=16,
+                    rope_theta=70000.0,
+                ),
+                torch.bfloat16,
+            ),
         },
         "phi3": {
             "fused": Case("Phi3", dict(window, tie_word_embeddings=False)),
@@ -180,11 +207,15 @@ TO_CAPTURE = [
     "qwen2_window",
     "qwen3_attention_bias",
     "qwen3_layer_types",
+    "gemma3_layer_types",
+    "gemma3_old_rope",
+    "smollm3_no_rope",
+    "smollm3_window",
 ]
 
 
 def is_native(name: str) -> bool:
-    return CASES[name].family in ("Llama", "Mistral", "Qwen2", "Qwen3")
+    return CASES[name].family in ("Llama", "Mistral", "Qwen2", "Qwen3", "SmolLM3", "Gemma3")
 
 
 TO_CAPTURE += [name for name in CASES if not is_native(name)]
@@ -257,6 +288,11 @@ def write_case(name: str, folder) -> Path:
         file = folder / "config.json"
         config = json.loads(file.read_text())
         rope = config.pop("rope_parameters")
+        if case.family == "Gemma3":
+            config["rope_local_base_freq"] = rope[SLIDING]["rope_theta"]
+            config["sliding_window_pattern"] = case.config["sliding_window_pattern"]
+            del config["layer_types"]
+            rope = rope[FULL]
         config["rope_theta"] = rope.pop("rope_theta")
         config["rope_scaling"] = None if rope["rope_type"] == "default" else rope
         config["torch_dtype"] = config.pop("dtype")

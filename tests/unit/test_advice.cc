@@ -441,7 +441,7 @@ TEST_CASE("text from outside") {
 TEST_CASE("plans as fields") {
   for (const Candidate& candidate : pair_question().space.candidates) {
     const Fields fields = fields_of(candidate.choice);
-    CHECK(fields.size() == 12);
+    CHECK(fields.size() == 10);
     const auto& made = std::get<Implementation<GemvTask>>(candidate.choice);
     CHECK(fields.at("threads") == std::to_string(made.plan.threads));
     CHECK(fields.at("persistent") == (made.plan.persistent ? "true" : "false"));

@@ -18,7 +18,7 @@ constexpr AttentionOp phi{
 constexpr AttentionOp gpt{.type = Type::f32, .head_dim = 40, .group = 12, .rotary = 0};
 
 constexpr AttentionPlan small{.threads = 64, .splits = 3};
-constexpr AttentionPlan single{.threads = 128, .splits = 1, .early = false};
+constexpr AttentionPlan single{.threads = 128, .splits = 1};
 constexpr AttentionPlan sparse{.threads = 64, .splits = 5, .min_tiles = 2};
 constexpr AttentionPlan scalar{.tile = Tile::scalar, .threads = 64, .splits = 4};
 

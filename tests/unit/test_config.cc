@@ -46,6 +46,10 @@ DecoderConfig parse(const std::string& architecture, const std::vector<Change>& 
   return parse_config(parse_json(config_text(architecture, changes), "config.json"), "config.json");
 }
 
+LayerConfig layer(const std::string& architecture, const std::vector<Change>& changes) {
+  return parse(architecture, changes).layers.at(0);
+}
+
 std::string error_of(const std::string& architecture, const std::vector<Change>& changes) {
   try {
     parse(architecture, changes);
@@ -64,34 +68,38 @@ TEST_CASE("configs mean what they mean to transformers") {
     const DecoderConfig llama = parse("Llama", none);
     CHECK(llama.architecture == "LlamaForCausalLM");
     CHECK(llama.dtype == DType::f32);
-    CHECK(llama.head_dim == 16);
     CHECK(llama.rms_norm_eps == 1e-6);
-    CHECK(llama.activation == Activation::silu);
     CHECK_FALSE(llama.tied_embeddings);
-    CHECK_FALSE(llama.qkv_bias);
-    CHECK_FALSE(llama.qk_norm);
-    CHECK(llama.rope.type == RopeType::plain);
-    CHECK(llama.rope.theta == 10000);
-    CHECK(llama.windows == std::vector<std::int64_t>{0, 0});
+    REQUIRE(llama.ropes.size() == 1);
+    CHECK(llama.ropes[0].type == RopeType::plain);
+    CHECK(llama.ropes[0].theta == 10000);
+    REQUIRE(llama.layers.size() == 2);
+    for (const LayerConfig& layer : llama.layers) {
+      CHECK(layer.attention.head_dim == 16);
+      CHECK(layer.attention.window == 0);
+      CHECK_FALSE(layer.attention.qkv_bias);
+      CHECK_FALSE(layer.attention.qk_norm);
+      CHECK(layer.mlp.activation == Activation::silu);
+    }
 
     const std::vector<Change> sparse{{"num_key_value_heads", kAbsent},
                                      {"max_position_embeddings", kAbsent},
                                      {"num_attention_heads", "64"}};
-    CHECK(parse("Llama", {{"num_key_value_heads", kAbsent}}).kv_heads == 4);
+    CHECK(layer("Llama", {{"num_key_value_heads", kAbsent}}).attention.kv_heads == 4);
     CHECK(parse("Llama", {{"max_position_embeddings", kAbsent}}).max_positions == 2048);
-    CHECK(parse("Mistral", {sparse[0], sparse[1], {"head_dim", "8"}, {"num_attention_heads", "16"}})
-              .kv_heads == 8);
+    CHECK(layer("Mistral", {sparse[0], sparse[1], {"head_dim", "8"}, {"num_attention_heads", "16"}})
+              .attention.kv_heads == 8);
     CHECK(parse("Mistral", {sparse[1]}).max_positions == 131072);
-    CHECK(parse("Qwen3", sparse).kv_heads == 32);
-    CHECK(parse("Qwen3", sparse).head_dim == 128);
-    CHECK(parse("Qwen2", {{"num_key_value_heads", "null"}}).kv_heads == 4);
+    CHECK(layer("Qwen3", sparse).attention.kv_heads == 32);
+    CHECK(layer("Qwen3", sparse).attention.head_dim == 128);
+    CHECK(layer("Qwen2", {{"num_key_value_heads", "null"}}).attention.kv_heads == 4);
     CHECK(parse("Qwen2", {sparse[1]}).max_positions == 32768);
   }
   SUBCASE("head_dim") {
-    CHECK(parse("Llama", {{"head_dim", "null"}}).head_dim == 16);
-    CHECK(parse("Llama", {{"head_dim", "6"}}).head_dim == 6);
-    CHECK(parse("Qwen2", {{"head_dim", "6"}}).head_dim == 6);
-    CHECK(parse("Mistral", {{"head_dim", "6"}, {"hidden_size", "65"}}).head_dim == 6);
+    CHECK(layer("Llama", {{"head_dim", "null"}}).attention.head_dim == 16);
+    CHECK(layer("Llama", {{"head_dim", "6"}}).attention.head_dim == 6);
+    CHECK(layer("Qwen2", {{"head_dim", "6"}}).attention.head_dim == 6);
+    CHECK(layer("Mistral", {{"head_dim", "6"}, {"hidden_size", "65"}}).attention.head_dim == 6);
   }
   SUBCASE("dtype") {
     CHECK(parse("Llama", {{"torch_dtype", "\"bfloat16\""}}).dtype == DType::bf16);
@@ -100,23 +108,41 @@ TEST_CASE("configs mean what they mean to transformers") {
     CHECK(parse("Llama", {{"dtype", "null"}, {"torch_dtype", "\"float16\""}}).dtype == DType::f16);
   }
   SUBCASE("activation") {
-    CHECK(parse("Qwen2", {{"hidden_act", "\"gelu\""}}).activation == Activation::gelu);
-    CHECK(parse("Qwen2", {{"hidden_act", "\"gelu_new\""}}).activation == Activation::gelu_tanh);
-    CHECK(parse("Qwen2", {{"hidden_act", "\"relu\""}}).activation == Activation::relu);
+    CHECK(layer("Qwen2", {{"hidden_act", "\"gelu\""}}).mlp.activation == Activation::gelu);
+    CHECK(layer("Qwen2", {{"hidden_act", "\"gelu_new\""}}).mlp.activation == Activation::gelu_tanh);
+    CHECK(layer("Qwen2", {{"hidden_act", "\"relu\""}}).mlp.activation == Activation::relu);
   }
   SUBCASE("an unsaid architecture follows from the model type") {
     CHECK(parse("", {{"architectures", "null"}, {"model_type", "\"qwen3\""}}).architecture ==
           "Qwen3ForCausalLM");
   }
+  SUBCASE("ropes and windows of Gemma 3 as it was published") {
+    const std::vector<Change> published{{"num_hidden_layers", "7"},
+                                        {"rope_theta", "2000000"},
+                                        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 8}"},
+                                        {"sliding_window", "32"}};
+    const DecoderConfig gemma = parse("Gemma3", published);
+    REQUIRE(gemma.ropes.size() == 2);
+    CHECK(gemma.ropes[0].theta == 2000000);
+    CHECK(gemma.ropes[0].factor == 8);
+    CHECK(gemma.ropes[1].theta == 10000);
+    CHECK(gemma.ropes[1].type == RopeType::plain);
+    for (std::size_t i = 0; i < 7; ++i) {
+      CHECK(gemma.layers[i].attention.window == (i == 5 ? 0 : 32));
+      CHECK(gemma.layers[i].attention.rope == (i == 5 ? 0 : 1));
+    }
+    CHECK(gemma.tied_embeddings);
+  }
   SUBCASE("harmless members") {
+    CHECK(parse("SmolLM3", {{"pretraining_tp", "2"}}).ropes[0].theta == 2000000);
     CHECK(parse("Llama", {{"pretraining_tp", "1"},
                           {"quantization_config", "null"},
                           {"layer_types", "[\"full_attention\", \"full_attention\"]"},
                           {"sliding_window", "null"},
                           {"anything", "{\"a\": [1]}"}})
-              .layers == 2);
+              .layers.size() == 2);
     // Not rotated in part by transformers either.
-    CHECK(parse("Llama", {{"partial_rotary_factor", "0.5"}}).rope.type == RopeType::plain);
+    CHECK(parse("Llama", {{"partial_rotary_factor", "0.5"}}).ropes[0].type == RopeType::plain);
   }
 }
 
@@ -220,6 +246,31 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
       {"Qwen3",
        {{"layer_types", "[\"full_attention\", \"sliding_attention\"]"}},
        "layer_types[1] is \"sliding_attention\", but no sliding window"},
+      {"SmolLM3", {{"no_rope_layers", "[1]"}}, "no_rope_layers is a list of 1, expected a list of"},
+      {"SmolLM3", {{"no_rope_layers", "{}"}}, "no_rope_layers is an object"},
+      {"SmolLM3", {{"no_rope_layers", "[1, 2]"}}, "no_rope_layers[1] is 2, expected 1"},
+      {"SmolLM3", {{"no_rope_layer_interval", "0"}}, "no_rope_layer_interval is 0"},
+      {"Gemma3", {{"sliding_window", "null"}}, "sliding_window is null"},
+      {"Gemma3", {{"sliding_window_pattern", "0"}}, "sliding_window_pattern is 0"},
+      {"Gemma3", {{"use_bidirectional_attention", "true"}}, "only causal decoders"},
+      // What only Gemma 3 has.
+      {"Gemma3", {{"hidden_size", "66"}}, "hidden_size is 66, expected a multiple"},
+      {"Gemma3", {{"hidden_activation", "\"tanh\""}}, "hidden_activation is \"tanh\", expected"},
+      {"Gemma3", {{"query_pre_attn_scalar", "0"}}, "query_pre_attn_scalar is 0"},
+      {"Gemma3", {{"final_logit_softcapping", "0"}}, "final_logit_softcapping is 0"},
+      {"Gemma3", {{"rope_local_base_freq", "0"}}, "rope_local_base_freq is 0"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"rope_type\": \"default\"}"}},
+       "rope_parameters.rope_type is \"default\", expected an object: each type of layer"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"sliding_attention\": {\"rope_theta\": 0}}"}},
+       "rope_parameters.sliding_attention.rope_theta is 0"},
+      {"Gemma3",
+       {{"rope_parameters", "{\"full_attention\": {\"rope_type\": \"dynamic\"}}"}},
+       "rope_parameters.full_attention.rope_type is \"dynamic\", which is not supported"},
+      {"Gemma3",
+       {scaling("{\"type\": \"linear\", \"factor\": 2}"), {"rope_parameters", "{\"a\": {}}"}},
+       "rope_scaling is set, and rope_parameters too"},
       // Rope.
       {"Llama", {{"rope_theta", "0"}}, "rope_theta is 0, expected a number from 1"},
       {"Llama", {{"rope_theta", "-10000.0"}}, "rope_theta is -10000.0"},

@@ -30,20 +30,13 @@ constexpr GemvPlan r4_late{.threads = 32,
                            .rows = 4,
                            .depth = 2,
                            .resident = 32,
-                           .early = false,
                            .signal = Signal::last_group,
                            .cache = Cache::no_allocate};
-constexpr GemvPlan r_split{
-    .threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128, .l2_ahead = 512};
+constexpr GemvPlan r_split{.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128};
 constexpr GemvPlan s1{
     .threads = 64, .rows = 1, .depth = 5, .ring = Ring::async_copy, .resident = 64};
-constexpr GemvPlan s2_split{.threads = 128,
-                            .rows = 2,
-                            .depth = 3,
-                            .ring = Ring::async_copy,
-                            .split = 4,
-                            .resident = 128,
-                            .early = false};
+constexpr GemvPlan s2_split{
+    .threads = 128, .rows = 2, .depth = 3, .ring = Ring::async_copy, .split = 4, .resident = 128};
 constexpr GemvPlan b1{
     .threads = 64, .rows = 1, .depth = 3, .chunks = 2, .ring = Ring::bulk_copy, .resident = 64};
 constexpr GemvPlan b2_split{.threads = 128,
@@ -53,8 +46,7 @@ constexpr GemvPlan b2_split{.threads = 128,
                             .ring = Ring::bulk_copy,
                             .split = 2,
                             .resident = 128,
-                            .signal = Signal::last_group,
-                            .l2_ahead = 1024};
+                            .signal = Signal::last_group};
 constexpr GemvPlan slow{.threads = 64, .rows = 2, .depth = 1, .ring = Ring::none, .resident = 64};
 constexpr GemvPlan slow_split{
     .threads = 128, .rows = 1, .depth = 1, .ring = Ring::none, .split = 4, .resident = 128};

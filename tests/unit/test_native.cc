@@ -68,7 +68,8 @@ TEST_CASE("published geometries: parameters, bytes a step, time to capture") {
        {Case{"llama-3.2-1b", 1'235'814'400, 2.471}, Case{"llama-3.2-3b", 3'212'749'824, 6.425},
         Case{"llama-3.1-70b", 70'553'706'496, 0}, Case{"qwen3-1.7b", 1'720'574'976, 3.441},
         Case{"qwen3-4b", 4'022'468'096, 8.045}, Case{"qwen3-8b", 8'190'735'360, 15.14},
-        Case{"mistral-7b-v0.1", 7'241'732'096, 0}, Case{"qwen2.5-7b", 7'615'616'512, 0}}) {
+        Case{"mistral-7b-v0.1", 7'241'732'096, 0}, Case{"qwen2.5-7b", 7'615'616'512, 0},
+        Case{"smollm3-3b", 3'075'098'624, 0}, Case{"gemma-3-1b", 999'885'952, 0}}) {
     CAPTURE(std::string(model.name));
     const auto start = std::chrono::steady_clock::now();
     const DecoderConfig config =

@@ -2,6 +2,7 @@
 // tests/python/make_op_cases.py.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -12,6 +13,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "ir/builder.h"
+#include "ir/shape.h"
 #include "ir/text.h"
 #include "reference/executor.h"
 
@@ -114,6 +116,83 @@ TEST_CASE("every op of the table has a case, and the case has the op") {
   for (const OpInfo& op : op_table()) {
     CAPTURE(op.name);
     CHECK(covered.contains(std::string(op.name)));
+  }
+}
+
+namespace {
+
+Sizes coordinates(std::size_t index, const Sizes& shape) {
+  Sizes result(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    const auto size = static_cast<std::size_t>(shape[axis]);
+    result[axis] = static_cast<std::int64_t>(index % size);
+    index /= size;
+  }
+  return result;
+}
+
+// Whether the table lets element `to` of the result depend on element `from` of an input.
+bool may_depend(const Graph& graph, const Node& node, std::size_t input, const Sizes& from_shape,
+                const Sizes& from, const Sizes& to) {
+  std::set<std::int64_t> reduced;
+  if (info(node.op).reduces()) {
+    if (input > 0) return true;  // weights
+    for (const std::int64_t axis : reduced_axes(graph, node)) reduced.insert(axis);
+  }
+  const bool drops = info(node.op).over == Over::axes && !node.flag("keep");
+  // Axes are counted from the last, as broadcasting does.
+  std::size_t at = to.size();
+  for (std::size_t axis = from.size(); axis-- > 0;) {
+    const bool any = reduced.count(static_cast<std::int64_t>(axis)) > 0;
+    if (any && drops) continue;
+    --at;
+    if (!any && from_shape[axis] != 1 && from[axis] != to[at]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("an element depends on no other elements than the table says") {
+  std::set<Op> tried;
+  for (const Json& item : op_cases()) {
+    const Op op = *op_from_name(item["op"].get<std::string>());
+    if (info(op).over == Over::own || item.contains("steps") || !item["bindings"].empty()) continue;
+    const Graph graph = parse_graph(item["graph"].get<std::string>(), "case");
+    const Node& node = graph[graph.outputs.at(0).node];
+    if (node.op != op) continue;
+    CAPTURE(item["name"].get<std::string>());
+    const Values given = values_from(item["inputs"]);
+    std::map<std::string, std::vector<std::byte>> store;
+    const WeightLookup weights = lookup_in(item["weights"], store);
+    const auto run = [&](const Values& inputs) {
+      return evaluate(graph, {}, inputs, weights, 1).begin()->second;
+    };
+    const Value before = run(given);
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      const Node& leaf = graph[node.inputs[i]];
+      if (leaf.op != Op::input) continue;
+      Values changed = given;
+      Value& value = changed.at(leaf.text("name"));
+      const auto uses = std::count(node.inputs.begin(), node.inputs.end(), node.inputs[i]);
+      for (std::size_t k = 0; k < value.data.size() && k < 30 && uses == 1; ++k) {
+        const double old = value.data[k];
+        value.data[k] = value.dtype == DType::boolean ? 1 - old : old + 1;
+        const Value after = run(changed);
+        value.data[k] = old;
+        for (std::size_t o = 0; o < after.data.size(); ++o) {
+          const double x = before.data[o], y = after.data[o];
+          if (x == y || (std::isnan(x) && std::isnan(y))) continue;
+          tried.insert(op);
+          CHECK(may_depend(graph, node, i, value.shape, coordinates(k, value.shape),
+                           coordinates(o, after.shape)));
+        }
+      }
+    }
+  }
+  for (const OpInfo& op : op_table()) {
+    CAPTURE(std::string(op.name));
+    CHECK(tried.contains(op.op) == (op.over != Over::own));
   }
 }
 

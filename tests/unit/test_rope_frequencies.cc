@@ -29,7 +29,8 @@ TEST_CASE("rope frequencies are those that transformers computes") {
   for (const Json& recorded : cases) {
     CAPTURE(recorded["name"].get<std::string>());
     const DecoderConfig config = parse_config(recorded["config"], "config");
-    const RopeFrequencies rope = rope_frequencies(config.rope, config.head_dim);
+    const RopeFrequencies rope =
+        rope_frequencies(config.ropes.at(0), config.layers.at(0).attention.head_dim);
     const Json& expected = recorded["inv_freq"];
     REQUIRE(rope.inverse.size() == expected.size());
     CHECK(std::abs(rope.scale - recorded["scale"].get<double>()) < 1e-15);

@@ -8,18 +8,6 @@ namespace {
 
 using Result = std::optional<NodeId>;
 
-bool is_elementwise(Op op) {
-  switch (info(op).rule) {
-    case ShapeRule::binary:
-    case ShapeRule::compare:
-    case ShapeRule::logical:
-    case ShapeRule::where:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Result drop_cast(Builder&, const Graph& g, const Node& node) {
   if (node.op != Op::cast) return {};
   const NodeId x = node.inputs[0];
@@ -98,7 +86,7 @@ Result outer_product(Builder& out, const Graph& g, const Node& node) {
 
 // An elementwise op broadcasts by itself.
 Result drop_expand(Builder& out, const Graph& g, const Node& node) {
-  if (!is_elementwise(node.op) || node.inputs.size() < 2) return {};
+  if (info(node.op).over != Over::each || node.inputs.size() < 2) return {};
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (g[node.inputs[i]].op != Op::expand) continue;
     std::vector<NodeId> inputs = node.inputs;

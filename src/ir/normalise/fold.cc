@@ -92,17 +92,7 @@ std::optional<std::vector<double>> fold_constant(const Graph& graph, const Node&
     strides[axis] *= node.integer("step");
     return gather(input.data(), shape, strides, offset);
   }
-  switch (info(node.op).rule) {
-    case ShapeRule::cast:
-    case ShapeRule::unary:
-    case ShapeRule::binary:
-    case ShapeRule::compare:
-    case ShapeRule::logical:
-    case ShapeRule::where:
-      break;
-    default:
-      return std::nullopt;
-  }
+  if (info(node.op).over != Over::each) return std::nullopt;
   const bool is_cast = node.op == Op::cast;
   std::vector<double> result = broadcast_to(graph, node.inputs[0], shape), other;
   if (node.op == Op::where) {

@@ -116,26 +116,16 @@ class Mover {
         inputs.push_back(stored_[static_cast<std::size_t>(input)].node);
       return {copy_node(out_, node, inputs), all_axes(id)};
     }
+    if (info(node.op).over == Over::each) return elementwise(id);
     switch (info(node.op).rule) {
       case ShapeRule::declared:
       case ShapeRule::positions:
         return normal(id, copy_node(out_, node, {}), all_axes(id));
-      case ShapeRule::cast:
-      case ShapeRule::unary: {
-        const Stored& x = stored_[static_cast<std::size_t>(node.inputs[0])];
-        return {builder_.add(node.op, {x.node}, node.attrs), x.axes};
-      }
-      case ShapeRule::binary:
-      case ShapeRule::compare:
-      case ShapeRule::logical:
-      case ShapeRule::where:
-        return elementwise(id);
       case ShapeRule::reduce:
         return reduce(id);
       case ShapeRule::softmax:
         return softmax(id);
       case ShapeRule::norm:
-        return over_last_axis(id);
       case ShapeRule::linear:
         return over_last_axis(id);
       case ShapeRule::matmul:
@@ -167,6 +157,8 @@ class Mover {
         return concat(id);
       case ShapeRule::triangle:
         refuse(id, "a triangle over tokens is not part of an attention mask");
+      default:
+        break;
     }
     AC_UNREACHABLE();
   }

@@ -63,7 +63,6 @@ struct Expr {
   std::size_t positional = 0;
   std::vector<std::string> keywords;
   bool star = false, double_star = false;
-  bool optional_name = false;  // an unknown filter or test is an error only if it is reached
   int depth = 1;
   Ref ref;  // of a name
 };

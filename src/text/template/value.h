@@ -94,12 +94,6 @@ class Value {
   bool is_plain_integer() const { return holds<std::int64_t>(); }
   std::int64_t integer() const;  // of what is_integer()
   double real() const;           // of what is_number()
-  const std::shared_ptr<const List>& shared_list() const {
-    return std::get<std::shared_ptr<const List>>(data_);
-  }
-  const std::shared_ptr<const Dict>& shared_dict() const {
-    return std::get<std::shared_ptr<const Dict>>(data_);
-  }
 
   // `a is b`: the same object; equal scalars of one type are.
   bool same_as(const Value& other) const;
