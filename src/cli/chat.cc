@@ -74,7 +74,7 @@ struct Chat {
     std::optional<HeardInterrupts> interrupts;
     if (lines.is_terminal()) {
       interrupts.emplace();
-      if (!text.quiet)
+      if (!text.engine.quiet)
         fmt::print(stderr, "{} is ready. Type a message; /help lists what else there is.\n",
                    text.model.name());
     }

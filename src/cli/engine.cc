@@ -108,7 +108,7 @@ EngineArguments::Opened EngineArguments::open(const std::string& given, bool wit
     opened.random =
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
   EngineOptions options;
-  options.on_weights = report_weights();
+  if (!quiet) options.on_weights = report_weights();
   options.checkpoint = weights;
   options.on_warning = warn_on_stderr;
   options.records = records, options.overlaps = overlaps;

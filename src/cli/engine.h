@@ -31,6 +31,7 @@ struct EngineArguments {
   std::string device, weights;
   std::optional<std::uint64_t> random_weights;
   bool records = true, overlaps = true;  // see EngineOptions
+  bool quiet = false;                    // no progress on stderr
 
   void add_to(CLI::App& command);
 

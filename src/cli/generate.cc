@@ -39,7 +39,7 @@ struct Generate {
       fmt::print("{}\n", as_json(model, ids, answer).dump());
     else
       print_text("\n");
-    if (!text.quiet) fmt::print(stderr, "[{}]\n", summary_of(answer, choosing));
+    if (!text.engine.quiet) fmt::print(stderr, "[{}]\n", summary_of(answer, choosing));
   }
 
   Json messages(const std::string& asked) const {

@@ -107,7 +107,7 @@ void TextArguments::add_to(CLI::App& command, const std::string& default_tokens)
                   "A variable of the chat template: NAME=VALUE, as enable_thinking=false")
       ->allow_extra_args(false);
   flags.add_to(command, default_tokens);
-  command.add_flag("--quiet,-q", quiet, "No progress and no statistics on stderr");
+  command.add_flag("--quiet,-q", engine.quiet, "No progress and no statistics on stderr");
 }
 
 Json timings_of(const TextAnswer& answer) {
@@ -152,8 +152,8 @@ TextModel::TextModel(const TextArguments& arguments, bool chats) : arguments_(ar
   }
   // What can be wrong with texts is said before gigabytes of weights are read.
   const fs::path package =
-      choose_package(arguments.model.package(
-                         {arguments.engine.device, arguments.tokenizer.empty(), arguments.quiet}),
+      choose_package(arguments.model.package({arguments.engine.device, arguments.tokenizer.empty(),
+                                              arguments.engine.quiet}),
                      arguments.engine.device);
   load_text(package, chats);
   opened_ = arguments.engine.open(package);

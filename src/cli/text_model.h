@@ -25,7 +25,7 @@ struct TextArguments {
   SamplingFlags flags;
   std::string tokenizer, chat_template;
   std::vector<std::string> variables;  // NAME=VALUE, of the template
-  bool json = false, quiet = false;
+  bool json = false;
 
   void add_to(CLI::App& command, const std::string& default_tokens);
 };
