@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/log.h"
+#include "cli/page.h"
 #include "cli/source.h"
 #include "device/devices.h"
 #include "emit/package.h"
@@ -163,6 +164,7 @@ void add_compile_command(CLI::App& app) {
   const auto compile = std::make_shared<Compile>();
   compile->source.add_to(*command);
   command->add_option("-o,--output", compile->output, "The package: a folder that is made")
+      ->type_name("FOLDER")
       ->required();
   command->add_option("--device", compile->device, "The device to compile for and to time on")
       ->capture_default_str()
@@ -171,6 +173,7 @@ void add_compile_command(CLI::App& app) {
       ->add_option("--target", compile->targets,
                    "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100; of several "
                    "(sm_80,sm_90) each gets a package of its name in the folder OUTPUT")
+      ->type_name("TARGET")
       ->delimiter(',');
   command
       ->add_option(
@@ -186,7 +189,8 @@ void add_compile_command(CLI::App& app) {
                    "Steps of the prompt of up to twice so many tokens have kernels of their own, "
                    "chosen for so many, where that is less than a chunk; 0: none have")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 16));
+      ->check(CLI::Range(0, 1 << 16))
+      ->group(kRare);
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "
@@ -196,32 +200,43 @@ void add_compile_command(CLI::App& app) {
                    "Time for choosing what computes the parts of a step by the latency of the "
                    "whole step: a prompt's, and a decode step's at each of a few contexts "
                    "(default: 40 on a GPU, else 0)")
-      ->check(CLI::Range(0, 3600));
+      ->check(CLI::Range(0, 3600))
+      ->group(kRare);
   command
       ->add_option("--max-candidates", compile->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->group(kRare);
   command
       ->add_option("--families", compile->options.families,
                    "The kernel families that are tried, as gemv,attention (default: all)")
-      ->delimiter(',');
-  command->add_flag("!--no-fusion", compile->options.fuse,
-                    "Fuse no operators of neighbouring nodes, to see what that is worth");
+      ->type_name("FAMILIES")
+      ->delimiter(',')
+      ->group(kRare);
+  command
+      ->add_flag("!--no-fusion", compile->options.fuse,
+                 "Fuse no operators of neighbouring nodes, to see what that is worth")
+      ->group(kRare);
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024))
+      ->group(kRare);
   add_advisor_options(*command, compile->advising);
   add_log_option(*command, compile->database);
-  command->add_flag("--unmeasured", compile->unmeasured,
-                    "Time nothing: take the best by the cost model that is admitted, as for a "
-                    "device that is not here");
+  command
+      ->add_flag("--unmeasured", compile->unmeasured,
+                 "Time nothing: take the best by the cost model that is admitted, as for a device "
+                 "that is not here")
+      ->group(kRare);
   command
       ->add_option("--dump", compile->dump,
                    "Print what these stages come to, as they are done: capture, normalise, "
                    "incrementalise, regions, candidates, selection, program, check")
+      ->type_name("STAGES")
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->group(kRare);
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");
