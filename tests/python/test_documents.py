@@ -70,3 +70,14 @@ def test_readme_shows_results_as_they_are():
     assert len(rows) == 3
     for model, figures in rows:
         assert f"| NVIDIA H100 80GB HBM3 | {model} | bfloat16 |{figures}" in page
+
+
+def test_the_table_of_stages_names_what_is_there():
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| (?:\d+ )?[a-z]+ \|[^|]*\|[^|]*\|([^|]*)\|([^|]*`src/[^|]*)\|$", text, re.MULTILINE)
+    assert len(rows) == 13
+    for functions, files in rows:
+        headers = "".join((ROOT / name).read_text() for name in re.findall(r"`([^`]+)`", files))
+        for name in re.findall(r"`([^`]+)`", functions):
+            for part in name.split("::"):
+                assert re.search(rf"\b{part}\b", headers), (name, files)
