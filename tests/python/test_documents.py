@@ -52,6 +52,13 @@ def test_links_lead_somewhere():
                 assert (path.parent / target).exists(), (path, target)
 
 
+def test_files_that_documents_name_exist():
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/manual/*.md")):
+        for name in re.findall(r"`((?:src|kernels|tests|scripts|bench|python|reference|docs|examples)/[\w./-]+)`", path.read_text()):
+            if "NAME" not in name:
+                assert (ROOT / name).exists(), (path, name)
+
+
 def test_lines_are_not_too_long_to_read():
     for path in DOCUMENTS:
         for number, line in enumerate(path.read_text().splitlines(), 1):
