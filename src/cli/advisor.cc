@@ -16,8 +16,8 @@ void add_advisor_options(CLI::App& command, AdvisorOptions& options) {
       ->group(group);
   command
       .add_option("--advise-share", options.share,
-                  "Ask about regions from this share of a step's predicted time on, besides mixed "
-                  "and complex ones")
+                  "Ask about regions that take at least this share of a step's predicted time, and "
+                  "about mixed and complex ones")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 2.0))
       ->group(group);
@@ -35,8 +35,8 @@ void add_advisor_options(CLI::App& command, AdvisorOptions& options) {
       ->group(group);
   command
       .add_option("--advisor-wait", options.wait,
-                  "With ask:FOLDER: wait so many seconds for replies, then go on without; without "
-                  "this option, missing replies end the command with exit code 5")
+                  "With ask:FOLDER: seconds to wait for replies before going on without them. "
+                  "Without this option, missing replies end the command with exit code 5")
       ->check(CLI::Range(0.0, 1e6))
       ->group(group);
   command

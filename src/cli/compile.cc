@@ -163,7 +163,7 @@ void add_compile_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compile", "Compile a model to a package");
   const auto compile = std::make_shared<Compile>();
   compile->source.add_to(*command);
-  command->add_option("-o,--output", compile->output, "The package: a folder that is made")
+  command->add_option("-o,--output", compile->output, "The package, a new folder")
       ->type_name("FOLDER")
       ->required();
   command->add_option("--device", compile->device, "The device to compile for and to time on")
@@ -171,8 +171,8 @@ void add_compile_command(CLI::App& app) {
       ->check(CLI::IsMember({"host", "cuda"}));
   command
       ->add_option("--target", compile->targets,
-                   "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100; of several "
-                   "(sm_80,sm_90) each gets a package of its name in the folder OUTPUT")
+                   "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100. Several "
+                   "(sm_80,sm_90) make a package each, in the folder OUTPUT")
       ->type_name("TARGET")
       ->delimiter(',');
   command
@@ -181,13 +181,14 @@ void add_compile_command(CLI::App& app) {
           "Tokens that a package can hold (default: 4096, or as many as the model was made for)")
       ->check(CLI::Range(1, 1 << 24));
   command
-      ->add_option("--chunk", compile->options.chunk,
-                   "Tokens of the prompt in one step (default: 2048 on a GPU, else 128)")
+      ->add_option(
+          "--chunk", compile->options.chunk,
+          "Tokens of the prompt that one step processes (default: 2048 on a GPU, else 128)")
       ->check(CLI::Range(1, 1 << 16));
   command
       ->add_option("--short-prompt", compile->options.short_prompt,
-                   "Steps of the prompt of up to twice so many tokens have kernels of their own, "
-                   "chosen for so many, where that is less than a chunk; 0: none have")
+                   "Prompts of at most twice this many tokens get kernels of their own, chosen at "
+                   "this length; 0: off")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 16))
       ->group(kRare);
@@ -197,8 +198,8 @@ void add_compile_command(CLI::App& app) {
       "times them 24, and 20 of prefill; else 3)");
   command
       ->add_option("--step-seconds", compile->step_seconds,
-                   "Time for choosing what computes the parts of a step by the latency of the "
-                   "whole step: a prompt's, and a decode step's at each of a few contexts "
+                   "Seconds for timing candidates in the whole step, for the prompt and for decode "
+                   "at each of a few contexts "
                    "(default: 40 on a GPU, else 0)")
       ->check(CLI::Range(0, 3600))
       ->group(kRare);
@@ -216,7 +217,7 @@ void add_compile_command(CLI::App& app) {
       ->group(kRare);
   command
       ->add_flag("!--no-fusion", compile->options.fuse,
-                 "Fuse no operators of neighbouring nodes, to see what that is worth")
+                 "Do not fuse ops, to see what fusion is worth")
       ->group(kRare);
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
@@ -225,13 +226,13 @@ void add_compile_command(CLI::App& app) {
   add_advisor_options(*command, compile->advising);
   add_log_option(*command, compile->database);
   command
-      ->add_flag("--unmeasured", compile->unmeasured,
-                 "Time nothing: take the best by the cost model that is admitted, as for a device "
-                 "that is not here")
+      ->add_flag(
+          "--unmeasured", compile->unmeasured,
+          "Time nothing: take the candidate that the cost model likes best and the gate admits")
       ->group(kRare);
   command
       ->add_option("--dump", compile->dump,
-                   "Print what these stages come to, as they are done: capture, normalise, "
+                   "Print the result of these stages: capture, normalise, "
                    "incrementalise, regions, candidates, selection, program, check")
       ->type_name("STAGES")
       ->delimiter(',')

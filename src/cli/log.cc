@@ -10,7 +10,7 @@ namespace ac {
 void add_log_option(CLI::App& command, std::string& database) {
   command
       .add_option("--database", database,
-                  "The tuning database that hears of what is tried, or none (default: "
+                  "The tuning database that records each attempt, or none (default: "
                   "tuning.sqlite in the cache folder)")
       ->type_name("FILE")
       ->group(kRare);

@@ -150,6 +150,11 @@ void add_run_command(CLI::App& app) {
   command->add_flag(
       "--json", run->json,
       "Print JSON: ids, generated, sampling, load (seconds, bytes, gb_s), last_logits");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8 --json\n"
+      "  agentcompile run PKG --requests requests.jsonl\n"
+      "  agentcompile run MODEL --reference --ids 1,2,3 -n 8 --logits --json");
   command->callback([run] { run->run(); });
 }
 

@@ -199,9 +199,9 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--seconds", tune->options.budget.seconds,
-                   "Seconds for each region, or for the step, whatever the budget")
+                   "Seconds for each region, or for the step, beside the budget")
       ->check(CLI::PositiveNumber);
-  command->add_option("--seed", tune->options.seed, "Of the strategy")
+  command->add_option("--seed", tune->options.seed, "Seed of the strategy")
       ->capture_default_str()
       ->group(kRare);
   command
@@ -212,7 +212,7 @@ void add_tune_command(CLI::App& app) {
       ->group(kRare);
   command
       ->add_option("--plans", tune->options.plans,
-                   "Of the step space: candidates of each part, the best of different outline")
+                   "Candidates of each part, the best of different outline, in the step space")
       ->capture_default_str()
       ->check(CLI::Range(1, 64))
       ->group(kRare);

@@ -23,8 +23,11 @@ SMALLER = [
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
     (r"compile (\S+) -o PKG", rf"compile \1 -o PKG {CHEAP}"),
     (r"(generate|chat) (MODEL|PKG|build/demo\.package)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
+    (r"--prompt 128,2048", "--prompt 8,16"),
+    (r"--context 2048 --new 256", "--context 64 --new 4"),
     (r"--prompt 128 --new 256 --context 2048", "--prompt 16 --new 4 --context 64"),
     (r"15496,995", "15,9"),  # GPT-2's
+    (r"agentcompile db (\w+)", r"agentcompile db \1 --db attempts.sqlite"),
     (r"\| man -l -", "| cat"),
 ]
 TAKES_MINUTES = ("agentcompile tune", "agentcompile study", "--advisor ask:", "ls questions", "model.py", "build.sh")
@@ -61,12 +64,14 @@ def place(tmp_path_factory):
     for name in ("OTHER", "DIR", "Qwen3-0.6B"):
         (place / name).symlink_to("MODEL")
     shutil.copy(ROOT / "examples/tiny_decoder.py", place / "model.py")
+    (place / "requests.jsonl").write_text('{"ids": [1, 2, 3], "max_new_tokens": 4}\n')
     (place / "chat.json").write_text('{"messages": [{"role": "user", "content": "Hello"}]}')
     (place / "bin").mkdir()
     (place / "bin/agentcompile").symlink_to(PROGRAM)
     for folder in (".zfunc", ".config/fish/completions"):
         (place / folder).mkdir(parents=True)
-    program("compile", place / "MODEL", "-o", place / "PKG", *CHEAP.split())
+    measured = CHEAP.replace(" --unmeasured", "").split()  # which leaves a database
+    program("compile", place / "MODEL", "-o", place / "PKG", "--database", place / "attempts.sqlite", *measured)
     return place
 
 

@@ -68,7 +68,7 @@ def test_help_leaves_out_what_few_people_need(all_commands):
 def test_help_says_what_an_option_takes():
     text = " ".join(program("compile", "--help-all").stdout.split())
     assert "--device {host,cuda} The device to compile for and to time on (default: host)" in text
-    assert "--chunk N Tokens of the prompt in one step (default: 2048 on a GPU, else 128; 1 to 65536)" in text
+    assert "--chunk N Tokens of the prompt that one step processes (default: 2048 on a GPU, else 128; 1 to 65536)" in text
     assert "-o, --output FOLDER" in text
     assert "Usage: agentcompile compile [OPTIONS] -o FOLDER SOURCE" in text
     assert "(minutes; not with --no-check)" in text
