@@ -96,7 +96,7 @@ def milliseconds(value):
 def decode(found):
     last = newest((r for r in found if r.get("what") == "decode" and kept(r)), "context")
     return (
-        "\n## Decode\n\nMilliseconds a token with so many tokens cached. In brackets: the rate at which weights and"
+        "\n## Decode\n\nMilliseconds a token; columns say how many tokens are cached. In brackets: the rate at which weights and"
         " caches are read, as a\nshare of what streaming reads reached in the same run.\n\n"
         + by_tokens(
             last,
@@ -121,9 +121,9 @@ def prefill(found):
         return milliseconds(record["ms"]) + (f" ({record['ms'] / floor:.2f} x)" if floor else "")
 
     return (
-        "\n## Prefill\n\nMilliseconds for a prompt of so many tokens, in steps of at most a chunk. In brackets: how"
-        " many times as long as\nPyTorch's libraries need for the products and the attention alone, in the same"
-        " run, where that was measured.\n\n"
+        "\n## Prefill\n\nMilliseconds for a prompt; columns say its length. Steps are at most a chunk long. In brackets: the"
+        " time as a\nmultiple of what PyTorch's libraries need for the products and the attention alone, where the"
+        " same run measured that.\n\n"
         + by_tokens(last, ("GPU", "model", "type", "chunk"), cell, lambda r: (str(r["chunk"]),))
     )
 
@@ -142,8 +142,8 @@ def techniques(found):
             [device, left_out, *(milliseconds(c["ms"]) if c else "" for c in cells), commit, f"`{file}`"]
         )
     return (
-        "\n## What each technique of decode is worth\n\nMilliseconds a token of Qwen3-1.7B, bfloat16, after so many"
-        " tokens, with one technique left out.\n\n"
+        "\n## What each technique of decode is worth\n\nMilliseconds a token of Qwen3-1.7B, bfloat16, with one"
+        " technique left out; columns say how many tokens are cached.\n\n"
         + table(["GPU", "left out", *map(str, columns), "commit", "file"], rows)
     )
 
@@ -151,9 +151,9 @@ def techniques(found):
 def accuracy(found):
     last = newest((r for r in found if r.get("what") == "against transformers" and kept(r)), "prompt")
     return (
-        "\n## Against transformers\n\nThe error of the last logits after a prompt of so many tokens, against"
-        " transformers in float32 on the same\nweights, as a multiple of the error that transformers makes in the"
-        " package's own type. In brackets: wrong tokens\nof those that were generated.\n\n"
+        "\n## Against transformers\n\nThe error of the last logits against transformers in float32 on the same"
+        " weights, as a multiple of the\nerror that transformers makes in the package's own type; columns say how long"
+        " the prompt is. In brackets: how many of the\ngenerated tokens are wrong.\n\n"
         + by_tokens(
             last, ("GPU", "model", "type"), lambda r: f"{r['ratio']:.2f} ({r['wrong_tokens']} of {r['tokens']})"
         )
@@ -163,7 +163,7 @@ def accuracy(found):
 def tokenizers(found):
     last = {r["tokenizer"]: r for r in found if r.get("what") == "tokenize"}
     return (
-        "\n## Tokenizers\n\nText of so many bytes on one thread, beside HuggingFace's `tokenizers` in the same run.\n\n"
+        "\n## Tokenizers\n\nA text on one thread, beside HuggingFace's `tokenizers` in the same run.\n\n"
         + table(
             ("vocabulary", "tokens", "bytes", "load, ms", "encode, s", "times as fast", "machine", "commit", "file"),
             [
