@@ -149,7 +149,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
-  inspect->source.add_to(*command);
+  inspect->source.add_to(*command, true);
   add_choice<Stage>(
       *command, "--stage",
       {{"capture", Stage::capture},

@@ -110,7 +110,7 @@ void add_run_command(CLI::App& app) {
       app.add_subcommand("run", "Generate tokens with a package or the reference executor");
   const auto run = std::make_shared<Run>();
   run->command = command;
-  run->source.add_to(*command);
+  run->source.add_to(*command, true);
   run->engine.add_to(*command);
   command->add_flag("--reference", run->reference,
                     "Run the reference executor: plain C++ in double precision, slow and exact");

@@ -167,7 +167,8 @@ void add_record(CLI::App& study) {
   command->footer(
       "Examples:\n"
       "  agentcompile study record MODEL -o regions.jsonl --device cuda\n"
-      "  agentcompile study record MODEL -o step.jsonl --space step --max-points 64");
+      "  agentcompile study record MODEL -o step.jsonl --space step --max-points 64 "
+      "--rounds 2 --context 20");
   command->callback([record] { record->run(); });
 }
 

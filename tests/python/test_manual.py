@@ -71,6 +71,8 @@ def test_help_says_what_an_option_takes():
     assert "--chunk N Tokens of the prompt that one step processes (default: 2048 on a GPU, else 128; 1 to 65536)" in text
     assert "-o, --output FOLDER" in text
     assert "Usage: agentcompile compile [OPTIONS] -o FOLDER SOURCE" in text
+    assert "SOURCE A HuggingFace directory" in text
+    assert "SOURCE A package, or a model: a HuggingFace" in " ".join(program("run", "--help").stdout.split())
     assert "(minutes; not with --no-check)" in text
     assert "with --context)" in " ".join(program("bench", "--help-all").stdout.split())
 
