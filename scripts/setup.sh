@@ -10,7 +10,8 @@ packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-de
           libcurl4-openssl-dev libssl-dev libboost-context-dev libsqlite3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config)
 if [ "$what" = all ]; then
-  packages+=(python3 python3-venv clang libclang-rt-dev)
+  packages+=(python3 python3-venv clang libclang-rt-dev
+             groff-base fish zsh)  # which try out man pages and completions
 fi
 missing=()
 for package in "${packages[@]}"; do

@@ -43,6 +43,7 @@ void add_apply_template_command(CLI::App& app) {
       ->add_option("--input", apply->input,
                    "A JSON file: an object with messages, and if needed tools, documents, "
                    "add_generation_prompt and any other variable of the template")
+      ->type_name("FILE")
       ->required();
   command->add_option("--name", apply->name,
                       "Which of several templates (default: tool_use where the input has tools, "

@@ -190,13 +190,13 @@ void add_bench_command(CLI::App& app) {
   command->add_option("PACKAGE", bench->package, "A package")->required();
   bench->arguments.add_to(*command);
   command->add_flag("--ids-random", bench->random_ids, "Random token ids");
-  command->add_option("--prompt", bench->prompts, "Prompts of so many tokens: 128,2048")
+  command->add_option("--prompt", bench->prompts, "Lengths of the prompts to time: 128,2048")
       ->delimiter(',')
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
   CLI::Option* const contexts =
       command
           ->add_option("--context", bench->contexts,
-                       "Decode with so many tokens cached, which are random: 128,2048")
+                       "Numbers of cached tokens, which are random, to decode after: 128,2048")
           ->delimiter(',')
           ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24));
   command->add_option("--new", bench->new_tokens, "Tokens to decode at each context")
@@ -204,17 +204,20 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   add_sampling(*command, bench->sampling);
-  command->add_flag(
-      "--kernels", bench->kernels,
-      "Also time the launches of a step, by kind: of the last chunk of each prompt, and of a "
-      "decode step at each context");
+  command->add_flag("--kernels", bench->kernels,
+                    "Also time each kind of launch, of the last chunk of each prompt and of a "
+                    "decode step at each context");
   command
       ->add_option("--without", bench->without,
-                   "To see what it is worth: graph (launch each kernel every time), overlap (let "
-                   "none begin before the one before it has ended)")
+                   "Leave a technique out: graph (each kernel is launched by itself every time), "
+                   "overlap (no kernel begins before the previous one has ended)")
       ->delimiter(',')
       ->check(CLI::IsMember({"graph", "overlap"}));
   command->add_flag("--json", bench->json, "Print JSON lines");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile bench PKG --ids-random --prompt 128,2048\n"
+      "  agentcompile bench PKG --ids-random --context 2048 --new 256 --kernels --json");
   command->callback([bench] { bench->run(); });
 }
 

@@ -6,15 +6,20 @@
 
 namespace ac {
 
+// How --help and --help-all look; before the commands, which take it over.
+void describe_commands(CLI::App& app);
+
 void add_apply_template_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_compile_command(CLI::App& app);
+void add_completions_command(CLI::App& app);
 void add_db_command(CLI::App& app);
 void add_detokenize_command(CLI::App& app);
 void add_devices_command(CLI::App& app);
 void add_evaluate_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
+void add_help_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_run_command(CLI::App& app);

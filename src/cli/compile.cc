@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/log.h"
+#include "cli/page.h"
 #include "cli/source.h"
 #include "device/devices.h"
 #include "emit/package.h"
@@ -162,15 +163,17 @@ void add_compile_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compile", "Compile a model to a package");
   const auto compile = std::make_shared<Compile>();
   compile->source.add_to(*command);
-  command->add_option("-o,--output", compile->output, "The package: a folder that is made")
+  command->add_option("-o,--output", compile->output, "The package, a new folder")
+      ->type_name("FOLDER")
       ->required();
   command->add_option("--device", compile->device, "The device to compile for and to time on")
       ->capture_default_str()
       ->check(CLI::IsMember({"host", "cuda"}));
   command
       ->add_option("--target", compile->targets,
-                   "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100; of several "
-                   "(sm_80,sm_90) each gets a package of its name in the folder OUTPUT")
+                   "Compile for GPUs that are not here: sm_80, sm_89, sm_90, sm_100. Several "
+                   "(sm_80,sm_90) make a package each, in the folder OUTPUT")
+      ->type_name("TARGET")
       ->delimiter(',');
   command
       ->add_option(
@@ -178,50 +181,63 @@ void add_compile_command(CLI::App& app) {
           "Tokens that a package can hold (default: 4096, or as many as the model was made for)")
       ->check(CLI::Range(1, 1 << 24));
   command
-      ->add_option("--chunk", compile->options.chunk,
-                   "Tokens of the prompt in one step (default: 2048 on a GPU, else 128)")
+      ->add_option(
+          "--chunk", compile->options.chunk,
+          "Tokens of the prompt that one step processes (default: 2048 on a GPU, else 128)")
       ->check(CLI::Range(1, 1 << 16));
   command
       ->add_option("--short-prompt", compile->options.short_prompt,
-                   "Steps of the prompt of up to twice so many tokens have kernels of their own, "
-                   "chosen for so many, where that is less than a chunk; 0: none have")
+                   "Prompts of at most twice this many tokens get kernels of their own, chosen at "
+                   "this length; 0: off")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 16));
+      ->check(CLI::Range(0, 1 << 16))
+      ->group(kRare);
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "
       "times them 24, and 20 of prefill; else 3)");
   command
       ->add_option("--step-seconds", compile->step_seconds,
-                   "Time for choosing what computes the parts of a step by the latency of the "
-                   "whole step: a prompt's, and a decode step's at each of a few contexts "
+                   "Seconds for timing candidates in the whole step, for the prompt and for decode "
+                   "at each of a few contexts "
                    "(default: 40 on a GPU, else 0)")
-      ->check(CLI::Range(0, 3600));
+      ->check(CLI::Range(0, 3600))
+      ->group(kRare);
   command
       ->add_option("--max-candidates", compile->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->group(kRare);
   command
       ->add_option("--families", compile->options.families,
                    "The kernel families that are tried, as gemv,attention (default: all)")
-      ->delimiter(',');
-  command->add_flag("!--no-fusion", compile->options.fuse,
-                    "Fuse no operators of neighbouring nodes, to see what that is worth");
+      ->type_name("FAMILIES")
+      ->delimiter(',')
+      ->group(kRare);
+  command
+      ->add_flag("!--no-fusion", compile->options.fuse,
+                 "Do not fuse ops, to see what fusion is worth")
+      ->group(kRare);
   compile->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", compile->options.jobs, "Kernels that are built at once")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024))
+      ->group(kRare);
   add_advisor_options(*command, compile->advising);
   add_log_option(*command, compile->database);
-  command->add_flag("--unmeasured", compile->unmeasured,
-                    "Time nothing: take the best by the cost model that is admitted, as for a "
-                    "device that is not here");
+  command
+      ->add_flag(
+          "--unmeasured", compile->unmeasured,
+          "Time nothing: take the candidate that the cost model likes best and the gate admits")
+      ->group(kRare);
   command
       ->add_option("--dump", compile->dump,
-                   "Print what these stages come to, as they are done: capture, normalise, "
+                   "Print the result of these stages: capture, normalise, "
                    "incrementalise, regions, candidates, selection, program, check")
+      ->type_name("STAGES")
       ->delimiter(',')
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->group(kRare);
   command->add_flag("--force,-f", compile->force, "Replace an existing package");
   command->add_flag("--quiet,-q", compile->quiet, "No progress on stderr");
   command->add_flag("--json", compile->json, "Print JSON");

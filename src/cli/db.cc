@@ -87,8 +87,7 @@ struct Db {
 }  // namespace
 
 void add_db_command(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("db", "The tuning database: what was tried, and became of it");
+  CLI::App* command = app.add_subcommand("db", "The tuning database: each attempt and its outcome");
   command->require_subcommand(1);
   const auto db = std::make_shared<Db>();
   const auto add = [&](const char* name, const char* meaning, bool prints_json = true) {
@@ -97,6 +96,11 @@ void add_db_command(CLI::App& app) {
     if (prints_json) sub->add_flag("--json", db->json, "Print JSON");
     return sub;
   };
+  command->footer(
+      "Examples:\n"
+      "  agentcompile db stats\n"
+      "  agentcompile db export attempts.jsonl\n"
+      "  agentcompile db prune --superseded --older-than 90");
   add("stats", "What is in it, and whether it is whole")->callback([db] { db->stats(); });
   CLI::App* to = add("export", "Write all attempts as JSON lines", false);
   to->add_option("FILE", db->other, "Instead of stdout");

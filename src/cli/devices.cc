@@ -114,6 +114,7 @@ void add_devices_command(CLI::App& app) {
   command->add_flag("--json", *json, "Print JSON");
   command->add_flag("--measure", *measure,
                     "Measure the GPUs' memory and tensor cores, at best, on an idle machine");
+  command->footer("Example:\n  agentcompile devices --json");
   command->callback([json, measure] {
     const Report report = make_report(*measure);
     if (*json)

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "cli/page.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -68,22 +69,27 @@ std::filesystem::path build_for(const Device& device, const KernelSource& source
 }
 
 void add_weights_option(CLI::App& command, std::string& weights) {
-  command.add_option("--weights", weights,
-                     "Where the package's checkpoint is now: a folder, or one safetensors file. "
-                     "Its tensors must have the names, types and shapes of the one that was "
-                     "compiled, and may have other values");
+  command
+      .add_option("--weights", weights,
+                  "Where the package's checkpoint is now: a folder, or one safetensors file. "
+                  "Its tensors must have the names, types and shapes of the one that was "
+                  "compiled, and may have other values")
+      ->type_name("PATH");
 }
 
 void warn_on_stderr(const std::string& warning) { fmt::print(stderr, "warning: {}\n", warning); }
 
 void EngineArguments::add_to(CLI::App& command) {
-  command.add_option("--device", device,
-                     "host, cuda or cuda:NUMBER (default: what the package is compiled for)");
+  command
+      .add_option("--device", device,
+                  "host, cuda or cuda:NUMBER (default: what the package is compiled for)")
+      ->type_name("DEVICE");
   add_weights_option(command, weights);
   command
       .add_option("--random-weights", random_weights,
                   "Random weights made of this seed, instead of a checkpoint")
-      ->excludes("--weights");
+      ->excludes("--weights")
+      ->group(kRare);
 }
 
 std::string choose_package(const std::string& package, const std::string& device) {

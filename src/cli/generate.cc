@@ -90,6 +90,7 @@ void add_generate_command(CLI::App& app) {
   command
       ->add_option("--prompt-file", generate->prompt_file,
                    "The same from a file. A newline at the end of a file or of stdin is left out")
+      ->type_name("FILE")
       ->excludes(prompt);
   command->add_flag("--chat", generate->chat,
                     "Put the prompt into the model's chat template, as a user's message");

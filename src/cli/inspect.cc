@@ -149,7 +149,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Show a model, or a package, as a stage of the compiler sees it");
   const auto inspect = std::make_shared<Inspect>();
-  inspect->source.add_to(*command);
+  inspect->source.add_to(*command, true);
   add_choice<Stage>(
       *command, "--stage",
       {{"capture", Stage::capture},
@@ -166,20 +166,15 @@ void add_inspect_command(CLI::App& app) {
        {"selection", Stage::selection},
        {"stats", Stage::stats}},
       [inspect = inspect.get()](Stage stage) { inspect->stage = stage; },
-      "Of a model: capture, as the front end gave it; graph (or normalise), its normal form, which "
-      "is "
-      "the default; step (or incrementalise), T new tokens after P cached ones; decode and "
-      "prefill, "
-      "the instances of that which run; regions, what is compiled as one, with its work; "
-      "candidates, "
-      "the kernels that could compute it. Of a package: regions; candidates; advice, what an "
-      "advisor "
-      "was asked and what became of its replies; verdicts, what became of each candidate that was "
-      "tried; selection, what computes each region; stats, how many of all, and whose work a step "
-      "is");
+      "For a model: capture (as the front end gave it), graph or normalise (the normal form; "
+      "default), step or incrementalise (T new tokens after P cached ones), decode and prefill "
+      "(the instances that run), regions (what is compiled as one, with its work), candidates (the "
+      "kernels that could compute it). For a package: regions, candidates, advice (the advisor's "
+      "questions and replies), verdicts (the outcome of each candidate), selection (what computes "
+      "each region), stats (counts, and shares of a step)");
   command
       ->add_option("--tokens", inspect->tokens,
-                   "Of a model's regions and candidates: the tokens of the step")
+                   "Tokens of the step, for a model's regions and candidates")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));
   command->add_option("--target", inspect->target,

@@ -1,15 +1,19 @@
 #include "cli/log.h"
 
 #include "base/warning.h"
+#include "cli/page.h"
 #include "compile/realise.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {
 
 void add_log_option(CLI::App& command, std::string& database) {
-  command.add_option("--database", database,
-                     "The tuning database that hears of what is tried, or none (default: "
-                     "tuning.sqlite in the cache folder)");
+  command
+      .add_option("--database", database,
+                  "The tuning database that records each attempt, or none (default: "
+                  "tuning.sqlite in the cache folder)")
+      ->type_name("FILE")
+      ->group(kRare);
 }
 
 std::unique_ptr<tuning::Log> open_log(const std::string& database, const DeviceInfo& device,

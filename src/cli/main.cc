@@ -8,7 +8,6 @@
 #include <numeric>
 #include <vector>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/text.h"
@@ -16,24 +15,15 @@
 
 namespace {
 
-std::string footer() {
-  std::string text =
-      "Examples:\n"
-      "  agentcompile compile MODEL -o PKG                    # for the CPU; --device cuda: for "
-      "the GPU\n"
-      "  agentcompile generate PKG -p 'Once upon a time'      # text in, text out\n"
-      "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8  # token ids in, token ids out\n"
-      "  agentcompile compile --help                          # the options of one command\n"
-      "Environment:\n";
-  for (const ac::EnvironmentVariable& variable : ac::environment_variables())
-    text += fmt::format("  {:<20} {} (default: {})\n", variable.name, variable.meaning,
-                        variable.fallback);
-  return text +
-         "Exit codes: 0 ok, 1 the job failed, 2 wrong usage, 3 bad input, 4 the GPU failed under "
-         "way, 5 an advisor's replies are awaited; 128 and a signal's number if it was "
-         "interrupted.\n"
-         "Results go to stdout, messages to stderr.";
-}
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  agentcompile compile MODEL -o PKG                    # for the CPU; --device cuda: for the "
+    "GPU\n"
+    "  agentcompile generate PKG -p 'Once upon a time'      # text in, text out\n"
+    "  agentcompile chat PKG                                # a conversation\n"
+    "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8  # token ids in, token ids out\n"
+    "  agentcompile compile --help                          # the options of one command\n"
+    "Results go to stdout, messages to stderr.";
 
 // How many letters must be changed, left out or added.
 std::size_t distance(std::string_view one, std::string_view other) {
@@ -84,17 +74,20 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of a file's size is an error instead
   CLI::App app("Compiles a PyTorch or HuggingFace decoder to a native engine, and runs it.",
                "agentcompile");
-  app.set_version_flag("--version", "agentcompile " AC_VERSION);
+  app.set_version_flag("--version", "agentcompile " AC_VERSION, "Show the program's version");
+  ac::describe_commands(app);
   app.require_subcommand(1);
   ac::add_apply_template_command(app);
   ac::add_bench_command(app);
   ac::add_chat_command(app);
   ac::add_compile_command(app);
+  ac::add_completions_command(app);
   ac::add_db_command(app);
   ac::add_detokenize_command(app);
   ac::add_devices_command(app);
   ac::add_evaluate_command(app);
   ac::add_generate_command(app);
+  ac::add_help_command(app);
   ac::add_inspect_command(app);
   ac::add_pull_command(app);
   ac::add_run_command(app);
@@ -103,7 +96,7 @@ int main(int argc, char** argv) {
   ac::add_tune_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);
-  app.footer(footer());  // now: commands would take it over
+  app.footer(kFooter);  // now: commands would take it over
   try {
     check_command(app, argc, argv);
     app.parse(argc, argv);

@@ -184,8 +184,10 @@ void add_sampling(CLI::App& command, Sampling& sampling) {
                             "Draw from the likeliest tokens that have this probability together"));
   filter(command.add_option(
       "--min-p", sampling.min_p,
-      "Draw from tokens that are at least so likely as this times the likeliest"));
-  command.add_option("--seed", sampling.seed, "Of the drawing: the same seed, the same tokens")
+      "Draw from tokens whose probability is at least this share of the likeliest one's"));
+  command
+      .add_option("--seed", sampling.seed,
+                  "Seed of the drawing: the same seed gives the same tokens")
       ->capture_default_str()
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "a seed is not below 0" : std::string();

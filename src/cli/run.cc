@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/generator.h"
+#include "cli/page.h"
 #include "cli/source.h"
 
 namespace ac {
@@ -109,21 +110,24 @@ void add_run_command(CLI::App& app) {
       app.add_subcommand("run", "Generate tokens with a package or the reference executor");
   const auto run = std::make_shared<Run>();
   run->command = command;
-  run->source.add_to(*command);
+  run->source.add_to(*command, true);
   run->engine.add_to(*command);
   command->add_flag("--reference", run->reference,
                     "Run the reference executor: plain C++ in double precision, slow and exact");
-  CLI::Option_group* const prompt = command->add_option_group("prompt");
+  CLI::Option_group* const prompt = command->add_option_group("Prompt, one of these");
   prompt->add_option("--ids", run->ids, "The prompt as token ids: 1,2,3");
-  prompt->add_option("--ids-file", run->ids_file,
-                     "A file of token ids, between commas or spaces; - is stdin");
-  prompt->add_option(
-      "--requests", run->requests,
-      "A file of requests (- is stdin), a JSON object a line: ids, and max_new_tokens, stop_ids, "
-      "temperature, top_k, top_p, min_p, seed, repeat_penalty and presence_penalty, if not as "
-      "these options say. "
-      "Prints a JSON line for each; what one begins with as the one before it is "
-      "not run again");
+  prompt
+      ->add_option("--ids-file", run->ids_file,
+                   "A file of token ids, between commas or spaces; - is stdin")
+      ->type_name("FILE");
+  prompt
+      ->add_option(
+          "--requests", run->requests,
+          "A file of requests (- is stdin), a JSON object a line: ids, and max_new_tokens, "
+          "stop_ids, temperature, top_k, top_p, min_p, seed, repeat_penalty and "
+          "presence_penalty, if not as these options say. Prints a JSON line for each. Tokens "
+          "that a request shares with the one before it are not run again")
+      ->type_name("FILE");
   prompt->require_option(1);
   command->add_option("--stop-ids", run->stop_ids, "Tokens after which no more are generated: 1,2");
   command
@@ -140,11 +144,17 @@ void add_run_command(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   command->add_option("--threads", run->threads, "Threads of the reference executor")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024))
+      ->group(kRare);
   command->add_flag("--logits", run->logits, "Also give the logits after the prompt");
   command->add_flag(
       "--json", run->json,
       "Print JSON: ids, generated, sampling, load (seconds, bytes, gb_s), last_logits");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8 --json\n"
+      "  agentcompile run PKG --requests requests.jsonl\n"
+      "  agentcompile run MODEL --reference --ids 1,2,3 -n 8 --logits --json");
   command->callback([run] { run->run(); });
 }
 

@@ -19,13 +19,15 @@ void SamplingFlags::add_to(CLI::App& command, const std::string& default_tokens)
       "the model says do_sample)");
   add("--top-k", top_k, "Draw from the K likeliest tokens; 0: from all");
   add("--top-p", top_p, "Draw from the likeliest tokens that have this probability together");
-  add("--min-p", min_p, "Draw from tokens that are at least so likely as this times the likeliest");
+  add("--min-p", min_p,
+      "Draw from tokens whose probability is at least this share of the likeliest one's");
   add("--repeat-penalty", repeat_penalty,
       "Make tokens less likely that the prompt or the answer has already: logits above 0 are "
       "divided by this, others multiplied; 1: off");
   add("--presence-penalty", presence_penalty,
       "Take this from the logit of each token that the answer has already; 0: off");
-  add("--seed", seed, "Of the drawing: the same seed, the same tokens (default: a random one)")
+  add("--seed", seed,
+      "Seed of the drawing: the same seed gives the same tokens (default: a random one)")
       ->check([](const std::string& text) {
         return text.starts_with('-') ? "a seed is not below 0" : std::string();
       });

@@ -4,31 +4,36 @@
 
 #include "base/error.h"
 #include "cli/choice.h"
+#include "cli/page.h"
 #include "ir/normalise.h"
 #include "runtime/packages.h"
 
 namespace ac {
 
-void SourceArguments::add_to(CLI::App& command) {
+void SourceArguments::add_to(CLI::App& command, bool or_package) {
   command
       .add_option("SOURCE", source,
-                  "A HuggingFace directory or id (org/name[@revision]), a capture file (.json), "
-                  "FILE.py[:FACTORY], a project directory, or a .pt2 archive")
+                  std::string(or_package ? "A package, or a model: a" : "A") +
+                      " HuggingFace directory or id (org/name[@revision]), a capture file "
+                      "(.json), FILE.py[:FACTORY], a project directory, or a .pt2 archive")
       ->required();
   command.add_flag("--download", options.download, "Fetch an id from the HuggingFace hub first");
   add_choice<FrontEnd>(
       command, "--front-end",
       {{"auto", FrontEnd::automatic}, {"native", FrontEnd::native}, {"python", FrontEnd::python}},
       [this](FrontEnd value) { options.front_end = value; },
-      "auto: native where the architecture is known, else Python; or force one");
+      "auto: native where the architecture is known, else Python; or force one")
+      ->group(kRare);
   CLI::Option* const thorough = command.add_flag_function(
       "--thorough", [this](std::int64_t) { options.check = CaptureCheck::thorough; },
       "Check what Python captured against the model at more lengths, and larger models (minutes)");
+  thorough->group(kRare);
   command
       .add_flag_function(
           "--no-check", [this](std::int64_t) { options.check = CaptureCheck::none; },
           "Take what Python captured without comparing it with the model")
-      ->excludes(thorough);
+      ->excludes(thorough)
+      ->group(kRare);
   Choices<DType> dtypes;
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
     dtypes.emplace_back(torch_name(type), type);

@@ -14,7 +14,8 @@ struct SourceArguments {
   CaptureOptions options;
   std::optional<DType> dtype;
 
-  void add_to(CLI::App& command);
+  // `or_package`: the command takes a package as well.
+  void add_to(CLI::App& command, bool or_package = false);
   Model capture(bool quiet = false) const;
   // The normal form, in the wanted float type.
   Graph normal_form(const Graph& captured) const;

@@ -102,6 +102,7 @@ void add_record(CLI::App& study) {
   const auto record = std::make_shared<Record>();
   record->source.add_to(*command);
   command->add_option("-o,--output", record->output, "The table (JSON lines); resumed if it exists")
+      ->type_name("FILE")
       ->required();
   command->add_option("--device", record->device, "The device to time on")
       ->capture_default_str()
@@ -114,16 +115,16 @@ void add_record(CLI::App& study) {
       ->check(CLI::IsMember({"region", "step"}));
   command
       ->add_option("--max-points", record->options.max_points,
-                   "Of the step space: so few choices that there are no more schedules")
+                   "The most schedules of the step space")
       ->capture_default_str()
       ->check(CLI::Range(2, 1'000'000));
   command
-      ->add_option("--plans", record->options.plans, "Of the step space: candidates of each part")
+      ->add_option("--plans", record->options.plans, "Candidates of each part, in the step space")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   command
       ->add_option("--reference-every", record->options.reference_every,
-                   "Of the step space: schedules between two timings of the same one")
+                   "Schedules between two timings of the reference schedule, in the step space")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_log_option(*command, record->database);
@@ -146,11 +147,11 @@ void add_record(CLI::App& study) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
   command->add_option("--commit", record->commit,
-                      "What the table says that the kernels are of, where git cannot tell");
+                      "The commit that the table names, where git cannot tell");
   command->add_option("--rounds", record->options.rounds, "Samples of each candidate")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  command->add_option("--seconds", record->options.seconds, "That one sample takes, about")
+  command->add_option("--seconds", record->options.seconds, "Seconds that one sample takes, about")
       ->capture_default_str()
       ->check(CLI::Range(1e-6, 10.0));
   command->add_option("--batch", record->options.batch, "Candidates that race with each other")
@@ -163,6 +164,11 @@ void add_record(CLI::App& study) {
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", record->quiet, "No progress on stderr");
   command->add_flag("--json", record->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile study record MODEL -o regions.jsonl --device cuda\n"
+      "  agentcompile study record MODEL -o step.jsonl --space step --max-points 64 "
+      "--rounds 2 --context 20");
   command->callback([record] { record->run(); });
 }
 
@@ -209,9 +215,13 @@ void add_replay(CLI::App& study) {
       study.add_subcommand("replay", "Run search strategies over recorded tables, many times");
   const auto replay = std::make_shared<Replay>();
   command->add_option("TABLE", replay->tables, "Recorded tables (.jsonl, .jsonl.gz)")->required();
-  command->add_option("-o,--output", replay->output, "A folder for the report")->required();
-  command->add_option("--advice", replay->advice,
-                      "Recorded replies (JSON lines: region, order, model, date)");
+  command->add_option("-o,--output", replay->output, "A folder for the report")
+      ->type_name("FOLDER")
+      ->required();
+  command
+      ->add_option("--advice", replay->advice,
+                   "Recorded replies (JSON lines: region, order, model, date)")
+      ->type_name("FILE");
   command->add_option("--strategies", replay->options.strategies, "Strategies to compare")
       ->delimiter(',')
       ->capture_default_str();
@@ -220,17 +230,18 @@ void add_replay(CLI::App& study) {
       ->check(CLI::Range(1, 100'000));
   command
       ->add_option("--repetitions", replay->options.repetitions,
-                   "Searches on each space of what depends on a seed")
+                   "Searches on each space, for strategies that depend on a seed")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--seed", replay->options.seed, "Of all that is random")
+  command->add_option("--seed", replay->options.seed, "Seed of everything that is random")
       ->capture_default_str();
-  command->add_option("--resamples", replay->options.resamples, "Of the bootstrap")
+  command->add_option("--resamples", replay->options.resamples, "Resamples of the bootstrap")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
   replay->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", replay->options.jobs, "Threads")->check(CLI::Range(1, 1024));
   command->add_flag("--json", replay->json, "Print the report as JSON");
+  command->footer("Example:\n  agentcompile study replay step.jsonl -o report --repetitions 50");
   command->callback([replay] { replay->run(); });
 }
 

@@ -146,6 +146,7 @@ void add_study_advise_command(CLI::App& study) {
   command
       ->add_option("-o,--output", advise->output,
                    "The replies (JSON lines), for study replay --advice; new ones are appended")
+      ->type_name("FILE")
       ->required();
   command->add_option("--device", advise->device, "The device that is asked about")
       ->capture_default_str()
@@ -163,15 +164,20 @@ void add_study_advise_command(CLI::App& study) {
       ->check(CLI::Range(1, 1 << 24));
   command
       ->add_option("--chunk", advise->chunk,
-                   "As compile has it; of no consequence here, where decode steps are asked about")
+                   "As for compile; it changes nothing here, as only decode steps are asked about")
       ->check(CLI::Range(1, 1 << 16));
   add_advisor_options(*command, advise->advising);
   command->add_option("--model", advise->author.model,
                       "Who answered: with ask:FOLDER, and where a recording does not say it");
-  command->add_option("--date", advise->author.date, "When that was (YYYY-MM-DD); likewise")
+  command
+      ->add_option("--date", advise->author.date, "The date of the answers (YYYY-MM-DD), likewise")
       ->check(CLI::Validator(not_a_date, "YYYY-MM-DD"));
   command->add_flag("--quiet,-q", advise->quiet, "No progress on stderr");
   command->add_flag("--json", advise->json, "Print JSON");
+  command->footer(
+      "Example:\n"
+      "  agentcompile study advise MODEL --target sm_90 --cover --advisor ask:questions "
+      "-o replies.jsonl --model NAME --date 2026-11-23");
   command->callback([advise] { advise->run(); });
 }
 

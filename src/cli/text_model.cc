@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "cli/page.h"
 #include "program/traffic.h"
 #include "text/stop_strings.h"
 #include "text/text_files.h"
@@ -96,15 +97,21 @@ class AnswerText {
 void TextArguments::add_to(CLI::App& command, const std::string& default_tokens) {
   model.add_to(command);
   engine.add_to(command);
-  command.add_option(
-      "--tokenizer", tokenizer,
-      "A folder with the tokenizer, chat template and generation_config.json, instead "
-      "of the model's own");
-  command.add_option("--chat-template", chat_template,
-                     "A file with a chat template, instead of the model's own");
+  command
+      .add_option("--tokenizer", tokenizer,
+                  "A folder with the tokenizer, chat template and generation_config.json, instead "
+                  "of the model's own")
+      ->type_name("FOLDER")
+      ->group(kRare);
+  command
+      .add_option("--chat-template", chat_template,
+                  "A file with a chat template, instead of the model's own")
+      ->type_name("FILE")
+      ->group(kRare);
   command
       .add_option("--template-arg", variables,
                   "A variable of the chat template: NAME=VALUE, as enable_thinking=false")
+      ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   flags.add_to(command, default_tokens);
   command.add_flag("--quiet,-q", engine.quiet, "No progress and no statistics on stderr");

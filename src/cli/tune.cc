@@ -10,6 +10,7 @@
 #include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
+#include "cli/page.h"
 #include "cli/source.h"
 #include "device/devices.h"
 #include "emit/package.h"
@@ -198,28 +199,36 @@ void add_tune_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--seconds", tune->options.budget.seconds,
-                   "Seconds for each region, or for the step, whatever the budget")
+                   "Seconds for each region, or for the step, beside the budget")
       ->check(CLI::PositiveNumber);
-  command->add_option("--seed", tune->options.seed, "Of the strategy")->capture_default_str();
+  command->add_option("--seed", tune->options.seed, "Seed of the strategy")
+      ->capture_default_str()
+      ->group(kRare);
   command
       ->add_option("--max-candidates", tune->options.max_candidates,
                    "The most candidates of a region")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->group(kRare);
   command
       ->add_option("--plans", tune->options.plans,
-                   "Of the step space: candidates of each part, the best of different outline")
+                   "Candidates of each part, the best of different outline, in the step space")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+      ->check(CLI::Range(1, 64))
+      ->group(kRare);
   command->add_option("--context", tune->options.context, "Tokens in the cache while timing")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 20));
-  command->add_option("--db", tune->options.database,
-                      "The tuning database (default: tuning.sqlite in the cache folder)");
+  command
+      ->add_option("--db", tune->options.database,
+                   "The tuning database (default: tuning.sqlite in the cache folder)")
+      ->type_name("FILE")
+      ->group(kRare);
   add_advisor_options(*command, tune->advising);
   tune->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", tune->options.jobs, "Kernels that are built at once")
-      ->check(CLI::Range(1, 1024));
+      ->check(CLI::Range(1, 1024))
+      ->group(kRare);
   command->add_flag("--quiet,-q", tune->quiet, "No progress on stderr");
   command->add_flag("--json", tune->json, "Print JSON");
   command->footer(

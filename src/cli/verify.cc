@@ -56,7 +56,7 @@ struct Verify {
 
 void add_verify_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "verify", "Admit a package again: its kernels are built from their sources and judged here");
+      "verify", "Admit a package again: build its kernels from source, and judge them here");
   const auto verify = std::make_shared<Verify>();
   command->add_option("PACKAGE", verify->package, "A folder that compile has made")->required();
   command
@@ -72,6 +72,10 @@ void add_verify_command(CLI::App& app) {
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", verify->quiet, "No progress on stderr");
   command->add_flag("--json", verify->json, "Print JSON");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile verify PKG\n"
+      "  agentcompile verify PKG --weights DIR    # against a checkpoint that has moved");
   command->callback([verify] { verify->run(); });
 }
 

@@ -1,6 +1,6 @@
 // From a conversation to the text that a model was trained on: the chat template of its tokenizer.
-// The language is Jinja as transformers runs it (docs/chat-templates.md); src/text/template is the
-// interpreter.
+// The language is Jinja as transformers runs it (docs/manual/chat-templates.md); src/text/template
+// is the interpreter.
 #pragma once
 
 #include <filesystem>
