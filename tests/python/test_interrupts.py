@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -48,6 +49,8 @@ class Run:
                 "TMPDIR": str(self.temporary),
                 "XDG_CACHE_HOME": str(cache or folder / "cache"),
                 "AC_TEST_MARK": self.mark,
+                # A child of the program's, as its signals must reach it.
+                "AGENTCOMPILE_PYTHON": sys.executable,
             },
         )
 
