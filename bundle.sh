@@ -3,8 +3,8 @@
 #   ./bundle.sh [OUT]          default build/bundle; OUT.tar.xz is the same, packed
 # It holds the programs, the kernels' sources, the shared libraries that a bare machine lacks, and NVRTC
 # where this machine has it. That machine needs Linux with a glibc no older than this one's, and for its
-# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests, and OUT/bench-gpu.sh, steps-gpu.sh and
-# study-gpu.sh measure models, what each technique is worth, and the study's tables. OUT/mutants.sh needs
+# GPU the NVIDIA driver. There, OUT/test-gpu.sh runs the tests, and OUT/bench-gpu.sh and study-gpu.sh
+# measure models, and the study's tables; OUT/bench/compare has other systems beside them. OUT/mutants.sh needs
 # no GPU but g++: how many mutants of the kernels the admission gate finds.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -22,12 +22,12 @@ if [ -e "$out" ] && [ ! -e "$out/share/agentcompile" ]; then
 fi
 rm -rf "$out"
 cmake --install build/release --prefix "$out" --strip >>build/bundle.log
-cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/steps-gpu.sh scripts/mutants.sh "$out"
+cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/mutants.sh "$out"
 mkdir "$out/share/mutants"
 cp tests/mutants/*.txt "$out/share/mutants"
 mkdir "$out/bench"
 cp bench/compare_transformers.py bench/library_floor.py "$out/bench"
-cp -r tests/data/configs bench/layers "$out/bench"
+cp -r tests/data/configs bench/layers bench/compare "$out/bench"
 
 # Of what the programs load, all but the C library, which must be the machine's own.
 ldd "$out"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |

@@ -105,6 +105,7 @@ const Value& Operand::value() const {
 const double* Operand::read(std::int64_t first, std::int64_t count,
                             std::vector<double>& scratch) const {
   if (value_) return value_->data.data() + first;
+  if (const double* const elements = stored_->elements()) return elements + first;
   scratch.resize(static_cast<std::size_t>(count));
   stored_->read(first, count, scratch.data());
   return scratch.data();

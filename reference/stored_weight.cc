@@ -35,6 +35,10 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, float* out) {
 }  // namespace
 
 void StoredWeight::read(std::int64_t first, std::int64_t count, double* out) const {
+  if (view_.elements) {
+    std::copy_n(view_.elements + first, count, out);
+    return;
+  }
   const std::byte* from = view_.data + static_cast<std::size_t>(first) * bytes_of(view_.dtype);
   if (!is_float(view_.dtype)) {
     for (std::int64_t i = 0; i < count; ++i)

@@ -19,6 +19,8 @@ class StoredWeight {
       : view_(std::move(view)), dtype_(dtype), name_(std::move(name)) {}
 
   const Sizes& shape() const { return view_.shape; }
+  // All of them, where they are doubles already; or null.
+  const double* elements() const { return view_.elements; }
   // Elements first .. first+count-1, in row-major order.
   void read(std::int64_t first, std::int64_t count, double* out) const;
   Value whole() const;

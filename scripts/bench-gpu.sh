@@ -48,7 +48,7 @@ for config in "$@"; do
     --context "${AC_BENCH_CONTEXTS:-128,2048,8192,20480}")
   does prefill && times+=(--prompt 128,2048,8192,20480)
   if [ ${#times[@]} -gt 0 ]; then
-    "$program" bench "$package" --ids-random "${times[@]}" --kernels "${weights[@]}" --json \
+    "$program" bench "$package" "${times[@]}" --kernels "${weights[@]}" --json \
       >>"$out" || failed=1
   fi
   if does floor && [ -n "$peers" ]; then

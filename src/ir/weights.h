@@ -15,6 +15,9 @@ struct WeightView {
   DType dtype;
   std::vector<std::int64_t> shape;
   const std::byte* data;
+  // Instead of data, if they are at hand: elements that are exact in the dtype, which is the
+  // graph's.
+  const double* elements = nullptr;
 };
 
 // Finds the bytes of a `weight` node, or throws an error naming its key. The bytes outlive the

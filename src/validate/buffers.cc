@@ -52,6 +52,7 @@ BufferSet::Pages::Pages(std::size_t bytes) {
   const std::span<std::byte> inner = this->bytes();
   if (mprotect(inner.data(), inner.size(), PROT_READ | PROT_WRITE) != 0)
     job_failed("no memory for a trial: {}", std::strerror(errno));
+  madvise(inner.data(), inner.size(), MADV_HUGEPAGE);  // weights take thousands of faults otherwise
 }
 BufferSet::Pages::~Pages() {
   if (!all_.empty()) munmap(all_.data(), all_.size());

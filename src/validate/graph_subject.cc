@@ -9,7 +9,6 @@
 #include <memory>
 #include <thread>
 
-#include "base/elements.h"
 #include "base/error.h"
 #include "reference/executor.h"
 #include "validate/buffers.h"
@@ -45,17 +44,11 @@ class GraphSubject {
 
   // Of the outputs, these rows alone; of all, where that is not possible (rows()).
   Elements evaluate(const Elements& in, Arithmetic arithmetic, const Rows& rows) const {
-    std::map<std::string, std::vector<std::byte>> stored;
     StepExecutor executor(
         step_,
         [&](const Node& weight) {
           const std::size_t t = at(weight.text("key"));
-          std::vector<std::byte>& bytes = stored[weight.text("key")];
-          if (bytes.empty()) {
-            bytes.resize(tensors_[t].bytes());
-            store_elements(tensors_[t].dtype, in[t], bytes.data());
-          }
-          return WeightView{tensors_[t].dtype, tensors_[t].shape, bytes.data()};
+          return WeightView{tensors_[t].dtype, tensors_[t].shape, nullptr, in[t].data()};
         },
         kThreads, arithmetic);
     const std::int64_t position = position_of(in) + rows.first;

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <random>
 #include <vector>
 
 #include "base/error.h"
@@ -15,23 +14,30 @@
 namespace ac::validate {
 namespace {
 
-// Own distributions, because the standard leaves its open: the same seed, the same scenario.
+// SplitMix64, as a trial draws hundreds of millions of numbers. Own distributions, because the
+// standard leaves its open: the same seed, the same scenario.
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : engine_(seed * 0x9e3779b97f4a7c15u + 1) {}
-  double uniform() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
+  explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) { next(), next(); }
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+  }
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   // One of many that were drawn before: caches have millions of elements.
   double normal() {
-    if (left_ == 0) bits_ = engine_(), left_ = 4;
+    if (left_ == 0) bits_ = next(), left_ = 4;
     --left_;
     return normals()[bits_ >> 16 * left_ & (kNormals - 1)];
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     const auto span = static_cast<std::uint64_t>(high - low) + 1;
-    return low + static_cast<std::int64_t>(span == 0 ? engine_() : engine_() % span);
+    return low + static_cast<std::int64_t>(span == 0 ? next() : next() % span);
   }
-  double sign() { return engine_() & 1 ? 1 : -1; }
+  double sign() { return next() & 1 ? 1 : -1; }
 
  private:
   static constexpr std::size_t kNormals = 1 << 16;
@@ -49,7 +55,7 @@ class Random {
     return all;
   }
 
-  std::mt19937_64 engine_;
+  std::uint64_t state_;
   std::uint64_t bits_ = 0;  // for so many normals
   unsigned left_ = 0;
 };
@@ -122,6 +128,21 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
   if (s.pattern == Pattern::sorted) std::ranges::sort(out);
 }
 
+// Uniform in (-bound, bound), of 24 bits: most of what a trial draws.
+void fill_matrix(std::vector<double>& out, double bound, Random& random) {
+  const double unit = bound * 0x1p-23;
+  const auto centred = [](std::uint64_t bits) {
+    return static_cast<double>(static_cast<std::int32_t>(bits & 0xffffff) - (1 << 23)) + 0.5;
+  };
+  std::size_t i = 0;
+  for (; i + 2 <= out.size(); i += 2) {
+    const std::uint64_t bits = random.next();
+    out[i] = unit * centred(bits);
+    out[i + 1] = unit * centred(bits >> 32);
+  }
+  if (i < out.size()) out[i] = unit * centred(random.next());
+}
+
 // Away from 0 and from 1: an op that is left out must show.
 void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                  Random& random) {
@@ -130,11 +151,13 @@ void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenari
   const double bound = std::sqrt(3.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
   const double density =
       std::min(0.5, 100.0 / static_cast<double>(std::max<std::size_t>(columns, 1)));
+  const bool by_row = s.pattern == Pattern::rows_apart;
+  if (matrix && !by_row && s.pattern != Pattern::bits && s.pattern != Pattern::repeated_rows)
+    return fill_matrix(out, bound, random);
   double row = 1;
   for (std::size_t i = 0; i < out.size(); ++i) {
     double& w = out[i];
-    if (s.pattern == Pattern::rows_apart && i % columns == 0)
-      row = std::exp2(std::floor(random.uniform(-5, 1)));
+    if (by_row && i % columns == 0) row = std::exp2(std::floor(random.uniform(-5, 1)));
     if (s.pattern == Pattern::bits) {
       w = random.uniform() < density ? 1 : 0;
     } else if (s.pattern == Pattern::repeated_rows) {

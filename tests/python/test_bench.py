@@ -1,5 +1,7 @@
 """What `bench` says about a package, on the host device: whole phases, and their launches one by one."""
 
+import csv
+import io
 import json
 import os
 from collections import Counter
@@ -23,7 +25,7 @@ def package(tmp_path_factory):
 
 def bench(package, *options):
     new = ("--new", 3) if "--context" in options else ()
-    result = program("bench", package, "--ids-random", *new, "--json", *options)
+    result = program("bench", package, *new, "--json", *options)
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
@@ -42,11 +44,54 @@ def test_prefill_and_decode_are_timed(package):
     )
 
 
-def test_lines_say_what_was_left_out(package):
+def test_workloads_run_end_to_end(package):
+    lines = bench(package, "--workload", "i5/o4,i19/o1", "--repeat", 3, "--warm-up", 0)
+    assert [(line["workload"], line["input"], line["output"]) for line in lines] == [("i5/o4", 5, 4), ("i19/o1", 19, 1)]
+    several, one = lines
+    for line in lines:
+        assert line["ms_min"] <= line["ms"] <= line["ms_max"] and line["repeats"] == 3
+        assert line["tokens_per_second"] == pytest.approx(line["output"] / line["ms"] * 1e3)
+    assert several["ms"] == pytest.approx(several["ms_first"] + 3 * several["ms_token"])
+    assert "ms_token" not in one and one["ms_first"] == pytest.approx(one["ms"], rel=0.5)
+
+
+def test_the_papers_workloads_are_timed_if_there_is_room(package, tmp_path):
+    result = program("bench", package, expect=WRONG_USAGE)
+    assert "i20480/o16384 is left out" in result.stderr and "--max-context 36864" in result.stderr
+    assert "--workload i48/o48" in result.stderr
+    model = tiny_models.write_case("llama_gqa", tmp_path / "model")
+    program("compile", model, "-o", tmp_path / "roomy", "--tries", 0, "--chunk", 16, "--max-context", 256)
+    lines = bench(tmp_path / "roomy", "--quick")
+    assert [(line["workload"], line["repeats"], line["warm_ups"]) for line in lines] == [("i128/o128", 3, 1)]
+
+
+def test_every_format_has_the_same_figures(package):
+    def said(form):
+        return program("bench", package, "--workload", "i4/o2", "--prompt", 4, "--quick", "-o", form).stdout
+
+    fields = set(bench(package, "--workload", "i4/o2", "--quick")[0])
+    array = json.loads(said("json"))
+    assert [line["what"] for line in array] == ["workload", "prefill"] and set(array[0]) == fields
+    table = list(csv.DictReader(io.StringIO(said("csv"))))
+    assert [row["what"] for row in table] == ["workload", "prefill"]
+    assert table[0]["workload"] == "i4/o2" and float(table[0]["ms"]) > 0 and table[1]["ms_first"] == ""
+    lines = said("md").splitlines()
+    heads = [i for i, line in enumerate(lines) if line.startswith("|---")]
+    assert [lines[i - 3] for i in heads] == ["## workload", "## prefill"]
+    for i in heads:
+        assert lines[i - 1].count("|") == lines[i].count("|") == lines[i + 1].count("|")
+    assert "i4/o2: " in said("text")
+
+
+def test_mechanisms_are_left_out(package):
     lines = bench(package, "--prompt", 5, "--context", 4, "--without", "graph,overlap")
     assert [line["what"] for line in lines] == ["prefill", "decode"]
-    assert all(line["without"] == ["graph", "overlap"] and line["ms"] > 0 for line in lines)
-    program("bench", package, "--ids-random", "--without", "kernels", expect=WRONG_USAGE)
+    assert all(line["left_out"] == "graph, overlap" and line["ms"] > 0 for line in lines)
+    lines = bench(package, "--prompt", 5, "--ablate")
+    assert [line["left_out"] for line in lines] == ["nothing", "overlap", "graph", "graph, overlap"]
+    assert "left_out" not in bench(package, "--prompt", 5)[0]
+    program("bench", package, "--without", "kernels", expect=WRONG_USAGE)
+    program("bench", package, "--ablate", "--without", "graph", expect=WRONG_USAGE)
 
 
 def test_every_launch_of_a_phase_is_timed(package):
@@ -64,15 +109,14 @@ def test_every_launch_of_a_phase_is_timed(package):
 
 
 def test_what_cannot_be_timed(package, tmp_path):
-    result = program("bench", package, "--prompt", 4, expect=WRONG_USAGE)
-    assert "--ids-random" in result.stderr
-    result = program("bench", package, "--ids-random", expect=WRONG_USAGE)
-    assert "--prompt or --context" in result.stderr
-    result = program("bench", package, "--ids-random", "--prompt", 4, "--new", 3, expect=WRONG_USAGE)
+    for workload in ("128/128", "i128", "i0/o4", "i4/o4x", "o4/i4", "i4/o99999999999999999999"):
+        result = program("bench", package, "--workload", workload, expect=WRONG_USAGE)
+        assert workload in result.stderr and "i128/o128" in result.stderr
+    result = program("bench", package, "--prompt", 4, "--new", 3, expect=WRONG_USAGE)
     assert "--context" in result.stderr
-    for phase in ("--context", "--prompt"):
-        result = program("bench", package, "--ids-random", phase, 1000, expect=BAD_INPUT)
+    for what in (("--context", 1000), ("--prompt", 1000), ("--workload", "i90/o90")):
+        result = program("bench", package, *what, expect=BAD_INPUT)
         assert "96" in result.stderr and "--max-context" in result.stderr
     os.mkdir(tmp_path / "empty")
-    result = program("bench", tmp_path / "empty", "--ids-random", "--prompt", 4, expect=BAD_INPUT)
+    result = program("bench", tmp_path / "empty", "--prompt", 4, expect=BAD_INPUT)
     assert "program.json" in result.stderr

@@ -25,6 +25,8 @@ SMALLER = [
     (r"(generate|chat) (MODEL|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
     (r"--prompt 128,2048", "--prompt 8,16"),
     (r"--context 2048 --new 256", "--context 64 --new 4"),
+    (r"--workload i128/o128", "--workload i8/o4"),
+    (r"bench PKG --quick", "bench PKG --quick --workload i8/o4"),
     (r"--prompt 128 --new 256 --context 2048", "--prompt 16 --new 4 --context 64"),
     (r"15496,995", "15,9"),  # GPT-2's
     (r"agentcompile db (\w+)", r"agentcompile db \1 --db attempts.sqlite"),

@@ -137,7 +137,7 @@ def check_commands(package, right, answers, what):
     """The program's own commands agree with the tool, and end as they should."""
     commands = {
         "run": ("run", package, *RUN),
-        "bench": ("bench", package, "--ids-random", "--prompt", 7),
+        "bench": ("bench", package, "--prompt", 7),
         "inspect": ("inspect", package, "--stage", "stats"),
     }
     if is_error(answers["verify"]):  # otherwise it builds all kernels
@@ -175,13 +175,13 @@ def rewrite(model, edit):
 def test_another_checkpoint_must_be_named(package, tmp_path):
     right, model = tokens(package), tmp_path / "model"
     rewrite(model, lambda tensors: tensors["model.norm.weight"].mul_(-1))
-    for command in (("run", *RUN), ("bench", "--ids-random", "--prompt", 4)):
+    for command in (("run", *RUN), ("bench", "--prompt", 4)):
         message = program(command[0], package, *command[1:], expect=3).stderr
         assert '"model.norm.weight" has other values' in message and f"--weights {model}" in message
     result = program("run", package, *RUN, "--weights", model)
     assert result.stdout.strip() != right
     assert result.stderr.count("warning: ") == 1 and "has other values than when" in result.stderr
-    program("bench", package, "--ids-random", "--prompt", 4, "--weights", model)
+    program("bench", package, "--prompt", 4, "--weights", model)
     rewrite(model, lambda t: t.update({k: v.to(torch.float16) for k, v in t.items()}))
     assert "is f16, and was f32" in tokens(package, "--weights", model, expect=3)
 
@@ -228,7 +228,7 @@ def test_logits_that_are_no_numbers_end_a_run(package, tmp_path, value):
         result = program("run", package, *options, *named, expect=1)
         assert "error: the logit of token 0 is nan" in result.stderr and result.stdout == ""
     for what in (("--prompt", 4), ("--context", 4, "--new", 3)):
-        result = program("bench", package, "--ids-random", *what, *named, "--json", expect=1)
+        result = program("bench", package, *what, *named, "--json", expect=1)
         assert "the logit of token 0 is nan" in result.stderr and result.stdout == ""
     assert "the logit of token 0 is nan" in program("run", model, "--reference", *RUN, expect=1).stderr
 

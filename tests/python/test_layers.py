@@ -1,0 +1,48 @@
+"""Folders include what CMakeLists.txt says that they depend on and nothing else, and what runs a package links nothing
+of the compiler."""
+
+import re
+
+import pytest
+from compiled import ROOT
+
+RUNS_PACKAGES = {"device", "program", "runtime", "text"}
+COMPILER = {
+    *("ir", "capture", "reference", "validate", "analyze", "plan", "generate", "advise", "admit", "measure", "compile"),
+    *("emit", "search", "tuning", "study", "tune"),
+}
+
+
+def libraries() -> dict:
+    """Folder and direct dependencies of each library."""
+    found = {}
+    for name, folder, rest in re.findall(r"^ac_library\((\w+) (\S+)(.*)\)$", (ROOT / "CMakeLists.txt").read_text(), re.M):
+        found[name] = ROOT / folder, [word for word in rest.split() if re.fullmatch(r"\w+", word)]
+    return found
+
+
+LIBRARIES = libraries()
+
+
+def reached(name: str) -> set:
+    direct = [word for word in LIBRARIES.get(name, (None, []))[1] if word in LIBRARIES]
+    return set(direct).union(*map(reached, direct))
+
+
+def test_the_libraries_are_found():
+    assert RUNS_PACKAGES | COMPILER | {"base", "build", "checkpoint", "net"} == set(LIBRARIES)
+    for name, (folder, _) in LIBRARIES.items():
+        assert list(folder.glob("*.cc")), name
+
+
+@pytest.mark.parametrize("name", sorted(RUNS_PACKAGES))
+def test_what_runs_packages_links_nothing_of_the_compiler(name):
+    assert not reached(name) & COMPILER
+
+
+@pytest.mark.parametrize("name", sorted(LIBRARIES))
+def test_a_folder_includes_what_it_depends_on(name):
+    folder, allowed = LIBRARIES[name][0], reached(name) | {name}
+    for file in sorted([*folder.rglob("*.h"), *folder.rglob("*.cc")]):
+        for other in re.findall(r'^#include "(\w+)/', file.read_text(), re.M):
+            assert other in allowed or other not in LIBRARIES, f"{file.relative_to(ROOT)} includes {other}/"
