@@ -280,13 +280,18 @@ UNSUPPORTED = {
         "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y)[:, 0]",
         ["scaled_dot_product_attention", "is_causal=False"],
     ),
+    "no_scale": (
+        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=True, scale=0.0)[:, 0]",
+        ["scaled_dot_product_attention", "scales the scores by 0.0"],
+    ),
     "dropout": ("x = F.dropout(x, 0.5, True)", ["random", "dropout"]),
     "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),
     "last_token_only": ("x = x[:, -1:]", ["logits", "[1, 1, 50]"]),
     "fixed_length": ("x = x + torch.zeros(37, 16)[None]", ["length"]),
     "folded_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["[1, S, vocab]"]),
     "short_branch": ("x = x * 2 if x.shape[1] < 10 else x", ["at least 10 tokens"]),
-    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["prompt of 1 tokens", "token 0"]),
+    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["at least 2 tokens"]),
+    "traced": ("x = x * 2 if torch.compiler.is_exporting() else x", ["asks whether it is being traced"]),
     "even": ("x = x * 2 if x.shape[1] % 2 == 0 else x", ["only right for some", "S % 2"]),
     "all_but_one": ("x = x * 2 if x.shape[1] == 40 else x", ["only right for some", "S != 40"]),
     "multiples": ("x = x * 2 if x.shape[1] % 8 == 0 else x", ["only right for some", "S % 8"]),
@@ -315,9 +320,7 @@ def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypa
 
 
 def test_no_check_says_so(tmp_path):
-    (tmp_path / "source.py").write_text(
-        FORWARD.replace("{body}", "x = x * 2 if x.shape[1] == 1 else x")
-    )
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
     code, text = run_command(tmp_path, tmp_path / "source.py", "--no-check")
     assert code == 0 and "not checked against the model: the check was switched off" in text
     checked = json.loads((tmp_path / "bad.json").read_text())["checked"]
