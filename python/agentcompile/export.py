@@ -276,6 +276,8 @@ def _inside(trail: list) -> str:
 
 def _explain(error: Exception) -> str:
     text, place = str(error), user_frame(error)
+    if isinstance(getattr(error, "obj", None), attention.Rule):
+        return "the model's code computes with the attention mask itself, which is not supported"
     if "data-dependent" in text or "Could not guard" in text or "DataDependent" in text:
         return (
             f"control flow or a size depends on the values of a tensor{place}: only the number of "

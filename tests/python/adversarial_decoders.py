@@ -147,6 +147,14 @@ def replaced(self, scores):
     return scores.masked_fill(far, 0.0).masked_fill(~causal(scores.shape[-1]), HIDES_ALL)
 
 
+def kept_above(lowest):
+    def mask(self, scores):
+        hidden = scores + additive(scores.shape[-1])
+        return torch.max(hidden, torch.full((), lowest))
+
+    return part("mask", mask)
+
+
 def hidden_and_restored(self, scores):
     """What is left of a score after + 1e9 - 1e9 is its rounding."""
     position = torch.arange(scores.shape[-1])
@@ -250,12 +258,8 @@ def wrapping(self, ids):
     return self.tokens(ids) + 1e-9 * (ids.int() * 123456789).float()[..., None]
 
 
-def by_rounded_ids(self, ids):
-    """0.1 * 3 is 0.3 in float32, and not in float64."""
-    return self.tokens(ids) + (ids.float() * 0.1 == 0.3).float()[..., None]
-
-
 def by_rounded_entries(self, ids):
+    """0.1 * 3 is 0.3 in float32, and not in float64."""
     return self.tokens(ids) + (self.numbers[ids] * 0.1 == 0.3).float()[..., None]
 
 
@@ -269,12 +273,9 @@ def placed(count, positions=lambda self, ids: torch.arange(ids.shape[1])):
     return part("embed", embed, places=places, counted=torch.arange(600))
 
 
-def adds_number(count):
-    """Adds a number that is made of the position."""
-    return part(
-        "embed",
-        lambda self, ids: self.tokens(ids) + 0.01 * count(torch.arange(ids.shape[1]))[:, None],
-    )
+def far_number(self, ids):
+    position = torch.arange(ids.shape[1]) + 2**24 - 300
+    return self.tokens(ids) + 0.01 * (position.float() - (2**24 - 300))[:, None]
 
 
 def row_of_the_length(self, ids):
@@ -282,16 +283,15 @@ def row_of_the_length(self, ids):
 
 
 # The longest context in which positions are what they are without rounding: bfloat16 has no 257,
-# and float32 no 2^24 + 1.
+# and float32 no 2^24 + 1. 0: no position is changed.
 ROUNDED = {
-    "bfloat16": (placed(torch.Tensor.bfloat16), 257),
     "float32": (placed(lambda position: position + (2.0**24 - 300) - (2.0**24 - 300)), 301),
-    "mask": (masks(lambda i, j: j.bfloat16() <= i.bfloat16()), 257),
-    "flag": (placed(lambda position: position.bfloat16() > 256), 257),
     "buffer": (placed(torch.Tensor.bfloat16, lambda self, ids: self.counted[: ids.shape[1]]), 257),
-    "entries": (placed(torch.Tensor.bfloat16, lambda self, ids: self.counted[torch.arange(ids.shape[1])]), 257),
-    "feature": (adds_number(lambda position: position.bfloat16().float()), 257),
-    "far_feature": (adds_number(lambda position: (position + 2**24 - 300).float() - (2**24 - 300)), 301),
+    "entries": (
+        placed(torch.Tensor.bfloat16, lambda self, ids: self.counted[torch.arange(ids.shape[1])]),
+        257,
+    ),
+    "number": (part("embed", far_number), 301),
     "hundreds": (placed(lambda position: (position / 100).floor()), 0),
 }
 
@@ -346,11 +346,11 @@ DECODERS = [
     ("negated", part("attention", negated), "a negative factor"),
     ("alibi", adds(alibi), "ALiBi"),
     ("replaced", part("mask", replaced), "neither hides nor keeps"),
+    ("kept_above", kept_above(-5.0), "kept above -5"),
     ("hidden_and_restored", part("mask", hidden_and_restored), "neither hides nor keeps"),
     ("row_of_the_length", part("embed", row_of_the_length, table=TABLE), "the number of tokens"),
     # integers that overflow, and fractions that decide
     ("wrapping", part("embed", wrapping), "may overflow"),
-    ("by_rounded_ids", part("embed", by_rounded_ids), "rounding decides what this is for token id 3"),
     (
         "by_rounded_entries",
         part("embed", by_rounded_entries, numbers=torch.arange(VOCAB).float()),
@@ -369,6 +369,7 @@ DECODERS = [
             adds(lambda self, n: self.hidden[:n, :n], hidden=HIDDEN_BUFFER),
             part("mask", minus_mask),
             part("mask", capped),
+            kept_above(torch.finfo(torch.float32).min),
         ),
         RIGHT,
     ),

@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 PYTHON = Path(__file__).resolve().parents[2] / "python"
 sys.path.insert(0, str(PYTHON))
 
+from agentcompile import attention, check, export  # noqa: E402
 from agentcompile import capture as command  # noqa: E402
-from agentcompile import check  # noqa: E402
 from agentcompile.weights import constant_value  # noqa: E402
 
 LENGTHS = (1, 5, 37)
@@ -317,6 +317,12 @@ def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypa
     (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
     monkeypatch.setattr(check, "lengths", lambda *_: 1 / 0)
     expect_error(tmp_path, tmp_path / "source.py", 1, "test_capture.py:", "ZeroDivisionError", "--debug")
+
+
+def test_code_that_computes_with_the_mask_itself_is_refused_in_words():
+    with pytest.raises(AttributeError) as caught:
+        attention.Rule(0).dtype
+    assert "computes with the attention mask itself" in export._explain(caught.value)
 
 
 def test_no_check_says_so(tmp_path):

@@ -113,6 +113,8 @@ class Recogniser {
         return read_additive_mask(id, depth);
       case Op::where:
         return read_where(id, depth);
+      case Op::maximum:
+        return read_floor(id, depth);
       default:
         refuse(id, "this op stands between q k^T and the softmax");
     }
@@ -182,6 +184,17 @@ class Recogniser {
       return add_mask(id, chosen(scores_.added, *other), chosen(scores_.intact, Steps::uniform(0)));
     }
     refuse(id, "where the mask chooses, neither side is a number for all heads and features");
+  }
+
+  // A floor so low that no score is below it, but for hidden ones, which stay hidden.
+  void read_floor(NodeId id, int depth) {
+    const auto floor = match_scalar(graph_, id, Op::maximum);
+    if (!floor) refuse(id, "this op stands between q k^T and the softmax");
+    read(floor->x, depth + 1);
+    const double limit = hides(graph_[id].type.dtype, scores_.softcap);
+    if (!(floor->scalar <= limit))
+      refuse(id, fmt::format("the scores are kept above {}, which may change them", floor->scalar));
+    scores_.added = combined(Op::maximum, {scores_.added, Steps::uniform(floor->scalar)});
   }
 
   // What is added to scores is followed in double: which numbers count as hidden is decided with
