@@ -1,6 +1,7 @@
 """The capture of every tiny model: complete (what the file says, run on its own, gives the model's
 logits), well formed, and for what cannot be captured an error that names it."""
 
+import importlib.util
 import json
 import math
 import os
@@ -17,7 +18,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-PYTHON = Path(__file__).resolve().parents[2] / "python"
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "python"
 sys.path.insert(0, str(PYTHON))
 
 from agentcompile import attention, check, export  # noqa: E402
@@ -317,6 +319,15 @@ def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypa
     (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
     monkeypatch.setattr(check, "lengths", lambda *_: 1 / 0)
     expect_error(tmp_path, tmp_path / "source.py", 1, "test_capture.py:", "ZeroDivisionError", "--debug")
+
+
+def test_the_page_of_captures_is_what_the_records_give():
+    spec = importlib.util.spec_from_file_location("families", ROOT / "bench/capture_families.py")
+    families = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(families)
+    newest = max((ROOT / "bench/results").glob("*-captures.jsonl"))
+    records = [json.loads(line) for line in newest.read_text().splitlines()]
+    assert families.page(records) == (ROOT / "docs/results/captures.md").read_text()
 
 
 def test_code_that_computes_with_the_mask_itself_is_refused_in_words():
