@@ -459,8 +459,8 @@ def _keep_causal_attention(node: torch.fx.Node) -> None:
     if k.shape[1] != v.shape[1]:
         raise CaptureError(f"{where(node)} has {k.shape[1]} key heads and {v.shape[1]} value heads")
     scale = bound["scale"] if bound["scale"] is not None else 1.0 / math.sqrt(q.shape[-1])
-    if not scale or not math.isfinite(scale):
-        raise CaptureError(f"{where(node)} scales the scores by {scale}, which gives no numbers")
+    if not 0 < scale < math.inf:
+        raise CaptureError(f"{where(node)} scales the scores by {scale}: PyTorch's is_causal gives NaN")
     node.target = torch.ops.agentcompile.attention.default
     node.args = (bound["query"], bound["key"], bound["value"], float(scale), True, 0, 0.0)
     node.kwargs = {}

@@ -282,9 +282,9 @@ UNSUPPORTED = {
         "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y)[:, 0]",
         ["scaled_dot_product_attention", "is_causal=False"],
     ),
-    "no_scale": (
-        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=True, scale=0.0)[:, 0]",
-        ["scaled_dot_product_attention", "scales the scores by 0.0"],
+    "negative_scale": (
+        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=True, scale=-0.5)[:, 0]",
+        ["scaled_dot_product_attention", "scales the scores by -0.5"],
     ),
     "dropout": ("x = F.dropout(x, 0.5, True)", ["random", "dropout"]),
     "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),

@@ -131,8 +131,7 @@ class Trial {
     const std::vector<double>* line;  // from which it takes an element
   };
 
-  // What must be computed first; nothing where the node is not a function of the one position or
-  // id.
+  // What must be computed first; nothing where the node depends on more than one position or id.
   std::optional<std::vector<NodeId>> inputs_of(NodeId id) const {
     using Inputs = std::vector<NodeId>;
     const Node& node = graph_[id];
