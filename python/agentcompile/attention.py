@@ -47,7 +47,7 @@ def _(q, k, v, scale, causal, window, softcap):
 
 
 @dataclass(frozen=True)
-class _Rule:
+class Rule:
     """What passes through a model in place of its attention mask: causal, with this window."""
 
     window: int
@@ -101,7 +101,7 @@ def mask_rule(*_, mask_function=None, **__):
     """The mask function that transformers calls once for each kind of layer."""
     if mask_function is None:
         raise CaptureError("this version of transformers does not say which mask it wants")
-    return _Rule(_outside_export(classify_mask, mask_function))
+    return Rule(_outside_export(classify_mask, mask_function))
 
 
 def eager_mask(*, q_length, kv_length, dtype=torch.float32, **arguments) -> torch.Tensor:
@@ -147,7 +147,7 @@ def attention_forward(
     causal = kwargs.get("is_causal")
     if not (getattr(module, "is_causal", True) if causal is None else causal):
         raise CaptureError(f"{name} is not causal: only causal decoders can be captured")
-    if isinstance(attention_mask, _Rule):
+    if isinstance(attention_mask, Rule):
         window = attention_mask.window
     elif attention_mask is None:
         window = kwargs.get("sliding_window") or 0

@@ -137,9 +137,24 @@ class Document:
                 )
             if limits.upper.is_finite:
                 most = min(most, int(limits.upper))
-        return longest_under(
-            self.guards, most, lambda length: agrees(self.model, self.program, length)
+        most = longest_under(
+            self.guards, most, lambda length: agrees(self.model, self.program, length) is True
         )
+        if self.prefix:
+            self._refuse_another_trace(min(most, 3))
+        return most
+
+    def _refuse_another_trace(self, length: int) -> None:
+        """Tracing runs the forward once, and never with a single token."""
+        if agrees(self.model, self.program, length) is False:
+            raise CaptureError(
+                "what PyTorch traced of the model is not what the model computes: the forward keeps "
+                "a state between calls, or asks whether it is being traced"
+            )
+        if agrees(self.model, self.program, 1) is False:
+            raise CaptureError(
+                "the model is only right for at least 2 tokens: it takes another branch for one"
+            )
 
     def _input(self, node: torch.fx.Node) -> None:
         kind = "positions" if "pos" in node.name else "ids"

@@ -217,10 +217,11 @@ ARITHMETIC = (
 TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
-def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> bool:
-    """Whether the traced graph computes at this length what the module computes."""
+def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> bool | None:
+    """Whether the traced graph computes at this length what the module computes; None where one of
+    them cannot run."""
     if not model.real_weights or length > 4096:
-        return False
+        return None
     state, constants = program.state_dict, program.constants
     fixed = [
         state[spec.target] if spec.target in state else constants[spec.target]
@@ -234,9 +235,11 @@ def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> 
             wanted = forward(*arguments)
             (got,) = torch.fx.Interpreter(program.graph_module).run(*fixed, *arguments)
     except Exception:  # whatever an op or the user's model raises
+        return None
+    limit = TOLERANCE.get(wanted.dtype, 1e-4) * max(1.0, float(wanted.nan_to_num().abs().max()))
+    if got.shape != wanted.shape:
         return False
-    limit = TOLERANCE.get(wanted.dtype, 1e-4) * max(1.0, float(wanted.abs().max()))
-    return got.shape == wanted.shape and bool(((got - wanted).abs() <= limit).all())
+    return torch.allclose(got, wanted, rtol=0, atol=limit, equal_nan=True)
 
 
 def longest_under(guards: list, most: int, right_at=lambda length: False) -> int:
@@ -273,6 +276,8 @@ def _inside(trail: list) -> str:
 
 def _explain(error: Exception) -> str:
     text, place = str(error), user_frame(error)
+    if isinstance(getattr(error, "obj", None), attention.Rule):
+        return "the model's code computes with the attention mask itself, which is not supported"
     if "data-dependent" in text or "Could not guard" in text or "DataDependent" in text:
         return (
             f"control flow or a size depends on the values of a tensor{place}: only the number of "
@@ -454,6 +459,8 @@ def _keep_causal_attention(node: torch.fx.Node) -> None:
     if k.shape[1] != v.shape[1]:
         raise CaptureError(f"{where(node)} has {k.shape[1]} key heads and {v.shape[1]} value heads")
     scale = bound["scale"] if bound["scale"] is not None else 1.0 / math.sqrt(q.shape[-1])
+    if not 0 < scale < math.inf:
+        raise CaptureError(f"{where(node)} scales the scores by {scale}: PyTorch's is_causal gives NaN")
     node.target = torch.ops.agentcompile.attention.default
     node.args = (bound["query"], bound["key"], bound["value"], float(scale), True, 0, 0.0)
     node.kwargs = {}

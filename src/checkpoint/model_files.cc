@@ -48,7 +48,7 @@ std::optional<fs::path> find_model_file(const fs::path& directory, std::string_v
   if (const std::string why = why_unsafe_name(name); !why.empty())
     bad_input("{}: the file name {} {}", directory.string(), quote(name), why);
   std::error_code error;
-  const fs::path root = fs::canonical(directory, error);
+  const fs::path root = fs::canonical(directory.empty() ? "." : directory, error);
   if (error) bad_input("{}: cannot open the directory: {}", directory.string(), error.message());
 
   const fs::path shown = directory / name;

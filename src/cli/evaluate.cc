@@ -26,6 +26,10 @@ struct Evaluate {
     return run[key].get<std::int64_t>();
   }
 
+  static std::string bytes_of(const std::vector<double>& data) {
+    return {reinterpret_cast<const char*>(data.data()), data.size() * sizeof(double)};
+  }
+
   void run() const {
     const Json wanted = read_json(work);
     const auto ids = wanted.at("ids").get<std::vector<std::int64_t>>();
@@ -35,18 +39,19 @@ struct Evaluate {
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     StepExecutor several(step, weights.lookup(), threads);
     StepExecutor single(decode_instance(step), weights.lookup(), threads);
-    std::string logits;
+    const std::int64_t most = step.graph.max_tokens;
+    std::string logits = bytes_of({static_cast<double>(most)});
     for (const Json& each : wanted.at("runs")) {
-      const std::int64_t tokens = count(each, "tokens"), chunk = count(each, "chunk");
-      if (tokens > static_cast<std::int64_t>(ids.size()))
-        bad_input("a run of {} tokens, but there are {} ids", tokens, ids.size());
+      const std::int64_t wanted_tokens = count(each, "tokens"), chunk = count(each, "chunk");
+      if (wanted_tokens > static_cast<std::int64_t>(ids.size()))
+        bad_input("a run of {} tokens, but there are {} ids", wanted_tokens, ids.size());
+      const std::int64_t tokens = std::min(wanted_tokens, most);
       StepExecutor& executor = chunk == 1 ? single : several;
       executor.reset();
       for (std::int64_t at = 0; at < tokens; at += chunk) {
         const auto begin = ids.begin() + at;
         const Values values = executor.step({begin, begin + std::min(chunk, tokens - at)});
-        const std::vector<double>& data = values.at("logits").data;
-        logits.append(reinterpret_cast<const char*>(data.data()), data.size() * sizeof(double));
+        logits += bytes_of(values.at("logits").data);
       }
     }
     write_file_atomically(output, logits);
@@ -62,7 +67,11 @@ void add_evaluate_command(CLI::App& app) {
   evaluate->source.add_to(*command);
   command->add_option("--work", evaluate->work, "{\"ids\": [...], \"runs\": [{tokens, chunk}]}")
       ->required();
-  command->add_option("-o", evaluate->output, "float64 [runs, tokens, vocabulary]")->required();
+  command
+      ->add_option("-o", evaluate->output,
+                   "float64: the most tokens that the step knows, which no run exceeds;"
+                   " then [runs, tokens, vocabulary]")
+      ->required();
   command->callback([evaluate] { evaluate->run(); });
 }
 

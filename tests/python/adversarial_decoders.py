@@ -140,6 +140,28 @@ def capped(self, scores):
     return (20 * torch.tanh(scores / 20)).masked_fill(~causal(scores.shape[-1]), -1e4)
 
 
+def replaced(self, scores):
+    """Far tokens count with a score of 0, which is another than their own."""
+    position = torch.arange(scores.shape[-1])
+    far = position[:, None] - position[None, :] >= 4
+    return scores.masked_fill(far, 0.0).masked_fill(~causal(scores.shape[-1]), HIDES_ALL)
+
+
+def kept_above(lowest):
+    def mask(self, scores):
+        hidden = scores + additive(scores.shape[-1])
+        return torch.max(hidden, torch.full((), lowest))
+
+    return part("mask", mask)
+
+
+def hidden_and_restored(self, scores):
+    """What is left of a score after + 1e9 - 1e9 is its rounding."""
+    position = torch.arange(scores.shape[-1])
+    far = 1e9 * (position[:, None] - position[None, :] >= 4).float()
+    return (scores - far + far).masked_fill(~causal(scores.shape[-1]), HIDES_ALL)
+
+
 def constant_scores(self, scores):
     same = torch.full((1, 1, 1, 1), 0.5).expand(1, HEADS, *scores.shape[-2:])
     return 5 * torch.tanh(same)
@@ -199,6 +221,15 @@ class NormOfHalves(Decoder):
         return self.norm(self.tokens(ids) * 0.02)
 
 
+def norm_of_one_feature(self, x):
+    return x + F.rms_norm(x[..., :1], (1,), eps=0.1) * torch.linspace(0.5, 2, HIDDEN)
+
+
+def heads_of_one_feature(self, q, k, v):
+    scores = q[..., :1] @ k[..., :1].transpose(-1, -2)
+    return F.softmax(self.mask(scores), dim=-1) @ v
+
+
 class BatchNorm(Decoder):
     def __init__(self):
         super().__init__()
@@ -220,6 +251,49 @@ def counted_by_buffer(self, ids):
 
 def counted_from_end(self, ids):
     return self.tokens(ids) + self.table[torch.arange(ids.shape[1]) - 3]
+
+
+def wrapping(self, ids):
+    """Integers of 32 bits that overflow."""
+    return self.tokens(ids) + 1e-9 * (ids.int() * 123456789).float()[..., None]
+
+
+def by_rounded_entries(self, ids):
+    """0.1 * 3 is 0.3 in float32, and not in float64."""
+    return self.tokens(ids) + (self.numbers[ids] * 0.1 == 0.3).float()[..., None]
+
+
+def placed(count, positions=lambda self, ids: torch.arange(ids.shape[1])):
+    """A row of a long table by a position that is counted in another type."""
+
+    def embed(self, ids):
+        return self.tokens(ids) + self.places[count(positions(self, ids)).long()]
+
+    places = torch.linspace(-1, 1, 600)[:, None].expand(-1, HIDDEN).sin()
+    return part("embed", embed, places=places, counted=torch.arange(600))
+
+
+def far_number(self, ids):
+    position = torch.arange(ids.shape[1]) + 2**24 - 300
+    return self.tokens(ids) + 0.01 * (position.float() - (2**24 - 300))[:, None]
+
+
+def row_of_the_length(self, ids):
+    return self.tokens(ids) + self.table[ids.shape[1]]
+
+
+# The longest context in which positions are what they are without rounding: bfloat16 has no 257,
+# and float32 no 2^24 + 1. 0: no position is changed.
+ROUNDED = {
+    "float32": (placed(lambda position: position + (2.0**24 - 300) - (2.0**24 - 300)), 301),
+    "buffer": (placed(torch.Tensor.bfloat16, lambda self, ids: self.counted[: ids.shape[1]]), 257),
+    "entries": (
+        placed(torch.Tensor.bfloat16, lambda self, ids: self.counted[torch.arange(ids.shape[1])]),
+        257,
+    ),
+    "number": (part("embed", far_number), 301),
+    "hundreds": (placed(lambda position: (position / 100).floor()), 0),
+}
 
 
 def selections(self, x):
@@ -260,8 +334,8 @@ DECODERS = [
     ("hides_all", masks(lambda i, j: (j <= i) & (j > i), -1e9), "hides everything"),
     ("two_halves", masks(lambda i, j: (j <= i) | (j > i)), "nothing masks"),
     # the types' arithmetic
-    ("far_positions", masks(lambda i, j: j + 2.0**24 <= i + 2.0**24), NO_FUNCTION),
-    ("half_positions", masks(lambda i, j: j.half() <= i.half()), NO_FUNCTION),
+    ("far_positions", masks(lambda i, j: j + 2.0**24 <= i + 2.0**24), "for position 1"),
+    ("half_distances", masks(lambda i, j: (j <= i) & ((i - j).half() <= 2048)), NO_FUNCTION),
     ("absorbed", masks(lambda i, j: 1 + 1e-8 * (j > i).float() <= 1), "nothing masks"),
     ("cut_off", masks(lambda i, j: (0.9 * (j > i)).long() == 0), "nothing masks"),
     ("whole_scores", part("mask", whole_scores), "the scores are converted to"),
@@ -271,6 +345,17 @@ DECODERS = [
     ("bias", adds(lambda self, n: additive(n, -2.0)), "neither hides nor keeps"),
     ("negated", part("attention", negated), "a negative factor"),
     ("alibi", adds(alibi), "ALiBi"),
+    ("replaced", part("mask", replaced), "neither hides nor keeps"),
+    ("kept_above", kept_above(-5.0), "kept above -5"),
+    ("hidden_and_restored", part("mask", hidden_and_restored), "neither hides nor keeps"),
+    ("row_of_the_length", part("embed", row_of_the_length, table=TABLE), "the number of tokens"),
+    # integers that overflow, and fractions that decide
+    ("wrapping", part("embed", wrapping), "may overflow"),
+    (
+        "by_rounded_entries",
+        part("embed", by_rounded_entries, numbers=torch.arange(VOCAB).float()),
+        "rounding decides what this is for token id 3",
+    ),
     ("constant_scores", part("mask", constant_scores), "tanh of the scores"),
     # ordinary ones
     (
@@ -284,12 +369,16 @@ DECODERS = [
             adds(lambda self, n: self.hidden[:n, :n], hidden=HIDDEN_BUFFER),
             part("mask", minus_mask),
             part("mask", capped),
+            kept_above(torch.finfo(torch.float32).min),
         ),
         RIGHT,
     ),
     (
         "attentions",
-        several(*(part("attention", f) for f in (by_hand, by_product, by_einsum, scaled_after))),
+        several(
+            *(part("attention", f) for f in (by_hand, by_product, by_einsum, scaled_after)),
+            part("attention", heads_of_one_feature),
+        ),
         RIGHT,
     ),
     (
@@ -297,6 +386,7 @@ DECODERS = [
         several(
             *(part("heads", f) for f in (norm_of_another_axis, norm_of_heads, rope, rope_of_heads)),
             part("heads", swap_heads),
+            part("after", norm_of_one_feature),
             part("after", selections),
             part("after", activations),
             part("embed", counted_by_buffer, counted=torch.arange(LONGEST), table=TABLE),
@@ -310,6 +400,10 @@ DECODERS = [
 
 def build(name):
     (factory,) = (factory for key, factory, _ in DECODERS if key == name)
+    return make(factory, name)
+
+
+def make(factory, name):
     torch.manual_seed(len(name))
     model = factory().eval()
     with torch.no_grad():

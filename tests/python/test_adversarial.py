@@ -16,6 +16,8 @@ PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile
 sys.path.insert(0, str(ROOT / "python"))
 
 from agentcompile import capture as command  # noqa: E402
+from agentcompile import check  # noqa: E402
+from agentcompile.source import _live  # noqa: E402
 
 IDS = [(7 * i + 3) % adversarial_decoders.VOCAB for i in range(12)]
 
@@ -56,3 +58,19 @@ def test_refused_or_right(name, expectation, tmp_path):
         tolerance = 2e-2 if wanted.dtype == torch.bfloat16 else 1e-5
         wanted = wanted.float()
         assert float((got - wanted).abs().max()) <= tolerance * float(wanted.max() - wanted.min())
+
+
+@pytest.mark.parametrize("name", adversarial_decoders.ROUNDED)
+def test_a_context_ends_where_rounding_decides(name, tmp_path, monkeypatch):
+    factory, longest = adversarial_decoders.ROUNDED[name]
+    model = adversarial_decoders.make(factory, name)
+    monkeypatch.chdir(tmp_path)
+    path = Path("capture.json")  # its weights are beside it, in a folder without a name
+    content = command.write(_live(model, name, None, None), path)
+    runs = [(400, 400)]
+    ids = [i % adversarial_decoders.VOCAB for i in range(400)]
+    (got,) = check._reference(str(PROGRAM), path, ids, runs, adversarial_decoders.VOCAB)
+    assert len(got) == (longest or 400) and content["symbols"]["S"]["max"] > 400
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids[: len(got)]]))[0]
+    assert float((got - wanted).abs().max()) < 1e-4

@@ -1,6 +1,7 @@
 """The capture of every tiny model: complete (what the file says, run on its own, gives the model's
 logits), well formed, and for what cannot be captured an error that names it."""
 
+import importlib.util
 import json
 import math
 import os
@@ -17,11 +18,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-PYTHON = Path(__file__).resolve().parents[2] / "python"
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "python"
 sys.path.insert(0, str(PYTHON))
 
+from agentcompile import attention, check, export  # noqa: E402
 from agentcompile import capture as command  # noqa: E402
-from agentcompile import check  # noqa: E402
 from agentcompile.weights import constant_value  # noqa: E402
 
 LENGTHS = (1, 5, 37)
@@ -280,13 +282,18 @@ UNSUPPORTED = {
         "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y)[:, 0]",
         ["scaled_dot_product_attention", "is_causal=False"],
     ),
+    "negative_scale": (
+        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=True, scale=-0.5)[:, 0]",
+        ["scaled_dot_product_attention", "scales the scores by -0.5"],
+    ),
     "dropout": ("x = F.dropout(x, 0.5, True)", ["random", "dropout"]),
     "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),
     "last_token_only": ("x = x[:, -1:]", ["logits", "[1, 1, 50]"]),
     "fixed_length": ("x = x + torch.zeros(37, 16)[None]", ["length"]),
     "folded_length": ("x = x.view(1, -1, 37, 16)[:, 0]", ["[1, S, vocab]"]),
     "short_branch": ("x = x * 2 if x.shape[1] < 10 else x", ["at least 10 tokens"]),
-    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["prompt of 1 tokens", "token 0"]),
+    "one_token": ("x = x * 2 if x.shape[1] == 1 else x", ["at least 2 tokens"]),
+    "traced": ("x = x * 2 if torch.compiler.is_exporting() else x", ["asks whether it is being traced"]),
     "even": ("x = x * 2 if x.shape[1] % 2 == 0 else x", ["only right for some", "S % 2"]),
     "all_but_one": ("x = x * 2 if x.shape[1] == 40 else x", ["only right for some", "S != 40"]),
     "multiples": ("x = x * 2 if x.shape[1] % 8 == 0 else x", ["only right for some", "S % 8"]),
@@ -314,10 +321,23 @@ def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypa
     expect_error(tmp_path, tmp_path / "source.py", 1, "test_capture.py:", "ZeroDivisionError", "--debug")
 
 
+def test_the_page_of_captures_is_what_the_records_give():
+    spec = importlib.util.spec_from_file_location("families", ROOT / "bench/capture_families.py")
+    families = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(families)
+    newest = max((ROOT / "bench/results").glob("*-captures.jsonl"))
+    records = [json.loads(line) for line in newest.read_text().splitlines()]
+    assert families.page(records) == (ROOT / "docs/results/captures.md").read_text()
+
+
+def test_code_that_computes_with_the_mask_itself_is_refused_in_words():
+    with pytest.raises(AttributeError) as caught:
+        attention.Rule(0).dtype
+    assert "computes with the attention mask itself" in export._explain(caught.value)
+
+
 def test_no_check_says_so(tmp_path):
-    (tmp_path / "source.py").write_text(
-        FORWARD.replace("{body}", "x = x * 2 if x.shape[1] == 1 else x")
-    )
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
     code, text = run_command(tmp_path, tmp_path / "source.py", "--no-check")
     assert code == 0 and "not checked against the model: the check was switched off" in text
     checked = json.loads((tmp_path / "bad.json").read_text())["checked"]

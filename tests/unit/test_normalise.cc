@@ -435,6 +435,21 @@ TEST_CASE("a graph is right as far as its buffers and tables reach") {
   CHECK(print(parse_step(step, "step")) == step);
 }
 
+TEST_CASE("a comparison that is too far from the positions to be tried is refused") {
+  const auto after = [](int steps) {
+    return [steps](Builder& b, NodeId x) {
+      const NodeId half = b.scalar(DType::f32, 0.5);
+      NodeId number = b.cast(b.reshape(b.positions(S), {S, 1, 1}), DType::f32);
+      for (int i = 0; i < steps; ++i) number = b.binary(Op::mul, number, half);
+      const NodeId flag = b.binary(Op::greater, number, b.scalar(DType::f32, 3));
+      return b.binary(Op::add, x, b.cast(flag, DType::f32));
+    };
+  };
+  CHECK(contains(normal_form_of(after(3)), "greater"));
+  CHECK(contains(error_of([&] { normal_form_of(after(100'000)); }),
+                 "rounding may decide this comparison, which is made of positions"));
+}
+
 TEST_CASE("selections by known indices are slices, counted from the end if negative") {
   const std::string text = normal_form_of([](Builder& b, NodeId x) {
     const NodeId reversed = b.constant(DType::i64, {4}, {-1, 2, 1, 0});

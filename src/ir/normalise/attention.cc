@@ -28,6 +28,9 @@ struct Scores {
   NodeId q = -1, k_transposed = -1;  // [..., S, d] and [..., d, S]
   double scale = 1, softcap = 0;
   Steps added = Steps::uniform(0);  // by masks, to the score of each distance of row and column
+  // 1 where no mask has touched the score. What replaced it, or was added and taken away again,
+  // says nothing of the score any more: such a distance must be hidden in the end.
+  Steps intact = Steps::uniform(1);
   bool masked = false;
   DType dtype = DType::f32;  // in which they are masked; float32 if in several
 };
@@ -110,6 +113,8 @@ class Recogniser {
         return read_additive_mask(id, depth);
       case Op::where:
         return read_where(id, depth);
+      case Op::maximum:
+        return read_floor(id, depth);
       default:
         refuse(id, "this op stands between q k^T and the softmax");
     }
@@ -157,7 +162,9 @@ class Recogniser {
       if (!steps) continue;
       if (subtracts) *steps = combined(Op::neg, {*steps});
       read(node.inputs[static_cast<std::size_t>(1 - side)], depth + 1);
-      return add_mask(id, combined(Op::add, {scores_.added, *steps}));
+      const Steps untouched = combined(Op::equal, {*steps, Steps::uniform(0)});
+      return add_mask(id, combined(Op::add, {scores_.added, *steps}),
+                      combined(Op::where, {untouched, scores_.intact, Steps::uniform(0)}));
     }
     refuse_mask(id, node.inputs[1], node.inputs[0]);
   }
@@ -170,10 +177,24 @@ class Recogniser {
       const auto other = prover_.steps(node.inputs[static_cast<std::size_t>(side)]);
       if (!other) continue;
       read(node.inputs[static_cast<std::size_t>(3 - side)], depth + 1);
-      return add_mask(id, side == 2 ? combined(Op::where, {*condition, scores_.added, *other})
-                                    : combined(Op::where, {*condition, *other, scores_.added}));
+      const auto chosen = [&](const Steps& kept, const Steps& replaced) {
+        return side == 2 ? combined(Op::where, {*condition, kept, replaced})
+                         : combined(Op::where, {*condition, replaced, kept});
+      };
+      return add_mask(id, chosen(scores_.added, *other), chosen(scores_.intact, Steps::uniform(0)));
     }
     refuse(id, "where the mask chooses, neither side is a number for all heads and features");
+  }
+
+  // A floor so low that no score is below it, but for hidden ones, which stay hidden.
+  void read_floor(NodeId id, int depth) {
+    const auto floor = match_scalar(graph_, id, Op::maximum);
+    if (!floor) refuse(id, "this op stands between q k^T and the softmax");
+    read(floor->x, depth + 1);
+    const double limit = hides(graph_[id].type.dtype, scores_.softcap);
+    if (!(floor->scalar <= limit))
+      refuse(id, fmt::format("the scores are kept above {}, which may change them", floor->scalar));
+    scores_.added = combined(Op::maximum, {scores_.added, Steps::uniform(floor->scalar)});
   }
 
   // What is added to scores is followed in double: which numbers count as hidden is decided with
@@ -184,10 +205,11 @@ class Recogniser {
     return *result;
   }
 
-  void add_mask(NodeId id, Steps added) {
+  void add_mask(NodeId id, Steps added, Steps intact) {
     const DType dtype = graph_[id].type.dtype;
     scores_.dtype = !scores_.masked || scores_.dtype == dtype ? dtype : DType::f32;
     scores_.added = std::move(added);
+    scores_.intact = std::move(intact);
     scores_.masked = true;
   }
 
@@ -196,21 +218,28 @@ class Recogniser {
   std::int64_t window_of(NodeId id) const {
     const double limit = hides(scores_.dtype, scores_.softcap);
     const std::int64_t far = graph_.max_tokens - 1;
-    std::optional<std::int64_t> low, high;  // the distances that are seen
-    const Steps& added = scores_.added;
-    for (std::size_t i = 0; i < added.pieces.size(); ++i) {
-      const Piece& piece = added.pieces[i];
-      const std::int64_t first = std::max(piece.start, -far),
-                         last = std::min(added.end(i) - 1, far);
-      if (first > last) continue;  // at no length
+    // Calls `look` for each piece that some length reaches.
+    const auto for_pieces = [&](const Steps& steps, auto look) {
+      for (std::size_t i = 0; i < steps.pieces.size(); ++i) {
+        const std::int64_t first = std::max(steps.pieces[i].start, -far),
+                           last = std::min(steps.end(i) - 1, far);
+        if (first <= last) look(steps.pieces[i], first, last);
+      }
+    };
+    const Steps touched =
+        combined(Op::where, {scores_.intact, Steps::uniform(-INFINITY), scores_.added});
+    for_pieces(touched, [&](const Piece& piece, std::int64_t, std::int64_t) {
       if (piece.slope != 0)
         refuse(id, "a bias that depends on the distance of tokens (ALiBi) is not supported");
-      if (piece.value <= limit) continue;
-      if (piece.value != 0) refuse_value(id, piece.value, limit);
+      if (!(piece.value <= limit)) refuse_value(id, piece.value, limit);
+    });
+    std::optional<std::int64_t> low, high;  // the distances that are seen
+    for_pieces(scores_.intact, [&](const Piece& piece, std::int64_t first, std::int64_t last) {
+      if (piece.value == 0) return;
       if (high && *high != first - 1) refuse(id, "the mask hides tokens in the middle");
       if (!low) low = first;
       high = last;
-    }
+    });
     if (!low) refuse(id, "the mask hides everything");
     if (*low < 0)
       refuse(id, *low == -far && *high == far ? "nothing masks the tokens that come later"
@@ -221,8 +250,8 @@ class Recogniser {
 
   [[noreturn]] void refuse_value(NodeId id, double value, double limit) const {
     if (!(value <= -100))  // NaN too
-      refuse(id, fmt::format("the mask adds {} to scores, which neither hides nor keeps them; a "
-                             "bias is not supported",
+      refuse(id, fmt::format("the mask adds {} to scores, or puts it in their place, which neither "
+                             "hides nor keeps them; a bias is not supported",
                              value));
     refuse(id, fmt::format("the mask hides tokens with {}, which scores can outweigh (at most {} "
                            "hides): use -inf or torch.finfo(dtype).min",

@@ -79,8 +79,10 @@ Result scalar_second(Builder& out, const Graph& g, const Node& node) {
   return out.binary(node.op, node.inputs[1], node.inputs[0]);
 }
 
+// Where both sides have tokens it may be the scores of heads with one feature.
 Result outer_product(Builder& out, const Graph& g, const Node& node) {
   if (node.op != Op::matmul || g.type(node.inputs[0]).shape.back() != Dim(1)) return {};
+  if (uses_tokens(g.type(node.inputs[0])) && uses_tokens(g.type(node.inputs[1]))) return {};
   return out.binary(Op::mul, node.inputs[0], node.inputs[1]);
 }
 

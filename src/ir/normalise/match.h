@@ -46,7 +46,7 @@ struct WithScalar {
 };
 inline std::optional<WithScalar> match_scalar(const Graph& graph, const Node& node, Op op) {
   if (node.op != op || node.inputs.size() != 2) return std::nullopt;
-  const int sides = op == Op::add || op == Op::mul ? 2 : 1;
+  const int sides = op == Op::add || op == Op::mul || op == Op::maximum ? 2 : 1;
   for (int side = 0; side < sides; ++side) {
     const NodeId x = node.inputs[side == 0 ? 0 : 1], other = node.inputs[side == 0 ? 1 : 0];
     const auto value = uniform_value(graph, other);

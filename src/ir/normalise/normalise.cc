@@ -16,7 +16,7 @@ Graph normalise(const Graph& graph) {
   const std::vector<Rule> cleanup = cleanup_rules();
   std::vector<Rule> spellings = spelling_rules();
   spellings.insert(spellings.end(), cleanup.begin(), cleanup.end());
-  Graph result = rewrite(limit_tokens(graph), spellings);
+  Graph result = rewrite(limit_to_exact(limit_tokens(graph)), spellings);
   result = rewrite(recognise_attention(result), cleanup);
   result = rewrite(put_tokens_first(result), normal_form_rules());
   verify(result, "normalise");

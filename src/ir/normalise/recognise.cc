@@ -91,7 +91,7 @@ Result attach_norm_weight(Builder& out, const Graph& g, const Node& node) {
   for (const int side : {0, 1}) {
     const Node* norm = match(g, node.inputs[static_cast<std::size_t>(side)], Op::rms_norm);
     NodeId weight = node.inputs[static_cast<std::size_t>(1 - side)];
-    if (!norm || norm->inputs.size() != 1) continue;
+    if (!norm || norm->inputs.size() != 1 || norm->type.shape != node.type.shape) continue;
     if (node.type.shape.empty() || g.type(weight).shape != Shape{node.type.shape.back()}) continue;
     double offset = 0;
     if (const auto shifted = match_scalar(g, weight, Op::add)) {

@@ -140,37 +140,21 @@ std::vector<Rule> spelling_rules() {
   return {softmax_by_hand, reshape_units, select_by_constant, count_positions};
 }
 
-// Only lengths are considered that no slice and no lookup of a position runs out of.
+// Only lengths are considered that no slice runs out of.
 Graph limit_tokens(const Graph& graph) {
   Graph result = graph;
-  Prover prover(graph);
-  const auto at_most = [&](NodeId id, std::int64_t tokens) {
-    if (tokens < 1)
-      bad_input("{}: it has no room for the position of a single token", describe(graph, id));
-    result.max_tokens = std::min(result.max_tokens, tokens);
-  };
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     const Node& node = graph.nodes[i];
-    if (node.op == Op::slice) {
-      const Dim& size =
-          graph.type(node.inputs[0]).shape[static_cast<std::size_t>(node.integer("axis"))];
-      const Dim rest = node.dim("end") - Dim(Symbol::S);
-      if (size.is_constant() && rest.is_constant()) at_most(id, size.constant() - rest.constant());
-    } else if (node.op == Op::embedding) {
-      const Dim& rows = graph.type(node.inputs[0]).shape[0];
-      const Fact& fact = prover.fact(node.inputs[1]);
-      const auto* index = std::get_if<Affine>(&fact);
-      if (!index || !rows.is_constant()) continue;
-      std::int64_t step = 0;  // of the one axis that matters, if it is that of the tokens
-      for (std::size_t axis = 0; axis < index->coefficients.size(); ++axis) {
-        const std::int64_t c = index->coefficients[axis];
-        if (c == 0) continue;
-        const bool alone = step == 0 && graph.type(node.inputs[1]).shape[axis] == Dim(Symbol::S);
-        step = alone ? c : -1;
-      }
-      if (step > 0) at_most(id, (rows.constant() - 1 - index->constant) / step + 1);
-    }
+    if (node.op != Op::slice) continue;
+    const Dim& size =
+        graph.type(node.inputs[0]).shape[static_cast<std::size_t>(node.integer("axis"))];
+    const Dim rest = node.dim("end") - Dim(Symbol::S);
+    if (!size.is_constant() || !rest.is_constant()) continue;
+    const std::int64_t tokens = size.constant() - rest.constant();
+    if (tokens < 1)
+      bad_input("{}: it has no room for the position of a single token", describe(graph, id));
+    result.max_tokens = std::min(result.max_tokens, tokens);
   }
   return result;
 }

@@ -111,6 +111,8 @@ class Mover {
         has_tokens(id) || std::any_of(node.inputs.begin(), node.inputs.end(),
                                       [&](NodeId input) { return has_tokens(input); });
     if (!any_tokens) {
+      if (node.op == Op::slice && node.dim("start").uses(Symbol::S))
+        refuse(id, "which entries it takes depends on the number of tokens");
       std::vector<NodeId> inputs;
       for (const NodeId input : node.inputs)
         inputs.push_back(stored_[static_cast<std::size_t>(input)].node);
