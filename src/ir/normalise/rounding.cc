@@ -248,12 +248,9 @@ class Exactness {
     if (node.op == Op::slice && result == Source::nothing && uses_tokens(node.type))
       return Source::position;
     if (node.op == Op::embedding && source_of(node.inputs[0]) == Source::nothing) return result;
-    const ShapeRule rule = info(node.op).rule;
-    const bool each_for_itself = info(node.op).memory == Memory::view || rule == ShapeRule::cast ||
-                                 rule == ShapeRule::unary || rule == ShapeRule::binary ||
-                                 rule == ShapeRule::compare || rule == ShapeRule::logical ||
-                                 rule == ShapeRule::where || rule == ShapeRule::concat ||
-                                 rule == ShapeRule::triangle;
+    const bool each_for_itself = info(node.op).over == Over::each ||
+                                 info(node.op).memory == Memory::view || node.op == Op::concat ||
+                                 info(node.op).rule == ShapeRule::triangle;
     return result == Source::nothing || each_for_itself ? result : Source::features;
   }
 
