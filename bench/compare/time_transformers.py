@@ -66,7 +66,7 @@ def main():
         generate,
         model=model.config.model_type,
         dtype=str(model.dtype).removeprefix("torch."),
-        device=torch.cuda.get_device_name() if DEVICE == "cuda" else "host",
+        device=torch.cuda.get_device_name() if DEVICE == "cuda" else "host device",
         versions={"torch": torch.__version__, "transformers": transformers.__version__},
     )
 

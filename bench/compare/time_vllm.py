@@ -38,7 +38,7 @@ def main():
         generate,
         model=config["model_type"],
         dtype=config.get("dtype") or config.get("torch_dtype"),
-        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "host",
+        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "host device",
         versions={"torch": torch.__version__, "vllm": vllm.__version__},
     )
 

@@ -50,7 +50,7 @@ def test_systems_are_compared(config, tmp_path):
     assert list(times) == ["agentcompile", "eager"]
     for line in times.values():
         assert (line["input"], line["output"], line["repeats"], line["warm_ups"]) == (4, 3, 3, 1)
-        assert line["dtype"] in ("f32", "float32") and line["device"] == "host"
+        assert line["dtype"] in ("f32", "float32") and line["device"] == "host device"
         assert line["ms"] == pytest.approx(line["ms_first"] + 2 * line["ms_token"])
         assert f"| {line['system']} | {line['ms']:.1f} |" in result.stdout
     faster = times["eager"]["ms"] / times["agentcompile"]["ms"]
