@@ -73,6 +73,7 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
             multiply_on_host(*launch.product, params);
             continue;
           }
+          const HostKernel& kernel = kernels.at(launch.kernel);
           const kernels::HostLaunch shape{
               .grid = {size_of(launch, 0, at.tokens), size_of(launch, 1, at.tokens),
                        size_of(launch, 2, at.tokens)},
@@ -81,10 +82,11 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
               .schedule = schedules[order % 4],
               .seed = order + 1,
               .copies_at_once = order % 3 == 1,
+              .check_races = trial.purpose == Purpose::races && kernel.cluster() == 1,
               .must_wait = true,
               // A kernel that reads the position early may find that of the token before.
               .relaxed_lag = static_cast<int>(order % 2)};
-          const std::string error = kernels.at(launch.kernel).launch(shape, params).error;
+          const std::string error = kernel.launch(shape, params).error;
           if (!error.empty()) return error;
         }
         return {};

@@ -13,7 +13,8 @@ namespace ac {
 // By the entry of the kernel in them.
 using KernelFiles = std::map<std::string, std::filesystem::path>;
 
-// On the host device, with threads and blocks in several orders. `files` are shared objects.
+// On the host device, with threads and blocks in several orders. `files` are shared objects, for a
+// trial of races those built with HostChecks::races.
 validate::Verdict judge(const Trial& trial, const KernelFiles& files);
 
 // On a GPU: every storage is a copy between guards of so many bytes in the device's memory. With

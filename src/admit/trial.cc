@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -23,6 +24,12 @@ using validate::Elements;
 using validate::Role;
 using validate::Subject;
 using validate::TensorSpec;
+
+// Where the real extents are judged: rows of a launch whose truth is computed together, and how
+// often in each launch, from its first row to its last.
+constexpr std::int64_t kFewRows = 4, kSamples = 4;
+
+constexpr std::array<std::string_view, 3> kPurposes = {"quick", "as used", "races"};
 
 std::vector<std::byte> bytes_of_constant(const Node& node) {
   const std::vector<double>& data = node.data();
@@ -209,8 +216,19 @@ Trial at_tokens(const Trial& trial, std::size_t i) {
 
 }  // namespace
 
+std::string_view to_string(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
+
 validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
+  if (trial.purpose != Purpose::quick) {
+    // The quick trial has asked all other questions. One run of a kernel that chooses or draws a
+    // token says little.
+    options.seeds = trial.vocab > 0 ? 4 : 1, options.scales = {1}, options.repeated = 0;
+    options.structured = options.hostile = options.asks_influence = false;
+    options.rows_at_once = kFewRows;
+    options.samples = trial.purpose == Purpose::as_used ? kSamples : 1;
+    return options;
+  }
   // Rounding is judged by eight random scenarios. What is drawn says little of what was left out:
   // many requests say more.
   options.seeds = trial.draws ? 12 : 2;
@@ -246,7 +264,8 @@ Json to_json(const Trial& trial) {
   Json storages = Json::array(), launches = Json::array();
   for (const Storage& storage : trial.storages) storages.push_back(to_json(storage));
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
-  Json json{{"tokens", trial.tokens},
+  Json json{{"purpose", to_string(trial.purpose)},
+            {"tokens", trial.tokens},
             {"capacity", trial.capacity},
             {"positions", trial.positions},
             {"limits", trial.limits},
@@ -271,6 +290,9 @@ Json to_json(const Trial& trial) {
 Trial trial_from_json(const Json& json, const std::string& origin) {
   try {
     Trial trial;
+    const auto purpose = std::ranges::find(kPurposes, json.value("purpose", "quick"));
+    if (purpose == kPurposes.end()) bad_input("{}: no trial has this purpose", origin);
+    trial.purpose = static_cast<Purpose>(purpose - kPurposes.begin());
     trial.tokens = json.at("tokens").get<std::int64_t>();
     trial.capacity = json.at("capacity").get<std::int64_t>();
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();

@@ -13,7 +13,13 @@
 
 namespace ac {
 
+// What a trial is for: whether a candidate may be timed, whether it may be used where it was
+// chosen, and whether its threads race.
+enum class Purpose : std::uint8_t { quick, as_used, races };
+std::string_view to_string(Purpose purpose);
+
 struct Trial {
+  Purpose purpose = Purpose::quick;
   std::string step;  // in its printed form
   std::int64_t tokens = 1, capacity = 1;
   // Steps of as many tokens are tried too, by a few launches: those around a tile's.

@@ -108,6 +108,8 @@ KernelBuilder::KernelBuilder(BuilderOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 KernelBuilder::~KernelBuilder() = default;
 
+const BuilderOptions& KernelBuilder::options() const { return state_->options; }
+
 std::string KernelBuilder::compiler(const Target& target) {
   return state_->compiler(target).name();
 }

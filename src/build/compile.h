@@ -73,6 +73,8 @@ class KernelBuilder {
   explicit KernelBuilder(BuilderOptions options);
   ~KernelBuilder();
 
+  const BuilderOptions& options() const;
+
   BuildResult build(const KernelSource& source, const Target& target);
 
   // Results in the order of the sources. `on_done` hears of each as it is ready, one at a time.

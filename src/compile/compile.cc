@@ -41,10 +41,13 @@ struct Chosen {
   std::vector<Variant> variants;
 };
 
+// In this run, by the quick trial and by the final admission.
 bool is_admitted(const Selection& selection, const Realiser& realiser) {
-  return !selection.trials.empty() && std::ranges::all_of(selection.trials, [&](const Json& trial) {
-    return realiser.has_admitted(trial);
-  });
+  const auto is_confirmed = [](const Confirmed& of) { return of.outcome.admitted(); };
+  return !selection.trials.empty() && !selection.confirmed.empty() &&
+         std::ranges::all_of(selection.confirmed, is_confirmed) &&
+         std::ranges::all_of(selection.trials,
+                             [&](const Json& trial) { return realiser.has_admitted(trial); });
 }
 
 // Nothing is selected that was not built, and admitted in this run.
@@ -57,15 +60,24 @@ void verify(const Chosen& chosen, const std::string&) {
     for (const Implemented& part : variant.parts)
       for (const KernelSource& source : part.made.sources)
         AC_ASSERT(realiser.kernels().count(source.entry) > 0 &&
-                  realiser.has_admitted_kernel(source.entry));
+                  realiser.has_admitted_kernel(source.entry, Purpose::quick) &&
+                  realiser.has_admitted_kernel(source.entry, Purpose::as_used));
 }
 
 // Of what there is one way to do, and no fallback: the errors call it `what`.
-Selection admit_only(const Request& request, const std::string& signature, const std::string& what,
-                     Realiser& realiser) {
-  const Outcome outcome = realiser.realise({request}).at(0);
-  if (!outcome.admitted()) job_failed("{} was not admitted: {}", what, outcome.why);
+Selection admit_only(const Request& request, const std::vector<Request>& confirmation,
+                     const std::string& signature, const std::string& what, Realiser& realiser) {
+  std::vector<Request> requests = confirmation;
+  requests.insert(requests.begin(), request);
+  const std::vector<Outcome> outcomes = realiser.realise(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (!outcomes[i].admitted())
+      job_failed("{} was not admitted ({}): {}", what, to_string(requests[i].trial.purpose),
+                 outcomes[i].why);
+  const Outcome& outcome = outcomes[0];
   Selection only;
+  for (std::size_t i = 1; i < requests.size(); ++i)
+    only.confirmed.push_back({request.name, requests[i].trial.purpose, outcomes[i]});
   only.signature = signature;
   only.uses = 1;
   only.candidate = only.family = request.name;
@@ -78,9 +90,11 @@ Selection admit_only(const Request& request, const std::string& signature, const
 
 Selection admit_draw(const Program& program, Realiser& realiser) {
   const std::string dtype(short_name(program.dtype));
-  return admit_only(
-      trial_of_draw(program.dtype, program.vocab), fmt::format("draw {}[{}]", dtype, program.vocab),
-      fmt::format("what draws a token from {} logits of {}", dtype, program.vocab), realiser);
+  return admit_only(trial_of_draw(program.dtype, program.vocab),
+                    confirmation_of_draw(program.dtype, program.vocab),
+                    fmt::format("draw {}[{}]", dtype, program.vocab),
+                    fmt::format("what draws a token from {} logits of {}", dtype, program.vocab),
+                    realiser);
 }
 
 std::int64_t chunk_of(const CompileOptions& options, std::int64_t max_context) {
@@ -180,9 +194,13 @@ class PhaseCompiler {
     selector.run(stages_.progress());
     const InContextOptions in_context = in_context_options(options_, tokens, program_.max_context);
     if (!in_context.contexts.empty()) choose_cut(selector, in_context, last, phase);
-    const Alternatives alternatives = selector.alternatives();
-    InContextChoices chosen = choose_in_context(phase.regions.step, program_, alternatives, last,
-                                                in_context, realiser_, stages_.progress());
+    Alternatives alternatives;
+    InContextChoices chosen;
+    do {
+      alternatives = selector.alternatives();
+      chosen = choose_in_context(phase.regions.step, program_, alternatives, last, in_context,
+                                 realiser_, stages_.progress());
+    } while (!selector.confirm(chosen.choices, stages_.progress()));
     selector.record(chosen.choices);
     phase.in_context = std::move(chosen.contexts);
     std::vector<Variant> variants;
@@ -229,8 +247,11 @@ class PhaseCompiler {
   Implemented end(CompiledPhase& phase) {
     const StepGraph& step = phase.regions.step;
     const NodeId ids = ids_of(step);
-    phase.ending = admit_only(trial_of_advance(step.graph.type(ids).dtype, phase.max_tokens),
-                              "advance", "the kernel that ends a step", realiser_);
+    const DType dtype = step.graph.type(ids).dtype;
+    phase.ending =
+        admit_only(trial_of_advance(dtype, phase.max_tokens),
+                   confirmation_of_advance(dtype, phase.max_tokens, program_.max_context),
+                   "advance", "the kernel that ends a step", realiser_);
     return {generate_advance(step, ids, program_.max_context + 1), "advance"};
   }
 

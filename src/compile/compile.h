@@ -50,6 +50,13 @@ struct Attempt {
   Outcome outcome;
 };
 
+// What the final admission said of what was chosen.
+struct Confirmed {
+  std::string what;  // a candidate, or the fallback of an op
+  Purpose purpose = Purpose::as_used;
+  Outcome outcome;
+};
+
 // What became of one region and all that are equal to it.
 struct Selection {
   std::string signature;
@@ -66,6 +73,7 @@ struct Selection {
   std::vector<std::string> kernels;
   std::vector<Attempt> attempts;
   std::vector<Json> trials;  // of what was selected
+  std::vector<Confirmed> confirmed;
   std::size_t enumerated = 0, legal = 0;
   std::map<std::string, std::size_t> illegal;
   std::vector<Refusal> refusals;

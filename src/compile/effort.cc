@@ -35,6 +35,7 @@ SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
   select.tries = options.tries.value_or(select.tries);
   select.preferred = options.preferred;
   if (options.here) select.log = options.log;
+  select.max_context = max_context;
   if (tokens == 1) select.contexts = contexts(max_context);
   return select;
 }

@@ -27,6 +27,7 @@ void merge_equal(std::vector<Selection>& selections) {
     known->uses = std::max(known->uses, selection.uses);
     add_missing(known->kernels, selection.kernels);
     add_missing(known->trials, selection.trials);
+    for (const Confirmed& of : selection.confirmed) known->confirmed.push_back(of);
     add_missing(known->by_context, selection.by_context);
     std::ranges::sort(known->by_context);
     for (const Attempt& attempt : selection.attempts)
@@ -60,6 +61,7 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
   for (const std::vector<Pinned::Variant>& cut : cuts) {
     Selector selector(phase, caches, options, realiser);
     const std::vector<ContextChoice> choices = selector.run_pinned(cut, progress);
+    selector.confirm_pinned(choices, progress);
     const Alternatives alternatives = selector.alternatives();
     for (const ContextChoice& choice : choices)
       made.push_back({choice.from, implemented(alternatives, choice)});

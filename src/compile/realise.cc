@@ -173,8 +173,7 @@ void Realiser::build(std::vector<KernelSource> sources) {
     if (artifact && to_judge) {
       kernels_[sources[i].entry] = {sources[i], artifact->file, artifact->registers,
                                     artifact->spill_bytes};
-      judged_[sources[i].entry] = to_judge->file;
-      digests_[sources[i].entry] = to_judge->digest;
+      judged_[sources[i].entry] = *to_judge;
     } else {
       failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
     }
@@ -200,6 +199,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   for (const Request& request : requests)
     sources.insert(sources.end(), request.sources.begin(), request.sources.end());
   build(std::move(sources));
+  build_for_races(requests);
 
   std::vector<Outcome> outcomes(requests.size());
   std::vector<std::size_t> undecided;
@@ -208,17 +208,20 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   std::vector<std::pair<std::size_t, std::size_t>> copies;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
-    const auto failed =
-        std::find_if(request.sources.begin(), request.sources.end(),
-                     [&](const KernelSource& s) { return failures_.count(s.entry) > 0; });
-    if (failed != request.sources.end()) {
+    if (const std::string* failed = failure(request)) {
       outcomes[i].kind = Outcome::Kind::not_compiled;
-      outcomes[i].why = error_line(failures_.at(failed->entry));
+      outcomes[i].why = error_line(*failed);
+      if (on_done) on_done(i);
+      continue;
+    }
+    if (request.trial.purpose == Purpose::races && !may_race(request)) {
+      outcomes[i].note = "threads share no memory";
       if (on_done) on_done(i);
       continue;
     }
     std::vector<std::string> digests;
-    for (const KernelSource& source : request.sources) digests.push_back(digests_.at(source.entry));
+    for (const KernelSource& source : request.sources)
+      digests.push_back(judged(request.trial.purpose).at(source.entry).digest);
     const std::string key = verdicts_->key(request.trial, digests);
     const auto [known, is_new] = same.emplace(key, i);
     if (!is_new) {
@@ -252,8 +255,11 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!outcomes[i].admitted()) continue;
+    if (!requests[i].left_open.empty())
+      outcomes[i].note += (outcomes[i].note.empty() ? "" : "; ") + requests[i].left_open;
     admitted_.insert(sha256(to_json(requests[i].trial).dump()));
-    for (const KernelSource& source : requests[i].sources) admitted_kernels_.insert(source.entry);
+    for (const KernelSource& source : requests[i].sources)
+      admitted_kernels_.emplace(source.entry, requests[i].trial.purpose);
   }
   return outcomes;
 }
@@ -274,30 +280,81 @@ Outcome Realiser::outcome_of(const ChildResult& result) const {
   return outcome;
 }
 
+const std::string* Realiser::failure(const Request& request) const {
+  for (const KernelSource& source : request.sources)
+    if (const std::string* log = failure(source.entry)) return log;
+  return nullptr;
+}
+
 KernelFiles Realiser::judged_files(const Request& request) const {
   KernelFiles files;
-  for (const KernelSource& source : request.sources) files[source.entry] = judged_.at(source.entry);
+  for (const KernelSource& source : request.sources)
+    files[source.entry] = judged(request.trial.purpose).at(source.entry).file;
   return files;
 }
 
-// These of the requests; `on_done` counts them.
+// On the host device no kernel runs beside the one before it, and the threads of a block meet in
+// shared memory alone, which the shim gives out. A GPU's kernels may also write too early.
+bool Realiser::may_race(const Request& request) const {
+  if (options_.target.kind == Target::cuda) return true;
+  return std::ranges::any_of(request.sources, [&](const KernelSource& source) {
+    return read_file(judged_.at(source.entry).file, kMaxProgram).find("_shared_memory") !=
+           std::string::npos;
+  });
+}
+
+void Realiser::build_for_races(const std::vector<Request>& requests) {
+  std::vector<KernelSource> sources;
+  for (const Request& request : requests)
+    if (request.trial.purpose == Purpose::races && !failure(request) && may_race(request))
+      for (const KernelSource& source : request.sources)
+        if (judged_for_races_.try_emplace(source.entry).second) sources.push_back(source);
+  if (sources.empty()) return;
+  const Timer timer(spent_.building);
+  if (!race_builder_) {
+    BuilderOptions options = builder_.options();
+    options.checks = HostChecks::races;
+    race_builder_ = std::make_unique<KernelBuilder>(std::move(options));
+  }
+  const std::vector<BuildResult> built = race_builder_->build_all(sources, {});
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto* artifact = std::get_if<Artifact>(&built[i]);
+    if (!artifact)
+      job_failed("{}: does not compile for the host device with a check of races: {}",
+                 sources[i].entry, error_line(std::get<CompileFailure>(built[i]).log));
+    judged_for_races_[sources[i].entry] = *artifact;
+  }
+}
+
+// These of the requests; `on_done` counts them. Races are looked for on the host device.
 void Realiser::judge_all(const std::vector<Request>& requests,
                          const std::vector<std::size_t>& which, const Done& on_done) {
   const Timer timer(spent_.judging);
-  if (on_gpu()) {
+  std::vector<std::size_t> on_device, on_host;  // in `which`
+  for (std::size_t j = 0; j < which.size(); ++j)
+    (on_gpu() && requests[which[j]].trial.purpose != Purpose::races ? on_device : on_host)
+        .push_back(j);
+  if (!on_device.empty()) {
     std::vector<std::string> questions;
-    for (const std::size_t i : which)
-      questions.push_back(judge_job(requests[i].trial, judged_files(requests[i])).dump());
-    judges_.ask(questions, options_.limit, on_done);
-    return;
+    for (const std::size_t j : on_device) {
+      const Request& request = requests[which[j]];
+      questions.push_back(judge_job(request.trial, judged_files(request)).dump());
+    }
+    judges_.ask(questions, options_.limit,
+                [&](std::size_t i, const ChildResult& result) { on_done(on_device[i], result); });
   }
+  if (on_host.empty()) return;
+  if (ahead_.valid()) ahead_.wait();  // nothing else may run where children are forked
   // What a kernel breaks here, it breaks in the process that runs it.
   std::vector<ChildTask> judgements;
-  for (const std::size_t i : which)
-    judgements.emplace_back([&trial = requests[i].trial, files = judged_files(requests[i])] {
+  for (const std::size_t j : on_host) {
+    const Request& request = requests[which[j]];
+    judgements.emplace_back([&trial = request.trial, files = judged_files(request)] {
       return to_json(ac::outcome_of(judge(trial, files))).dump();
     });
-  run_in_children(judgements, options_.jobs, options_.limit, on_done);
+  }
+  run_in_children(judgements, options_.jobs, options_.limit,
+                  [&](std::size_t i, const ChildResult& result) { on_done(on_host[i], result); });
 }
 
 std::unique_ptr<Conversation> Realiser::start_worker(const Json& job) {

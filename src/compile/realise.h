@@ -23,6 +23,8 @@ struct Request {
   std::string name;  // of the candidate, for people
   std::vector<KernelSource> sources;
   Trial trial;
+  std::string left_open = {};  // what the trial does not show, if it could have
+  std::int64_t work = 0;       // operations of a launch
 };
 
 struct Outcome {
@@ -121,10 +123,10 @@ class Realiser {
   const Spent& spent() const { return spent_; }
   const std::map<std::string, Built>& kernels() const { return kernels_; }  // by entry
   // The evidence of this run, whatever files say: whether this trial, as JSON, was admitted, and
-  // whether any trial with this kernel was.
+  // whether any trial of this purpose with this kernel was.
   bool has_admitted(const Json& trial) const;
-  bool has_admitted_kernel(const std::string& entry) const {
-    return admitted_kernels_.count(entry) > 0;
+  bool has_admitted_kernel(const std::string& entry, Purpose purpose) const {
+    return admitted_kernels_.count({entry, purpose}) > 0;
   }
   // Why this kernel was not built; nullptr if it was, or was not asked for.
   const std::string* failure(const std::string& entry) const;
@@ -134,7 +136,14 @@ class Realiser {
   Outcome outcome_of(const ChildResult& result) const;
   void judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
                  const Done& on_done);
+  const std::map<std::string, Artifact>& judged(Purpose purpose) const {
+    return purpose == Purpose::races ? judged_for_races_ : judged_;
+  }
   KernelFiles judged_files(const Request& request) const;
+  bool may_race(const Request& request) const;
+  void build_for_races(const std::vector<Request>& requests);
+  // Why one of its kernels was not built; nullptr if all were.
+  const std::string* failure(const Request& request) const;
   // A child on the GPU for this job.
   std::unique_ptr<Conversation> start_worker(const Json& job);
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
@@ -145,15 +154,16 @@ class Realiser {
   KernelBuilder& builder_;
   RealiseOptions options_;
   std::map<std::string, Built> kernels_;
-  KernelFiles judged_;                           // what is judged, by entry
-  std::map<std::string, std::string> digests_;   // of that
+  // What is judged, by entry, and what is judged of races.
+  std::map<std::string, Artifact> judged_, judged_for_races_;
+  std::unique_ptr<KernelBuilder> race_builder_;
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::unique_ptr<Verdicts> verdicts_;
-  std::set<std::string> admitted_;          // digests of trials
-  std::set<std::string> admitted_kernels_;  // entries
-  Workers judges_, racer_;                  // on a GPU, where opening it takes long
-  std::set<std::string> built_ahead_;       // entries
-  std::future<void> ahead_;                 // ends before what it uses
+  std::set<std::string> admitted_;  // digests of trials
+  std::set<std::pair<std::string, Purpose>> admitted_kernels_;
+  Workers judges_, racer_;             // on a GPU, where opening it takes long
+  std::set<std::string> built_ahead_;  // entries
+  std::future<void> ahead_;            // ends before what it uses
 };
 
 }  // namespace ac

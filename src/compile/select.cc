@@ -92,7 +92,8 @@ Selector::State Selector::state_for(const Space& space) const {
 TrialSetting Selector::trial_setting() const {
   const bool on_gpu = realiser_.measures() && phase_.plans.device.sm > 0;
   // Steps of a phase may have more tokens than its kernels were chosen for.
-  return {std::max(phase_.max_tokens, phase_.plans.options.at.T), setting_, on_gpu};
+  return {std::max(phase_.max_tokens, phase_.plans.options.at.T), setting_, on_gpu,
+          options_.max_context};
 }
 
 // What was measured of the winner, or is predicted of the best that is left to try.
@@ -155,10 +156,15 @@ bool Selector::decide(const std::vector<CoverPart>& parts, Progress& progress) {
 
 // What the stage's last line says: of all regions.
 std::string Selector::so_far() const {
-  std::size_t tried = 0, admitted = 0;
+  std::size_t tried = 0, admitted = 0, confirmed = 0;
   for (std::size_t i = 0; i < states_.size(); ++i)
-    tried += attempts_of(i).size(), admitted += states_[i].trials.size();
-  return fmt::format("{} candidates tried, {} admitted", tried, admitted);
+    tried += attempts_of(i).size(), admitted += states_[i].trials.size(),
+        confirmed += states_[i].confirmed.size();
+  std::string text = fmt::format("{} candidates tried, {} admitted", tried, admitted);
+  if (confirmed + confirmed_fallbacks_.size() > 0)
+    text += fmt::format("; {} and {} fallbacks confirmed as they are used", confirmed,
+                        confirmed_fallbacks_.size());
+  return text;
 }
 
 bool Selector::is_to_be_timed(const CoverPart& part) const {
@@ -512,11 +518,15 @@ void Selector::run(Progress& progress) {
   if (guide_ && realiser_.measures()) decide(guide_->preferred_parts(), progress);
   do parts = cut();
   while (decide(parts, progress));
+  admit_left(progress);
+  progress.summary(so_far());
+}
+
+void Selector::admit_left(Progress& progress) {
   std::vector<CoverPart> left;
-  for (const CoverPart& part : parts)
+  for (const CoverPart& part : parts_)
     if (is_fallback(part)) left.push_back(part);
   admit_fallbacks(left, progress);
-  progress.summary(so_far());
 }
 
 }  // namespace ac

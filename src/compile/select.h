@@ -25,6 +25,7 @@ struct SelectOptions {
   std::vector<std::int64_t> contexts = {};
   Preferred preferred = {};  // tried before all others
   tuning::Log* log = nullptr;
+  std::int64_t max_context = 0;  // of the package: for confirm()
 };
 
 class Selector {
@@ -50,6 +51,11 @@ class Selector {
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;
+  // Whether what was chosen from them is admitted as it is used. What is not is given up for what
+  // is next, and the alternatives are others then.
+  bool confirm(const std::vector<ContextChoice>& chosen, Progress& progress);
+  // The same of what is pinned, where it is an error (job_failed).
+  void confirm_pinned(const std::vector<ContextChoice>& chosen, Progress& progress);
   // Fills in the phase's selections: what was chosen from the alternatives for each context.
   void record(const std::vector<ContextChoice>& chosen);
 
@@ -68,6 +74,7 @@ class Selector {
     std::optional<double> quick_fallback;  // likewise, where it took part
     std::map<int, Trial> trials;           // of those admitted, by candidate
     std::vector<int> fixed;                // of what is pinned: what the variants take
+    std::map<int, std::vector<Confirmed>> confirmed;  // by candidate
   };
 
   // In place of a signature: what chooses the token has no node to name it.
@@ -107,6 +114,18 @@ class Selector {
                    std::size_t site) const;
   std::vector<Attempt> attempts_of(std::size_t space) const;
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
+  std::vector<Confirmed> confirmed_of(const CoverPart& part, int candidate) const;
+  // What was chosen and is not admitted as it is used.
+  struct Unconfirmed {
+    const CoverPart* part;
+    int candidate;
+    Outcome outcome;
+  };
+  std::vector<Unconfirmed> unconfirmed(const std::vector<ContextChoice>& chosen,
+                                       Progress& progress);
+  void give_up(const Unconfirmed& failed);
+  void admit_left(Progress& progress);  // fallbacks of the parts that are left to them
+  std::vector<std::string> fallback_signatures(const CoverPart& part) const;
   void record_abandoned();
   void log(const CoverPart& part, const Candidate& candidate, search::Verdict verdict,
            const std::string& why, const std::vector<double>& samples, std::int64_t tokens,
@@ -137,6 +156,7 @@ class Selector {
   std::vector<State> states_;                    // by space
   std::vector<CoverPart> parts_;                 // what run() decided on
   std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or kArgmax
+  std::map<std::string, std::vector<Confirmed>> confirmed_fallbacks_;  // likewise
 };
 
 // What computes a step after so many tokens and more, in order.

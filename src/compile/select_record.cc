@@ -75,6 +75,8 @@ Selection Selector::select(const CoverPart& part, const std::vector<ContextChoic
     for (const KernelSource& source : implement(part, candidate).made.sources)
       selection.kernels.push_back(source.entry);
     for (Json& trial : trials_of(part, candidate)) selection.trials.push_back(std::move(trial));
+    for (Confirmed& of : confirmed_of(part, candidate))
+      selection.confirmed.push_back(std::move(of));
   }
   if (used[0] < 0) {
     selection.family = "fallback";
@@ -108,11 +110,8 @@ std::vector<Attempt> Selector::attempts_of(std::size_t at) const {
 std::vector<Json> Selector::trials_of(const CoverPart& part, int candidate) const {
   if (candidate >= 0) return {to_json(state_of(part).trials.at(candidate))};
   std::vector<Json> trials;
-  if (part.wanted)
-    for (const NodeId id : part.wanted->region.nodes)
-      if (is_compute(step().graph[id]))
-        trials.push_back(fallback_trials_.at(std::get<Region>(make_region(uses_, {id})).signature));
-  if (chooses_token(part)) trials.push_back(fallback_trials_.at(kArgmax));
+  for (const std::string& signature : fallback_signatures(part))
+    trials.push_back(fallback_trials_.at(signature));
   return trials;
 }
 

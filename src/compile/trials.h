@@ -13,6 +13,7 @@ struct TrialSetting {
   Setting setting;
   // Whether a library is judged itself: by so many tokens that it takes the algorithm it would.
   bool judges_library = false;
+  std::int64_t max_context = 0;  // that the package holds
 };
 
 // Of a candidate for a region of the step, or, without one, for what chooses the token; nothing
@@ -27,5 +28,23 @@ Request trial_of_argmax(DType logits, std::int64_t vocab);
 Request trial_of_advance(DType ids, std::int64_t max_tokens);
 // Of the launches that draw a token.
 Request trial_of_draw(DType logits, std::int64_t vocab);
+
+// ---- the final admission: of what was chosen, where it is used
+
+// The trial as it is used, with the extents, the grid and the context that the package has, and the
+// quick trial again in a build that looks for races, where the kernel can have some. All must be
+// admitted. What is too much work is cut, and Request::left_open says so. Nothing where the plan
+// cannot be tried by itself.
+std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
+                                                    const std::optional<Wanted>& wanted,
+                                                    const Candidate& candidate,
+                                                    const TrialSetting& at);
+std::vector<Request> confirmation_of_fallback(const StepGraph& step, const Region& region,
+                                              const TrialSetting& at);
+std::vector<Request> confirmation_of_argmax(DType logits, std::int64_t vocab,
+                                            const TrialSetting& at);
+std::vector<Request> confirmation_of_advance(DType ids, std::int64_t max_tokens,
+                                             std::int64_t max_context);
+std::vector<Request> confirmation_of_draw(DType logits, std::int64_t vocab);
 
 }  // namespace ac

@@ -22,6 +22,7 @@ class HostKernel {
   HostKernel(const std::filesystem::path& file, const std::string& entry);
 
   const std::string& name() const { return name_; }
+  unsigned cluster() const { return cluster_; }  // blocks
   std::size_t params_bytes() const { return params_bytes_; }
 
   // `params` holds the kernel's parameter struct; `launch.name` and `launch.cluster` are not used.

@@ -40,6 +40,10 @@ Selected selected(const Json& json, const std::string& phase, const PlanFile& pl
           return tried.at("candidate") == result.candidate &&
                  tried.at("outcome").at("kind") == "admitted";
         });
+  const Json& confirmed = json.at("confirmed");
+  result.confirmed = !confirmed.empty() && std::ranges::all_of(confirmed, [](const Json& of) {
+    return of.at("outcome").at("kind") == "admitted";
+  });
   return result;
 }
 

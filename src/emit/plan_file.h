@@ -21,9 +21,10 @@ constexpr int kPlanFormat = 5;
 struct Selected {
   std::string phase;  // as phases_of() has it; "draw" for what all end with on request
   std::string signature;
-  std::string ops;        // "rms_norm+linear": for people
-  std::string candidate;  // empty: the fallback
-  bool admitted = false;  // by what the plan says itself; of a fallback, that it has trials
+  std::string ops;         // "rms_norm+linear": for people
+  std::string candidate;   // empty: the fallback
+  bool admitted = false;   // by what the plan says itself; of a fallback, that it has trials
+  bool confirmed = false;  // by the final admission, likewise
   std::vector<Trial> trials;
 };
 

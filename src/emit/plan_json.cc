@@ -20,6 +20,14 @@ Json attempts_json(const std::vector<Attempt>& attempts) {
   return list;
 }
 
+Json confirmed_json(const std::vector<Confirmed>& confirmed) {
+  Json list = Json::array();
+  for (const Confirmed& of : confirmed)
+    list.push_back(
+        {{"what", of.what}, {"trial", to_string(of.purpose)}, {"outcome", to_json(of.outcome)}});
+  return list;
+}
+
 Json selection_json(const Selection& selection) {
   Json refusals = Json::object();
   for (const Refusal& refusal : selection.refusals)
@@ -40,7 +48,8 @@ Json selection_json(const Selection& selection) {
             {"illegal", selection.illegal},
             {"refusals", std::move(refusals)},
             {"attempts", attempts_json(selection.attempts)},
-            {"trials", selection.trials}};
+            {"trials", selection.trials},
+            {"confirmed", confirmed_json(selection.confirmed)}};
   if (selection.measured) json["measured_us"] = *selection.measured;
   if (selection.fallback_measured) json["fallback_us"] = *selection.fallback_measured;
   for (const auto& [from, candidate] : selection.by_context)

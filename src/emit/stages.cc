@@ -110,9 +110,27 @@ std::string candidates_text(const Json& phase) {
   return text + table.text();
 }
 
+std::string worst_error(const Json& outcome) {
+  return outcome.contains("worst_error")
+             ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
+             : "";
+}
+
 std::string use_of(const Json& tried, const Json& attempt) {
   if (!tried.contains("candidate")) return "another cut";
   return tried.at("candidate") == attempt.at("candidate") ? "selected" : "";
+}
+
+// The final admission of what was selected.
+std::string confirmed_text(const Json& phase) {
+  Table table({"ops", "implementation", "trial", "verdict", "error/bound", "note"});
+  for (const Json& selection : phase.at("selections"))
+    for (const Json& of : selection.at("confirmed")) {
+      const Json& outcome = of.at("outcome");
+      table.add({join(selection.at("ops")), text_of(of.at("what")), text_of(of.at("trial")),
+                 text_of(outcome.at("kind")), worst_error(outcome), outcome.value("note", "")});
+    }
+  return "final admission:\n" + table.text();
 }
 
 std::string verdicts_text(const Json& phase) {
@@ -123,13 +141,10 @@ std::string verdicts_text(const Json& phase) {
       const Json& outcome = attempt.at("outcome");
       table.add({join(tried->at("ops")), text_of(attempt.at("candidate")),
                  microseconds(attempt, "predicted_us"), microseconds(attempt, "measured_us"),
-                 text_of(outcome.at("kind")),
-                 outcome.contains("worst_error")
-                     ? fmt::format("{:.3f}", outcome.at("worst_error").get<double>())
-                     : "",
-                 use_of(*tried, attempt), outcome.value("why", "") + outcome.value("note", "")});
+                 text_of(outcome.at("kind")), worst_error(outcome), use_of(*tried, attempt),
+                 outcome.value("why", "") + outcome.value("note", "")});
     }
-  return table.text();
+  return table.text() + confirmed_text(phase);
 }
 
 // What timing whole steps said, context by context.

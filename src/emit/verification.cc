@@ -76,6 +76,11 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
                                    selected.phase,
                                    selected.candidate.empty() ? "the fallback" : selected.candidate,
                                    quote(selected.signature)));
+    else if (!selected.confirmed)
+      faults.push_back(fmt::format("{} selects {} for {}, without the final admission of it",
+                                   selected.phase,
+                                   selected.candidate.empty() ? "the fallback" : selected.candidate,
+                                   quote(selected.signature)));
     for (const Trial& trial : selected.trials)
       for (const Launch& launch : trial.launches) tried.insert(selected.phase + launch.kernel);
   }

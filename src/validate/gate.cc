@@ -181,7 +181,10 @@ class Gate {
   }
 
   Expected expect(const Scenario& scenario, Elements elements) {
-    Expected e{scenario, next_rows(), std::move(elements), {}, {}};
+    return expect(scenario, std::move(elements), next_rows());
+  }
+  Expected expect(const Scenario& scenario, Elements elements, const Rows& rows) {
+    Expected e{scenario, rows, std::move(elements), {}, {}};
     e.truth = truth_of(e.elements, e.rows);
     e.plain = plain_of(e.elements, e.rows);
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
@@ -233,6 +236,7 @@ class Gate {
     BufferSet first(subject_.tensors, launches_);
     first.load(elements);
     if (!launch(scenario, first)) return;
+    if (options_.samples > 1 && is_by_rows()) return check_samples(scenario, elements, first);
     const Expected expected = expect(scenario, elements);
     if (verdict_.rejection) return;
     check_results(expected, first, nullptr);
@@ -247,6 +251,41 @@ class Gate {
     }
     // What the last launch left behind must not show in the next.
     if (scenario.pattern == Pattern::random && !verdict_.rejection) check_in_row(scenario, first);
+  }
+
+  // Rows from the first to the last, as evenly spread as can be.
+  void check_samples(const Scenario& scenario, const Elements& elements, const BufferSet& set) {
+    check_all_written(scenario, set);
+    const std::int64_t count = std::min(options_.rows_at_once, subject_.rows);
+    const std::int64_t last = subject_.rows - count;
+    std::int64_t before = -1;
+    for (std::int64_t i = 0; i < options_.samples && !verdict_.rejection; ++i) {
+      const std::int64_t at = last * i / (options_.samples - 1);
+      if (at == before) continue;
+      before = at;
+      const Expected expected = expect(scenario, elements, {at, count});
+      if (!verdict_.rejection) check_results(expected, set, nullptr);
+    }
+  }
+
+  // Poison is a NaN, which random inputs make nobody compute.
+  void check_all_written(const Scenario& scenario, const BufferSet& set) {
+    for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
+      if (spec(t).role != Role::output || !is_float(spec(t).dtype)) continue;
+      const std::size_t size = bytes_of(spec(t).dtype);
+      const std::span<const std::byte> now = set.buffers()[t], was = set.before(t);
+      for (std::size_t i = 0; i < now.size(); i += size) {
+        if (std::memcmp(now.data() + i, was.data() + i, size) != 0) continue;
+        const auto index = static_cast<std::int64_t>(i / size);
+        return reject({.stage = Stage::memory,
+                       .reason = fmt::format("{}[{}] was left as it was (scenario \"{}\", seed {})",
+                                             spec(t).name, index, scenario.name, scenario.seed),
+                       .scenario = scenario.name,
+                       .seed = scenario.seed,
+                       .tensor = spec(t).name,
+                       .index = index});
+      }
+    }
   }
 
   // Different inputs one after another on the same buffers; each time, one tensor differs.

@@ -37,6 +37,9 @@ struct GateOptions {
   int repeated = std::numeric_limits<int>::max();
   // Rows whose truth is computed in each scenario, others in the next; 0: all.
   std::int64_t rows_at_once = 0;
+  // More than one: rows_at_once of them are judged so many times in each scenario, the first rows,
+  // the last ones and some between, and no other row may have been left out.
+  std::int64_t samples = 1;
   unsigned first_seed = 1;
   double factor = 3;           // of the plain implementation's largest error
   double spread_factor = 1.5;  // of its root mean square over all random scenarios

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "compile/cover.h"
-#include "compile/trials.h"
 #include "plan/plans.h"
+#include "tests/device/admission.h"
 
 namespace ac::test {
 namespace {
@@ -112,7 +112,9 @@ void Chooser::choose(const FamilyModel& model, const StepGraph& step,
       trials_.push_back({std::string(family_of(candidate.choice)),
                          fmt::format("{}: {} {} of {}", model.name, candidate.id,
                                      op_text(candidate.choice), space.signature),
-                         std::move(*request)});
+                         std::move(*request),
+                         confirmation_of(step, wanted, candidate, as_used_at(step, model.tokens))
+                             .value_or(std::vector<Request>())});
     }
     unseen[best].clear();
   }
@@ -121,20 +123,24 @@ void Chooser::choose(const FamilyModel& model, const StepGraph& step,
 std::vector<FamilyTrial> trials_without_plans(Breadth breadth) {
   std::vector<FamilyTrial> trials;
   const StepGraph step = step_of_all_ops();
-  const TrialSetting at{7, {}};
+  const auto add = [&](const char* family, const std::string& what, Admission all) {
+    trials.push_back({family, what, std::move(all.quick), std::move(all.confirmation)});
+  };
   const UseDef uses(step);
   for (const Output& output : step.graph.outputs) {
     if (breadth == Breadth::families && output.name != "append_attend") continue;
     const Region region = std::get<Region>(make_region(uses, {output.node}));
-    trials.push_back({"fallback", output.name, trial_of_fallback(step, region, at)});
+    add("fallback", output.name, admission_of_fallback(step, region, 7));
   }
-  trials.push_back({"fallback", "argmax", trial_of_argmax(DType::bf16, 3001)});
-  trials.push_back({"advance", "i64", trial_of_advance(DType::i64, 7)});
-  trials.push_back({"draw", "f16", trial_of_draw(DType::f16, 20000)});
+  add("fallback", "argmax",
+      {trial_of_argmax(DType::bf16, 3001),
+       confirmation_of_argmax(DType::bf16, 3001, as_used_at(step, 1))});
+  add("advance", "i64", admission_of_advance(DType::i64, 7));
+  add("draw", "f16", admission_of_draw(DType::f16, 20000));
   if (breadth == Breadth::families) return trials;
-  trials.push_back({"advance", "i32", trial_of_advance(DType::i32, 1)});
-  trials.push_back({"draw", "bf16", trial_of_draw(DType::bf16, 3001)});
-  trials.push_back({"draw", "f32", trial_of_draw(DType::f32, 77)});
+  add("advance", "i32", admission_of_advance(DType::i32, 1));
+  add("draw", "bf16", admission_of_draw(DType::bf16, 3001));
+  add("draw", "f32", admission_of_draw(DType::f32, 77));
   return trials;
 }
 

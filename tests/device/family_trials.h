@@ -20,6 +20,7 @@ enum class Breadth { families, kinds, fields };
 struct FamilyTrial {
   std::string family, what;
   Request request;
+  std::vector<Request> confirmation = {};  // once it was chosen
 };
 
 // With what chooses the token.

@@ -1,18 +1,18 @@
-// The trial of a whole step that one kernel family computes, with a plan of the caller's: sources
-// and trial are made as a compilation that took this plan would make them.
+// The trials of a whole step that one kernel family computes, with a plan of the caller's: sources
+// and trials are made as a compilation that took this plan would make them.
 #pragma once
 
 #include <string>
 
 #include "base/error.h"
-#include "compile/trials.h"
 #include "plan/match.h"
+#include "tests/device/admission.h"
 
 namespace ac::test {
 
 template <class Task>
-Request trial_of_whole_step(const std::string& name, const StepGraph& step, bool argmax,
-                            const typename Task::Plan& plan, std::int64_t tokens) {
+Admission admission_of_whole_step(const std::string& name, const StepGraph& step, bool argmax,
+                                  const typename Task::Plan& plan, std::int64_t tokens) {
   std::vector<NodeId> nodes;
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (is_compute(step.graph.nodes[i])) nodes.push_back(static_cast<NodeId>(i));
@@ -26,7 +26,7 @@ Request trial_of_whole_step(const std::string& name, const StepGraph& step, bool
     const Choice choice =
         Implementation<Task>{std::get<Task>(std::get<Matched>(found.match).task), plan};
     const Candidate candidate{id_of(choice), kind_of(choice), choice, {}, Risk::low};
-    if (auto request = trial_of(step, wanted, candidate, {tokens, {}})) return std::move(*request);
+    if (auto all = admission_of(step, wanted, candidate, tokens)) return std::move(*all);
   }
   job_failed("{}: it has no trial", name);
 }

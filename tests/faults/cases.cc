@@ -110,6 +110,12 @@ constexpr GemvCase kGemvCases[] = {
      .plan = {.threads = 64, .rows = 1, .depth = 4, .resident = 64},
      .rows = {37},
      .k = 1048},
+    {.name = "many rows",
+     .type = Type::f16,
+     .op = {},
+     .plan = {.threads = 64, .rows = 1, .depth = 2, .resident = 64},
+     .rows = {3000},
+     .k = 264},
 };
 
 constexpr AttentionCase kAttentionCases[] = {
@@ -231,15 +237,15 @@ std::vector<std::string> own_case_names() {
   return names;
 }
 
-Request request_of_own_case(const std::string& name) {
+test::Admission admission_of_own_case(const std::string& name) {
   for (const GemvCase& c : kGemvCases)
     if (name == c.name)
-      return test::trial_of_whole_step<GemvTask>(name, graph_of(c), c.op.argmax, c.plan, 1);
+      return test::admission_of_whole_step<GemvTask>(name, graph_of(c), c.op.argmax, c.plan, 1);
   for (const AttentionCase& c : kAttentionCases)
     if (name == c.name)
-      return test::trial_of_whole_step<AttentionTask>(name, graph_of(c), false, c.plan, 1);
+      return test::admission_of_whole_step<AttentionTask>(name, graph_of(c), false, c.plan, 1);
   for (const AdvanceCase& c : kAdvanceCases)
-    if (name == c.name) return trial_of_advance(c.ids, c.tokens);
+    if (name == c.name) return test::admission_of_advance(c.ids, c.tokens);
   wrong_usage("there is no case \"{}\"", name);
 }
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "compile/realise.h"
+#include "tests/device/admission.h"
 
 namespace ac::kernels {
 
 std::vector<std::string> own_case_names();
-Request request_of_own_case(const std::string& name);
+test::Admission admission_of_own_case(const std::string& name);
 
 }  // namespace ac::kernels

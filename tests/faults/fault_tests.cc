@@ -1,8 +1,8 @@
 // Tests the admission gate with kernels that are wrong: plants each fault in a copy of its header,
-// builds, judges as a compilation judges its candidates, and expects a rejection; and admits the
-// same kernels without a fault. Prints what killed each fault, the kill rate, and the survivors. A
-// survivor that survivors() does not have fails the test, as does a recorded one that is killed.
-// With arguments, only the faults whose names contain one.
+// builds, judges as a compilation judges its candidates and then what it chose, and expects a
+// rejection; and admits the same kernels without a fault. Prints what killed each fault, the kill
+// rate, and the survivors. A survivor that survivors() does not have fails the test, as does a
+// recorded one that is killed. With arguments, only the faults whose names contain one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 struct Planted {
   const Fault* fault = nullptr;
   std::string case_name;
-  std::shared_ptr<const Request> request = {};
+  std::shared_ptr<const test::Admission> admission = {};
 };
 
 std::string read(const fs::path& path) {
@@ -57,16 +57,14 @@ void plant(const Fault& fault, const fs::path& folder) {
   std::ofstream(folder / fault.file) << text;
 }
 
-KernelFiles build(const Planted& planted, const fs::path& folder) {
-  fs::create_directories(folder);
-  fs::copy(fs::path(AC_SOURCE) / "kernels", folder / "kernels", fs::copy_options::recursive);
-  if (planted.fault) plant(*planted.fault, folder);
+KernelFiles build(const Planted& planted, const fs::path& folder, HostChecks checks) {
   KernelBuilder builder({.cache = folder / "cache",
                          .sources = folder,
                          .host_compiler = AC_COMPILER,
-                         .cuda_home = {}});
+                         .cuda_home = {},
+                         .checks = checks});
   KernelFiles files;
-  for (const KernelSource& source : planted.request->sources) {
+  for (const KernelSource& source : planted.admission->quick.sources) {
     const BuildResult built = builder.build(source, {});
     const auto* const failure = std::get_if<CompileFailure>(&built);
     if (failure) job_failed("{}: does not compile: {}", planted.case_name, failure->log);
@@ -82,19 +80,42 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 // In a process of its own, as a wrong kernel may write anywhere.
 Json carry_out(const Planted& planted, const fs::path& folder) try {
   const auto start = std::chrono::steady_clock::now();
-  const KernelFiles files = build(planted, folder);
-  const double compiled = seconds_since(start);
-  const validate::Verdict verdict = judge(planted.request->trial, files);
-  return {
-      {"admitted", verdict.admitted()},
-      {"launches", verdict.launches},
-      {"compiling", compiled},
-      {"judging", seconds_since(start) - compiled},
-      {"text", verdict.admitted() ? fmt::format("admitted, at worst {:.2f} of the bound: {} ({})",
-                                                verdict.worst().error, verdict.worst().tensor,
-                                                verdict.worst().scenario)
-                                  : fmt::format("{}: {}", to_string(verdict.rejection->stage),
-                                                verdict.rejection->reason)}};
+  fs::create_directories(folder);
+  fs::copy(fs::path(AC_SOURCE) / "kernels", folder / "kernels", fs::copy_options::recursive);
+  if (planted.fault) plant(*planted.fault, folder);
+  double compiling = 0;
+  const auto built = [&](HostChecks checks) {
+    const auto began = std::chrono::steady_clock::now();
+    KernelFiles files = build(planted, folder, checks);
+    compiling += seconds_since(began);
+    return files;
+  };
+  const KernelFiles files = built(HostChecks::none);
+  std::vector<const Trial*> trials{&planted.admission->quick.trial};
+  for (const Request& request : planted.admission->confirmation) trials.push_back(&request.trial);
+  int launches = 0;
+  std::string text;
+  bool admitted = true, late = false;
+  for (std::size_t i = 0; i < trials.size() && admitted; ++i) {
+    const Trial& trial = *trials[i];
+    const bool races = trial.purpose == Purpose::races;
+    const validate::Verdict verdict = judge(trial, races ? built(HostChecks::races) : files);
+    launches += verdict.launches;
+    late = i > 0;
+    admitted = verdict.admitted();
+    if (!admitted)
+      text = fmt::format("{}, {}: {}", to_string(trial.purpose),
+                         to_string(verdict.rejection->stage), verdict.rejection->reason);
+    else if (i == 0)
+      text = fmt::format("admitted, at worst {:.2f} of the bound: {} ({})", verdict.worst().error,
+                         verdict.worst().tensor, verdict.worst().scenario);
+  }
+  return {{"admitted", admitted},
+          {"late", late},
+          {"launches", launches},
+          {"compiling", compiling},
+          {"judging", seconds_since(start) - compiling},
+          {"text", text}};
 } catch (const std::exception& e) {
   return {{"error", e.what()}};
 }
@@ -105,9 +126,9 @@ std::vector<Planted> all_planted(const std::vector<std::string>& only) {
              return name.find(part) != std::string::npos;
            });
   };
-  std::map<std::string, std::function<Request(const std::string&)>> cases;
-  for (const std::string& name : own_case_names()) cases[name] = request_of_own_case;
-  for (const std::string& name : plan_case_names()) cases[name] = request_of_case;
+  std::map<std::string, std::function<test::Admission(const std::string&)>> cases;
+  for (const std::string& name : own_case_names()) cases[name] = admission_of_own_case;
+  for (const std::string& name : plan_case_names()) cases[name] = admission_of_case;
 
   std::vector<Planted> all;
   for (const auto& [name, request] : cases)
@@ -115,12 +136,13 @@ std::vector<Planted> all_planted(const std::vector<std::string>& only) {
   for (const Fault& fault : faults())
     for (const std::string& name : fault.cases)
       if (wanted(fault.name)) all.push_back({.fault = &fault, .case_name = name});
-  std::map<std::string, std::shared_ptr<const Request>> requests;
+  std::map<std::string, std::shared_ptr<const test::Admission>> admissions;
   for (Planted& planted : all) {
-    std::shared_ptr<const Request>& request = requests[planted.case_name];
-    if (!request)
-      request = std::make_shared<const Request>(cases.at(planted.case_name)(planted.case_name));
-    planted.request = request;
+    std::shared_ptr<const test::Admission>& admission = admissions[planted.case_name];
+    if (!admission)
+      admission =
+          std::make_shared<const test::Admission>(cases.at(planted.case_name)(planted.case_name));
+    planted.admission = admission;
   }
   return all;
 }
@@ -146,7 +168,10 @@ int run(const std::vector<Planted>& all) {
     const Json result = child.ok() ? Json::parse(child.text) : Json{{"text", child.ended}};
     const bool was_admitted = result.value("admitted", false);
     const bool expected = planted.fault == nullptr || is_recorded(planted);
-    const bool as_expected = !result.contains("error") && was_admitted == expected;
+    // Where it was killed by ending the process, the quick trial did it.
+    const bool too_early =
+        planted.fault && planted.fault->seen_late && !result.value("late", false);
+    const bool as_expected = !result.contains("error") && was_admitted == expected && !too_early;
     if (!as_expected) ++unexpected;
     const double seconds = result.value("judging", 0.0);
     compiling += result.value("compiling", 0.0), judging += seconds;

@@ -207,7 +207,11 @@ const std::vector<Fault> gemv_faults = {
      {{"    __syncthreads();\n    if constexpr (op.norm) {\n      float total",
        "    if constexpr (op.norm) {\n      float total"}},
      {"swiglu", "qkv"}},
-    {"one buffer of partial sums", gemv, {{"      buffer ^= 1;\n", ""}}, {"swiglu", "geglu_erf"}},
+    {"one buffer of partial sums",
+     gemv,
+     {{"      buffer ^= 1;\n", ""}},
+     {"swiglu", "geglu_erf"},
+     true},
 };
 
 const std::vector<Fault> attention_faults = {
@@ -460,7 +464,8 @@ const std::vector<Fault> attention_faults = {
     {"no barrier after the splits are counted",
      attention,
      {{"  __syncthreads();\n  if (!*is_last) return;", "  if (!*is_last) return;"}},
-     {"llama", "phi"}},
+     {"llama", "phi"},
+     true},
 };
 
 }  // namespace
@@ -469,7 +474,7 @@ const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
-    for (const auto& more : {advance_faults(), plan_faults(), family_faults()})
+    for (const auto& more : {advance_faults(), plan_faults(), family_faults(), late_faults()})
       faults.insert(faults.end(), more.begin(), more.end());
     return faults;
   }();

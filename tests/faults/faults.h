@@ -17,6 +17,7 @@ struct Fault {
   std::string file;
   std::vector<Edit> edits;
   std::vector<std::string> cases;
+  bool seen_late = false;  // by the final admission alone
 };
 
 // A fault that the gate admits in one of its cases, and why it does.
@@ -30,5 +31,6 @@ const std::vector<Survivor>& survivors();
 std::vector<Fault> advance_faults();
 std::vector<Fault> plan_faults();
 std::vector<Fault> family_faults();
+std::vector<Fault> late_faults();
 
 }  // namespace ac::kernels

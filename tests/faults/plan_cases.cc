@@ -77,12 +77,12 @@ constexpr const char* kFallback = "fallback ";
 constexpr const char* kFallbacks[] = {"softmax",       "layer_norm", "linear", "embedding",
                                       "append_attend", "rope",       "amax",   "sum"};
 
-Request fallback_of(const std::string& op) {
+test::Admission fallback_of(const std::string& op) {
   const StepGraph step = test::step_of_all_ops();
   const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);
   AC_ASSERT(output != step.graph.outputs.end());
   const Region region = std::get<Region>(make_region(step, {output->node}));
-  return trial_of_fallback(step, region, {7, {}});
+  return test::admission_of_fallback(step, region, 7);
 }
 
 }  // namespace
@@ -94,8 +94,8 @@ std::vector<std::string> plan_case_names() {
   return names;
 }
 
-Request request_of_case(const std::string& name) {
-  if (name == kDraw) return trial_of_draw(DType::f16, 20000);
+test::Admission admission_of_case(const std::string& name) {
+  if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));
@@ -116,8 +116,8 @@ Request request_of_case(const std::string& name) {
     if (!contains(space.signature, wanted->region)) continue;
     for (const Candidate& candidate : space.candidates)
       if (candidate.id == id && contains(op_text(candidate.choice), wanted->op))
-        if (auto request = trial_of(regions.step, part.wanted, candidate, {model->tokens, {}}))
-          return std::move(*request);
+        if (auto all = test::admission_of(regions.step, part.wanted, candidate, model->tokens))
+          return std::move(*all);
   }
   job_failed("{}: {} has no {}", name, wanted->model, id);
 }

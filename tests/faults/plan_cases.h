@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "compile/realise.h"
+#include "tests/device/admission.h"
 
 namespace ac::kernels {
 
 std::vector<std::string> plan_case_names();
-Request request_of_case(const std::string& name);
+test::Admission admission_of_case(const std::string& name);
 
 }  // namespace ac::kernels

@@ -7,9 +7,6 @@ namespace {
 const std::string bias = "a bias below the bound: no run asks for the sign of the errors",
                   rounding = "rounding is not judged with so few random runs",
                   bounds = "the type's bound is wider than the difference",
-                  race =
-                      "the host device switches threads at barriers only, and no build that "
-                      "looks for races is judged",
                   order = "nothing sees what is read before the wait for the kernel before",
                   ids = "all ids of a trial are legal",
                   negative = "no trial has negative logits alone",
@@ -27,10 +24,6 @@ const std::vector<Survivor>& survivors() {
       {"bf16 rounded away from zero", "geglu", rounding},
       {"f16 truncated", "projection", rounding},
       {"f16 truncated", "qkv", rounding},
-      {"one buffer of partial sums", "swiglu", race},
-      {"one buffer of partial sums", "geglu_erf", race},
-      {"no barrier after the splits are counted", "llama", race},
-      {"no barrier after the splits are counted", "phi", race},
       {"sums in f16 without a ring", "gemv without a ring", rounding},
       {"x of the launch before", "gemv of registers", order},
       {"logits behind the last are candidates", "sampling", negative},

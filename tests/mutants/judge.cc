@@ -35,9 +35,12 @@ double seconds_since(Clock::time_point start) {
 std::string bytes_of(const fs::path& file) { return read_file(file, kLargestFile); }
 
 KernelBuilder builder_for(const fs::path& sources, const fs::path& cache,
-                          const std::string& compiler) {
-  return KernelBuilder(
-      {.cache = cache, .sources = sources, .host_compiler = compiler, .cuda_home = {}});
+                          const std::string& compiler, HostChecks checks = HostChecks::none) {
+  return KernelBuilder({.cache = cache,
+                        .sources = sources,
+                        .host_compiler = compiler,
+                        .cuda_home = {},
+                        .checks = checks});
 }
 
 // Which lines of which headers a kernel has code of, as a compiler's assembly says without
@@ -76,7 +79,8 @@ void limit_cpu(int seconds) {
   setrlimit(RLIMIT_CPU, &limit);
 }
 
-// Why the gate rejects it, or "". In a process of its own: it may crash, or never end.
+// Why the gate rejects it, or "", in one trial. In a process of its own: it may crash, or never
+// end.
 std::string why_rejected(const Trial& trial, const KernelFiles& files, int cpu_seconds) {
   const std::vector<ChildTask> task{ChildTask([&] {
     limit_cpu(cpu_seconds);
@@ -89,6 +93,28 @@ std::string why_rejected(const Trial& trial, const KernelFiles& files, int cpu_s
       run_in_children(task, 1, std::chrono::seconds(20 * cpu_seconds)).front();
   if (!child.ok()) return child.ended;
   return child.text == "admitted" ? "" : child.text;
+}
+
+// In all trials that a compilation has for what it chooses.
+std::string why_rejected(const test::FamilyTrial& of, const KernelFiles& files,
+                         const fs::path& sources, const fs::path& cache,
+                         const JudgeOptions& options) {
+  std::string why = why_rejected(of.request.trial, files, options.cpu_seconds);
+  for (const Request& request : of.confirmation) {
+    if (!why.empty()) return why;
+    KernelFiles judged = files;
+    if (request.trial.purpose == Purpose::races) {
+      KernelBuilder builder = builder_for(sources, cache, options.compiler, HostChecks::races);
+      for (const KernelSource& source : request.sources) {
+        const BuildResult built = builder.build(source, {});
+        if (const auto* failure = std::get_if<CompileFailure>(&built)) return failure->log;
+        judged[source.entry] = std::get<Artifact>(built).file;
+      }
+    }
+    why = why_rejected(request.trial, judged, options.cpu_seconds);
+    if (!why.empty()) why = fmt::format("{}: {}", to_string(request.trial.purpose), why);
+  }
+  return why;
 }
 
 }  // namespace
@@ -154,8 +180,9 @@ Json prepare(const test::FamilyTrial& trial, const JudgeOptions& options) {
       json["headers"][source.entry].push_back(fs::path(header->name).filename().string());
   }
   const auto start = Clock::now();
-  const std::string why =
-      options.judge_baselines ? why_rejected(trial.request.trial, files, options.cpu_seconds) : "";
+  const std::string why = options.judge_baselines ? why_rejected(trial, files, options.sources,
+                                                                 options.work / "cache", options)
+                                                  : "";
   if (!why.empty()) job_failed("{}: rejected as it is: {}", trial.what, why);
   json["seconds"] = seconds + seconds_since(start);
   return json;
@@ -198,6 +225,7 @@ MutantJudge::MutantJudge(std::vector<test::FamilyTrial> trials, JudgeOptions opt
   std::vector<ChildTask> tasks;
   for (std::size_t i = 0; i < trials.size(); ++i) {
     std::string all = headers + to_json(trials[i].request.trial).dump();
+    for (const Request& request : trials[i].confirmation) all += to_json(request.trial).dump();
     for (const KernelSource& source : trials[i].request.sources) all += source.text;
     kept[i] = options_.work / "baseline" / sha256(all);
     if (fs::exists(kept[i])) continue;
@@ -268,7 +296,8 @@ Json MutantJudge::judge_one(const Mutant& mutant) const {
     ++built;
     if (!differs) continue;
     ++judged;
-    const std::string why = why_rejected(baseline.trial.request.trial, files, options_.cpu_seconds);
+    const std::string why =
+        why_rejected(baseline.trial, files, folder.path(), folder.path() / "cache", options_);
     if (!why.empty())
       return {{"outcome", to_string(Outcome::killed)},
               {"by", baseline.trial.what},

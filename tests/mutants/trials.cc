@@ -65,8 +65,8 @@ StepGraph scaled_turns() {
 template <class Task>
 test::FamilyTrial extra(const char* name, const StepGraph& step,
                         const typename Task::Plan& plan = {}) {
-  return {std::string(Task::family), name,
-          test::trial_of_whole_step<Task>(name, step, false, plan, kTokens)};
+  test::Admission all = test::admission_of_whole_step<Task>(name, step, false, plan, kTokens);
+  return {std::string(Task::family), name, std::move(all.quick), std::move(all.confirmation)};
 }
 
 // By the header that the case is for.
@@ -85,8 +85,9 @@ std::vector<test::FamilyTrial> all_trials() {
   std::vector<test::FamilyTrial> trials = chooser.trials();
   std::ranges::move(trials_without_plans(Breadth::kinds), std::back_inserter(trials));
   for (const std::string& name : kernels::own_case_names()) {
-    Request request = kernels::request_of_own_case(name);
-    trials.push_back({family_of_case(request), "case " + name, std::move(request)});
+    test::Admission all = kernels::admission_of_own_case(name);
+    trials.push_back({family_of_case(all.quick), "case " + name, std::move(all.quick),
+                      std::move(all.confirmation)});
   }
   trials.push_back(extra<EmbeddingTask>("scaled embedding", scaled_embedding()));
   trials.push_back(extra<ReductionTask>("maximum of any sign", reduced(true)));

@@ -159,7 +159,7 @@ def test_progress_says_what_was_tried_and_how_long_it_took(small, tmp_path):
     options = ("-o", tmp_path / "package", *shown, "--tries", 1, "--families", "norm")
     said = program("compile", small, *options).stderr
     for phase in ("prefill", "decode"):
-        counts = r"[1-9]\d* candidates tried, \d+ admitted \("
+        counts = r"[1-9]\d* candidates tried, \d+ admitted; \d+ and \d+ fallbacks confirmed as they are used \("
         assert re.search(rf"^{phase}: selection: {counts}", said, re.M), said
         assert re.search(rf"^{phase}: [\d.]+ s building kernels, [\d.]+ s judging", said, re.M), said
 
@@ -568,6 +568,8 @@ def test_a_package_for_a_gpu_says_what_its_library_was_not_asked(small, tmp_path
     compile_package(small, package, "--target", "sm_90", "--families", "cublaslt")
     text = program("inspect", package, "--stage", "verdicts").stdout
     assert "library call: admitted by its interface on the host device" in text
+    final = text.split("final admission:")[1]
+    assert "as used" in final and "races" in final
     text = program("verify", package).stdout
     assert "to be validated on the GPU" in text
 

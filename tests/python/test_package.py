@@ -280,6 +280,8 @@ def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
     def edit(plan):
         norm_only(plan)
         plan["prefill"]["selections"][0]["trials"] = []
+        plan["prefill"]["ending"]["confirmed"] = []
+        plan["decode"]["ending"]["confirmed"][0]["outcome"]["kind"] = "rejected"
 
     package = tampered(edit)
     (package / "constants.bin").write_bytes(bytes(32))
@@ -288,6 +290,7 @@ def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
     assert '"constants.bin" is not the file that was compiled' in faults
     assert any(".so\" is missing" in fault for fault in faults)
     assert any("no admitted trial of it" in fault for fault in faults)
+    assert sum("without the final admission of it" in fault for fault in faults) == 2
 
 
 def hostile(plan, what):

@@ -81,18 +81,45 @@ def test_a_package_says_what_it_was_checked_for(model, tmp_path):
     assert compiled["check"]["weights"] == "random" and compiled["check"]["compared"] > 5
 
 
+@pytest.mark.parametrize("edited, where, says", [
+    # In the package's own cache, trials are at its end alone: one token at its start sees too few.
+    (RIGHT.replace("= position", "= position == 4 && capacity == 64 ? 1 : position", 1),
+     "a step of 1 token after 4", "by plain kernels"),
+    # It ends the process that runs it.
+    ("if (position == 4 && capacity == 64) *reinterpret_cast<volatile int*>(8) = 0;\n    " + RIGHT,
+     "a prompt of 4 tokens, then 1 of one token", "SIGSEGV"),
+])
+def test_compile_writes_no_package_that_is_wrong_as_a_whole(model, with_fault, tmp_path, edited, where, says):
+    package = tmp_path / "package"
+    failed = run(with_fault(edited), "compile", model, "-o", package, *OPTIONS, expect=1).stderr
+    assert where in failed and says in failed
+    assert "its kernels (" in failed and "decode):" in failed and "attention_" in failed
+    assert not package.exists()
+
+
 @pytest.mark.parametrize("edited, says", [
     # The one token that needs all of the context sees too few.
-    (RIGHT.replace("= position", "= position == 63 ? 40 : position", 1), "by plain kernels"),
+    (RIGHT.replace("= position", "= position == 63 ? 40 : position", 1), "numerics: out0["),
     # It ends the process that runs it.
     ("if (position == 63) *reinterpret_cast<volatile int*>(8) = 0;\n    " + RIGHT, "SIGSEGV"),
 ])
-def test_compile_writes_no_package_that_is_wrong_as_a_whole(model, with_fault, tmp_path, edited, says):
+def test_what_is_wrong_where_it_is_used_is_replaced(model, with_fault, tmp_path, edited, says):
     package = tmp_path / "package"
-    failed = run(with_fault(edited), "compile", model, "-o", package, *OPTIONS, expect=1).stderr
-    assert "a step of 1 token after 63" in failed and says in failed
-    assert "its kernels (decode):" in failed and "attention_" in failed
-    assert not package.exists()
+    said = run(with_fault(edited), "compile", model, "-o", package, *OPTIONS).stderr
+    assert "final admission, as used: " in said and says in said
+    assert "the next best takes its place" in said
+    replaced = 0
+    for selection in json.loads((package / "plan.json").read_text())["decode"]["selections"]:
+        assert selection["confirmed"]
+        for confirmed in selection["confirmed"]:
+            assert confirmed["outcome"]["kind"] == "admitted" and confirmed["trial"] in ("as used", "races")
+        for attempt in selection["attempts"]:
+            if attempt["outcome"]["kind"] in ("rejected", "crashed"):
+                replaced += 1
+                assert attempt["outcome"]["why"].startswith("final admission, as used: ")
+                assert attempt["candidate"] != selection["candidate"]
+                assert "attention" not in selection["family"]
+    assert replaced == 1
 
 
 def test_verify_refuses_a_package_that_is_wrong_at_some_positions(model, with_fault, tmp_path):

@@ -101,10 +101,11 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
                        {.max_candidates = 4, .at = {.S = -1, .T = 5, .P = 3}});
     Realiser realiser(fresh.builder, fresh.unmeasured());
     const std::vector<CacheSpec> caches = {{DType::f32, 2, 16, 16, 0, 64}};
-    Selector selector(phase, caches, {.tries = 0}, realiser);
+    Selector selector(phase, caches, {.tries = 0, .max_context = 64}, realiser);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(!alternatives.parts.empty());
+    CHECK(selector.confirm({first_choice(alternatives)}, quiet));
     selector.record({first_choice(alternatives)});
     std::set<std::string> computed;
     for (const Selection& selection : phase.selections) {

@@ -33,9 +33,10 @@ struct Fixture : FreshBuilder {
     CompiledPhase phase = planned();
     Realiser realiser(builder, unmeasured());
     const std::vector<CacheSpec> caches;
-    Selector selector(phase, caches, {.tries = tries}, realiser);
+    Selector selector(phase, caches, {.tries = tries, .max_context = 64}, realiser);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
+    CHECK(selector.confirm({first_choice(alternatives)}, quiet));
     selector.record({first_choice(alternatives)});
     parts = implemented(alternatives, first_choice(alternatives));
     return phase;
@@ -163,7 +164,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
                      {.from = 70, .candidates = of_option(head.back(), 0)}};
   pinned.variants[1].candidates.begin()->second = "";  // to the fallback
   pinned.contexts = {{.context = 80, .first_us = 2, .us = 1, .from = 70}};
-  const auto variants = choose_pinned(phase, {}, {}, pinned, realiser, f.quiet);
+  const auto variants = choose_pinned(phase, {}, {.max_context = 64}, pinned, realiser, f.quiet);
   REQUIRE(variants.size() == 2);
   CHECK(variants[0].parts.size() == 1);
   CHECK(variants[1].parts.size() == 3);
@@ -187,7 +188,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   const auto fails = [&](const Pinned& with) {
     CompiledPhase again;
     again.regions = phase.regions, again.plans = phase.plans;
-    CHECK_THROWS_AS(choose_pinned(again, {}, {}, with, realiser, f.quiet), Error);
+    CHECK_THROWS_AS(choose_pinned(again, {}, {.max_context = 64}, with, realiser, f.quiet), Error);
   };
   Pinned bad = pinned;
   bad.variants[0].candidates.begin()->second = "gemv/none";

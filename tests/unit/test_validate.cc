@@ -213,7 +213,7 @@ TEST_CASE("gate: what is read behind a tensor, or before it, ends the process") 
 
 TEST_CASE("gate: of many rows, each run computes the truth of others") {
   constexpr std::int64_t kCount = 23;
-  const auto doubled = [](std::int64_t wrong) {
+  const auto doubled = [](std::int64_t wrong, std::int64_t left_out = -1) {
     Subject subject;
     subject.tensors = {
         {.name = "x", .dtype = DType::f16, .shape = {kCount, 3}},
@@ -230,10 +230,13 @@ TEST_CASE("gate: of many rows, each run computes the truth of others") {
       return {};
     };
     subject.rows = kCount;
-    subject.run = [wrong](const Buffers& b, unsigned) -> std::string {
-      for (std::size_t i = 0; i < 3 * kCount; ++i)
-        set(b[1], DType::f16, i,
-            (static_cast<std::int64_t>(i / 3) == wrong ? 2.1 : 2) * get(b[0], DType::f16, i));
+    subject.run = [=](const Buffers& b, unsigned) -> std::string {
+      for (std::int64_t row = 0; row < kCount; ++row)
+        for (std::size_t i = 0; i < 3; ++i) {
+          const std::size_t at = 3 * static_cast<std::size_t>(row) + i;
+          if (row != left_out)
+            set(b[1], DType::f16, at, (row == wrong ? 2.1 : 2) * get(b[0], DType::f16, at));
+        }
       return "";
     };
     return subject;
@@ -247,6 +250,23 @@ TEST_CASE("gate: of many rows, each run computes the truth of others") {
     CHECK(rejection.stage == Stage::numerics);
     CHECK(rejection.index / 3 == wrong);
   }
+
+  // By one launch: rows from the first to the last, and that none was left out.
+  const GateOptions once{.seeds = 1,
+                         .scales = {1},
+                         .structured = false,
+                         .hostile = false,
+                         .asks_influence = false,
+                         .repeated = 0,
+                         .rows_at_once = 4,
+                         .samples = 3};
+  CHECK(admit(doubled(-1), once).admitted());
+  CHECK(admit(doubled(-1), once).launches == 1);
+  for (const std::int64_t wrong : {std::int64_t{0}, kCount / 2, kCount - 1})
+    CHECK(rejected(doubled(wrong), once).index / 3 == wrong);
+  const Rejection rejection = rejected(doubled(-1, 5), once);
+  CHECK(rejection.stage == Stage::memory);
+  CHECK(rejection.index / 3 == 5);
 }
 
 TEST_CASE("gate: small elements have bounds of their own") {

@@ -108,8 +108,8 @@ TEST_CASE("verdicts: a cache folder that was moved is as good, and what was plan
     CHECK(outcome.admitted());
     CHECK(realiser.has_admitted(to_json(f.request.trial)));
     CHECK(!realiser.has_admitted(to_json(trial_of_argmax(DType::f32, 9).trial)));
-    CHECK(realiser.has_admitted_kernel(f.request.sources.at(0).entry));
-    CHECK(!realiser.has_admitted_kernel("another"));
+    CHECK(realiser.has_admitted_kernel(f.request.sources.at(0).entry, Purpose::quick));
+    CHECK(!realiser.has_admitted_kernel("another", Purpose::quick));
     return outcome.from_cache;
   };
   CHECK(!realise(f.folder.path()));

@@ -1,0 +1,61 @@
+// What all trials of a region are made of: the region as a step of its own, and a candidate's plan
+// for that.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compile/realise.h"
+#include "plan/space.h"
+
+namespace ac {
+
+// The tables of embeddings with no more rows than this.
+StepGraph with_short_tables(const StepGraph& step, std::int64_t most);
+bool depends_on_tokens(const StepGraph& step);
+// Sorted, each once, of those that are in [low, high].
+std::vector<std::int64_t> within(std::vector<std::int64_t> values, std::int64_t low,
+                                 std::int64_t high);
+
+class TrialStep {
+ public:
+  TrialStep(StepGraph fragment, int processors)
+      : fragment_(std::move(fragment)), processors_(processors) {}
+
+  const StepGraph& fragment() const { return fragment_; }
+  Region region() const;
+  Setting setting() const {
+    return {processors_, std::vector<std::int64_t>(fragment_.caches.size(), trial_.capacity)};
+  }
+  Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
+  std::int64_t flops(const Bindings& at) const;
+  std::int64_t elements() const;  // of caches and weights
+  Request finish(std::string name, Generated made);
+
+ protected:
+  void set_limits();  // of ids, and what the trial's step is
+
+  StepGraph fragment_;
+  int processors_;
+  Trial trial_;
+};
+
+// The candidate's plan for the fragment, if the family computes that and the plan fits.
+std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,
+                                    const Candidate& candidate);
+
+// ---- what is no region of a step
+
+// A kernel that chooses one of so many logits.
+using GenerateChoice =
+    std::function<Generated(const StepGraph& step, NodeId logits, const Setting& setting)>;
+Request trial_of_choice(const std::string& name, DType logits, std::int64_t vocab, int processors,
+                        const GenerateChoice& generate);
+// The kernel that ends steps of so many tokens, with a log of so many positions.
+Request trial_of_ending(DType ids, std::int64_t tokens, std::int64_t logged);
+// The launches that draw one of so many tokens.
+Request trial_of_drawing(DType logits, std::int64_t vocab);
+
+}  // namespace ac
