@@ -15,7 +15,7 @@
 
 namespace ac {
 
-constexpr int kPlanFormat = 5;
+constexpr int kPlanFormat = 6;
 
 // What was selected for a region, and what admitted it.
 struct Selected {
