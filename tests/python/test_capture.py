@@ -349,6 +349,14 @@ def test_no_check_says_so(tmp_path):
     assert code == 0
 
 
+def test_a_thorough_check_tries_more(tmp_path):
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
+    code, text = run_command(tmp_path, tmp_path / "source.py", "--thorough")
+    checked = json.loads((tmp_path / "bad.json").read_text())["checked"]
+    assert code == 0 and len(checked["lengths"]) > check.LENGTHS["normal"], checked
+    assert checked["summary"] in text
+
+
 def test_positions_are_those_of_the_module(tmp_path):
     """A module that counts from 2, and one that is told where tokens stand."""
     text = FORWARD.replace("def forward(self, ids):", "def forward(self, ids, positions{default}):")
