@@ -11,6 +11,7 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/warning.h"
 #include "build/digest.h"
 #include "compile/verdicts.h"
 #include "compile/worker.h"
@@ -214,8 +215,8 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
       if (on_done) on_done(i);
       continue;
     }
-    if (request.trial.purpose == Purpose::races && !may_race(request)) {
-      outcomes[i].note = "threads share no memory";
+    if (const std::string why = why_not_raced(request); !why.empty()) {
+      outcomes[i].note = why;
       if (on_done) on_done(i);
       continue;
     }
@@ -296,6 +297,7 @@ KernelFiles Realiser::judged_files(const Request& request) const {
 // On the host device no kernel runs beside the one before it, and the threads of a block meet in
 // shared memory alone, which the shim gives out. A GPU's kernels may also write too early.
 bool Realiser::may_race(const Request& request) const {
+  if (request.trial.purpose != Purpose::races) return false;
   if (options_.target.kind == Target::cuda) return true;
   return std::ranges::any_of(request.sources, [&](const KernelSource& source) {
     return read_file(judged_.at(source.entry).file, kMaxProgram).find("_shared_memory") !=
@@ -303,10 +305,16 @@ bool Realiser::may_race(const Request& request) const {
   });
 }
 
+std::string Realiser::why_not_raced(const Request& request) const {
+  if (request.trial.purpose != Purpose::races) return "";
+  if (!may_race(request)) return "threads share no memory";
+  return races_ ? "" : "races are not looked for: no compiler for the host device is here";
+}
+
 void Realiser::build_for_races(const std::vector<Request>& requests) {
   std::vector<KernelSource> sources;
   for (const Request& request : requests)
-    if (request.trial.purpose == Purpose::races && !failure(request) && may_race(request))
+    if (!failure(request) && may_race(request))
       for (const KernelSource& source : request.sources)
         if (judged_for_races_.try_emplace(source.entry).second) sources.push_back(source);
   if (sources.empty()) return;
@@ -315,7 +323,16 @@ void Realiser::build_for_races(const std::vector<Request>& requests) {
     BuilderOptions options = builder_.options();
     options.checks = HostChecks::races;
     race_builder_ = std::make_unique<KernelBuilder>(std::move(options));
+    try {
+      race_builder_->compiler({});
+    } catch (const Error& error) {
+      if (!on_gpu()) throw;
+      warn("races in kernels are not looked for: {}",
+           error.what());  // a GPU needs it for nothing else
+      races_ = false;
+    }
   }
+  if (!races_) return;
   const std::vector<BuildResult> built = race_builder_->build_all(sources, {});
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const auto* artifact = std::get_if<Artifact>(&built[i]);

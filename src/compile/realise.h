@@ -141,6 +141,8 @@ class Realiser {
   }
   KernelFiles judged_files(const Request& request) const;
   bool may_race(const Request& request) const;
+  // Empty for what is judged of races, and for what is no such question.
+  std::string why_not_raced(const Request& request) const;
   void build_for_races(const std::vector<Request>& requests);
   // Why one of its kernels was not built; nullptr if all were.
   const std::string* failure(const Request& request) const;
@@ -157,6 +159,7 @@ class Realiser {
   // What is judged, by entry, and what is judged of races.
   std::map<std::string, Artifact> judged_, judged_for_races_;
   std::unique_ptr<KernelBuilder> race_builder_;
+  bool races_ = true;                            // whether they are looked for
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::unique_ptr<Verdicts> verdicts_;
   std::set<std::string> admitted_;  // digests of trials

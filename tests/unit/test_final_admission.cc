@@ -141,6 +141,30 @@ TEST_CASE(
   CHECK(from_cache(all) == std::vector<bool>{true, true, true});
 }
 
+TEST_CASE("final admission: a GPU without a compiler for the host device has no look for races") {
+  Fixture f;
+  const Target gpu{Target::cuda, "sm_90a"};
+  try {
+    f.builder.compiler(gpu);
+  } catch (const Error&) {
+    MESSAGE("skipped, as no compiler for GPUs is here");
+    return;
+  }
+  BuilderOptions options = f.builder.options();
+  options.host_compiler = "/no/compiler";
+  KernelBuilder builder(options);
+  const Request races = f.confirmation(f.product_space().candidates.at(0)).at(1);
+  RealiseOptions on_gpu = f.unmeasured();
+  on_gpu.target = gpu, on_gpu.here = true;
+  const Outcome outcome = Realiser(builder, on_gpu).realise({races}).at(0);
+  CHECK(outcome.admitted());
+  CHECK(outcome.launches == 0);
+  CHECK(outcome.note.find("races are not looked for") != std::string::npos);
+  // Where kernels are judged on the host device there is no way around one.
+  on_gpu.here = false;
+  CHECK_THROWS_AS(Realiser(builder, on_gpu).realise({races}), Error);
+}
+
 TEST_CASE("final admission: a pinned choice that is refused is an error") {
   Fixture f;
   const Space& space = f.product_space();
