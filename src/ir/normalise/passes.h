@@ -16,9 +16,9 @@ std::vector<Rule> spelling_rules();
 // Lowers max_tokens to what the graph's slices have room for.
 Graph limit_tokens(const Graph& graph);
 
-// Lowers max_tokens to what tables have room for, and to where positions are what PyTorch's rounding
-// makes of them, if an integer or a comparison depends on it. Refuses integers that may overflow,
-// and comparisons that it cannot follow.
+// Lowers max_tokens to what tables have room for, and to where positions are what PyTorch's
+// rounding makes of them, if an integer or a comparison depends on it. Refuses integers that may
+// overflow, and comparisons that it cannot follow.
 Graph limit_to_exact(const Graph& graph);
 
 // softmax(mask(q k^T)) v becomes `attention`, where the mask is proven to be causal. Must run while
