@@ -29,6 +29,12 @@ def factory():
 """
 
 
+def heed_signals():
+    """Whoever runs the tests in the background, or by nohup, may have them ignore some."""
+    for which in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(which, signal.SIG_DFL)
+
+
 class Run:
     """The program with a folder for temporary files and a mark that all its processes carry."""
 
@@ -42,8 +48,7 @@ class Run:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Whoever runs the tests in the background may have them ignore it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=heed_signals,
             env={
                 **os.environ,
                 "TMPDIR": str(self.temporary),
