@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test that needs no GPU. Takes 30 minutes on two
+# Installs what is missing, builds, and runs every test that needs no GPU. Takes 40 minutes on two
 # cores from a clean checkout, most of it three builds. AC_TEST_QUICK=1 leaves out sanitizers and fuzzers.
 set -euo pipefail
 cd "$(dirname "$0")"
