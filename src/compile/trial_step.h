@@ -48,14 +48,14 @@ std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted
 
 // ---- what is no region of a step
 
-// A kernel that chooses one of so many logits.
+// The trial of a kernel that chooses the largest of `vocab` logits.
 using GenerateChoice =
     std::function<Generated(const StepGraph& step, NodeId logits, const Setting& setting)>;
 Request trial_of_choice(const std::string& name, DType logits, std::int64_t vocab, int processors,
                         const GenerateChoice& generate);
-// The kernel that ends steps of so many tokens, with a log of so many positions.
+// The trial of the kernel that ends a step of `tokens` tokens. Its log has `logged` positions.
 Request trial_of_ending(DType ids, std::int64_t tokens, std::int64_t logged);
-// The launches that draw one of so many tokens.
+// The trial of the launches that draw a token from `vocab` logits.
 Request trial_of_drawing(DType logits, std::int64_t vocab);
 
 }  // namespace ac

@@ -33,7 +33,6 @@ constexpr std::int64_t kManyTiles = 4, kFewKeys = 512, kRaceKeys = 300;
 struct Extents {
   std::int64_t tokens = 1, heads = 0, rows = 0, ids = 0;
   std::int64_t context = 0;  // tokens of the whole sequence
-  bool operator==(const Extents&) const = default;
 };
 
 Extents extents_of(const StepGraph& fragment, const TrialSetting& at) {

@@ -10,7 +10,7 @@ import tiny_models
 from compiled import PROGRAM, ROOT
 
 COMPARE = ROOT / "bench/compare/compare.py"
-# As llama-bench prints it, for a request of 4 and 3 tokens.
+# A stand-in that prints in the form of llama-bench, for a request of 4 and 3 tokens.
 LLAMA_BENCH = """#!/bin/sh
 test "$*" = "-m model.gguf -p 0 -n 0 -pg 4,3 -ngl 999 -r 3 -o json" || exit 9
 echo '[{"build_commit": "1a2b3c", "cpu_info": "a CPU", "gpu_info": "", "model_type": "llama 1B F16", "n_prompt": 4,
