@@ -38,9 +38,9 @@ class Runner {
   Values run(const Bindings& bindings, const Values& inputs, std::vector<KvState>& caches) const {
     check_symbols(bindings);
     if (const std::int64_t tokens = std::max(bindings.S, bindings.P + bindings.T);
-        tokens > graph_.max_tokens)
-      bad_input("\"{}\" is right for at most {} tokens: {} are too many", graph_.name,
-                graph_.max_tokens, tokens);
+        tokens > graph_.limit.tokens)
+      bad_input("\"{}\" is right for at most {} tokens{}: {} are too many", graph_.name,
+                graph_.limit.tokens, graph_.limit.reason(), tokens);
     std::vector<std::optional<Value>> values(nodes_.size());
     bind_inputs(bindings, inputs, values);
     std::vector<int> uses = remaining_uses_;

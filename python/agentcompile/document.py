@@ -94,7 +94,7 @@ class Document:
                 "config_sha256": self.model.config_sha256,
                 "vocab_size": self.vocab_size,
             },
-            "symbols": {"S": {"min": 1, "max": self._longest()}},
+            "symbols": {"S": self._lengths()},
             "roots": roots,
             "inputs": self.inputs,
             "parameters": self.parameters,
@@ -124,9 +124,12 @@ class Document:
             raise CaptureError(f"the inputs have {len(symbols)} different lengths, not one")
         (self.symbol,) = symbols
 
-    def _longest(self) -> int:
-        """The largest S that the graph is right for."""
-        most = MAX_LENGTH
+    def _lengths(self) -> dict:
+        """The numbers of tokens that the graph is right for, and why no more."""
+        most, because = MAX_LENGTH, f"captures are made for at most {MAX_LENGTH} tokens"
+        if self.model.max_length and self.model.max_length < most:
+            most = self.model.max_length
+            because = f"the config's max_position_embeddings is {most}"
         for symbol, limits in self.program.range_constraints.items():
             if str(symbol) != self.symbol:
                 continue
@@ -135,14 +138,15 @@ class Document:
                     f"the model is only right for at least {limits.lower} tokens: it tests the "
                     "length"
                 )
-            if limits.upper.is_finite:
-                most = min(most, int(limits.upper))
-        most = longest_under(
-            self.guards, most, lambda length: agrees(self.model, self.program, length) is True
-        )
+            if limits.upper.is_finite and int(limits.upper) < most:
+                most, because = int(limits.upper), "the export bounds the number of tokens"
+        right_at = lambda length: agrees(self.model, self.program, length) is True  # noqa: E731
+        most, broken = longest_under(self.guards, most, right_at)
+        if broken:
+            because = f"the model tests the length, and takes another branch unless {broken}"
         if self.prefix:
             self._refuse_another_trace(min(most, 3))
-        return most
+        return {"min": 1, "max": most, "because": because}
 
     def _refuse_another_trace(self, length: int) -> None:
         """Tracing runs the forward once, and never with a single token."""
@@ -153,7 +157,8 @@ class Document:
             )
         if agrees(self.model, self.program, 1) is False:
             raise CaptureError(
-                "the model is only right for at least 2 tokens: it takes another branch for one"
+                "the model is only right for at least 2 tokens: it computes something else for one, "
+                "by a test of the length or by squeezing the tokens' axis"
             )
 
     def _input(self, node: torch.fx.Node) -> None:

@@ -242,12 +242,14 @@ def agrees(model: Model, program: torch.export.ExportedProgram, length: int) -> 
     return torch.allclose(got, wanted, rtol=0, atol=limit, equal_nan=True)
 
 
-def longest_under(guards: list, most: int, right_at=lambda length: False) -> int:
-    """The greatest length up to which all guards hold, at most `most`. A slice of a whole mask, or
+def longest_under(guards: list, most: int, right_at) -> tuple[int, str | None]:
+    """The greatest length up to which all guards hold, at most `most`, and the one that holds no
+    further, if one does not hold up to `most`. A slice of a whole mask, or
     of a whole table of positions, is a special case of tracing: `right_at` judges that length.
 
     Tracing takes the branches of one example, and notes the condition of each. Together they must
     come to a bound: a graph that is wrong for some lengths between right ones is refused."""
+    broken = None
     for guard in guards:
         condition = LENGTH.sub("S", guard)
         try:
@@ -264,10 +266,10 @@ def longest_under(guards: list, most: int, right_at=lambda length: False) -> int
                 "the model is only right for some numbers of tokens S: it tests the length, and "
                 f"takes another branch unless {condition}"
             )
-        if right + 2 == most and right_at(most):
+        if right + 1 == most or (right + 2 == most and right_at(most)):
             continue
-        most = right + 1
-    return most
+        most, broken = right + 1, condition
+    return most, broken
 
 
 def _inside(trail: list) -> str:

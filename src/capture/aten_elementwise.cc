@@ -137,9 +137,9 @@ Results expm1(const AtenCall& call) {
   return {call.build().binary(Op::sub, power, number_like(call, x, 1))};
 }
 
-// Down from what cutting off the fraction leaves. A number this large has no fraction, and may not
-// fit an integer.
-Results floor(const AtenCall& call) {
+// Cuts off the fraction, and goes one down or up from there if that leads `past` x. A number this
+// large has no fraction, and may not fit an integer.
+Results whole_number(const AtenCall& call, std::optional<Op> past) {
   const NodeId x = call.tensor("self");
   const DType dtype = call.type(x).dtype;
   if (!is_float(dtype)) return {x};
@@ -148,11 +148,31 @@ Results floor(const AtenCall& call) {
   const NodeId small =
       build.binary(Op::less, size, number_like(call, x, dtype == DType::f16 ? 2048 : 0x1p24));
   const NodeId inner = build.add(Op::where, {small, x, number_like(call, x, 0)});
-  const NodeId cut = build.cast(build.cast(inner, DType::i64), dtype);
-  const NodeId above = build.binary(Op::greater, cut, inner);
-  const NodeId down =
-      build.add(Op::where, {above, build.binary(Op::sub, cut, number_like(call, x, 1)), cut});
-  return {build.add(Op::where, {small, down, x})};
+  NodeId cut = build.cast(build.cast(inner, DType::i64), dtype);
+  if (past) {
+    const NodeId is_past = build.binary(*past, cut, inner);
+    const Op back = *past == Op::greater ? Op::sub : Op::add;
+    cut = build.add(Op::where, {is_past, build.binary(back, cut, number_like(call, x, 1)), cut});
+  }
+  return {build.add(Op::where, {small, cut, x})};
+}
+
+Results floor(const AtenCall& call) { return whole_number(call, Op::greater); }
+Results ceil(const AtenCall& call) { return whole_number(call, Op::less); }
+Results trunc(const AtenCall& call) { return whole_number(call, std::nullopt); }
+
+Results sign(const AtenCall& call) {
+  Builder& build = call.build();
+  const NodeId x = call.tensor("self"), zero = number_like(call, x, 0);
+  const NodeId below =
+      build.add(Op::where, {build.binary(Op::less, x, zero), number_like(call, x, -1), zero});
+  return {where_positive(call, x, number_like(call, x, 1), below)};
+}
+
+Results hardtanh(const AtenCall& call) {
+  const NodeId x = call.tensor("self");
+  const NodeId raised = elementwise(call, Op::maximum, x, call.operand("min_val"));
+  return {elementwise(call, Op::minimum, raised, call.operand("max_val"))};
 }
 
 Results gelu(const AtenCall& call) {
@@ -263,6 +283,10 @@ std::vector<AtenOp> aten_elementwise_ops() {
       {"aten.log1p.default", "self:tensor", log1p},
       {"aten.expm1.default", "self:tensor", expm1},
       {"aten.floor.default", "self:tensor", floor},
+      {"aten.ceil.default", "self:tensor", ceil},
+      {"aten.trunc.default", "self:tensor", trunc},
+      {"aten.sign.default", "self:tensor", sign},
+      {"aten.hardtanh.default", "self:tensor min_val:number max_val:number", hardtanh},
       {"aten.leaky_relu.default", "self:tensor negative_slope:number", leaky_relu},
       {"aten.elu.default", "self:tensor alpha:number scale:number input_scale:number", elu},
       {"aten.gelu.default", "self:tensor approximate:text", gelu},

@@ -260,8 +260,7 @@ NodeId masked_attention(const AtenCall& call, NodeId q, NodeId k, NodeId v,
 }
 
 NodeId sdpa(const AtenCall& call, bool shares_heads) {
-  const NodeId q = call.tensor("query");
-  NodeId k = call.tensor("key"), v = call.tensor("value");
+  NodeId q = call.tensor("query"), k = call.tensor("key"), v = call.tensor("value");
   if (call.number("dropout_p") != 0)
     bad_input("draws random numbers: capture the model in evaluation mode (model.eval())");
   for (const NodeId x : {q, k, v})
@@ -275,6 +274,7 @@ NodeId sdpa(const AtenCall& call, bool shares_heads) {
       bad_input("heads of {} features", features.str());
     scale = 1 / std::sqrt(static_cast<double>(features.constant()));
   }
+  if (scale < 0) q = call.build().unary(Op::neg, q), scale = -scale;
   const auto heads = [&](NodeId x) {
     return call.rank(x) < 3 ? Dim(1) : call.shape(x)[call.rank(x) - 3];
   };

@@ -35,7 +35,7 @@ class Reader {
 
   Model read() {
     model_.graph.name = file_.name;
-    model_.graph.max_tokens = file_.range.max;
+    model_.graph.limit.lower(file_.range.max, file_.longest_because);
     model_.architecture = file_.architecture;
     model_.checked = file_.checked;
     declare_names();

@@ -161,6 +161,7 @@ void read_header(Json& root, ExportedFile& file) {
     Json& range = symbols["S"];
     require_object(range);
     file.range = {integer(member(range, "min"), "min"), integer(member(range, "max"), "max")};
+    if (range.contains("because")) file.longest_because = text_member(range, "because");
     if (file.range.min < 0 || file.range.max < file.range.min)
       bad_input("S from {} to {}", file.range.min, file.range.max);
     if (file.range.min > 1)

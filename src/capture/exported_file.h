@@ -58,6 +58,7 @@ struct ExportedFile {
   std::string name, architecture;
   std::string checked;  // empty: the file does not say
   SymbolRange range;
+  std::string longest_because;  // why the range ends; may be empty
   std::map<std::string, std::string> roots;
   std::vector<Input> inputs;
   std::vector<Parameter> parameters;

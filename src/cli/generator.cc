@@ -33,9 +33,9 @@ class ReferenceGenerator : public Generator {
  protected:
   std::int64_t position() const override { return executor_.position(); }
   std::int64_t vocabulary() const override { return vocabulary_; }
-  std::int64_t most_tokens() const override { return positions_; }
+  std::int64_t most_tokens() const override { return limit_.tokens; }
   std::string room() const override {
-    return fmt::format("the model knows {} positions", positions_);
+    return fmt::format("the model is right for {} tokens{}", limit_.tokens, limit_.reason());
   }
   bool go_back(std::int64_t tokens) override {
     executor_.truncate(tokens);
@@ -62,11 +62,12 @@ class ReferenceGenerator : public Generator {
  private:
   ReferenceGenerator(const Model& model, const StepGraph& step, int threads)
       : vocabulary_(step.graph.type(step.graph.outputs.at(0).node).shape.back().constant()),
-        positions_(most_positions(step)),
+        limit_(token_limit(step)),
         weights_(model),
         executor_(prefill_instance(step), weights_.lookup(), threads) {}
 
-  const std::int64_t vocabulary_, positions_;
+  const std::int64_t vocabulary_;
+  const TokenLimit limit_;
   ModelWeights weights_;
   StepExecutor executor_;
   Sampling sampling_;

@@ -109,8 +109,8 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
   program.model = step.graph.name;
   program.target = options.device.target;
   program.max_context = max_context(step, options.max_context, known_positions(model));
-  if (const std::int64_t positions = most_positions(step); positions < kMostTokens)
-    program.positions = positions;
+  if (const TokenLimit limit = token_limit(step); limit.tokens < kMostTokens)
+    program.positions = limit.tokens, program.positions_because = limit.why;
   program.caches = cache_specs(step, program.max_context, chunk_of(options, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();

@@ -1,5 +1,7 @@
 #include "compile/positions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -21,23 +23,28 @@ NodeId ids_of(const StepGraph& step) {
   bad_input("the model has no input: a package takes token ids");
 }
 
-std::int64_t most_positions(const StepGraph& step) {
-  std::int64_t least = step.graph.max_tokens;
-  for (const Node& node : step.graph.nodes) {
+TokenLimit token_limit(const StepGraph& step) {
+  TokenLimit limit = step.graph.limit;
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i) {
+    const Node& node = step.graph.nodes[i];
     if (node.op != Op::embedding) continue;
     if (step.graph[storage_of(step.graph, node.inputs[1])].op != Op::positions) continue;
     const Dim& rows = step.graph.type(node.inputs[0]).shape[0];
-    if (rows.is_constant()) least = std::min(least, rows.constant());
+    if (rows.is_constant())
+      limit.lower(rows.constant(),
+                  fmt::format("{}: its table has {} rows",
+                              describe(step.graph, static_cast<NodeId>(i)), rows.constant()));
   }
-  return least;
+  return limit;
 }
 
 std::int64_t max_context(const StepGraph& step, std::int64_t wanted,
                          std::optional<std::int64_t> known) {
-  const std::int64_t most = most_positions(step);
+  const TokenLimit limit = token_limit(step);
+  const std::int64_t most = limit.tokens;
   if (wanted > most)
-    bad_input("the model is right for at most {} tokens: --max-context {} is too much", most,
-              wanted);
+    bad_input("the model is right for at most {} tokens{}: --max-context {} is too much", most,
+              limit.reason(), wanted);
   if (known && wanted > *known)
     warn(
         "the model was made for {} positions: what it says behind them (--max-context {}) may make "

@@ -13,8 +13,8 @@ namespace ac {
 NodeId ids_of(const StepGraph& step);
 
 // How many tokens the step is right for: what its graph says, and the rows of the shortest table
-// that positions look up. kMostTokens if nothing limits it.
-std::int64_t most_positions(const StepGraph& step);
+// that positions look up.
+TokenLimit token_limit(const StepGraph& step);
 
 // How many tokens a package of this step shall hold: so many or, of 0, 4096 as far as the model
 // knows them. More than it can count is an error (bad_input), more than it was made for (`known`) a

@@ -105,7 +105,7 @@ class QuickTrial : public TrialStep {
       context = std::min(context, std::max(few, kMostCached / of_token));
       if (most_keys > 0) context = std::min(context, std::max(most_keys - trial_.tokens, few));
     }
-    context = std::min(context, most_positions(fragment_) - most_tokens);
+    context = std::min(context, token_limit(fragment_).tokens - most_tokens);
     trial_.capacity = context + most_tokens;
     trial_.positions = {0, 3, context / 2, context};
     if (tile > 0) {

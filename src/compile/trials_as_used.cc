@@ -49,7 +49,7 @@ Extents extents_of(const StepGraph& fragment, const TrialSetting& at) {
     if (rows.is_constant()) *size = std::max(*size, rows.constant());
   }
   AC_ASSERT(at.max_context > 0);
-  all.context = std::min(at.max_context, most_positions(fragment));
+  all.context = std::min(at.max_context, token_limit(fragment).tokens);
   all.tokens = std::min(all.tokens, all.context);
   return all;
 }

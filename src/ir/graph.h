@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -136,12 +137,24 @@ struct Output {
 // No sequence is longer, whatever the model.
 inline constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
+// The longest sequence that a graph is right for.
+struct TokenLimit {
+  std::int64_t tokens = kMostTokens;
+  std::string why;  // a clause that names the place; empty while nothing limits it
+
+  void lower(std::int64_t to, std::string because) {
+    if (to < tokens) tokens = to, why = std::move(because);
+  }
+  // " (why)", or nothing.
+  std::string reason() const { return why.empty() ? "" : " (" + why + ")"; }
+  bool operator==(const TokenLimit&) const = default;
+};
+
 struct Graph {
   std::string name;
   std::vector<Node> nodes;
   std::vector<Output> outputs;
-  // The longest sequence that the graph is right for: the most that S, or P + T, may be.
-  std::int64_t max_tokens = kMostTokens;
+  TokenLimit limit = {};  // of S, or P + T
 
   const Node& operator[](NodeId id) const { return nodes[static_cast<std::size_t>(id)]; }
   const TensorType& type(NodeId id) const { return (*this)[id].type; }

@@ -124,7 +124,7 @@ class LastRow {
 
   Graph run() {
     out_.name = in_.name;
-    out_.max_tokens = in_.max_tokens;
+    out_.limit = in_.limit;
     // Every cache is written, also one that no logit depends on.
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const Op op = in_.nodes[i].op;
@@ -189,7 +189,7 @@ StepGraph incrementalise(const Graph& graph) {
   const RowProof proof(graph);
   StepGraph step;
   step.graph.name = graph.name;
-  step.graph.max_tokens = graph.max_tokens;
+  step.graph.limit = graph.limit;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto id = static_cast<NodeId>(i);
     proof.check(id);
@@ -215,7 +215,7 @@ StepGraph incrementalise(const Graph& graph) {
 }
 
 StepGraph decode_instance(const StepGraph& step) {
-  StepGraph result{{step.graph.name, {}, step.graph.outputs, step.graph.max_tokens}, step.caches};
+  StepGraph result{{step.graph.name, {}, step.graph.outputs, step.graph.limit}, step.caches};
   for (const Node& node : step.graph.nodes)
     copy_node(result.graph, substitute(node, Symbol::T, 1), node.inputs);
   verify(result, "decode instance");

@@ -23,8 +23,12 @@ class Parser {
     if (!take('{')) {
       expect_word("max_tokens");
       expect('=');
-      step.graph.max_tokens = integer();
-      expect('{');
+      step.graph.limit.tokens = integer();
+      if (!take('{')) {
+        expect_word("because");
+        step.graph.limit.why = string();
+        expect('{');
+      }
     }
     while (!take('}')) {
       skip_space();

@@ -84,8 +84,10 @@ struct AttrToJson {
 };
 
 std::string header(const Graph& graph) {
-  if (graph.max_tokens == kMostTokens) return quoted(graph.name);
-  return fmt::format("{} max_tokens={}", quoted(graph.name), graph.max_tokens);
+  const TokenLimit& limit = graph.limit;
+  if (limit == TokenLimit{}) return quoted(graph.name);
+  const std::string because = limit.why.empty() ? "" : " because " + quoted(limit.why);
+  return fmt::format("{} max_tokens={}{}", quoted(graph.name), limit.tokens, because);
 }
 
 void print_nodes(const Graph& graph, std::string& out) {
@@ -158,7 +160,8 @@ Json to_json(const Graph& graph) {
     outputs.push_back({{"name", output.name}, {"node", output.node}});
   return {{"stage", "graph"},
           {"name", graph.name},
-          {"max_tokens", graph.max_tokens},
+          {"max_tokens", graph.limit.tokens},
+          {"max_tokens_because", graph.limit.why},
           {"nodes", std::move(nodes)},
           {"outputs", std::move(outputs)}};
 }

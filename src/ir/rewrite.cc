@@ -39,7 +39,7 @@ std::string value_key(const Node& node) {
 }
 
 Graph sweep(const Graph& graph, const std::vector<Rule>& rules, bool& changed) {
-  Graph out{graph.name, {}, {}, graph.max_tokens};
+  Graph out{graph.name, {}, {}, graph.limit};
   Builder builder(out);
   std::vector<NodeId> mapped(graph.nodes.size());
   std::unordered_map<std::string, NodeId> known;
@@ -97,7 +97,7 @@ Graph rewrite(const Graph& graph, const std::vector<Rule>& rules) {
 }
 
 Graph prune(const Graph& graph) {
-  Graph out{graph.name, {}, {}, graph.max_tokens};
+  Graph out{graph.name, {}, {}, graph.limit};
   std::vector<NodeId> mapped(graph.nodes.size(), -1);
   // An explicit stack: captured graphs may be deep.
   std::vector<std::pair<NodeId, std::size_t>> open;

@@ -8,8 +8,8 @@
 //     return %99 as "logits"
 //   }
 //
-// A graph that is not right for every length says `graph "llama" max_tokens=128 {`, and so does a
-// step. A step starts with `step "llama" {` and one line a cache:
+// A graph that is not right for every length says `graph "llama" max_tokens=128 because "..." {`,
+// and so does a step. A step starts with `step "llama" {` and one line a cache:
 //     cache 0 : bf16 heads=8 key=64 value=64 window=0 @ "model.layers.0.self_attn"
 #pragma once
 

@@ -23,8 +23,8 @@ void verify(const Graph& graph, const std::string& origin) {
           bad_input("{}: {}: a weight of shape {}", origin, describe(graph, id),
                     to_string(node.type.shape));
   }
-  if (graph.max_tokens < 1 || graph.max_tokens > kMostTokens)
-    bad_input("{}: a graph for at most {} tokens", origin, graph.max_tokens);
+  if (graph.limit.tokens < 1 || graph.limit.tokens > kMostTokens)
+    bad_input("{}: a graph for at most {} tokens", origin, graph.limit.tokens);
   if (graph.outputs.empty()) bad_input("{}: the graph has no output", origin);
   std::set<std::string> names;
   for (const Output& output : graph.outputs) {

@@ -11,7 +11,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 6;  // 6: a token may stand for a logit that is not finite
+constexpr int kFormat = 7;  // 7: why a context can't be longer
 constexpr std::array<std::string_view, 12> kKinds = {
     "ids",  "position", "token",      "log",     "weight",   "constant",
     "keys", "values",   "rope_table", "scratch", "counters", "settings"};
@@ -345,6 +345,7 @@ Json to_json(const Program& program) {
           {"vocab", program.vocab},
           {"max_context", program.max_context},
           {"positions", program.positions},
+          {"positions_because", program.positions_because},
           {"caches", std::move(caches)},
           {"stores", program.stores},
           {"arena_bytes", program.arena_bytes},
@@ -369,6 +370,7 @@ Program program_from_json(const Json& json, const std::string& origin) {
   program.vocab = object.get<std::int64_t>("vocab");
   program.max_context = object.get<std::int64_t>("max_context");
   program.positions = object.get<std::int64_t>("positions");
+  program.positions_because = object.get<std::string>("positions_because");
   const Json& caches = object.array("caches");
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const Object cache(caches[i], object.sub("caches", i));

@@ -70,7 +70,8 @@ struct Program {
   std::string target;  // "host", "sm_90a"
   DType dtype = DType::f32;
   std::int64_t vocab = 0, max_context = 0;
-  std::int64_t positions = 0;  // that the model knows; 0: any
+  std::int64_t positions = 0;     // that the model is right for; 0: any
+  std::string positions_because;  // why no more; may be empty
   std::vector<CacheSpec> caches;
   std::map<std::string, std::string> stores;  // name to path
   std::vector<Buffer> buffers;

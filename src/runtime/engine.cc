@@ -39,10 +39,14 @@ Program read_program(const PackageFiles& files) {
 
 std::string room_of(const Program& program) {
   const std::int64_t most = program.max_context, known = program.positions;
+  const std::string& why = program.positions_because;
+  const std::string because = why.empty() ? "" : ": " + why;
   if (known == most)
-    return fmt::format("the package holds {} tokens, as many as the model knows positions", most);
+    return fmt::format("the package holds {} tokens, as many as the model is right for{}", most,
+                       because);
   return fmt::format("the package holds {} tokens (compile with a larger --max-context for more{})",
-                     most, known > 0 ? fmt::format("; the model knows {}", known) : "");
+                     most,
+                     known > 0 ? fmt::format("; the model is right for {}{}", known, because) : "");
 }
 
 Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptions options)

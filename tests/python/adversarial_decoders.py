@@ -127,6 +127,12 @@ def scaled_after(self, q, k, v):
     return F.softmax(self.mask(q @ k.transpose(-1, -2)) * SIZE**-0.5, dim=-1) @ v
 
 
+def scaled_below_zero(self, q, k, v):
+    mask = causal(q.shape[-2])
+    masked = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=-0.3)
+    return masked + F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-2.0)
+
+
 def negated(self, q, k, v):
     return F.softmax(-1.0 * self.mask(self.scores(q, k)), dim=-1) @ v
 
@@ -307,6 +313,7 @@ def swap_heads(self, x):
 
 def activations(self, x):
     x = F.leaky_relu(x) + F.elu(x) + F.selu(x) + F.softplus(x) + F.mish(x)
+    x = x + (3 * x).ceil() - (2 * x).trunc() + x.sign() / 4 + F.hardtanh(x, -0.5, 1)
     return F.normalize(x - (4 * x).floor() / 4, dim=-1) + x / x.norm(dim=-1, keepdim=True)
 
 
@@ -378,6 +385,7 @@ DECODERS = [
         several(
             *(part("attention", f) for f in (by_hand, by_product, by_einsum, scaled_after)),
             part("attention", heads_of_one_feature),
+            part("attention", scaled_below_zero),
         ),
         RIGHT,
     ),

@@ -10,6 +10,7 @@ from pathlib import Path
 import adversarial_decoders
 import pytest
 import torch
+from compiled import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
@@ -74,3 +75,7 @@ def test_a_context_ends_where_rounding_decides(name, tmp_path, monkeypatch):
     with torch.no_grad():
         wanted = model(torch.tensor([ids[: len(got)]]))[0]
     assert float((got - wanted).abs().max()) < 1e-4
+    if longest:
+        longer = program("compile", path, "-o", "package", "--max-context", longest + 1, expect=3).stderr
+        assert f"at most {longest} tokens (" in longer and f"for position {longest})" in longer
+        assert "rounding changes" in longer and "adversarial_decoders.py:" in longer

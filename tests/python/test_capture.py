@@ -16,6 +16,7 @@ import pytest
 import tiny_models
 import torch
 import transformers
+from compiled import program
 from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -398,7 +399,11 @@ def test_a_bound_on_the_length_is_recorded(tmp_path):
     text = FORWARD.replace("{body}", "x = x * 2 if x.shape[1] > 40 else x")
     (tmp_path / "source.py").write_text(text)
     content = command.capture(str(tmp_path / "source.py"), str(tmp_path / "out.json"))
-    assert content["symbols"] == {"S": {"min": 1, "max": 40}}
+    because = "the model tests the length, and takes another branch unless S <= 40"
+    assert content["symbols"] == {"S": {"min": 1, "max": 40, "because": because}}
+    ids = ",".join(["1"] * 41)
+    longer = program("run", tmp_path / "out.json", "--reference", "--ids", ids, "-n", 0, expect=2)
+    assert f"right for 40 tokens ({because})" in longer.stderr
 
 
 def test_bad_python_sources(tmp_path):

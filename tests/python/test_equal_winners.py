@@ -1,5 +1,5 @@
 """Advice orders attempts and decides nothing: with enough attempts for every candidate, whoever advises,
-what is selected is admitted, and as fast as what is selected without advice, up to timing noise."""
+the same is tried, the fastest that is admitted is selected, and a step takes the same time."""
 
 import json
 import random
@@ -10,8 +10,8 @@ import tiny_models
 from compiled import program
 
 EVERYTHING = ("--max-candidates", 3, "--tries", 64, "--max-context", 64, "--chunk", 8, "-q")
-# Kernels of microseconds, on a machine whose caches others use as well.
-NOISE = 1.2
+# Of a whole step's time: what ran beside a compilation disturbs each of its kernels in another way.
+NOISE = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +115,14 @@ def test_whoever_advises_the_same_wins(setting):
         for phase in ("prefill", "decode"):
             for selection in plan[phase]["selections"]:
                 key, chosen = (phase, selection["signature"]), selection["candidate"]
-                kinds = {a["candidate"]: a["outcome"]["kind"] for a in selection["attempts"]}
-                assert chosen == "" or kinds[chosen] == "admitted", (name, key)
+                admitted = {
+                    a["candidate"]: a["measured_us"]
+                    for a in selection["attempts"]
+                    if a["outcome"]["kind"] == "admitted" and "measured_us" in a
+                }
+                admitted[""] = selection.get("fallback_us", float("inf"))
                 assert selection["trials"], (name, key)
-                best = min(us for (of, _), us in pooled.items() if of == key)
-                assert pooled[key, chosen] <= NOISE * best, (name, key, chosen)
+                assert admitted[chosen] == min(admitted.values()), (name, key, admitted)
     steps = {name: step_time(plan, pooled) for name, plan in plans.items()}
     assert max(steps.values()) <= NOISE * min(steps.values()), steps
 

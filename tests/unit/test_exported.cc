@@ -173,10 +173,10 @@ TEST_CASE("symbols") {
 }
 
 TEST_CASE("the longest sequence is part of the graph") {
-  CHECK(read(small_capture()).graph.max_tokens == 64);
+  CHECK(read(small_capture()).graph.limit.tokens == 64);
   Json file = small_capture();
   file["symbols"]["S"]["max"] = (std::int64_t{1} << 62) + 5;  // any
-  CHECK(read(file).graph.max_tokens == kMostTokens);
+  CHECK(read(file).graph.limit.tokens == kMostTokens);
 }
 
 TEST_CASE("messages name PyTorch's op and the line of the model") {

@@ -14,7 +14,7 @@ const Dim S(Symbol::S);
 constexpr std::int64_t kFirst = Steps::kFirst;
 
 struct Mask {
-  Graph graph{"mask", {}, {}, 4096};
+  Graph graph{"mask", {}, {}, {4096}};
   Builder b{graph};
   NodeId rows = b.reshape(b.positions(S), {S, 1});
   NodeId columns = b.reshape(b.positions(S), {1, S});
@@ -167,7 +167,7 @@ TEST_CASE("masks are computed in the type's own numbers") {
     CHECK(!m.prove(m.b.binary(Op::less_equal, j, i)));
   }
   Mask few;
-  few.graph.max_tokens = 256;
+  few.graph.limit.tokens = 256;
   const NodeId i = few.b.cast(few.rows, DType::bf16), j = few.b.cast(few.columns, DType::bf16);
   check(few.prove(few.b.binary(Op::less_equal, j, i)), steps(0, {{0, 1}}));
   // float32 has no odd number above 2^24.

@@ -254,7 +254,7 @@ constexpr int kRows = 4;  // heads, and features of each
 // x [S, 4, 4] that something is made of.
 std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make,
                            std::int64_t max_tokens = kMostTokens) {
-  Graph graph{"axes", {}, {}, max_tokens};
+  Graph graph{"axes", {}, {}, {max_tokens}};
   Builder b(graph);
   const NodeId ids = b.input("ids", {DType::i64, {S}});
   const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, kRows, kRows}}), ids);
@@ -263,7 +263,7 @@ std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make
 
 // Scores of 2 heads, and what is attended to with them.
 std::string attended(const std::function<NodeId(Builder&, NodeId scores)>& mask) {
-  Graph graph{"scores", {}, {}, 4096};
+  Graph graph{"scores", {}, {}, {4096}};
   Builder b(graph);
   const NodeId ids = b.reshape(b.input("ids", {DType::i64, {S}}), {1, S});
   const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, 8}}), ids);
@@ -410,25 +410,31 @@ TEST_CASE("masks by the position's slope are a bias") {
 }
 
 TEST_CASE("a graph is right as far as its buffers and tables reach") {
-  const auto longest = [](const std::function<NodeId(Builder&, NodeId x)>& make) {
-    const std::string text = normal_form_of(make, 4096);
-    const auto at = text.find("max_tokens=");
-    return at == text.npos ? 0 : std::stoll(text.substr(at + 11));
+  const auto limit = [](const std::function<NodeId(Builder&, NodeId x)>& make) {
+    return parse_graph(normal_form_of(make, 4096), "graph").limit;
   };
-  CHECK(longest([](Builder&, NodeId x) { return x; }) == 4096);
+  CHECK(limit([](Builder&, NodeId x) { return x; }) == TokenLimit{4096, ""});
   const auto table = [](Builder& b) { return b.weight("table", {DType::f32, {64, kRows, kRows}}); };
-  CHECK(longest([&](Builder& b, NodeId x) {
-          return b.binary(Op::add, x, b.slice(table(b), 0, 2, S + 2));
-        }) == 62);
-  CHECK(longest([&](Builder& b, NodeId x) {
-          const NodeId shifted = b.binary(Op::add, b.positions(S), b.scalar(DType::i64, 2));
-          return b.binary(Op::add, x, b.embedding(table(b), shifted));
-        }) == 62);
-  CHECK(longest([&](Builder& b, NodeId x) {
+  const TokenLimit sliced = limit(
+      [&](Builder& b, NodeId x) { return b.binary(Op::add, x, b.slice(table(b), 0, 2, S + 2)); });
+  CHECK(sliced.tokens == 62);
+  CHECK(contains(sliced.why, "takes them from a table of 64"));
+  const TokenLimit looked_up = limit([&](Builder& b, NodeId x) {
+    const NodeId shifted = b.binary(Op::add, b.positions(S), b.scalar(DType::i64, 2));
+    return b.binary(Op::add, x, b.embedding(table(b), shifted));
+  });
+  CHECK(looked_up.tokens == 62);
+  CHECK(contains(looked_up.why, "its table of 64 has no row for position 62"));
+  const TokenLimit rounded = limit([&](Builder& b, NodeId x) {
+    const NodeId halves = b.cast(b.positions(S), DType::bf16);
+    return b.binary(Op::add, x, b.embedding(table(b), b.cast(halves, DType::i64)));
+  });
+  CHECK(rounded.tokens == 64);  // the table is shorter than what bfloat16 counts
+  CHECK(limit([&](Builder& b, NodeId x) {
           const NodeId fixed = b.constant(DType::i64, {4}, {0, 1, 2, 3});
           const NodeId rows = b.reduce(Op::sum, b.embedding(table(b), fixed), {0}, false);
           return b.binary(Op::add, x, rows);
-        }) == 4096);
+        }).tokens == 4096);
   const std::string step = print(incrementalise(
       parse_graph(normal_form_of([](Builder&, NodeId x) { return x; }, 128), "graph")));
   CHECK(contains(step, "step \"axes\" max_tokens=128 {"));

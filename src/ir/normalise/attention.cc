@@ -200,7 +200,7 @@ class Recogniser {
   // What is added to scores is followed in double: which numbers count as hidden is decided with
   // a wide margin, and 0 stays 0.
   Steps combined(Op op, const std::vector<Steps>& in) const {
-    auto result = compute_steps(op, DType::f32, in, graph_.max_tokens);
+    auto result = compute_steps(op, DType::f32, in, graph_.limit.tokens);
     if (!result) bad_input("an attention mask of too many pieces");
     return *result;
   }
@@ -217,7 +217,7 @@ class Recogniser {
 
   std::int64_t window_of(NodeId id) const {
     const double limit = hides(scores_.dtype, scores_.softcap);
-    const std::int64_t far = graph_.max_tokens - 1;
+    const std::int64_t far = graph_.limit.tokens - 1;
     // Calls `look` for each piece that some length reaches.
     const auto for_pieces = [&](const Steps& steps, auto look) {
       for (std::size_t i = 0; i < steps.pieces.size(); ++i) {

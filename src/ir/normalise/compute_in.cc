@@ -16,7 +16,7 @@ class Retyper {
 
   Graph run() {
     out_.name = in_.name;
-    out_.max_tokens = in_.max_tokens;
+    out_.limit = in_.limit;
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const Node& node = in_.nodes[i];
       of_weights_[i] = node.op == Op::weight;

@@ -457,7 +457,7 @@ const Fact& Prover::fact(NodeId id) {
 }
 
 std::int64_t Prover::last(const Dim& size) const {
-  if (size == Dim(Symbol::S)) return graph_.max_tokens - 1;
+  if (size == Dim(Symbol::S)) return graph_.limit.tokens - 1;
   return size.is_constant() && size.constant() < FactRules::kFar ? size.constant() - 1
                                                                  : FactRules::kFar;
 }

@@ -1,6 +1,6 @@
 // Proves what tensors are that depend only on where their elements are: positions, and attention
 // masks. They are followed symbolically from positions, comparisons and triangles to the use, for
-// every length up to the graph's max_tokens at once; nothing is sampled.
+// every length up to the graph's limit at once; nothing is sampled.
 #pragma once
 
 #include <cstdint>

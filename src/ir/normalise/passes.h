@@ -13,10 +13,10 @@ std::vector<Rule> cleanup_rules();
 // They run with the cleanup until attention is recognised.
 std::vector<Rule> spelling_rules();
 
-// Lowers max_tokens to what the graph's slices have room for.
+// Lowers the limit to what the graph's slices have room for.
 Graph limit_tokens(const Graph& graph);
 
-// Lowers max_tokens to what tables have room for, and to where positions are what PyTorch's
+// Lowers the limit to what tables have room for, and to where positions are what PyTorch's
 // rounding makes of them, if an integer or a comparison depends on it. Refuses integers that may
 // overflow, and comparisons that it cannot follow.
 Graph limit_to_exact(const Graph& graph);

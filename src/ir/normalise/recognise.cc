@@ -217,7 +217,7 @@ std::optional<Angles> match_angles(const Graph& g, NodeId id, int depth) {
       // Angles are wide numbers: only casts that lose nothing of them are looked through.
       const DType from = g.type(node.inputs[0]).dtype, to = node.type.dtype;
       const bool exact =
-          is_float(from) ? to == DType::f32 : static_cast<double>(g.max_tokens) <= most_exact(to);
+          is_float(from) ? to == DType::f32 : static_cast<double>(g.limit.tokens) <= most_exact(to);
       return exact ? inner(node.inputs[0]) : std::nullopt;
     }
     case Op::expand:

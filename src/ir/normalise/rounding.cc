@@ -213,7 +213,7 @@ class Exactness {
       sources_.push_back(source(graph_[id]));
       wholes_.push_back(whole(id));
       if (is_edge(id)) check_edge(id);
-      if (graph_[id].op == Op::embedding) check_lookup(graph_[id]);
+      if (graph_[id].op == Op::embedding) check_lookup(id);
     }
   }
 
@@ -273,7 +273,7 @@ class Exactness {
   }
 
   std::optional<Whole> combined(const Node& node) const {
-    if (node.op == Op::positions) return Whole{0, static_cast<double>(graph_.max_tokens - 1)};
+    if (node.op == Op::positions) return Whole{0, static_cast<double>(graph_.limit.tokens - 1)};
     if (node.op == Op::input) return Whole{0, ids_ - 1};
     if (node.op == Op::constant) {
       const auto& data = node.data();
@@ -358,20 +358,22 @@ class Exactness {
   }
 
   // Positions that run out of a table, at either end.
-  void check_lookup(const Node& node) {
+  void check_lookup(NodeId id) {
+    const Node& node = graph_[id];
     const NodeId index = node.inputs[1];
     const Dim& rows = type(node.inputs[0]).shape[0];
     if (source_of(index) != Source::position || !rows.is_constant()) return;
     Trial trial(graph_);
     if (!trial.follow(index)) return;
     const auto last = static_cast<double>(rows.constant() - 1);
-    for (std::int64_t i = 0; i < graph_.max_tokens; ++i) {
+    for (std::int64_t i = 0; i < graph_.limit.tokens; ++i) {
       const auto row = trial.at(i);
       if (!row) return;
       if (row->plain >= 0 && row->plain <= last) continue;
       if (i == 0)
         bad_input("{}: it has no room for the position of a single token", describe(graph_, index));
-      graph_.max_tokens = i;
+      graph_.limit.lower(i, fmt::format("{}: its table of {} has no row for position {}",
+                                        describe(graph_, id), rows.constant(), i));
     }
   }
 
@@ -390,7 +392,7 @@ class Exactness {
     Trial trial(graph_);
     if (source_of(id) == Source::both || !trial.follow(id)) refuse();
     Whole all{INFINITY, -INFINITY};
-    const std::int64_t count = of_positions ? graph_.max_tokens : static_cast<std::int64_t>(ids_);
+    const std::int64_t count = of_positions ? graph_.limit.tokens : static_cast<std::int64_t>(ids_);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto value = trial.at(i);
       if (!value) refuse();
@@ -401,7 +403,8 @@ class Exactness {
       if (!of_positions || i < 2)  // one token is no context
         bad_input("{}: rounding decides what this is for {} {}", describe(graph_, id),
                   of_positions ? "position" : "token id", i);
-      graph_.max_tokens = i;
+      graph_.limit.lower(i, fmt::format("{}: rounding changes what this is for position {}",
+                                        describe(graph_, id), i));
       break;
     }
     if (node.op == Op::cast && !is_float(node.type.dtype)) wholes_.back() = all;

@@ -154,7 +154,8 @@ Graph limit_tokens(const Graph& graph) {
     const std::int64_t tokens = size.constant() - rest.constant();
     if (tokens < 1)
       bad_input("{}: it has no room for the position of a single token", describe(graph, id));
-    result.max_tokens = std::min(result.max_tokens, tokens);
+    result.limit.lower(tokens, fmt::format("{} takes them from a table of {}", describe(graph, id),
+                                           size.constant()));
   }
   return result;
 }

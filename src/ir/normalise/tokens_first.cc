@@ -21,7 +21,7 @@ struct Stored {
 class Mover {
  public:
   explicit Mover(const Graph& graph)
-      : in_(graph), out_{graph.name, {}, {}, graph.max_tokens}, builder_(out_) {}
+      : in_(graph), out_{graph.name, {}, {}, graph.limit}, builder_(out_) {}
 
   Graph run() {
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
