@@ -24,7 +24,7 @@ from .errors import CaptureError, first_line
 from .export import Forward, Model, example_ids
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = (ROOT / "build/release/agentcompile", ROOT.parents[1] / "bin/agentcompile")
+PROGRAMS = (ROOT / "build/release/agentcompile", ROOT.parent.parent / "bin/agentcompile")
 
 # The module computes in float32, the reference in float64: this is how far apart they may be, in
 # parts of the range of the logits, where the module itself does not lose more to rounding.

@@ -139,7 +139,8 @@ class Document:
                     "length"
                 )
             if limits.upper.is_finite and int(limits.upper) < most:
-                most, because = int(limits.upper), "the export bounds the number of tokens"
+                most = int(limits.upper)
+                because = f"the model tests the length, or slices what has room for {most} tokens"
         right_at = lambda length: agrees(self.model, self.program, length) is True  # noqa: E731
         most, broken = longest_under(self.guards, most, right_at)
         if broken:

@@ -39,7 +39,7 @@ struct Evaluate {
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     StepExecutor several(step, weights.lookup(), threads);
     StepExecutor single(decode_instance(step), weights.lookup(), threads);
-    const std::int64_t most = step.graph.max_tokens;
+    const std::int64_t most = step.graph.limit.tokens;
     std::string logits = bytes_of({static_cast<double>(most)});
     for (const Json& each : wanted.at("runs")) {
       const std::int64_t wanted_tokens = count(each, "tokens"), chunk = count(each, "chunk");

@@ -128,9 +128,7 @@ def scaled_after(self, q, k, v):
 
 
 def scaled_below_zero(self, q, k, v):
-    mask = causal(q.shape[-2])
-    masked = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=-0.3)
-    return masked + F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=-2.0)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=causal(q.shape[-2]), scale=-0.3)
 
 
 def negated(self, q, k, v):
