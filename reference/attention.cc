@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "state/state.h"
 #include "base/half.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
@@ -63,10 +64,10 @@ Value append_attend(const Call& call) {
   if (call[1].shape[0] != call.bindings.T)
     bad_input("{}: appends {} tokens in a step of {}", call.where(), call[1].shape[0],
               call.bindings.T);
-  KvState& cache = *call.cache;
-  cache.keys.insert(cache.keys.end(), call[1].data.begin(), call[1].data.end());
-  cache.values.insert(cache.values.end(), call[2].data.begin(), call[2].data.end());
-  return attend(call, cache.keys, cache.values, call.bindings.P);
+  std::vector<double>&keys = call.state->at(kKeys), &values = call.state->at(kValues);
+  keys.insert(keys.end(), call[1].data.begin(), call[1].data.end());
+  values.insert(values.end(), call[2].data.begin(), call[2].data.end());
+  return attend(call, keys, values, call.bindings.P);
 }
 
 Value rope(const Call& call) {

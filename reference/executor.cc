@@ -35,7 +35,7 @@ class Runner {
     evaluate_fixed();
   }
 
-  Values run(const Bindings& bindings, const Values& inputs, std::vector<KvState>& caches) const {
+  Values run(const Bindings& bindings, const Values& inputs, std::vector<StateData>& states) const {
     check_symbols(bindings);
     if (const std::int64_t tokens = std::max(bindings.S, bindings.P + bindings.T);
         tokens > graph_.limit.tokens)
@@ -47,7 +47,7 @@ class Runner {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].live || nodes_[i].fixed) continue;
       const auto id = static_cast<NodeId>(i);
-      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &caches);
+      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &states);
       release_inputs(id, uses, values);
     }
     Values outputs;
@@ -58,7 +58,7 @@ class Runner {
 
  private:
   struct NodeInfo {
-    bool live = false;   // an output depends on it, or it writes a cache
+    bool live = false;   // an output depends on it, or it writes a state
     bool fixed = false;  // depends on no input, no position and no symbol
     std::optional<StoredWeight> stored;
   };
@@ -197,7 +197,7 @@ class Runner {
   }
 
   Value evaluate_node(NodeId id, const Bindings& bindings, const Slots& values,
-                      std::vector<KvState>* caches) const try {
+                      std::vector<StateData>* states) const try {
     const Node& node = graph_[id];
     Call call{graph_, id, {}, sizes_of(id, bindings), bindings};
     call.threads = threads_;
@@ -208,11 +208,11 @@ class Runner {
       else
         call.inputs.emplace_back(value_of(node.inputs[i], values));
     }
-    if (node.op == Op::append_attend) {
-      const std::int64_t cache = node.integer("cache");
-      if (cache < 0 || cache >= static_cast<std::int64_t>(caches->size()))
-        bad_input("{}: there is no cache {}", describe(graph_, id), cache);
-      call.cache = &(*caches)[static_cast<std::size_t>(cache)];
+    if (info(node.op).memory == Memory::state) {
+      const std::int64_t index = node.integer("state");
+      if (index < 0 || index >= static_cast<std::int64_t>(states->size()))
+        bad_input("{}: there is no state {}", describe(graph_, id), index);
+      call.state = &(*states)[static_cast<std::size_t>(index)];
     }
     Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
     AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
@@ -238,19 +238,21 @@ class Runner {
 Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inputs,
                 const WeightLookup& weights, int threads, Arithmetic arithmetic) {
   verify(graph, "reference");
-  std::vector<KvState> no_caches;
-  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_caches);
+  std::vector<StateData> no_states;
+  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_states);
 }
 
 struct StepExecutor::State {
   State(StepGraph graph, const WeightLookup& weights, int threads, Arithmetic arithmetic)
       : step(std::move(graph)),
         runner((verify(step, "reference"), step.graph), weights, threads, arithmetic),
-        caches(step.caches.size()) {}
+        states(step.states.size()) {
+    for (std::size_t i = 0; i < states.size(); ++i) states[i].resize(step.states[i].tensors.size());
+  }
 
   StepGraph step;
   Runner runner;
-  std::vector<KvState> caches;
+  std::vector<StateData> states;
   std::int64_t position = 0;
 };
 
@@ -265,11 +267,11 @@ Values StepExecutor::step(std::int64_t tokens, const Values& inputs) {
   if (tokens < 1) bad_input("a step needs at least one token");
   try {
     Values outputs =
-        state_->runner.run({.T = tokens, .P = state_->position}, inputs, state_->caches);
+        state_->runner.run({.T = tokens, .P = state_->position}, inputs, state_->states);
     state_->position += tokens;
     return outputs;
   } catch (...) {
-    truncate(state_->position);  // some caches may have been appended to
+    truncate(state_->position);  // some states may have been appended to
     throw;
   }
 }
@@ -281,31 +283,32 @@ Values StepExecutor::step(const std::vector<std::int64_t>& ids) {
 
 std::int64_t StepExecutor::position() const { return state_->position; }
 
-void StepExecutor::prime(std::int64_t position, std::vector<KvState> caches) {
-  AC_ASSERT(position >= 0 && caches.size() == state_->caches.size());
-  for (std::size_t i = 0; i < caches.size(); ++i) {
-    const Cache& cache = state_->step.caches[i];
-    const auto rows = static_cast<std::size_t>(position * cache.heads);
-    AC_ASSERT(caches[i].keys.size() == rows * static_cast<std::size_t>(cache.key_size));
-    AC_ASSERT(caches[i].values.size() == rows * static_cast<std::size_t>(cache.value_size));
+void StepExecutor::prime(std::int64_t position, std::vector<StateData> states) {
+  AC_ASSERT(position >= 0 && states.size() == state_->states.size());
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const std::vector<StateTensor>& tensors = state_->step.states[i].tensors;
+    AC_ASSERT(states[i].size() == tensors.size());
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      AC_ASSERT(states[i][t].size() ==
+                static_cast<std::size_t>(position * tensors[t].rows * tensors[t].size));
   }
-  state_->caches = std::move(caches);
+  state_->states = std::move(states);
   state_->position = position;
 }
 
-const KvState& StepExecutor::cache(std::size_t index) const {
-  AC_ASSERT(index < state_->caches.size());
-  return state_->caches[index];
+const StateData& StepExecutor::state(std::size_t index) const {
+  AC_ASSERT(index < state_->states.size());
+  return state_->states[index];
 }
 
 void StepExecutor::truncate(std::int64_t tokens) {
   AC_ASSERT(tokens >= 0 && tokens <= state_->position);
   state_->position = tokens;
-  for (std::size_t i = 0; i < state_->caches.size(); ++i) {
-    const Cache& cache = state_->step.caches[i];
-    const std::int64_t rows = tokens * cache.heads;
-    state_->caches[i].keys.resize(static_cast<std::size_t>(rows * cache.key_size));
-    state_->caches[i].values.resize(static_cast<std::size_t>(rows * cache.value_size));
+  for (std::size_t i = 0; i < state_->states.size(); ++i) {
+    const std::vector<StateTensor>& tensors = state_->step.states[i].tensors;
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      state_->states[i][t].resize(
+          static_cast<std::size_t>(tokens * tensors[t].rows * tensors[t].size));
   }
 }
 

@@ -21,7 +21,7 @@ Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inpu
                 const WeightLookup& weights, int threads = 1,
                 Arithmetic arithmetic = Arithmetic::exact);
 
-// Runs a step again and again, keeping the keys and values of all tokens so far. Nodes that depend
+// Runs a step again and again, keeping the states of all tokens so far. Nodes that depend
 // on no input and no symbol are evaluated once, here.
 class StepExecutor {
  public:
@@ -39,10 +39,9 @@ class StepExecutor {
   std::int64_t position() const;       // how many tokens are cached
   void truncate(std::int64_t tokens);  // forgets all but the first `tokens`
   void reset() { truncate(0); }
-  // As if `position` tokens had been run that left these keys and values: one KvState for each
-  // cache of the graph.
-  void prime(std::int64_t position, std::vector<KvState> caches);
-  const KvState& cache(std::size_t index) const;
+  // As if `position` tokens had been run that left these states.
+  void prime(std::int64_t position, std::vector<StateData> states);
+  const StateData& state(std::size_t index) const;
 
  private:
   struct State;

@@ -48,7 +48,7 @@ struct Call {
   std::vector<Operand> inputs;
   Sizes shape;  // of the result
   Bindings bindings;
-  KvState* cache = nullptr;  // of an append_attend
+  StateData* state = nullptr;  // of an op that writes one
   int threads = 1;
   Arithmetic arithmetic = Arithmetic::exact;
 

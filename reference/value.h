@@ -20,10 +20,8 @@ struct Value {
 };
 using Values = std::map<std::string, Value>;  // by name of input or output
 
-// The keys and values of one cache: [tokens, heads, size], every token kept.
-struct KvState {
-  std::vector<double> keys, values;
-};
+// Elements of each tensor of a state (state/state.h): [tokens, rows, size], every token kept.
+using StateData = std::vector<std::vector<double>>;
 
 // What numbers an evaluation uses between its inputs and its outputs.
 enum class Arithmetic : std::uint8_t {

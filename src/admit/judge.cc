@@ -7,17 +7,14 @@
 #include "base/error.h"
 #include "device/host.h"
 #include "device/host_product.h"
+#include "device/launcher.h"
 
 namespace ac {
 namespace {
 
 constexpr std::byte kGuardByte{0xa5};
 
-unsigned size_of(const Launch& launch, std::size_t axis, std::int64_t tokens) {
-  return static_cast<unsigned>(launch.grid[axis].at(tokens));
-}
-
-// The copy of one storage on a device.
+// The copy of one buffer on a device.
 class Mirror {
  public:
   Mirror(Device& device, std::size_t bytes, std::size_t guard)
@@ -66,72 +63,59 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
                                           Schedule::ahead};
         std::vector<void*> addresses;
         for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
-        for (const Launch& launch : at.launches) {
-          const std::vector<std::byte> params =
-              bind_params(launch, at.tokens, addresses, encode_map_on_host);
-          if (launch.product) {
-            multiply_on_host(*launch.product, params);
-            continue;
-          }
-          const HostKernel& kernel = kernels.at(launch.kernel);
-          const kernels::HostLaunch shape{
-              .grid = {size_of(launch, 0, at.tokens), size_of(launch, 1, at.tokens),
-                       size_of(launch, 2, at.tokens)},
-              .block = {static_cast<unsigned>(launch.threads)},
-              .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
-              .schedule = schedules[order % 4],
-              .seed = order + 1,
-              .copies_at_once = order % 3 == 1,
-              .check_races = trial.purpose == Purpose::races && kernel.cluster() == 1,
-              .must_wait = true,
-              // A kernel that reads the position early may find that of the token before.
-              .relaxed_lag = static_cast<int>(order % 2)};
-          const std::string error = kernel.launch(shape, params).error;
-          if (!error.empty()) return error;
-        }
-        return {};
+        std::string error;
+        launch_all(at.launches, at.tokens, addresses, encode_map_on_host,
+                   [&](const Launch& launch, std::span<const std::byte> params) {
+                     if (!error.empty()) return;
+                     if (launch.product) return multiply_on_host(*launch.product, params);
+                     const HostKernel& kernel = kernels.at(launch.kernel);
+                     const auto grid = [&](std::size_t axis) {
+                       return static_cast<unsigned>(launch.grid[axis].at(at.tokens));
+                     };
+                     const kernels::HostLaunch shape{
+                         .grid = {grid(0), grid(1), grid(2)},
+                         .block = {static_cast<unsigned>(launch.threads)},
+                         .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
+                         .schedule = schedules[order % 4],
+                         .seed = order + 1,
+                         .copies_at_once = order % 3 == 1,
+                         .check_races = trial.purpose == Purpose::races && kernel.cluster() == 1,
+                         .must_wait = true,
+                         // A kernel that reads the position early may find that of the token
+                         // before.
+                         .relaxed_lag = static_cast<int>(order % 2)};
+                     error = kernel.launch(shape, params).error;
+                   });
+        return error;
       });
 }
 
 validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files,
                            std::size_t guard) {
-  std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
-  for (const Launch& launch : trial.launches)
-    kernels.push_back(launch.product ? device.load_product(*launch.product)
-                                     : device.load(files.at(launch.kernel), launch.kernel));
+  Launcher launcher(device);
+  for (const Launch& launch : trial.launches) launcher.add(launch, files);
   std::vector<Mirror> mirrors;
-  return run_trial(
-      trial,
-      [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
-          unsigned) -> std::string {
-        const bool fits =
-            std::ranges::equal(mirrors, places, {}, &Mirror::bytes, &std::span<std::byte>::size);
-        if (!fits) mirrors.clear();
-        if (mirrors.empty())
-          for (const std::span<std::byte>& place : places)
-            mirrors.emplace_back(device, place.size(), guard);
-        std::vector<void*> addresses;
-        for (std::size_t i = 0; i < places.size(); ++i) {
-          mirrors[i].load(places[i]);
-          addresses.push_back(mirrors[i].address());
-        }
-        for (std::size_t i = 0; i < kernels.size(); ++i) {
-          const Launch& launch = at.launches[i];
-          LaunchShape shape;
-          for (std::size_t axis = 0; axis < 3; ++axis)
-            shape.grid[axis] = size_of(launch, axis, at.tokens);
-          shape.threads = static_cast<unsigned>(launch.threads);
-          shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
-          shape.overlaps = true;
-          device.launch(*kernels[i], shape,
-                        bind_params(launch, at.tokens, addresses, device.map_encoder()));
-        }
-        device.synchronize();
-        for (std::size_t i = 0; i < places.size(); ++i)
-          if (!mirrors[i].store(places[i]))
-            return fmt::format("it wrote outside of the storage {} of the launch", i);
-        return {};
-      });
+  return run_trial(trial,
+                   [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
+                       unsigned) -> std::string {
+                     const bool fits = std::ranges::equal(mirrors, places, {}, &Mirror::bytes,
+                                                          &std::span<std::byte>::size);
+                     if (!fits) mirrors.clear();
+                     if (mirrors.empty())
+                       for (const std::span<std::byte>& place : places)
+                         mirrors.emplace_back(device, place.size(), guard);
+                     std::vector<void*> addresses;
+                     for (std::size_t i = 0; i < places.size(); ++i) {
+                       mirrors[i].load(places[i]);
+                       addresses.push_back(mirrors[i].address());
+                     }
+                     launcher.launch(at.launches, at.tokens, addresses);
+                     device.synchronize();
+                     for (std::size_t i = 0; i < places.size(); ++i)
+                       if (!mirrors[i].store(places[i]))
+                         return fmt::format("it wrote outside of the buffer {} of the launch", i);
+                     return {};
+                   });
 }
 
 }  // namespace ac

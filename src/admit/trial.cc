@@ -25,21 +25,11 @@ using validate::Role;
 using validate::Subject;
 using validate::TensorSpec;
 
-// Where the real extents are judged: rows of a launch whose truth is computed together, and how
-// often in each launch, from its first row to its last.
-constexpr std::int64_t kFewRows = 4, kSamples = 4;
+// Rows whose truth is computed together, and how often in each launch, from its first row to its
+// last.
+constexpr std::int64_t kFewRows = 4, kSamples = kJudgedRows / kFewRows;
 
 constexpr std::array<std::string_view, 3> kPurposes = {"quick", "as used", "races"};
-
-std::vector<std::byte> bytes_of_constant(const Node& node) {
-  const std::vector<double>& data = node.data();
-  const std::size_t size = bytes_of(node.type.dtype);
-  const auto count = static_cast<std::size_t>(product(node.type.shape).constant());
-  std::vector<std::byte> bytes(count * size);
-  for (std::size_t i = 0; i < count; ++i)
-    store_element(node.type.dtype, data[data.size() == 1 ? 0 : i], bytes.data() + i * size);
-  return bytes;
-}
 
 class TrialRun {
  public:
@@ -53,7 +43,7 @@ class TrialRun {
       make_ending();
     else
       make_step();
-    for (const Storage& storage : trial.storages) places_.push_back(place_of(storage));
+    for (const Buffer& buffer : trial.buffers) places_.push_back(place_of(buffer));
     subject_.run = [this](const Buffers& buffers, unsigned order) { return run(buffers, order); };
   }
 
@@ -90,68 +80,58 @@ class TrialRun {
                                            trial_.positions);
   }
 
-  std::size_t add(TensorSpec spec) {
-    subject_.tensors.push_back(std::move(spec));
-    return subject_.tensors.size() - 1;
-  }
-  std::size_t add_scratch(const char* name, std::int64_t bytes, Role role) {
-    return add({.name = fmt::format("{}{}", name, subject_.tensors.size()),
-                .dtype = DType::i32,
-                .shape = {std::max<std::int64_t>((bytes + 3) / 4, 1)},
-                .role = role});
+  Place scratch(const char* name, const Buffer& buffer, Role role = Role::workspace) {
+    const std::int64_t bytes = buffer.bytes.at(trial_.tokens);
+    subject_.tensors.push_back({.name = fmt::format("{}{}", name, subject_.tensors.size()),
+                                .dtype = DType::i32,
+                                .shape = {std::max<std::int64_t>((bytes + 3) / 4, 1)},
+                                .role = role});
+    return {subject_.tensors.size() - 1};
   }
 
-  Place place_of(const Storage& storage) {
+  Place place_of(const Buffer& buffer) {
+    using BufferRole = Buffer::Role;
     const auto tensor = [&](const std::string& name) {
       return Place{validate::index_of(subject_, name)};
     };
-    switch (storage.kind) {
-      case Storage::Kind::value:
-        return place_of_node(storage.node);
-      case Storage::Kind::keys:
-        return tensor(fmt::format("cache{}.keys", storage.cache));
-      case Storage::Kind::values:
-        return tensor(fmt::format("cache{}.values", storage.cache));
-      case Storage::Kind::position:
-        return tensor("position");
-      case Storage::Kind::token:
+    switch (buffer.role) {
+      case BufferRole::ids:
+      case BufferRole::position:
+      case BufferRole::log:
+      case BufferRole::settings:
+        return tensor(std::string(to_string(buffer.role)));
+      case BufferRole::weight:
+        return tensor(buffer.key);
+      case BufferRole::state: {
+        const StateSpec& state = step_.states[static_cast<std::size_t>(buffer.state)];
+        const auto number = static_cast<std::size_t>(buffer.tensor);
+        return tensor(validate::name_of_state(buffer.state, state.tensors[number]));
+      }
+      case BufferRole::token:
         if (trial_.vocab > 0 || trial_.log > 0) return tensor("token");
         chooses_ = true;
         return {0, std::as_writable_bytes(std::span(token_.get(), 1))};
-      case Storage::Kind::log:
-        return tensor("log");
-      case Storage::Kind::settings:
-        return tensor("settings");
-      case Storage::Kind::workspace:
-        return {add_scratch("workspace", storage.bytes.at(trial_.tokens), Role::workspace)};
-      case Storage::Kind::counters:
-        return {add_scratch("counters", storage.bytes.at(trial_.tokens), Role::counter)};
-      case Storage::Kind::rope_table: {
-        const Node& node = step_.graph[storage.node];
-        const std::vector<float> inv_freq(node.data().begin(), node.data().end());
-        const std::int64_t positions =
-            *std::max_element(trial_.positions.begin(), trial_.positions.end()) + trial_.tokens;
-        const std::vector<float> table = rope_table(inv_freq, storage.scale, positions);
-        return own(std::as_bytes(std::span(table)));
-      }
+      case BufferRole::constant:
+      case BufferRole::rope_table:
+        return own(*contents_of(step_, buffer, std::ranges::max(trial_.positions) + trial_.tokens));
+      case BufferRole::scratch:
+        return buffer.is_workspace() ? scratch("workspace", buffer) : place_of_value(buffer);
+      case BufferRole::counters:
+        return scratch("counters", buffer, Role::counter);
     }
     AC_UNREACHABLE();
   }
 
-  Place place_of_node(NodeId id) {
+  Place place_of_value(const Buffer& buffer) {
     if (trial_.vocab > 0) return {0};
-    const Node& node = step_.graph[id];
-    if (node.op == Op::constant) return own(bytes_of_constant(node));
+    const Node& node = step_.graph[buffer.node];
     if (node.op == Op::input) return {validate::index_of(subject_, node.text("name"))};
-    if (node.op == Op::weight) return {validate::index_of(subject_, node.text("key"))};
     for (const Output& output : step_.graph.outputs)
-      if (output.node == id) {
+      if (output.node == buffer.node) {
         logits_ = validate::index_of(subject_, output.name);
         return {logits_};
       }
-    const std::int64_t count = product(node.type.shape).evaluate({.T = trial_.tokens, .P = 0});
-    const auto size = static_cast<std::int64_t>(bytes_of(node.type.dtype));
-    return {add_scratch("inner", count * size, Role::workspace)};
+    return scratch("inner", buffer);
   }
 
   Place own(std::span<const std::byte> bytes) {
@@ -184,7 +164,7 @@ class TrialRun {
   // The first that the trial has.
   std::span<const std::byte> workspace(const std::vector<std::span<std::byte>>& places) const {
     for (std::size_t i = 0; i < places.size(); ++i)
-      if (trial_.storages[i].kind == Storage::Kind::workspace) return places[i];
+      if (trial_.buffers[i].is_workspace()) return places[i];
     return {};
   }
 
@@ -261,8 +241,8 @@ validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
 }
 
 Json to_json(const Trial& trial) {
-  Json storages = Json::array(), launches = Json::array();
-  for (const Storage& storage : trial.storages) storages.push_back(to_json(storage));
+  Json buffers = Json::array(), launches = Json::array();
+  for (const Buffer& buffer : trial.buffers) buffers.push_back(to_json(buffer));
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
   Json json{{"purpose", to_string(trial.purpose)},
             {"tokens", trial.tokens},
@@ -275,7 +255,7 @@ Json to_json(const Trial& trial) {
             {"thorough", trial.thorough},
             {"spreads", trial.spreads},
             {"log", trial.log},
-            {"storages", std::move(storages)},
+            {"buffers", std::move(buffers)},
             {"launches", std::move(launches)}};
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
@@ -312,8 +292,8 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     } else {
       trial.step = json.at("step").get<std::string>();
     }
-    for (const Json& entry : json.at("storages"))
-      trial.storages.push_back(storage_from_json(entry, origin));
+    for (const Json& entry : json.at("buffers"))
+      trial.buffers.push_back(buffer_from_json(entry, origin));
     for (const Json& entry : json.at("launches"))
       trial.launches.push_back(launch_from_json(entry, origin));
     verify(trial, origin);

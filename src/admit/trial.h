@@ -39,9 +39,11 @@ struct Trial {
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
   bool spreads = false;
-  std::vector<Storage> storages;
+  std::vector<Buffer> buffers;
   std::vector<Launch> launches;
 };
+// Rows of a launch whose truth is computed where the real extents are judged.
+inline constexpr std::int64_t kJudgedRows = 16;
 // How thoroughly the gate looks at a trial.
 validate::GateOptions gate_for(const Trial& trial);
 Json to_json(const Trial& trial);
@@ -50,7 +52,7 @@ Trial trial_from_json(const Json& json, const std::string& origin);
 // not.
 void verify(const Trial& trial, const std::string& origin);
 
-// Carries out the launches of a trial, with its storages at these places, and returns what went
+// Carries out the launches of a trial, with its buffers at these places, and returns what went
 // wrong or "". `order` counts: who can vary the order of threads or blocks does so by it.
 using RunLaunches = std::function<std::string(
     const Trial& trial, const std::vector<std::span<std::byte>>& places, unsigned order)>;

@@ -1,4 +1,7 @@
 #include "admit/trial.h"
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "ir/text.h"
 
@@ -28,13 +31,13 @@ void check(const Launch& launch, const Trial& trial, std::int64_t tokens,
   for (const Launch::Pointer& pointer : launch.pointers) {
     if (pointer.at + std::uint64_t{8} > launch.params.size())
       refuse("has a pointer beyond its parameters");
-    if (pointer.buffer < 0 || static_cast<std::size_t>(pointer.buffer) >= trial.storages.size())
-      refuse("has a pointer to no storage");
+    if (pointer.buffer < 0 || static_cast<std::size_t>(pointer.buffer) >= trial.buffers.size())
+      refuse("has a pointer to no buffer");
   }
   for (const Launch::Map& map : launch.maps) {
     if (const char* why = why_impossible(map, launch, tokens)) refuse(why);
-    if (map.buffer < 0 || static_cast<std::size_t>(map.buffer) >= trial.storages.size())
-      refuse("has a map of no storage");
+    if (map.buffer < 0 || static_cast<std::size_t>(map.buffer) >= trial.buffers.size())
+      refuse("has a map of no buffer");
   }
   if (launch.product) {
     const std::int64_t rows = launch.numbers[0].value.at(tokens);
@@ -44,6 +47,70 @@ void check(const Launch& launch, const Trial& trial, std::int64_t tokens,
     if ((number.bytes != 4 && number.bytes != 8) ||
         number.at + std::uint64_t{number.bytes} > launch.params.size())
       refuse("has a number beyond its parameters");
+}
+
+bool has_leaf(const StepGraph& step, Op op, const char* attribute, const std::string& name) {
+  return std::ranges::any_of(step.graph.nodes, [&](const Node& node) {
+    return node.op == op && node.text(attribute) == name;
+  });
+}
+
+// That the trial has what the buffer is of.
+void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
+           const std::vector<std::int64_t>& all_tokens, const std::string& origin) {
+  using Role = Buffer::Role;
+  const bool is_step = trial.vocab == 0;
+  const auto refuse = [&](const char* why) {
+    bad_input("{}: a buffer of the role {}: {}", origin, to_string(buffer.role), why);
+  };
+  const auto has_node = [&] {
+    return buffer.node >= 0 && static_cast<std::size_t>(buffer.node) < step.graph.nodes.size();
+  };
+  const auto is_of_node = [&] { return has_node() && buffer == buffer_of(step, buffer.node); };
+  switch (buffer.role) {
+    case Role::ids:
+      if (!is_step || !has_leaf(step, Op::input, "name", "ids")) refuse("the step takes no ids");
+      break;
+    case Role::weight:
+      if (!is_step || !has_leaf(step, Op::weight, "key", buffer.key))
+        refuse("the step has no such weight");
+      break;
+    case Role::constant:
+      if (!is_step || !is_of_node()) refuse("its node is not this constant");
+      break;
+    case Role::rope_table:
+      if (!is_step || !has_node() || step.graph[buffer.node].op != Op::constant)
+        refuse("it is made of no constant");
+      break;
+    case Role::state:
+      if (!is_step || buffer.state < 0 ||
+          static_cast<std::size_t>(buffer.state) >= step.states.size())
+        refuse("the step has no such state");
+      if (buffer.tensor < 0 ||
+          static_cast<std::size_t>(buffer.tensor) >=
+              step.states[static_cast<std::size_t>(buffer.state)].tensors.size())
+        refuse("the state has no such tensor");
+      break;
+    case Role::scratch:
+      if (is_step && !buffer.is_workspace() && !is_of_node()) refuse("its node is another one");
+      break;
+    case Role::position:
+      if (!is_step && !trial.draws) refuse("what chooses the largest logit needs none");
+      break;
+    case Role::settings:
+      if (!trial.draws) refuse("a region takes none");
+      break;
+    case Role::log:
+      if (trial.log == 0) refuse("the trial ends no step");
+      break;
+    case Role::token:
+    case Role::counters:
+      break;
+  }
+  if (buffer.is_workspace() || buffer.role == Role::counters)
+    for (const std::int64_t tokens : all_tokens)
+      if (const std::int64_t bytes = buffer.bytes.at(tokens); bytes < 0 || bytes > kMost * 64)
+        bad_input("{}: a buffer of {} bytes", origin, bytes);
 }
 
 }  // namespace
@@ -66,31 +133,7 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.log > 0 &&
       (trial.vocab > 0 || step.graph.nodes.size() != 1 || step.graph.nodes[0].op != Op::input))
     bad_input("{}: a trial of what ends a step has the step's ids, and nothing else", origin);
-  for (const Storage& storage : trial.storages) {
-    using Kind = Storage::Kind;
-    const bool of_node = storage.kind == Kind::value || storage.kind == Kind::rope_table;
-    const bool of_cache = storage.kind == Kind::keys || storage.kind == Kind::values;
-    if (of_node && trial.vocab == 0 &&
-        (storage.node < 0 || static_cast<std::size_t>(storage.node) >= step.graph.nodes.size()))
-      bad_input("{}: a storage is of node {}, which does not exist", origin, storage.node);
-    // A position and settings are only in a subject that has them.
-    if (trial.vocab > 0 && !trial.draws &&
-        (storage.kind == Kind::position || storage.kind == Kind::settings))
-      bad_input("{}: what chooses the largest logit needs no position", origin);
-    if (storage.kind == Kind::settings && !trial.draws)
-      bad_input("{}: a region takes no settings", origin);
-    if (storage.kind == Kind::rope_table &&
-        (trial.vocab > 0 || step.graph[storage.node].op != Op::constant))
-      bad_input("{}: a rope table is made of no constant", origin);
-    if (of_cache &&
-        (storage.cache < 0 || static_cast<std::size_t>(storage.cache) >= step.caches.size()))
-      bad_input("{}: a storage is of cache {}, which does not exist", origin, storage.cache);
-    if (storage.kind == Kind::log && trial.log == 0)
-      bad_input("{}: a storage is the log, and the trial ends no step", origin);
-    for (const std::int64_t tokens : all_tokens)
-      if (const std::int64_t bytes = storage.bytes.at(tokens); bytes < 0 || bytes > kMost * 64)
-        bad_input("{}: a storage of {} bytes", origin, bytes);
-  }
+  for (const Buffer& buffer : trial.buffers) check(buffer, trial, step, all_tokens, origin);
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
   for (const Launch& launch : trial.launches)
     for (const std::int64_t tokens : all_tokens) check(launch, trial, tokens, origin);

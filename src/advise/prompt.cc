@@ -63,7 +63,7 @@ std::string parameter_text(const Question& question, const Parameter& parameter)
   std::string text = fmt::format("  {:<6} {:<10} {}, {}", parameter.name, to_string(parameter.role),
                                  to_string(parameter.type), layout_text(parameter.layout));
   if (parameter.immediate) text += fmt::format(", always {}", *parameter.immediate);
-  if (parameter.cache >= 0) return text + ", a KV cache\n";
+  if (parameter.state >= 0) return text + ", a KV cache\n";
   text += fmt::format(", {} bytes", parameter.bytes.str());
   const Node& stored = question.step->graph[parameter.storage];
   if (stored.op == Op::weight) text += " " + name(stored.text("key"));
@@ -85,7 +85,7 @@ std::string region_text(const Question& question) {
   text +=
       fmt::format("share of the step's predicted time, together: {:.1f} %\n", 100 * question.share);
   text += "interface:\n";
-  for (const auto* list : {&region.inputs, &region.outputs, &region.caches})
+  for (const auto* list : {&region.inputs, &region.outputs, &region.states})
     for (const Parameter& parameter : *list) text += parameter_text(question, parameter);
   return text;
 }

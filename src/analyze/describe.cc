@@ -30,7 +30,7 @@ class Describer {
   Region run() {
     find_outputs();
     order_nodes();
-    add_caches();
+    add_states();
     list_arguments();
     sum_work();
     region_.module = common_module();
@@ -138,19 +138,19 @@ class Describer {
     return gathered;
   }
 
-  void add_caches() {
+  void add_states() {
     for (const NodeId id : region_.nodes) {
       const Node& node = graph_[id];
       if (node.op != Op::append_attend) continue;
-      Parameter cache;
-      cache.name = fmt::format("cache{}", region_.caches.size());
-      cache.role = Role::state;
-      cache.value = cache.storage = id;
-      cache.cache = node.integer("cache");
+      Parameter state;
+      state.name = fmt::format("cache{}", region_.states.size());
+      state.role = Role::state;
+      state.value = state.storage = id;
+      state.state = node.integer("state");
       const TensorType &k = graph_.type(node.inputs[1]), &v = graph_.type(node.inputs[2]);
-      cache.type = {k.dtype, {Dim(Symbol::P) + k.shape[0], k.shape[1], k.shape[2] + v.shape[2]}};
-      cache.bytes = state_bytes_of(graph_, id);
-      region_.caches.push_back(std::move(cache));
+      state.type = {k.dtype, {Dim(Symbol::P) + k.shape[0], k.shape[1], k.shape[2] + v.shape[2]}};
+      state.bytes = state_bytes_of(graph_, id);
+      region_.states.push_back(std::move(state));
     }
   }
 
@@ -169,7 +169,7 @@ class Describer {
     };
     look(region_.inputs);
     look(region_.outputs);
-    region_.dynamic_context = !region_.caches.empty();
+    region_.dynamic_context = !region_.states.empty();
     for (std::size_t i = 0; i < region_.inputs.size(); ++i) {
       const Parameter& input = region_.inputs[i];
       if (!input.immediate && input.role != Role::positions)
@@ -177,8 +177,8 @@ class Describer {
     }
     for (std::size_t i = 0; i < region_.outputs.size(); ++i)
       region_.arguments.push_back({Kind::output, i});
-    for (std::size_t i = 0; i < region_.caches.size(); ++i)
-      region_.arguments.push_back({Kind::cache, i});
+    for (std::size_t i = 0; i < region_.states.size(); ++i)
+      region_.arguments.push_back({Kind::state, i});
     if (region_.dynamic_rows) region_.arguments.push_back({Kind::new_tokens});
     if (positions || region_.dynamic_context) region_.arguments.push_back({Kind::cached_tokens});
   }
@@ -195,7 +195,7 @@ class Describer {
     }
     for (const Parameter& output : region_.outputs)
       work.activation_bytes = work.activation_bytes + output.bytes;
-    for (const Parameter& cache : region_.caches) work.state_bytes = work.state_bytes + cache.bytes;
+    for (const Parameter& state : region_.states) work.state_bytes = work.state_bytes + state.bytes;
   }
 
   std::string common_module() const {

@@ -29,9 +29,9 @@ class Extractor {
     std::vector<NodeId> inputs;
     for (const NodeId input : node.inputs) inputs.push_back(from_outside(input));
     if (node.op == Op::append_attend) {
-      const auto cache = static_cast<std::size_t>(node.integer("cache"));
-      node.attrs["cache"] = static_cast<std::int64_t>(out_.caches.size());
-      out_.caches.push_back(step_.caches[cache]);
+      const auto state = static_cast<std::size_t>(node.integer("state"));
+      node.attrs["state"] = static_cast<std::int64_t>(out_.states.size());
+      out_.states.push_back(step_.states[state]);
     }
     ids_[id] = copy_node(out_.graph, node, inputs);
   }
@@ -84,7 +84,7 @@ StepGraph with_fewer_rows(const StepGraph& fragment,
     if (last.is_constant() && sizes.count(last.constant()) > 0)
       fewer[id] = static_cast<std::int64_t>(node.type.shape.size()) - 1;
   }
-  StepGraph out{{graph.name, {}, graph.outputs}, fragment.caches};
+  StepGraph out{{graph.name, {}, graph.outputs}, fragment.states};
   try {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const Node& node = graph.nodes[i];
@@ -107,11 +107,12 @@ StepGraph with_fewer_rows(const StepGraph& fragment,
 
 StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads) {
   const Graph& graph = fragment.graph;
-  if (fragment.caches.size() != 1 || fragment.caches[0].heads <= kv_heads) return fragment;
-  const std::int64_t all = fragment.caches[0].heads;
+  if (fragment.states.size() != 1) return fragment;
+  const std::int64_t all = kv_sizes(fragment.states[0]).heads;
+  if (all <= kv_heads) return fragment;
   const auto fewer = [&](std::int64_t rows) { return rows / all * kv_heads; };
-  StepGraph out{{graph.name, {}, graph.outputs}, fragment.caches};
-  out.caches[0].heads = kv_heads;
+  StepGraph out{{graph.name, {}, graph.outputs}, fragment.states};
+  for (StateTensor& tensor : out.states[0].tensors) tensor.rows = kv_heads;
   // What has the rows of products, through its views: their weights, or, without products, inputs.
   std::set<NodeId> shrinks;
   for (const Node& node : graph.nodes)

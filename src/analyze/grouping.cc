@@ -136,7 +136,7 @@ class Grouper {
     std::vector<Boundary> boundaries;
     if (auto hard = hard_boundary(graph_, id)) boundaries.push_back(*hard);
     if (info(graph_[id].op).memory == Memory::state)
-      boundaries.push_back({Reason::state, id, id, describe(graph_, id) + ": writes a cache"});
+      boundaries.push_back({Reason::state, id, id, describe(graph_, id) + ": writes a state"});
 
     int joined = -1;
     for (const std::vector<NodeId>& producers : producers_by_part(id)) {

@@ -161,7 +161,7 @@ std::optional<Boundary> hard_edge(const UseDef& uses, NodeId from, NodeId to) {
       return Boundary{boundary->reason, from, to, boundary->text};
   if (info(graph[from].op).memory == Memory::state)
     return Boundary{Reason::state, from, to,
-                    fmt::format("{} writes a cache", describe(graph, from))};
+                    fmt::format("{} writes a state", describe(graph, from))};
   if (uses.is_aliased(from))
     return Boundary{Reason::aliasing, from, to,
                     fmt::format("a view of {} is an output of the step", describe(graph, from))};
@@ -184,7 +184,7 @@ std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId
     if (info(graph[id].op).memory == Memory::state) {
       if (writer >= 0)
         return Boundary{Reason::state, writer, id,
-                        fmt::format("{} and {} both write caches", describe(graph, writer),
+                        fmt::format("{} and {} both write states", describe(graph, writer),
                                     describe(graph, id))};
       writer = id;
     }

@@ -24,8 +24,8 @@ std::string argument_name(const Region& region, const Argument& argument) {
       return region.inputs[argument.index].name;
     case Argument::Kind::output:
       return region.outputs[argument.index].name;
-    case Argument::Kind::cache:
-      return region.caches[argument.index].name;
+    case Argument::Kind::state:
+      return region.states[argument.index].name;
     case Argument::Kind::new_tokens:
       return "T";
     case Argument::Kind::cached_tokens:
@@ -51,7 +51,7 @@ std::string parameter_text(const Parameter& parameter) {
   std::string text =
       fmt::format("  {:<6} {:<10} {:<20} %{}", parameter.name, to_string(parameter.role),
                   to_string(parameter.type), parameter.value);
-  if (parameter.cache >= 0) return text + fmt::format(" cache {}\n", parameter.cache);
+  if (parameter.state >= 0) return text + fmt::format(" state {}\n", parameter.state);
   if (parameter.storage != parameter.value) text += fmt::format(" of %{}", parameter.storage);
   text += " " + layout_text(parameter.layout);
   if (parameter.immediate) text += fmt::format(" = {}", *parameter.immediate);
@@ -74,7 +74,7 @@ std::string region_text(const Regions& regions, const Region& region, const Bind
   for (const NodeId id : region.nodes)
     nodes.push_back(fmt::format("%{} {}", id, info(graph[id].op).name));
   out += fmt::format("  nodes  {}\n", join(nodes, ", "));
-  for (const auto* list : {&region.inputs, &region.outputs, &region.caches})
+  for (const auto* list : {&region.inputs, &region.outputs, &region.states})
     for (const Parameter& parameter : *list) out += parameter_text(parameter);
   out += fmt::format("  call   ({})\n", join(argument_names(region), ", "));
   std::vector<std::string> axes;
@@ -124,7 +124,7 @@ Json to_json(const Parameter& parameter) {
               {"bytes", to_json(parameter.bytes)}};
   // As text where it is no number of JSON.
   if (parameter.immediate) object["immediate"] = fmt::format("{}", *parameter.immediate);
-  if (parameter.cache >= 0) object["cache"] = parameter.cache;
+  if (parameter.state >= 0) object["state"] = parameter.state;
   return object;
 }
 
@@ -166,7 +166,7 @@ Json to_json(const Regions& regions, const Region& region, const Bindings& at) {
           {"ops", op_names(region)},
           {"inputs", to_json(region.inputs)},
           {"outputs", to_json(region.outputs)},
-          {"caches", to_json(region.caches)},
+          {"states", to_json(region.states)},
           {"arguments", argument_names(region)},
           {"dtype", short_name(region.dtype)},
           {"accumulation", short_name(region.accumulation)},

@@ -36,7 +36,7 @@ enum class Category : std::uint8_t {
 // Why a region ends where it does.
 enum class Reason : std::uint8_t {
   // Hard: nothing may be fused across.
-  state,              // writes a cache: nothing follows it in its region
+  state,              // writes a state: nothing follows it in its region
   aliasing,           // a view of the value is an output of the step
   unsupported_dtype,  // not a float type that kernels exist for
   mixed_dtype,        // changes between float types
@@ -75,21 +75,21 @@ struct Parameter {
   NodeId value = 0;           // as the region sees it, behind the views
   NodeId storage = 0;         // what is in memory
   std::vector<NodeId> views;  // from the storage to the value
-  TensorType type;            // of the value; of a cache: [P + T, heads, key size + value size]
+  TensorType type;  // of the value; of keys and values: [P + T, heads, key size + value size]
   Layout layout;
   std::optional<double> immediate;  // a constant of one element: its value, and no argument
-  std::int64_t cache = -1;          // of a cache: its index in the step
+  std::int64_t state = -1;          // of a state: its index in the step
   Dim bytes;                        // moved
 
   bool operator==(const Parameter&) const = default;
 };
 
-// The calling convention: pointers to the storages of inputs, outputs and caches, then the number
+// The calling convention: pointers to the storages of inputs, outputs and states, then the number
 // of new tokens and of cached ones, where they are needed.
 struct Argument {
-  enum class Kind : std::uint8_t { input, output, cache, new_tokens, cached_tokens };
+  enum class Kind : std::uint8_t { input, output, state, new_tokens, cached_tokens };
   Kind kind;
-  std::size_t index = 0;  // into inputs, outputs, caches
+  std::size_t index = 0;  // into inputs, outputs, states
   bool operator==(const Argument&) const = default;
 };
 
@@ -99,7 +99,7 @@ struct Region {
   // an order that can run and that equal regions share.
   std::vector<NodeId> nodes;
   std::vector<Op> ops;  // of the compute nodes, in that order
-  std::vector<Parameter> inputs, outputs, caches;
+  std::vector<Parameter> inputs, outputs, states;
   std::vector<Argument> arguments;
   DType dtype = DType::f32;                  // of the results
   DType accumulation = DType::f32;           // of sums inside

@@ -1,6 +1,6 @@
 // Everything that decides which kernels fit a region and how fast they are, in canonical text:
 // ops with their attributes, types, layouts and roles, and how they hang together. Not: weight
-// names, node numbers, layers, cache indices, and the values of constants that are passed in.
+// names, node numbers, layers, numbers of states, and the values of constants that are passed in.
 #include <map>
 #include <set>
 
@@ -51,10 +51,12 @@ std::string signature_of(const StepGraph& step, const Region& region) {
       text +=
           fmt::format("{} {}; ", info(step.graph[view].op).name, to_string(step.graph.type(view)));
   }
-  for (const Parameter& cache : region.caches) {
-    const Cache& of = step.caches[static_cast<std::size_t>(cache.cache)];
-    text += fmt::format("{}: {} heads={} key={} value={} window={}; ", cache.name,
-                        short_name(of.dtype), of.heads, of.key_size, of.value_size, of.window);
+  for (const Parameter& state : region.states) {
+    const StateSpec& of = step.states[static_cast<std::size_t>(state.state)];
+    const KvSizes sizes = kv_sizes(of);
+    text +=
+        fmt::format("{}: {} heads={} key={} value={} window={}; ", state.name, short_name(of.dtype),
+                    sizes.heads, sizes.key_size, sizes.value_size, of.window);
   }
   std::set<NodeId> members;
   int count = 0;
@@ -67,7 +69,7 @@ std::string signature_of(const StepGraph& step, const Region& region) {
     for (const NodeId input : node.inputs) inputs += (inputs.empty() ? "" : ", ") + names.at(input);
     text += fmt::format("{} = {}({})", names[id], info(node.op).name, inputs);
     for (const AttrSpec& spec : info(node.op).attrs)
-      if (spec.name != "cache")
+      if (spec.name != "state")
         text += fmt::format(" {}={}", spec.name, std::visit(AttrText{}, node.attrs.at(spec.name)));
     text += fmt::format(" {}; ", to_string(node.type));
   }

@@ -20,10 +20,10 @@ UseDef::UseDef(const StepGraph& step)
   const Graph& graph = step.graph;
   const auto count = static_cast<NodeId>(graph.nodes.size());
   for (const Output& output : graph.outputs) visit(output.node);
-  std::vector<NodeId> writers(step.caches.size(), -1);
+  std::vector<NodeId> writers(step.states.size(), -1);
   for (NodeId id = 0; id < count; ++id)
     if (graph[id].op == Op::append_attend)
-      writers[static_cast<std::size_t>(graph[id].integer("cache"))] = id;
+      writers[static_cast<std::size_t>(graph[id].integer("state"))] = id;
   for (const NodeId writer : writers)
     if (writer >= 0) visit(writer);
   for (NodeId id = 0; id < count; ++id) visit(id);

@@ -19,7 +19,7 @@ class UseDef {
   const StepGraph& step() const { return step_; }
   const Graph& graph() const { return step_.graph; }
 
-  // All nodes: depth first from the outputs, then from the caches, then whatever is left.
+  // All nodes: depth first from the outputs, then from the states, then whatever is left.
   const std::vector<NodeId>& order() const { return order_; }
   int position(NodeId id) const { return position_[static_cast<std::size_t>(id)]; }
   // The compute nodes that read a value or a view of it, each once, in order.

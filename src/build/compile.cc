@@ -123,11 +123,12 @@ BuildResult KernelBuilder::build(const KernelSource& source, const Target& targe
 
   const KernelCache::Workspace workspace = state_->cache.workspace();
   const auto start = std::chrono::steady_clock::now();
-  Compiled compiled = compiler.compile({.source = source,
-                                        .headers = headers,
-                                        .arch = target.arch,
-                                        .folder = workspace.scratch(),
-                                        .artifact = workspace.entry() / compiler.artifact_name()});
+  CompilerOutput compiled =
+      compiler.compile({.source = source,
+                        .headers = headers,
+                        .arch = target.arch,
+                        .folder = workspace.scratch(),
+                        .artifact = workspace.entry() / compiler.artifact_name()});
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   if (!compiled.ok && !compiled.conclusive)
     return CompileFailure{key, std::move(compiled.log), taken.count(), false};

@@ -19,7 +19,7 @@ struct Compilation {
   std::filesystem::path artifact;  // what it shall make
 };
 
-struct Compiled {
+struct CompilerOutput {
   bool ok = false;
   // A failure that the compiler's own crash may explain is not worth remembering.
   bool conclusive = true;
@@ -35,7 +35,7 @@ class Compiler {
   virtual std::string identity() const = 0;
   virtual const char* artifact_name() const = 0;
   // Called by several threads at once. Throws for what is no fault of the kernel.
-  virtual Compiled compile(const Compilation& compilation) const = 0;
+  virtual CompilerOutput compile(const Compilation& compilation) const = 0;
 };
 
 std::unique_ptr<Compiler> find_host_compiler(const std::string& wanted, HostChecks checks);
@@ -48,8 +48,8 @@ std::unique_ptr<Compiler> find_nvcc(const std::filesystem::path& cuda_home);
 // Puts headers and source into the compilation's folder; gives the source's path.
 std::filesystem::path write_sources(const Compilation& compilation, const char* extension);
 // Runs a compiler with no environment variable that changes what it does.
-Compiled run_compiler(const Compilation& compilation, std::vector<std::string> arguments);
+CompilerOutput run_compiler(const Compilation& compilation, std::vector<std::string> arguments);
 // Fills in what ptxas -v reported.
-void read_resources(Compiled& compiled);
+void read_resources(CompilerOutput& compiled);
 
 }  // namespace ac

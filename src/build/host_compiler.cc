@@ -46,7 +46,7 @@ class HostCompiler : public Compiler {
   }
   const char* artifact_name() const override { return "kernel.so"; }
 
-  Compiled compile(const Compilation& compilation) const override {
+  CompilerOutput compile(const Compilation& compilation) const override {
     std::vector<std::string> command = {program_};
     const std::vector<std::string> flags = flags_for(checks_);
     command.insert(command.end(), flags.begin(), flags.end());

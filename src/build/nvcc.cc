@@ -24,7 +24,7 @@ class NvccCompiler : public Compiler {
   }
   const char* artifact_name() const override { return "kernel.cubin"; }
 
-  Compiled compile(const Compilation& compilation) const override {
+  CompilerOutput compile(const Compilation& compilation) const override {
     std::vector<std::string> command = {program_};
     command.insert(command.end(), kNvccFlags.begin(), kNvccFlags.end());
     for (const std::string& argument :
@@ -32,7 +32,7 @@ class NvccCompiler : public Compiler {
           write_sources(compilation, ".cu").string(), std::string("-o"),
           compilation.artifact.string()})
       command.push_back(argument);
-    Compiled compiled = run_compiler(compilation, std::move(command));
+    CompilerOutput compiled = run_compiler(compilation, std::move(command));
     compiled.log = "compiled by nvcc, as no NVRTC was found\n" + compiled.log;
     read_resources(compiled);
     return compiled;

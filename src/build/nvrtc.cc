@@ -119,7 +119,7 @@ class NvrtcCompiler : public Compiler {
   }
   const char* artifact_name() const override { return "kernel.cubin"; }
 
-  Compiled compile(const Compilation& compilation) const override {
+  CompilerOutput compile(const Compilation& compilation) const override {
     Program program(nvrtc_, compilation.source.entry + ".cu", compilation.source.text,
                     compilation.headers);
     std::vector<std::string> options = kNvrtcFlags;
@@ -131,7 +131,7 @@ class NvrtcCompiler : public Compiler {
     if (status != success)
       job_failed("{} cannot compile {} for {}: {}\n{}", name(), compilation.source.entry,
                  compilation.arch, nvrtc_.describe(status), log);
-    Compiled compiled{.ok = true, .log = std::move(log)};
+    CompilerOutput compiled{.ok = true, .log = std::move(log)};
     read_resources(compiled);
     write_file(compilation.artifact, program.cubin());
     return compiled;

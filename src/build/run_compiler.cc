@@ -56,7 +56,7 @@ fs::path write_sources(const Compilation& compilation, const char* extension) {
   return path;
 }
 
-Compiled run_compiler(const Compilation& compilation, std::vector<std::string> arguments) {
+CompilerOutput run_compiler(const Compilation& compilation, std::vector<std::string> arguments) {
   std::vector<std::string> command = {"env"};
   for (const char* variable :
        {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH",
@@ -89,7 +89,7 @@ Compiled run_compiler(const Compilation& compilation, std::vector<std::string> a
   return {.conclusive = blamed && !crashed, .log = std::move(result.output)};
 }
 
-void read_resources(Compiled& compiled) {
+void read_resources(CompilerOutput& compiled) {
   compiled.registers = number_before(compiled.log, " registers");
   compiled.spill_bytes = number_before(compiled.log, " bytes spill stores") +
                          number_before(compiled.log, " bytes spill loads");

@@ -41,7 +41,7 @@ struct Tune {
     choose_device(before);
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
     options.dtype = before.dtype;
-    options.caches = before.caches;
+    options.states = before.states;
     if (source.dtype && source.dtype != before.dtype)
       wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
                   package, torch_name(before.dtype), torch_name(*source.dtype));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "generate/counts.h"
@@ -13,11 +14,6 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kConstantAlignment = 256;
-
-Count bytes_of_value(const Node& node) {
-  return count_of(product(node.type.shape) *
-                  Dim(static_cast<std::int64_t>(bytes_of(node.type.dtype))));
-}
 
 std::string name_of(const Node& node, NodeId id) {
   return fmt::format("{} %{}{}{}", info(node.op).name, id, node.module.empty() ? "" : " at ",
@@ -37,13 +33,8 @@ std::int32_t Assembler::shared(const std::string& key, const Buffer& buffer) {
   return shared_[key] = add(buffer);
 }
 
-std::int32_t Assembler::constant(const Node& node) {
-  const std::size_t size = bytes_of(node.type.dtype);
-  const auto count = static_cast<std::size_t>(product(node.type.shape).constant());
-  std::vector<std::byte> bytes(count * size);
-  for (std::size_t i = 0; i < count; ++i)
-    store_element(node.type.dtype, node.data()[node.data().size() == 1 ? 0 : i],
-                  bytes.data() + i * size);
+std::int32_t Assembler::constant(const StepGraph& step, Buffer buffer) {
+  const std::vector<std::byte> bytes = *contents_of(step, buffer, program_.max_context);
   const std::string key =
       "constant " + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const auto known = shared_.find(key);
@@ -53,111 +44,75 @@ std::int32_t Assembler::constant(const Node& node) {
   constants_.resize(offset);
   constants_.insert(constants_.end(), bytes.begin(), bytes.end());
   program_.constant_bytes = static_cast<std::int64_t>(constants_.size());
-  return shared(key, {.kind = Buffer::Kind::constant,
-                      .name = "constant",
-                      .dtype = node.type.dtype,
-                      .bytes = static_cast<std::int64_t>(bytes.size()),
-                      .offset = static_cast<std::int64_t>(offset)});
+  buffer.name = "constant", buffer.node = -1;
+  buffer.offset = static_cast<std::int64_t>(offset);
+  return shared(key, buffer);
 }
 
 std::int32_t Assembler::value(const StepGraph& step, NodeId id,
                               std::map<NodeId, std::int32_t>& values) {
-  const auto known = values.find(id);
-  if (known != values.end()) return known->second;
-  const Node& node = step.graph[id];
-  switch (node.op) {
-    case Op::constant:
-      return values[id] = constant(node);
-    case Op::weight: {
-      Buffer buffer{.kind = Buffer::Kind::weight,
-                    .name = node.text("key"),
-                    .dtype = node.type.dtype,
-                    .bytes = bytes_of_value(node),
-                    .store = node.text("store"),
-                    .key = node.text("key")};
-      for (const Dim& size : node.type.shape) buffer.shape.push_back(size.constant());
-      return values[id] = shared(fmt::format("weight {} {}", buffer.store, buffer.key), buffer);
-    }
-    case Op::input:
-      if (node.text("name") != "ids")
-        bad_input("the model has an input \"{}\": a package takes token ids only",
-                  node.text("name"));
-      return values[id] = shared(
-                 "ids", {.kind = Buffer::Kind::ids,
-                         .name = "ids",
-                         .dtype = node.type.dtype,
-                         .bytes = Count(0, static_cast<std::int64_t>(bytes_of(node.type.dtype)))});
-    default:
-      return values[id] = add({.kind = Buffer::Kind::scratch,
-                               .name = name_of(node, id),
-                               .dtype = node.type.dtype,
-                               .bytes = bytes_of_value(node)});
-  }
+  return place(step, buffer_of(step, id), values, 1);
 }
 
-std::int32_t Assembler::buffer_of(const StepGraph& step, const Storage& storage,
-                                  std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens) {
-  const auto cache = [&](Buffer::Kind kind) {
-    const CacheSpec& spec = program_.caches[static_cast<std::size_t>(storage.cache)];
-    const bool keys = kind == Buffer::Kind::keys;
-    const std::int64_t size = keys ? spec.key_size : spec.value_size;
-    const std::string name = fmt::format("{} {}", to_string(kind), storage.cache);
-    return shared(name, {.kind = kind,
-                         .name = name,
-                         .dtype = spec.dtype,
-                         .bytes = spec.heads * spec.slots * size *
-                                  static_cast<std::int64_t>(bytes_of(spec.dtype)),
-                         .cache = storage.cache});
-  };
-  switch (storage.kind) {
-    case Storage::Kind::value:
-      return value(step, storage.node, values);
-    case Storage::Kind::keys:
-      return cache(Buffer::Kind::keys);
-    case Storage::Kind::values:
-      return cache(Buffer::Kind::values);
-    case Storage::Kind::position:
-      return shared(
-          "position",
-          {.kind = Buffer::Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4});
-    case Storage::Kind::token:
-      return shared(
-          "token", {.kind = Buffer::Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4});
-    case Storage::Kind::log:
-      return shared("log", {.kind = Buffer::Kind::log,
-                            .name = "log",
-                            .dtype = DType::i32,
-                            .bytes = 4 * (program_.max_context + 1)});
-    case Storage::Kind::settings:
-      return shared("settings", {.kind = Buffer::Kind::settings,
-                                 .name = "settings",
-                                 .dtype = DType::i64,
-                                 .bytes = kSettingsBytes});
-    case Storage::Kind::workspace:
-      return add({.kind = Buffer::Kind::scratch,
-                  .name = "workspace",
-                  .dtype = DType::i32,
-                  .bytes = storage.bytes});
-    case Storage::Kind::counters: {
+std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
+                              std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens) {
+  using Role = Buffer::Role;
+  if (buffer.name.empty()) buffer.name = to_string(buffer.role);
+  switch (buffer.role) {
+    case Role::scratch: {
+      if (buffer.is_workspace()) {
+        buffer.name = "workspace";
+        return add(std::move(buffer));
+      }
+      const NodeId id = std::exchange(buffer.node, -1);
+      const auto known = values.find(id);
+      if (known != values.end()) return known->second;
+      const Node& node = step.graph[id];
+      if (node.op == Op::input)
+        bad_input("the model has an input \"{}\": a package takes token ids only",
+                  node.text("name"));
+      buffer.name = name_of(node, id);
+      return values[id] = add(std::move(buffer));
+    }
+    case Role::constant:
+      return constant(step, std::move(buffer));
+    case Role::weight:
+      return shared(fmt::format("weight {} {}", buffer.store, buffer.key), buffer);
+    case Role::state: {
+      const StateSpec& state = program_.states[static_cast<std::size_t>(buffer.state)];
+      const auto tensor = static_cast<std::size_t>(buffer.tensor);
+      buffer.name = fmt::format("{} {}", state.tensors[tensor].name, buffer.state);
+      buffer.dtype = state.dtype, buffer.bytes = bytes_of(state, tensor);
+      return shared(buffer.name, buffer);
+    }
+    case Role::counters: {
       // Every launch leaves zeros, so that one buffer does for all.
-      const std::int32_t index = shared(
-          "counters", {.kind = Buffer::Kind::counters, .name = "counters", .dtype = DType::i32});
-      Count& bytes = program_.buffers[static_cast<std::size_t>(index)].bytes;
-      bytes = std::max(bytes.at(1), storage.bytes.at(max_tokens));
+      const std::int64_t bytes = buffer.bytes.at(max_tokens);
+      buffer.bytes = 0;
+      const std::int32_t index = shared(buffer.name, buffer);
+      Count& all = program_.buffers[static_cast<std::size_t>(index)].bytes;
+      all = std::max(all.at(1), bytes);
       return index;
     }
-    case Storage::Kind::rope_table: {
-      const Node& node = step.graph[storage.node];
-      const std::int32_t source = value(step, storage.node, values);
-      const std::int64_t rotary = 2 * product(node.type.shape).constant();
-      return shared(fmt::format("rope {} {}", source, storage.scale),
-                    {.kind = Buffer::Kind::rope_table,
-                     .name = "rope table",
-                     .dtype = DType::f32,
-                     .bytes = program_.max_context * rotary * 4,
-                     .source = source,
-                     .scale = storage.scale});
+    case Role::rope_table: {
+      const NodeId frequencies = std::exchange(buffer.node, -1);
+      const std::int64_t rotary = 2 * product(step.graph.type(frequencies).shape).constant();
+      buffer.source = value(step, frequencies, values);
+      buffer.dtype = DType::f32, buffer.bytes = program_.max_context * rotary * 4;
+      return shared(fmt::format("rope {} {}", buffer.source, buffer.scale), buffer);
     }
+    case Role::log:
+      buffer.bytes = 4 * (program_.max_context + 1);
+      return shared(buffer.name, buffer);
+    case Role::position:
+    case Role::token:
+      buffer.bytes = 4;
+      return shared(buffer.name, buffer);
+    case Role::settings:
+      buffer.dtype = DType::i64, buffer.bytes = kSettingsBytes;
+      return shared(buffer.name, buffer);
+    case Role::ids:
+      return shared(buffer.name, buffer);
   }
   AC_UNREACHABLE();
 }
@@ -166,8 +121,8 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
                                         std::map<NodeId, std::int32_t>& values,
                                         std::int64_t max_tokens) {
   std::vector<std::int32_t> buffers;
-  for (const Storage& storage : made.storages)
-    buffers.push_back(buffer_of(step, storage, values, max_tokens));
+  for (const Buffer& buffer : made.buffers)
+    buffers.push_back(place(step, buffer, values, max_tokens));
   std::vector<Launch> launches = made.launches;
   for (Launch& launch : launches) {
     for (Launch::Pointer& pointer : launch.pointers)

@@ -23,13 +23,14 @@ class Assembler {
   const std::vector<std::byte>& constants() const { return constants_; }
 
  private:
-  std::int32_t buffer_of(const StepGraph& step, const Storage& storage,
-                         std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
+  // The program's buffer for one of a step.
+  std::int32_t place(const StepGraph& step, Buffer buffer, std::map<NodeId, std::int32_t>& values,
+                     std::int64_t max_tokens);
   // Of an implementation, with buffers of the program.
   std::vector<Launch> launches(const StepGraph& step, const Generated& made,
                                std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
   std::int32_t value(const StepGraph& step, NodeId id, std::map<NodeId, std::int32_t>& values);
-  std::int32_t constant(const Node& node);
+  std::int32_t constant(const StepGraph& step, Buffer buffer);
   // The buffer of this name, made if there is none.
   std::int32_t shared(const std::string& key, const Buffer& buffer);
   std::int32_t add(Buffer buffer);

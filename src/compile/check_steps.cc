@@ -23,9 +23,9 @@ class Chooser {
       : room_(program.max_context), chunk_(program.prefill.max_tokens) {
     for (const Phase& phase : program.prefill_short) phases_.push_back(phase.max_tokens);
     for (const Phase& phase : program.decode_later) later_.push_back(phase.from);
-    for (const CacheSpec& cache : program.caches) {
-      if (cache.window > 0) rings_.insert(cache.window);
-      if (cache.slots < room_) rings_.insert({cache.slots, 2 * cache.slots});
+    for (const StateSpec& state : program.states) {
+      if (state.window > 0) rings_.insert(state.window);
+      if (state.slots < room_) rings_.insert({state.slots, 2 * state.slots});
     }
   }
 
@@ -122,7 +122,7 @@ CheckSteps check_steps(const Program& program, const std::function<double(const 
     if (fits) spent += needed;
     (fits ? chosen.steps : chosen.left_out).push_back(step);
   }
-  // Those over random caches in a row, which are filled once.
+  // Those over random states in a row, which are filled once.
   std::ranges::stable_sort(chosen.steps, {}, &CheckStep::kind);
   return chosen;
 }

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/warning.h"
 #include "compile/assemble.h"
-#include "compile/caches.h"
 #include "compile/cover.h"
 #include "compile/effort.h"
 #include "compile/guide.h"
@@ -15,6 +14,7 @@
 #include "compile/positions.h"
 #include "compile/select.h"
 #include "compile/stages.h"
+#include "compile/states.h"
 #include "compile/trial_package.h"
 #include "compile/trials.h"
 #include "ir/incrementalise.h"
@@ -111,7 +111,7 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
   program.max_context = max_context(step, options.max_context, known_positions(model));
   if (const TokenLimit limit = token_limit(step); limit.tokens < kMostTokens)
     program.positions = limit.tokens, program.positions_because = limit.why;
-  program.caches = cache_specs(step, program.max_context, chunk_of(options, program.max_context));
+  program.states = sized_states(step, program.max_context, chunk_of(options, program.max_context));
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
   program.dtype = logits.dtype;
@@ -161,7 +161,7 @@ class PhaseCompiler {
   // What the selection of this phase will build first, beside what is timed of another.
   void build_ahead(const std::string& name, std::int64_t tokens, CompiledPhase& phase) {
     if (!options_.here || options_.device.sm == 0 || options_.pinned.count(name) > 0) return;
-    Selector selector(phase, program_.caches,
+    Selector selector(phase, program_.states,
                       select_options(options_, tokens, program_.max_context), realiser_);
     realiser_.build_ahead(selector.first_sources());
   }
@@ -188,7 +188,7 @@ class PhaseCompiler {
 
  private:
   std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase, Guide* guide) {
-    Selector selector(phase, program_.caches,
+    Selector selector(phase, program_.states,
                       select_options(options_, tokens, program_.max_context), realiser_, guide);
     const Implemented last = end(phase);
     selector.run(stages_.progress());
@@ -235,7 +235,7 @@ class PhaseCompiler {
     const Implemented last = end(phase);
     std::vector<Variant> variants;
     for (PinnedVariant& variant : choose_pinned(
-             phase, program_.caches, select_options(options_, tokens, program_.max_context), pinned,
+             phase, program_.states, select_options(options_, tokens, program_.max_context), pinned,
              realiser_, stages_.progress())) {
       variants.push_back({variant.from, std::move(variant.parts)});
       variants.back().parts.push_back(last);

@@ -47,7 +47,7 @@ struct Plain {
 
 Plain plain_of(const StepGraph& step, const Program& program) {
   Setting setting{device_info(program.target).multiprocessors, {}};
-  for (const CacheSpec& cache : program.caches) setting.slots.push_back(cache.slots);
+  for (const StateSpec& state : program.states) setting.slots.push_back(state.slots);
   const TrialSetting at{program.prefill.max_tokens, setting};
   const UseDef uses(step);
   Plain plain;

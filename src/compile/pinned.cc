@@ -40,7 +40,7 @@ void merge_equal(std::vector<Selection>& selections) {
 
 }  // namespace
 
-std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<StateSpec>& states,
                                          const SelectOptions& options, const Pinned& pinned,
                                          Realiser& realiser, Progress& progress) {
   std::vector<PinnedVariant> made;
@@ -59,7 +59,7 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
       same->push_back(variant);
   }
   for (const std::vector<Pinned::Variant>& cut : cuts) {
-    Selector selector(phase, caches, options, realiser);
+    Selector selector(phase, states, options, realiser);
     const std::vector<ContextChoice> choices = selector.run_pinned(cut, progress);
     selector.confirm_pinned(choices, progress);
     const Alternatives alternatives = selector.alternatives();

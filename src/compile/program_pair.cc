@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20261123;
 // Keys that are that large make some of a long context matter more than others.
-constexpr double kKeys = 3, kValues = 1;
+constexpr double kLargeScores = 3;
 
 // What one rounding costs, of a value of 1. Sums in float32 are rounded as often as they have
 // terms, so that kernels with other orders differ by more than the last place.
@@ -51,7 +51,7 @@ Moments moments_of(const std::vector<double>& values) {
 std::int64_t bytes_of_two(const Program& program) {
   std::int64_t bytes = program.constant_bytes + 2 * program.arena_bytes;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.kind != Buffer::Kind::scratch && buffer.kind != Buffer::Kind::constant)
+    if (buffer.role != Buffer::Role::scratch && buffer.role != Buffer::Role::constant)
       bytes += buffer.bytes.at(program.prefill.max_tokens);
   return 2 * bytes;
 }
@@ -64,7 +64,7 @@ class CopiedWeights : public WeightSource {
   void load(const Buffer& buffer, void* to) override {
     const std::vector<Buffer>& buffers = from_.program().buffers;
     for (std::size_t i = 0; i < buffers.size(); ++i)
-      if (buffers[i].kind == buffer.kind && buffers[i].store == buffer.store &&
+      if (buffers[i].role == buffer.role && buffers[i].store == buffer.store &&
           buffers[i].key == buffer.key && buffers[i].bytes == buffer.bytes)
         return from_.device().copy(to, from_.addresses()[i],
                                    static_cast<std::size_t>(buffer.bytes.fixed));
@@ -86,18 +86,19 @@ std::optional<std::vector<double>> logits_of(Engine& engine, std::string& why) {
   }
 }
 
-// What a cache in a ring holds of `tokens` tokens, in their order; those that it forgot are 0.
-std::vector<double> unrolled(const std::vector<std::byte>& ring, const CacheSpec& cache,
-                             std::int64_t size, std::int64_t tokens) {
-  const auto element = static_cast<std::int64_t>(bytes_of(cache.dtype));
-  std::vector<double> values(static_cast<std::size_t>(tokens * cache.heads * size));
-  for (std::int64_t token = std::max<std::int64_t>(tokens - cache.slots, 0); token < tokens;
+// What a state holds of `tokens` tokens, in their order; those that it forgot are 0.
+std::vector<double> unrolled(const std::vector<std::byte>& bytes, const StateSpec& state,
+                             const StateTensor& tensor, std::int64_t tokens) {
+  const auto element = static_cast<std::int64_t>(bytes_of(state.dtype));
+  std::vector<double> values(static_cast<std::size_t>(tokens * tensor.rows * tensor.size));
+  for (std::int64_t token = std::max<std::int64_t>(tokens - state.slots, 0); token < tokens;
        ++token)
-    for (std::int64_t head = 0; head < cache.heads; ++head)
-      for (std::int64_t i = 0; i < size; ++i)
-        values[static_cast<std::size_t>((token * cache.heads + head) * size + i)] = load_element(
-            cache.dtype,
-            ring.data() + ((head * cache.slots + token % cache.slots) * size + i) * element);
+    for (std::int64_t row = 0; row < tensor.rows; ++row) {
+      const std::int64_t first = element_at(tensor, state.slots, row, token);
+      for (std::int64_t i = 0; i < tensor.size; ++i)
+        values[static_cast<std::size_t>((token * tensor.rows + row) * tensor.size + i)] =
+            load_element(state.dtype, bytes.data() + (first + i) * element);
+    }
   return values;
 }
 
@@ -163,7 +164,7 @@ ProgramPair::ProgramPair(Device& device, Options options)
   truth_.emplace(*options_.step, [&](const Node& weight) -> WeightView {
     for (std::size_t i = 0; i < program.buffers.size(); ++i) {
       const Buffer& buffer = program.buffers[i];
-      if (buffer.kind != Buffer::Kind::weight || buffer.store != weight.text("store") ||
+      if (buffer.role != Buffer::Role::weight || buffer.store != weight.text("store") ||
           buffer.key != weight.text("key"))
         continue;
       if (weights_[i].empty()) {
@@ -201,30 +202,31 @@ void ProgramPair::fill(Engine& engine) {
   const std::vector<Buffer>& buffers = engine.program().buffers;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& buffer = buffers[i];
-    const bool keys = buffer.kind == Buffer::Kind::keys;
-    if (!keys && buffer.kind != Buffer::Kind::values) continue;
+    if (buffer.role != Buffer::Role::state) continue;
+    const StateSpec& state = engine.program().states[static_cast<std::size_t>(buffer.state)];
+    const bool scores = !may_be_huge(state, static_cast<std::size_t>(buffer.tensor));
     random_.fill(engine.addresses()[i], buffer.dtype,
                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                 static_cast<std::uint64_t>(2 * buffer.cache + keys) << 40, 0,
-                 keys ? kKeys : kValues);
+                 static_cast<std::uint64_t>(2 * buffer.state + buffer.tensor) << 40, 0,
+                 scores ? kLargeScores : 1);
   }
 }
 
-// With what the plain program's caches hold.
+// With what the plain program's states hold.
 void ProgramPair::prime_truth() {
   if (!truth_) return;
   const Program& program = plain_->program();
-  std::vector<KvState> states(program.caches.size());
+  std::vector<StateData> states(program.states.size());
   for (std::size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    const bool keys = buffer.kind == Buffer::Kind::keys;
-    if (!keys && buffer.kind != Buffer::Kind::values) continue;
-    const auto at = static_cast<std::size_t>(buffer.cache);
-    const CacheSpec& cache = program.caches[at];
+    if (buffer.role != Buffer::Role::state) continue;
+    const StateSpec& state = program.states[static_cast<std::size_t>(buffer.state)];
+    const auto tensor = static_cast<std::size_t>(buffer.tensor);
     std::vector<std::byte> bytes(static_cast<std::size_t>(buffer.bytes.fixed));
     device_.download(bytes, plain_->addresses()[i]);
-    (keys ? states[at].keys : states[at].values) =
-        unrolled(bytes, cache, keys ? cache.key_size : cache.value_size, plain_->position());
+    StateData& data = states[static_cast<std::size_t>(buffer.state)];
+    data.resize(state.tensors.size());
+    data[tensor] = unrolled(bytes, state, state.tensors[tensor], plain_->position());
   }
   truth_->prime(plain_->position(), std::move(states));
 }

@@ -28,9 +28,9 @@ constexpr std::size_t kLibraryTries = 3;
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
 constexpr double kHope = 0.9, kHopeOfMany = 0.7;
 
-std::vector<std::int64_t> slots_of(const std::vector<CacheSpec>& caches) {
+std::vector<std::int64_t> slots_of(const std::vector<StateSpec>& states) {
   std::vector<std::int64_t> slots;
-  for (const CacheSpec& cache : caches) slots.push_back(cache.slots);
+  for (const StateSpec& state : states) slots.push_back(state.slots);
   return slots;
 }
 
@@ -52,11 +52,11 @@ std::string best_of(const CoverPart& part, const std::string& name, double micro
 
 }  // namespace
 
-Selector::Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+Selector::Selector(CompiledPhase& phase, const std::vector<StateSpec>& states,
                    SelectOptions options, Realiser& realiser, Guide* guide)
     : phase_(phase),
-      caches_(caches),
-      setting_{phase.plans.device.multiprocessors, slots_of(caches)},
+      state_specs_(states),
+      setting_{phase.plans.device.multiprocessors, slots_of(states)},
       options_(std::move(options)),
       realiser_(realiser),
       guide_(guide),
@@ -202,7 +202,7 @@ MeasureOptions Selector::measure_options(const CoverPart& part, std::int64_t pos
   MeasureOptions options;
   options.tokens = timed_tokens(part);
   options.position = position;
-  options.caches = caches_;
+  options.states = state_specs_;
   if (is_on_host())
     options.rounds = kRoundsOnHost, options.seconds = kSecondsOnHost,
     options.patience = kPatienceOnHost;
@@ -282,9 +282,9 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
     options.rounds = kQuickRounds, options.seconds = kQuickSeconds;
     options.repetitions = kQuickRepetitions;
   }
-  const std::vector<Storage>& storages = contenders[0].made.storages;
-  const bool attends = std::ranges::any_of(
-      storages, [](const Storage& storage) { return storage.kind == Storage::Kind::keys; });
+  const bool attends = std::ranges::any_of(contenders[0].made.buffers, [](const Buffer& buffer) {
+    return buffer.role == Buffer::Role::state;
+  });
   std::vector<std::int64_t> positions{phase_.plans.options.at.P};
   if (attends && !options_.contexts.empty()) positions = options_.contexts;
   // Each context may have a leader of its own.

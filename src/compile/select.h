@@ -32,7 +32,7 @@ class Selector {
  public:
   // Plans of what the cover cuts differently from all that was planned are added to the phase's.
   // `guide`: null without an advisor.
-  Selector(CompiledPhase& phase, const std::vector<CacheSpec>& caches, SelectOptions options,
+  Selector(CompiledPhase& phase, const std::vector<StateSpec>& states, SelectOptions options,
            Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
@@ -146,7 +146,7 @@ class Selector {
   const TensorType& logits() const { return step().graph.type(step().graph.outputs.at(0).node); }
 
   CompiledPhase& phase_;
-  const std::vector<CacheSpec>& caches_;
+  const std::vector<StateSpec>& state_specs_;
   const Setting setting_;
   const SelectOptions options_;
   Realiser& realiser_;
@@ -165,7 +165,7 @@ struct PinnedVariant {
   std::vector<Implemented> parts;
 };
 // All of stage 9 for a phase that is pinned; fills in its selections.
-std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<CacheSpec>& caches,
+std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<StateSpec>& states,
                                          const SelectOptions& options, const Pinned& pinned,
                                          Realiser& realiser, Progress& progress);
 

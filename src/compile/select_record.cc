@@ -33,7 +33,7 @@ Alternatives Selector::alternatives() const {
   for (const CoverPart& part : parts_) {
     Alternatives::Part& of = alternatives.parts.emplace_back();
     of.site = sites.emplace(part.space, sites.size()).first->second;
-    of.by_position = part.wanted && !part.wanted->region.caches.empty();
+    of.by_position = part.wanted && !part.wanted->region.states.empty();
     for (const int candidate : leaders(state_of(part)))
       of.options.push_back(implement(part, candidate));
   }

@@ -11,7 +11,7 @@
 namespace ac {
 
 StepGraph with_short_tables(const StepGraph& step, std::int64_t most) {
-  StepGraph out{{step.graph.name, {}, step.graph.outputs}, step.caches};
+  StepGraph out{{step.graph.name, {}, step.graph.outputs}, step.states};
   std::vector<bool> is_table(step.graph.nodes.size());
   for (const Node& node : step.graph.nodes)
     if (node.op == Op::embedding) is_table[static_cast<std::size_t>(node.inputs[0])] = true;
@@ -62,15 +62,14 @@ std::int64_t TrialStep::flops(const Bindings& at) const {
 
 std::int64_t TrialStep::elements() const {
   std::int64_t all = 0;
-  for (const Cache& cache : fragment_.caches)
-    all += cache.heads * (cache.key_size + cache.value_size) * trial_.capacity;
+  for (const StateSpec& state : fragment_.states) all += elements_of_token(state) * trial_.capacity;
   for (const Node& node : fragment_.graph.nodes)
     if (node.op == Op::weight) all += product(node.type.shape).evaluate(bindings());
   return all;
 }
 
 Request TrialStep::finish(std::string name, Generated made) {
-  trial_.storages = std::move(made.storages);
+  trial_.buffers = std::move(made.buffers);
   trial_.launches = std::move(made.launches);
   const std::int64_t work = flops(bindings());
   return {.name = std::move(name),
@@ -134,7 +133,7 @@ Request trial_of_choice(const std::string& name, DType logits, std::int64_t voca
   Trial trial;
   trial.vocab = vocab;
   trial.logits = logits;
-  trial.storages = std::move(generated.storages);
+  trial.buffers = std::move(generated.buffers);
   trial.launches = std::move(generated.launches);
   return {name, std::move(generated.sources), std::move(trial)};
 }
@@ -152,7 +151,7 @@ Request trial_of_ending(DType ids, std::int64_t tokens, std::int64_t logged) {
   // The last position that the log has, and those just beyond it and far beyond.
   const std::int64_t last = logged - 1 - tokens;
   trial.positions = {0, 1, logged / 2, last, last + 1, 4 * logged};
-  trial.storages = std::move(generated.storages);
+  trial.buffers = std::move(generated.buffers);
   trial.launches = std::move(generated.launches);
   return {"advance", std::move(generated.sources), std::move(trial)};
 }
@@ -170,7 +169,7 @@ Request trial_of_drawing(DType logits, std::int64_t vocab) {
   trial.vocab = vocab;
   trial.logits = logits;
   trial.draws = true;
-  trial.storages = std::move(generated.storages);
+  trial.buffers = std::move(generated.buffers);
   trial.launches = std::move(generated.launches);
   return {"draw", std::move(generated.sources), std::move(trial)};
 }

@@ -27,11 +27,11 @@ class TrialStep {
   const StepGraph& fragment() const { return fragment_; }
   Region region() const;
   Setting setting() const {
-    return {processors_, std::vector<std::int64_t>(fragment_.caches.size(), trial_.capacity)};
+    return {processors_, std::vector<std::int64_t>(fragment_.states.size(), trial_.capacity)};
   }
   Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
   std::int64_t flops(const Bindings& at) const;
-  std::int64_t elements() const;  // of caches and weights
+  std::int64_t elements() const;  // of states and weights
   Request finish(std::string name, Generated made);
 
  protected:

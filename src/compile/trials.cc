@@ -46,7 +46,7 @@ void add_tile_edges(std::vector<std::int64_t>& positions, std::int64_t edge, std
 
 class QuickTrial : public TrialStep {
  public:
-  // `most_keys`: that the package's caches hold; 0: any number.
+  // `most_keys`: that the package's states hold; 0: any number.
   QuickTrial(StepGraph fragment, std::int64_t tokens, const Extent& extent, std::int64_t max_tokens,
              std::int64_t most_keys = 0)
       : TrialStep(std::move(fragment), kTrialProcessors) {
@@ -56,7 +56,7 @@ class QuickTrial : public TrialStep {
     const std::int64_t most_tokens = trial_.other_tokens.empty()
                                          ? trial_.tokens
                                          : std::max(trial_.tokens, trial_.other_tokens.back());
-    const std::int64_t window = fragment_.caches.empty() ? 0 : fragment_.caches[0].window;
+    const std::int64_t window = fragment_.states.empty() ? 0 : fragment_.states[0].window;
     if (window > 0)
       meet_ring(window, most_tokens, extent.key_tile);
     else
@@ -98,9 +98,8 @@ class QuickTrial : public TrialStep {
     const std::int64_t tile = extent.key_tile;
     const std::int64_t few = most_tokens > 1 ? kShortContext : kTrialContext;
     std::int64_t context = few;
-    if (!fragment_.caches.empty()) {
-      const Cache& cache = fragment_.caches[0];
-      const std::int64_t of_token = cache.heads * (cache.key_size + cache.value_size);
+    if (!fragment_.states.empty()) {
+      const std::int64_t of_token = elements_of_token(fragment_.states[0]);
       context = std::max(few, 2 * extent.round + tile + few % std::max<std::int64_t>(tile, 1));
       context = std::min(context, std::max(few, kMostCached / of_token));
       if (most_keys > 0) context = std::min(context, std::max(most_keys - trial_.tokens, few));

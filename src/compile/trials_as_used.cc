@@ -24,7 +24,6 @@ struct Most {
 };
 constexpr Most kMostOnHost{48'000'000, 48'000'000, 12'000'000},
     kMostOnGpu{std::numeric_limits<std::int64_t>::max(), 500'000'000, 16'000'000};
-constexpr std::int64_t kJudgedRows = 16;
 // Operations of a launch that is looked at for races: one takes up to 70 ns then.
 constexpr std::int64_t kMostRaced = 50'000'000;
 // Extents that are cut no further: the quick trials' are not smaller.
@@ -38,7 +37,7 @@ struct Extents {
 Extents extents_of(const StepGraph& fragment, const TrialSetting& at) {
   Extents all;
   if (depends_on_tokens(fragment)) all.tokens = at.max_tokens;
-  if (fragment.caches.size() == 1) all.heads = fragment.caches[0].heads;
+  if (fragment.states.size() == 1) all.heads = kv_sizes(fragment.states[0]).heads;
   const Graph& graph = fragment.graph;
   for (const Node& node : graph.nodes) {
     std::int64_t* const size = node.op == Op::linear      ? &all.rows
@@ -96,13 +95,13 @@ std::string left_open(const Extents& real, const Extents& cut) {
 
 class TrialAsUsed : public TrialStep {
  public:
-  // `slots`: of the package's cache, where the fragment has one.
+  // `slots`: of the package's state, where the fragment has one.
   TrialAsUsed(StepGraph fragment, const Extents& extents, const Extent& extent, std::int64_t slots,
               int processors)
       : TrialStep(std::move(fragment), processors) {
     trial_.purpose = Purpose::as_used;
     trial_.tokens = extents.tokens;
-    const bool is_ring = !fragment_.caches.empty() && fragment_.caches[0].window > 0;
+    const bool is_ring = !fragment_.states.empty() && fragment_.states[0].window > 0;
     trial_.capacity = is_ring ? slots : extents.context;
     // The last step that the package has room for, and those whose last token ends a tile of keys
     // or the ring.
@@ -116,7 +115,7 @@ class TrialAsUsed : public TrialStep {
 
   bool fits(const Most& most) const {
     const std::int64_t work = flops(bindings());
-    const bool by_rows = fragment_.caches.empty() && trial_.tokens > kJudgedRows;
+    const bool by_rows = fragment_.states.empty() && trial_.tokens > kJudgedRows;
     return work <= most.work && elements() <= most.elements &&
            (by_rows ? work / trial_.tokens * kJudgedRows : work) <= most.truth;
   }
@@ -147,8 +146,8 @@ std::optional<Request> as_used(
 }
 
 std::int64_t slots_of(const Region& region, const TrialSetting& at) {
-  for (const Parameter& cache : region.caches)
-    return at.setting.slots.at(static_cast<std::size_t>(cache.cache));
+  for (const Parameter& state : region.states)
+    return at.setting.slots.at(static_cast<std::size_t>(state.state));
   return 0;
 }
 

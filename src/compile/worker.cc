@@ -47,14 +47,13 @@ std::string race_here(Device& device, const Json& job) {
   options.tokens = job.at("tokens"), options.position = job.at("position");
   options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
   options.repetitions = job.at("repetitions"), options.patience = job.at("patience");
-  for (const Json& cache : job.at("caches"))
-    options.caches.push_back({*dtype_from_short_name(cache.at(0).get<std::string>()), cache.at(1),
-                              cache.at(2), cache.at(3), cache.at(4), cache.at(5)});
+  for (const Json& state : job.at("states"))
+    options.states.push_back(state_from_json(state, "job"));
   std::vector<Contender> contenders;
   for (const Json& entry : job.at("contenders")) {
     Contender contender{entry.at("name"), {}};
-    for (const Json& storage : entry.at("storages"))
-      contender.made.storages.push_back(storage_from_json(storage, "job"));
+    for (const Json& buffer : entry.at("buffers"))
+      contender.made.buffers.push_back(buffer_from_json(buffer, "job"));
     for (const Json& launch : entry.at("launches"))
       contender.made.launches.push_back(launch_from_json(launch, "job"));
     contenders.push_back(std::move(contender));
@@ -78,16 +77,14 @@ Json judge_job(const Trial& trial, const KernelFiles& files) {
 
 Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
               const KernelFiles& files, const MeasureOptions& options) {
-  Json caches = Json::array(), entries = Json::array();
-  for (const CacheSpec& cache : options.caches)
-    caches.push_back({short_name(cache.dtype), cache.heads, cache.key_size, cache.value_size,
-                      cache.window, cache.slots});
+  Json states = Json::array(), entries = Json::array();
+  for (const StateSpec& state : options.states) states.push_back(to_json(state));
   for (const Contender& contender : contenders) {
-    Json storages = Json::array(), launches = Json::array();
-    for (const Storage& storage : contender.made.storages) storages.push_back(to_json(storage));
+    Json buffers = Json::array(), launches = Json::array();
+    for (const Buffer& buffer : contender.made.buffers) buffers.push_back(to_json(buffer));
     for (const Launch& launch : contender.made.launches) launches.push_back(to_json(launch));
     entries.push_back({{"name", contender.name},
-                       {"storages", std::move(storages)},
+                       {"buffers", std::move(buffers)},
                        {"launches", std::move(launches)}});
   }
   return {{"job", "race"},
@@ -99,7 +96,7 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
           {"seconds", options.seconds},
           {"repetitions", options.repetitions},
           {"patience", options.patience},
-          {"caches", std::move(caches)},
+          {"states", std::move(states)},
           {"contenders", std::move(entries)},
           {"files", files_json(files)}};
 }

@@ -107,10 +107,10 @@ tokens before it, else by `decode`. Take its `launches` one after the other. A c
 the buffer's address plus the count `offset` at the byte `at`; of `numbers`, `[at, bytes, value]` puts a
 count there. Call `<kernel>_launch` with that, `grid` (counts), `threads` and `shared_bytes`.
 
-Buffers: `ids` and `position` (tokens before the step) are set before a step, `token` is what it chose;
-one below 0 says that a logit is not finite: that of token `~token / 4`.
-`scratch` lies at `offset` in `arena_bytes` of memory. `keys` and `values` are [heads, slots, size], a token
-at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
+A buffer's `role` says what it holds. `ids` and `position` (tokens before the step) are set before a step,
+`token` is what it chose; one below 0 says that a logit is not finite: that of token `~token / 4`.
+`scratch` lies at `offset` in `arena_bytes` of memory. A `state` is tensor `tensor` of the state `state` in
+`states`: [rows, slots, size], a token at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
 * frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.
 
 To draw a token instead of taking the likeliest, run the phase's `draw` before the last of its `launches`,

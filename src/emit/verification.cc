@@ -27,15 +27,14 @@ std::string name_of(const Judged& judged) {
 
 // Whether the program may be of this step.
 bool agrees(const Program& program, const StepGraph& step) {
-  const auto same = [](const CacheSpec& spec, const Cache& cache) {
-    return spec.heads == cache.heads && spec.key_size == cache.key_size &&
-           spec.value_size == cache.value_size && spec.dtype == cache.dtype &&
-           spec.window == cache.window;
-  };
+  std::vector<StateSpec> states = program.states;
+  for (StateSpec& state : states) state.slots = 0;
+  std::vector<StateSpec> declared = step.states;
+  for (StateSpec& state : declared) state.module.clear();
   if (step.graph.outputs.size() != 1) return false;
   const TensorType& logits = step.graph.type(step.graph.outputs[0].node);
-  return std::ranges::equal(program.caches, step.caches, same) && !logits.shape.empty() &&
-         logits.shape.back() == Dim(program.vocab) && logits.dtype == program.dtype;
+  return states == declared && !logits.shape.empty() && logits.shape.back() == Dim(program.vocab) &&
+         logits.dtype == program.dtype;
 }
 
 }  // namespace

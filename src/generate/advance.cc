@@ -18,10 +18,10 @@ Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t posit
                                      "AC_ADVANCE_KERNEL({0}, {0}_op)\n",
                                      entry, op.wide_ids)}};
   ParamsOf<kernels::AdvanceParams> of(step, out);
-  of.point(of.params.token, {.kind = Storage::Kind::token});
+  of.point(of.params.token, {.role = Buffer::Role::token});
   of.point(of.params.ids, ids);
-  of.point(of.params.log, {.kind = Storage::Kind::log});
-  of.point(of.params.position, {.kind = Storage::Kind::position});
+  of.point(of.params.log, {.role = Buffer::Role::log});
+  of.point(of.params.position, {.role = Buffer::Role::position});
   of.count(of.params.tokens, product(step.graph.type(ids).shape));
   of.params.positions = static_cast<int>(positions);
   Launch launch = of.finish();

@@ -39,8 +39,8 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits) {
   const auto vocab = static_cast<int>(type.shape.back().constant());
   constexpr DrawPlan plan{};
   const int grid = plan.grid(vocab);
-  const Storage memory{.kind = Storage::Kind::workspace, .bytes = kStateBytes + 8 * grid};
-  const Storage counters{.kind = Storage::Kind::counters, .bytes = draw_bins_bytes + 4};
+  const Buffer memory{.bytes = kStateBytes + 8 * grid};
+  const Buffer counters{.role = Buffer::Role::counters, .bytes = draw_bins_bytes + 4};
   Generated out;
   for (const char* pass : kPasses) {
     out.sources.push_back(
@@ -51,13 +51,13 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits) {
     of.point(of.params.logits, logits);
     of.params.vocab = vocab;
     of.count(of.params.tokens, product(step.graph.type(ids).shape));
-    of.point(of.params.position, {.kind = Storage::Kind::position});
-    of.point(of.params.settings, {.kind = Storage::Kind::settings});
+    of.point(of.params.position, {.role = Buffer::Role::position});
+    of.point(of.params.settings, {.role = Buffer::Role::settings});
     of.point(of.params.bins, counters);
     of.point(of.params.finished_blocks, counters, draw_bins_bytes);
     of.point(of.params.state, memory);
     of.point(of.params.block_best, memory, kStateBytes);
-    of.point(of.params.token, {.kind = Storage::Kind::token});
+    of.point(of.params.token, {.role = Buffer::Role::token});
     Launch launch = of.finish();
     launch.kernel = out.sources.back().entry;
     launch.grid = {grid, 1, 1};

@@ -85,7 +85,7 @@ class FallbackWriter {
     x.strides = {x.strides.back()};
     c.in = {std::move(x)};
     c.out.element = Element::i32;
-    c.out.buffer = generated_.refer({.kind = Storage::Kind::token});
+    c.out.buffer = generated_.refer({.role = Buffer::Role::token});
     c.outer.clear();
     c.inner = {graph_.type(logits).shape.back()};
     launch(std::move(c));
@@ -93,7 +93,7 @@ class FallbackWriter {
 
   Generated finish() {
     if (workspace_ >= 0)
-      generated_.storages[static_cast<std::size_t>(workspace_)].bytes = workspace_bytes_;
+      generated_.buffers[static_cast<std::size_t>(workspace_)].bytes = workspace_bytes_;
     return std::move(generated_);
   }
 
@@ -116,12 +116,12 @@ class FallbackWriter {
     const bool positions = graph_[storage].op == Op::positions;
     FallbackTensor tensor;
     tensor.element = positions ? Element::positions : element_of(graph_.type(storage).dtype);
-    tensor.buffer = positions ? position() : generated_.refer({.node = storage});
+    tensor.buffer = positions ? position() : generated_.refer(buffer_of(step_, storage));
     tensor.strides = layout_of(graph_, storage, storage).strides;
     return tensor;
   }
   FallbackTensor result() { return stored(id_); }
-  int position() { return generated_.refer({.kind = Storage::Kind::position}); }
+  int position() { return generated_.refer({.role = Buffer::Role::position}); }
 
   FallbackTensor operand(std::size_t number) { return view(node().inputs[number]); }
   FallbackTensor view(NodeId value) {
@@ -165,7 +165,7 @@ class FallbackWriter {
   }
   // A place in the workspace, aligned for any dtype: a region has only one.
   std::pair<int, Count> scratch(const Count& bytes) {
-    if (workspace_ < 0) workspace_ = generated_.refer({.kind = Storage::Kind::workspace});
+    if (workspace_ < 0) workspace_ = generated_.refer({});
     const auto aligned = [](std::int64_t value) { return (value + 15) / 16 * 16; };
     const Count start = workspace_bytes_;
     workspace_bytes_.fixed += aligned(bytes.fixed);
@@ -321,19 +321,22 @@ class FallbackWriter {
   }
 
   void add_attention() {
-    const std::int64_t index = node().integer("cache");
-    const ac::Cache& cache = step_.caches[static_cast<std::size_t>(index)];
+    const std::int64_t index = node().integer("state");
+    const StateSpec& state = step_.states[static_cast<std::size_t>(index)];
+    const KvSizes sizes = kv_sizes(state);
     const std::int64_t slots = setting_.slots.at(static_cast<std::size_t>(index));
     AC_ASSERT(slots > 0);
-    const auto cached = [&](Storage::Kind kind, std::int64_t size) {
+    const auto cached = [&](std::size_t number, std::int64_t size) {
       FallbackTensor tensor;
-      tensor.element = element_of(cache.dtype);
-      tensor.buffer = generated_.refer({.kind = kind, .cache = index});
+      tensor.element = element_of(state.dtype);
+      tensor.buffer = generated_.refer({.role = Buffer::Role::state,
+                                        .state = index,
+                                        .tensor = static_cast<std::int32_t>(number)});
       tensor.strides = {size, slots * size, 1};
       return tensor;
     };
-    const FallbackTensor keys = cached(Storage::Kind::keys, cache.key_size);
-    const FallbackTensor values = cached(Storage::Kind::values, cache.value_size);
+    const FallbackTensor keys = cached(kKeys, sizes.key_size);
+    const FallbackTensor values = cached(kValues, sizes.value_size);
     const FallbackTensor k = operand(1), v = operand(2);
 
     FallbackCall c = call(FallbackKind::attend);
@@ -341,13 +344,13 @@ class FallbackWriter {
       c.in.push_back(with_inner(with_inner(tensor)));
     c.out = result();
     constexpr std::int64_t features = kernels::attend_features;
-    c.outer[2] = (cache.value_size + features - 1) / features;
-    c.inner = {cache.key_size, cache.value_size};
+    c.outer[2] = (sizes.value_size + features - 1) / features;
+    c.inner = {sizes.key_size, sizes.value_size};
     c.indexed = 3;
     c.position = position();
     c.params.capacity = slots;
     c.params.window = node().integer("window");
-    c.params.group = static_cast<int>(c.outer[1].constant() / cache.heads);
+    c.params.group = static_cast<int>(c.outer[1].constant() / sizes.heads);
     c.params.scale = static_cast<float>(node().number("scale"));
     c.params.softcap = static_cast<float>(node().number("softcap"));
     launch(std::move(c));

@@ -1,6 +1,6 @@
 // The implementation that every region has: its ops one by one, each a launch or a few of the
 // fallback kernel, right for every op, dtype, layout and size. Every result, also one that stays
-// inside the region, is a Storage of kind value: row-major, and in no place that overlaps what the
+// inside the region, has a buffer of its own: row-major, and in no place that overlaps what the
 // same node reads.
 #pragma once
 

@@ -1,48 +1,60 @@
 #include "generate/generate.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 
+#include "base/elements.h"
 #include "base/error.h"
+#include "generate/counts.h"
 #include "program/program.h"
 
 namespace ac {
 
-int Generated::refer(const Storage& storage) {
-  const auto known = std::find(storages.begin(), storages.end(), storage);
-  if (known != storages.end()) return static_cast<int>(known - storages.begin());
-  storages.push_back(storage);
-  return static_cast<int>(storages.size()) - 1;
+int Generated::refer(const Buffer& buffer) {
+  const auto known = std::find(buffers.begin(), buffers.end(), buffer);
+  if (known != buffers.end()) return static_cast<int>(known - buffers.begin());
+  buffers.push_back(buffer);
+  return static_cast<int>(buffers.size()) - 1;
 }
 
-namespace {
-
-constexpr std::array<std::string_view, 10> kStorages = {
-    "value", "keys",      "values",   "position", "token",
-    "log",   "workspace", "counters", "settings", "rope_table"};
-
-}  // namespace
-
-Json to_json(const Storage& storage) {
-  Json json{{"kind", kStorages[static_cast<std::size_t>(storage.kind)]}};
-  if (storage.node >= 0) json["node"] = storage.node;
-  if (storage.cache >= 0) json["cache"] = storage.cache;
-  if (storage.bytes != Count()) json["bytes"] = to_json(storage.bytes);
-  if (storage.scale != 1) json["scale"] = storage.scale;
-  return json;
+Buffer buffer_of(const StepGraph& step, NodeId value) {
+  const Node& node = step.graph[value];
+  Buffer buffer{.dtype = node.type.dtype};
+  buffer.bytes =
+      count_of(product(node.type.shape) * Dim(static_cast<std::int64_t>(bytes_of(buffer.dtype))),
+               describe(step.graph, value));
+  if (node.op == Op::weight) {
+    buffer.role = Buffer::Role::weight;
+    buffer.name = buffer.key = node.text("key"), buffer.store = node.text("store");
+    for (const Dim& size : node.type.shape) buffer.shape.push_back(size.constant());
+  } else if (node.op == Op::input && node.text("name") == "ids") {
+    buffer.role = Buffer::Role::ids, buffer.name = "ids";
+  } else {
+    buffer.role = node.op == Op::constant ? Buffer::Role::constant : Buffer::Role::scratch;
+    buffer.node = value;
+  }
+  return buffer;
 }
 
-Storage storage_from_json(const Json& json, const std::string& origin) {
-  Storage storage;
-  const auto kind =
-      std::find(kStorages.begin(), kStorages.end(), json.at("kind").get<std::string>());
-  if (kind == kStorages.end()) bad_input("{}: a storage of unknown kind", origin);
-  storage.kind = static_cast<Storage::Kind>(kind - kStorages.begin());
-  storage.node = json.value("node", -1);
-  storage.cache = json.value("cache", std::int64_t{-1});
-  if (json.contains("bytes")) storage.bytes = count_from_json(json.at("bytes"), origin);
-  storage.scale = json.value("scale", 1.0);
-  return storage;
+std::optional<std::vector<std::byte>> contents_of(const StepGraph& step, const Buffer& buffer,
+                                                  std::int64_t positions) {
+  if (buffer.role == Buffer::Role::constant) {
+    const TensorType& type = step.graph.type(buffer.node);
+    std::vector<double> elements = step.graph[buffer.node].data();
+    const auto count = static_cast<std::size_t>(product(type.shape).constant());
+    if (elements.size() == 1) elements.resize(count, elements[0]);
+    std::vector<std::byte> bytes(count * bytes_of(type.dtype));
+    store_elements(type.dtype, elements, bytes.data());
+    return bytes;
+  }
+  if (buffer.role == Buffer::Role::rope_table) {
+    const std::vector<double>& data = step.graph[buffer.node].data();
+    const std::vector<float> table =
+        rope_table({data.begin(), data.end()}, buffer.scale, positions);
+    const auto bytes = std::as_bytes(std::span(table));
+    return std::vector(bytes.begin(), bytes.end());
+  }
+  return std::nullopt;
 }
 
 }  // namespace ac

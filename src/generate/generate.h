@@ -2,6 +2,7 @@
 // functor and an instantiation, and the launches that compute a region with it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,48 +11,31 @@
 #include "ir/step_graph.h"
 #include "plan/operands.h"
 #include "plan/task.h"
+#include "program/buffer.h"
 #include "program/launch.h"
 
 namespace ac {
 
-// What a launch's pointers refer to.
-struct Storage {
-  enum class Kind : std::uint8_t {
-    value,  // what the node `node` leaves in memory; never a view
-    keys,
-    values,      // of the cache `cache`: [heads, capacity, size], a token at position % capacity
-    position,    // i32[1]: tokens before these
-    token,       // i32[1]: the token that was chosen
-    log,         // i32[context + 1]: the token at each position, as far as steps chose it
-    workspace,   // `bytes` of scratch
-    counters,    // `bytes` that are 0 before the first launch, and after every one
-    settings,    // of a request that draws its tokens (kernels/draw_plan.h)
-    rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
-  };
-  Kind kind = Kind::value;
-  NodeId node = -1;  // of rope_table: inv_freq
-  std::int64_t cache = -1;
-  Count bytes = {};
-  double scale = 1;  // of rope_table
-  bool operator==(const Storage&) const = default;
-};
-
-Json to_json(const Storage& storage);
-Storage storage_from_json(const Json& json, const std::string& origin);
-
 // One implementation of a region.
 struct Generated {
   std::vector<KernelSource> sources;  // each once
-  std::vector<Storage> storages;      // what Launch::Pointer::buffer counts; each once
+  std::vector<Buffer> buffers;        // what Launch::Pointer::buffer counts; each once
   std::vector<Launch> launches;       // one after the other
 
-  int refer(const Storage& storage);
+  int refer(const Buffer& buffer);
 };
+
+// Where a value lies in memory: the value is no view.
+Buffer buffer_of(const StepGraph& step, NodeId value);
+// What a buffer holds before the first launch, where that is known: a constant, or a rope table for
+// so many positions.
+std::optional<std::vector<std::byte>> contents_of(const StepGraph& step, const Buffer& buffer,
+                                                  std::int64_t positions);
 
 // What the sizes of a launch depend on, besides the step.
 struct Setting {
   int multiprocessors = 1;          // of the device that the launch is for
-  std::vector<std::int64_t> slots;  // of each cache of the step
+  std::vector<std::int64_t> slots;  // of each state of the step
 };
 
 // `operands`: as matched in the very region that the launches are to compute; its candidates may

@@ -38,7 +38,7 @@ Generated make(const Context& c, const Implementation<GemvTask>& made, const Pro
   if (task.op.argmax) {
     of.point(p.block_best, workspace(8 * grid));
     of.point(p.finished_blocks, counters(4));
-    of.point(p.best_row, {.kind = Storage::Kind::token});
+    of.point(p.best_row, {.role = Buffer::Role::token});
   }
   out.launches = {shaped(of.finish(), out.sources[0], {grid, 1, 1}, plan.threads,
                          plan.shared_bytes(task.op, task.k))};
@@ -166,17 +166,17 @@ Generated make(const Context& c, const Implementation<LibraryTask>& made,
 // ---- attention
 
 struct CacheOf {
-  Storage keys, values;
+  Buffer keys, values;
   int capacity, window;
 };
 
 CacheOf cache_of(const Context& c, NodeId attend) {
-  const std::int64_t cache = c[attend].integer("cache");
-  const auto at = static_cast<std::size_t>(cache);
-  return {{.kind = Storage::Kind::keys, .cache = cache},
-          {.kind = Storage::Kind::values, .cache = cache},
+  const std::int64_t state = c[attend].integer("state");
+  const auto at = static_cast<std::size_t>(state);
+  return {{.role = Buffer::Role::state, .state = state, .tensor = kKeys},
+          {.role = Buffer::Role::state, .state = state, .tensor = kValues},
           static_cast<int>(c.setting.slots.at(at)),
-          static_cast<int>(c.step.caches[at].window)};
+          static_cast<int>(c.step.states[at].window)};
 }
 
 template <class Params>
@@ -203,12 +203,12 @@ Generated make(const Context& c, const Implementation<AttentionTask>& made,
   of.point(p.q, o.q), of.point(p.k, o.k), of.point(p.v, o.v);
   fill_norms(of, c, o);
   if (o.rope >= 0) {
-    of.point(p.rope, {.kind = Storage::Kind::rope_table,
+    of.point(p.rope, {.role = Buffer::Role::rope_table,
                       .node = c[o.rope].inputs[2],
                       .scale = c[o.rope].number("scale")});
     p.rope_pitch = task.op.rotary;
   }
-  of.point(p.position, {.kind = kPosition});
+  of.point(p.position, {.role = Buffer::Role::position});
   p.position_lag = 1;  // the kernels before may still run those of the last token
   of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
   p.capacity = cache.capacity, p.window = cache.window;
@@ -225,7 +225,7 @@ Generated make(const Context& c, const Implementation<AttentionTask>& made,
 Dim tokens_of(const Context& c, NodeId attend) { return c.shape(c[attend].inputs[0])[0]; }
 
 // Queries on their way to attention.
-Storage turned(const Context& c, const PrefillAttentionTask& task, NodeId attend) {
+Buffer turned(const Context& c, const PrefillAttentionTask& task, NodeId attend) {
   const std::int64_t head = bytes_of(c.step.graph.type(attend).dtype) * task.op.head_dim;
   return workspace(scaled(count_of(tokens_of(c, attend)), head * task.kv_heads * task.op.group));
 }
@@ -243,7 +243,7 @@ void fill_append(ParamsOf<Params>& of, const Context& c, const PrefillAttentionT
     of.point(p.inv_freq, c[o.rope].inputs[2]);
     p.rope_scale = static_cast<float>(c[o.rope].number("scale"));
   }
-  of.point(p.position, {.kind = kPosition});
+  of.point(p.position, {.role = Buffer::Role::position});
   of.point(p.q_out, turned(c, task, o.attend));
   of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
   p.capacity = cache.capacity;
@@ -265,16 +265,16 @@ void add_attention(const Context& c, const Implementation<PrefillAttentionTask>&
   of.point(p.q, turned(c, task, o.attend));
   p.q_pitch = heads * task.op.head_dim;
   of.count(p.tokens, tokens);
-  of.point(p.position, {.kind = kPosition});
+  of.point(p.position, {.role = Buffer::Role::position});
   of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
   p.capacity = cache.capacity, p.window = cache.window;
   p.scale = static_cast<float>(attend.number("scale"));
   p.softcap = static_cast<float>(attend.number("softcap"));
   of.point(p.out, o.attend);
   if (plan.tile == Tile::wgmma) {
-    const auto map = [&](const TensorMap& field, const Storage& storage, const Count& rows,
+    const auto map = [&](const TensorMap& field, const Buffer& buffer, const Count& rows,
                          std::int64_t columns, int box_rows) {
-      of.map(field, storage, {}, rows, columns, columns, box_rows,
+      of.map(field, buffer, {}, rows, columns, columns, box_rows,
              c.step.graph.type(o.attend).dtype);
     };
     const Count slots = std::int64_t{task.kv_heads} * cache.capacity;
@@ -346,7 +346,7 @@ Generated generate_sampling(const StepGraph& step, const Implementation<Sampling
   p.vocab = task.vocab;
   of.point(p.block_best, workspace(8ll * grid));
   of.point(p.finished_blocks, counters(4));
-  of.point(p.token, {.kind = Storage::Kind::token});
+  of.point(p.token, {.role = Buffer::Role::token});
   out.launches = {
       shaped(of.finish(), out.sources[0], {grid, 1, 1}, plan.threads, plan.shared_bytes())};
   return out;

@@ -55,14 +55,10 @@ inline Launch shaped(Launch launch, const KernelSource& source, std::array<Count
   return launch;
 }
 
-inline Storage workspace(const Count& bytes) {
-  return {.kind = Storage::Kind::workspace, .bytes = bytes};
+inline Buffer workspace(const Count& bytes) { return {.bytes = bytes}; }
+inline Buffer counters(const Count& bytes) {
+  return {.role = Buffer::Role::counters, .bytes = bytes};
 }
-inline Storage counters(const Count& bytes) {
-  return {.kind = Storage::Kind::counters, .bytes = bytes};
-}
-inline constexpr Storage::Kind kPosition = Storage::Kind::position;
-
 inline Count scaled(Count count, std::int64_t factor) {
   count.times *= factor;
   return count;

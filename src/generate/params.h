@@ -26,26 +26,26 @@ class ParamsOf {
   Params params;
 
   template <class T>
-  void point(T* const& field, const Storage& storage, Count offset = {}) {
-    launch_.pointers.push_back({place_of(field), out_.refer(storage), offset});
+  void point(T* const& field, const Buffer& buffer, Count offset = {}) {
+    launch_.pointers.push_back({place_of(field), out_.refer(buffer), offset});
   }
   // To the first element of a value, through its views.
   template <class T>
   void point(T* const& field, NodeId value) {
-    const auto [storage, offset] = place_of_value(value);
-    point(field, storage, offset);
+    const auto [buffer, offset] = place_of_value(value);
+    point(field, buffer, offset);
   }
   // Of the matrix of 16-bit elements whose first one the value's is, through its views.
   void map(const kernels::TensorMap& field, NodeId value, const Dim& rows, std::int64_t columns,
            std::int64_t pitch, int box_rows) {
-    const auto [storage, offset] = place_of_value(value);
-    map(field, storage, offset, count_of(rows), columns, pitch, box_rows,
+    const auto [buffer, offset] = place_of_value(value);
+    map(field, buffer, offset, count_of(rows), columns, pitch, box_rows,
         step_.graph.type(value).dtype);
   }
-  void map(const kernels::TensorMap& field, const Storage& storage, const Count& offset,
+  void map(const kernels::TensorMap& field, const Buffer& buffer, const Count& offset,
            const Count& rows, std::int64_t columns, std::int64_t pitch, int box_rows, DType dtype) {
     launch_.maps.push_back({.at = place_of(field),
-                            .buffer = out_.refer(storage),
+                            .buffer = out_.refer(buffer),
                             .offset = offset,
                             .rows = rows,
                             .columns = columns,
@@ -70,13 +70,13 @@ class ParamsOf {
   }
 
  private:
-  // Where its first element is: the storage, and bytes behind its beginning.
-  std::pair<Storage, Count> place_of_value(NodeId value) const {
+  // Where its first element is: the buffer, and bytes behind its beginning.
+  std::pair<Buffer, Count> place_of_value(NodeId value) const {
     const Layout layout = layout_of(step_.graph, value);
     AC_ASSERT(layout.placement != Placement::opaque);
     const NodeId storage = storage_of(step_.graph, value);
     const auto bytes = static_cast<std::int64_t>(bytes_of(step_.graph.type(storage).dtype));
-    return {{.kind = Storage::Kind::value, .node = storage}, count_of(layout.offset * Dim(bytes))};
+    return {buffer_of(step_, storage), count_of(layout.offset * Dim(bytes))};
   }
   template <class T>
   std::uint32_t place_of(const T& field) const {

@@ -65,10 +65,10 @@ NodeId Builder::attention(NodeId q, NodeId k, NodeId v, double scale, std::int64
              {{"scale", scale}, {"window", window}, {"softcap", softcap}});
 }
 
-NodeId Builder::append_attend(NodeId q, NodeId k, NodeId v, std::int64_t cache, double scale,
+NodeId Builder::append_attend(NodeId q, NodeId k, NodeId v, std::int64_t state, double scale,
                               std::int64_t window, double softcap) {
   return add(Op::append_attend, {q, k, v},
-             {{"cache", cache}, {"scale", scale}, {"window", window}, {"softcap", softcap}});
+             {{"state", state}, {"scale", scale}, {"window", window}, {"softcap", softcap}});
 }
 
 NodeId Builder::reshape(NodeId x, Shape shape) {

@@ -44,7 +44,7 @@ class Builder {
   NodeId embedding(NodeId table, NodeId ids) { return add(Op::embedding, {table, ids}); }
   NodeId rope(NodeId x, NodeId positions, NodeId inv_freq, double scale, bool interleaved);
   NodeId attention(NodeId q, NodeId k, NodeId v, double scale, std::int64_t window, double softcap);
-  NodeId append_attend(NodeId q, NodeId k, NodeId v, std::int64_t cache, double scale,
+  NodeId append_attend(NodeId q, NodeId k, NodeId v, std::int64_t state, double scale,
                        std::int64_t window, double softcap);
   NodeId reshape(NodeId x, Shape shape);                     // x itself when nothing changes
   NodeId permute(NodeId x, std::vector<std::int64_t> axes);  // x itself when nothing changes

@@ -69,7 +69,7 @@ class RowProof {
       case ShapeRule::rope:
         return has_no_rows(2, "a frequency depends on tokens");
       case ShapeRule::attention:
-        return require(node.op == Op::attention, id, "it already has a cache");
+        return require(node.op == Op::attention, id, "it already has a state");
       case ShapeRule::reshape:
         return require(graph_.type(node.inputs[0]).shape[0] == kS, id, "it moves the token axis");
       case ShapeRule::permute:
@@ -112,7 +112,7 @@ class LastRow {
         needs_all_(graph.nodes.size()),
         all_(graph.nodes.size(), -1),
         last_(graph.nodes.size(), -1) {
-    // A cache needs every row of what is appended, and all that leads there.
+    // A state needs every row of what is appended, and all that leads there.
     for (std::size_t i = graph.nodes.size(); i-- > 0;) {
       const bool state = info(graph.nodes[i].op).memory == Memory::state;
       if (state) needs_all_[i] = true;
@@ -125,7 +125,7 @@ class LastRow {
   Graph run() {
     out_.name = in_.name;
     out_.limit = in_.limit;
-    // Every cache is written, also one that no logit depends on.
+    // Every state is written, also one that no logit depends on.
     for (std::size_t i = 0; i < in_.nodes.size(); ++i) {
       const Op op = in_.nodes[i].op;
       if (needs_all_[i] || op == Op::input) all_rows(static_cast<NodeId>(i));
@@ -198,9 +198,9 @@ StepGraph incrementalise(const Graph& graph) {
     if (node.op == Op::attention) {
       const Shape &k = graph.type(inputs[1]).shape, &v = graph.type(inputs[2]).shape;
       node.op = Op::append_attend;
-      node.attrs["cache"] = static_cast<std::int64_t>(step.caches.size());
-      step.caches.push_back({node.type.dtype, k[1].constant(), k[2].constant(), v[2].constant(),
-                             node.integer("window"), node.module});
+      node.attrs["state"] = static_cast<std::int64_t>(step.states.size());
+      step.states.push_back(kv_state(node.type.dtype, k[1].constant(), k[2].constant(),
+                                     v[2].constant(), node.integer("window"), node.module));
     }
     copy_node(step.graph, node, inputs);
   }
@@ -215,7 +215,7 @@ StepGraph incrementalise(const Graph& graph) {
 }
 
 StepGraph decode_instance(const StepGraph& step) {
-  StepGraph result{{step.graph.name, {}, step.graph.outputs, step.graph.limit}, step.caches};
+  StepGraph result{{step.graph.name, {}, step.graph.outputs, step.graph.limit}, step.states};
   for (const Node& node : step.graph.nodes)
     copy_node(result.graph, substitute(node, Symbol::T, 1), node.inputs);
   verify(result, "decode instance");
@@ -223,7 +223,7 @@ StepGraph decode_instance(const StepGraph& step) {
 }
 
 StepGraph prefill_instance(const StepGraph& step) {
-  StepGraph result{LastRow(step.graph).run(), step.caches};
+  StepGraph result{LastRow(step.graph).run(), step.states};
   verify(result, "prefill instance");
   return result;
 }

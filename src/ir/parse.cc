@@ -225,6 +225,28 @@ class Parser {
     return node;
   }
 
+  // kv bf16 keys=8x64 values=8x64 window=0 @ "model.layers.0.self_attn"
+  StateSpec state() {
+    StateSpec state;
+    const auto kind = std::ranges::find(kStateKinds, word());
+    if (kind == kStateKinds.end()) fail("no state is of this kind");
+    state.kind = static_cast<StateKind>(kind - kStateKinds.begin());
+    state.dtype = dtype();
+    for (std::string_view name = word(); name != "window"; name = word()) {
+      StateTensor& tensor = state.tensors.emplace_back();
+      tensor.name = name;
+      expect('=');
+      tensor.rows = integer();
+      expect('x');
+      tensor.size = integer();
+    }
+    expect('=');
+    state.window = integer();
+    state.module = module();
+    if (const char* why = why_impossible(state)) fail("the state {}", why);
+    return state;
+  }
+
   void statement(StepGraph& step) {
     const std::string_view keyword = word();
     if (keyword == "return") {
@@ -233,25 +255,12 @@ class Parser {
       expect_word("as");
       output.name = string();
       step.graph.outputs.push_back(std::move(output));
-    } else if (keyword == "cache") {
-      if (integer() != static_cast<std::int64_t>(step.caches.size())) fail("cache out of order");
+    } else if (keyword == "state") {
+      if (integer() != static_cast<std::int64_t>(step.states.size())) fail("state out of order");
       expect(':');
-      Cache cache{};
-      cache.dtype = dtype();
-      const auto field = [&](std::string_view name, std::int64_t& value) {
-        expect_word(name);
-        expect('=');
-        value = integer();
-        if (value < (name == "window" ? 0 : 1)) fail("{} is {}", name, value);
-      };
-      field("heads", cache.heads);
-      field("key", cache.key_size);
-      field("value", cache.value_size);
-      field("window", cache.window);
-      cache.module = module();
-      step.caches.push_back(std::move(cache));
+      step.states.push_back(state());
     } else {
-      fail("expected a node, a cache or a return, got \"{}\"", keyword);
+      fail("expected a node, a state or a return, got \"{}\"", keyword);
     }
   }
 
@@ -264,7 +273,7 @@ class Parser {
 
 Graph parse_graph(std::string_view text, const std::string& origin) {
   StepGraph step = Parser(text, origin).parse("graph");
-  if (!step.caches.empty()) bad_input("{}: a graph has no caches; is it a step?", origin);
+  if (!step.states.empty()) bad_input("{}: a graph has no states; is it a step?", origin);
   verify(step.graph, origin);
   return std::move(step.graph);
 }

@@ -130,12 +130,13 @@ std::string print(const Graph& graph) {
 
 std::string print(const StepGraph& step) {
   std::string out = fmt::format("step {} {{\n", header(step.graph));
-  for (std::size_t i = 0; i < step.caches.size(); ++i) {
-    const Cache& cache = step.caches[i];
-    out += fmt::format("  cache {} : {} heads={} key={} value={} window={}", i,
-                       short_name(cache.dtype), cache.heads, cache.key_size, cache.value_size,
-                       cache.window);
-    if (!cache.module.empty()) out += " @ " + quoted(cache.module);
+  for (std::size_t i = 0; i < step.states.size(); ++i) {
+    const StateSpec& state = step.states[i];
+    out += fmt::format("  state {} : {} {}", i, state.kind_name(), short_name(state.dtype));
+    for (const StateTensor& tensor : state.tensors)
+      out += fmt::format(" {}={}x{}", tensor.name, tensor.rows, tensor.size);
+    out += fmt::format(" window={}", state.window);
+    if (!state.module.empty()) out += " @ " + quoted(state.module);
     out += '\n';
   }
   print_nodes(step.graph, out);
@@ -167,17 +168,20 @@ Json to_json(const Graph& graph) {
 }
 
 Json to_json(const StepGraph& step) {
-  Json caches = Json::array();
-  for (const Cache& cache : step.caches)
-    caches.push_back({{"dtype", short_name(cache.dtype)},
-                      {"heads", cache.heads},
-                      {"key_size", cache.key_size},
-                      {"value_size", cache.value_size},
-                      {"window", cache.window},
-                      {"module", cache.module}});
+  Json states = Json::array();
+  for (const StateSpec& state : step.states) {
+    Json tensors = Json::array();
+    for (const StateTensor& tensor : state.tensors)
+      tensors.push_back({{"name", tensor.name}, {"rows", tensor.rows}, {"size", tensor.size}});
+    states.push_back({{"kind", state.kind_name()},
+                      {"dtype", short_name(state.dtype)},
+                      {"tensors", std::move(tensors)},
+                      {"window", state.window},
+                      {"module", state.module}});
+  }
   Json result = to_json(step.graph);
   result["stage"] = "step";
-  result["caches"] = std::move(caches);
+  result["states"] = std::move(states);
   return result;
 }
 

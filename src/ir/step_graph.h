@@ -6,21 +6,13 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "state/state.h"
 
 namespace ac {
 
-// The keys and values of one attention. A windowed cache need only keep its last `window` tokens.
-struct Cache {
-  DType dtype;
-  std::int64_t heads, key_size, value_size;
-  std::int64_t window;  // 0: all tokens
-  std::string module;
-  bool operator==(const Cache&) const = default;
-};
-
 struct StepGraph {
-  Graph graph;                // over T and P; its append_attend nodes name caches by index
-  std::vector<Cache> caches;  // one for each append_attend
+  Graph graph;                    // over T and P; its ops of memory `state` name states by index
+  std::vector<StateSpec> states;  // each written by one op; without slots
 };
 
 void verify(const StepGraph& step, const std::string& origin);

@@ -9,8 +9,8 @@
 //   }
 //
 // A graph that is not right for every length says `graph "llama" max_tokens=128 because "..." {`,
-// and so does a step. A step starts with `step "llama" {` and one line a cache:
-//     cache 0 : bf16 heads=8 key=64 value=64 window=0 @ "model.layers.0.self_attn"
+// and so does a step. A step starts with `step "llama" {` and one line a state:
+//     state 0 : kv bf16 keys=8x64 values=8x64 window=0 @ "model.layers.0.self_attn"
 #pragma once
 
 #include <string>

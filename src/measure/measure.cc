@@ -7,6 +7,7 @@
 
 #include "base/elements.h"
 #include "base/error.h"
+#include "device/launcher.h"
 #include "measure/random_pool.h"
 
 namespace ac {
@@ -22,8 +23,8 @@ bool calls_library(const Generated& made) {
                              [](const Launch& launch) { return launch.product.has_value(); });
 }
 
-// The memory behind one storage: several copies where what is read must not be in a cache.
-struct Buffers {
+// The memory behind one buffer: several copies where what is read must not be in a cache.
+struct Copies {
   std::vector<std::unique_ptr<Device::Memory>> copies;
   void* at(std::size_t i) const { return copies[i % copies.size()]->address(); }
 };
@@ -31,28 +32,23 @@ struct Buffers {
 class Bench {
  public:
   Bench(Device& device, const StepGraph& step, const MeasureOptions& options)
-      : device_(device), step_(step), options_(options) {}
+      : device_(device), step_(step), options_(options), launcher_(device) {}
 
   struct Entry {
     const Contender* contender;
-    std::vector<std::size_t> buffers;                      // of each storage
-    std::vector<std::unique_ptr<Device::Kernel>> kernels;  // of each launch
-    std::unique_ptr<Device::Recording> recording;
+    std::vector<std::size_t> memory = {};  // of each buffer
+    std::unique_ptr<Device::Recording> recording = {};
     double once = 0;  // seconds, about
     int repetitions = 1;
     bool is_done = false;
-    Latency latency;
+    Latency latency = {};
   };
 
   Entry prepare(const Contender& contender,
                 const std::map<std::string, std::filesystem::path>& files) {
-    Entry entry{&contender, {}, {}, nullptr, 0, 1, false, {}};
-    for (const Storage& storage : contender.made.storages)
-      entry.buffers.push_back(buffer_of(storage));
-    for (const Launch& launch : contender.made.launches)
-      entry.kernels.push_back(launch.product
-                                  ? device_.load_product(*launch.product)
-                                  : device_.load(files.at(launch.kernel), launch.kernel));
+    Entry entry{&contender};
+    for (const Buffer& buffer : contender.made.buffers) entry.memory.push_back(bind(buffer));
+    for (const Launch& launch : contender.made.launches) launcher_.add(launch, files);
     return entry;
   }
 
@@ -82,93 +78,82 @@ class Bench {
   void run(Entry& entry, int repetitions) {
     for (int i = 0; i < repetitions; ++i) {
       std::vector<void*> addresses;
-      for (const std::size_t buffer : entry.buffers)
-        addresses.push_back(buffers_[buffer].at(static_cast<std::size_t>(i)));
-      const std::vector<Launch>& launches = entry.contender->made.launches;
-      for (std::size_t l = 0; l < launches.size(); ++l) {
-        LaunchShape shape;
-        for (std::size_t axis = 0; axis < 3; ++axis)
-          shape.grid[axis] = static_cast<unsigned>(launches[l].grid[axis].at(options_.tokens));
-        shape.threads = static_cast<unsigned>(launches[l].threads);
-        shape.shared_bytes = static_cast<unsigned>(launches[l].shared_bytes);
-        shape.overlaps = true;
-        device_.launch(*entry.kernels[l], shape,
-                       bind_params(launches[l], options_.tokens, addresses, device_.map_encoder()));
-      }
+      for (const std::size_t at : entry.memory)
+        addresses.push_back(memory_[at].at(static_cast<std::size_t>(i)));
+      launcher_.launch(entry.contender->made.launches, options_.tokens, addresses);
     }
   }
 
-  // Contenders share what they read and write; scratch is one's own.
-  std::size_t buffer_of(const Storage& storage) {
-    const bool own =
-        storage.kind == Storage::Kind::workspace || storage.kind == Storage::Kind::counters;
+  // Contenders share what they read and write; work space and counters are one's own.
+  std::size_t bind(const Buffer& buffer) {
+    const bool own = buffer.is_workspace() || buffer.role == Buffer::Role::counters;
     if (!own)
       for (std::size_t i = 0; i < known_.size(); ++i)
-        if (known_[i] == storage) return i;
-    known_.push_back(storage);
-    buffers_.push_back(make(storage));
-    return buffers_.size() - 1;
+        if (known_[i] == buffer) return i;
+    known_.push_back(buffer);
+    memory_.push_back(make(buffer));
+    return memory_.size() - 1;
   }
 
-  Buffers make(const Storage& storage) {
-    const auto allocate = [&](std::int64_t bytes, int copies) {
-      Buffers made;
-      for (int i = 0; i < copies; ++i)
-        made.copies.push_back(
-            device_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))));
-      return made;
-    };
-    switch (storage.kind) {
-      case Storage::Kind::value: {
-        const Node& node = step_.graph[storage.node];
-        const std::int64_t bytes =
-            product(node.type.shape).evaluate({.T = options_.tokens, .P = options_.position}) *
-            static_cast<std::int64_t>(bytes_of(node.type.dtype));
-        Buffers made = allocate(bytes, node.op == Op::weight ? copies_for(bytes) : 1);
-        fill(made, node);
+  Copies make(const Buffer& buffer) {
+    using Role = Buffer::Role;
+    const std::int64_t bytes = buffer.bytes.at(options_.tokens);
+    switch (buffer.role) {
+      case Role::weight: {
+        Copies made = allocate(bytes, copies_for(bytes));
+        // As a checkpoint's: sums of products stay near 1.
+        const bool is_matrix = buffer.shape.size() > 1;
+        fill(made, buffer.dtype,
+             is_matrix ? 1 / std::sqrt(static_cast<double>(buffer.shape.back())) : 1);
         return made;
       }
-      case Storage::Kind::keys:
-      case Storage::Kind::values: {
-        const CacheSpec& cache = options_.caches[static_cast<std::size_t>(storage.cache)];
-        const bool keys = storage.kind == Storage::Kind::keys;
-        const std::int64_t bytes = cache.heads * cache.slots *
-                                   (keys ? cache.key_size : cache.value_size) *
-                                   static_cast<std::int64_t>(bytes_of(cache.dtype));
-        Buffers made = allocate(bytes, copies_for(bytes));
-        random_.fill(device_, made.copies, cache.dtype, 1);
+      case Role::state: {
+        const StateSpec& state = options_.states[static_cast<std::size_t>(buffer.state)];
+        const std::int64_t all = bytes_of(state, static_cast<std::size_t>(buffer.tensor));
+        Copies made = allocate(all, copies_for(all));
+        fill(made, state.dtype, 1);
         return made;
       }
-      case Storage::Kind::position:
+      case Role::ids:
+      case Role::scratch: {
+        Copies made = allocate(bytes, 1);
+        if (!buffer.is_workspace()) fill(made, buffer.dtype, 1);
+        return made;
+      }
+      case Role::constant:
+      case Role::rope_table:
+        return with(*contents_of(step_, buffer, options_.position + options_.tokens + 1));
+      case Role::position:
         return with(static_cast<std::int32_t>(options_.position));
-      case Storage::Kind::token:
-      case Storage::Kind::log:
+      case Role::token:
+      case Role::log:
         return with(std::int32_t{0});
-      case Storage::Kind::settings:
+      case Role::settings:
         break;  // of no region
-      case Storage::Kind::workspace:
-        return allocate(storage.bytes.at(options_.tokens), 1);
-      case Storage::Kind::counters: {
-        Buffers made = allocate(storage.bytes.at(options_.tokens), 1);
+      case Role::counters: {
+        Copies made = allocate(bytes, 1);
         device_.fill(made.copies[0]->address(), made.copies[0]->bytes(), 0);
-        return made;
-      }
-      case Storage::Kind::rope_table: {
-        const std::vector<double>& data = step_.graph[storage.node].data();
-        const std::vector<float> table = rope_table({data.begin(), data.end()}, storage.scale,
-                                                    options_.position + options_.tokens + 1);
-        Buffers made = allocate(static_cast<std::int64_t>(table.size() * sizeof(float)), 1);
-        device_.upload(made.copies[0]->address(), std::as_bytes(std::span(table)));
         return made;
       }
     }
     AC_UNREACHABLE();
   }
 
-  Buffers with(std::int32_t value) {
-    Buffers made;
-    made.copies.push_back(device_.allocate(sizeof value));
-    device_.upload(made.copies[0]->address(), std::as_bytes(std::span(&value, 1)));
+  Copies allocate(std::int64_t bytes, int copies) {
+    Copies made;
+    for (int i = 0; i < copies; ++i)
+      made.copies.push_back(
+          device_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))));
+    return made;
+  }
+
+  Copies with(std::int32_t value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    return with(std::vector(bytes.begin(), bytes.end()));
+  }
+  Copies with(const std::vector<std::byte>& bytes) {
+    Copies made = allocate(static_cast<std::int64_t>(bytes.size()), 1);
+    device_.upload(made.copies[0]->address(), bytes);
     return made;
   }
 
@@ -179,35 +164,24 @@ class Bench {
         std::clamp(std::ceil(wanted / static_cast<double>(bytes)), 1.0, double(kMaxCopies)));
   }
 
-  void fill(const Buffers& made, const Node& node) {
-    const DType dtype = node.type.dtype;
-    if (node.op == Op::constant || !is_float(dtype)) {
-      for (const auto& copy : made.copies) fill_exactly(*copy, node);
-      return;
+  void fill(const Copies& made, DType dtype, double scale) {
+    if (is_float(dtype)) return random_.fill(device_, made.copies, dtype, scale);
+    // Any small number is an id of every table, and true or false.
+    for (const auto& copy : made.copies) {
+      std::vector<double> elements(copy->bytes() / bytes_of(dtype));
+      for (double& element : elements) element = static_cast<double>(ids_() % 2);
+      std::vector<std::byte> bytes(copy->bytes());
+      store_elements(dtype, elements, bytes.data());
+      device_.upload(copy->address(), bytes);
     }
-    // As a checkpoint's: sums of products stay near 1.
-    const Shape& shape = node.type.shape;
-    const bool matrix = node.op == Op::weight && shape.size() > 1;
-    random_.fill(device_, made.copies, dtype,
-                 matrix ? 1 / std::sqrt(static_cast<double>(shape.back().constant())) : 1);
-  }
-
-  // Any small number is an id of every table, and true or false.
-  void fill_exactly(const Device::Memory& memory, const Node& node) {
-    std::vector<double> elements(memory.bytes() / bytes_of(node.type.dtype));
-    for (std::size_t i = 0; i < elements.size(); ++i)
-      elements[i] = node.op == Op::constant ? node.data()[node.data().size() == 1 ? 0 : i]
-                                            : static_cast<double>(ids_() % 2);
-    std::vector<std::byte> bytes(memory.bytes());
-    store_elements(node.type.dtype, elements, bytes.data());
-    device_.upload(memory.address(), bytes);
   }
 
   Device& device_;
   const StepGraph& step_;
   const MeasureOptions& options_;
-  std::vector<Storage> known_;
-  std::vector<Buffers> buffers_;
+  Launcher launcher_;
+  std::vector<Buffer> known_;
+  std::vector<Copies> memory_;  // of each of those
   RandomPool random_;
   std::mt19937_64 ids_{20261121};
 };

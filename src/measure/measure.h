@@ -1,5 +1,5 @@
 // Latency of several implementations of one region on a device, at the region's real sizes: random
-// data, weights and caches rotated through more memory than the second-level cache holds, rounds of
+// data, weights and states rotated through more memory than the second-level cache holds, rounds of
 // all in turn. What drifts (clocks, temperature) drifts for all.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Contender {
 
 struct MeasureOptions {
   std::int64_t tokens = 1, position = 0;
-  std::vector<CacheSpec> caches;  // of the step
+  std::vector<StateSpec> states;  // of the step
   int rounds = 7;
   double seconds = 0.02;   // of one round of one contender, about
   int repetitions = 2000;  // in one round, at most: a GPU's graph of them takes time to make

@@ -36,21 +36,22 @@ class AttentionMatcher {
       if (body_[id].op == Op::append_attend) attend_ = id;
     if (attend_ < 0) return refuse("it has no attention");
     const Node& node = body_[attend_];
-    const auto& cache = body_.step().caches[static_cast<std::size_t>(node.integer("cache"))];
+    const StateSpec& state = body_.step().states[static_cast<std::size_t>(node.integer("state"))];
+    const KvSizes sizes = kv_sizes(state);
     const auto known = kernel_type(body_.region().dtype);
-    if (!known || cache.dtype != body_.region().dtype) return refuse("no kernels for its types");
+    if (!known || state.dtype != body_.region().dtype) return refuse("no kernels for its types");
     const Shape& q = body_.graph().type(node.inputs[0]).shape;
     if (q.size() != 3) return refuse("queries are not [tokens, heads, size]");
-    if (cache.key_size != cache.value_size) return refuse("keys and values differ in size");
+    if (sizes.key_size != sizes.value_size) return refuse("keys and values differ in size");
     if (body_.region().outputs.size() != 1 || !body_.is_output(attend_))
       return refuse("what goes into attention is needed outside");
     if (!find_paths(node)) return false;
     type = *known;
-    head_dim = static_cast<int>(cache.key_size);
-    group = static_cast<int>(q[1].constant() / cache.heads);
-    kv_heads = static_cast<int>(cache.heads);
+    head_dim = static_cast<int>(sizes.key_size);
+    group = static_cast<int>(q[1].constant() / sizes.heads);
+    kv_heads = static_cast<int>(sizes.heads);
     new_tokens = body_.size(q[0]);
-    window = static_cast<int>(cache.window);
+    window = static_cast<int>(state.window);
     softcap = node.number("softcap") > 0;
     if (q_.rope >= 0) {
       const Node& rope = body_[q_.rope];
@@ -58,7 +59,7 @@ class AttentionMatcher {
       interleaved = rope.flag("interleaved");
     }
     const std::int64_t cached =
-        cache.window > 0 ? std::min(body_.at().P, cache.window - 1) : body_.at().P;
+        state.window > 0 ? std::min(body_.at().P, state.window - 1) : body_.at().P;
     seen = static_cast<int>(std::max<std::int64_t>(cached, 0));
     operands = {q_.source, k_.source, v_, q_.norm, k_.norm, q_.rope, attend_};
     return true;

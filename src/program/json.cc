@@ -11,10 +11,10 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 7;  // 7: why a context can't be longer
-constexpr std::array<std::string_view, 12> kKinds = {
-    "ids",  "position", "token",      "log",     "weight",   "constant",
-    "keys", "values",   "rope_table", "scratch", "counters", "settings"};
+constexpr int kFormat = 7;  // 7: buffers have roles; states; why a context is not longer
+constexpr std::array<std::string_view, 11> kRoles = {
+    "ids",      "position",   "token", "log",     "settings", "weight",
+    "constant", "rope_table", "state", "scratch", "counters"};
 
 // An integer of the type, and not what is left of a larger one.
 template <class T>
@@ -109,52 +109,6 @@ std::vector<std::byte> unhex(const std::string& text, const std::string& origin)
   return bytes;
 }
 
-Json to_json(const Buffer& buffer) {
-  Json json{{"kind", to_string(buffer.kind)},
-            {"name", buffer.name},
-            {"dtype", short_name(buffer.dtype)},
-            {"bytes", ac::to_json(buffer.bytes)}};
-  switch (buffer.kind) {
-    case Buffer::Kind::weight:
-      json["store"] = buffer.store, json["key"] = buffer.key, json["shape"] = buffer.shape;
-      break;
-    case Buffer::Kind::constant:
-    case Buffer::Kind::scratch:
-      json["offset"] = buffer.offset;
-      break;
-    case Buffer::Kind::keys:
-    case Buffer::Kind::values:
-      json["cache"] = buffer.cache;
-      break;
-    case Buffer::Kind::rope_table:
-      json["source"] = buffer.source, json["scale"] = buffer.scale;
-      break;
-    default:
-      break;
-  }
-  return json;
-}
-
-Buffer buffer_from_json(const Json& json, const std::string& origin) {
-  const Object object(json, origin);
-  Buffer buffer;
-  const auto kind = object.get<std::string>("kind");
-  const auto found = std::find(kKinds.begin(), kKinds.end(), kind);
-  if (found == kKinds.end()) bad_input("{}: \"kind\" is unknown", origin);
-  buffer.kind = static_cast<Buffer::Kind>(found - kKinds.begin());
-  buffer.name = object.get<std::string>("name");
-  buffer.dtype = object.dtype("dtype");
-  buffer.bytes = count_from_json(object.at("bytes"), origin + ": bytes");
-  buffer.store = object.get_or<std::string>("store", "");
-  buffer.key = object.get_or<std::string>("key", "");
-  if (object.has("shape")) buffer.shape = object.integers("shape");
-  buffer.offset = object.get_or<std::int64_t>("offset", 0);
-  buffer.cache = object.get_or<std::int64_t>("cache", -1);
-  buffer.source = object.get_or<std::int32_t>("source", -1);
-  buffer.scale = object.get_or<double>("scale", 1);
-  return buffer;
-}
-
 Json to_json(const std::vector<Launch>& launches) {
   Json json = Json::array();
   for (const Launch& launch : launches) json.push_back(ac::to_json(launch));
@@ -223,7 +177,84 @@ Product product_from_json(const Json& json, const std::string& origin) {
 
 }  // namespace
 
-std::string_view to_string(Buffer::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+std::string_view to_string(Buffer::Role role) { return kRoles[static_cast<std::size_t>(role)]; }
+
+Json to_json(const Buffer& buffer) {
+  Json json{{"role", to_string(buffer.role)}};
+  if (!buffer.name.empty()) json["name"] = buffer.name;
+  json["dtype"] = short_name(buffer.dtype);
+  json["bytes"] = to_json(buffer.bytes);
+  if (buffer.node >= 0) json["node"] = buffer.node;
+  switch (buffer.role) {
+    case Buffer::Role::weight:
+      json["store"] = buffer.store, json["key"] = buffer.key, json["shape"] = buffer.shape;
+      break;
+    case Buffer::Role::constant:
+    case Buffer::Role::scratch:
+      json["offset"] = buffer.offset;
+      break;
+    case Buffer::Role::state:
+      json["state"] = buffer.state, json["tensor"] = buffer.tensor;
+      break;
+    case Buffer::Role::rope_table:
+      json["source"] = buffer.source, json["scale"] = buffer.scale;
+      break;
+    default:
+      break;
+  }
+  return json;
+}
+
+Buffer buffer_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  Buffer buffer;
+  const auto found = std::ranges::find(kRoles, object.get<std::string>("role"));
+  if (found == kRoles.end()) bad_input("{}: \"role\" is unknown", origin);
+  buffer.role = static_cast<Buffer::Role>(found - kRoles.begin());
+  buffer.name = object.get_or<std::string>("name", "");
+  buffer.dtype = object.dtype("dtype");
+  buffer.bytes = count_from_json(object.at("bytes"), origin + ": bytes");
+  buffer.node = object.get_or<std::int32_t>("node", -1);
+  buffer.store = object.get_or<std::string>("store", "");
+  buffer.key = object.get_or<std::string>("key", "");
+  if (object.has("shape")) buffer.shape = object.integers("shape");
+  buffer.offset = object.get_or<std::int64_t>("offset", 0);
+  buffer.state = object.get_or<std::int64_t>("state", -1);
+  buffer.tensor = object.get_or<std::int32_t>("tensor", 0);
+  buffer.source = object.get_or<std::int32_t>("source", -1);
+  buffer.scale = object.get_or<double>("scale", 1);
+  return buffer;
+}
+
+Json to_json(const StateSpec& state) {
+  Json tensors = Json::array();
+  for (const StateTensor& tensor : state.tensors)
+    tensors.push_back({{"name", tensor.name}, {"rows", tensor.rows}, {"size", tensor.size}});
+  return {{"kind", state.kind_name()},
+          {"dtype", short_name(state.dtype)},
+          {"tensors", std::move(tensors)},
+          {"window", state.window},
+          {"slots", state.slots}};
+}
+
+StateSpec state_from_json(const Json& json, const std::string& origin) {
+  const Object object(json, origin);
+  StateSpec state;
+  const auto kind = std::ranges::find(kStateKinds, object.get<std::string>("kind"));
+  if (kind == kStateKinds.end()) bad_input("{}: no state is of this kind", origin);
+  state.kind = static_cast<StateKind>(kind - kStateKinds.begin());
+  state.dtype = object.dtype("dtype");
+  const Json& tensors = object.array("tensors");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Object tensor(tensors[i], object.sub("tensors", i));
+    state.tensors.push_back({tensor.get<std::string>("name"), tensor.get<std::int64_t>("rows"),
+                             tensor.get<std::int64_t>("size")});
+  }
+  state.window = object.get<std::int64_t>("window");
+  state.slots = object.get<std::int64_t>("slots");
+  if (const char* why = why_impossible(state)) bad_input("{}: {}", origin, why);
+  return state;
+}
 
 Json to_json(const Count& count) {
   if (count == Count(count.fixed)) return count.fixed;
@@ -324,19 +355,13 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
 }
 
 Json to_json(const Program& program) {
-  Json caches = Json::array(), buffers = Json::array();
+  Json states = Json::array(), buffers = Json::array();
   const auto phases = [](const std::vector<Phase>& list) {
     Json json = Json::array();
     for (const Phase& phase : list) json.push_back(to_json(phase));
     return json;
   };
-  for (const CacheSpec& cache : program.caches)
-    caches.push_back({{"dtype", short_name(cache.dtype)},
-                      {"heads", cache.heads},
-                      {"key_size", cache.key_size},
-                      {"value_size", cache.value_size},
-                      {"window", cache.window},
-                      {"slots", cache.slots}});
+  for (const StateSpec& state : program.states) states.push_back(to_json(state));
   for (const Buffer& buffer : program.buffers) buffers.push_back(to_json(buffer));
   return {{"format", kFormat},
           {"model", program.model},
@@ -346,7 +371,7 @@ Json to_json(const Program& program) {
           {"max_context", program.max_context},
           {"positions", program.positions},
           {"positions_because", program.positions_because},
-          {"caches", std::move(caches)},
+          {"states", std::move(states)},
           {"stores", program.stores},
           {"arena_bytes", program.arena_bytes},
           {"constant_bytes", program.constant_bytes},
@@ -371,14 +396,9 @@ Program program_from_json(const Json& json, const std::string& origin) {
   program.max_context = object.get<std::int64_t>("max_context");
   program.positions = object.get<std::int64_t>("positions");
   program.positions_because = object.get<std::string>("positions_because");
-  const Json& caches = object.array("caches");
-  for (std::size_t i = 0; i < caches.size(); ++i) {
-    const Object cache(caches[i], object.sub("caches", i));
-    program.caches.push_back({cache.dtype("dtype"), cache.get<std::int64_t>("heads"),
-                              cache.get<std::int64_t>("key_size"),
-                              cache.get<std::int64_t>("value_size"),
-                              cache.get<std::int64_t>("window"), cache.get<std::int64_t>("slots")});
-  }
+  const Json& states = object.array("states");
+  for (std::size_t i = 0; i < states.size(); ++i)
+    program.states.push_back(state_from_json(states[i], object.sub("states", i)));
   const auto texts = [&](const char* key) {
     const Json& map = object.at(key);
     std::map<std::string, std::string> result;

@@ -75,8 +75,11 @@ std::int64_t bytes_of(const Launch::Map& map, std::int64_t tokens) {
   return ((map.rows.at(tokens) - 1) * map.pitch + map.columns) * 2;
 }
 
-void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
-                 const EncodeMap& encode, std::vector<std::byte>& params) {
+namespace {
+
+// Into `params`, instead of what it holds.
+void bind(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
+          const EncodeMap& encode, std::vector<std::byte>& params) {
   params.assign(launch.params.begin(), launch.params.end());
   for (const Launch::Pointer& pointer : launch.pointers) {
     auto* address = static_cast<std::byte*>(addresses[static_cast<std::size_t>(pointer.buffer)]);
@@ -109,11 +112,23 @@ void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<vo
   }
 }
 
+}  // namespace
+
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses, const EncodeMap& encode) {
   std::vector<std::byte> params;
-  bind_params(launch, tokens, addresses, encode, params);
+  bind(launch, tokens, addresses, encode, params);
   return params;
+}
+
+void launch_all(std::span<const Launch> launches, std::int64_t tokens,
+                const std::vector<void*>& addresses, const EncodeMap& encode,
+                const RunLaunch& run) {
+  std::vector<std::byte> params;
+  for (const Launch& launch : launches) {
+    bind(launch, tokens, addresses, encode, params);
+    run(launch, params);
+  }
 }
 
 }  // namespace ac

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct Count {
 };
 
 struct Launch {
-  // The address of `buffer`, and `offset` bytes behind, goes to the byte `at` of the parameters.
+  // The address of the buffer, and `offset` bytes behind, goes to the byte `at` of the parameters.
   struct Pointer {
     std::uint32_t at = 0;
     std::int32_t buffer = 0;
@@ -47,7 +48,7 @@ struct Launch {
   };
 
   // The 128 bytes at `at`, where a kernel takes a kernels::TensorMap, become that of a matrix: its
-  // first row is `offset` bytes behind the address of `buffer`.
+  // first row is `offset` bytes behind the address of the buffer.
   struct Map {
     std::uint32_t at = 0;
     std::int32_t buffer = 0;
@@ -87,11 +88,14 @@ std::int64_t bytes_of(const Launch::Map& map, std::int64_t tokens);
 // How the device that a launch is for has its maps (Device::map_encoder).
 using EncodeMap = std::function<void(const kernels::MatrixView&, kernels::TensorMap&)>;
 
-// The parameters of one run, with addresses by the number of their buffer, instead of what `params`
-// holds: whoever launches again and again gives the same one.
-void bind_params(const Launch& launch, std::int64_t tokens, const std::vector<void*>& addresses,
-                 const EncodeMap& encode, std::vector<std::byte>& params);
+// The parameters of one run, with addresses by the number of their buffer.
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses, const EncodeMap& encode);
+
+// Binds the launches one after the other and gives each to `run`: the loop of the gate, the lab and
+// the engine.
+using RunLaunch = std::function<void(const Launch& launch, std::span<const std::byte> params)>;
+void launch_all(std::span<const Launch> launches, std::int64_t tokens,
+                const std::vector<void*>& addresses, const EncodeMap& encode, const RunLaunch& run);
 
 }  // namespace ac

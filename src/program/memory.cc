@@ -23,7 +23,7 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
   const auto use = [&](std::int32_t index, std::size_t at) {
     const auto i = static_cast<std::size_t>(index);
     const Buffer& buffer = program.buffers[i];
-    if (buffer.kind != Buffer::Kind::scratch) return;
+    if (buffer.role != Buffer::Role::scratch) return;
     if (known[i] < 0) {
       known[i] = static_cast<int>(found.size());
       const std::int64_t bytes = std::max<std::int64_t>(buffer.bytes.at(phase.max_tokens), 1);

@@ -8,48 +8,11 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
+#include "program/buffer.h"
 #include "program/launch.h"
+#include "state/state.h"
 
 namespace ac {
-
-struct Buffer {
-  enum class Kind : std::uint8_t {
-    ids,         // of the tokens of a step: an input
-    position,    // i32[1]: tokens before those of a step
-    token,       // i32[1]: what the step chose
-    log,         // i32[max_context + 1]: the token that was chosen for each position
-    weight,      // `key` of `store`, of this shape
-    constant,    // at `offset` of constants.bin
-    keys,        // of `cache`
-    values,      // of `cache`
-    rope_table,  // made of the constant `source`, times `scale`, for all positions
-    scratch,     // at `offset` of the arena, which the buffers of a phase share
-    counters,    // 0 before the first step, and after every one
-    settings,    // of a request that draws its tokens (program/sampling.h)
-  };
-  Kind kind = Kind::scratch;
-  std::string name = {};  // for people
-  DType dtype = DType::f32;
-  Count bytes = {};
-  std::string store = {}, key = {};      // of weight
-  std::vector<std::int64_t> shape = {};  // of weight
-  std::int64_t offset = 0;               // of constant and scratch
-  std::int64_t cache = -1;               // of keys and values
-  std::int32_t source = -1;              // of rope_table: the buffer of the frequencies
-  double scale = 1;                      // of rope_table
-  bool operator==(const Buffer&) const = default;
-};
-std::string_view to_string(Buffer::Kind kind);
-
-// Keys [heads, slots, key_size] and values [heads, slots, value_size]; the token at a position lies
-// in the slot position % slots.
-struct CacheSpec {
-  DType dtype = DType::f16;
-  std::int64_t heads = 0, key_size = 0, value_size = 0;
-  std::int64_t window = 0;  // 0: all tokens are seen
-  std::int64_t slots = 0;
-  bool operator==(const CacheSpec&) const = default;
-};
 
 // Steps of up to so many tokens.
 struct Phase {
@@ -72,7 +35,7 @@ struct Program {
   std::int64_t vocab = 0, max_context = 0;
   std::int64_t positions = 0;     // that the model is right for; 0: any
   std::string positions_because;  // why no more; may be empty
-  std::vector<CacheSpec> caches;
+  std::vector<StateSpec> states;
   std::map<std::string, std::string> stores;  // name to path
   std::vector<Buffer> buffers;
   std::int64_t arena_bytes = 0, constant_bytes = 0;
@@ -103,6 +66,8 @@ void verify(const Program& program, const std::string& origin);
 Json to_json(const Program& program);
 Program program_from_json(const Json& json, const std::string& origin);
 
+Json to_json(const StateSpec& state);
+StateSpec state_from_json(const Json& json, const std::string& origin);
 Json to_json(const Count& count);
 Count count_from_json(const Json& json, const std::string& origin);
 Json to_json(const Launch& launch);

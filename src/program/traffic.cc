@@ -18,32 +18,29 @@ Traffic traffic_of(const Program& program, const Launch& launch, std::int64_t to
   for (const Launch::Pointer& pointer : launch.pointers) {
     touched.insert(pointer.buffer);
     takes_ids |=
-        program.buffers[static_cast<std::size_t>(pointer.buffer)].kind == Buffer::Kind::ids;
+        program.buffers[static_cast<std::size_t>(pointer.buffer)].role == Buffer::Role::ids;
   }
   Traffic traffic;
   for (const std::int32_t index : touched) {
     const Buffer& buffer = program.buffers[static_cast<std::size_t>(index)];
     const std::int64_t bytes = buffer.bytes.at(tokens);
-    switch (buffer.kind) {
-      case Buffer::Kind::weight:
+    switch (buffer.role) {
+      case Buffer::Role::weight:
         // Of a table, the rows of the ids.
         traffic.weights += takes_ids && buffer.shape.size() == 2 && buffer.shape[0] > 0
                                ? bytes / buffer.shape[0] * std::min(tokens, buffer.shape[0])
                                : bytes;
         break;
-      case Buffer::Kind::keys:
-      case Buffer::Kind::values: {
-        const CacheSpec& spec = program.caches[static_cast<std::size_t>(buffer.cache)];
-        std::int64_t seen = std::min(cached + tokens, spec.slots);
-        if (spec.window > 0) seen = std::min(seen, spec.window + tokens - 1);
-        traffic.cache += bytes / spec.slots * seen;
+      case Buffer::Role::state: {
+        const StateSpec& state = program.states[static_cast<std::size_t>(buffer.state)];
+        traffic.cache += bytes / state.slots * slots_touched(state, cached, tokens);
         break;
       }
-      case Buffer::Kind::rope_table:
+      case Buffer::Role::rope_table:
         traffic.rest += bytes / program.max_context * tokens;
         break;
-      case Buffer::Kind::log:
-      case Buffer::Kind::counters:
+      case Buffer::Role::log:
+      case Buffer::Role::counters:
         break;
       default:
         traffic.rest += bytes;

@@ -53,15 +53,15 @@ class Verifier {
       if (phase.from <= from) bad_input("{}: decode_later is not in order of \"from\"", origin_);
       from = phase.from;
     }
-    for (std::size_t i = 0; i < program_.caches.size(); ++i) check(program_.caches[i], i);
+    for (std::size_t i = 0; i < program_.states.size(); ++i) check(program_.states[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
-    for (const Buffer::Kind kind : {Buffer::Kind::position, Buffer::Kind::token, Buffer::Kind::log})
-      check_only(kind);
+    for (const Buffer::Role role : {Buffer::Role::position, Buffer::Role::token, Buffer::Role::log})
+      check_only(role);
     const auto settings =
         std::count_if(program_.buffers.begin(), program_.buffers.end(),
-                      [](const Buffer& buffer) { return buffer.kind == Buffer::Kind::settings; });
-    if (settings > 1) bad_input("{}: {} buffers of the kind settings", origin_, settings);
+                      [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
+    if (settings > 1) bad_input("{}: {} buffers of the role settings", origin_, settings);
     for (const auto& [name, phase] : program_.phases())
       if (phase->draw.empty() != program_.decode.draw.empty())
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
@@ -87,16 +87,12 @@ class Verifier {
 
   static std::int64_t size_of(DType dtype) { return static_cast<std::int64_t>(bytes_of(dtype)); }
 
-  void check(const CacheSpec& cache, std::size_t i) const {
-    if (cache.heads < 1 || cache.key_size < 1 || cache.value_size < 1 || cache.slots < 1)
-      bad_input("{}: cache {} has an empty axis", origin_, i);
+  void check(const StateSpec& state, std::size_t i) const {
+    if (const char* why = why_impossible(state)) bad_input("{}: state {} {}", origin_, i, why);
     // A step overwrites no token that its first one still sees.
-    std::int64_t least = program_.max_context;
-    if (cache.window > 0 && cache.window < least)
-      least = std::min(least, cache.window + program_.prefill.max_tokens - 1);
-    if (cache.window < 0) bad_input("{}: cache {} has a negative window", origin_, i);
-    if (cache.slots < least)
-      bad_input("{}: cache {} has {} slots, and needs {}", origin_, i, cache.slots, least);
+    const std::int64_t least = slots_for(state, program_.max_context, program_.prefill.max_tokens);
+    if (state.slots < least)
+      bad_input("{}: state {} has {} slots, and needs {}", origin_, i, state.slots, least);
   }
 
   void check_inside(const std::string& entry, const std::string& file) const {
@@ -115,45 +111,45 @@ class Verifier {
       if (!buffer.bytes.is_constant() || bytes != wanted)
         bad_input("{}: its {} bytes are not what it holds", where, bytes);
     };
-    switch (buffer.kind) {
-      case Buffer::Kind::ids:
+    switch (buffer.role) {
+      case Buffer::Role::ids:
         if (buffer.dtype != DType::i32 && buffer.dtype != DType::i64)
           bad_input("{}: ids are integers", where);
         if (bytes / size_of(buffer.dtype) < tokens) bad_input("{}: too short for a step", where);
         return;
-      case Buffer::Kind::position:
-      case Buffer::Kind::token:
+      case Buffer::Role::position:
+      case Buffer::Role::token:
         if (buffer.dtype != DType::i32) bad_input("{}: is one i32", where);
         return is(4);
-      case Buffer::Kind::log:
+      case Buffer::Role::log:
         return;  // see check_only
-      case Buffer::Kind::constant:
+      case Buffer::Role::constant:
         if (buffer.offset < 0 || bytes > program_.constant_bytes ||
             buffer.offset > program_.constant_bytes - bytes)
           bad_input("{}: is not inside the {} bytes of the constants", where,
                     program_.constant_bytes);
         return;
-      case Buffer::Kind::keys:
-      case Buffer::Kind::values: {
-        if (buffer.cache < 0 || buffer.cache >= static_cast<std::int64_t>(program_.caches.size()))
-          bad_input("{}: cache {} does not exist", where, buffer.cache);
-        const CacheSpec& cache = program_.caches[static_cast<std::size_t>(buffer.cache)];
-        const std::int64_t size =
-            buffer.kind == Buffer::Kind::keys ? cache.key_size : cache.value_size;
-        return is(product({cache.heads, cache.slots, size, size_of(cache.dtype)}));
+      case Buffer::Role::state: {
+        if (buffer.state < 0 || buffer.state >= static_cast<std::int64_t>(program_.states.size()))
+          bad_input("{}: state {} does not exist", where, buffer.state);
+        const StateSpec& state = program_.states[static_cast<std::size_t>(buffer.state)];
+        if (buffer.tensor < 0 || static_cast<std::size_t>(buffer.tensor) >= state.tensors.size())
+          bad_input("{}: state {} has no tensor {}", where, buffer.state, buffer.tensor);
+        const StateTensor& tensor = state.tensors[static_cast<std::size_t>(buffer.tensor)];
+        return is(product({tensor.rows, state.slots, tensor.size, size_of(state.dtype)}));
       }
-      case Buffer::Kind::rope_table: {
+      case Buffer::Role::rope_table: {
         if (buffer.source < 0 ||
             buffer.source >= static_cast<std::int32_t>(program_.buffers.size()))
           bad_input("{}: buffer {} does not exist", where, buffer.source);
         const Buffer& source = program_.buffers[static_cast<std::size_t>(buffer.source)];
-        if (source.kind != Buffer::Kind::constant || source.dtype != DType::f32 ||
+        if (source.role != Buffer::Role::constant || source.dtype != DType::f32 ||
             !source.bytes.is_constant())
           bad_input("{}: its frequencies are no constant", where);
         // Cosine and sine of each.
         return is(product({program_.max_context, source.bytes.fixed, 2}));
       }
-      case Buffer::Kind::weight: {
+      case Buffer::Role::weight: {
         std::vector<std::int64_t> sizes = buffer.shape;
         sizes.push_back(size_of(buffer.dtype));
         is(product(sizes));
@@ -161,32 +157,32 @@ class Verifier {
           bad_input("{}: there is no store \"{}\"", where, buffer.store);
         return;
       }
-      case Buffer::Kind::settings:
+      case Buffer::Role::settings:
         return is(kSettingsBytes);
-      case Buffer::Kind::scratch:
-      case Buffer::Kind::counters:
+      case Buffer::Role::scratch:
+      case Buffer::Role::counters:
         return;
     }
   }
 
   // What a step begins and ends with: there is one of each.
-  void check_only(Buffer::Kind kind) const {
-    const std::int64_t count = kind == Buffer::Kind::log ? program_.max_context + 1 : 1;
+  void check_only(Buffer::Role role) const {
+    const std::int64_t count = role == Buffer::Role::log ? program_.max_context + 1 : 1;
     int found = 0;
     for (const Buffer& buffer : program_.buffers)
-      if (buffer.kind == kind) {
+      if (buffer.role == role) {
         ++found;
         if (buffer.dtype != DType::i32 || buffer.bytes != Count(4 * count))
           bad_input("{}: the buffer {} is not of {} i32", origin_, buffer.name, count);
       }
-    if (found != 1) bad_input("{}: {} buffers of the kind {}", origin_, found, to_string(kind));
+    if (found != 1) bad_input("{}: {} buffers of the role {}", origin_, found, to_string(role));
   }
 
   void check(const Phase& phase, const std::string& where) const {
     if (phase.notes.size() != phase.launches.size())
       bad_input("{}: {} launches and {} notes", where, phase.launches.size(), phase.notes.size());
     const Buffer& ids = buffer(phase.ids, where);
-    if (ids.kind != Buffer::Kind::ids || (ids.dtype != DType::i32 && ids.dtype != DType::i64) ||
+    if (ids.role != Buffer::Role::ids || (ids.dtype != DType::i32 && ids.dtype != DType::i64) ||
         ids.bytes.at(phase.max_tokens) != phase.max_tokens * size_of(ids.dtype))
       bad_input("{}: its token ids are not what they should be", where);
     // They come in one piece for all steps of a prompt.
@@ -206,7 +202,7 @@ class Verifier {
 
   // In the arena, for steps of this phase.
   void check_placed(const Buffer& buffer, const Phase& phase, const std::string& where) const {
-    if (buffer.kind != Buffer::Kind::scratch) return;
+    if (buffer.role != Buffer::Role::scratch) return;
     const std::int64_t bytes = buffer.bytes.at(phase.max_tokens);
     if (bytes < 0 || buffer.offset < 0 || bytes > program_.arena_bytes ||
         buffer.offset > program_.arena_bytes - bytes)

@@ -13,7 +13,7 @@
 namespace ac {
 namespace {
 
-using Kind = Buffer::Kind;
+using Role = Buffer::Role;
 
 // Tokens of one recording, and of one copy to the host. Two of these are under way at most.
 constexpr std::int64_t kBatch = 4;
@@ -54,12 +54,13 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
       files_(package),
       program_(read_program(files_)),
       records_(options.records),
-      overlaps_(options.overlaps),
+      launcher_(device),
       ids_sent_(device.make_mark()) {
   if (const int here = device.info().sm; !runs_on(program_.target, here))
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
   check_room();
+  if (!options.overlaps) launcher_.forbid_overlaps();
   load_kernels();
   if (!options.weights)
     options.weights = checkpoint_weights(
@@ -72,9 +73,9 @@ Engine::~Engine() = default;
 
 void Engine::load_kernels() {
   for (const auto& [entry, artifact] : program_.kernels)
-    kernels_[entry] = device_.load(files_.read(artifact), files_.folder() / artifact, entry);
+    launcher_.add(entry, device_.load(files_.read(artifact), files_.folder() / artifact, entry));
   for (const Product& product : products_of(program_)) try {
-      products_[product] = device_.load_product(product);
+      launcher_.add(product);
     } catch (const Error& error) {
       if (error.fault() != Fault::job_failed) throw;
       job_failed(
@@ -82,21 +83,17 @@ void Engine::load_kernels() {
           "for this machine, or with --families that leave out cublaslt",
           files_.folder().string(), error.what());
     }
-  for (const auto& [name, phase] : program_.phases())
-    for (const Launch* launch : phase->all())
-      kernel_of_[launch] =
-          (launch->product ? products_.at(*launch->product) : kernels_.at(launch->kernel)).get();
 }
 
 void Engine::check_room() const {
   std::int64_t weights = 0, caches = 0, rest = program_.arena_bytes + program_.constant_bytes;
   for (const Buffer& buffer : program_.buffers) {
     const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
-    if (buffer.kind == Kind::weight)
+    if (buffer.role == Role::weight)
       weights += bytes;
-    else if (buffer.kind == Kind::keys || buffer.kind == Kind::values)
+    else if (buffer.role == Role::state)
       caches += bytes;
-    else if (buffer.kind != Kind::scratch && buffer.kind != Kind::constant)
+    else if (buffer.role != Role::scratch && buffer.role != Role::constant)
       rest += bytes;
   }
   if (!products_of(program_).empty()) rest += static_cast<std::int64_t>(device_.product_bytes());
@@ -135,17 +132,17 @@ void Engine::make_buffers(const EngineOptions& options) {
   }
   for (const Buffer& buffer : program_.buffers) {
     const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
-    if (buffer.kind == Kind::scratch || buffer.kind == Kind::constant) {
-      const Device::Memory& in = buffer.kind == Kind::scratch ? *arena_ : *constants_;
+    if (buffer.role == Role::scratch || buffer.role == Role::constant) {
+      const Device::Memory& in = buffer.role == Role::scratch ? *arena_ : *constants_;
       addresses_.push_back(static_cast<std::byte*>(in.address()) + buffer.offset);
       continue;
     }
     memory_.push_back(allocate(bytes));
     void* const address = memory_.back()->address();
     addresses_.push_back(address);
-    if (buffer.kind == Kind::counters) {
+    if (buffer.role == Role::counters) {
       device_.fill(address, static_cast<std::size_t>(bytes), 0);
-    } else if (buffer.kind == Kind::rope_table) {
+    } else if (buffer.role == Role::rope_table) {
       make_rope_table(buffer, address, constants);
     }
   }
@@ -154,13 +151,13 @@ void Engine::make_buffers(const EngineOptions& options) {
 
 void Engine::load_weights(const EngineOptions& options) {
   for (const Buffer& buffer : program_.buffers)
-    if (buffer.kind == Kind::weight) loaded_.bytes += buffer.bytes.fixed;
+    if (buffer.role == Role::weight) loaded_.bytes += buffer.bytes.fixed;
   device_.synchronize();
   const auto begin = std::chrono::steady_clock::now();
   std::int64_t done = 0;
   for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
     const Buffer& buffer = program_.buffers[i];
-    if (buffer.kind != Kind::weight) continue;
+    if (buffer.role != Role::weight) continue;
     options.weights->load(buffer, addresses_[i]);
     done += buffer.bytes.fixed;
     if (options.on_weights) options.on_weights(done, loaded_.bytes);
@@ -169,31 +166,28 @@ void Engine::load_weights(const EngineOptions& options) {
   loaded_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-void* Engine::address_of(Kind kind) const {
+void* Engine::address_of(Role role) const {
   for (std::size_t i = 0; i < program_.buffers.size(); ++i)
-    if (program_.buffers[i].kind == kind) return addresses_[i];
+    if (program_.buffers[i].role == role) return addresses_[i];
   AC_UNREACHABLE();
 }
 
 void Engine::set_position(std::int64_t position) {
   const auto narrow = static_cast<std::int32_t>(position);
-  device_.upload(address_of(Kind::position), std::as_bytes(std::span(&narrow, 1)));
+  device_.upload(address_of(Role::position), std::as_bytes(std::span(&narrow, 1)));
   position_ = position;
 }
 
 std::int64_t Engine::slack() const {
-  std::int64_t slack = program_.max_context;
-  for (const CacheSpec& cache : program_.caches)
-    if (cache.window > 0 && cache.slots < program_.max_context)
-      slack = std::min(slack, cache.slots - cache.window);
-  return slack;
+  std::int64_t least = program_.max_context;
+  for (const StateSpec& state : program_.states)
+    least = std::min(least, ac::slack(state, program_.max_context));
+  return least;
 }
 
-const CacheSpec* Engine::forgetful(std::int64_t tokens) const {
-  for (const CacheSpec& cache : program_.caches)
-    if (cache.window > 0 && tokens > 0 &&
-        std::max<std::int64_t>(tokens - cache.window + 1, 0) < reached_ - cache.slots)
-      return &cache;
+const StateSpec* Engine::forgetful(std::int64_t tokens) const {
+  for (const StateSpec& state : program_.states)
+    if (!can_rewind(state, tokens, reached_)) return &state;
   return nullptr;
 }
 
@@ -204,11 +198,11 @@ bool Engine::can_truncate(std::int64_t tokens) const {
 void Engine::check_truncate(std::int64_t tokens) const {
   if (tokens < 0 || tokens > position_)
     bad_input("cannot go back to {} tokens: {} are cached", tokens, position_);
-  if (const CacheSpec* const cache = forgetful(tokens))
+  if (const StateSpec* const state = forgetful(tokens))
     bad_input(
         "cannot go back to {} tokens: {} were cached, and a layer that sees {} keeps no more than "
         "the last {}",
-        tokens, reached_, cache->window, cache->slots);
+        tokens, reached_, state->window, state->slots);
 }
 
 void Engine::truncate(std::int64_t tokens) {
@@ -221,7 +215,7 @@ void Engine::truncate(std::int64_t tokens) {
 void Engine::fill_caches(const RandomValues& random) {
   for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
     const Buffer& buffer = program_.buffers[i];
-    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
+    if (buffer.role == Role::state)
       random.fill(addresses_[i], buffer.dtype,
                   buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
                   static_cast<std::uint64_t>(i) << 40, 0, 1);
@@ -244,7 +238,7 @@ void Engine::sample(const Sampling& sampling) {
     wrong_usage("{} can only take the likeliest token: compile the model again",
                 files_.folder().string());
   const kernels::DrawSettings settings = draw_settings(sampling);
-  device_.upload(address_of(Kind::settings), std::as_bytes(std::span(&settings, 1)));
+  device_.upload(address_of(Role::settings), std::as_bytes(std::span(&settings, 1)));
 }
 
 void Engine::check_step(std::int64_t tokens) const {
@@ -259,24 +253,17 @@ void Engine::check_ids(const std::vector<std::int64_t>& ids) const {
 }
 
 void Engine::enqueue(const Launch& launch, std::int64_t tokens, bool overlaps) {
-  LaunchShape shape;
-  for (std::size_t axis = 0; axis < 3; ++axis)
-    shape.grid[axis] = static_cast<unsigned>(launch.grid[axis].at(tokens));
-  shape.threads = static_cast<unsigned>(launch.threads);
-  shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
-  shape.overlaps = overlaps && overlaps_;
-  bind_params(launch, tokens, addresses_, device_.map_encoder(), params_);
-  device_.launch(*kernel_of_.at(&launch), shape, params_);
+  launcher_.launch({&launch, 1}, tokens, addresses_, overlaps);
 }
 
 void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
   // A step's first kernel waits for all of the step before, so that what looks at the position
   // early sees this step's.
-  for (std::size_t i = 0; i < phase.launches.size(); ++i) {
-    if (draws_ && i + 1 == phase.launches.size())
-      for (const Launch& launch : phase.draw) enqueue(launch, tokens, true);
-    enqueue(phase.launches[i], tokens, i > 0);
-  }
+  const std::span<const Launch> launches = phase.launches;
+  if (!draws_ || launches.empty()) return launcher_.launch(launches, tokens, addresses_, false);
+  launcher_.launch(launches.first(launches.size() - 1), tokens, addresses_, false);
+  launcher_.launch(phase.draw, tokens, addresses_);
+  launcher_.launch(launches.last(1), tokens, addresses_);
 }
 
 // Into the pinned buffer; from there each step fetches its own.
@@ -382,7 +369,7 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
   for (Batch& batch : batches) batch.copied = device_.make_mark();
   const auto staging = device_.allocate_staging(batches.size() * kBatch * sizeof(std::int32_t));
   auto* const copies = static_cast<std::int32_t*>(staging->address());
-  const auto* const log = static_cast<const std::int32_t*>(address_of(Kind::log));
+  const auto* const log = static_cast<const std::int32_t*>(address_of(Role::log));
 
   const bool ahead = slack() >= 2 * kBatch;
   const std::int64_t size = ahead ? kBatch : 1;
@@ -418,7 +405,7 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
 void Engine::check_tokens(std::int64_t steps) {
   AC_ASSERT(steps >= 0 && steps <= position_);
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(steps));
-  const auto* const log = static_cast<const std::int32_t*>(address_of(Kind::log));
+  const auto* const log = static_cast<const std::int32_t*>(address_of(Role::log));
   device_.download(std::as_writable_bytes(std::span(tokens)), log + position_ - steps + 1);
   for (const std::int32_t token : tokens) checked_token(token, program_.vocab);
 }
@@ -440,7 +427,7 @@ std::vector<double> Engine::logits() {
 std::int64_t Engine::chosen() {
   if (last_ == nullptr) wrong_usage("no token was chosen: run a prompt first");
   std::int32_t token = -1;
-  device_.download(std::as_writable_bytes(std::span(&token, 1)), address_of(Kind::token));
+  device_.download(std::as_writable_bytes(std::span(&token, 1)), address_of(Role::token));
   return checked_token(token, program_.vocab);
 }
 

@@ -12,10 +12,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "device/device.h"
+#include "device/launcher.h"
 #include "program/program.h"
 #include "program/sampling.h"
 #include "runtime/package_files.h"
@@ -65,7 +65,7 @@ class Engine {
   // Forgets all tokens but the first so many. What a window no longer holds is an error.
   void truncate(std::int64_t tokens);
   bool can_truncate(std::int64_t tokens) const;
-  // The keys and values of a sequence's first tokens, on the device. Requests that begin with the
+  // The states of a sequence's first tokens, on the device. Requests that begin with the
   // same tokens can go on from there; also those of a window that has forgotten them since.
   class Snapshot {
    public:
@@ -76,7 +76,7 @@ class Engine {
     friend class Engine;
     const Engine* engine_ = nullptr;
     std::int64_t tokens_ = 0, reached_ = 0;
-    std::vector<std::unique_ptr<Device::Memory>> memory_;  // of each buffer of keys or values
+    std::vector<std::unique_ptr<Device::Memory>> memory_;  // of each buffer of a state
   };
   // Of as many tokens as could be truncated to. Neither waits.
   Snapshot save(std::int64_t tokens);
@@ -123,25 +123,22 @@ class Engine {
   void run_step(const Phase& phase, std::int64_t tokens);
   void set_position(std::int64_t position);
   void check_truncate(std::int64_t tokens) const;
-  // Calls `copy` for each contiguous piece that a snapshot has of a cache: its buffer, the index
-  // and place in the snapshot's memory, the place in the cache, and the bytes.
+  // Calls `copy` for each contiguous piece that a snapshot has of a state: its buffer, the index
+  // and place in the snapshot's memory, the place in the state, and the bytes.
   void pieces_of(const Snapshot& snapshot,
-                 const std::function<void(std::size_t memory, std::size_t at, std::byte* in_cache,
+                 const std::function<void(std::size_t memory, std::size_t at, std::byte* in_state,
                                           std::size_t bytes)>& copy) const;
-  void* address_of(Buffer::Kind kind) const;  // of which there is one
-  // The cache that does not hold what so many tokens need any more; null if all do.
-  const CacheSpec* forgetful(std::int64_t tokens) const;
+  void* address_of(Buffer::Role role) const;  // of which there is one
+  // The state that cannot go back to so many tokens; null if all can.
+  const StateSpec* forgetful(std::int64_t tokens) const;
   // Tokens that may be run and forgotten without loss.
   std::int64_t slack() const;
 
   Device& device_;
   const PackageFiles files_;
   const Program program_;
-  const bool records_, overlaps_;
-  std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
-  std::map<Product, std::unique_ptr<Device::Kernel>> products_;
-  std::unordered_map<const Launch*, const Device::Kernel*> kernel_of_;  // of the program's launches
-  std::vector<std::byte> params_;                                       // of the last launch
+  const bool records_;
+  Launcher launcher_;
   std::vector<std::unique_ptr<Device::Memory>> memory_;
   std::unique_ptr<Device::Memory> arena_, constants_;
   std::vector<void*> addresses_;

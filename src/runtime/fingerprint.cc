@@ -107,7 +107,7 @@ Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& war
       const Checkpoint checkpoint = open_store(path);
       CheckpointPrint print;
       for (const Buffer& buffer : program.buffers)
-        if (buffer.kind == Buffer::Kind::weight && buffer.store == store)
+        if (buffer.role == Buffer::Role::weight && buffer.store == store)
           print.tensors[buffer.key] = print_of(checkpoint.require(buffer.key, buffer.shape));
       print.config = config_of(path);
       fingerprint[store] = std::move(print);

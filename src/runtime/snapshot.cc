@@ -12,26 +12,23 @@ std::size_t Engine::Snapshot::bytes() const {
   return bytes;
 }
 
-// A cache is [heads, slots, size], and its first tokens are the first slots of each head. Of a
-// window, which goes round, all slots that hold something are kept: which token lies where follows
-// from how many there were.
+// A tensor is [rows, slots, size], and a snapshot keeps the same first slots of each row.
 void Engine::pieces_of(
     const Snapshot& snapshot,
-    const std::function<void(std::size_t memory, std::size_t at, std::byte* in_cache,
+    const std::function<void(std::size_t memory, std::size_t at, std::byte* in_state,
                              std::size_t bytes)>& copy) const {
   std::size_t memory = 0;
   for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
     const Buffer& buffer = program_.buffers[i];
-    if (buffer.kind != Buffer::Kind::keys && buffer.kind != Buffer::Kind::values) continue;
-    const CacheSpec& cache = program_.caches[static_cast<std::size_t>(buffer.cache)];
-    const auto head_bytes = static_cast<std::size_t>(buffer.bytes.fixed / cache.heads);
-    const std::int64_t last = cache.window > 0 ? snapshot.reached_ : snapshot.tokens_;
-    const std::size_t kept = head_bytes / static_cast<std::size_t>(cache.slots) *
-                             static_cast<std::size_t>(std::min(last, cache.slots));
-    for (std::int64_t head = 0; head < cache.heads; ++head) {
-      const auto h = static_cast<std::size_t>(head);
-      copy(memory, h * kept, static_cast<std::byte*>(addresses_[i]) + h * head_bytes, kept);
-    }
+    if (buffer.role != Buffer::Role::state) continue;
+    const StateSpec& state = program_.states[static_cast<std::size_t>(buffer.state)];
+    const std::int64_t rows = state.tensors[static_cast<std::size_t>(buffer.tensor)].rows;
+    const auto row_bytes = static_cast<std::size_t>(buffer.bytes.fixed / rows);
+    const auto kept =
+        row_bytes / static_cast<std::size_t>(state.slots) *
+        static_cast<std::size_t>(slots_kept(state, snapshot.tokens_, snapshot.reached_));
+    for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row)
+      copy(memory, row * kept, static_cast<std::byte*>(addresses_[i]) + row * row_bytes, kept);
     ++memory;
   }
 }

@@ -24,10 +24,10 @@ Program program_for(const Model& model, const Workshop& workshop, const Workshop
   program.target = options.device.target;
   program.dtype = logits.dtype;
   program.vocab = logits.shape.back().constant();
-  program.caches = workshop.caches();
+  program.states = workshop.states();
   program.max_context = options.context + 1;
-  for (const CacheSpec& cache : program.caches)
-    if (cache.window == 0) program.max_context = cache.slots;
+  for (const StateSpec& state : program.states)
+    if (state.window == 0) program.max_context = state.slots;
   for (const auto& [name, path] : model.stores)
     program.stores[name] = std::filesystem::absolute(path).lexically_normal().string();
   return program;

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "compile/caches.h"
 #include "compile/cover.h"
+#include "compile/states.h"
 #include "compile/trials.h"
 #include "generate/fallback.h"
 #include "ir/incrementalise.h"
@@ -50,12 +50,12 @@ Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBui
       plans_(plan(regions_, options.device,
                   {.max_candidates = options.max_candidates,
                    .at = {.S = -1, .T = 1, .P = options.context}})) {
-  caches_ = options.caches;
-  if (caches_.empty())
-    caches_ = cache_specs(step_, std::max(kMaxContext, options.context + 1),
-                          default_chunk(options.device));
-  AC_ASSERT(caches_.size() == step_.caches.size());
-  for (const CacheSpec& cache : caches_) setting_.slots.push_back(cache.slots);
+  states_ = options.states;
+  if (states_.empty())
+    states_ = sized_states(step_, std::max(kMaxContext, options.context + 1),
+                           default_chunk(options.device));
+  AC_ASSERT(states_.size() == step_.states.size());
+  for (const StateSpec& state : states_) setting_.slots.push_back(state.slots);
   setting_.multiprocessors = options.device.multiprocessors;
 }
 
@@ -168,7 +168,7 @@ void Workshop::race(Batch& batch, const std::vector<Generated>& made,
   if (fallback_made) contenders.push_back({"fallback", *fallback_made});
   MeasureOptions measuring;
   measuring.position = options_.context;
-  measuring.caches = caches_;
+  measuring.states = states_;
   measuring.rounds = options_.rounds;
   measuring.seconds = options_.seconds;
   const Realiser::Race result = realiser_.race(step_, contenders, measuring);

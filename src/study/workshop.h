@@ -16,13 +16,13 @@ struct WorkshopOptions {
   // Parts of the signatures or descriptions of the regions to look at; none: all.
   std::vector<std::string> regions;
   bool cover_only = false;      // only the regions that the step is cut into by prediction
-  std::int64_t context = 1024;  // tokens in the cache
+  std::int64_t context = 1024;  // cached tokens
   int rounds = 5;
   double seconds = 0.005;  // of one round of one point, about
   unsigned jobs = 1;
   std::filesystem::path cache;
   std::optional<DType> dtype;     // to compute in; nothing: what the model says
-  std::vector<CacheSpec> caches;  // none: with room for 4096 tokens
+  std::vector<StateSpec> states;  // none: with room for 4096 tokens
 };
 
 // A region, or what chooses the token, with its space.
@@ -41,7 +41,7 @@ class Workshop {
   const StepGraph& step() const { return step_; }
   const Regions& regions() const { return regions_; }
   const Plans& plans() const { return plans_; }
-  const std::vector<CacheSpec>& caches() const { return caches_; }
+  const std::vector<StateSpec>& states() const { return states_; }
   const Setting& setting() const { return setting_; }
   Realiser& realiser() { return realiser_; }
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
@@ -71,7 +71,7 @@ class Workshop {
   const StepGraph step_;
   const Regions regions_;
   const Plans plans_;
-  std::vector<CacheSpec> caches_;
+  std::vector<StateSpec> states_;
   Setting setting_;
 };
 

@@ -28,7 +28,7 @@ study::StepOptions step_options(const StepTuneOptions& options, const Program& p
   study::StepOptions step;
   static_cast<study::WorkshopOptions&>(step) = options;
   step.dtype = program.dtype;
-  step.caches = program.caches;
+  step.states = program.states;
   step.space = {.plans = options.plans, .max_points = 0};
   step.selected = variant.candidates;
   step.advisor = options.advisor;

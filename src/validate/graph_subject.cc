@@ -31,12 +31,12 @@ class GraphSubject {
     add_inputs();
     add_weights();
     add_position();
-    add_caches();
+    add_states();
     add_outputs();
   }
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  bool has_caches() const { return !step_.caches.empty(); }
+  bool has_states() const { return !step_.states.empty(); }
 
   Elements evaluate(const Elements& in, Arithmetic arithmetic) const {
     return evaluate(in, arithmetic, {0, options_.tokens});
@@ -75,12 +75,10 @@ class GraphSubject {
       const auto in_place = options_.in_place.find(name);
       result[at(in_place == options_.in_place.end() ? name : in_place->second)] = value.data;
     }
-    for (std::size_t i = 0; i < step_.caches.size(); ++i) {
-      const Cache& cache = step_.caches[i];
-      const KvState& state = executor.cache(i);
-      append(in, result, keys(i), state.keys, cache.heads, cache.key_size, position);
-      append(in, result, values(i), state.values, cache.heads, cache.value_size, position);
-    }
+    for (std::size_t i = 0; i < step_.states.size(); ++i)
+      for (std::size_t t = 0; t < step_.states[i].tensors.size(); ++t)
+        append(in, result, states_[i] + t, executor.state(i)[t], step_.states[i].tensors[t],
+               position);
     return result;
   }
 
@@ -90,7 +88,7 @@ class GraphSubject {
     const auto has_rows = [&](const Node& node) {
       return !node.type.shape.empty() && node.type.shape[0] == Dim(Symbol::T);
     };
-    if (has_caches() || !overwritten_.empty()) return 0;
+    if (has_states() || !overwritten_.empty()) return 0;
     for (const Output& output : step_.graph.outputs)
       if (!has_rows(step_.graph[output.node])) return 0;
     for (const Node& node : step_.graph.nodes) {
@@ -122,12 +120,14 @@ class GraphSubject {
   // Slots that hold no token are empty.
   void constrain(Elements& elements) const {
     const std::int64_t position = position_of(elements);
-    for (std::size_t i = 0; i < step_.caches.size(); ++i)
-      for (const std::size_t t : {keys(i), values(i)}) {
-        const std::int64_t capacity = options_.capacity, size = tensors_[t].shape[2];
-        for (std::int64_t head = 0; head < step_.caches[i].heads; ++head)
+    const std::int64_t capacity = options_.capacity;
+    for (std::size_t i = 0; i < step_.states.size(); ++i)
+      for (std::size_t t = 0; t < step_.states[i].tensors.size(); ++t) {
+        const StateTensor& tensor = step_.states[i].tensors[t];
+        for (std::int64_t row = 0; row < tensor.rows; ++row)
           for (std::int64_t slot = std::min(position, capacity); slot < capacity; ++slot)
-            std::fill_n(elements[t].begin() + (head * capacity + slot) * size, size, kEmpty);
+            std::fill_n(elements[states_[i] + t].begin() + element_at(tensor, capacity, row, slot),
+                        tensor.size, kEmpty);
       }
   }
 
@@ -137,8 +137,6 @@ class GraphSubject {
       if (tensors_[t].name == name) return t;
     AC_UNREACHABLE();
   }
-  std::size_t keys(std::size_t cache) const { return first_cache_ + 2 * cache; }
-  std::size_t values(std::size_t cache) const { return first_cache_ + 2 * cache + 1; }
 
   Sizes sizes_of(const Node& node) const {
     Sizes sizes;
@@ -203,7 +201,7 @@ class GraphSubject {
   }
 
   bool depends_on_position() const {
-    return has_caches() || std::ranges::any_of(step_.graph.nodes, [](const Node& node) {
+    return has_states() || std::ranges::any_of(step_.graph.nodes, [](const Node& node) {
              return node.op == Op::positions;
            });
   }
@@ -215,31 +213,26 @@ class GraphSubject {
     if (spec.edges.empty()) spec.edges = {0, 1, options_.capacity - options_.tokens};
     const auto [low, high] = std::ranges::minmax(spec.edges);
     if (low < 0) bad_input("admission: the position {} is negative", low);
-    for (const Cache& cache : step_.caches) {
-      const bool fits = high + options_.tokens <= options_.capacity ||
-                        (cache.window > 0 && cache.window <= options_.capacity);
-      if (!fits)
-        bad_input("admission: a cache of {} slots cannot hold what the token at {} sees",
+    for (const StateSpec& state : step_.states)
+      if (!can_hold(state, options_.capacity, high, options_.tokens))
+        bad_input("admission: a state of {} slots cannot hold what the token at {} sees",
                   options_.capacity, high);
-    }
     spec.low = low, spec.high = high;
     position_ = tensors_.size();
     tensors_.push_back(std::move(spec));
   }
 
-  void add_caches() {
-    first_cache_ = tensors_.size();
-    for (std::size_t i = 0; i < step_.caches.size(); ++i) {
-      const Cache& cache = step_.caches[i];
-      const auto add = [&](const char* what, std::int64_t size, bool may_be_huge) {
-        tensors_.push_back({.name = fmt::format("cache{}.{}", i, what),
-                            .dtype = cache.dtype,
-                            .shape = {cache.heads, options_.capacity, size},
-                            .role = Role::state,
-                            .may_be_huge = may_be_huge});
-      };
-      add("keys", cache.key_size, false);
-      add("values", cache.value_size, true);
+  void add_states() {
+    for (std::size_t i = 0; i < step_.states.size(); ++i) {
+      const StateSpec& state = step_.states[i];
+      states_.push_back(tensors_.size());
+      for (std::size_t t = 0; t < state.tensors.size(); ++t)
+        tensors_.push_back(
+            {.name = name_of_state(static_cast<std::int64_t>(i), state.tensors[t]),
+             .dtype = state.dtype,
+             .shape = {state.tensors[t].rows, options_.capacity, state.tensors[t].size},
+             .role = Role::state,
+             .may_be_huge = may_be_huge(state, t)});
     }
   }
 
@@ -266,36 +259,34 @@ class GraphSubject {
     return position_ == kNone ? 0 : static_cast<std::int64_t>(in[position_][0]);
   }
 
-  // From [heads, slots, size] to [tokens, heads, size]. Tokens that have left the cache are zeros,
+  // From [rows, slots, size] to [tokens, rows, size]. Tokens that have left the state are zeros,
   // which nobody sees.
-  std::vector<KvState> cached(const Elements& in, std::int64_t position) const {
-    std::vector<KvState> states(step_.caches.size());
-    for (std::size_t i = 0; i < states.size(); ++i) {
-      const auto gather = [&](std::size_t t, std::int64_t size) {
-        const std::int64_t heads = step_.caches[i].heads, capacity = options_.capacity;
-        std::vector<double> out(static_cast<std::size_t>(position * heads * size));
+  std::vector<StateData> cached(const Elements& in, std::int64_t position) const {
+    std::vector<StateData> states(step_.states.size());
+    const std::int64_t capacity = options_.capacity;
+    for (std::size_t i = 0; i < states.size(); ++i)
+      for (std::size_t t = 0; t < step_.states[i].tensors.size(); ++t) {
+        const StateTensor& tensor = step_.states[i].tensors[t];
+        const std::vector<double>& from = in[states_[i] + t];
+        std::vector<double>& to =
+            states[i].emplace_back(static_cast<std::size_t>(position * tensor.rows * tensor.size));
         for (std::int64_t token = std::max<std::int64_t>(0, position - capacity); token < position;
              ++token)
-          for (std::int64_t head = 0; head < heads; ++head)
-            std::copy_n(in[t].begin() + (head * capacity + token % capacity) * size, size,
-                        out.begin() + (token * heads + head) * size);
-        return out;
-      };
-      states[i].keys = gather(keys(i), step_.caches[i].key_size);
-      states[i].values = gather(values(i), step_.caches[i].value_size);
-    }
+          for (std::int64_t row = 0; row < tensor.rows; ++row)
+            std::copy_n(from.begin() + element_at(tensor, capacity, row, token), tensor.size,
+                        to.begin() + (token * tensor.rows + row) * tensor.size);
+      }
     return states;
   }
 
   void append(const Elements& in, Elements& result, std::size_t t,
-              const std::vector<double>& tokens, std::int64_t heads, std::int64_t size,
+              const std::vector<double>& tokens, const StateTensor& tensor,
               std::int64_t position) const {
     result[t] = in[t];
-    const std::int64_t capacity = options_.capacity;
     for (std::int64_t token = position; token < position + options_.tokens; ++token)
-      for (std::int64_t head = 0; head < heads; ++head)
-        std::copy_n(tokens.begin() + (token * heads + head) * size, size,
-                    result[t].begin() + (head * capacity + token % capacity) * size);
+      for (std::int64_t row = 0; row < tensor.rows; ++row)
+        std::copy_n(tokens.begin() + (token * tensor.rows + row) * tensor.size, tensor.size,
+                    result[t].begin() + element_at(tensor, options_.capacity, row, token));
   }
 
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -305,7 +296,8 @@ class GraphSubject {
   std::map<std::string, std::string> overwritten_;  // input, by output
   std::vector<TensorSpec> tensors_;
   std::vector<bool> makes_scores_;  // by node
-  std::size_t position_ = kNone, first_cache_ = 0;
+  std::size_t position_ = kNone;
+  std::vector<std::size_t> states_;  // the first tensor of each
 };
 
 }  // namespace
@@ -324,8 +316,12 @@ Subject subject_of(const StepGraph& step, const GraphSubjectOptions& options) {
   subject.plain_of_rows = [graph](const Elements& in, const Rows& rows) {
     return graph->evaluate(in, Arithmetic::plain, rows);
   };
-  if (graph->has_caches()) subject.constrain = [graph](Elements& e) { graph->constrain(e); };
+  if (graph->has_states()) subject.constrain = [graph](Elements& e) { graph->constrain(e); };
   return subject;
+}
+
+std::string name_of_state(std::int64_t index, const StateTensor& tensor) {
+  return fmt::format("state{}.{}", index, tensor.name);
 }
 
 std::size_t index_of(const Subject& subject, const std::string& name) {

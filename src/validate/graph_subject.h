@@ -14,8 +14,8 @@ namespace ac::validate {
 
 struct GraphSubjectOptions {
   std::int64_t tokens = 1;
-  // Slots of each KV cache; a windowed cache may have fewer than the largest position, but not
-  // fewer than its window.
+  // Slots of each state; one with a window may have fewer than the largest position, but not fewer
+  // than its window.
   std::int64_t capacity = 256;
   // Cached tokens before the new ones: the cases that deserve a run of their own.
   std::vector<std::int64_t> positions = {};
@@ -27,10 +27,12 @@ struct GraphSubjectOptions {
 };
 
 // Tensors, in this order: the graph's inputs, its weights (by key; each once), `position` (i32 [1],
-// if the graph depends on P or has caches), `cache<i>.keys` and `cache<i>.values` ([heads,
+// if the graph depends on P or has states), the tensors of each state (`state0.keys`, [rows,
 // capacity, size], a token at its position % capacity), the graph's outputs. A graph that is no
 // legal fragment, or options that do not fit it, are errors.
 Subject subject_of(const StepGraph& step, const GraphSubjectOptions& options = {});
+
+std::string name_of_state(std::int64_t index, const StateTensor& tensor);
 
 // Where a tensor is in `subject.tensors`. Asserts that it is there.
 std::size_t index_of(const Subject& subject, const std::string& name);

@@ -2,7 +2,7 @@
 // admission.
 #pragma once
 
-#include "compile/caches.h"
+#include "compile/states.h"
 #include "compile/trials.h"
 
 namespace ac::test {
@@ -16,8 +16,8 @@ struct Admission {
 inline TrialSetting as_used_at(const StepGraph& step, std::int64_t tokens) {
   constexpr std::int64_t kContext = 4096;
   TrialSetting at{.max_tokens = tokens, .setting = {132, {}}, .max_context = kContext};
-  for (const CacheSpec& cache : cache_specs(step, kContext, tokens))
-    at.setting.slots.push_back(cache.slots);
+  for (const StateSpec& state : sized_states(step, kContext, tokens))
+    at.setting.slots.push_back(state.slots);
   return at;
 }
 

@@ -67,7 +67,7 @@ StepGraph odd_decoder(const Dim& tokens) {
   const auto rotate = [&](NodeId value) { return b.rope(value, positions, inv_freq, 1.0, true); };
   const NodeId q = rotate(part(0, kHeads)), k = rotate(part(kHeads, kKv)),
                v = part(kHeads + kKv, kKv);
-  step.caches.push_back({kType, kKv, kKey, kKey, kWindow, "layer"});
+  step.states.push_back(kv_state(kType, kKv, kKey, kKey, kWindow, "layer"));
   const NodeId attended = b.append_attend(q, k, v, 0, 0.125, kWindow, 50.0);
   x = b.binary(Op::add, x,
                b.linear(b.reshape(attended, {tokens, kHeads * kKey}),
@@ -143,7 +143,7 @@ NodeId add_op(StepGraph& step, const OpInfo& info, DType dtype) {
     case ShapeRule::rope:
       return b.rope(in(), b.positions(tokens), b.constant(DType::f32, {2}, {1, 0.25}), 1.5, true);
     case ShapeRule::attention:
-      step.caches.push_back({dtype, 3, 6, 6, 0, ""});
+      step.states.push_back(kv_state(dtype, 3, 6, 6, 0, ""));
       return b.append_attend(in(), in(), in(), 0, 0.5, 0, 9);
     case ShapeRule::concat:
       return b.concat({in(), weight({1, 3, 6})}, 0);

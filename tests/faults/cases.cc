@@ -220,7 +220,7 @@ StepGraph graph_of(const AttentionCase& c) {
     return op.rotary > 0 ? b.rope(x, positions, turns, 1.0, op.interleaved) : x;
   };
   const NodeId turned_q = prepare(q, "q_norm"), turned_k = prepare(k, "k_norm");
-  step.caches.push_back({dtype, kKvHeads, op.head_dim, op.head_dim, c.window, "attention"});
+  step.states.push_back(kv_state(dtype, kKvHeads, op.head_dim, op.head_dim, c.window, "attention"));
   step.graph.outputs.push_back(
       {"out", b.append_attend(turned_q, turned_k, v, 0, 1 / std::sqrt(double(op.head_dim)),
                               c.window, c.softcap)});

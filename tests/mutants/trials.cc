@@ -56,7 +56,7 @@ StepGraph scaled_turns() {
   const NodeId turns = b.constant(DType::f32, {4}, {1, 0.5, 0.25, 0.125});
   const NodeId positions = b.positions(tokens);
   const auto turned = [&](NodeId x) { return b.rope(x, positions, turns, 1.25, false); };
-  step.caches.push_back({DType::bf16, kKv, kKey, kKey, 0, "layer"});
+  step.states.push_back(kv_state(DType::bf16, kKv, kKey, kKey, 0, "layer"));
   const NodeId turned_q = turned(q), turned_k = turned(k);
   step.graph.outputs = {{"out", b.append_attend(turned_q, turned_k, v, 0, 0.125, 0, 0)}};
   return step;

@@ -366,11 +366,11 @@ def attentions():
         one("attention", name, [q, k, v], attend(q, k, v, scale, window, softcap), attrs,
             shapes=[f"S, {heads}, {key}", f"S, {kv_heads}, {key}", f"S, {kv_heads}, {size}"],
             out_shape=f"S, {heads}, {size}", bindings={"S": n})
-        lines = [f"cache 0 : f32 heads={kv_heads} key={key} value={size} window={window}",
+        lines = [f"state 0 : kv f32 keys={kv_heads}x{key} values={kv_heads}x{size} window={window}",
                  f'%0 = input {{name="q"}} : f32[T, {heads}, {key}]',
                  f'%1 = input {{name="k"}} : f32[T, {kv_heads}, {key}]',
                  f'%2 = input {{name="v"}} : f32[T, {kv_heads}, {size}]',
-                 f"%3 = append_attend(%0, %1, %2) {{cache=0, {attrs}}} : f32[T, {heads}, {size}]",
+                 f"%3 = append_attend(%0, %1, %2) {{state=0, {attrs}}} : f32[T, {heads}, {size}]",
                  'return %3 as "y"']
         steps, past = [], 0
         for tokens in (3, 1, 2):

@@ -55,22 +55,22 @@ class Package:
         self.buffers = []
         for buffer in self.program["buffers"]:
             size = count(buffer["bytes"], most)
-            kind = buffer["kind"]
-            if kind == "scratch":
+            role = buffer["role"]
+            if role == "scratch":
                 # Beyond the arena's end lies nothing: numpy would cut it short.
                 data = arena[buffer["offset"] : buffer["offset"] + size]
                 assert len(data) == size
             else:
                 data = memory(max(size, 1))
-            if kind == "weight":
+            if role == "weight":
                 tensor = weights[buffer["store"]][buffer["key"]]
                 assert list(tensor.shape) == buffer["shape"]
                 data[:size] = np.ascontiguousarray(tensor).view(np.uint8).reshape(-1)
-            elif kind == "constant":
+            elif role == "constant":
                 data[:size] = constants[buffer["offset"] :][:size]
-            elif kind == "counters":
+            elif role == "counters":
                 data[:] = 0
-            elif kind == "rope_table":
+            elif role == "rope_table":
                 source = self.program["buffers"][buffer["source"]]
                 frequencies = constants[source["offset"] :][: source["bytes"]].view(np.float32)
                 angles = np.outer(np.arange(self.program["max_context"]), frequencies.astype(float))
@@ -110,7 +110,7 @@ class Package:
         raw = np.array(ids, np.int64 if wide else np.int32).view(np.uint8)
         self.buffers[phase["ids"]][: len(raw)] = raw
         for buffer, data in zip(self.program["buffers"], self.buffers):
-            if buffer["kind"] == "position":
+            if buffer["role"] == "position":
                 data[:4] = np.array([self.position], np.int32).view(np.uint8)
         for launch in phase["launches"]:
             self.launch(launch, len(ids))
@@ -119,7 +119,7 @@ class Package:
         token = next(
             data
             for buffer, data in zip(self.program["buffers"], self.buffers)
-            if buffer["kind"] == "token"
+            if buffer["role"] == "token"
         )
         return int(token[:4].view(np.int32)[0])
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from compiled import ROOT
 
-RUNS_PACKAGES = {"device", "program", "runtime", "text"}
+RUNS_PACKAGES = {"device", "program", "runtime", "state", "text"}
 COMPILER = {
     *("ir", "capture", "reference", "validate", "analyze", "plan", "generate", "advise", "admit", "measure", "compile"),
     *("emit", "search", "tuning", "study", "tune"),

@@ -297,8 +297,8 @@ def hostile(plan, what):
     norm = plan["prefill"]["selections"][1]
     trial = norm["trials"][0]
     launch = trial["launches"][0]
-    if what == "storage":
-        trial["storages"][0]["node"] = 1 << 30
+    if what == "buffer":
+        next(b for b in trial["buffers"] if "node" in b)["node"] = 1 << 30
     elif what == "pointer":
         launch["pointers"][0][1] = 99
     elif what == "parameters":
@@ -321,7 +321,7 @@ def hostile(plan, what):
 
 @pytest.mark.parametrize(
     "what",
-    "storage pointer parameters grid tokens step source entry types format".split(),
+    "buffer pointer parameters grid tokens step source entry types format".split(),
 )
 def test_hostile_plans_are_bad_input(tampered, what):
     package = tampered(lambda plan: hostile(plan, what))

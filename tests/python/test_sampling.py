@@ -86,7 +86,7 @@ def test_requests_that_begin_alike(pair, tmp_path):
     file.write_text("\n\n".join(map(json.dumps, requests)) + "\n")
     got = run(package, "--requests", file)
     assert [line["ids"] for line in got] == [request["ids"] for request in requests]
-    windowed = any(cache["window"] > 0 for cache in made["caches"])
+    windowed = any(cache["window"] > 0 for cache in made["states"])
     cached = [line["cached"] for line in got]
     # A ring has forgotten the beginning of what is longer than it is.
     assert cached[:5] == ([0, 0, 9, 0, 0] if windowed else [0, 9, 9, 9, 0])

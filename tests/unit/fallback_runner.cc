@@ -89,7 +89,7 @@ class Run {
  public:
   explicit Run(const Trial& trial)
       : trial_(trial), random_(static_cast<unsigned>(trial.step.graph.nodes.size())) {
-    const Setting setting{.multiprocessors = 1, .slots = trial.slots};
+    const Setting setting{.multiprocessors = 1, .slots = trial.buffers};
     const Regions regions = analyse(trial.step);
     for (const Region& region : regions.regions)
       implementations_.push_back(fallback(trial.step, region, setting));
@@ -102,7 +102,7 @@ class Run {
 
   std::string compare(const Kernels& kernels) {
     fill_leaves();
-    prime_caches();
+    prime_states();
     const std::int32_t position = static_cast<std::int32_t>(trial_.position);
     Memory& place = memory("position", 4);
     std::memcpy(place.data(), &position, 4);
@@ -124,7 +124,7 @@ class Run {
     for (const Output& output : trial_.step.graph.outputs)
       if (std::string error = compare(output, truth.at(output.name)); !error.empty()) return error;
     for (std::size_t i = 0; i < states_.size(); ++i)
-      if (std::string error = compare_cache(i, executor.cache(i)); !error.empty()) return error;
+      if (std::string error = compare_state(i, executor.state(i)); !error.empty()) return error;
     return "";
   }
 
@@ -186,98 +186,98 @@ class Run {
     }
   }
 
-  // ---- caches
-  std::string cache_name(std::size_t i, bool keys) const {
-    return fmt::format("cache {} {}", i, keys ? "keys" : "values");
+  // ---- states
+  const StateSpec& spec(std::size_t i) const { return trial_.step.states[i]; }
+  const StateTensor& tensor(std::size_t i, std::size_t t) const { return spec(i).tensors[t]; }
+  std::string state_name(std::size_t i, std::size_t t) const {
+    return fmt::format("state {} {}", i, tensor(i, t).name);
   }
-  std::int64_t cache_size(std::size_t i, bool keys) const {
-    const Cache& cache = trial_.step.caches[i];
-    return keys ? cache.key_size : cache.value_size;
-  }
-  std::byte* slot(std::size_t i, bool keys, std::int64_t token, std::int64_t head) {
-    const Cache& cache = trial_.step.caches[i];
-    const std::int64_t size = cache_size(i, keys), slots = trial_.slots[i];
-    const auto bytes = static_cast<std::int64_t>(bytes_of(cache.dtype));
-    Memory& all = memory(cache_name(i, keys), cache.heads * slots * size * bytes);
-    return all.data() + (head * slots + token % slots) * size * bytes;
+  std::byte* slot(std::size_t i, std::size_t t, std::int64_t token, std::int64_t row) {
+    const std::int64_t size = tensor(i, t).size, slots = trial_.slots[i];
+    const auto bytes = static_cast<std::int64_t>(bytes_of(spec(i).dtype));
+    Memory& all = memory(state_name(i, t), tensor(i, t).rows * slots * size * bytes);
+    return all.data() + (row * slots + token % slots) * size * bytes;
   }
 
-  void prime_caches() {
-    for (std::size_t i = 0; i < trial_.step.caches.size(); ++i) {
-      const Cache& cache = trial_.step.caches[i];
-      KvState& state = states_.emplace_back();
-      for (const bool keys : {true, false}) {
-        const auto size = static_cast<std::size_t>(cache_size(i, keys));
-        auto& data = keys ? state.keys : state.values;
-        const std::int64_t rows = trial_.position * cache.heads;
-        data = random_numbers(cache.dtype, static_cast<std::size_t>(rows) * size, -1, 1);
+  void prime_states() {
+    for (std::size_t i = 0; i < trial_.step.states.size(); ++i) {
+      StateData& state = states_.emplace_back();
+      const DType dtype = spec(i).dtype;
+      for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
+        const auto size = static_cast<std::size_t>(tensor(i, t).size);
+        const std::int64_t heads = tensor(i, t).rows, rows = trial_.position * heads;
+        std::vector<double>& data = state.emplace_back(
+            random_numbers(dtype, static_cast<std::size_t>(rows) * size, -1, 1));
         for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e)
-            store_element(
-                cache.dtype, data[static_cast<std::size_t>(row) * size + e],
-                slot(i, keys, row / cache.heads, row % cache.heads) + e * bytes_of(cache.dtype));
-        slot(i, keys, 0, 0);  // is there, if there is no token
+            store_element(dtype, data[static_cast<std::size_t>(row) * size + e],
+                          slot(i, t, row / heads, row % heads) + e * bytes_of(dtype));
+        slot(i, t, 0, 0);  // is there, if there is no token
       }
     }
   }
 
-  std::string compare_cache(std::size_t i, const KvState& state) {
-    const Cache& cache = trial_.step.caches[i];
+  std::string compare_state(std::size_t i, const StateData& state) {
+    const DType dtype = spec(i).dtype;
     const std::int64_t tokens = trial_.position + trial_.tokens;
-    for (const bool keys : {true, false}) {
-      const auto size = static_cast<std::size_t>(cache_size(i, keys));
-      const auto& data = keys ? state.keys : state.values;
-      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]); token < tokens;
-           ++token)
-        for (std::int64_t head = 0; head < cache.heads; ++head)
+    for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
+      const auto size = static_cast<std::size_t>(tensor(i, t).size);
+      const std::int64_t rows = tensor(i, t).rows;
+      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]);
+           token < tokens; ++token)
+        for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e) {
-            const double want =
-                data[static_cast<std::size_t>(token * cache.heads + head) * size + e];
-            const double got =
-                load_element(cache.dtype, slot(i, keys, token, head) + e * bytes_of(cache.dtype));
-            if (!is_close(cache.dtype, got, want))
+            const double want = state[t][static_cast<std::size_t>(token * rows + row) * size + e];
+            const double got = load_element(dtype, slot(i, t, token, row) + e * bytes_of(dtype));
+            if (!is_close(dtype, got, want))
               return fmt::format("{}: token {}, head {}, element {}: {} instead of {}",
-                                 cache_name(i, keys), token, head, e, got, want);
+                                 state_name(i, t), token, row, e, got, want);
           }
     }
     return "";
   }
 
   // ---- launches
-  void* address(std::size_t region, const Storage& storage) {
-    const auto cache = static_cast<std::size_t>(storage.cache);
-    switch (storage.kind) {
-      case Storage::Kind::value: {
-        const TensorType& type = graph().type(storage.node);
-        REQUIRE(storage_of(graph(), storage.node) == storage.node);
-        const std::int64_t elements = element_count(sizes_of(type.shape));
-        return memory(name_of(storage.node),
-                      elements * static_cast<std::int64_t>(bytes_of(type.dtype)))
-            .data();
-      }
-      case Storage::Kind::keys:
-        return slot(cache, true, 0, 0);
-      case Storage::Kind::values:
-        return slot(cache, false, 0, 0);
-      case Storage::Kind::position:
+  void* address(std::size_t region, const Buffer& buffer) {
+    switch (buffer.role) {
+      case Buffer::Role::state:
+        return slot(static_cast<std::size_t>(buffer.state),
+                    static_cast<std::size_t>(buffer.tensor), 0, 0);
+      case Buffer::Role::position:
         return memory("position", 4).data();
-      case Storage::Kind::workspace:
-        return memory(fmt::format("workspace {}", region), storage.bytes.at(trial_.tokens)).data();
-      case Storage::Kind::token:
-      case Storage::Kind::log:
-      case Storage::Kind::settings:
-      case Storage::Kind::counters:
-      case Storage::Kind::rope_table:
+      case Buffer::Role::weight:
+        for (std::size_t i = 0; i < graph().nodes.size(); ++i)
+          if (graph().nodes[i].op == Op::weight && graph().nodes[i].text("key") == buffer.key)
+            return value(static_cast<NodeId>(i));
+        break;
+      case Buffer::Role::ids:
+        for (std::size_t i = 0; i < graph().nodes.size(); ++i)
+          if (graph().nodes[i].op == Op::input && graph().nodes[i].text("name") == "ids")
+            return value(static_cast<NodeId>(i));
+        break;
+      case Buffer::Role::constant:
+        return value(buffer.node);
+      case Buffer::Role::scratch:
+        if (!buffer.is_workspace()) return value(buffer.node);
+        return memory(fmt::format("workspace {}", region), buffer.bytes.at(trial_.tokens)).data();
+      default:
         break;
     }
-    FAIL("the fallback needs no such storage");
+    FAIL("the fallback needs no such buffer");
     return nullptr;
+  }
+
+  void* value(NodeId id) {
+    const TensorType& type = graph().type(id);
+    REQUIRE(storage_of(graph(), id) == id);
+    const std::int64_t elements = element_count(sizes_of(type.shape));
+    return memory(name_of(id), elements * static_cast<std::int64_t>(bytes_of(type.dtype))).data();
   }
 
   std::string launch(const Generated& generated, const Kernels& kernels) {
     std::vector<void*> addresses;
     const auto region = static_cast<std::size_t>(&generated - implementations_.data());
-    for (const Storage& storage : generated.storages) addresses.push_back(address(region, storage));
+    for (const Buffer& buffer : generated.buffers) addresses.push_back(address(region, buffer));
     for (const Launch& launch : generated.launches) {
       const auto grid = [&](int i) {
         return static_cast<unsigned>(launch.grid[static_cast<std::size_t>(i)].at(trial_.tokens));
@@ -329,7 +329,7 @@ class Run {
   std::map<std::string, Memory> memory_;
   Values inputs_;
   std::map<std::string, std::vector<std::byte>> weights_;
-  std::vector<KvState> states_;
+  std::vector<StateData> states_;
   unsigned launches_ = 1;
 };
 

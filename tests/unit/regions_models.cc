@@ -68,7 +68,7 @@ StepGraph gemma_like(std::int64_t layers, Dim tokens) {
     const NodeId q = rotate(project(".q", kHeads), ".q_norm");
     const NodeId k = rotate(project(".k", kKv), ".k_norm");
     const std::int64_t window = i % 2 == 0 ? 16 : 0;
-    step.caches.push_back({DType::bf16, kKv, kKey, kKey, window, b.module()});
+    step.states.push_back(kv_state(DType::bf16, kKv, kKey, kKey, window, b.module()));
     const NodeId y = b.append_attend(q, k, project(".v", kKv), i, 0.25, window, 50.0);
     const NodeId o = b.linear(b.reshape(y, {tokens, kHeads * kKey}),
                               weight(layer + ".o", {kHidden, kHeads * kKey}));
@@ -117,7 +117,7 @@ StepGraph gpt2_like(std::int64_t layers, Dim tokens) {
       return b.reshape(b.slice(qkv, 1, which * kHidden, (which + 1) * kHidden),
                        {tokens, kHeads, kKey});
     };
-    step.caches.push_back({DType::f16, kHeads, kKey, kKey, 0, b.module()});
+    step.states.push_back(kv_state(DType::f16, kHeads, kKey, kKey, 0, b.module()));
     const NodeId q = part(0), k = part(1), v = part(2);
     const NodeId y = b.append_attend(q, k, v, i, 0.35, 0, 0.0);
     x = b.binary(Op::add, linear(b.reshape(y, {tokens, kHidden}), layer + ".c_proj", kHidden), x);
@@ -134,7 +134,7 @@ StepGraph shuffled(const StepGraph& step, unsigned seed) {
   std::mt19937 random(seed);
   const std::vector<Node>& nodes = step.graph.nodes;
   std::vector<NodeId> place(nodes.size(), -1);
-  StepGraph result{{step.graph.name, {}, {}}, step.caches};
+  StepGraph result{{step.graph.name, {}, {}}, step.states};
   while (result.graph.nodes.size() < nodes.size()) {
     std::vector<std::size_t> ready;
     for (std::size_t i = 0; i < nodes.size(); ++i)

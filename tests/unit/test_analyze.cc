@@ -157,8 +157,8 @@ TEST_CASE("a GPT-2-like step: views of the fused product become layouts") {
     CHECK(input.layout.offset == Dim(static_cast<std::int64_t>(i) * 32));
     CHECK(input.bytes == Dim(Symbol::T) * 64);
   }
-  REQUIRE(attention.caches.size() == 1);
-  CHECK(attention.caches[0].role == Role::state);
+  REQUIRE(attention.states.size() == 1);
+  CHECK(attention.states[0].role == Role::state);
   CHECK(attention.dynamic_rows);
   CHECK(attention.dynamic_context);
   CHECK(attention.accumulation == DType::f32);

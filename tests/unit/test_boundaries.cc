@@ -24,11 +24,11 @@ struct Chain {
 // Logits of one row stand at the end of each, so that a token can be chosen.
 const Chain kChains[] = {
     {"an op in place", Reason::state, 3, 4, "append_attend", R"(step "in_place" {
-  cache 0 : f32 heads=2 key=16 value=16 window=0 @ "attention"
+  state 0 : kv f32 keys=2x16 values=2x16 window=0 @ "attention"
   %0 = input {name="ids"} : f32[1, 32]
   %1 = relu(%0) : f32[1, 32]
   %2 = reshape(%1) {shape=[1, 2, 16]} : f32[1, 2, 16]
-  %3 = append_attend(%2, %2, %2) {cache=0, scale=0.25, window=0, softcap=0} : f32[1, 2, 16]
+  %3 = append_attend(%2, %2, %2) {state=0, scale=0.25, window=0, softcap=0} : f32[1, 2, 16]
   %4 = neg(%3) : f32[1, 2, 16]
   %5 = reshape(%4) {shape=[1, 32]} : f32[1, 32]
   return %5 as "logits"
@@ -100,8 +100,8 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
     phase.plans = plan(phase.regions, device_info("host"),
                        {.max_candidates = 4, .at = {.S = -1, .T = 5, .P = 3}});
     Realiser realiser(fresh.builder, fresh.unmeasured());
-    const std::vector<CacheSpec> caches = {{DType::f32, 2, 16, 16, 0, 64}};
-    Selector selector(phase, caches, {.tries = 0, .max_context = 64}, realiser);
+    const std::vector<StateSpec> states = {kv_state(DType::f32, 2, 16, 16, 0, "", 64)};
+    Selector selector(phase, states, {.tries = 0, .max_context = 64}, realiser);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(!alternatives.parts.empty());

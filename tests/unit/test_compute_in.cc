@@ -58,7 +58,7 @@ TEST_CASE("compute in: a model in another type is what it is when written in tha
       const Graph made = compute_in(model(own, attended), other);
       CHECK(first_difference(made, model(other, attended)) == "");
       CHECK(main_dtype(made) == other);
-      CHECK(incrementalise(made).caches.at(0).dtype == other);
+      CHECK(incrementalise(made).states.at(0).dtype == other);
       CHECK(first_difference(compute_in(made, own), model(own, attended)) == "");
     }
 }

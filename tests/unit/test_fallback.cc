@@ -198,9 +198,9 @@ void rope(Variants& v) {
 void append_attend(Variants& v, std::int64_t window) {
   const auto cached = [&](NodeId q, NodeId k, NodeId value, double softcap) {
     const Shape &keys = v.b.type(k).shape, &values = v.b.type(value).shape;
-    const auto index = static_cast<std::int64_t>(v.step.caches.size());
-    v.step.caches.push_back({v.b.type(k).dtype, keys[1].constant(), keys[2].constant(),
-                             values[2].constant(), window, ""});
+    const auto index = static_cast<std::int64_t>(v.step.states.size());
+    v.step.states.push_back(kv_state(v.b.type(k).dtype, keys[1].constant(), keys[2].constant(),
+                             values[2].constant(), window, ""));
     v.out(v.b.append_attend(q, k, value, index, 0.7, window, softcap));
   };
   const Dim t = v.tokens;
@@ -285,7 +285,7 @@ void add_trials(const std::string& name, const Make& make, std::vector<Trial>& t
                       .step = v.step,
                       .tokens = tokens,
                       .position = position,
-                      .slots = std::vector<std::int64_t>(v.step.caches.size(), slots)});
+                      .slots = std::vector<std::int64_t>(v.step.states.size(), slots)});
   };
   add(Dim(1), 1, 0);
   add(Dim(1), 1, 7);
@@ -328,14 +328,14 @@ StepGraph in_float32(StepGraph step) {
     if (is_float(dtype)) dtype = DType::f32;
   };
   for (Node& node : step.graph.nodes) change(node.type.dtype);
-  for (Cache& cache : step.caches) change(cache.dtype);
+  for (StateSpec& state : step.states) change(state.dtype);
   return step;
 }
 
 TEST_CASE("fallback: whole decoders") {
   std::vector<Trial> trials;
   const auto add = [&](const std::string& name, const StepGraph& step, std::int64_t tokens) {
-    const std::vector<std::int64_t> slots(step.caches.size(), 20);
+    const std::vector<std::int64_t> slots(step.states.size(), 20);
     trials.push_back({name + " in float32", in_float32(step), tokens, 7, slots, 2e-5});
     // Roundings between ops may fall to the other side than in the reference.
     trials.push_back({name, step, tokens, 7, slots, 0.06, true});
@@ -409,7 +409,7 @@ TEST_CASE("fallback: equal ops share a kernel, and no launch is larger than the 
   const Generated generated = first_region(v.step);
   CHECK(generated.sources.size() == 1);
   REQUIRE(generated.launches.size() == 3);
-  CHECK(generated.storages.size() == 4);
+  CHECK(generated.buffers.size() == 4);
   const Launch& launch = generated.launches[0];
   CHECK(launch.grid[0].at(1) == 16);
   CHECK(launch.grid[0].at(1000) == 4 * 32);

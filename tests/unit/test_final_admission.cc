@@ -21,7 +21,7 @@ constexpr std::int64_t kRows = 3000, kContext = 64;
 struct Fixture : FreshBuilder {
   Progress quiet{true};
   CompiledPhase phase;
-  const std::vector<CacheSpec> caches;
+  const std::vector<StateSpec> states;
   Realiser realiser{builder, unmeasured()};
   std::string refused;
 
@@ -32,7 +32,7 @@ struct Fixture : FreshBuilder {
   }
 
   Selector selector(std::size_t tries) {
-    return {phase, caches, {.tries = tries, .max_context = kContext}, realiser};
+    return {phase, states, {.tries = tries, .max_context = kContext}, realiser};
   }
 
   const Region& product() const {
@@ -175,7 +175,7 @@ TEST_CASE("final admission: a pinned choice that is refused is an error") {
   variant.candidates[space.signature] = f.refused;
   pinned.variants = {variant};
   CHECK_THROWS_WITH_AS(
-      choose_pinned(f.phase, f.caches, {.max_context = kContext}, pinned, f.realiser, f.quiet),
+      choose_pinned(f.phase, f.states, {.max_context = kContext}, pinned, f.realiser, f.quiet),
       doctest::Contains("final admission, as used: planted"), Error);
 }
 

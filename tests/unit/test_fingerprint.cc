@@ -23,7 +23,7 @@ struct Bound {
     write_file(checkpoint / "config.json", R"({"model_type": "toy", "rms_norm_eps": 1e-5})");
     program.stores["checkpoint"] = checkpoint.string();
     for (const auto& [name, count] : {std::pair{"large", kLarge}, {"small", std::int64_t{3}}})
-      program.buffers.push_back({.kind = Buffer::Kind::weight,
+      program.buffers.push_back({.role = Buffer::Role::weight,
                                  .name = name,
                                  .store = "checkpoint",
                                  .key = name,

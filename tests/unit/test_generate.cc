@@ -23,7 +23,7 @@ std::vector<std::string> texts(const Generated& made) {
 }
 
 Generated made_of(const StepGraph& step, const Region& region, const Candidate& candidate) {
-  const Setting setting{4, std::vector<std::int64_t>(step.caches.size(), 64)};
+  const Setting setting{4, std::vector<std::int64_t>(step.states.size(), 64)};
   return generate_for(step, Wanted{region}, candidate.choice, {.T = 1, .P = 64}, setting);
 }
 
@@ -75,7 +75,7 @@ TEST_CASE("equal regions of two layers are computed by the same kernels") {
       const Generated second = made_of(step, region(1), candidate);
       CHECK(texts(first) == texts(second));
       CHECK(first.launches == second.launches);  // which count the storages of their own
-      CHECK(first.storages != second.storages);
+      CHECK(first.buffers != second.buffers);
       ++compared;
     }
   }

@@ -28,7 +28,7 @@ StepGraph attention(std::int64_t window) {
   const NodeId frequencies = b.constant(DType::f32, {3}, {1, 0.25, 0.0625});
   const NodeId turned_q = b.rope(q, positions, frequencies, 1.0, false);
   const NodeId turned_k = b.rope(k, positions, frequencies, 1.0, false);
-  step.caches.push_back({DType::f16, kKvHeads, kSize, kSize, window, "attention"});
+  step.states.push_back(kv_state(DType::f16, kKvHeads, kSize, kSize, window, "attention"));
   step.graph.outputs.push_back({"out", b.append_attend(turned_q, turned_k, v, 0, 0.5, window, 0)});
   return step;
 }

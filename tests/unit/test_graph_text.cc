@@ -148,11 +148,11 @@ TEST_CASE("a printed step parses back to itself") {
   step.graph.name = "step";
   Builder b(step.graph);
   const NodeId x = b.input("x", {DType::f32, {T, 2, 8}});
-  step.caches.push_back({DType::f32, 2, 8, 8, 4, "layers.0"});
+  step.states.push_back(kv_state(DType::f32, 2, 8, 8, 4, "layers.0"));
   step.graph.outputs.push_back({"y", b.append_attend(x, x, x, 0, 0.5, 4, 0.0)});
   const std::string text = print(step);
   CHECK(print(parse_step(text, "text")) == text);
-  step.caches[0].window = 5;
+  step.states[0].window = 5;
   CHECK(error_of([&] { verify(step, "test"); }).find("does not fit cache 0") != std::string::npos);
 }
 

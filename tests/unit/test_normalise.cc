@@ -196,10 +196,10 @@ TEST_CASE("positions read from a table become a lookup") {
   CHECK(!contains(text, "slice"));
 }
 
-TEST_CASE("a step has caches, and its instances have the rows they need") {
+TEST_CASE("a step has states, and its instances have the rows they need") {
   const StepGraph step = incrementalise(normalise(native_layer(5, 0)));
-  REQUIRE(step.caches.size() == 1);
-  CHECK(step.caches[0] == Cache{DType::f16, kKvHeads, kSize, kSize, 5, ""});
+  REQUIRE(step.states.size() == 1);
+  CHECK(step.states[0] == kv_state(DType::f16, kKvHeads, kSize, kSize, 5));
   CHECK(print(parse_step(print(step), "step")) == print(step));
 
   const StepGraph decode = decode_instance(step);

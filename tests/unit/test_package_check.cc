@@ -22,7 +22,8 @@ double tokens_of(const CheckStep& step) { return static_cast<double>(step.tokens
 Program with_window() {
   Program program;
   program.max_context = 300;
-  program.caches = {{DType::f32, 1, 8, 8, 0, 300}, {DType::f32, 1, 8, 8, 40, 47}};
+  program.states = {kv_state(DType::f32, 1, 8, 8, 0, "", 300),
+                    kv_state(DType::f32, 1, 8, 8, 40, "", 47)};
   program.prefill.max_tokens = 32, program.decode.max_tokens = 1;
   program.prefill_short.emplace_back().max_tokens = 8;
   program.decode_later.emplace_back().from = 200;

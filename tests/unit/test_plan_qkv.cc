@@ -83,7 +83,7 @@ StepGraph attention_step(DType dtype, std::optional<Starts> one = {}) {
   const auto heads = [&](std::size_t i) {
     return b.reshape(parts[i], {T, Dim(i == 0 ? 4 : 2), Dim(16)});
   };
-  step.caches.push_back({dtype, 2, 16, 16, 0, "attn"});
+  step.states.push_back(kv_state(dtype, 2, 16, 16, 0, "attn"));
   const NodeId y = b.append_attend(heads(0), heads(1), heads(2), 0, 0.25, 0, 0.0);
   step.graph.outputs = {{"y", y}};
   return step;
@@ -203,7 +203,7 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   const Plans plans = planned(regions, 2048, "sm_90");
   const Fused all = fused(plans);
   const Candidate& candidate = all.space->candidates[0];
-  const std::vector<std::int64_t> slots(regions.step.caches.size(), 4096);
+  const std::vector<std::int64_t> slots(regions.step.states.size(), 4096);
   const Generated made = generate_for(regions.step, all.part->wanted, candidate.choice,
                                       plans.options.at, {132, slots});
   REQUIRE(made.launches.size() == 2);
@@ -217,16 +217,16 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   CHECK(products.params.size() == sizeof(Params));
   CHECK(products.maps.size() == 4);
   CHECK(products.grid[0].at(8192) == 132);
-  const auto storage = [&](const Launch& launch, std::size_t at) {
+  const auto buffer = [&](const Launch& launch, std::size_t at) {
     const auto found = std::ranges::find(launch.pointers, at, &Launch::Pointer::at);
     REQUIRE(found != launch.pointers.end());
-    return made.storages.at(static_cast<std::size_t>(found->buffer));
+    return made.buffers.at(static_cast<std::size_t>(found->buffer));
   };
-  const auto left = storage(products, offsetof(Params, q_out));
-  CHECK(left.kind == Storage::Kind::workspace);
+  const auto left = buffer(products, offsetof(Params, q_out));
+  CHECK(left.is_workspace());
   CHECK(left.bytes.at(100) == 2 * 100 * 2048);
-  CHECK(storage(attention, offsetof(kernels::PrefillAttentionParams, q)) == left);
-  // The copy engine brings the queries that the products leave, and slots of both caches.
+  CHECK(buffer(attention, offsetof(kernels::PrefillAttentionParams, q)) == left);
+  // The copy engine brings the queries that the products leave, and the keys and values.
   REQUIRE(attention.maps.size() == 3);
   const kernels::PrefillAttentionPlan tiles = implementation(candidate).plan.attention();
   REQUIRE(tiles.tile == kernels::Tile::wgmma);
@@ -242,14 +242,17 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   const auto mapped = [&](std::size_t at) {
     const auto found = std::ranges::find(attention.maps, at, &Launch::Map::at);
     REQUIRE(found != attention.maps.end());
-    return made.storages.at(static_cast<std::size_t>(found->buffer));
+    return made.buffers.at(static_cast<std::size_t>(found->buffer));
   };
   CHECK(mapped(offsetof(kernels::PrefillAttentionParams, queries)) == left);
-  CHECK(mapped(offsetof(kernels::PrefillAttentionParams, keys)).kind == Storage::Kind::keys);
-  CHECK(mapped(offsetof(kernels::PrefillAttentionParams, values)).kind == Storage::Kind::values);
-  CHECK(storage(products, offsetof(Params, k_cache)).kind == Storage::Kind::keys);
-  CHECK(storage(products, offsetof(Params, v_cache)).kind == Storage::Kind::values);
-  CHECK(storage(products, offsetof(Params, position)).kind == Storage::Kind::position);
+  const auto is_tensor = [](const Buffer& of, std::size_t tensor) {
+    return of.role == Buffer::Role::state && of.tensor == static_cast<std::int32_t>(tensor);
+  };
+  CHECK(is_tensor(mapped(offsetof(kernels::PrefillAttentionParams, keys)), kKeys));
+  CHECK(is_tensor(mapped(offsetof(kernels::PrefillAttentionParams, values)), kValues));
+  CHECK(is_tensor(buffer(products, offsetof(Params, k_cache)), kKeys));
+  CHECK(is_tensor(buffer(products, offsetof(Params, v_cache)), kValues));
+  CHECK(buffer(products, offsetof(Params, position)).role == Buffer::Role::position);
   Params params;
   std::memcpy(static_cast<void*>(&params), products.params.data(), sizeof params);
   CHECK(params.heads == 16);
@@ -279,7 +282,7 @@ TEST_CASE("a trial of qkv_attention has few heads, in whole groups, and a tile t
     const QkvAttentionPlan& plan = implementation(candidate).plan;
     CHECK(trial.tokens == std::max(plan.tile_m, plan.query_tile) + 5);
     const StepGraph step = parse_step(trial.step, "trial");
-    CHECK(step.caches.at(0).heads == heads);
+    CHECK(kv_sizes(step.states.at(0)).heads == heads);
     CHECK(trial.step.find(fmt::format("bf16[{}, 2048]", 2 * heads * 128)) != std::string::npos);
     CHECK(trial_from_json(to_json(trial), "trial").launches == trial.launches);
   }
@@ -315,7 +318,7 @@ TEST_CASE("a trial of attention has twice the keys that its plan holds at once, 
           return trial_of(regions.step, part.wanted, candidate, {2048, {132, slots}})->trial;
         };
         const Trial trial = trial_with({});
-        const std::int64_t heads = parse_step(trial.step, "trial").caches.at(0).heads;
+        const std::int64_t heads = kv_sizes(parse_step(trial.step, "trial").states.at(0)).heads;
         CHECK(heads <= 2);
         CHECK(trial.capacity >= trial.positions.back() + trial.tokens);
         // As many as can be judged in a short time.
@@ -343,7 +346,7 @@ TEST_CASE("q, k and v may be parts of one product, in their order and nothing be
     CHECK(refusal(attention_step(DType::f16, starts)) ==
           "rows of q, k and v do not follow each other");
   const StepGraph fewer = with_fewer_heads(step, 1);
-  CHECK(fewer.caches[0].heads == 1);
+  CHECK(kv_sizes(fewer.states[0]).heads == 1);
   const std::string text = print(fewer);
   CHECK(text.find("f16[64, 64]") != std::string::npos);
   CHECK(text.find("start=32, end=48") != std::string::npos);

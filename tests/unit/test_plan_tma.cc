@@ -189,8 +189,8 @@ TEST_CASE("K of tma_gemm is not split where tiles are enough, nor where it has t
 TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
   const Plans plans = planned(regions, 2048, "sm_90");
-  const auto storage = [](const Made& of, const Launch::Map& map) {
-    return of.generated.storages.at(static_cast<std::size_t>(map.buffer));
+  const auto buffer = [](const Made& of, const Launch::Map& map) {
+    return of.generated.buffers.at(static_cast<std::size_t>(map.buffer));
   };
   const auto pointer = [](const Launch& launch, std::size_t at) {
     const auto found = std::ranges::find(launch.pointers, at, &Launch::Pointer::at);
@@ -230,7 +230,7 @@ TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
             pointer(launch, offsetof(Params, gemm) + i * sizeof(kernels::GemmMatrix) +
                                 offsetof(kernels::GemmMatrix, weight))
                 .buffer);
-      CHECK(storage(qkv, weight).kind == Storage::Kind::value);
+      CHECK(buffer(qkv, weight).role == Buffer::Role::weight);
     }
     for (const Launch::Map& map : launch.maps)
       for (const std::int64_t tokens : {1, 2048})
@@ -286,9 +286,9 @@ TEST_CASE("in a program a map is of the buffer that its matrix is in") {
   const Made pair = made(plans, regions, "rms_norm | linear+linear+silu+mul", 1, any);
   Program program;
   program.max_context = 4096;
-  Generated first;  // so that buffers and storages are counted differently
+  Generated first;  // so that buffers of the program and the step are counted differently
   ParamsOf<kernels::GemvParams> of(regions.step, first);
-  of.point(of.params.best_row, {.kind = Storage::Kind::token});
+  of.point(of.params.best_row, {.role = Buffer::Role::token});
   first.launches = {of.finish()};
   const Phase phase = Assembler(program).phase(
       regions.step, 2048, {{first, "other"}, {pair.generated, "pair"}}, Generated{});
@@ -301,7 +301,7 @@ TEST_CASE("in a program a map is of the buffer that its matrix is in") {
     const Launch::Map& map = launch.maps[i];
     const Buffer& buffer = program.buffers.at(static_cast<std::size_t>(map.buffer));
     CHECK(pointed.contains(map.buffer));
-    CHECK(buffer.kind == (i == 0 ? Buffer::Kind::scratch : Buffer::Kind::weight));
+    CHECK(buffer.role == (i == 0 ? Buffer::Role::scratch : Buffer::Role::weight));
     CHECK(bytes_of(map, 2048) == buffer.bytes.at(2048));
     if (i > 0) CHECK(buffer.name.find(i == 1 ? "gate_proj" : "up_proj") != std::string::npos);
   }

@@ -83,19 +83,19 @@ Program program_of_one() {
   p.vocab = 3, p.max_context = 16;
   p.stores = {{"checkpoint", "weights"}};
   p.arena_bytes = 1 << 12;
-  using Kind = Buffer::Kind;
-  p.buffers = {{.kind = Kind::ids, .name = "ids", .dtype = DType::i64, .bytes = Count(0, 8)},
-               {.kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4},
-               {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4},
-               {.kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 17 * 4},
-               {.kind = Kind::weight,
+  using Role = Buffer::Role;
+  p.buffers = {{.role = Role::ids, .name = "ids", .dtype = DType::i64, .bytes = Count(0, 8)},
+               {.role = Role::position, .name = "position", .dtype = DType::i32, .bytes = 4},
+               {.role = Role::token, .name = "token", .dtype = DType::i32, .bytes = 4},
+               {.role = Role::log, .name = "log", .dtype = DType::i32, .bytes = 17 * 4},
+               {.role = Role::weight,
                 .name = "w",
                 .dtype = DType::f16,
                 .bytes = 3 * 4 * 2,
                 .store = "checkpoint",
                 .key = "w",
                 .shape = {3, 4}},
-               {.kind = Kind::weight,
+               {.role = Role::weight,
                 .name = "b",
                 .dtype = DType::f16,
                 .bytes = 3 * 2,
@@ -103,8 +103,8 @@ Program program_of_one() {
                 .key = "b",
                 .shape = {3}},
                // 2 T rows of 4, 6 apart; the last one ends with its elements.
-               {.kind = Kind::scratch, .name = "x", .dtype = DType::f16, .bytes = Count(-4, 24)},
-               {.kind = Kind::scratch,
+               {.role = Role::scratch, .name = "x", .dtype = DType::f16, .bytes = Count(-4, 24)},
+               {.role = Role::scratch,
                 .name = "y",
                 .dtype = DType::f16,
                 .bytes = Count(0, 12),
@@ -236,7 +236,7 @@ TEST_CASE("an engine counts the memory of a library before it loads it") {
   Program program = program_of_one();
   std::int64_t own = program.arena_bytes;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.kind != Buffer::Kind::scratch) own += buffer.bytes.at(program.prefill.max_tokens);
+    if (buffer.role != Buffer::Role::scratch) own += buffer.bytes.at(program.prefill.max_tokens);
   CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
   CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
   CHECK(has(why_not(program, own, 0), "do not run here"));

@@ -32,34 +32,39 @@ Program tiny() {
   Program p;
   p.model = "tiny", p.target = "host", p.dtype = DType::f16;
   p.vocab = 10, p.max_context = 32;
-  p.caches = {{DType::f16, 2, 4, 4, 0, 32}};
+  p.states = {kv_state(DType::f16, 2, 4, 4, 0, "", 32)};
   p.stores = {{"checkpoint", "weights"}};
   p.arena_bytes = 1024, p.constant_bytes = 8;
   p.kernels = {{"k", "host/k.so"}};
-  using Kind = Buffer::Kind;
+  using Role = Buffer::Role;
   p.buffers = {
-      {.kind = Kind::ids, .name = "ids", .dtype = DType::i64, .bytes = Count(0, 8)},
-      {.kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4},
-      {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4},
-      {.kind = Kind::weight,
+      {.role = Role::ids, .name = "ids", .dtype = DType::i64, .bytes = Count(0, 8)},
+      {.role = Role::position, .name = "position", .dtype = DType::i32, .bytes = 4},
+      {.role = Role::token, .name = "token", .dtype = DType::i32, .bytes = 4},
+      {.role = Role::weight,
        .name = "w",
        .dtype = DType::f16,
        .bytes = 120,
        .store = "checkpoint",
        .key = "w",
        .shape = {10, 6}},
-      {.kind = Kind::constant, .name = "frequencies", .dtype = DType::f32, .bytes = 8},
-      {.kind = Kind::rope_table,
+      {.role = Role::constant, .name = "frequencies", .dtype = DType::f32, .bytes = 8},
+      {.role = Role::rope_table,
        .name = "rope",
        .dtype = DType::f32,
        .bytes = 32 * 2 * 2 * 4,
        .source = frequencies,
        .scale = 1.25},
-      {.kind = Kind::keys, .name = "keys", .dtype = DType::f16, .bytes = 512, .cache = 0},
-      {.kind = Kind::values, .name = "values", .dtype = DType::f16, .bytes = 512, .cache = 0},
-      {.kind = Kind::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
-      {.kind = Kind::settings, .name = "settings", .dtype = DType::i64, .bytes = 24},
-      {.kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
+      {.role = Role::state, .name = "keys", .dtype = DType::f16, .bytes = 512, .state = 0},
+      {.role = Role::state,
+       .name = "values",
+       .dtype = DType::f16,
+       .bytes = 512,
+       .state = 0,
+       .tensor = kValues},
+      {.role = Role::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
+      {.role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = 24},
+      {.role = Role::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
   };
   Launch launch;
   launch.kernel = "k";
@@ -166,18 +171,25 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
           [](Program& p) { p.prefill_short[1].launches[0].pointers[0].buffer = 99; });
   refused("another type than prefill's", [](Program& p) {
     p.buffers.push_back(
-        {.kind = Buffer::Kind::ids, .name = "i", .dtype = DType::i32, .bytes = Count(0, 4)});
+        {.role = Buffer::Role::ids, .name = "i", .dtype = DType::i32, .bytes = Count(0, 4)});
     p.prefill_short[0].ids = static_cast<std::int32_t>(p.buffers.size()) - 1;
   });
   refused("longer steps", [](Program& p) { p.decode.max_tokens = 9; });
 
-  refused("cache 0", [](Program& p) { p.caches[0].heads = 0; });
-  refused("needs 32", [](Program& p) { p.caches[0].slots = 31; });
-  refused("needs 11", [](Program& p) { p.caches[0].window = 4, p.caches[0].slots = 10; });
-  refused("window", [](Program& p) { p.caches[0].window = -1; });
-  refused("keys", [](Program& p) { p.caches[0].heads = huge; });
-  refused("cache 1", [&](Program& p) { buffer(p, values).cache = 1; });
-  refused("cache -1", [&](Program& p) { buffer(p, keys).cache = -1; });
+  refused("empty axis", [](Program& p) { p.states[0].tensors[0].size = 0; });
+  refused("more heads", [](Program& p) { p.states[0].tensors[0].rows = 3; });
+  refused("keys and values", [](Program& p) { p.states[0].tensors.pop_back(); });
+  refused("keys and values", [](Program& p) { p.states[0].tensors[1].name = "keys"; });
+  refused("needs 32", [](Program& p) { p.states[0].slots = 31; });
+  refused("needs 11", [](Program& p) { p.states[0].window = 4, p.states[0].slots = 10; });
+  refused("window", [](Program& p) { p.states[0].window = -1; });
+  refused("keys", [](Program& p) {
+    for (StateTensor& tensor : p.states[0].tensors) tensor.rows = huge;
+  });
+  refused("state 1", [&](Program& p) { buffer(p, values).state = 1; });
+  refused("state -1", [&](Program& p) { buffer(p, keys).state = -1; });
+  refused("no tensor 2", [&](Program& p) { buffer(p, values).tensor = 2; });
+  refused("no tensor -1", [&](Program& p) { buffer(p, values).tensor = -1; });
   refused("keys", [&](Program& p) { buffer(p, keys).bytes = 511; });
 
   refused("integers", [&](Program& p) { buffer(p, ids).dtype = DType::f32; });
@@ -211,9 +223,9 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
 
   refused("settings", [&](Program& p) { buffer(p, settings).bytes = 23; });
   refused("settings", [&](Program& p) { buffer(p, settings).bytes = Count(16, 8); });
-  refused("2 buffers of the kind settings",
+  refused("2 buffers of the role settings",
           [&](Program& p) { p.buffers.insert(p.buffers.begin() + settings, buffer(p, settings)); });
-  refused("no settings", [&](Program& p) { buffer(p, settings).kind = Buffer::Kind::counters; });
+  refused("no settings", [&](Program& p) { buffer(p, settings).role = Buffer::Role::counters; });
   refused("one phase can draw", [](Program& p) { p.prefill.draw.clear(); });
   refused("draw 0", [](Program& p) { p.decode.draw[0].pointers[0].buffer = 99; });
   refused("draw 0", [](Program& p) { p.prefill.draw[0].kernel = "other"; });
@@ -249,7 +261,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("buffer -1", [&](Program& p) { map(p).buffer = -1; });
   refused("arena", [&](Program& p) {
     map(p).buffer = static_cast<std::int32_t>(p.buffers.size());
-    p.buffers.push_back({.kind = Buffer::Kind::scratch, .name = "s", .bytes = 512, .offset = 1000});
+    p.buffers.push_back({.role = Buffer::Role::scratch, .name = "s", .bytes = 512, .offset = 1000});
   });
   refused("16-bit", [&](Program& p) { map(p).dtype = DType::f32; });
   refused("impossible matrix", [&](Program& p) { map(p).rows = Count(-1, 1); });  // of one token
@@ -335,7 +347,7 @@ Program random_program(std::mt19937& random) {
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {
-    Buffer buffer{.kind = Buffer::Kind::scratch, .name = "s"};
+    Buffer buffer{.role = Buffer::Role::scratch, .name = "s"};
     buffer.bytes = Count(static_cast<std::int64_t>(any(3000)), static_cast<std::int64_t>(any(300)));
     program.buffers.push_back(buffer);
   }
@@ -367,7 +379,7 @@ std::vector<Use> uses_of(const Program& program, const Phase& phase) {
   std::map<std::int32_t, Use> uses;
   const auto use = [&](std::int32_t index, std::size_t at) {
     const Buffer& buffer = program.buffers[static_cast<std::size_t>(index)];
-    if (buffer.kind != Buffer::Kind::scratch) return;
+    if (buffer.role != Buffer::Role::scratch) return;
     const std::int64_t bytes = buffer.bytes.at(phase.max_tokens);
     uses.emplace(index, Use{at, at, buffer.offset, buffer.offset + bytes}).first->second.last = at;
   };

@@ -89,7 +89,7 @@ std::vector<NodeId> operator+(std::vector<NodeId> a, const std::vector<NodeId>& 
 TEST_CASE("refusing to fuse: a state op in the middle of a chain") {
   Chain c;
   const NodeId q = c.b.unary(Op::relu, c.x(DType::bf16, {kT, 2, 16}));
-  c.step.caches.push_back({DType::bf16, 2, 16, 16, 0, ""});
+  c.step.states.push_back(kv_state(DType::bf16, 2, 16, 16, 0, ""));
   const NodeId y = c.b.append_attend(q, q, q, 0, 1.0, 0, 0.0);
   const NodeId z = c.b.unary(Op::neg, y);
   c.output(z);
@@ -98,7 +98,7 @@ TEST_CASE("refusing to fuse: a state op in the middle of a chain") {
   CHECK(c.ends(Reason::state, y, y));
   CHECK(c.refusal({y, z}) == Reason::state);
   CHECK(c.refusal({q, y, z}) == Reason::state);
-  CHECK(c.region({q, y}).caches.size() == 1);  // values may lead into it
+  CHECK(c.region({q, y}).states.size() == 1);  // values may lead into it
 }
 
 TEST_CASE("refusing to fuse: an aliased output") {
@@ -392,7 +392,7 @@ TEST_CASE("regions that a fusion planner asks for") {
   CHECK(attention.category == Category::rope_append);
   CHECK(attention.access == Access::attention);
   CHECK(attention.dominant == Op::append_attend);
-  CHECK(attention.caches.size() == 1);
+  CHECK(attention.states.size() == 1);
   CHECK(attention.outputs.size() == 1);
   CHECK(attention.dynamic_context);
   CHECK(!attention.dynamic_rows);

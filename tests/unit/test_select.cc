@@ -32,8 +32,8 @@ struct Fixture : FreshBuilder {
   CompiledPhase select(std::size_t tries) {
     CompiledPhase phase = planned();
     Realiser realiser(builder, unmeasured());
-    const std::vector<CacheSpec> caches;
-    Selector selector(phase, caches, {.tries = tries, .max_context = 64}, realiser);
+    const std::vector<StateSpec> states;
+    Selector selector(phase, states, {.tries = tries, .max_context = 64}, realiser);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(selector.confirm({first_choice(alternatives)}, quiet));
@@ -92,10 +92,10 @@ TEST_CASE("selection: with no candidates, fallbacks compute everything, the toke
     chooses = chooses || selection.argmax;
   }
   CHECK(chooses);
-  const Storage token{.kind = Storage::Kind::token};
+  const Buffer token{.role = Buffer::Role::token};
   int writers = 0;
   for (const Implemented& part : f.parts)
-    writers += std::ranges::find(part.made.storages, token) != part.made.storages.end();
+    writers += std::ranges::find(part.made.buffers, token) != part.made.buffers.end();
   CHECK(writers == 1);
 }
 
@@ -111,13 +111,13 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   const StepGraph& step = phase.regions.step;
   Program program;
   program.model = "gemma", program.target = "host", program.max_context = 32;
-  program.caches = {{DType::bf16, 2, 8, 8, 16, 32}};  // as the step's only layer needs
+  program.states = {kv_state(DType::bf16, 2, 8, 8, 16, "", 32)};  // as the step's only layer needs
   program.vocab = 50, program.dtype = DType::bf16;
   program.stores["checkpoint"] = "/nowhere";  // weights are random
   RealiseOptions options = f.unmeasured();
   options.here = true;
   Realiser realiser(f.builder, options);
-  Selector selector(phase, program.caches, {.tries = 0}, realiser);
+  Selector selector(phase, program.states, {.tries = 0}, realiser);
   selector.run(quiet);
   std::vector<NearCut> cuts = selector.near_cuts();
   REQUIRE(!cuts.empty());  // fallbacks may cost alike, however they are grouped

@@ -55,7 +55,7 @@ StepGraph decoder(bool step) {
     const NodeId v = project(".v", layer.kv_heads, layer.value_size);
     NodeId y;
     if (step) {
-      model.caches.push_back(
+      model.states.push_back(
           {DType::f32, layer.kv_heads, kKey, layer.value_size, layer.window, name});
       y = b.append_attend(q, k, v, static_cast<std::int64_t>(i), 0.8, layer.window, layer.softcap);
     } else {
@@ -342,9 +342,9 @@ TEST_CASE("a graph that the verifier refuses is refused, and so is a cache outsi
 
 TEST_CASE("an append of another size than the step is refused") {
   const StepGraph step = parse_step(R"(step "s" {
-    cache 0 : f32 heads=1 key=1 value=1 window=0
+    state 0 : kv f32 keys=1x1 values=1x1 window=0
     %0 = input {name="x"} : f32[2, 1, 1]
-    %1 = append_attend(%0, %0, %0) {cache=0, scale=1.0, window=0, softcap=0.0} : f32[2, 1, 1]
+    %1 = append_attend(%0, %0, %0) {state=0, scale=1.0, window=0, softcap=0.0} : f32[2, 1, 1]
     return %1 as "y"
   })",
                                     "test");

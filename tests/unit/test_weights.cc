@@ -34,7 +34,7 @@ struct Loading {
 
   template <class T>
   std::vector<T> load(const char* key, DType dtype, std::int64_t count) {
-    const Buffer buffer{.kind = Buffer::Kind::weight,
+    const Buffer buffer{.role = Buffer::Role::weight,
                         .name = key,
                         .dtype = dtype,
                         .bytes = count * static_cast<std::int64_t>(sizeof(T)),

@@ -43,12 +43,12 @@ AC_DEVICE void toy_step(const ToyParams& p) {
   wait_for_dependency();
   const int end = *p.position + p.tokens;
   for (int i = 0; i < p.tokens; ++i)
-    p.keys[(end - p.tokens + i) % p.slots] =
+    p.keys[(end - p.tokens + i) % p.buffers] =
         p.wide ? static_cast<float>(static_cast<const long long*>(p.ids)[i])
                : static_cast<float>(static_cast<const int*>(p.ids)[i]);
   long long sum = static_cast<long long>(*p.constant);
   for (int at = p.window > 0 && end > p.window ? end - p.window : 0; at < end; ++at)
-    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
+    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.buffers])) % 9973;
   unsigned long long best = 0;
   for (int v = 0; v < p.vocab; ++v) {
     p.logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
@@ -76,22 +76,22 @@ enum : std::int32_t {
   kBuffers
 };
 
-std::int32_t buffer_of(const Storage& storage, bool logits) {
-  switch (storage.kind) {
-    case Storage::Kind::token:
+std::int32_t place_of(const Buffer& buffer, bool logits) {
+  switch (buffer.role) {
+    case Buffer::Role::token:
       return kToken;
-    case Storage::Kind::log:
+    case Buffer::Role::log:
       return kLog;
-    case Storage::Kind::position:
+    case Buffer::Role::position:
       return kPosition;
-    case Storage::Kind::settings:
+    case Buffer::Role::settings:
       return kSettings;
-    case Storage::Kind::workspace:
-      return kMemory;
-    case Storage::Kind::counters:
+    case Buffer::Role::scratch:
+      return logits ? kLogits : kMemory;
+    case Buffer::Role::counters:
       return kCounters;
     default:
-      return logits ? kLogits : kIds;
+      return kIds;
   }
 }
 
@@ -109,23 +109,23 @@ Program Toy::program() const {
   Program program;
   program.model = "toy", program.target = "host";
   program.vocab = vocab, program.max_context = max_context;
-  program.caches = {{DType::f32, 1, 1, 1, window, slots()}};
+  program.states = {kv_state(DType::f32, 1, 1, 1, window, "", slots())};
   program.stores["checkpoint"] = "model.safetensors";
   program.constant_bytes = 4;
   program.kernels = {{"toy", "toy.so"},
                      {ids == DType::i64 ? "advance_i64" : "advance_i32", "advance.so"}};
-  using Kind = Buffer::Kind;
+  using Role = Buffer::Role;
   program.buffers.resize(kBuffers);
-  program.buffers[kIds] = {.kind = Kind::ids,
+  program.buffers[kIds] = {.role = Role::ids,
                            .name = "ids",
                            .dtype = ids,
                            .bytes = Count(0, static_cast<std::int64_t>(bytes_of(ids)))};
   program.buffers[kPosition] = {
-      .kind = Kind::position, .name = "position", .dtype = DType::i32, .bytes = 4};
-  program.buffers[kToken] = {.kind = Kind::token, .name = "token", .dtype = DType::i32, .bytes = 4};
+      .role = Role::position, .name = "position", .dtype = DType::i32, .bytes = 4};
+  program.buffers[kToken] = {.role = Role::token, .name = "token", .dtype = DType::i32, .bytes = 4};
   program.buffers[kLog] = {
-      .kind = Kind::log, .name = "log", .dtype = DType::i32, .bytes = 4 * (max_context + 1)};
-  program.buffers[kWeight] = {.kind = Kind::weight,
+      .role = Role::log, .name = "log", .dtype = DType::i32, .bytes = 4 * (max_context + 1)};
+  program.buffers[kWeight] = {.role = Role::weight,
                               .name = "weight",
                               .dtype = DType::f32,
                               .bytes = 4 * vocab,
@@ -133,16 +133,16 @@ Program Toy::program() const {
                               .key = "weight",
                               .shape = {vocab}};
   program.buffers[kConstant] = {
-      .kind = Kind::constant, .name = "constant", .dtype = DType::f32, .bytes = 4};
+      .role = Role::constant, .name = "constant", .dtype = DType::f32, .bytes = 4};
   program.buffers[kKeys] = {
-      .kind = Kind::keys, .name = "keys", .dtype = DType::f32, .bytes = 4 * slots(), .cache = 0};
+      .role = Role::state, .name = "keys", .dtype = DType::f32, .bytes = 4 * slots(), .state = 0};
   program.buffers[kLogits] = {
-      .kind = Kind::scratch, .name = "logits", .dtype = DType::f32, .bytes = 4 * vocab};
+      .role = Role::scratch, .name = "logits", .dtype = DType::f32, .bytes = 4 * vocab};
   program.buffers[kSettings] = {
-      .kind = Kind::settings, .name = "settings", .dtype = DType::i64, .bytes = kSettingsBytes};
+      .role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = kSettingsBytes};
   program.buffers[kMemory] = {
-      .kind = Kind::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
-  program.buffers[kCounters] = {.kind = Kind::counters,
+      .role = Role::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
+  program.buffers[kCounters] = {.role = Role::counters,
                                 .name = "counters",
                                 .dtype = DType::i32,
                                 .bytes = kernels::draw_bins_bytes + 4};
@@ -172,8 +172,8 @@ Program Toy::program() const {
     std::vector<Launch> launches = made.launches;
     for (Launch& launch : launches)
       for (Launch::Pointer& pointer : launch.pointers) {
-        const Storage& storage = made.storages[static_cast<std::size_t>(pointer.buffer)];
-        pointer.buffer = buffer_of(storage, storage.node == logits);
+        const Buffer& buffer = made.buffers[static_cast<std::size_t>(pointer.buffer)];
+        pointer.buffer = place_of(buffer, buffer.node == logits);
       }
     return launches;
   };

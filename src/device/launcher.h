@@ -1,0 +1,40 @@
+// The kernels and products that launches name, each loaded once, and their launches on a device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "program/launch.h"
+
+namespace ac {
+
+class Launcher {
+ public:
+  explicit Launcher(Device& device) : device_(device) {}
+
+  void add(const std::string& kernel, std::unique_ptr<Device::Kernel> loaded);
+  // Has the device load what is not here yet.
+  void add(const Product& product);
+  void add(const Launch& launch, const std::map<std::string, std::filesystem::path>& files);
+
+  // For a step of so many tokens, one after the other. The first kernel starts when all before it
+  // is done, unless it `overlaps`; the others wait for what they need by themselves.
+  void launch(std::span<const Launch> launches, std::int64_t tokens,
+              const std::vector<void*>& addresses, bool overlaps = true);
+  // Every kernel starts when all before it is done.
+  void forbid_overlaps() { may_overlap_ = false; }
+
+ private:
+  const Device::Kernel& kernel_of(const Launch& launch) const;
+
+  Device& device_;
+  std::map<std::string, std::unique_ptr<Device::Kernel>> kernels_;
+  std::map<Product, std::unique_ptr<Device::Kernel>> products_;
+  bool may_overlap_ = true;
+};
+
+}  // namespace ac

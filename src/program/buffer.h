@@ -1,0 +1,53 @@
+// One piece of memory that launches read and write: what it holds, and where that comes from. A
+// generator names buffers by the nodes of a step; in a program they have their places. The gate,
+// the lab and the engine give each an address, and launch by one loop (launch_all).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/json.h"
+#include "program/launch.h"
+
+namespace ac {
+
+struct Buffer {
+  enum class Role : std::uint8_t {
+    ids,         // token ids of a step: an input
+    position,    // i32[1]: tokens before those of a step
+    token,       // i32[1]: the token that a step chose
+    log,         // i32[max_context + 1]: the token that was chosen for each position
+    settings,    // how a request draws its tokens (program/sampling.h)
+    weight,      // tensor `key` of `store`, of this shape
+    constant,    // what `node` says; of a program, at `offset` of constants.bin
+    rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
+    state,       // tensor `tensor` of the state `state`
+    scratch,     // what `node` leaves for later launches of the step, or work space without one; of
+                 // a program, at `offset` of the arena, which the buffers of a phase share
+    counters,    // 0 before the first launch, and after every one
+  };
+  Role role = Role::scratch;
+  std::string name = {};  // for people
+  DType dtype = DType::i32;
+  Count bytes = {};                      // 0: whoever gives it an address knows
+  std::int32_t node = -1;                // of a step: constant, scratch; rope_table: inv_freq
+  std::string store = {}, key = {};      // weight
+  std::vector<std::int64_t> shape = {};  // weight
+  std::int64_t offset = 0;               // of a program: constant, scratch
+  std::int64_t state = -1;               // state
+  std::int32_t tensor = 0;               // state
+  std::int32_t source = -1;              // of a program, rope_table: the buffer of inv_freq
+  double scale = 1;                      // rope_table
+
+  bool is_workspace() const { return role == Role::scratch && node < 0; }
+  bool operator==(const Buffer&) const = default;
+};
+std::string_view to_string(Buffer::Role role);
+
+Json to_json(const Buffer& buffer);
+Buffer buffer_from_json(const Json& json, const std::string& origin);
+
+}  // namespace ac
