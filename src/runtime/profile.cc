@@ -10,6 +10,14 @@ namespace {
 
 constexpr int kRepeats = 7;
 constexpr std::size_t kManyLaunches = 64;
+// Steps that a GPU is given first, so that it has work while the host asks for each launch.
+constexpr int kStepsAhead = 8;
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return *middle;
+}
 
 class Profiler {
  public:
@@ -65,11 +73,6 @@ class Profiler {
     engine_.pretend(cached_);
     return engine_.device().time([&] { recording.replay(); });
   }
-  static double median(std::vector<double> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
-  }
   double alone(const std::vector<std::size_t>& launches) {
     const Recording recording = record(launches);
     std::vector<double> seconds;
@@ -98,6 +101,35 @@ class Profiler {
 std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
                                  std::int64_t cached) {
   return Profiler(engine, phase, tokens, cached).run();
+}
+
+std::vector<double> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached) {
+  Device& device = engine.device();
+  const std::vector<Launch>& launches = phase.launches;
+  std::vector<std::unique_ptr<Device::Mark>> marks;
+  for (std::size_t i = 0; i <= launches.size(); ++i) marks.push_back(device.make_mark());
+  // All but the last launch, which would move on to the next position.
+  std::unique_ptr<Device::Recording> ahead;
+  if (device.info().sm > 0)
+    ahead = device.record([&] {
+      for (std::size_t i = 0; i + 1 < launches.size(); ++i) engine.enqueue(launches[i], 1, true);
+    });
+  std::vector<std::vector<double>> seconds(launches.size());
+  for (int repeat = -1; repeat < kRepeats; ++repeat) {  // the first one warms up
+    engine.pretend(cached);
+    for (int i = 0; ahead && i < kStepsAhead; ++i) ahead->replay();
+    marks[0]->set();
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+      engine.enqueue(launches[i], 1, false);
+      marks[i + 1]->set();
+    }
+    for (std::size_t i = 0; i < launches.size() && repeat >= 0; ++i)
+      seconds[i].push_back(marks[i + 1]->seconds_since(*marks[i]));
+  }
+  engine.pretend(cached);
+  std::vector<double> medians;
+  for (const std::vector<double>& of_launch : seconds) medians.push_back(median(of_launch));
+  return medians;
 }
 
 }  // namespace ac
