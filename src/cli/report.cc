@@ -28,7 +28,8 @@ constexpr std::int64_t kMostTokens = 64;  // likewise
 
 // That a file can be written there, before the work that it is for.
 void check_writable(const std::string& option, const fs::path& file) {
-  if (fs::is_directory(file)) wrong_usage("{}: {} is a folder", option, file.string());
+  if (fs::exists(file) && !fs::is_regular_file(file))
+    wrong_usage("{}: {} is there, and is no file that can be replaced", option, file.string());
   const fs::path folder = fs::absolute(file).parent_path();
   if (!fs::is_directory(folder)) wrong_usage("{}: there is no folder {}", option, folder.string());
   const TemporaryFolder probe(folder, ".agentcompile-report-");

@@ -1,9 +1,7 @@
 #include "runtime/profile.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <tuple>
 
 namespace ac {
 namespace {
@@ -19,25 +17,33 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
+// Whether launches differ in nothing but buffers and places in them.
+bool are_alike(Launch one, const Launch& other) {
+  if (one.pointers.size() != other.pointers.size() || one.maps.size() != other.maps.size())
+    return false;
+  for (std::size_t i = 0; i < one.pointers.size(); ++i)
+    one.pointers[i].buffer = other.pointers[i].buffer,
+    one.pointers[i].offset = other.pointers[i].offset;
+  for (std::size_t i = 0; i < one.maps.size(); ++i)
+    one.maps[i].buffer = other.maps[i].buffer, one.maps[i].offset = other.maps[i].offset;
+  return one == other;
+}
+
 class Profiler {
  public:
   Profiler(Engine& engine, const Phase& phase, std::int64_t tokens, std::int64_t cached)
       : engine_(engine), phase_(phase), tokens_(tokens), cached_(cached) {}
 
   std::vector<LaunchTimes> run() {
-    std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::size_t> known;
     std::vector<std::vector<std::size_t>> groups;
     for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
-      const Launch& launch = phase_.launches[i];
-      // A library's products of all sizes go by one name.
-      const auto size = [&](std::size_t axis) {
-        if (launch.product && axis < 2) return axis == 0 ? launch.product->n : launch.product->k;
-        return launch.grid[axis].at(1);
-      };
-      const auto [at, is_new] =
-          known.try_emplace({launch.kernel, size(0), size(1), size(2)}, groups.size());
-      if (is_new) groups.emplace_back();
-      groups[at->second].push_back(i);
+      const auto known = std::ranges::find_if(groups, [&](const std::vector<std::size_t>& group) {
+        return are_alike(phase_.launches[group[0]], phase_.launches[i]);
+      });
+      if (known == groups.end())
+        groups.push_back({i});
+      else
+        known->push_back(i);
     }
     std::vector<LaunchTimes> times;
     for (const std::vector<std::size_t>& group : groups) {

@@ -111,6 +111,8 @@ def test_every_launch_of_a_phase_is_timed(package):
     for line in timeline:
         assert line["us"] > 0 and line["start_us"] == pytest.approx(end)
         end = line["start_us"] + line["us"]
+    kinds = [line for line in lines if line["what"] == "launch" and line["phase"] == "decode"]
+    assert sum(line["launches"] * line["bytes"] for line in kinds) == sum(line["bytes"] for line in timeline)
     program("bench", package, "--prompt", 19, "--timeline", expect=WRONG_USAGE)
 
 

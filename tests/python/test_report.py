@@ -28,7 +28,8 @@ ROWS = """((table) => {
 def package(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     source = tiny_models.write_case("llama_gqa", folder / "model")
-    compile_package(source, folder / "package", tries=1)
+    # Attention is left to plain kernels, several for a region.
+    compile_package(source, folder / "package", "--families", "gemv,embedding", tries=1)
     return folder / "package"
 
 
@@ -165,6 +166,7 @@ def test_speeds_and_the_timeline_are_those_of_bench(tab, package, bench, planned
     names = [row["Region"] for row in rows(tab, "Launches")]
     assert "other" not in names
     parts = tab.run("JSON.parse(document.getElementById('document').textContent).step.parts")
+    assert any(part["launches"] > 1 for part in parts) and any(part["launches"] == 1 for part in parts)
     selection = inspect(package, "selection")["decode"]["selection"]
     for at, of in enumerate(selection):
         mine = [part for part in parts if part["selection"] == at]
@@ -202,6 +204,28 @@ def test_tables_sort(label, title, tab):
         assert [row[title] for row in once] == sorted(values, reverse=True)
         assert [row[title] for row in twice] == sorted(values)
     assert [row[title] for row in once] == [row[title] for row in twice][::-1] != values
+
+
+def test_the_timeline_can_be_looked_at_closely(tab):
+    bars = "document.querySelectorAll('#timeline svg rect.hit').length"
+    buttons = "[...document.querySelectorAll('#timeline .choice button')]"
+    whole = tab.run(bars)
+    assert whole == len(rows(tab, "Launches"))
+    tab.run(f"{buttons}[1].click()")
+    layer = tab.run(bars)
+    assert 0 < layer < whole / 2 + 2  # of two layers
+    tab.run(f"{buttons}[0].click()")
+    assert tab.run(bars) == whole
+    # A drag over the first tenth of it.
+    tab.run("document.querySelector('#timeline').scrollIntoView({behavior: 'instant'})")
+    box = tab.run("(({left, top, width}) => ({left, top, width}))(document.querySelector('#timeline svg > rect').getBoundingClientRect())")
+    for kind, share in (("mousePressed", 0.001), ("mouseMoved", 0.05), ("mouseReleased", 0.1)):
+        at = dict(x=box["left"] + share * box["width"], y=box["top"] + 3)
+        tab.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **at)
+    assert 0 < tab.run(bars) < whole
+    bar = tab.run("(({left, top}) => ({x: left + 1, y: top + 5}))(document.querySelector('#timeline svg rect.hit').getBoundingClientRect())")
+    tab.call("Input.dispatchMouseEvent", type="mouseMoved", **bar)
+    assert "µs from" in tab.run("document.getElementById('tip').textContent") and not tab.run("document.getElementById('tip').hidden")
 
 
 def test_light_and_dark_and_a_phone(chromium, page):
@@ -304,7 +328,7 @@ def test_a_package_for_a_gpu_that_is_not_here(chromium, package, tmp_path):
 
 def test_what_cannot_be_reported(package, bench, tmp_path):
     to = tmp_path / "page.html"
-    for output, says in ((tmp_path, "is a folder"), (tmp_path / "no" / "page.html", "there is no folder")):
+    for output, says in ((tmp_path, "no file that can be"), ("/dev/null", "no file that can be"), (tmp_path / "no" / "page.html", "there is no folder")):
         result = program("report", package, "-o", output, expect=WRONG_USAGE)
         assert "error: --output: " in result.stderr and says in result.stderr and "timing" not in result.stderr
     lines = json.loads(bench.read_text())

@@ -19,6 +19,8 @@ function shape(name, attributes, ...children) {
 }
 const missing = (text) => element("p", { class: "missing" }, text);
 const legend = (entries) => element("div", { class: "legend" }, entries.map(([color, text]) => element("span", {}, swatch(color), text)));
+// It may break behind a slash.
+const code = (text) => element("code", {}, text.split(/(?<=\/)/).map((part, at) => [at ? element("wbr") : null, part]));
 const swatch = (color) => element("i", { class: "swatch", style: `background:${color}` });
 
 function section(id, title, draw) {
@@ -60,17 +62,19 @@ function number(value, digits = 0) {
 function significant(value) {
   if (!isNumber(value)) return "–";
   const size = Math.abs(value);
-  return number(value, size >= 100 || size === 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+  return number(value, size === 0 ? 0 : Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(size)))));
 }
-function scaled(value, units, step = 1000) {
+// Of an axis: no more digits than it needs.
+const plain = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: 3 });
+function scaled(value, units, format = significant) {
   if (!isNumber(value)) return "–";
   let at = 0;
-  while (at + 1 < units.length && Math.abs(value) >= step) (value /= step), ++at;
-  return significant(value) + " " + units[at];
+  while (at + 1 < units.length && Math.abs(value) >= 1000) (value /= 1000), ++at;
+  return format(value) + " " + units[at];
 }
-const time = (us) => scaled(us, ["µs", "ms", "s"]);
+const time = (us, format) => scaled(us, ["µs", "ms", "s"], format);
 const bytes = (amount) => scaled(amount, ["B", "kB", "MB", "GB", "TB"]);
-const rate = (flops) => scaled(flops, ["FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"]);
+const rate = (flops, format) => scaled(flops, ["FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s"], format);
 const percent = (share) => (isNumber(share) ? number(100 * share, 1) + " %" : "–");
 const tokens = (count) => `${number(count)} ${count === 1 ? "token" : "tokens"}`;
 const sum = (values) => values.reduce((total, value) => total + value, 0);
@@ -78,8 +82,10 @@ const cut = (text, length) => (text.length > length ? text.slice(0, Math.max(1, 
 
 // ---- Tables ----
 
-// Columns: title, value(row), text(row) or a node, and whether it is a number.
-function table(columns, rows, { tall = false, label = "" } = {}) {
+// Columns: title, value(row), text(row) or a node, whether it is a number, and whether it may be left out where no
+// row has a value.
+function table(all, rows, { tall = false, label = "" } = {}) {
+  const columns = all.filter((column) => !column.isOptional || rows.some((row) => isNumber(column.value(row))));
   const body = element("tbody");
   const heads = columns.map((column) =>
     element("th", { class: column.isNumber ? "n" : undefined, scope: "col" }, element("button", { type: "button", title: "Sort by this column" }, column.title)),

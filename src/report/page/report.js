@@ -137,14 +137,14 @@ section("regions", "Where a step goes", (node) => {
           { title: "Region", class: "wide", value: (row) => row.name, text: (row) => element("span", { class: "named" }, swatch(row.color), row.name) },
           {
             title: "Share", isNumber: true, value: (row) => row.us / total,
-            text: (row) => element("span", {}, element("i", { class: "meter", style: `width:${((56 * row.us) / total).toFixed(1)}px;background:${row.color}` }), percent(row.us / total)),
+            text: (row) => element("span", {}, element("i", { class: "meter", style: `width:${((44 * row.us) / total).toFixed(1)}px;background:${row.color}` }), percent(row.us / total)),
           },
           { title: "Uses", isNumber: true, value: (row) => row.of.uses },
-          { title: "Implementation", value: (row) => (row.of.signature ? implementation(row.of) : ""), text: (row) => (row.of.signature ? element("code", {}, implementation(row.of)) : "") },
+          { title: "Implementation", value: (row) => (row.of.signature ? implementation(row.of) : ""), text: (row) => (row.of.signature ? code(implementation(row.of)) : "") },
           { title: "In the step µs", isNumber: true, digits: 2, value: (row) => row.us },
-          { title: "Measured µs", isNumber: true, digits: 2, value: (row) => row.of.measured_us },
+          { title: "Measured µs", isNumber: true, isOptional: true, digits: 2, value: (row) => row.of.measured_us },
           { title: "Predicted µs", isNumber: true, digits: 2, value: (row) => (row.of.candidate ? row.of.predicted_us : undefined) },
-          { title: "Fallback µs", isNumber: true, digits: 2, value: (row) => row.of.fallback_us },
+          { title: "Fallback µs", isNumber: true, isOptional: true, digits: 2, value: (row) => row.of.fallback_us },
           { title: "FLOPs", isNumber: true, value: (row) => row.of.flops },
           { title: "Bytes", isNumber: true, value: (row) => row.of.bytes },
         ],
@@ -206,7 +206,7 @@ section("timeline", "One token, launch by launch", (node) => {
     svg.append(back);
     for (const at of x.ticks(width < 500 ? 3 : 7)) {
       svg.append(line(x(at), 0, x(at), height - 22, "axis"));
-      svg.append(words(Math.min(x(at), right - 14), height - 5, time(at), { anchor: x(at) < left + 20 ? "start" : "middle" }));
+      svg.append(words(Math.min(x(at), right - 14), height - 5, time(at, plain), { anchor: x(at) < left + 20 ? "start" : "middle" }));
     }
     lanes.forEach((lane, row) => {
       const y = row * pitch(width);
@@ -253,7 +253,7 @@ section("timeline", "One token, launch by launch", (node) => {
         [
           { title: "#", isNumber: true, value: (row) => row.index },
           { title: "Region", class: "wide", value: nameOf },
-          { title: "Kernel", value: (row) => row.kernel, text: (row) => element("code", {}, row.kernel) },
+          { title: "Kernel", value: (row) => row.kernel, text: (row) => code(row.kernel) },
           { title: "Begins µs", isNumber: true, digits: 2, value: (row) => row.start_us },
           { title: "µs", isNumber: true, digits: 2, value: (row) => row.us },
           { title: "Bytes", isNumber: true, value: (row) => row.bytes },

@@ -89,7 +89,7 @@ section("predicted", "Predicted against measured", (node) => {
       const area = areaOf(width, height, 70);
       const bounds = around([...points.map((point) => point.x), ...points.map((point) => point.y)], 1.5);
       const x = logarithmic(...bounds, area.left, area.right), y = logarithmic(...bounds, area.bottom, area.top);
-      axes(svg, area, x, y, { xTitle: "predicted", yTitle: "measured, both axes logarithmic", xText: time, yText: time });
+      axes(svg, area, x, y, { xTitle: "predicted", yTitle: "measured, both axes logarithmic", xText: (at) => time(at, plain), yText: (at) => time(at, plain) });
       svg.append(line(x(bounds[0]), y(bounds[0]), x(bounds[1]), y(bounds[1]), "roof"));
       const slope = (area.bottom - area.top) / (area.right - area.left);
       svg.append(words(area.right, area.top + 16 + 76 * slope, "as predicted", { anchor: "end" }));
@@ -168,7 +168,7 @@ section("search", "The search: best so far", (node) => {
         [
           { title: "Phase", value: (row) => row.phase },
           { title: "Region", class: "wide", value: (row) => labels.get(row.signature) ?? "another cut of the step" },
-          { title: "Candidate", value: (row) => row.candidate, text: (row) => element("code", {}, row.candidate) },
+          { title: "Candidate", value: (row) => row.candidate, text: (row) => code(row.candidate) },
           { title: "Verdict", value: (row) => row.outcome.kind, text: (row) => element("span", { class: good(row) }, row.outcome.kind) },
           { title: "Predicted µs", isNumber: true, digits: 2, value: (row) => row.predicted_us },
           { title: "Measured µs", isNumber: true, digits: 2, value: (row) => row.measured_us },
@@ -187,7 +187,7 @@ section("search", "The search: best so far", (node) => {
 
 section("advice", "Advice, and what became of it", (node) => {
   const { advisor, regions } = data.advice;
-  if (!regions.length) return node.append(missing(`The advisor was ${advisor}: it was asked about no region.`));
+  if (!regions.length) return node.append(missing(advisor === "none" ? "No advisor was asked." : `The advisor ${advisor} was asked about no region.`));
   const items = regions.flatMap((of) => of.audit.map((item) => ({ of, item })));
   const accepted = items.filter(({ item }) => item.accepted).length;
   node.append(
@@ -199,7 +199,7 @@ section("advice", "Advice, and what became of it", (node) => {
     table(
       [
         { title: "Phase", value: (row) => row.phase },
-        { title: "Region", class: "wide", value: (row) => row.ops },
+        { title: "Region", class: "wide", value: (row) => row.ops, text: (row) => opsOf(row.ops.split("+")) },
         { title: "Asked for", value: (row) => (row.diagnosis ? "a diagnosis" : row.why) },
         { title: "Model", value: (row) => row.model },
         { title: "Tokens in", isNumber: true, value: (row) => row.input_tokens },
@@ -217,7 +217,7 @@ section("advice", "Advice, and what became of it", (node) => {
     node.append(
       table(
         [
-          { title: "Region", class: "wide", value: (row) => `${row.of.phase}: ${row.of.ops}` },
+          { title: "Region", class: "wide", value: (row) => `${row.of.phase}: ${opsOf(row.of.ops.split("+"))}` },
           { title: "Item", value: (row) => row.item.item },
           { title: "Verdict", value: (row) => (row.item.accepted ? "accepted" : "rejected"), text: (row) => element("span", { class: row.item.accepted ? "good" : "bad" }, row.item.accepted ? "accepted" : "rejected") },
           { title: "Said", class: "text", value: (row) => row.item.said },
@@ -258,7 +258,7 @@ section("compilation", "The compilation", (node) => {
       element("summary", {}, `All ${number(kernels.length)} kernels`),
       table(
         [
-          { title: "Kernel", value: (row) => row.entry, text: (row) => element("code", {}, row.entry) },
+          { title: "Kernel", value: (row) => row.entry, text: (row) => code(row.entry) },
           { title: "Registers", isNumber: true, value: (row) => row.registers },
           { title: "Spilled bytes", isNumber: true, value: (row) => row.spill_bytes },
         ],

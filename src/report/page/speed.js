@@ -44,17 +44,21 @@ section("roofline", "How close to the machine's limits", (node) => {
   const named = [...shares].sort((a, b) => b[1] - a[1]).slice(0, 7).map(([selection]) => selection);
   chart(card, (width) => (width < 500 ? 330 : 400), "Roofline: arithmetic against intensity", (svg, width, height) => {
     const area = areaOf(width, height, 78);
-    const [xLow, xHigh] = around(points.map((point) => point.x), 4);
-    const ceiling = bandwidth ? points.map((point) => point.x * bandwidth) : [];
+    const roof = Math.max(0, ...limits.map(([, flops]) => flops));
+    const intensities = points.map((point) => point.x);
+    const ridge = roof && bandwidth ? [roof / bandwidth] : [];
+    const [xLow, xHigh] = around([...intensities, ...ridge], 4);
+    const ceiling = roof ? [roof] : bandwidth ? intensities.map((x) => x * bandwidth) : [];
     const [yLow, yHigh] = around([...points.map((point) => point.y), ...ceiling], 2);
     const x = logarithmic(xLow, xHigh, area.left, area.right), y = logarithmic(yLow, yHigh, area.bottom, area.top);
-    axes(svg, area, x, y, { xTitle: "FLOPs a byte", yTitle: "FLOP/s, both axes logarithmic", xText: significant, yText: (at) => rate(at).replace("FLOP/s", "") });
-    const roof = Math.max(0, ...limits.map(([, flops]) => flops));
+    axes(svg, area, x, y, { xTitle: "FLOPs a byte", yTitle: "FLOP/s, both axes logarithmic", xText: plain, yText: (at) => rate(at, plain).replace("FLOP/s", "") });
     if (bandwidth) {
       const to = roof ? Math.min(xHigh, roof / bandwidth) : xHigh;
       const [from, until] = [Math.max(xLow, yLow / bandwidth), Math.min(to, yHigh / bandwidth)];
       svg.append(shape("path", { class: "roof", d: `M${x(from)},${y(from * bandwidth)}L${x(until)},${y(until * bandwidth)}` }));
-      svg.append(words(x(until), y(until * bandwidth) - 8, bytes(bandwidth) + "/s", { anchor: "end", kind: "strong" }));
+      // Where the slope meets no roof, its end is where it leaves the figure.
+      const at = roof ? Math.sqrt(from * until) : until;
+      svg.append(words(x(at) - (roof ? 10 : 0), y(at * bandwidth) - 8, bytes(bandwidth) + "/s", { anchor: "end", kind: "strong" }));
     }
     for (const [name, flops] of limits)
       if (flops < yHigh && flops > yLow) {
@@ -63,7 +67,7 @@ section("roofline", "How close to the machine's limits", (node) => {
       }
     for (const point of points) {
       const dot = shape("circle", { cx: x(point.x), cy: y(point.y), r: 5.5, fill: point.color, "fill-opacity": 0.75 });
-      svg.append(hover(dot, `${point.name}\n${time(point.us)}, ${bytes(point.bytes)}, ${number(point.flops)} FLOPs\n${rate(point.y)}, ${number(point.bytes / point.us / 1e3, 2)} GB/s` + (bandwidth ? `, ${percent(point.y / (point.x * bandwidth))} of the slope` : "")));
+      svg.append(hover(dot, `${step.launches[point.from].note}\n${point.name}${point.launches > 1 ? `, ${point.launches} launches` : ""}\n${time(point.us)}, ${bytes(point.bytes)}, ${number(point.flops)} FLOPs\n${rate(point.y)}, ${number(point.bytes / point.us / 1e3, 2)} GB/s` + (bandwidth ? `, ${percent(point.y / (point.x * bandwidth))} of the slope` : "")));
     }
   });
   card.append(
@@ -94,7 +98,7 @@ section("speed", "Speed against context", (node) => {
     const y = linear(0, Math.max(...speeds.map((of) => Math.max(of.ms, floor(of)))) * 1.12, area.bottom, area.top);
     const ends = contexts.filter((at, i) => i === contexts.length - 1 || x(contexts[contexts.length - 1]) - x(at) > 46);
     const shown = ends.filter((at, i) => i === 0 || x(at) - x(ends[i - 1]) > 40);
-    axes(svg, area, x, y, { xTitle: "tokens cached", yTitle: "ms a token", xText: number, yText: significant, xTicks: shown });
+    axes(svg, area, x, y, { xTitle: "tokens cached", yTitle: "ms a token", xText: number, yText: plain, xTicks: shown });
     const path = (value) => speeds.map((of, i) => `${i ? "L" : "M"}${x(contexts[i])},${y(value(of))}`).join("");
     svg.append(shape("path", { d: path(floor), fill: "none", stroke: "var(--faint)", "stroke-width": 1.5, "stroke-dasharray": "4 4" }));
     svg.append(shape("path", { d: path((of) => of.ms), fill: "none", stroke: "var(--accent)", "stroke-width": 2.25 }));
