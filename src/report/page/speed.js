@@ -63,7 +63,7 @@ section("roofline", "How close to the machine's limits", (node) => {
     for (const [name, flops] of limits)
       if (flops < yHigh && flops > yLow) {
         svg.append(line(x(Math.max(xLow, bandwidth ? flops / bandwidth : xLow)), y(flops), area.right, y(flops), "roof"));
-        svg.append(words(area.right, y(flops) - 6, `${name} ${rate(flops)}`, { anchor: "end", kind: "strong" }));
+        svg.append(words(area.right, y(flops) + (flops === roof ? -6 : 16), width < 500 ? name : `${name} ${rate(flops)}`, { anchor: "end", kind: "strong" }));
       }
     for (const point of points) {
       const dot = shape("circle", { cx: x(point.x), cy: y(point.y), r: 5.5, fill: point.color, "fill-opacity": 0.75 });
