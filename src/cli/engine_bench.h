@@ -2,6 +2,8 @@
 // people.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -30,7 +30,7 @@ class Browser:
         self.process = subprocess.Popen(
             [
                 *(chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
-                *("--hide-scrollbars", "--no-first-run", f"--user-data-dir={profile}", "about:blank"),
+                *("--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={profile}", "about:blank"),
             ],
             preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
@@ -63,12 +63,13 @@ class Browser:
         assert "error" not in answer, (method, answer)
         return answer["result"]
 
-    def open(self, file: Path, width: int = 1200, dark: bool = False) -> "Tab":
-        return Tab(self, file, width, dark)
+    def open(self, file: Path, width: int = 1200, dark: bool = False, drawn: str = "footer") -> "Tab":
+        """Waits until there is an element that `drawn` selects."""
+        return Tab(self, file, width, dark, drawn)
 
 
 class Tab:
-    def __init__(self, browser: Browser, file: Path, width: int, dark: bool):
+    def __init__(self, browser: Browser, file: Path, width: int, dark: bool, drawn: str):
         self.browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -81,7 +82,7 @@ class Tab:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=file.absolute().as_uri())
         until = time.monotonic() + PATIENCE
-        while self.run("document.readyState") != "complete" or not self.run("!!document.querySelector('footer')"):
+        while self.run("document.readyState") != "complete" or not self.run(f"!!document.querySelector('{drawn}')"):
             assert time.monotonic() < until, self.errors()
             time.sleep(0.02)
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # charts are drawn

@@ -326,6 +326,15 @@ def test_a_package_for_a_gpu_that_is_not_here(chromium, package, tmp_path):
     assert f"--trace: no step was timed: {says}" in failed.stderr and not (tmp_path / "t.json").exists()
 
 
+def test_a_page_that_cannot_be_drawn_says_so(chromium, package, tmp_path):
+    def edit(plan, _):
+        plan["decode"]["selections"][0]["ops"] = 5
+
+    program("report", edited(package, tmp_path / "odd", edit), "-o", tmp_path / "page.html", "--no-run")
+    tab = chromium.open(tmp_path / "page.html", drawn="main p")
+    assert "This page cannot be drawn" in tab.run("document.body.innerText")
+
+
 def test_what_cannot_be_reported(package, bench, tmp_path):
     to = tmp_path / "page.html"
     for output, says in ((tmp_path, "no file that can be"), ("/dev/null", "no file that can be"), (tmp_path / "no" / "page.html", "there is no folder")):

@@ -2,6 +2,9 @@
 const page = document.getElementById("page");
 const tip = document.getElementById("tip");
 const nav = element("nav", { "aria-label": "Sections" });
+addEventListener("error", ({ error, message }) => {
+  if (error) page.append(element("p", { class: "missing broken" }, "This page cannot be drawn: " + message));
+});
 
 // ---- Elements ----
 
@@ -107,9 +110,9 @@ function table(all, rows, { tall = false, label = "" } = {}) {
     head.firstChild.addEventListener("click", () => {
       const column = columns[at];
       const first = column.isNumber ? "descending" : "ascending";
-      const order = head.ariaSort === first ? (first === "ascending" ? "descending" : "ascending") : first;
-      heads.forEach((other) => (other.ariaSort = null));
-      head.ariaSort = order;
+      const order = head.getAttribute("aria-sort") === first ? (first === "ascending" ? "descending" : "ascending") : first;
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", order);
       const sign = order === "ascending" ? 1 : -1;
       const sorted = [...lines].sort((one, other) => {
         const a = column.value(one.row), b = column.value(other.row);

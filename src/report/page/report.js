@@ -79,7 +79,7 @@ page.append(
     { class: "lead" },
     `Compiled for ${isHost ? "the CPU" : about.target}${device && !isHost ? ` (${device.name})` : ""} in ${types}, for up to ${tokens(about.max_context)}. ` +
       (about.measured ? "Kernels were chosen by timing them on the device." : "Kernels were chosen by the cost model: the package is unmeasured.") +
-      (measuredOn ? ` Speeds are of ${measuredOn}.` : ` ${why}`),
+      (measuredOn ? ` Measured on ${measuredOn}.` : ` ${why}`),
   ),
 );
 const typical = speeds.find((of) => of.context >= 128) ?? speeds[speeds.length - 1];
