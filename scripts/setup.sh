@@ -12,6 +12,8 @@ packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-de
 if [ "$what" = all ]; then
   packages+=(python3 python3-venv clang libclang-rt-dev
              groff-base fish zsh)  # which try out man pages and completions
+  # A browser that reports are tested in. Ubuntu has none as a package: there these tests are left out.
+  grep -qs '^ID=debian' /etc/os-release && packages+=(chromium-headless-shell)
 fi
 missing=()
 for package in "${packages[@]}"; do
@@ -19,6 +21,7 @@ for package in "${packages[@]}"; do
   case $package in
     g++ | cmake | ccache | python3 | pkg-config) command -v "$package" >/dev/null && continue ;;
     ninja-build) command -v ninja >/dev/null && continue ;;
+    chromium-headless-shell) command -v chromium >/dev/null && continue ;;
     python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
   esac
   dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")

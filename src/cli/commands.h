@@ -22,6 +22,7 @@ void add_generate_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
+void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);  // of the above

@@ -1,15 +1,33 @@
 #include "runtime/profile.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <tuple>
 
 namespace ac {
 namespace {
 
 constexpr int kRepeats = 7;
 constexpr std::size_t kManyLaunches = 64;
+// Steps that a GPU is given first, so that it has work while the host asks for each launch.
+constexpr int kStepsAhead = 8;
+
+double median(std::vector<double> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::ranges::nth_element(times, middle);
+  return *middle;
+}
+
+// Whether launches differ in nothing but buffers and places in them.
+bool are_alike(Launch one, const Launch& other) {
+  if (one.pointers.size() != other.pointers.size() || one.maps.size() != other.maps.size())
+    return false;
+  for (std::size_t i = 0; i < one.pointers.size(); ++i)
+    one.pointers[i].buffer = other.pointers[i].buffer,
+    one.pointers[i].offset = other.pointers[i].offset;
+  for (std::size_t i = 0; i < one.maps.size(); ++i)
+    one.maps[i].buffer = other.maps[i].buffer, one.maps[i].offset = other.maps[i].offset;
+  return one == other;
+}
 
 class Profiler {
  public:
@@ -17,19 +35,15 @@ class Profiler {
       : engine_(engine), phase_(phase), tokens_(tokens), cached_(cached) {}
 
   std::vector<LaunchTimes> run() {
-    std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::size_t> known;
     std::vector<std::vector<std::size_t>> groups;
     for (std::size_t i = 0; i < phase_.launches.size(); ++i) {
-      const Launch& launch = phase_.launches[i];
-      // A library's products of all sizes go by one name.
-      const auto size = [&](std::size_t axis) {
-        if (launch.product && axis < 2) return axis == 0 ? launch.product->n : launch.product->k;
-        return launch.grid[axis].at(1);
-      };
-      const auto [at, is_new] =
-          known.try_emplace({launch.kernel, size(0), size(1), size(2)}, groups.size());
-      if (is_new) groups.emplace_back();
-      groups[at->second].push_back(i);
+      const auto known = std::ranges::find_if(groups, [&](const std::vector<std::size_t>& group) {
+        return are_alike(phase_.launches[group[0]], phase_.launches[i]);
+      });
+      if (known == groups.end())
+        groups.push_back({i});
+      else
+        known->push_back(i);
     }
     std::vector<LaunchTimes> times;
     for (const std::vector<std::size_t>& group : groups) {
@@ -65,11 +79,6 @@ class Profiler {
     engine_.pretend(cached_);
     return engine_.device().time([&] { recording.replay(); });
   }
-  static double median(std::vector<double> times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::ranges::nth_element(times, middle);
-    return *middle;
-  }
   double alone(const std::vector<std::size_t>& launches) {
     const Recording recording = record(launches);
     std::vector<double> seconds;
@@ -98,6 +107,35 @@ class Profiler {
 std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
                                  std::int64_t cached) {
   return Profiler(engine, phase, tokens, cached).run();
+}
+
+std::vector<double> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached) {
+  Device& device = engine.device();
+  const std::vector<Launch>& launches = phase.launches;
+  std::vector<std::unique_ptr<Device::Mark>> marks;
+  for (std::size_t i = 0; i <= launches.size(); ++i) marks.push_back(device.make_mark());
+  // All but the last launch, which would move on to the next position.
+  std::unique_ptr<Device::Recording> ahead;
+  if (device.info().sm > 0)
+    ahead = device.record([&] {
+      for (std::size_t i = 0; i + 1 < launches.size(); ++i) engine.enqueue(launches[i], 1, true);
+    });
+  std::vector<std::vector<double>> seconds(launches.size());
+  for (int repeat = -1; repeat < kRepeats; ++repeat) {  // the first one warms up
+    engine.pretend(cached);
+    for (int i = 0; ahead && i < kStepsAhead; ++i) ahead->replay();
+    marks[0]->set();
+    for (std::size_t i = 0; i < launches.size(); ++i) {
+      engine.enqueue(launches[i], 1, false);
+      marks[i + 1]->set();
+    }
+    for (std::size_t i = 0; i < launches.size() && repeat >= 0; ++i)
+      seconds[i].push_back(marks[i + 1]->seconds_since(*marks[i]));
+  }
+  engine.pretend(cached);
+  std::vector<double> medians;
+  for (const std::vector<double>& of_launch : seconds) medians.push_back(median(of_launch));
+  return medians;
 }
 
 }  // namespace ac

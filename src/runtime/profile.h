@@ -1,5 +1,5 @@
 // Where a step's time goes: each kind of its launches timed by itself, and by what the step takes
-// without it.
+// without it; or all its launches in their order.
 #pragma once
 
 #include <string>
@@ -22,5 +22,10 @@ struct LaunchTimes {
 // A step of so many tokens, with `cached` ones before them.
 std::vector<LaunchTimes> profile(Engine& engine, const Phase& phase, std::int64_t tokens,
                                  std::int64_t cached);
+
+// Seconds of each launch of a decode step with so many tokens before it, in their order: medians of
+// several steps. No launch begins before the one before it has ended, so that each time is one
+// launch's own.
+std::vector<double> launch_by_launch(Engine& engine, const Phase& phase, std::int64_t cached);
 
 }  // namespace ac

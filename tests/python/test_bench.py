@@ -95,7 +95,7 @@ def test_mechanisms_are_left_out(package):
 
 
 def test_every_launch_of_a_phase_is_timed(package):
-    lines = bench(package, "--prompt", 19, "--context", 30, "--kernels")
+    lines = bench(package, "--prompt", 19, "--context", 30, "--kernels", "--timeline")
     phases = json.loads((package / "program.json").read_text())
     for phase, tokens, context in (("prefill", CHUNK, 11), ("decode", 1, 30)):
         launches = [line for line in lines if line.get("phase") == phase]
@@ -106,6 +106,14 @@ def test_every_launch_of_a_phase_is_timed(package):
             timed[line["kernel"]] += line["launches"]
             assert line["us"] > 0 and line["bytes"] > 0
         assert timed == Counter(launch["kernel"] for launch in phases[phase]["launches"])
+    timeline, end = [line for line in lines if line["what"] == "timeline"], 0
+    assert [line["kernel"] for line in timeline] == [launch["kernel"] for launch in phases["decode"]["launches"]]
+    for line in timeline:
+        assert line["us"] > 0 and line["start_us"] == pytest.approx(end)
+        end = line["start_us"] + line["us"]
+    kinds = [line for line in lines if line["what"] == "launch" and line["phase"] == "decode"]
+    assert sum(line["launches"] * line["bytes"] for line in kinds) == sum(line["bytes"] for line in timeline)
+    program("bench", package, "--prompt", 19, "--timeline", expect=WRONG_USAGE)
 
 
 def test_what_cannot_be_timed(package, tmp_path):

@@ -9,7 +9,7 @@ from compiled import ROOT
 RUNS_PACKAGES = {"device", "program", "runtime", "state", "text"}
 COMPILER = {
     *("ir", "capture", "reference", "validate", "analyze", "plan", "generate", "advise", "admit", "measure", "compile"),
-    *("emit", "search", "tuning", "study", "tune"),
+    *("emit", "search", "tuning", "study", "tune", "report"),
 }
 
 
