@@ -2,10 +2,10 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "state/state.h"
 #include "base/half.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
+#include "state/state.h"
 
 namespace ac {
 namespace {

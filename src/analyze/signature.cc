@@ -53,10 +53,7 @@ std::string signature_of(const StepGraph& step, const Region& region) {
   }
   for (const Parameter& state : region.states) {
     const StateSpec& of = step.states[static_cast<std::size_t>(state.state)];
-    const KvSizes sizes = kv_sizes(of);
-    text +=
-        fmt::format("{}: {} heads={} key={} value={} window={}; ", state.name, short_name(of.dtype),
-                    sizes.heads, sizes.key_size, sizes.value_size, of.window);
+    text += fmt::format("{}: {}; ", state.name, to_string(of));
   }
   std::set<NodeId> members;
   int count = 0;

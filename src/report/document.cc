@@ -49,10 +49,9 @@ void check_line(const Json& line, const Program& program, const std::string& ori
 Json package_json(const PackageFiles& package, const Program& program, const Json& plan) {
   std::int64_t weights = 0, cache_per_token = 0;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.kind == Buffer::Kind::weight) weights += buffer.bytes.at(1);
-  for (const CacheSpec& of : program.caches)
-    cache_per_token +=
-        of.heads * (of.key_size + of.value_size) * static_cast<std::int64_t>(bytes_of(of.dtype));
+    if (buffer.role == Buffer::Role::weight) weights += buffer.bytes.at(1);
+  for (const StateSpec& state : program.states)
+    cache_per_token += elements_of_token(state) * static_cast<std::int64_t>(bytes_of(state.dtype));
   double seconds = 0;
   for (const Json& stage : plan.at("stages")) seconds += stage.at("seconds").get<double>();
   return {{"name", package.folder().filename().string()},
@@ -64,7 +63,7 @@ Json package_json(const PackageFiles& package, const Program& program, const Jso
           {"vocab", program.vocab},
           {"max_context", program.max_context},
           {"chunk", program.prefill.max_tokens},
-          {"caches", program.caches.size()},
+          {"caches", program.states.size()},
           {"weight_bytes", weights},
           {"cache_bytes_per_token", cache_per_token},
           {"kernels", program.kernels.size()},

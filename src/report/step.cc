@@ -39,19 +39,15 @@ Reads reads_of(const Program& program, const Phase& phase, std::size_t from, std
     for (const Launch::Map& map : phase.launches[i].maps) touched.insert(map.buffer);
   }
   Reads reads;
-  std::set<std::int64_t> caches;
+  std::set<std::int64_t> states;
   for (const std::int32_t index : touched) {
     const Buffer& buffer = program.buffers[static_cast<std::size_t>(index)];
-    if (buffer.kind == Buffer::Kind::weight)
+    if (buffer.role == Buffer::Role::weight)
       reads.insert(fmt::format("{}", fmt::join(buffer.shape, ", ")));
-    if (buffer.kind == Buffer::Kind::keys || buffer.kind == Buffer::Kind::values)
-      caches.insert(buffer.cache);
+    if (buffer.role == Buffer::Role::state) states.insert(buffer.state);
   }
-  for (const std::int64_t index : caches) {
-    const CacheSpec& of = program.caches[static_cast<std::size_t>(index)];
-    reads.insert(fmt::format("{} heads={} key={} value={} window={}", short_name(of.dtype),
-                             of.heads, of.key_size, of.value_size, of.window));
-  }
+  for (const std::int64_t state : states)
+    reads.insert(to_string(program.states[static_cast<std::size_t>(state)]));
   return reads;
 }
 

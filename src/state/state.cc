@@ -1,10 +1,18 @@
 #include "state/state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
 
 namespace ac {
+
+std::string to_string(const StateSpec& state) {
+  const KvSizes sizes = kv_sizes(state);
+  return fmt::format("{} heads={} key={} value={} window={}", short_name(state.dtype), sizes.heads,
+                     sizes.key_size, sizes.value_size, state.window);
+}
 
 const char* why_impossible(const StateSpec& state) {
   if (state.tensors.size() != 2 || state.tensors[kKeys].name != "keys" ||

@@ -40,6 +40,9 @@ struct StateSpec {
   bool operator==(const StateSpec&) const = default;
 };
 
+// As signatures of regions say it: "bf16 heads=8 key=64 value=64 window=0".
+std::string to_string(const StateSpec& state);
+
 // ---- memory
 
 // Why there can be no such state, or null.

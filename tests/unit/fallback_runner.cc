@@ -206,8 +206,8 @@ class Run {
       for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
         const auto size = static_cast<std::size_t>(tensor(i, t).size);
         const std::int64_t heads = tensor(i, t).rows, rows = trial_.position * heads;
-        std::vector<double>& data = state.emplace_back(
-            random_numbers(dtype, static_cast<std::size_t>(rows) * size, -1, 1));
+        std::vector<double>& data =
+            state.emplace_back(random_numbers(dtype, static_cast<std::size_t>(rows) * size, -1, 1));
         for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e)
             store_element(dtype, data[static_cast<std::size_t>(row) * size + e],
@@ -223,8 +223,8 @@ class Run {
     for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
       const auto size = static_cast<std::size_t>(tensor(i, t).size);
       const std::int64_t rows = tensor(i, t).rows;
-      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]);
-           token < tokens; ++token)
+      for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]); token < tokens;
+           ++token)
         for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e) {
             const double want = state[t][static_cast<std::size_t>(token * rows + row) * size + e];
@@ -241,8 +241,8 @@ class Run {
   void* address(std::size_t region, const Buffer& buffer) {
     switch (buffer.role) {
       case Buffer::Role::state:
-        return slot(static_cast<std::size_t>(buffer.state),
-                    static_cast<std::size_t>(buffer.tensor), 0, 0);
+        return slot(static_cast<std::size_t>(buffer.state), static_cast<std::size_t>(buffer.tensor),
+                    0, 0);
       case Buffer::Role::position:
         return memory("position", 4).data();
       case Buffer::Role::weight:

@@ -200,7 +200,7 @@ void append_attend(Variants& v, std::int64_t window) {
     const Shape &keys = v.b.type(k).shape, &values = v.b.type(value).shape;
     const auto index = static_cast<std::int64_t>(v.step.states.size());
     v.step.states.push_back(kv_state(v.b.type(k).dtype, keys[1].constant(), keys[2].constant(),
-                             values[2].constant(), window, ""));
+                                     values[2].constant(), window, ""));
     v.out(v.b.append_attend(q, k, value, index, 0.7, window, softcap));
   };
   const Dim t = v.tokens;

@@ -52,7 +52,8 @@ TEST_CASE("states: what a ring holds, and how far back it goes") {
           ring[static_cast<std::size_t>(token % slots)] = token;
         for (std::int64_t tokens = 0; tokens <= reached; ++tokens) {
           bool is_there = true;
-          const std::int64_t first = window > 0 ? std::max<std::int64_t>(tokens - window + 1, 0) : 0;
+          const std::int64_t first =
+              window > 0 ? std::max<std::int64_t>(tokens - window + 1, 0) : 0;
           for (std::int64_t token = first; token < tokens; ++token)
             is_there &= ring[static_cast<std::size_t>(token % slots)] == token;
           CAPTURE(window);
@@ -63,8 +64,7 @@ TEST_CASE("states: what a ring holds, and how far back it goes") {
           if (can_rewind(state, tokens, reached) && tokens > 0) {
             // A snapshot's slots hold all that is seen from there.
             const std::int64_t kept = slots_kept(state, tokens, reached);
-            for (std::int64_t token = first; token < tokens; ++token)
-              CHECK(token % slots < kept);
+            for (std::int64_t token = first; token < tokens; ++token) CHECK(token % slots < kept);
           }
           if (reached - tokens <= slack(state, 1000) && reached <= slots) CHECK(is_there);
         }
