@@ -65,7 +65,7 @@ TEST_CASE("graph subject: tensors of an attention") {
   REQUIRE(subject.tensors.size() == 7);
   CHECK(subject.tensors[index_of(subject, "q")].shape ==
         std::vector<std::int64_t>{1, kHeads, kSize});
-  const TensorSpec& keys = subject.tensors[index_of(subject, "cache0.keys")];
+  const TensorSpec& keys = subject.tensors[index_of(subject, "state0.keys")];
   CHECK(keys.shape == std::vector<std::int64_t>{kKvHeads, 32, kSize});
   CHECK(keys.role == Role::state);
   const TensorSpec& position = subject.tensors[index_of(subject, "position")];
@@ -80,14 +80,14 @@ TEST_CASE("graph subject: the plain implementation passes, a wrong one does not"
     Subject subject = subject_of(attention(window), options);
     run_plain(subject);
     CHECK(reason(subject) == "");
-    const std::size_t out = index_of(subject, "out"), keys = index_of(subject, "cache0.keys");
+    const std::size_t out = index_of(subject, "out"), keys = index_of(subject, "state0.keys");
     run_plain(subject, [&](const Elements&, Elements& results) {
       for (double& x : results[out]) x *= 1.01;
     });
     CHECK(reason(subject).find("out") == 0);
     // The new key goes nowhere.
     run_plain(subject, [&](const Elements& in, Elements& results) { results[keys] = in[keys]; });
-    CHECK(reason(subject).find("cache0.keys") == 0);
+    CHECK(reason(subject).find("state0.keys") == 0);
     // An old one changes too.
     run_plain(subject, [&](const Elements& in, Elements& results) {
       if (!std::isnan(in[keys][0]) && results[keys][0] == in[keys][0]) results[keys][0] += 0.25;
@@ -148,7 +148,7 @@ TEST_CASE("graph subject: options that do not fit") {
 TEST_CASE("graph subject: plain arithmetic is near the truth, but rounded") {
   const Subject subject = subject_of(attention(0), {.capacity = 32, .positions = {20}});
   const Elements in = elements_of(subject, {});
-  const std::size_t out = index_of(subject, "out"), values = index_of(subject, "cache0.values");
+  const std::size_t out = index_of(subject, "out"), values = index_of(subject, "state0.values");
   const Elements truth = subject.truth(in), plain = subject.plain(in);
   double largest = 0;
   for (std::size_t i = 0; i < truth[out].size(); ++i) {

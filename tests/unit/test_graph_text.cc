@@ -153,7 +153,7 @@ TEST_CASE("a printed step parses back to itself") {
   const std::string text = print(step);
   CHECK(print(parse_step(text, "text")) == text);
   step.states[0].window = 5;
-  CHECK(error_of([&] { verify(step, "test"); }).find("does not fit cache 0") != std::string::npos);
+  CHECK(error_of([&] { verify(step, "test"); }).find("does not fit state 0") != std::string::npos);
 }
 
 TEST_CASE("errors name the line, the op and the module") {

@@ -56,7 +56,7 @@ StepGraph decoder(bool step) {
     NodeId y;
     if (step) {
       model.states.push_back(
-          {DType::f32, layer.kv_heads, kKey, layer.value_size, layer.window, name});
+          kv_state(DType::f32, layer.kv_heads, kKey, layer.value_size, layer.window, name));
       y = b.append_attend(q, k, v, static_cast<std::int64_t>(i), 0.8, layer.window, layer.softcap);
     } else {
       y = b.attention(q, k, v, 0.8, layer.window, layer.softcap);
@@ -327,7 +327,7 @@ TEST_CASE("sizes that only show at run time are checked then") {
         "%2 = expand: f32[S, 9999999999] is too large for the reference");
 }
 
-TEST_CASE("a graph that the verifier refuses is refused, and so is a cache outside a step") {
+TEST_CASE("a graph that the verifier refuses is refused, and so is a state outside a step") {
   Graph graph =
       graph_of("%0 = input {name=\"x\"} : f32[2] %1 = neg(%0) : f32[2] return %1 as \"y\"");
   graph.nodes[1].type.shape = {3};
@@ -337,7 +337,7 @@ TEST_CASE("a graph that the verifier refuses is refused, and so is a cache outsi
   CHECK(error_of([&] {
           evaluate(decoder(true).graph, {.T = 1, .P = 0}, {{"ids", value_of({1})}},
                    std::ref(weights));
-        }).find("there is no cache 0") != std::string::npos);
+        }).find("there is no state 0") != std::string::npos);
 }
 
 TEST_CASE("an append of another size than the step is refused") {
