@@ -185,7 +185,7 @@ section("search", "The search: best so far", (node) => {
 
 // ---- Advice ----
 
-section("advice", "Advice, and what became of it", (node) => {
+section("advice", "Advice, item by item", (node) => {
   const { advisor, regions } = data.advice;
   if (!regions.length) return node.append(missing(advisor === "none" ? "No advisor was asked." : `The advisor ${advisor} was asked about no region.`));
   const items = regions.flatMap((of) => of.audit.map((item) => ({ of, item })));
