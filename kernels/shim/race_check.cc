@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 
 namespace ac::kernels::host {
@@ -199,6 +200,21 @@ AC_TSAN_ACCESS(8)
 AC_TSAN_ACCESS(16)
 void __tsan_read_range(void* p, unsigned long bytes) { ac::kernels::host::note(p, bytes, false); }
 void __tsan_write_range(void* p, unsigned long bytes) { ac::kernels::host::note(p, bytes, true); }
+// Clang's names, from 15 on, for copies and fills that a structure's assignment becomes.
+void* __tsan_memcpy(void* to, const void* from, unsigned long bytes) {
+  ac::kernels::host::note(from, bytes, false);
+  ac::kernels::host::note(to, bytes, true);
+  return std::memcpy(to, from, bytes);
+}
+void* __tsan_memmove(void* to, const void* from, unsigned long bytes) {
+  ac::kernels::host::note(from, bytes, false);
+  ac::kernels::host::note(to, bytes, true);
+  return std::memmove(to, from, bytes);
+}
+void* __tsan_memset(void* to, int value, unsigned long bytes) {
+  ac::kernels::host::note(to, bytes, true);
+  return std::memset(to, value, bytes);
+}
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -1,5 +1,8 @@
 // Missing barriers are found exactly, whatever the order in which threads ran; and no kernel family
 // has one.
+#include <functional>
+
+#include "kernels/shim/race_check.h"
 #include "tests/race/race_kernels.h"
 #include "tests/unit/attention_case.h"
 #include "tests/unit/draw_case.h"
@@ -9,6 +12,12 @@
 #include "tests/unit/rope_append_case.h"
 #include "tests/unit/rows_case.h"
 #include "tests/unit/sampling_case.h"
+
+extern "C" {
+void* __tsan_memcpy(void* to, const void* from, unsigned long bytes);
+void* __tsan_memmove(void* to, const void* from, unsigned long bytes);
+void* __tsan_memset(void* to, int value, unsigned long bytes);
+}
 
 namespace ac::kernels {
 namespace {
@@ -55,6 +64,30 @@ TEST_CASE("race: barriers in shared memory order who arrives before who waits, a
 
 TEST_CASE("race: a write before the wait for the previous kernel") {
   CHECK(run(sum_neighbours, 64, Fault::early_write).find("before the wait") != std::string::npos);
+}
+
+TEST_CASE("race: copies and fills are accesses, by the names that clang gives them") {
+  char shared[16] = {}, own[16] = {};
+  const auto races = [&](const std::function<void()>& one, const std::function<void()>& other) {
+    host::RaceChecker checker;
+    checker.begin_block(2);
+    checker.add_shared(shared, sizeof shared);
+    host::race_checker = &checker;
+    host::race_moment = {0, true}, one();
+    host::race_moment = {1, true}, other();
+    host::race_checker = nullptr;
+    return checker.found();
+  };
+  const auto read = [&] { __tsan_memcpy(own, shared, sizeof own); };
+  const auto write = [&] { __tsan_memcpy(shared, own, sizeof own); };
+  const auto read_moved = [&] { __tsan_memmove(own, shared, sizeof own); };
+  const auto fill = [&] { __tsan_memset(shared, 7, sizeof shared); };
+  CHECK(!races(read, read));
+  CHECK(!races(read, read_moved));
+  CHECK(races(read, write));
+  CHECK(races(fill, read));
+  CHECK(own[15] == 7);
+  CHECK(races(read_moved, fill));
 }
 
 TEST_CASE("race: the GEMV has none") {

@@ -263,7 +263,7 @@ TEST_CASE("build: NVRTC and nvcc make cubins, where they are found") {
       const KernelSource source = gemv("2");
       const std::vector<const Header*> reached = headers.reached_by(source.text);
       const auto start = std::chrono::steady_clock::now();
-      const Compiled compiled =
+      const CompilerOutput compiled =
           compiler->compile({source, reached, arch, folder.path(), folder.path() / "k"});
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
       INFO(compiled.log);
