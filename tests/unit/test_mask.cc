@@ -14,7 +14,7 @@ const Dim S(Symbol::S);
 constexpr std::int64_t kFirst = Steps::kFirst;
 
 struct Mask {
-  Graph graph{"mask", {}, {}, {4096}};
+  Graph graph{"mask", {}, {}, {4096, ""}};
   Builder b{graph};
   NodeId rows = b.reshape(b.positions(S), {S, 1});
   NodeId columns = b.reshape(b.positions(S), {1, S});

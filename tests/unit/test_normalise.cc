@@ -254,7 +254,7 @@ constexpr int kRows = 4;  // heads, and features of each
 // x [S, 4, 4] that something is made of.
 std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make,
                            std::int64_t max_tokens = kMostTokens) {
-  Graph graph{"axes", {}, {}, {max_tokens}};
+  Graph graph{"axes", {}, {}, {max_tokens, ""}};
   Builder b(graph);
   const NodeId ids = b.input("ids", {DType::i64, {S}});
   const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, kRows, kRows}}), ids);
@@ -263,7 +263,7 @@ std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make
 
 // Scores of 2 heads, and what is attended to with them.
 std::string attended(const std::function<NodeId(Builder&, NodeId scores)>& mask) {
-  Graph graph{"scores", {}, {}, {4096}};
+  Graph graph{"scores", {}, {}, {4096, ""}};
   Builder b(graph);
   const NodeId ids = b.reshape(b.input("ids", {DType::i64, {S}}), {1, S});
   const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, 8}}), ids);
