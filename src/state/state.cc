@@ -43,7 +43,8 @@ std::int64_t element_at(const StateTensor& tensor, std::int64_t slots, std::int6
 }
 
 std::int64_t slots_for(const StateSpec& state, std::int64_t max_context, std::int64_t chunk) {
-  return state.window > 0 ? std::min(max_context, state.window + chunk - 1) : max_context;
+  if (state.window == 0 || state.window >= max_context) return max_context;
+  return std::min(max_context, state.window + chunk - 1);
 }
 
 bool can_hold(const StateSpec& state, std::int64_t slots, std::int64_t cached,
@@ -53,7 +54,8 @@ bool can_hold(const StateSpec& state, std::int64_t slots, std::int64_t cached,
 
 std::int64_t slots_touched(const StateSpec& state, std::int64_t cached, std::int64_t tokens) {
   const std::int64_t slots = std::min(cached + tokens, state.slots);
-  return state.window > 0 ? std::min(slots, state.window + tokens - 1) : slots;
+  if (state.window == 0 || state.window >= slots) return slots;
+  return std::min(slots, state.window + tokens - 1);
 }
 
 // A ring keeps all slots that hold something: which token lies where follows from how many there

@@ -340,8 +340,8 @@ TEST_CASE("a trial of tma_gemm has a tile that is partly filled, and comes back 
       harm(other.launches[0].maps[1]);
       CHECK_BAD_INPUT(verify(other, "trial"), "trial", part);
     };
-    refused("no storage", [](Launch::Map& map) { map.buffer = -1; });
-    refused("no storage", [](Launch::Map& map) { map.buffer = 99; });
+    refused("no buffer", [](Launch::Map& map) { map.buffer = -1; });
+    refused("no buffer", [](Launch::Map& map) { map.buffer = 99; });
     refused("place", [](Launch::Map& map) { map.at = 4096; });
     refused("impossible matrix", [](Launch::Map& map) { map.rows = 0; });
     refused("boxes", [](Launch::Map& map) { map.box_rows = 257; });

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include "base/files.h"
 #include "capture/native.h"
 #include "ir/incrementalise.h"
@@ -75,6 +77,10 @@ TEST_CASE("states: what a ring holds, and how far back it goes") {
   CHECK(slack(kv_state(DType::f32, 1, 1, 1, 0, "", 20), 20) == 20);
   CHECK(slots_touched(kv_state(DType::f32, 1, 1, 1, 3, "", 8), 30, 2) == 4);
   CHECK(slots_touched(kv_state(DType::f32, 1, 1, 1, 0, "", 40), 30, 2) == 32);
+  const StateSpec endless =
+      kv_state(DType::f32, 1, 1, 1, std::numeric_limits<std::int64_t>::max(), "", 40);
+  CHECK(slots_for(endless, 40, 8) == 40);
+  CHECK(slots_touched(endless, 30, 2) == 32);
   CHECK(can_hold(kv_state(DType::f32, 1, 1, 1, 3), 4, 100, 1));
   CHECK(!can_hold(kv_state(DType::f32, 1, 1, 1, 0), 4, 4, 1));
 }
