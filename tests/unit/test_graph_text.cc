@@ -169,7 +169,7 @@ TEST_CASE("errors name the line, the op and the module") {
         "file.txt: %1 = neg: is declared f32[3], but its inputs make it f32[2]");
   CHECK(message("graph \"g\" { %0 = constant {data=[0.0 x 99999999999]} : f32[1] }")
             .find("a constant of more than") != std::string::npos);
-  CHECK(message("graph \"g\" {") == "file.txt:1: expected a node, a cache or a return, got \"\"");
+  CHECK(message("graph \"g\" {") == "file.txt:1: expected a node, a state or a return, got \"\"");
   CHECK(message("graph \"g\" {}") == "file.txt: the graph has no output");
 }
 

@@ -43,12 +43,12 @@ AC_DEVICE void toy_step(const ToyParams& p) {
   wait_for_dependency();
   const int end = *p.position + p.tokens;
   for (int i = 0; i < p.tokens; ++i)
-    p.keys[(end - p.tokens + i) % p.buffers] =
+    p.keys[(end - p.tokens + i) % p.slots] =
         p.wide ? static_cast<float>(static_cast<const long long*>(p.ids)[i])
                : static_cast<float>(static_cast<const int*>(p.ids)[i]);
   long long sum = static_cast<long long>(*p.constant);
   for (int at = p.window > 0 && end > p.window ? end - p.window : 0; at < end; ++at)
-    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.buffers])) % 9973;
+    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
   unsigned long long best = 0;
   for (int v = 0; v < p.vocab; ++v) {
     p.logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
