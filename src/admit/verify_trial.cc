@@ -95,7 +95,7 @@ void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
       if (is_step && !buffer.is_workspace() && !is_of_node()) refuse("its node is another one");
       break;
     case Role::position:
-      if (!is_step && !trial.draws) refuse("what chooses the largest logit needs none");
+      if (!is_step && !trial.draws) refuse("what chooses the largest logit needs no position");
       break;
     case Role::settings:
       if (!trial.draws) refuse("a region takes none");
