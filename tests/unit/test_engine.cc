@@ -461,7 +461,7 @@ TEST_CASE("engine: packages that are none") {
   Json two = json;
   two["buffers"].push_back(two["buffers"][3]);
   running.rewrite(two);
-  CHECK_BAD_INPUT(running.engine(), "2 buffers of the kind log");
+  CHECK_BAD_INPUT(running.engine(), "2 buffers of the role log");
   two = json;
   two["buffers"][3]["bytes"] = 160;
   running.rewrite(two);
