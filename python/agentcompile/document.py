@@ -141,8 +141,9 @@ class Document:
             if limits.upper.is_finite and int(limits.upper) < most:
                 most = int(limits.upper)
                 because = f"the model tests the length, or slices what has room for {most} tokens"
-        right_at = lambda length: agrees(self.model, self.program, length) is True  # noqa: E731
-        most, broken = longest_under(self.guards, most, right_at)
+        most, broken = longest_under(
+            self.guards, most, lambda length: agrees(self.model, self.program, length) is True
+        )
         if broken:
             because = f"the model tests the length, and takes another branch unless {broken}"
         if self.prefix:

@@ -55,7 +55,7 @@ bool has_leaf(const StepGraph& step, Op op, const char* attribute, const std::st
   });
 }
 
-// That the trial has what the buffer is of.
+// Checks that the trial has the node, weight or state that the buffer stands for.
 void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
            const std::vector<std::int64_t>& all_tokens, const std::string& origin) {
   using Role = Buffer::Role;

@@ -26,7 +26,7 @@ constexpr std::size_t kMostContexts = 6;
 constexpr double kMilliseconds = 300;     // of decoding at each context, if it is not said
 constexpr std::int64_t kMostTokens = 64;  // likewise
 
-// That a file can be written there, before the work that it is for.
+// Checks, before the work, that a file can be written there.
 void check_writable(const std::string& option, const fs::path& file) {
   if (fs::exists(file) && !fs::is_regular_file(file))
     wrong_usage("{}: {} is there, and is no file that can be replaced", option, file.string());
@@ -93,7 +93,7 @@ struct Report {
     if (!quiet) fmt::print(stderr, "{}\n", text);
   }
 
-  // Those that were given, or powers of four and the longest that there is room for.
+  // The contexts of --context; or powers of four, and the longest context that fits.
   std::vector<std::int64_t> contexts_for(const Program& program) const {
     if (!contexts.empty()) return contexts;
     const std::int64_t longest = std::max<std::int64_t>(

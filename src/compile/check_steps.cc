@@ -122,7 +122,7 @@ CheckSteps check_steps(const Program& program, const std::function<double(const 
     if (fits) spent += needed;
     (fits ? chosen.steps : chosen.left_out).push_back(step);
   }
-  // Those over random states in a row, which are filled once.
+  // Steps over random states come in a row: the states are filled once.
   std::ranges::stable_sort(chosen.steps, {}, &CheckStep::kind);
   return chosen;
 }

@@ -13,7 +13,7 @@ namespace ac {
 // host device's are no faster for more, and take longer to time.
 std::int64_t default_chunk(const DeviceInfo& device);
 
-// The step's states with room for so many tokens, in steps of up to `chunk`.
+// The step's states, with slots for max_context tokens and steps of up to `chunk` tokens.
 std::vector<StateSpec> sized_states(const StepGraph& step, std::int64_t max_context,
                                     std::int64_t chunk);
 

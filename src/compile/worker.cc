@@ -9,6 +9,7 @@
 #include "compile/realise.h"
 #include "compile/step_bench.h"
 #include "ir/text.h"
+#include "state/json.h"
 
 namespace ac {
 namespace {

@@ -21,8 +21,8 @@ class Launcher {
   void add(const Product& product);
   void add(const Launch& launch, const std::map<std::string, std::filesystem::path>& files);
 
-  // For a step of so many tokens, one after the other. The first kernel starts when all before it
-  // is done, unless it `overlaps`; the others wait for what they need by themselves.
+  // Launches the kernels of a step of `tokens` tokens in order. The first one starts when all work
+  // before it is done, unless it `overlaps`. Each of the others waits by itself for what it needs.
   void launch(std::span<const Launch> launches, std::int64_t tokens,
               const std::vector<void*>& addresses, bool overlaps = true);
   // Every kernel starts when all before it is done.

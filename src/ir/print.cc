@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "state/json.h"
 
 namespace ac {
 namespace {
@@ -169,16 +170,7 @@ Json to_json(const Graph& graph) {
 
 Json to_json(const StepGraph& step) {
   Json states = Json::array();
-  for (const StateSpec& state : step.states) {
-    Json tensors = Json::array();
-    for (const StateTensor& tensor : state.tensors)
-      tensors.push_back({{"name", tensor.name}, {"rows", tensor.rows}, {"size", tensor.size}});
-    states.push_back({{"kind", state.kind_name()},
-                      {"dtype", short_name(state.dtype)},
-                      {"tensors", std::move(tensors)},
-                      {"window", state.window},
-                      {"module", state.module}});
-  }
+  for (const StateSpec& state : step.states) states.push_back(to_json(state));
   Json result = to_json(step.graph);
   result["stage"] = "step";
   result["states"] = std::move(states);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "program/program.h"
+#include "state/json.h"
 
 namespace ac {
 namespace {
@@ -224,17 +225,6 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   buffer.source = object.get_or<std::int32_t>("source", -1);
   buffer.scale = object.get_or<double>("scale", 1);
   return buffer;
-}
-
-Json to_json(const StateSpec& state) {
-  Json tensors = Json::array();
-  for (const StateTensor& tensor : state.tensors)
-    tensors.push_back({{"name", tensor.name}, {"rows", tensor.rows}, {"size", tensor.size}});
-  return {{"kind", state.kind_name()},
-          {"dtype", short_name(state.dtype)},
-          {"tensors", std::move(tensors)},
-          {"window", state.window},
-          {"slots", state.slots}};
 }
 
 StateSpec state_from_json(const Json& json, const std::string& origin) {

@@ -66,7 +66,6 @@ void verify(const Program& program, const std::string& origin);
 Json to_json(const Program& program);
 Program program_from_json(const Json& json, const std::string& origin);
 
-Json to_json(const StateSpec& state);
 StateSpec state_from_json(const Json& json, const std::string& origin);
 Json to_json(const Count& count);
 Count count_from_json(const Json& json, const std::string& origin);

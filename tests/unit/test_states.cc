@@ -62,13 +62,13 @@ TEST_CASE("states: what a ring holds, and how far back it goes") {
           CAPTURE(slots);
           CAPTURE(reached);
           CAPTURE(tokens);
-          if (can_rewind(state, tokens, reached)) CHECK(is_there);
+          CHECK(can_rewind(state, tokens, reached) == is_there);
           if (can_rewind(state, tokens, reached) && tokens > 0) {
             // A snapshot's slots hold all that is seen from there.
             const std::int64_t kept = slots_kept(state, tokens, reached);
             for (std::int64_t token = first; token < tokens; ++token) CHECK(token % slots < kept);
           }
-          if (reached - tokens <= slack(state, 1000) && reached <= slots) CHECK(is_there);
+          if (reached - tokens <= slack(state, 1000)) CHECK(is_there);
         }
         CHECK(can_rewind(state, reached, reached));
       }
