@@ -11,7 +11,7 @@ from compiled import program
 
 EVERYTHING = ("--max-candidates", 3, "--tries", 64, "--max-context", 64, "--chunk", 8, "-q")
 # Of a whole step's time: what ran beside a compilation disturbs each of its kernels in another way.
-NOISE = 1.5
+NOISE = 1.2
 
 
 @pytest.fixture(scope="module")
