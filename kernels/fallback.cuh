@@ -380,11 +380,31 @@ AC_DEVICE auto value_at(const FallbackParams& p, const Place<0, op.rank>& place)
   }
 }
 
-// A few features of a token's and head's attention, with an online softmax. Older tokens come from
-// the cache, new ones from k and v: as the append has not happened yet, the cache still has what it
-// is about to overwrite.
+// A few features of a token's and head's attention over some of the tokens that it sees, with an
+// online softmax.
+struct Attended {
+  float largest = -INFINITY, total = 0, sums[attend_features] = {};
+
+  AC_DEVICE float add(float score) {
+    if (score > largest) {
+      const float shrink = math::exp(largest - score);
+      largest = score;
+      total *= shrink;
+      AC_UNROLL
+      for (int f = 0; f < attend_features; ++f) sums[f] *= shrink;
+    }
+    // As long as every score is -inf, so is the largest.
+    const float share = score == -INFINITY ? 0 : math::exp(score - largest);
+    total += share;
+    return share;
+  }
+};
+
+// Over every `step`th token, from the first one on. Older tokens come from the cache, new ones from
+// k and v: as the append has not happened yet, the cache still has what it is about to overwrite.
 template <FallbackOp op>
-AC_DEVICE void attend(const FallbackParams& p, const Place<0, op.rank>& place) {
+AC_DEVICE Attended attended(const FallbackParams& p, const Place<0, op.rank>& place, int first,
+                            int step) {
   constexpr Element element = op.out;
   const long long token = place.at[0], head = place.at[1], kv_head = head / p.group;
   const long long first_feature = place.at[2] * attend_features;
@@ -394,35 +414,71 @@ AC_DEVICE void attend(const FallbackParams& p, const Place<0, op.rank>& place) {
     return read<element>(x, row * x.strides[0] + which * x.strides[1] + feature * x.strides[2]);
   };
 
-  float largest = -INFINITY, total = 0, sums[attend_features] = {};
+  Attended sum;
   const long long seen = old + token + 1;
-  for (long long t = p.window > 0 && seen > p.window ? seen - p.window : 0; t < seen; ++t) {
+  const long long begin = p.window > 0 && seen > p.window ? seen - p.window : 0;
+  for (long long t = begin + first; t < seen; t += step) {
     const bool is_new = t >= old;
     const long long row = is_new ? t - old : t % p.capacity;
     const FallbackOperand &keys = is_new ? p.in[1] : p.in[3], &values = is_new ? p.in[2] : p.in[4];
     LongSum product;
     for (long long i = 0; i < key_size; ++i)
       product.add_product(in(p.in[0], token, head, i), in(keys, row, kv_head, i));
-    const float score = soft_cap(p.scale * product.value(), p.softcap);
-    if (score > largest) {
-      const float shrink = math::exp(largest - score);
-      largest = score;
-      total *= shrink;
-      for (int f = 0; f < attend_features; ++f) sums[f] *= shrink;
-    }
-    // As long as every score is -inf, so is the largest.
-    const float share = score == -INFINITY ? 0 : math::exp(score - largest);
-    total += share;
+    const float share = sum.add(soft_cap(p.scale * product.value(), p.softcap));
+    AC_UNROLL
     for (int f = 0; f < attend_features; ++f)
       if (first_feature + f < value_size)
-        sums[f] = fmaf(share, in(values, row, kv_head, first_feature + f), sums[f]);
+        sum.sums[f] = fmaf(share, in(values, row, kv_head, first_feature + f), sum.sums[f]);
   }
+  return sum;
+}
+
+template <FallbackOp op>
+AC_DEVICE void write_attended(const FallbackParams& p, const Place<0, op.rank>& place, int feature,
+                              float value) {
+  const long long at = place.at[2] * attend_features + feature;
+  if (at < p.sizes[4])
+    write<op.out>(
+        p.out,
+        place.at[0] * p.out.strides[0] + place.at[1] * p.out.strides[1] + at * p.out.strides[2],
+        value);
+}
+
+// The threads of a block share the tokens, and add up what each has.
+template <FallbackOp op>
+AC_DEVICE void attend_together(const FallbackParams& p) {
+  constexpr int part = attend_features + 2;
+  AC_SHARED(float, parts, fallback_threads* part);
+  const int thread = static_cast<int>(threadIdx.x);
+  const long long count = Place<0, op.rank>::places(p);
+  for (long long i = blockIdx.x; i < count; i += gridDim.x) {
+    const Place<0, op.rank> place(p, i);
+    const Attended own = attended<op>(p, place, thread, fallback_threads);
+    float* const mine = parts + thread * part;
+    mine[0] = own.largest, mine[1] = own.total;
+    for (int f = 0; f < attend_features; ++f) mine[2 + f] = own.sums[f];
+    __syncthreads();
+    if (thread < attend_features) {
+      float largest = -INFINITY, total = 0, sum = 0;
+      for (int t = 0; t < fallback_threads; ++t) largest = fmaxf(largest, parts[t * part]);
+      for (int t = 0; t < fallback_threads; ++t) {
+        const float* const its = parts + t * part;
+        if (its[1] == 0) continue;  // it has seen nothing, or -inf alone
+        const float share = math::exp(its[0] - largest);
+        total = fmaf(its[1], share, total);
+        sum = fmaf(its[2 + thread], share, sum);
+      }
+      write_attended<op>(p, place, thread, sum / total);
+    }
+    __syncthreads();  // the parts are free again
+  }
+}
+
+template <FallbackOp op>
+AC_DEVICE void attend(const FallbackParams& p, const Place<0, op.rank>& place) {
+  const Attended all = attended<op>(p, place, 0, 1);
   for (int f = 0; f < attend_features; ++f)
-    if (first_feature + f < value_size)
-      write<op.out>(p.out,
-                    token * p.out.strides[0] + head * p.out.strides[1] +
-                        (first_feature + f) * p.out.strides[2],
-                    sums[f] / total);
+    write_attended<op>(p, place, f, all.sums[f] / all.total);
 }
 
 // Of more new tokens than slots, the last ones stay.
@@ -440,6 +496,8 @@ AC_DEVICE void fallback(const FallbackParams& p) {
   launch_dependents();
   wait_for_dependency();
 
+  if constexpr (op.kind == FallbackKind::attend)
+    if (p.together) return attend_together<op>(p);
   using Indices = Place<0, op.rank>;
   const long long count = Indices::places(p);
   const long long step = static_cast<long long>(gridDim.x) * fallback_threads;

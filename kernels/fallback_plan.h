@@ -1,6 +1,7 @@
 // Every op of a step, right for any dtype, layout and size, however slow: what runs where no other
 // family does. A thread computes one element of the result at a time, and finds each element that
-// it needs by strides. Results must not overlap what the same launch reads.
+// it needs by strides; a block's threads may share what a token attends to. Results must not overlap
+// what the same launch reads.
 #pragma once
 
 namespace ac::kernels {
@@ -51,7 +52,7 @@ struct FallbackOp {
 
 constexpr int fallback_axes = 9;
 constexpr int fallback_threads = 256;
-constexpr int attend_features = 8;  // of the result, which a thread of `attend` computes together
+constexpr int attend_features = 32;  // of the result, which a thread of `attend` computes together
 
 // The element at the index (i, j, ..) lies `first + i * strides[0] + j * strides[1] + ..` elements
 // behind `data`.
@@ -86,7 +87,7 @@ struct FallbackParams {
   float offset;         // rms_norm: what is added to the weight
   float scale;          // rope, attend
   float softcap;        // attend
-  int unused;
+  int together;         // attend: whether the threads of a block share what a token sees
 };
 
 }  // namespace ac::kernels

@@ -127,6 +127,7 @@ class Checker {
       return check_;
     }
     const Json loaded = Json::parse(opened.text);
+    const auto began = std::chrono::steady_clock::now();
     check_.why_random = loaded.at("why_random"), check_.why_not = loaded.at("why_not");
     if (!check_.why_not.empty()) return check_;
     for (std::size_t i = 0; i < steps.steps.size() && check_.ok(); ++i) {
@@ -134,6 +135,8 @@ class Checker {
       progress_.step("steps", i, steps.steps.size(), describe(step));
       take(step, realiser_.ask(*pair, to_json(step).dump(), kLimit));
     }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    progress_.note(fmt::format("{} results compared in {:.1f} s", check_.compared, took.count()));
     check_.done = check_.compared > 0 || !check_.ok();
     if (!check_.done)
       check_.why_not = steps.steps.empty() ? "a single step of it is too much work for this device"

@@ -140,12 +140,12 @@ class Parameters {
   const std::string& what_;
 };
 
-Count grid_of(const Dim& elements, const Setting& setting) {
+Count grid_of(const Dim& elements, bool together, const Setting& setting) {
   const std::int64_t most = kBlocksPerMultiprocessor * setting.multiprocessors;
   const std::optional<Count> count = linear_count(elements);
   if (!count || count->at(1) < 1 || count->per_token < 0) return most;
   Count grid = *count;
-  grid.per = kernels::fallback_threads, grid.at_most = most;
+  grid.per = together ? 1 : kernels::fallback_threads, grid.at_most = most;
   return grid;
 }
 
@@ -161,7 +161,7 @@ void add_fallback(Generated& generated, FallbackCall call, const Setting& settin
 
   Launch launch;
   launch.kernel = add_source(generated, call);
-  launch.grid[0] = grid_of(product(call.outer), setting);
+  launch.grid[0] = grid_of(product(call.outer), call.params.together != 0, setting);
   launch.threads = kernels::fallback_threads;
   Parameters params(call.params, launch, call.what);
   for (std::size_t i = 0; i < call.in.size(); ++i) params.tensor(params.fields().in[i], call.in[i]);

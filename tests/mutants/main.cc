@@ -162,6 +162,7 @@ int main(int count, char** arguments) try {
   Arguments all;
   all.judge.sources = AC_SOURCE;
   CLI::App app("Judges mutants of the kernels by the admission gate.", "mutants");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // of mutants.sh's
   app.add_option("--kernels", all.judge.sources, "the folder that holds kernels/");
   app.add_option("--work", all.judge.work, "where kernels without a mutation are kept");
   app.add_option("--out", all.out, "a file of results that is added to; what it has is left out");

@@ -89,7 +89,7 @@ class Run {
  public:
   explicit Run(const Trial& trial)
       : trial_(trial), random_(static_cast<unsigned>(trial.step.graph.nodes.size())) {
-    const Setting setting{.multiprocessors = 1, .slots = trial.slots};
+    const Setting setting{.multiprocessors = trial.multiprocessors, .slots = trial.slots};
     const Regions regions = analyse(trial.step);
     for (const Region& region : regions.regions)
       implementations_.push_back(fallback(trial.step, region, setting));

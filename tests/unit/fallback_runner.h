@@ -16,6 +16,7 @@ struct Trial {
   std::vector<std::int64_t> slots = {};  // of each cache
   double tolerance = 4e-6;               // of max(1, |truth|), before the result is rounded
   bool plain = false;                    // compared with a truth that rounds between ops
+  int multiprocessors = 1;               // of the device that launches are for
 };
 
 // For each trial: what differs from the reference executor, or nothing.

@@ -205,7 +205,7 @@ void append_attend(Variants& v, std::int64_t window) {
   };
   const Dim t = v.tokens;
   // Groups of two heads; a key and a value of other sizes.
-  cached(v.in(DType::f32, {t, 4, 5}), v.in(DType::f32, {t, 2, 5}), v.in(DType::f32, {t, 2, 19}), 0);
+  cached(v.in(DType::f32, {t, 4, 5}), v.in(DType::f32, {t, 2, 5}), v.in(DType::f32, {t, 2, 39}), 0);
   const NodeId qkv = v.in(DType::f16, {t, 4, 3, 6});
   const auto part = [&](std::int64_t i) {
     return v.b.reshape(v.b.slice(qkv, 2, i, i + 1), {t, 4, 6});
@@ -320,6 +320,23 @@ TEST_CASE("fallback: every op of the table") {
     add_trials(
         fmt::format("a window of 3 in {} slots", slots), [](Variants& v) { append_attend(v, 3); },
         trials, slots);
+  run_all(trials);
+}
+
+TEST_CASE("fallback: attention by whole blocks") {
+  std::vector<Trial> trials;
+  add_trials("attention", [](Variants& v) { append_attend(v, 0); }, trials);
+  // More than a block's threads, each of which has one token, or two.
+  for (const std::int64_t window : {0, 290}) {
+    Variants v(Dim(Symbol::T));
+    append_attend(v, window);
+    trials.push_back({.name = fmt::format("far, with a window of {}", window),
+                      .step = v.step,
+                      .tokens = 3,
+                      .position = 300,
+                      .slots = std::vector<std::int64_t>(v.step.states.size(), 304)});
+  }
+  for (Trial& trial : trials) trial.multiprocessors = 2;
   run_all(trials);
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <memory>
 
 #include "base/child.h"
 #include "base/half.h"
@@ -267,6 +268,54 @@ TEST_CASE("gate: of many rows, each run computes the truth of others") {
   const Rejection rejection = rejected(doubled(-1, 5), once);
   CHECK(rejection.stage == Stage::memory);
   CHECK(rejection.index / 3 == 5);
+
+  // A result may be the very NaN that was there before.
+  Subject no_number = doubled(-1);
+  no_number.truth_of_rows = no_number.plain_of_rows = [](const Elements&, const Rows& rows) {
+    return Elements{{}, std::vector<double>(static_cast<std::size_t>(3 * rows.count), NAN)};
+  };
+  no_number.run = [](const Buffers& b, unsigned) -> std::string {
+    std::ranges::fill(b[1], std::byte{kPoisons[0][0]});
+    return "";
+  };
+  const Verdict same = admit(no_number, once);
+  INFO(same.rejection.value_or(Rejection{}).reason);
+  CHECK(same.admitted());
+  CHECK(same.launches == 2);
+}
+
+TEST_CASE("gate: an error that rounding makes on neighbouring inputs is bad luck") {
+  // A plain implementation whose error is 0.01 on the inputs of the trial, and 0.02 on others.
+  const auto with_error = [](double error) {
+    const auto last = std::make_shared<std::vector<double>>(4);
+    Subject subject;
+    subject.tensors = {{.name = "x", .dtype = DType::f16, .shape = {4}},
+                       {.name = "y", .dtype = DType::f16, .shape = {4}, .role = Role::output}};
+    const auto moved = [](const Elements& in, double by) {
+      Elements out(2);
+      for (const double x : in[0]) out[1].push_back(x + by);
+      return out;
+    };
+    subject.truth = [=](const Elements& in) { return moved(in, 0); };
+    subject.plain = [=](const Elements& in) { return moved(in, in[0] == *last ? 0.01 : 0.02); };
+    subject.run = [=](const Buffers& b, unsigned) -> std::string {
+      for (std::size_t i = 0; i < 4; ++i) {
+        (*last)[i] = get(b[0], DType::f16, i);
+        set(b[1], DType::f16, i, (*last)[i] + error);
+      }
+      return "";
+    };
+    return subject;
+  };
+  const GateOptions once{.seeds = 1,
+                         .scales = {1},
+                         .structured = false,
+                         .hostile = false,
+                         .asks_influence = false,
+                         .repeated = 0};
+  CHECK(admit(with_error(0.02), once).admitted());
+  CHECK(admit(with_error(0.05), once).admitted());
+  CHECK(rejected(with_error(0.08), once).stage == Stage::numerics);
 }
 
 TEST_CASE("gate: small elements have bounds of their own") {
