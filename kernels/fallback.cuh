@@ -48,11 +48,12 @@ struct Place {
   }
   AC_DEVICE Place(const FallbackParams& p, long long number) {
     AC_UNROLL
-    for (int axis = count - 1; axis >= 0; --axis) {
+    for (int axis = count - 1; axis > 0; --axis) {
       const long long size = p.sizes[first + axis];
       at[axis] = number % size;
       number /= size;
     }
+    if constexpr (count > 0) at[0] = number;
   }
   AC_DEVICE long long offset(const FallbackOperand& operand) const {
     long long sum = 0;
@@ -209,7 +210,15 @@ struct LongSum {
   AC_DEVICE float value() const { return total + part; }
 };
 
-// What a thread of a reduction, norm, softmax or product goes through.
+template <class T, class Combine>
+AC_DEVICE T warp_reduce(T value, Combine combine) {
+  AC_UNROLL
+  for (int lanes = fallback_warp / 2; lanes > 0; lanes /= 2)
+    value = combine(value, __shfl_xor_sync(full_warp, value, lanes));
+  return value;
+}
+
+// What a reduction, norm, softmax or product goes through: a thread alone, or a warp together.
 template <FallbackOp op>
 struct Inner {
   using Indices = Place<op.rank, op.inner>;
@@ -218,6 +227,12 @@ struct Inner {
   const Place<0, op.rank>& place;
 
   AC_DEVICE long long count() const { return Indices::places(p); }
+  // This thread's are `first()`, and every `step()`th after it.
+  AC_DEVICE long long first() const { return p.together ? threadIdx.x % fallback_warp : 0; }
+  AC_DEVICE long long step() const { return p.together ? fallback_warp : 1; }
+  AC_DEVICE float sum(const LongSum& own) const {
+    return p.together ? warp_sum(own.value()) : own.value();
+  }
   template <int operand>
   AC_DEVICE auto read_at(long long number) const {
     return read<op.in[operand]>(
@@ -235,18 +250,22 @@ AC_DEVICE auto reduced(const Inner<op>& inner) {
       largest = -INFINITY;
     else
       largest = -0x7fffffffffffffffll - 1;
-    for (long long i = 0; i < count; ++i) {
-      const auto x = inner.template read_at<0>(i);
+    const auto larger = [](auto a, auto b) {
       if constexpr (is_float(op.in[0]))
-        largest = math::maximum(largest, x);
+        return math::maximum(a, b);
       else
-        largest = whole::maximum(largest, x);
-    }
+        return whole::maximum(a, b);
+    };
+    for (long long i = inner.first(); i < count; i += inner.step())
+      largest = larger(largest, inner.template read_at<0>(i));
+    if (inner.p.together) largest = warp_reduce(largest, larger);
     return largest;
   } else {
-    LongSum sum;
-    for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<0>(i));
-    return op.kind == FallbackKind::mean ? sum.value() / static_cast<float>(count) : sum.value();
+    LongSum own;
+    for (long long i = inner.first(); i < count; i += inner.step())
+      own.add(inner.template read_at<0>(i));
+    const float sum = inner.sum(own);
+    return op.kind == FallbackKind::mean ? sum / static_cast<float>(count) : sum;
   }
 }
 
@@ -254,22 +273,24 @@ template <FallbackOp op>
 AC_DEVICE long long largest_at(const Inner<op>& inner) {
   const long long count = inner.count();
   unsigned long long best = 0;
-  for (long long i = 0; i < count; ++i) {
+  for (long long i = inner.first(); i < count; i += inner.step()) {
     const unsigned long long key = logit_key(inner.template read_at<0>(i), static_cast<int>(i));
     best = key > best ? key : best;
   }
-  return argmax_token(best);
+  return argmax_token(inner.p.together ? warp_max(best) : best);
 }
 
 template <FallbackOp op>
 AC_DEVICE float softmaxed(float x, const Inner<op>& inner) {
   const long long count = inner.count();
   float largest = -INFINITY;
-  for (long long i = 0; i < count; ++i) largest = fmaxf(largest, inner.template read_at<1>(i));
-  LongSum total;
-  for (long long i = 0; i < count; ++i)
-    total.add(math::exp(inner.template read_at<1>(i) - largest));
-  return math::exp(x - largest) / total.value();
+  for (long long i = inner.first(); i < count; i += inner.step())
+    largest = fmaxf(largest, inner.template read_at<1>(i));
+  if (inner.p.together) largest = warp_max(largest);
+  LongSum own;
+  for (long long i = inner.first(); i < count; i += inner.step())
+    own.add(math::exp(inner.template read_at<1>(i) - largest));
+  return math::exp(x - largest) / inner.sum(own);
 }
 
 template <FallbackOp op>
@@ -282,17 +303,18 @@ AC_DEVICE float normed(float x, const Inner<op>& inner) {
     // The second time round it is the distance that is summed, which takes the rounding of the sum
     // away: of equal elements, the mean is exactly each of them.
     for (int round = 0; round < 2; ++round) {
-      LongSum sum;
-      for (long long i = 0; i < count; ++i) sum.add(inner.template read_at<1>(i) - mean);
-      mean += sum.value() / length;
+      LongSum own;
+      for (long long i = inner.first(); i < count; i += inner.step())
+        own.add(inner.template read_at<1>(i) - mean);
+      mean += inner.sum(own) / length;
     }
   }
-  LongSum squares;
-  for (long long i = 0; i < count; ++i) {
+  LongSum own;
+  for (long long i = inner.first(); i < count; i += inner.step()) {
     const float distance = inner.template read_at<1>(i) - mean;
-    squares.add_product(distance, distance);
+    own.add_product(distance, distance);
   }
-  float y = (x - mean) * rsqrtf(squares.value() / length + p.eps);
+  float y = (x - mean) * rsqrtf(inner.sum(own) / length + p.eps);
   if constexpr (op.operands > 2)
     y *= p.offset + read<op.in[2]>(p.in[2], inner.place.offset(p.in[2]));
   if constexpr (op.operands > 3) y += read<op.in[3]>(p.in[3], inner.place.offset(p.in[3]));
@@ -302,12 +324,13 @@ AC_DEVICE float normed(float x, const Inner<op>& inner) {
 template <FallbackOp op>
 AC_DEVICE float multiplied(const Inner<op>& inner) {
   const long long count = inner.count();
-  LongSum sum;
-  for (long long i = 0; i < count; ++i)
-    sum.add_product(inner.template read_at<0>(i), inner.template read_at<1>(i));
+  LongSum own;
+  for (long long i = inner.first(); i < count; i += inner.step())
+    own.add_product(inner.template read_at<0>(i), inner.template read_at<1>(i));
+  const float sum = inner.sum(own);
   if constexpr (op.operands > 2)
-    return sum.value() + read<op.in[2]>(inner.p.in[2], inner.place.offset(inner.p.in[2]));
-  return sum.value();
+    return sum + read<op.in[2]>(inner.p.in[2], inner.place.offset(inner.p.in[2]));
+  return sum;
 }
 
 // An id outside the table reads nothing, and gives NaN (0 where there is none).
@@ -500,16 +523,17 @@ AC_DEVICE void fallback(const FallbackParams& p) {
     if (p.together) return attend_together<op>(p);
   using Indices = Place<0, op.rank>;
   const long long count = Indices::places(p);
-  const long long step = static_cast<long long>(gridDim.x) * fallback_threads;
-  for (long long i = static_cast<long long>(blockIdx.x) * fallback_threads + threadIdx.x; i < count;
-       i += step) {
+  const int each = p.together ? fallback_warp : 1;  // threads of an element
+  const int elements = fallback_threads / each;
+  for (long long i = static_cast<long long>(blockIdx.x) * elements + threadIdx.x / each; i < count;
+       i += static_cast<long long>(gridDim.x) * elements) {
     const Indices place(p, i);
     if constexpr (op.kind == FallbackKind::attend)
       attend<op>(p, place);
     else if constexpr (op.kind == FallbackKind::append)
       append<op>(p, place);
-    else
-      write<op.out>(p.out, place.offset(p.out), value_at<op>(p, place));
+    else if (const auto value = value_at<op>(p, place); threadIdx.x % each == 0)
+      write<op.out>(p.out, place.offset(p.out), value);
   }
 }
 

@@ -1,7 +1,7 @@
 // Every op of a step, right for any dtype, layout and size, however slow: what runs where no other
 // family does. A thread computes one element of the result at a time, and finds each element that
-// it needs by strides; a block's threads may share what a token attends to. Results must not overlap
-// what the same launch reads.
+// it needs by strides; a warp may share a sum, a block what a token attends to. Results must not
+// overlap what the same launch reads.
 #pragma once
 
 namespace ac::kernels {
@@ -35,6 +35,12 @@ constexpr const char* name_of(FallbackKind kind) {
   return names[static_cast<int>(kind)];
 }
 
+// Whether an element of the result takes a loop that threads can share.
+constexpr bool loops(FallbackKind kind) {
+  using enum FallbackKind;
+  return (kind >= sum && kind <= product) || kind == attend;
+}
+
 // What an operand's elements are. Positions are in no memory: the data is the i32 number of tokens
 // before these, and an element is its place behind that.
 enum class Element : unsigned char { f32, f16, bf16, i32, i64, boolean, positions };
@@ -51,7 +57,7 @@ struct FallbackOp {
 };
 
 constexpr int fallback_axes = 9;
-constexpr int fallback_threads = 256;
+constexpr int fallback_threads = 256, fallback_warp = 32;
 constexpr int attend_features = 32;  // of the result, which a thread of `attend` computes together
 
 // The element at the index (i, j, ..) lies `first + i * strides[0] + j * strides[1] + ..` elements
@@ -87,7 +93,7 @@ struct FallbackParams {
   float offset;         // rms_norm: what is added to the weight
   float scale;          // rope, attend
   float softcap;        // attend
-  int together;         // attend: whether the threads of a block share what a token sees
+  int together;         // of what loops: whether a warp (attend: a block) shares an element's loop
 };
 
 }  // namespace ac::kernels

@@ -353,8 +353,6 @@ class FallbackWriter {
     c.params.group = static_cast<int>(c.outer[1].constant() / sizes.heads);
     c.params.scale = static_cast<float>(node().number("scale"));
     c.params.softcap = static_cast<float>(node().number("softcap"));
-    // A single token has too few features to keep many multiprocessors busy with its keys.
-    c.params.together = setting_.multiprocessors > 1 ? 1 : 0;
     launch(std::move(c));
     add_append(1, k, keys, slots);
     add_append(2, v, values, slots);

@@ -140,12 +140,18 @@ class Parameters {
   const std::string& what_;
 };
 
-Count grid_of(const Dim& elements, bool together, const Setting& setting) {
+// Threads of one element.
+int threads_of(const FallbackCall& call) {
+  if (!call.params.together) return 1;
+  return call.kind == FallbackKind::attend ? kernels::fallback_threads : kernels::fallback_warp;
+}
+
+Count grid_of(const Dim& elements, int threads, const Setting& setting) {
   const std::int64_t most = kBlocksPerMultiprocessor * setting.multiprocessors;
   const std::optional<Count> count = linear_count(elements);
   if (!count || count->at(1) < 1 || count->per_token < 0) return most;
   Count grid = *count;
-  grid.per = together ? 1 : kernels::fallback_threads, grid.at_most = most;
+  grid.per = kernels::fallback_threads / threads, grid.at_most = most;
   return grid;
 }
 
@@ -154,6 +160,8 @@ Count grid_of(const Dim& elements, bool together, const Setting& setting) {
 void add_fallback(Generated& generated, FallbackCall call, const Setting& setting) {
   if (std::ranges::find(call.outer, Dim(0)) != call.outer.end()) return;
   join_axes(call);
+  // The elements of a single token are too few to keep many multiprocessors busy.
+  call.params.together = setting.multiprocessors > 1 && kernels::loops(call.kind) ? 1 : 0;
   const std::size_t axes = call.outer.size() + call.inner.size();
   if (axes > kernels::fallback_axes)
     bad_input("{}: has {} axes that cannot be joined; kernels exist for {}", call.what, axes,
@@ -161,7 +169,7 @@ void add_fallback(Generated& generated, FallbackCall call, const Setting& settin
 
   Launch launch;
   launch.kernel = add_source(generated, call);
-  launch.grid[0] = grid_of(product(call.outer), call.params.together != 0, setting);
+  launch.grid[0] = grid_of(product(call.outer), threads_of(call), setting);
   launch.threads = kernels::fallback_threads;
   Parameters params(call.params, launch, call.what);
   for (std::size_t i = 0; i < call.in.size(); ++i) params.tensor(params.fields().in[i], call.in[i]);

@@ -323,9 +323,12 @@ TEST_CASE("fallback: every op of the table") {
   run_all(trials);
 }
 
-TEST_CASE("fallback: attention by whole blocks") {
+TEST_CASE("fallback: loops that threads share") {
   std::vector<Trial> trials;
-  add_trials("attention", [](Variants& v) { append_attend(v, 0); }, trials);
+  const std::map<Op, Make> make = variants_of_ops();
+  for (const Op op : {Op::sum, Op::mean, Op::amax, Op::softmax, Op::rms_norm, Op::layer_norm,
+                      Op::matmul, Op::linear, Op::append_attend})
+    add_trials(std::string(info(op).name), make.at(op), trials);
   // More than a block's threads, each of which has one token, or two.
   for (const std::int64_t window : {0, 290}) {
     Variants v(Dim(Symbol::T));
