@@ -175,6 +175,13 @@ def _run_twice(module: torch.nn.Module, run) -> None:
             )
 
 
+def _indices_of(triangle):
+    def indices(row, col, offset=0, **_):
+        return triangle(torch.ones(row, col), offset).nonzero().t()
+
+    return indices
+
+
 @contextmanager
 def traceable():
     """Spells some of PyTorch's own code as tracing can follow it, with the same results."""
@@ -184,12 +191,19 @@ def traceable():
     torch.backends.mha.set_fastpath_enabled(False)
     # Whether a mask is causal is for the compiler to prove; the mask alone says the same.
     transformer._detect_is_causal_mask = lambda mask, hint=None, size=None: bool(hint)
+    # How many indices there are depends on the length; as those of a mask they can be followed.
+    triangles = {name: getattr(torch, name) for name in ("tril", "triu")}
+    indices = {f"{name}_indices": getattr(torch, f"{name}_indices") for name in triangles}
+    for name, triangle in triangles.items():
+        setattr(torch, f"{name}_indices", _indices_of(triangle))
     # tensor.data leaves the trace.
     torch.Tensor.data = property(torch.Tensor.detach, torch._C.TensorBase.data.__set__)
     try:
         yield
     finally:
         del torch.Tensor.data
+        for name, function in indices.items():
+            setattr(torch, name, function)
         transformer._detect_is_causal_mask = is_causal
         torch.backends.mha.set_fastpath_enabled(fast)
 
@@ -452,6 +466,38 @@ def _is_no_op(node: torch.fx.Node) -> bool:
     return False
 
 
+def _nonzero_of(index) -> tuple:
+    """(mask, axis), if these are the indices along one axis of what is not 0 in the mask."""
+    if not isinstance(index, torch.fx.Node) or index.target is not aten.select.int:
+        return None, None
+    source, dim, axis = index.args
+    turned = source.target is aten.permute.default
+    if turned:
+        source = source.args[0]
+    if source.target is not aten.nonzero.default or dim != (0 if turned else 1):
+        return None, None
+    return source.args[0], axis
+
+
+def _write_by_mask(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """x[..., i, j] = number, where i and j are all indices of a mask, is x[..., mask] = number."""
+    indices = list(node.args[1])
+    found = [_nonzero_of(index) for index in indices]
+    masks = [mask for mask, _ in found if mask is not None]
+    if not masks or any(mask is not masks[0] for mask in masks):
+        return
+    first = next(i for i, (mask, _) in enumerate(found) if mask is not None)
+    rank = masks[0].meta["val"].dim()
+    if [axis for _, axis in found[first:]] != list(range(rank)) or any(
+        index is not None for index in indices[:first]
+    ):
+        return
+    with graph.inserting_before(node):
+        mask = graph.call_function(aten.ne.Scalar, (masks[0], 0))
+    mask.meta = {**node.meta, "val": masks[0].meta["val"] != 0}
+    node.args = (node.args[0], [*indices[:first], mask], *node.args[2:])
+
+
 def _regularise(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -469,6 +515,8 @@ def _regularise(graph: torch.fx.Graph) -> None:
             graph.erase_node(node)
         elif node.target is aten.scaled_dot_product_attention.default:
             _keep_causal_attention(node)
+        elif node.target is aten.index_put.default:
+            _write_by_mask(graph, node)
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if node.op == "call_function":

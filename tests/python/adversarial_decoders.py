@@ -191,6 +191,14 @@ def less_the_most(self, scores):
     return hidden - hidden.max(dim=-1, keepdim=True).values
 
 
+def heads_and_rows_in_one(self, scores):
+    length = scores.shape[-1]
+    seen = torch.arange(1, length + 1).repeat(HEADS)
+    rows = scores.reshape(-1, length)
+    rows = torch.where(torch.arange(length)[None] < seen[:, None], rows, torch.full_like(rows, -1e9))
+    return rows.reshape(scores.shape)
+
+
 def rows_of_a_table(by):
     table = torch.ones(LONGEST, LONGEST).tril().bool()
 
@@ -466,7 +474,7 @@ DECODERS = [
             adds(lambda self, n: torch.ones(n, n).tril().log()),
             adds(lambda self, n: self.hidden[:n, :n], hidden=HIDDEN_BUFFER),
             part("mask", minus_mask),
-            *(part("mask", f) for f in (times_mask, written, less_the_most)),
+            *(part("mask", f) for f in (times_mask, written, less_the_most, heads_and_rows_in_one)),
             rows_of_a_table(0),
             masks(lambda i, j: (j <= i).type(torch.uint8).bool()),
             adds(lambda self, n: -1e9 * (1 - self.seen[:n, :n].float()), seen=causal(LONGEST).byte()),

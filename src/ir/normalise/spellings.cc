@@ -1,5 +1,6 @@
 // Other spellings of what the later passes know: softmax written out, entries selected by constant
 // indices, positions read from a buffer that counts.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -149,6 +150,51 @@ Result reshape_units(Builder& out, const Graph& g, const Node& node) {
   return out.reshape(node.inputs[0], node.type.shape);
 }
 
+// For each axis of `from`, the axes of `to` that it is split into; nothing if axes are merged.
+std::optional<std::vector<Shape>> split_axes(const Shape& from, const Shape& to) {
+  std::vector<Shape> parts;
+  std::size_t next = 0;
+  for (const Dim& size : from) {
+    Shape part;
+    while (next < to.size() && (part.empty() || product(part) != size)) part.push_back(to[next++]);
+    if (product(part) != size) return std::nullopt;
+    parts.push_back(std::move(part));
+  }
+  while (next < to.size() && to[next] == Dim(1) && !parts.empty())
+    parts.back().push_back(to[next++]);
+  return next == to.size() ? std::optional(parts) : std::nullopt;
+}
+
+// A reshape that takes tokens and heads apart again, of what was computed while they were one axis:
+// it is computed apart.
+Result split_first(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::reshape) return {};
+  const Node whole = g[node.inputs[0]];
+  const Dim S(Symbol::S);
+  const bool is_mixed =
+      std::any_of(whole.type.shape.begin(), whole.type.shape.end(),
+                  [&](const Dim& size) { return size.uses(Symbol::S) && size != S; });
+  if (!is_mixed || info(whole.op).over != Over::each) return {};
+  const auto parts = split_axes(whole.type.shape, node.type.shape);
+  if (!parts) return {};
+  std::vector<NodeId> inputs;
+  for (const NodeId input : whole.inputs) {
+    const Shape shape = g.type(input).shape;
+    const std::size_t missing = whole.type.shape.size() - shape.size();
+    Shape apart;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const Shape& part = (*parts)[missing + i];
+      if (shape[i] == whole.type.shape[missing + i])
+        apart.insert(apart.end(), part.begin(), part.end());
+      else
+        apart.insert(apart.end(), part.size(), Dim(1));
+    }
+    inputs.push_back(out.reshape(input, apart));
+  }
+  const NodeId result = out.add(whole.op, inputs, whole.attrs);
+  return g.type(result) == node.type ? Result(result) : Result();
+}
+
 // x[..., indices] of a value with tokens: the indices are known, so that it is put together of
 // slices. Tokens themselves are not selected: a later pass refuses that.
 Result select_by_constant(Builder& out, const Graph& g, const Node& node) {
@@ -206,8 +252,8 @@ Result count_positions(Builder& out, const Graph& g, const Node& node) {
 }  // namespace
 
 std::vector<Rule> spelling_rules() {
-  return {softmax_by_hand, softmax_divided_late, factor_second,  weigh_apart,
-          reshape_units,   select_by_constant,   count_positions};
+  return {softmax_by_hand, softmax_divided_late, factor_second,      weigh_apart,
+          split_first,     reshape_units,        select_by_constant, count_positions};
 }
 
 // Only lengths are considered that no slice runs out of.
