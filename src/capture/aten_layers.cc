@@ -281,12 +281,15 @@ NodeId sdpa(const AtenCall& call, bool shares_heads) {
   const auto heads = [&](NodeId x) {
     return call.rank(x) < 3 ? Dim(1) : call.shape(x)[call.rank(x) - 3];
   };
-  if (!shares_heads && (heads(q) != heads(k) || heads(q) != heads(v)))
+  const auto fits = [&](NodeId x) { return heads(x) == heads(q) || heads(x) == Dim(1); };
+  if (!shares_heads && !(fits(k) && fits(v)))
     bad_input("{} query heads, but {} key heads and {} value heads without enable_gqa",
               heads(q).str(), heads(k).str(), heads(v).str());
   const auto mask = call.maybe_tensor("attn_mask");
   if (call.flag("is_causal")) {
     if (mask) bad_input("has both a mask and is_causal");
+    if (heads(k) != heads(v))
+      k = repeat_heads(call, k, heads(q)), v = repeat_heads(call, v, heads(q));
     return causal_attention(call, q, k, v, scale, 0, 0);
   }
   if (heads(q) != heads(k)) k = repeat_heads(call, k, heads(q));

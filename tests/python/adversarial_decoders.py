@@ -229,6 +229,18 @@ def heads_in_a_loop(self, q, k, v):
     return torch.stack(each, dim=1)
 
 
+def shared_head(self, q, k, v):
+    return F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)
+
+
+def shared_head_masked(self, q, k, v):
+    return F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], attn_mask=causal(q.shape[2]))
+
+
+def without_batch(self, q, k, v):
+    return F.scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True)[None]
+
+
 class HeadWeights(Decoder):
     """A temperature and a bias for each head."""
 
@@ -490,6 +502,7 @@ DECODERS = [
             part("attention", heads_of_one_feature),
             *(part("attention", f) for f in (divided_late, masked_probabilities, difference)),
             part("attention", heads_in_a_loop),
+            *(part("attention", f) for f in (shared_head, shared_head_masked, without_batch)),
             HeadWeights,
             part("attention", scaled_below_zero),
         ),
