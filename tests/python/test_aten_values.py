@@ -94,7 +94,7 @@ class Values(nn.Module):
         results = [f(x) for f in EVERYWHERE] + [f(i).float() for f in WHOLE] + [f(y) for f in FINITE]
         position = positions_of(x)
         counted = torch.ones_like(ids).cumsum(-1)[..., None].expand_as(x)
-        results += [position // 3, position % 4, (position - 3) % 4, (position - 3.0) // 2, counted]
+        results += [position // 3, position % 4, position // -3, position % -4, (position - 3) % 4, (position - 3.0) // 2, counted]
         return torch.cat([r.float() for r in results], -1)
 
 
