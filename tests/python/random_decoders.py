@@ -50,10 +50,10 @@ class Spec:
     inner: int
     vocab: int
     layers: int
-    position: str  # learned, sinusoidal, rope, interleaved, none
+    position: str  # learned, sinusoidal, rope, interleaved, complex, none
     norm: str  # layer, rms, hand, hand_f32, plain
     post_norm: bool
-    mask: str  # sdpa, bool, float, fill_buffer, fill_arange, fill_tril, add_min, add_inf, where
+    mask: str  # sdpa, bool, float, fill_{buffer,arange,tril}, add_{min,inf}, where, times, written
     window: int
     scale: str  # root, constant, query
     softcap: float
@@ -77,6 +77,7 @@ def draw(rng: random.Random) -> Spec:
     sdpa = rng.random() < 0.25
     mask = "sdpa" if sdpa else rng.choice(
         ("bool", "float", "fill_buffer", "fill_arange", "fill_tril", "add_min", "add_inf", "where")
+        + ("times", "written")
     )
     return Spec(
         heads=heads,
@@ -85,7 +86,7 @@ def draw(rng: random.Random) -> Spec:
         inner=rng.choice((heads * head_size, 24, 40)),
         vocab=rng.choice((37, 40, heads * head_size + 8)),
         layers=rng.choice((1, 1, 2)),
-        position=rng.choice(("learned", "sinusoidal", "rope", "rope", "interleaved", "none")),
+        position=rng.choice(("learned", "sinusoidal", "rope", "rope", "interleaved", "complex", "none")),
         norm=rng.choice(("layer", "rms", "hand", "hand_f32", "plain")),
         post_norm=rng.random() < 0.25,
         mask=mask,
@@ -172,6 +173,10 @@ class Attention(nn.Module):
             angles = torch.cat((angles, angles), -1)
             turned = torch.cat((-x[..., half:], x[..., :half]), -1)
             return x * angles.cos() + turned * angles.sin()
+        if s.position == "complex":
+            waves = torch.polar(torch.ones_like(angles), angles)
+            turned = torch.view_as_complex(x.reshape(*x.shape[:-1], half, 2)) * waves
+            return torch.view_as_real(turned).flatten(-2)
         even, odd, cos, sin = x[..., 0::2], x[..., 1::2], angles.cos(), angles.sin()
         return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
@@ -206,7 +211,7 @@ class Attention(nn.Module):
     def forward(self, x):
         s = self.spec
         q, k, v = self.split(x)
-        if s.position in ("rope", "interleaved"):
+        if s.position in ("rope", "interleaved", "complex"):
             q, k = self.rotate(q), self.rotate(k)
         if s.broken == "key_of_next_token":
             k = torch.cat((k[:, :, 1:], k[:, :, :1]), 2)
@@ -249,6 +254,13 @@ class Attention(nn.Module):
             scores = scores + torch.where(seen, 0.0, torch.finfo(scores.dtype).min)
         elif s.mask == "add_inf":
             scores = scores + torch.zeros(seen.shape).masked_fill(~seen, -math.inf)
+        elif s.mask == "times":
+            scores = scores * seen.float() - 1e10 * (1 - seen.float())
+        elif s.mask == "written":
+            hidden = torch.zeros(scores.shape[-2:])
+            hidden[~seen.expand_as(hidden)] = -math.inf
+            scores = scores + hidden
+            scores = scores - scores.max(dim=-1, keepdim=True).values
         elif s.mask == "where":
             scores = torch.where(seen, scores, torch.finfo(scores.dtype).min)
         else:
