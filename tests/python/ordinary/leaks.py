@@ -84,9 +84,8 @@ class MaskOfOneHead(Masked):
 
     def masked(self, scores, i):
         n = scores.size(-1)
-        hidden = torch.zeros(self.heads, n, n, dtype=torch.bool)
-        hidden[0] = ~causal(n)
-        return scores.masked_fill(hidden, float("-inf"))
+        masked_heads = torch.arange(self.heads).view(-1, 1, 1) < 1
+        return scores.masked_fill(~causal(n) & masked_heads, float("-inf"))
 
 
 @unsound
@@ -136,7 +135,7 @@ class WindowOfBlocks(Masked):
     """Tokens see their whole block of four, the later ones of it too."""
 
     def masked(self, scores, i):
-        block = torch.arange(scores.size(-1)) // 4
+        block = (torch.arange(scores.size(-1)) / 4).floor()
         return scores.masked_fill(block[None, :] > block[:, None], float("-inf"))
 
 
@@ -174,12 +173,11 @@ class BidirectionalMultihead(nn.Module):
 class HeadsAndTokensSwapped(Plain):
     """The outputs are folded without the transposition: features of later tokens land in earlier ones."""
 
-    def merge(self, x):
-        return x.reshape(x.shape[0], x.shape[2], -1)
-
     def attend(self, x, i):
         q, k, v = self.split(x, i)
-        return self.merge(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        s = torch.einsum("bhid,bhjd->bhij", q, k) / math.sqrt(self.head_dim)
+        p = s.masked_fill(~causal(x.shape[1]), float("-inf")).softmax(-1)
+        return torch.einsum("bhij,bhjd->bhid", p, v).reshape(x.shape)
 
 
 @unsound
@@ -256,7 +254,7 @@ class NextTokenMixed(Then):
     """A shift of tokens in the wrong direction."""
 
     def between(self, x):
-        return x + 0.5 * F.pad(x[:, 1:], (0, 0, 0, 1))
+        return x + 0.5 * torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)[:, 1:]
 
 
 @unsound
