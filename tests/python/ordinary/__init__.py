@@ -41,6 +41,7 @@ from . import (  # noqa: E402,F401
     leaks,
     llama,
     masks,
+    modules,
     newer,
     shapes,
     tutorials,

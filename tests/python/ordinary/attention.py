@@ -76,7 +76,9 @@ class EinsumAttentionWithHeadWeights(Plain):
     def extra(self):
         shape = (self.depth, self.heads, self.dim, self.head_dim)
         self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.randn(shape) * 0.2) for _ in range(3))
-        self.b_Q, self.b_K, self.b_V = (nn.Parameter(torch.zeros(self.depth, self.heads, self.head_dim)) for _ in "qkv")
+        self.b_Q, self.b_K, self.b_V = (
+            nn.Parameter(torch.zeros(self.depth, self.heads, self.head_dim)) for _ in "qkv"
+        )
         self.W_O = nn.Parameter(torch.randn(self.depth, self.heads, self.head_dim, self.dim) * 0.2)
         self.register_buffer("IGNORE", torch.tensor(-1e5))
 
@@ -155,7 +157,9 @@ class QkNormThenSdpa(Plain):
 
     def attend(self, x, i):
         q, k, v = self.split(x, i).unbind(0)
-        return self.merge(F.scaled_dot_product_attention(self.qn[i](q), self.kn[i](k), v, is_causal=True, scale=0.3))
+        return self.merge(
+            F.scaled_dot_product_attention(self.qn[i](q), self.kn[i](k), v, is_causal=True, scale=0.3)
+        )
 
 
 @ordinary

@@ -168,7 +168,9 @@ class WithLora(Usual):
 @ordinary
 class WithWeightNorm(Usual):
     def feed_forward(self, d):
-        return nn.Sequential(weight_norm(nn.Linear(d, 2 * d)), nn.Hardswish(), weight_norm(nn.Linear(2 * d, d)))
+        return nn.Sequential(
+            weight_norm(nn.Linear(d, 2 * d)), nn.Hardswish(), weight_norm(nn.Linear(2 * d, d))
+        )
 
 
 @ordinary
@@ -199,7 +201,7 @@ class NormalisedTransformer(Usual):
 
 @ordinary
 class SinusoidsInForward(Usual):
-    """Positions are sines, then cosines, made from the number of tokens; embeddings are scaled; a tied head."""
+    """Positions are sines, then cosines, made in the forward; scaled embeddings; a tied head."""
 
     def positions(self, n, d):
         half = d // 2

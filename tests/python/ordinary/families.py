@@ -130,6 +130,51 @@ class NeoX(nn.Module):
 
 
 @ordinary
+class GptNeoLocal(nn.Module):
+    """Global and local layers in turn; a local mask is the lower triangle less a lower one."""
+
+    def __init__(self, vocab=60, dim=32, heads=4, positions=64, window=9):
+        super().__init__()
+        self.heads = heads
+        self.wte, self.wpe = nn.Embedding(vocab, dim), nn.Embedding(positions, dim)
+        bias = torch.tril(torch.ones((positions, positions), dtype=bool)).view(1, 1, positions, positions)
+        self.register_buffer("global_bias", bias, persistent=False)
+        local = torch.bitwise_xor(bias, torch.tril(bias, -window))
+        self.register_buffer("local_bias", local, persistent=False)
+        self.proj = nn.ModuleList()
+        for _ in range(2):
+            self.proj.append(nn.ModuleList([nn.Linear(dim, dim, bias=i == 3) for i in range(4)]))
+        self.norms = nn.ModuleList([nn.LayerNorm(dim) for _ in range(5)])
+        self.fc = nn.ModuleList([nn.Linear(dim, 2 * dim) for _ in range(2)])
+        self.fc_out = nn.ModuleList([nn.Linear(2 * dim, dim) for _ in range(2)])
+
+    def _split_heads(self, tensor, num_heads, attn_head_size):
+        tensor = tensor.view(tensor.size()[:-1] + (num_heads, attn_head_size))
+        return tensor.permute(0, 2, 1, 3)
+
+    def forward(self, input_ids):
+        hidden = self.wte(input_ids) + self.wpe(torch.arange(input_ids.shape[1]))
+        for layer in range(2):
+            residual = hidden
+            x = self.norms[2 * layer](hidden)
+            q, k, v = (
+                self._split_heads(p(x), self.heads, x.shape[-1] // self.heads).to(torch.float32)
+                for p in self.proj[layer][:3]
+            )
+            scores = torch.matmul(q, k.transpose(-1, -2))
+            bias = self.local_bias if layer % 2 else self.global_bias
+            causal_mask = bias[:, :, : q.size(-2), : k.size(-2)]
+            mask_value = torch.tensor(torch.finfo(scores.dtype).min, dtype=scores.dtype)
+            scores = torch.where(causal_mask, scores, mask_value)
+            out = torch.matmul(nn.functional.softmax(scores, dim=-1).to(v.dtype), v)
+            out = out.permute(0, 2, 1, 3).contiguous()
+            hidden = residual + self.proj[layer][3](out.view(out.size()[:-2] + (x.shape[-1],)))
+            x = self.norms[2 * layer + 1](hidden)
+            hidden = hidden + self.fc_out[layer](F.gelu(self.fc[layer](x), approximate="tanh"))
+        return F.linear(self.norms[4](hidden), self.wte.weight)
+
+
+@ordinary
 class Falcon(nn.Module):
     """One key head for all queries, taken from the end of the fused product."""
 

@@ -61,7 +61,9 @@ class Float32Norm(nn.LayerNorm):
     """LayerNorm in float32 for inputs of any type."""
 
     def forward(self, x):
-        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).type_as(x)
+        return F.layer_norm(
+            x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps
+        ).type_as(x)
 
 
 @ordinary

@@ -280,9 +280,11 @@ class Flipped(Then):
 
 @unsound
 class ReverseCumulativeSum(Then):
+    """A running sum as a product with a triangle of ones: the wrong triangle."""
+
     def between(self, x):
-        later = x.flip(1).cumsum(1).flip(1)
-        return x + 0.1 * later
+        n = x.shape[1]
+        return x + 0.1 * (torch.ones(n, n).triu() @ x)
 
 
 @unsound
@@ -378,7 +380,9 @@ def rotate_half_with_a_mask_of_rows():
 def lit_with_a_full_mask():
     class Full(LitGPT):
         def feed(self, block, x):
-            attended = block["attn"](x, self.cos[: x.size(1)], self.sin[: x.size(1)], torch.ones(1, 1, 1, x.size(1)).bool())
+            attended = block["attn"](
+                x, self.cos[: x.size(1)], self.sin[: x.size(1)], torch.ones(1, 1, 1, x.size(1)).bool()
+            )
             return super().feed(block, attended)
 
     return Full(70, 32, 4, 4, 8, 1.0, False, "rms", "llama")

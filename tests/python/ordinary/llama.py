@@ -159,9 +159,7 @@ class Transformer(nn.Module):
         self.params, self.is_complex, self.flash = params, is_complex, flash
         self.tok_embeddings = nn.Embedding(params.vocab_size, params.dim)
         rope = apply_rotary_emb_complex if is_complex else apply_rotary_emb_real
-        self.layers = nn.ModuleList(
-            TransformerBlock(i, params, rope, flash) for i in range(params.n_layers)
-        )
+        self.layers = nn.ModuleList(TransformerBlock(i, params, rope, flash) for i in range(params.n_layers))
         self.norm = RMSNorm(params.dim, eps=params.norm_eps)
         self.output = nn.Linear(params.dim, params.vocab_size, bias=False)
         size = params.dim // params.n_heads
@@ -402,7 +400,13 @@ class LitAttention(nn.Module):
         k = torch.cat((k_roped, k[..., self.rope_n_elem :]), dim=-1)
         scale = 1.0 / math.sqrt(self.hs)
         y = F.scaled_dot_product_attention(
-            q, k.expand_as(q), v.expand_as(q), attn_mask=mask, dropout_p=0.0, scale=scale, is_causal=mask is None
+            q,
+            k.expand_as(q),
+            v.expand_as(q),
+            attn_mask=mask,
+            dropout_p=0.0,
+            scale=scale,
+            is_causal=mask is None,
         )
         y = y.transpose(1, 2)
         return self.proj(y.reshape(B, T, self.hs * self.n_head))

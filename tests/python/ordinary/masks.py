@@ -198,7 +198,8 @@ class WindowInRopeDecoder(nn.Module):
         local = full & (i - j < self.window)
         for layer in range(4):
             q, k, v = (
-                y.view(1, t, self.h, -1).transpose(1, 2) for y in self.qkv[layer](self.n[layer](x)).split(d, 2)
+                y.view(1, t, self.h, -1).transpose(1, 2)
+                for y in self.qkv[layer](self.n[layer](x)).split(d, 2)
             )
             if layer % 2 == 0:
                 q, k = self.rope(q), self.rope(k)

@@ -1,4 +1,4 @@
-"""What published families of the last years brought: sinks, low-rank keys, layers without RoPE, scaled queries."""
+"""What newer families brought: sinks, low-rank keys, layers without RoPE, scaled queries."""
 
 import math
 
@@ -233,7 +233,12 @@ class SlidingMistral(nn.Module):
 
     def __init__(self, vocab=63, dim=32, n_heads=4, n_kv_heads=2, window=7):
         super().__init__()
-        self.n_heads, self.n_kv_heads, self.head_dim, self.window = n_heads, n_kv_heads, dim // n_heads, window
+        self.n_heads, self.n_kv_heads, self.head_dim, self.window = (
+            n_heads,
+            n_kv_heads,
+            dim // n_heads,
+            window,
+        )
         self.tok_embeddings, self.output = nn.Embedding(vocab, dim), linear(dim, vocab)
         kv = n_kv_heads * self.head_dim
         self.w = nn.ModuleList(
@@ -271,7 +276,7 @@ class SlidingMistral(nn.Module):
 
 @ordinary
 class FastGpt(nn.Module):
-    """Positions are an argument with a default; RoPE is a real table of pairs; the mask is a buffer of rows."""
+    """Positions are an argument with a default; RoPE is a real table of pairs."""
 
     def __init__(self, vocab=87, dim=48, n_head=6, n_local_heads=3, block_size=64):
         super().__init__()

@@ -126,7 +126,9 @@ class WideHeads(nn.Module):
         self.qk = nn.ModuleList(nn.Linear(d, 2 * h * dk) for _ in range(2))
         self.v = nn.ModuleList(nn.Linear(d, h * dv) for _ in range(2))
         self.o = nn.ModuleList(nn.Linear(h * dv, d) for _ in range(2))
-        self.ff = nn.ModuleList(nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 50), nn.ReLU(), nn.Linear(50, d)) for _ in range(2))
+        self.ff = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(d), nn.Linear(d, 50), nn.ReLU(), nn.Linear(50, d)) for _ in range(2)
+        )
         self.n = nn.ModuleList(nn.LayerNorm(d) for _ in range(3))
         self.head = nn.Linear(d, vocab)
 
@@ -137,7 +139,9 @@ class WideHeads(nn.Module):
             n = self.n[i](x)
             q, k = self.qk[i](n).view(b, t, self.h, 2 * self.dk).transpose(1, 2).chunk(2, dim=-1)
             v = self.v[i](n).view(b, t, self.h, self.dv).transpose(1, 2)
-            w = torch.softmax(q @ k.transpose(2, 3) / math.sqrt(self.dk) + torch.full((t, t), -1e9).triu(1), -1)
+            w = torch.softmax(
+                q @ k.transpose(2, 3) / math.sqrt(self.dk) + torch.full((t, t), -1e9).triu(1), -1
+            )
             x = x + self.o[i]((w @ v).transpose(1, 2).contiguous().view(b, t, self.h * self.dv))
             x = x + self.ff[i](x)
         return self.head(self.n[2](x))
@@ -166,7 +170,11 @@ class TwoDimensional(nn.Module):
         B, T = ids.shape
         x = (self.e(ids) + self.p(torch.arange(T))).view(B * T, self.d)
         for i in range(2):
-            q, k, v = torch.mm(self.norm(x, 2 * i), self.w[f"qkv{i}"]).view(B, T, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+            q, k, v = (
+                torch.mm(self.norm(x, 2 * i), self.w[f"qkv{i}"])
+                .view(B, T, 3, self.h, -1)
+                .permute(2, 0, 3, 1, 4)
+            )
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = torch.addmm(x, y.transpose(1, 2).reshape(B * T, self.d), self.w[f"o{i}"])
             y = F.gelu(self.norm(x, 2 * i + 1) @ self.w[f"up{i}"])
