@@ -67,7 +67,9 @@ def logits(module, ids) -> torch.Tensor:
 
 def error(got, wanted) -> float:
     assert bool(torch.isfinite(wanted).all()), "the decoder makes numbers that are not finite"
-    apart = float((got - wanted).abs().max() / (wanted.max() - wanted.min()))
+    span = float(wanted.max() - wanted.min())
+    assert span > 0, "the decoder makes the same number everywhere"
+    apart = float((got - wanted).abs().max()) / span
     return apart if apart == apart else float("inf")
 
 
@@ -174,7 +176,7 @@ def sample(names, count: int) -> list:
 @needs_program
 @pytest.mark.parametrize("half", ["dev", "held"] if LONG else ["dev"])
 def test_ordinary_decoders_are_right(half, tmp_path):
-    names = sample(dict(zip(("dev", "held"), halves()))[half], 12)
+    names = sample(dict(zip(("dev", "held"), halves()))[half], 8)
     results = judge_all(names, ORDINARY, half, tmp_path)
     assert not those(results, "wrong", "crashed")
     right = [r for r in results.values() if r[0] == "right"]
@@ -183,7 +185,7 @@ def test_ordinary_decoders_are_right(half, tmp_path):
 
 @needs_program
 def test_unsound_decoders_are_refused_or_right(tmp_path):
-    names = sample(sorted(UNSOUND), 6)
+    names = sample(sorted(UNSOUND), 5)
     results = judge_all(names, UNSOUND, "unsound", tmp_path)
     assert not those(results, "wrong", "crashed")
     # Where little is refused, the breaks broke nothing.
