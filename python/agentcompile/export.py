@@ -11,8 +11,9 @@ from io import StringIO
 
 import torch
 from torch.export import Dim
+from torch.nn.modules import transformer
 
-from . import attention
+from . import attention, complex_numbers, narrow_integers
 from .errors import BadInput, CaptureError, first_line, user_frame
 
 aten = torch.ops.aten
@@ -32,12 +33,14 @@ WHOLE = (
     aten.gelu.default,
     aten.tril.default,
     aten.triu.default,
+    aten.stack.default,
 )
 
 # Ops that say the same as another one: the right-hand side is what comes out.
 SYNONYMS = {
     aten.mm.default: aten.matmul.default,
     aten.bmm.default: aten.matmul.default,
+    aten._neg_view.default: aten.neg.default,
     # Without strides a view is a reshape; the copies that some views need are gone.
     aten.view.default: aten.reshape.default,
     aten._unsafe_view.default: aten.reshape.default,
@@ -172,6 +175,39 @@ def _run_twice(module: torch.nn.Module, run) -> None:
             )
 
 
+def _indices_of(triangle):
+    def indices(row, col, offset=0, **_):
+        return triangle(torch.ones(row, col), offset).nonzero().t()
+
+    return indices
+
+
+@contextmanager
+def traceable():
+    """Spells some of PyTorch's own code as tracing can follow it, with the same results."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    is_causal = transformer._detect_is_causal_mask
+    # Fused modules: what they compute is not in the graph.
+    torch.backends.mha.set_fastpath_enabled(False)
+    # Whether a mask is causal is for the compiler to prove; the mask alone says the same.
+    transformer._detect_is_causal_mask = lambda mask, hint=None, size=None: bool(hint)
+    # How many indices there are depends on the length; as those of a mask they can be followed.
+    triangles = {name: getattr(torch, name) for name in ("tril", "triu")}
+    indices = {f"{name}_indices": getattr(torch, f"{name}_indices") for name in triangles}
+    for name, triangle in triangles.items():
+        setattr(torch, f"{name}_indices", _indices_of(triangle))
+    # tensor.data leaves the trace.
+    torch.Tensor.data = property(torch.Tensor.detach, torch._C.TensorBase.data.__set__)
+    try:
+        yield
+    finally:
+        del torch.Tensor.data
+        for name, function in indices.items():
+            setattr(torch, name, function)
+        transformer._detect_is_causal_mask = is_causal
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
 @contextmanager
 def module_trail(module: torch.nn.Module):
     """Yields a list that names the modules being run, innermost last: where a failure happened."""
@@ -198,7 +234,7 @@ def export(model: Model) -> torch.export.ExportedProgram:
     limit = min(model.max_length or MAX_LENGTH, MAX_LENGTH)
     shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
     masks = attention.provable_masks() if model.is_transformers else nullcontext()
-    with torch.no_grad(), masks, module_trail(model.module) as trail:
+    with torch.no_grad(), masks, traceable(), module_trail(model.module) as trail:
         try:
             with redirect_stderr(StringIO()):  # torch prints whole graphs when it fails
                 return torch.export.export(forward, arguments, dynamic_shapes=shapes, strict=False)
@@ -212,7 +248,7 @@ LENGTH = re.compile(r"L\['\w+'\]\.size\(\)\[1\]")
 # What a guard may consist of to be evaluated.
 ARITHMETIC = (
     ast.Expression, ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Constant, ast.Name, ast.Load,
-    ast.cmpop, ast.boolop, ast.operator, ast.unaryop,
+    ast.Call, ast.cmpop, ast.boolop, ast.operator, ast.unaryop,
 )  # fmt: skip
 TOLERANCE = {torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
@@ -257,7 +293,8 @@ def longest_under(guards: list, most: int, right_at) -> tuple[int, str | None]:
             if not all(isinstance(node, ARITHMETIC) for node in ast.walk(tree)):
                 raise ValueError(condition)
             code = compile(tree, "guard", "eval")
-            holds = [eval(code, {"__builtins__": {}, "S": S}) for S in range(2, most + 1)]
+            names = {"__builtins__": {}, "min": min, "max": max}
+            holds = [eval(code, {**names, "S": S}) for S in range(2, most + 1)]
         except Exception:  # it is about something else than the length
             holds = [False]
         right = holds.index(False) if False in holds else len(holds)
@@ -314,7 +351,34 @@ def _unbind(x, dim=0):
 def _addmm(bias, a, b, beta=1, alpha=1):
     product = aten.matmul.default(a, b)
     product = product if alpha == 1 else product * alpha
+    if beta == 0:  # PyTorch then does not even look at the bias
+        return product
     return product + (bias if beta == 1 else bias * beta)
+
+
+def _roll(x, shifts, dims=()):
+    if not dims:
+        return _roll(x.reshape(-1), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims):
+        size = x.shape[dim]
+        cut = size - (shift % size if isinstance(size, int) else shift)
+        parts = (aten.slice.Tensor(x, dim, cut, size), aten.slice.Tensor(x, dim, 0, cut))
+        x = aten.cat.default(parts, dim)
+    return x
+
+
+def _unset(size, dtype=None, **_):
+    """Memory that nobody has written to. Where it stays so the result shows it."""
+    dtype = dtype or torch.get_default_dtype()
+    return aten.full.default(size, math.nan if dtype.is_floating_point else 0, dtype=dtype)
+
+
+def _unset_permuted(size, order, dtype=None, **_):
+    return _unset(size, dtype)
+
+
+def _unset_like(x, *_, dtype=None, **__):
+    return _unset(x.shape, dtype or x.dtype)
 
 
 def _full_like(x, value, dtype=None, **_):
@@ -334,6 +398,10 @@ def decompose(
     table[aten.unbind.int] = _unbind
     table[aten.addmm.default] = _addmm
     table[aten.full_like.default] = _full_like
+    table[aten.roll.default] = _roll
+    table[aten.empty.memory_format] = _unset
+    table[aten.empty_permuted.default] = _unset_permuted
+    table[aten.empty_like.default] = _unset_like
     _label(program.graph, prefix)
     _refuse_subgraphs(program.graph)
     with torch.no_grad():
@@ -345,6 +413,8 @@ def decompose(
             ) from error
     _refuse_mutation(program, prefix)
     _label(program.graph, prefix)
+    complex_numbers.spell_out(program, where)
+    narrow_integers.widen(program, where)
     _regularise(program.graph)
     return program
 
@@ -396,6 +466,38 @@ def _is_no_op(node: torch.fx.Node) -> bool:
     return False
 
 
+def _nonzero_of(index) -> tuple:
+    """(mask, axis), if these are the indices along one axis of what is not 0 in the mask."""
+    if not isinstance(index, torch.fx.Node) or index.target is not aten.select.int:
+        return None, None
+    source, dim, axis = index.args
+    turned = source.target is aten.permute.default
+    if turned:
+        source = source.args[0]
+    if source.target is not aten.nonzero.default or dim != (0 if turned else 1):
+        return None, None
+    return source.args[0], axis
+
+
+def _write_by_mask(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """x[..., i, j] = number, where i and j are all indices of a mask, is x[..., mask] = number."""
+    indices = list(node.args[1])
+    found = [_nonzero_of(index) for index in indices]
+    masks = [mask for mask, _ in found if mask is not None]
+    if not masks or any(mask is not masks[0] for mask in masks):
+        return
+    first = next(i for i, (mask, _) in enumerate(found) if mask is not None)
+    rank = masks[0].meta["val"].dim()
+    if [axis for _, axis in found[first:]] != list(range(rank)) or any(
+        index is not None for index in indices[:first]
+    ):
+        return
+    with graph.inserting_before(node):
+        mask = graph.call_function(aten.ne.Scalar, (masks[0], 0))
+    mask.meta = {**node.meta, "val": masks[0].meta["val"] != 0}
+    node.args = (node.args[0], [*indices[:first], mask], *node.args[2:])
+
+
 def _regularise(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function":
@@ -413,6 +515,8 @@ def _regularise(graph: torch.fx.Graph) -> None:
             graph.erase_node(node)
         elif node.target is aten.scaled_dot_product_attention.default:
             _keep_causal_attention(node)
+        elif node.target is aten.index_put.default:
+            _write_by_mask(graph, node)
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if node.op == "call_function":
@@ -453,10 +557,10 @@ def _keep_causal_attention(node: torch.fx.Node) -> None:
             f"{where(node)} has no mask and is_causal=False: every token would see later ones"
         )
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise CaptureError(f"{where(node)} takes {q.dim()} dimensions: give it [1, heads, S, d]")
+        return  # for the reader
     if q.shape[2] != k.shape[2]:
         raise CaptureError(f"{where(node)} has more keys than queries: capture without a cache")
-    if q.shape[1] != k.shape[1] and not bound["enable_gqa"]:
+    if q.shape[1] != k.shape[1] != 1 and not bound["enable_gqa"]:
         raise CaptureError(f"{where(node)} repeats heads without enable_gqa=True")
     if k.shape[1] != v.shape[1]:
         raise CaptureError(f"{where(node)} has {k.shape[1]} key heads and {v.shape[1]} value heads")

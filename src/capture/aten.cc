@@ -214,7 +214,8 @@ void AtenCall::expect_results(std::size_t count) const {
 const std::vector<AtenOp>& aten_table() {
   static const auto table = [] {
     std::vector<AtenOp> all;
-    for (auto part : {aten_elementwise_ops, aten_view_ops, aten_layer_ops, aten_creation_ops})
+    for (auto part : {aten_elementwise_ops, aten_view_ops, aten_layer_ops, aten_creation_ops,
+                      aten_reduction_ops, aten_rounding_ops, aten_writing_ops})
       for (AtenOp& op : part()) all.push_back(std::move(op));
     return all;
   }();

@@ -114,11 +114,22 @@ std::vector<NodeId> translate_aten(AtenContext& context, const AtenOp& op, const
                                    const std::vector<TensorType>& declared,
                                    const std::function<NodeId(const Json&)>& resolve);
 
+// The entries from start to end, in Python's sense of bounds: negative ones count from the end.
+Dim slice_bound(const AtenCall& call, Dim bound, const Dim& size);
+NodeId slice_from(const AtenCall& call, NodeId x, std::size_t axis, const Dim& start, Dim end,
+                  std::int64_t step);
+NodeId select_at(const AtenCall& call, NodeId x, std::size_t axis, Dim index);
+// The entries of one axis that the index names, in the place of that axis.
+NodeId take(const AtenCall& call, NodeId x, std::size_t axis, NodeId index);
+
 // The parts of the table.
 std::vector<AtenOp> aten_elementwise_ops();
 std::vector<AtenOp> aten_view_ops();
 std::vector<AtenOp> aten_layer_ops();
 std::vector<AtenOp> aten_creation_ops();
+std::vector<AtenOp> aten_reduction_ops();
+std::vector<AtenOp> aten_rounding_ops();
+std::vector<AtenOp> aten_writing_ops();
 
 // PyTorch's result type of mixed operands: tensors with axes first, then 0-dimensional ones, then
 // Python numbers; a later class only counts when its kind (bool, integer, float) is higher.
@@ -129,5 +140,6 @@ NodeId as_float(const AtenCall& call, NodeId x);  // integers and bools become f
 // Elementwise, after promotion.
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b);
 NodeId times(const AtenCall& call, NodeId x, double factor);
+NodeId number_like(const AtenCall& call, NodeId x, double value);  // of x's type, without axes
 
 }  // namespace ac

@@ -99,10 +99,6 @@ Results square(const AtenCall& call) {
   return {elementwise(call, Op::mul, call.tensor("self"), call.tensor("self"))};
 }
 
-NodeId number_like(const AtenCall& call, NodeId x, double value) {
-  return call.build().scalar(call.type(x).dtype, value);
-}
-
 // x where it is positive, else `otherwise`.
 NodeId where_positive(const AtenCall& call, NodeId x, NodeId positive, NodeId otherwise) {
   Builder& build = call.build();
@@ -137,36 +133,59 @@ Results expm1(const AtenCall& call) {
   return {call.build().binary(Op::sub, power, number_like(call, x, 1))};
 }
 
-// Cuts off the fraction, and goes one down or up from there if that leads `past` x. A number this
-// large has no fraction, and may not fit an integer.
-Results whole_number(const AtenCall& call, std::optional<Op> past) {
-  const NodeId x = call.tensor("self");
-  const DType dtype = call.type(x).dtype;
-  if (!is_float(dtype)) return {x};
-  Builder& build = call.build();
-  const NodeId size = build.unary(Op::abs, x);
-  const NodeId small =
-      build.binary(Op::less, size, number_like(call, x, dtype == DType::f16 ? 2048 : 0x1p24));
-  const NodeId inner = build.add(Op::where, {small, x, number_like(call, x, 0)});
-  NodeId cut = build.cast(build.cast(inner, DType::i64), dtype);
-  if (past) {
-    const NodeId is_past = build.binary(*past, cut, inner);
-    const Op back = *past == Op::greater ? Op::sub : Op::add;
-    cut = build.add(Op::where, {is_past, build.binary(back, cut, number_like(call, x, 1)), cut});
-  }
-  return {build.add(Op::where, {small, cut, x})};
-}
-
-Results floor(const AtenCall& call) { return whole_number(call, Op::greater); }
-Results ceil(const AtenCall& call) { return whole_number(call, Op::less); }
-Results trunc(const AtenCall& call) { return whole_number(call, std::nullopt); }
-
 Results sign(const AtenCall& call) {
   Builder& build = call.build();
   const NodeId x = call.tensor("self"), zero = number_like(call, x, 0);
   const NodeId below =
       build.add(Op::where, {build.binary(Op::less, x, zero), number_like(call, x, -1), zero});
   return {where_positive(call, x, number_like(call, x, 1), below)};
+}
+
+// factor * log(x): logarithms to another base.
+auto scaled_log(double factor) {
+  return [factor](const AtenCall& call) -> Results {
+    const NodeId x = as_float(call, call.tensor("self"));
+    return {times(call, call.build().unary(Op::log, x), factor)};
+  };
+}
+
+Results exp2(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  return {call.build().binary(Op::pow, number_like(call, x, 2), x)};
+}
+
+Results tan(const AtenCall& call) {
+  Builder& build = call.build();
+  const NodeId x = as_float(call, call.tensor("self"));
+  const NodeId sine = build.unary(Op::sin, x);
+  return {build.binary(Op::div, sine, build.unary(Op::cos, x))};
+}
+
+// (exp(x) + sign * exp(-x)) / 2
+auto hyperbolic(double sign) {
+  return [sign](const AtenCall& call) -> Results {
+    Builder& build = call.build();
+    const NodeId x = as_float(call, call.tensor("self"));
+    const NodeId rising = build.unary(Op::exp, x);
+    const NodeId falling = build.unary(Op::exp, build.unary(Op::neg, x));
+    return {times(call, build.binary(sign > 0 ? Op::add : Op::sub, rising, falling), 0.5)};
+  };
+}
+
+Results erfc(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  const NodeId one = number_like(call, x, 1);
+  return {call.build().binary(Op::sub, one, call.build().unary(Op::erf, x))};
+}
+
+Results is_nan(const AtenCall& call) {
+  return {call.build().binary(Op::not_equal, call.tensor("self"), call.tensor("self"))};
+}
+
+Results is_infinite(const AtenCall& call) {
+  const NodeId x = as_float(call, call.tensor("self"));
+  const NodeId size = call.build().unary(Op::abs, x);
+  return {call.build().binary(Op::equal, size, number_like(call, x, INFINITY))};
 }
 
 Results hardtanh(const AtenCall& call) {
@@ -212,6 +231,15 @@ Results clamp(const AtenCall& call) {
   return {std::get<NodeId>(x)};
 }
 
+// The value with the type and the shape of the tensor that it is written to.
+auto written(const char* value) {
+  return [value](const AtenCall& call) -> Results {
+    const NodeId x = call.tensor("self");
+    const NodeId filling = as_dtype(call, call.operand(value), call.type(x).dtype);
+    return {call.build().expand(filling, Shape(call.shape(x)))};
+  };
+}
+
 auto clamp_one(Op op, const char* bound) {
   return [op, bound](const AtenCall& call) -> Results {
     return {elementwise(call, op, call.tensor("self"), call.operand(bound))};
@@ -249,6 +277,10 @@ NodeId as_float(const AtenCall& call, NodeId x) {
   return is_float(call.type(x).dtype) ? x : call.build().cast(x, DType::f32);
 }
 
+NodeId number_like(const AtenCall& call, NodeId x, double value) {
+  return call.build().scalar(call.type(x).dtype, value);
+}
+
 NodeId times(const AtenCall& call, NodeId x, double factor) {
   if (factor == 1) return x;
   return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
@@ -282,9 +314,15 @@ std::vector<AtenOp> aten_elementwise_ops() {
       {"aten.square.default", "self:tensor", square},
       {"aten.log1p.default", "self:tensor", log1p},
       {"aten.expm1.default", "self:tensor", expm1},
-      {"aten.floor.default", "self:tensor", floor},
-      {"aten.ceil.default", "self:tensor", ceil},
-      {"aten.trunc.default", "self:tensor", trunc},
+      {"aten.log2.default", "self:tensor", scaled_log(1 / std::log(2))},
+      {"aten.log10.default", "self:tensor", scaled_log(1 / std::log(10))},
+      {"aten.exp2.default", "self:tensor", exp2},
+      {"aten.tan.default", "self:tensor", tan},
+      {"aten.sinh.default", "self:tensor", hyperbolic(-1)},
+      {"aten.cosh.default", "self:tensor", hyperbolic(1)},
+      {"aten.erfc.default", "self:tensor", erfc},
+      {"aten.isnan.default", "self:tensor", is_nan},
+      {"aten.isinf.default", "self:tensor", is_infinite},
       {"aten.sign.default", "self:tensor", sign},
       {"aten.hardtanh.default", "self:tensor min_val:number max_val:number", hardtanh},
       {"aten.leaky_relu.default", "self:tensor negative_slope:number", leaky_relu},
@@ -298,12 +336,19 @@ std::vector<AtenOp> aten_elementwise_ops() {
       {"aten.bitwise_and.Scalar", "self:tensor other:number", bitwise(Op::logical_and)},
       {"aten.bitwise_or.Tensor", "self:tensor other:operand", bitwise(Op::logical_or)},
       {"aten.bitwise_or.Scalar", "self:tensor other:number", bitwise(Op::logical_or)},
+      // On bools, to differ is to be exclusive.
+      {"aten.logical_xor.default", "self:tensor other:tensor", logical(Op::not_equal)},
+      {"aten.bitwise_xor.Tensor", "self:tensor other:operand", bitwise(Op::not_equal)},
+      {"aten.bitwise_xor.Scalar", "self:tensor other:number", bitwise(Op::not_equal)},
       {"aten.where.self", "condition:tensor self:operand other:operand", where},
       {"aten.where.ScalarSelf", "condition:tensor self:number other:tensor", where},
       {"aten.where.ScalarOther", "condition:tensor self:tensor other:number", where},
       {"aten.where.Scalar", "condition:tensor self:number other:number", where},
       {"aten.masked_fill.Scalar", "self:tensor mask:tensor value:number", masked_fill},
       {"aten.masked_fill.Tensor", "self:tensor mask:tensor value:operand", masked_fill},
+      {"aten.fill.Scalar", "self:tensor value:number", written("value")},
+      {"aten.fill.Tensor", "self:tensor value:tensor", written("value")},
+      {"aten.copy.default", "self:tensor src:tensor non_blocking:bool", written("src")},
       {"aten.clamp.default", "self:tensor min:number? max:number?", clamp},
       {"aten.clamp.Tensor", "self:tensor min:tensor? max:tensor?", clamp},
       {"aten.clamp_min.default", "self:tensor min:number", clamp_one(Op::maximum, "min")},

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -63,74 +64,6 @@ auto add_matmul(const char* left, const char* right) {
   };
 }
 
-auto reduce(Op op) {
-  return [op](const AtenCall& call) -> Results {
-    NodeId x = call.tensor("self");
-    if (const auto dtype = call.maybe_dtype("dtype")) x = call.build().cast(x, *dtype);
-    return {call.build().reduce(op, x, call.axes("dim", call.rank(x)), call.flag("keepdim"))};
-  };
-}
-
-auto reduce_all(Op op) {
-  return [op](const AtenCall& call) -> Results {
-    NodeId x = call.tensor("self");
-    if (const auto dtype = call.maybe_dtype("dtype")) x = call.build().cast(x, *dtype);
-    std::vector<std::int64_t> axes(call.rank(x));
-    std::iota(axes.begin(), axes.end(), 0);
-    return {call.build().reduce(op, x, std::move(axes), false)};
-  };
-}
-
-Results amax(const AtenCall& call) {
-  const NodeId x = call.tensor("self");
-  return {call.build().reduce(Op::amax, x, call.axes("dim", call.rank(x)), call.flag("keepdim"))};
-}
-
-NodeId mean_of(const AtenCall& call, bool keep) {
-  const NodeId x = call.tensor("self");
-  return call.build().reduce(Op::mean, x, call.axes("dim", call.rank(x)), keep);
-}
-
-NodeId variance(const AtenCall& call) {
-  const NodeId x = call.tensor("self");
-  const auto axes = call.axes("dim", call.rank(x));
-  Dim count(1);
-  for (const std::int64_t axis : axes)
-    count = count * call.shape(x)[static_cast<std::size_t>(axis)];
-  if (!count.is_constant()) bad_input("over {} elements", count.str());
-  const double correction = call.has("correction") ? call.number("correction") : 1;
-  const double divisor = static_cast<double>(count.constant()) - correction;
-  if (!(divisor > 0)) bad_input("over {} elements, less {}", count.constant(), correction);
-  Builder& build = call.build();
-  const NodeId centred = build.binary(Op::sub, x, mean_of(call, true));
-  const NodeId squares = build.binary(Op::mul, centred, centred);
-  return times(call, build.reduce(Op::sum, squares, axes, call.flag("keepdim")), 1 / divisor);
-}
-
-Results variance_and_mean(const AtenCall& call) {
-  return {variance(call), mean_of(call, call.flag("keepdim"))};
-}
-
-Results deviation(const AtenCall& call) { return {call.build().unary(Op::sqrt, variance(call))}; }
-
-// (sum |x|^ord)^(1 / ord) for the orders that people normalise by.
-Results vector_norm(const AtenCall& call) {
-  NodeId x = call.tensor("self");
-  if (const auto dtype = call.maybe_dtype("dtype")) x = call.build().cast(x, *dtype);
-  const double order = call.number("ord");
-  const auto axes = call.axes("dim", call.rank(x));
-  const bool keep = call.flag("keepdim");
-  Builder& build = call.build();
-  if (order == 2) {
-    const NodeId squares = build.binary(Op::mul, x, x);
-    return {build.unary(Op::sqrt, build.reduce(Op::sum, squares, axes, keep))};
-  }
-  const NodeId sizes = build.unary(Op::abs, x);
-  if (order == 1) return {build.reduce(Op::sum, sizes, axes, keep)};
-  if (order == INFINITY) return {build.reduce(Op::amax, sizes, axes, keep)};
-  bad_input("a norm of order {}: only 1, 2 and inf are supported", order);
-}
-
 // In evaluation mode: a scale and a shift for each channel, which is axis 1.
 Results batch_norm(const AtenCall& call) {
   const NodeId x = call.tensor("input");
@@ -166,6 +99,76 @@ Results raw_softmax(const AtenCall& call) {
   NodeId x = call.tensor("self");
   if (call.flag("half_to_float")) x = call.build().cast(x, DType::f32);
   return {call.build().softmax(x, static_cast<std::int64_t>(call.axis("dim", call.rank(x))))};
+}
+
+// A convolution that looks at one place at a time is a projection of the channels, axis 1.
+Results convolution(const AtenCall& call) {
+  const NodeId x = call.tensor("input"), weight = call.tensor("weight");
+  const std::size_t rank = call.rank(x);
+  const Shape kernel = call.shape(weight);
+  if (rank < 3 || kernel.size() != rank) bad_input("the input is {}", to_string(call.type(x)));
+  const auto all = [&](const char* name, std::int64_t wanted) {
+    const auto values = call.integers(name);
+    return std::all_of(values.begin(), values.end(),
+                       [&](std::int64_t value) { return value == wanted; });
+  };
+  const Shape places(kernel.begin() + 2, kernel.end());
+  if (product(places) != Dim(1))
+    bad_input("a kernel of {} mixes neighbours; only kernels of 1 are supported",
+              to_string(places));
+  if (call.flag("transposed") || !all("stride", 1) || !all("padding", 0))
+    bad_input("is only supported with a stride of 1, no padding, and not transposed");
+  Builder& build = call.build();
+  std::vector<std::int64_t> there{0}, back{0, static_cast<std::int64_t>(rank) - 1};
+  for (std::size_t i = 2; i < rank; ++i) {
+    there.push_back(static_cast<std::int64_t>(i));
+    back.push_back(static_cast<std::int64_t>(i) - 1);
+  }
+  there.push_back(1);
+  const NodeId rows = build.permute(x, there);
+  const NodeId matrix = build.reshape(weight, {kernel[0], kernel[1]});
+  const std::int64_t groups = call.integer("groups");
+  if (groups < 1 || groups > 1024) bad_input("{} groups", groups);
+  const auto outputs = kernel[0].divided_by(groups);
+  if (!outputs || call.shape(rows).back() != kernel[1] * groups)
+    bad_input("{} groups of {} for {}", groups, to_string(kernel), to_string(call.type(x)));
+  std::vector<NodeId> parts;
+  for (std::int64_t i = 0; i < groups; ++i)
+    parts.push_back(
+        build.linear(slice_from(call, rows, rank - 1, kernel[1] * i, kernel[1] * (i + 1), 1),
+                     slice_from(call, matrix, 0, *outputs * i, *outputs * (i + 1), 1)));
+  NodeId result = groups == 1 ? parts[0] : build.concat(parts, static_cast<std::int64_t>(rank) - 1);
+  if (call.has("bias")) result = build.binary(Op::add, result, call.tensor("bias"));
+  return {build.permute(result, back)};
+}
+
+// Each group of channels, axis 1, is normalised by itself.
+Results group_norm(const AtenCall& call) {
+  const NodeId x = call.tensor("input");
+  const Shape shape = call.shape(x);
+  const std::int64_t groups = call.integer("group");
+  if (shape.size() < 2 || groups < 1) bad_input("{} groups of {}", groups, to_string(shape));
+  const auto size = product(Shape(shape.begin() + 1, shape.end())).divided_by(groups);
+  if (!size) bad_input("{} groups of {}", groups, to_string(shape));
+  Builder& build = call.build();
+  const NodeId split = build.reshape(x, {shape[0], groups, *size});
+  NodeId result = build.reshape(build.layer_norm({split}, call.number("eps")), shape);
+  Shape channels(shape.size() - 1, Dim(1));
+  channels[0] = shape[1];
+  for (const auto& [name, op] : {std::pair{"weight", Op::mul}, {"bias", Op::add}})
+    if (call.has(name))
+      result = build.binary(op, result, build.reshape(call.tensor(name), channels));
+  return {result, kNoResult, kNoResult};
+}
+
+Results log_softmax(const AtenCall& call) {
+  NodeId x = call.tensor("self");
+  if (call.flag("half_to_float")) x = call.build().cast(x, DType::f32);
+  Builder& build = call.build();
+  const auto axis = static_cast<std::int64_t>(call.axis("dim", call.rank(x)));
+  const NodeId below = build.binary(Op::sub, x, build.reduce(Op::amax, x, {axis}, true));
+  const NodeId total = build.reduce(Op::sum, build.unary(Op::exp, below), {axis}, true);
+  return {build.binary(Op::sub, below, build.unary(Op::log, total))};
 }
 
 NodeId norm_input(const AtenCall& call) {
@@ -278,12 +281,15 @@ NodeId sdpa(const AtenCall& call, bool shares_heads) {
   const auto heads = [&](NodeId x) {
     return call.rank(x) < 3 ? Dim(1) : call.shape(x)[call.rank(x) - 3];
   };
-  if (!shares_heads && (heads(q) != heads(k) || heads(q) != heads(v)))
+  const auto fits = [&](NodeId x) { return heads(x) == heads(q) || heads(x) == Dim(1); };
+  if (!shares_heads && !(fits(k) && fits(v)))
     bad_input("{} query heads, but {} key heads and {} value heads without enable_gqa",
               heads(q).str(), heads(k).str(), heads(v).str());
   const auto mask = call.maybe_tensor("attn_mask");
   if (call.flag("is_causal")) {
     if (mask) bad_input("has both a mask and is_causal");
+    if (heads(k) != heads(v))
+      k = repeat_heads(call, k, heads(q)), v = repeat_heads(call, v, heads(q));
     return causal_attention(call, q, k, v, scale, 0, 0);
   }
   if (heads(q) != heads(k)) k = repeat_heads(call, k, heads(q));
@@ -294,8 +300,6 @@ NodeId sdpa(const AtenCall& call, bool shares_heads) {
 }  // namespace
 
 std::vector<AtenOp> aten_layer_ops() {
-  constexpr auto kVariance = "self:tensor dim:ints? correction:number? keepdim:bool";
-  constexpr auto kReduce = "self:tensor dim:ints? keepdim:bool dtype:dtype?";
   constexpr auto kAddMatmul = "self:tensor {0}1:tensor {0}2:tensor beta:number alpha:number";
   return {
       {"aten.embedding.default",
@@ -307,21 +311,18 @@ std::vector<AtenOp> aten_layer_ops() {
       {"aten.bmm.default", "self:tensor mat2:tensor", matmul_of("mat2", 3)},
       {"aten.addmm.default", fmt::format(kAddMatmul, "mat"), add_matmul("mat1", "mat2")},
       {"aten.baddbmm.default", fmt::format(kAddMatmul, "batch"), add_matmul("batch1", "batch2")},
-      {"aten.sum.default", "self:tensor dtype:dtype?", reduce_all(Op::sum)},
-      {"aten.sum.dim_IntList", kReduce, reduce(Op::sum)},
-      {"aten.mean.default", "self:tensor dtype:dtype?", reduce_all(Op::mean)},
-      {"aten.mean.dim", kReduce, reduce(Op::mean)},
-      {"aten.amax.default", "self:tensor dim:ints keepdim:bool", amax},
-      {"aten.linalg_vector_norm.default",
-       "self:tensor ord:number dim:ints? keepdim:bool dtype:dtype?", vector_norm},
       {"aten._native_batch_norm_legit_no_training.default",
        "input:tensor weight:tensor? bias:tensor? running_mean:tensor running_var:tensor "
        "momentum:number eps:number",
        batch_norm},
-      {"aten.var.correction", kVariance,
-       [](const AtenCall& call) -> Results { return {variance(call)}; }},
-      {"aten.var_mean.correction", kVariance, variance_and_mean},
-      {"aten.std.correction", kVariance, deviation},
+      {"aten.convolution.default",
+       "input:tensor weight:tensor bias:tensor? stride:ints padding:ints dilation:ints "
+       "transposed:bool output_padding:ints groups:int",
+       convolution},
+      {"aten.native_group_norm.default",
+       "input:tensor weight:tensor? bias:tensor? N:int C:int HxW:int group:int eps:number",
+       group_norm},
+      {"aten._log_softmax.default", "self:tensor dim:int half_to_float:bool", log_softmax},
       {"aten.softmax.int", "self:tensor dim:int dtype:dtype?", softmax},
       {"aten._softmax.default", "self:tensor dim:int half_to_float:bool", raw_softmax},
       {"aten.rms_norm.default", "input:tensor normalized_shape:ints weight:tensor? eps:number?",

@@ -185,30 +185,6 @@ Results repeat_interleave(const AtenCall& call) {
   return {repeat_axes(call, x, counts, true)};
 }
 
-// A bound as Python means it: negative ones count from the end, and all are clamped to the axis.
-Dim slice_bound(const AtenCall& call, Dim bound, const Dim& size) {
-  const SymbolRange& range = call.context().range;
-  if (!at_most(0, bound, range)) {
-    if (!at_most(bound, -1, range)) bad_input("cannot tell the sign of the bound {}", bound.str());
-    bound = bound + size;
-    if (at_most(bound, 0, range)) return 0;
-    if (!at_most(0, bound, range)) bad_input("cannot tell the sign of the bound {}", bound.str());
-  }
-  if (at_most(size, bound, range)) return size;
-  if (!at_most(bound, size, range))
-    bad_input("cannot tell whether the bound {} is within the size {} for {} to {} tokens",
-              bound.str(), size.str(), range.min, range.max);
-  return bound;
-}
-
-NodeId slice_from(const AtenCall& call, NodeId x, std::size_t axis, const Dim& start, Dim end,
-                  std::int64_t step) {
-  const Dim& size = call.shape(x)[axis];
-  if (step == 1 && start == Dim(0) && end == size) return x;
-  if (at_most(end, start, call.context().range)) end = start;  // empty
-  return call.build().slice(x, static_cast<std::int64_t>(axis), start, end, step);
-}
-
 Results slice(const AtenCall& call) {
   const NodeId x = call.tensor("self");
   const std::size_t axis = call.axis("dim", call.rank(x));
@@ -225,49 +201,9 @@ Results narrow(const AtenCall& call) {
   return {slice_from(call, x, axis, start, start + call.dim("length"), 1)};
 }
 
-NodeId select_at(const AtenCall& call, NodeId x, std::size_t axis, Dim index) {
-  Shape shape = call.shape(x);
-  if (!at_most(0, index, call.context().range)) index = index + shape[axis];
-  const NodeId row = slice_from(call, x, axis, index, index + 1, 1);
-  shape.erase(position(shape, axis));
-  return call.build().reshape(row, shape);
-}
-
 Results select(const AtenCall& call) {
   const NodeId x = call.tensor("self");
   return {select_at(call, x, call.axis("dim", call.rank(x)), call.dim("index"))};
-}
-
-// Where an index may be below 0, PyTorch counts it from the end.
-NodeId counted_from_start(const AtenCall& call, NodeId index, const Dim& size) {
-  const DType dtype = call.type(index).dtype;
-  if (dtype == DType::boolean)
-    bad_input("a mask of bools selects a number of entries that depends on data");
-  if (call.context().prover.never_negative(index)) return index;
-  if (!size.is_constant())
-    bad_input("an index that may be negative counts back from the last token");
-  Builder& build = call.build();
-  const NodeId negative = build.binary(Op::less, index, build.scalar(dtype, 0));
-  const NodeId from_end =
-      build.binary(Op::add, index, build.scalar(dtype, static_cast<double>(size.constant())));
-  return build.add(Op::where, {negative, from_end, index});
-}
-
-// Takes entries of one axis: an embedding, once that axis is the first.
-NodeId take(const AtenCall& call, NodeId x, std::size_t axis, NodeId index) {
-  std::vector<std::int64_t> to_front(call.rank(x));
-  std::iota(to_front.begin(), to_front.end(), 0);
-  std::rotate(to_front.begin(), to_front.begin() + static_cast<std::ptrdiff_t>(axis),
-              to_front.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
-  Builder& build = call.build();
-  index = counted_from_start(call, index, call.shape(x)[axis]);
-  const NodeId taken = build.embedding(build.permute(x, to_front), index);
-  // [index..., before..., after...] -> [before..., index..., after...]
-  std::vector<std::int64_t> back(call.rank(taken));
-  std::iota(back.begin(), back.end(), 0);
-  const auto middle = back.begin() + static_cast<std::ptrdiff_t>(call.rank(index));
-  std::rotate(back.begin(), middle, middle + static_cast<std::ptrdiff_t>(axis));
-  return build.permute(taken, std::move(back));
 }
 
 Results index_select(const AtenCall& call) {
@@ -376,6 +312,21 @@ Results unbind(const AtenCall& call) {
   return parts;
 }
 
+// Where an index may be below 0, PyTorch counts it from the end.
+NodeId counted_from_start(const AtenCall& call, NodeId index, const Dim& size) {
+  const DType dtype = call.type(index).dtype;
+  if (dtype == DType::boolean)
+    bad_input("a mask of bools selects a number of entries that depends on data");
+  if (call.context().prover.never_negative(index)) return index;
+  if (!size.is_constant())
+    bad_input("an index that may be negative counts back from the last token");
+  Builder& build = call.build();
+  const NodeId negative = build.binary(Op::less, index, build.scalar(dtype, 0));
+  const NodeId from_end =
+      build.binary(Op::add, index, build.scalar(dtype, static_cast<double>(size.constant())));
+  return build.add(Op::where, {negative, from_end, index});
+}
+
 Results identity(const AtenCall& call) { return {call.tensor("self")}; }
 
 Results cast(const AtenCall& call) {
@@ -396,6 +347,55 @@ Results dropout(const AtenCall& call) {
 Results native_dropout(const AtenCall& call) { return {dropout(call)[0], kNoResult}; }
 
 }  // namespace
+
+// A bound as Python means it: negative ones count from the end, and all are clamped to the axis.
+Dim slice_bound(const AtenCall& call, Dim bound, const Dim& size) {
+  const SymbolRange& range = call.context().range;
+  if (!at_most(0, bound, range)) {
+    if (!at_most(bound, -1, range)) bad_input("cannot tell the sign of the bound {}", bound.str());
+    bound = bound + size;
+    if (at_most(bound, 0, range)) return 0;
+    if (!at_most(0, bound, range)) bad_input("cannot tell the sign of the bound {}", bound.str());
+  }
+  if (at_most(size, bound, range)) return size;
+  if (!at_most(bound, size, range))
+    bad_input("cannot tell whether the bound {} is within the size {} for {} to {} tokens",
+              bound.str(), size.str(), range.min, range.max);
+  return bound;
+}
+
+NodeId slice_from(const AtenCall& call, NodeId x, std::size_t axis, const Dim& start, Dim end,
+                  std::int64_t step) {
+  const Dim& size = call.shape(x)[axis];
+  if (step == 1 && start == Dim(0) && end == size) return x;
+  if (at_most(end, start, call.context().range)) end = start;  // empty
+  return call.build().slice(x, static_cast<std::int64_t>(axis), start, end, step);
+}
+
+NodeId select_at(const AtenCall& call, NodeId x, std::size_t axis, Dim index) {
+  Shape shape = call.shape(x);
+  if (!at_most(0, index, call.context().range)) index = index + shape[axis];
+  const NodeId row = slice_from(call, x, axis, index, index + 1, 1);
+  shape.erase(position(shape, axis));
+  return call.build().reshape(row, shape);
+}
+
+// Takes entries of one axis: an embedding, once that axis is the first.
+NodeId take(const AtenCall& call, NodeId x, std::size_t axis, NodeId index) {
+  std::vector<std::int64_t> to_front(call.rank(x));
+  std::iota(to_front.begin(), to_front.end(), 0);
+  std::rotate(to_front.begin(), to_front.begin() + static_cast<std::ptrdiff_t>(axis),
+              to_front.begin() + static_cast<std::ptrdiff_t>(axis) + 1);
+  Builder& build = call.build();
+  index = counted_from_start(call, index, call.shape(x)[axis]);
+  const NodeId taken = build.embedding(build.permute(x, to_front), index);
+  // [index..., before..., after...] -> [before..., index..., after...]
+  std::vector<std::int64_t> back(call.rank(taken));
+  std::iota(back.begin(), back.end(), 0);
+  const auto middle = back.begin() + static_cast<std::ptrdiff_t>(call.rank(index));
+  std::rotate(back.begin(), middle, middle + static_cast<std::ptrdiff_t>(axis));
+  return build.permute(taken, std::move(back));
+}
 
 std::vector<AtenOp> aten_view_ops() {
   return {

@@ -171,6 +171,101 @@ def constant_scores(self, scores):
     return 5 * torch.tanh(same)
 
 
+def triangle(scores):
+    return torch.ones(scores.shape[-2:]).tril()
+
+
+def times_mask(self, scores):
+    return scores * triangle(scores) - 1e10 * (1 - triangle(scores))
+
+
+def written(self, scores):
+    hidden = torch.ones(scores.shape[-2:])
+    hidden = hidden.triu(1)
+    hidden[hidden == 1] = HIDES_ALL
+    return scores + hidden
+
+
+def less_the_most(self, scores):
+    hidden = scores.masked_fill(triangle(scores) == 0, HIDES_ALL)
+    return hidden - hidden.max(dim=-1, keepdim=True).values
+
+
+def heads_and_rows_in_one(self, scores):
+    length = scores.shape[-1]
+    seen = torch.arange(1, length + 1).repeat(HEADS)
+    rows = scores.reshape(-1, length)
+    rows = torch.where(torch.arange(length)[None] < seen[:, None], rows, torch.full_like(rows, -1e9))
+    return rows.reshape(scores.shape)
+
+
+def rows_of_a_table(by):
+    table = torch.ones(LONGEST, LONGEST).tril().bool()
+
+    def mask(self, scores):
+        position = torch.arange(scores.shape[-1])
+        return scores.masked_fill(~self.seen[position + by][:, : scores.shape[-1]], HIDES_ALL)
+
+    return part("mask", mask, seen=table)
+
+
+def divided_late(self, q, k, v):
+    powers = torch.exp(self.scores(q, k)).tril()
+    return (powers @ v) / powers.sum(-1, keepdim=True)
+
+
+def masked_probabilities(self, q, k, v):
+    weights = F.softmax(self.scores(q, k), dim=-1).masked_fill(~causal(q.shape[-2]), 0)
+    return (weights / weights.sum(-1, keepdim=True)) @ v
+
+
+def difference(self, q, k, v):
+    weights = F.softmax(self.mask(self.scores(q, k)), dim=-1).unflatten(1, (2, 2))
+    return ((weights[:, 0] - 0.3 * weights[:, 1]) @ v[:, :2]).repeat(1, 2, 1, 1)
+
+
+def heads_in_a_loop(self, q, k, v):
+    each = [F.softmax(self.mask(self.scores(q[:, i], k[:, i])), -1) @ v[:, i] for i in range(HEADS)]
+    return torch.stack(each, dim=1)
+
+
+def shared_head(self, q, k, v):
+    return F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)
+
+
+def shared_head_masked(self, q, k, v):
+    return F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], attn_mask=causal(q.shape[2]))
+
+
+def without_batch(self, q, k, v):
+    return F.scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True)[None]
+
+
+class HeadWeights(Decoder):
+    """A temperature and a bias for each head."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(1, HEADS, 1, 1))
+        self.bias = nn.Parameter(torch.ones(HEADS, 1, 1))
+
+    def scores(self, q, k):
+        return super().scores(q, k) * self.temperature + self.bias
+
+
+class HeadWeightsLate(HeadWeights):
+    def scores(self, q, k):
+        return Decoder.scores(self, q, k)
+
+    def mask(self, scores):
+        return super().mask(scores) * self.temperature
+
+
+class HeadBiasCapped(HeadWeights):
+    def scores(self, q, k):
+        return 5 * torch.tanh((Decoder.scores(self, q, k) + self.bias) / 5)
+
+
 def alibi(self, length):
     distance = torch.arange(length)[None, :] - torch.arange(length)[:, None]
     slopes = 2.0 ** -torch.arange(1, HEADS + 1)
@@ -205,6 +300,19 @@ def angles_of(length):
 
 def rope(self, x):
     return rotate(x, angles_of(x.shape[2]))
+
+
+def complex_rope(self, x):
+    angles = angles_of(x.shape[2])[:, : SIZE // 2]
+    waves = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * waves).flatten(3).type_as(x)
+
+
+def conjugate_rope(self, x):
+    halves = torch.complex(x[..., : SIZE // 2], x[..., SIZE // 2 :])
+    turned = halves[:, :, :, None] * self.waves[: x.shape[2], None].conj() * (1 - 2j)
+    return torch.cat((turned.real, turned.imag), dim=-1).squeeze(-2)
 
 
 def rope_of_heads(self, x):
@@ -347,6 +455,11 @@ DECODERS = [
     ("norm_of_halves", NormOfHalves, RIGHT),
     # what hides
     ("weak_fill", masks(lambda i, j: j <= i, -1e4), "which scores can outweigh"),
+    ("temperature_of_masked", HeadWeightsLate, "after they were masked"),
+    ("bias_that_is_capped", HeadBiasCapped, "masked, shifted or capped"),
+    ("times_halves", part("mask", lambda self, x: x * (1 + triangle(x)) / 2), "scaled by a tensor"),
+    ("times_mask_alone", part("mask", lambda self, x: x * triangle(x)), "neither hides nor keeps"),
+    ("next_row_of_a_table", rows_of_a_table(1), "a token sees tokens that come later"),
     ("bias", adds(lambda self, n: additive(n, -2.0)), "neither hides nor keeps"),
     ("negated", part("attention", negated), "a negative factor"),
     ("alibi", adds(alibi), "ALiBi"),
@@ -373,6 +486,10 @@ DECODERS = [
             adds(lambda self, n: torch.ones(n, n).tril().log()),
             adds(lambda self, n: self.hidden[:n, :n], hidden=HIDDEN_BUFFER),
             part("mask", minus_mask),
+            *(part("mask", f) for f in (times_mask, written, less_the_most, heads_and_rows_in_one)),
+            rows_of_a_table(0),
+            masks(lambda i, j: (j <= i).type(torch.uint8).bool()),
+            adds(lambda self, n: -1e9 * (1 - self.seen[:n, :n].float()), seen=causal(LONGEST).byte()),
             part("mask", capped),
             kept_above(torch.finfo(torch.float32).min),
         ),
@@ -383,6 +500,10 @@ DECODERS = [
         several(
             *(part("attention", f) for f in (by_hand, by_product, by_einsum, scaled_after)),
             part("attention", heads_of_one_feature),
+            *(part("attention", f) for f in (divided_late, masked_probabilities, difference)),
+            part("attention", heads_in_a_loop),
+            *(part("attention", f) for f in (shared_head, shared_head_masked, without_batch)),
+            HeadWeights,
             part("attention", scaled_below_zero),
         ),
         RIGHT,
@@ -391,6 +512,8 @@ DECODERS = [
         "rows",
         several(
             *(part("heads", f) for f in (norm_of_another_axis, norm_of_heads, rope, rope_of_heads)),
+            part("heads", complex_rope),
+            part("heads", conjugate_rope, waves=torch.exp(1j * angles_of(LONGEST)[:, : SIZE // 2])),
             part("heads", swap_heads),
             part("after", norm_of_one_feature),
             part("after", selections),

@@ -12,6 +12,8 @@ namespace {
 
 // exp of this is 0 in float32, and in every type that stores fewer bits.
 constexpr double kVanishes = -104;
+// The most that may be added to all scores, far below what hides them.
+constexpr double kShift = 1024;
 // Between the scores and the softmax, and more than anybody writes.
 constexpr int kDeepest = 64;
 
@@ -32,6 +34,8 @@ struct Scores {
   // says nothing of the score any more: such a distance must be hidden in the end.
   Steps intact = Steps::uniform(1);
   bool masked = false;
+  bool shifted = false;      // by a number for each row, which a softmax does not see
+  bool viewed = false;       // so that heads are elsewhere than in q and k
   DType dtype = DType::f32;  // in which they are masked; float32 if in several
 };
 
@@ -39,8 +43,9 @@ class Recogniser {
  public:
   Recogniser(Builder& out, const Graph& graph) : out_(out), graph_(graph), prover_(graph) {}
 
-  // `node` is matmul(probabilities, v), where the probabilities are a view of the softmax.
-  NodeId attention(const Node& node, NodeId softmax) {
+  // `node` is matmul(probabilities, v), where the probabilities are the softmax seen through views,
+  // the last of them first.
+  NodeId attention(const Node& node, NodeId softmax, const std::vector<NodeId>& views) {
     const Node& probabilities = graph_[softmax];
     if (probabilities.integer("axis") != rank(softmax) - 1)
       refuse(softmax, "the softmax is not over the last axis");
@@ -48,6 +53,9 @@ class Recogniser {
     if (!scores_.masked) refuse(softmax, "nothing masks the tokens that come later");
     const std::int64_t window = window_of(softmax);
 
+    if (std::any_of(views.begin(), views.end(),
+                    [&](NodeId view) { return graph_[view].op == Op::slice; }))
+      take_heads(softmax, views);
     const Shape heads = leading(node.inputs[0]);
     if (product(leading(scores_.q)) != product(heads))
       refuse(softmax, "the mask or a view changes the number of heads");
@@ -104,7 +112,9 @@ class Recogniser {
       case Op::reshape:
       case Op::permute:
         if (!keeps_rows(graph_, id)) refuse(id, "a view of the scores moves their tokens");
-        return read(node.inputs[0], depth + 1);
+        read(node.inputs[0], depth + 1);
+        scores_.viewed = true;
+        return;
       case Op::mul:
       case Op::div:
         return read_scaled(id, depth);
@@ -123,7 +133,7 @@ class Recogniser {
   void read_scaled(NodeId id, int depth) {
     const Op op = graph_[id].op;
     const auto scaled = match_scalar(graph_, id, op);
-    if (!scaled) refuse(id, "the scores are scaled by a tensor");
+    if (!scaled) return read_product(id, depth);
     const double factor = op == Op::mul ? scaled->scalar : 1 / scaled->scalar;
     if (!std::isfinite(factor) || factor == 0)
       refuse(id, fmt::format("the scores are scaled by {}", factor));
@@ -137,6 +147,52 @@ class Recogniser {
     for (Piece& piece : scores_.added.pieces) piece.value *= factor;
   }
 
+  // Scores times a mask of 0 and 1, or times a number for each head or row.
+  void read_product(NodeId id, int depth) {
+    const Node node = graph_[id];
+    for (const std::size_t side : {1u, 0u}) {
+      if (node.op == Op::div && side == 0) break;
+      const NodeId x = node.inputs[1 - side], factor = node.inputs[side];
+      const auto mask = node.op == Op::mul ? prover_.steps(factor) : std::nullopt;
+      if (mask && std::all_of(mask->pieces.begin(), mask->pieces.end(), [](const Piece& piece) {
+            return piece.slope == 0 && (piece.value == 0 || piece.value == 1);
+          })) {
+        read(x, depth + 1);
+        return add_mask(id, combined(Op::mul, {scores_.added, *mask}),
+                        combined(Op::where, {*mask, scores_.intact, Steps::uniform(0)}));
+      }
+      if (!is_one_a_row(factor) || graph_.type(x) != node.type) continue;
+      read(x, depth + 1);
+      if (scores_.masked || scores_.softcap != 0 || scores_.viewed)
+        refuse(id, "the scores are scaled by a tensor after they were masked, capped or viewed");
+      const NodeId q = out_.cast(scores_.q, node.type.dtype);
+      scores_.q = out_.binary(node.op, q, factor);
+      return;
+    }
+    refuse(id, "the scores are scaled by a tensor");
+  }
+
+  // The same for all columns.
+  bool is_one_a_row(NodeId id) const {
+    const Shape& shape = graph_.type(id).shape;
+    return shape.empty() || shape.back() == Dim(1);
+  }
+
+  // What is added to whole rows goes away in the softmax, if it is finite: the maximum of what it
+  // is taken from, or a number that weights give each head.
+  bool drops_out(NodeId id, NodeId added, NodeId x) const {
+    if (graph_.type(x) != graph_.type(id) || !is_one_a_row(added)) return false;
+    NodeId most = added;
+    while (graph_[most].op == Op::reshape || graph_[most].op == Op::expand)
+      most = graph_[most].inputs[0];
+    if (graph_[most].op == Op::amax && graph_[most].inputs[0] == x) {
+      const auto& axes = graph_[most].integers("axes");
+      return std::find(axes.begin(), axes.end(), rank(x) - 1) != axes.end();
+    }
+    while (info(graph_[most].op).memory == Memory::view) most = graph_[most].inputs[0];
+    return graph_[most].op == Op::weight;
+  }
+
   void read_softcap(NodeId tanh, double cap, int depth) {
     const NodeId argument = without_float_casts(graph_, graph_[tanh].inputs[0]);
     const Op op = graph_[argument].op;
@@ -147,8 +203,8 @@ class Recogniser {
                     (op == Op::mul && std::fabs(divided->scalar * cap - 1) < 1e-6));
     if (!matches || !(cap > 0)) refuse(tanh, "tanh of the scores is not c * tanh(scores / c)");
     read(divided->x, depth + 1);
-    if (scores_.masked || scores_.softcap != 0)
-      refuse(tanh, "the scores are capped after they were masked or capped");
+    if (scores_.masked || scores_.softcap != 0 || scores_.shifted)
+      refuse(tanh, "the scores are capped after they were masked, shifted or capped");
     scores_.softcap = cap;
   }
 
@@ -162,9 +218,20 @@ class Recogniser {
       if (!steps) continue;
       if (subtracts) *steps = combined(Op::neg, {*steps});
       read(node.inputs[static_cast<std::size_t>(1 - side)], depth + 1);
+      if (const auto shift = steps->uniform_value(); shift && std::fabs(*shift) <= kShift) {
+        scores_.shifted = true;
+        return;
+      }
       const Steps untouched = combined(Op::equal, {*steps, Steps::uniform(0)});
       return add_mask(id, combined(Op::add, {scores_.added, *steps}),
                       combined(Op::where, {untouched, scores_.intact, Steps::uniform(0)}));
+    }
+    for (const std::size_t side : {1u, 0u}) {
+      if (subtracts && side == 0) break;
+      if (!drops_out(id, node.inputs[side], node.inputs[1 - side])) continue;
+      read(node.inputs[1 - side], depth + 1);
+      scores_.shifted = true;
+      return;
     }
     refuse_mask(id, node.inputs[1], node.inputs[0]);
   }
@@ -211,6 +278,33 @@ class Recogniser {
     scores_.added = std::move(added);
     scores_.intact = std::move(intact);
     scores_.masked = true;
+  }
+
+  // The heads of q and k that views of the probabilities leave.
+  void take_heads(NodeId softmax, const std::vector<NodeId>& views) {
+    const Shape all = leading(softmax);
+    const auto with = [](Shape heads, const Shape& like) {
+      heads.insert(heads.end(), like.end() - 2, like.end());
+      return heads;
+    };
+    const Shape own = leading(scores_.q);
+    if (product(own) != product(all)) refuse(softmax, "the mask changes the number of heads");
+    for (NodeId* x : {&scores_.q, &scores_.k_transposed}) {
+      const Shape shape = out_.type(*x).shape;
+      if (shape.size() != own.size() + 2) refuse(softmax, "q, k and v differ in rank");
+      for (std::size_t i = 0; i < own.size(); ++i)
+        if (shape[i] != own[i] && shape[i] != Dim(1))
+          refuse(softmax, "heads of q, k and v do not match");
+      *x = out_.reshape(out_.expand(*x, with(own, shape)), with(all, shape));
+      for (std::size_t i = views.size(); i-- > 0;) {
+        const Node view = graph_[views[i]];
+        if (view.op == Op::slice)
+          *x = out_.slice(*x, view.integer("axis"), view.dim("start"), view.dim("end"),
+                          view.integer("step"));
+        else if (view.op != Op::cast)
+          *x = out_.reshape(*x, with(leading(views[i]), shape));
+      }
+    }
   }
 
   // ---- what the masks let through ----
@@ -336,21 +430,23 @@ std::optional<NodeId> recognise(Builder& out, const Graph& graph, const Node& no
   const Dim S(Symbol::S);
   // Views between the softmax and this product that leave rows and columns where they are.
   NodeId softmax = node.inputs[0];
+  std::vector<NodeId> views;
   for (;;) {
-    const Op op = graph[softmax].op;
-    const NodeId inner = without_float_casts(graph, softmax);
-    if (inner != softmax)
-      softmax = inner;
-    else if ((op == Op::reshape || op == Op::permute) && keeps_rows(graph, softmax))
-      softmax = graph[softmax].inputs[0];
-    else
-      break;
+    const Node& view = graph[softmax];
+    const bool is_view =
+        view.op == Op::cast ? without_float_casts(graph, softmax) != softmax
+        : view.op == Op::slice
+            ? view.integer("axis") + 2 < static_cast<std::int64_t>(view.type.shape.size())
+            : (view.op == Op::reshape || view.op == Op::permute) && keeps_rows(graph, softmax);
+    if (!is_view) break;
+    views.push_back(softmax);
+    softmax = view.inputs[0];
   }
   const Shape& shape = graph.type(softmax).shape;
   if (graph[softmax].op != Op::softmax || shape.size() < 2 || shape.back() != S ||
       shape[shape.size() - 2] != S)
     return std::nullopt;
-  return Recogniser(out, graph).attention(node, softmax);
+  return Recogniser(out, graph).attention(node, softmax, views);
 }
 
 }  // namespace

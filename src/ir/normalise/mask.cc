@@ -213,6 +213,37 @@ struct FactRules {
     return first;
   }
 
+  // Rows of a table that are named by their coordinates.
+  static Fact embedding(Prover& prover, const Node& node) {
+    const Fact& table = prover.fact(node.inputs[0]);
+    if (uniform_value(table)) return table;
+    const std::size_t named = prover.shape(node.inputs[1]).size(), rank = node.type.shape.size();
+    const auto row = as_affine(prover.fact(node.inputs[1]), named);
+    if (!row || prover.bounds(*row, prover.shape(node.inputs[1])).least < 0) return {};
+    std::vector<int> to{-1};  // the axes behind the rows
+    for (std::size_t i = named; i < rank; ++i) to.push_back(static_cast<int>(i));
+    if (const auto* affine = std::get_if<Affine>(&table)) {
+      Affine wide{std::vector<std::int64_t>(rank, 0), row->constant};
+      std::copy(row->coefficients.begin(), row->coefficients.end(), wide.coefficients.begin());
+      const auto rows = scaled(wide, affine->coefficients[0]);
+      const Fact rest = renamed(table, to, rank);
+      const auto result = rows ? sum(*rows, 1, std::get<Affine>(rest)) : std::nullopt;
+      return result ? Fact{*result} : Fact{};
+    }
+    const auto* steps = std::get_if<AxisSteps>(&table);
+    if (!steps) return {};
+    if (steps->row != 0) return renamed(table, to, rank);
+    int axis = -1;  // whose coordinate, and no multiple of it, names the row
+    for (std::size_t i = 0; i < named; ++i) {
+      if (row->coefficients[i] == 0) continue;
+      if (axis >= 0 || row->coefficients[i] != 1) return {};
+      axis = static_cast<int>(i);
+    }
+    if (axis < 0 || row->constant > (std::int64_t{1} << 24)) return {};
+    return AxisSteps{axis, to[static_cast<std::size_t>(steps->column)],
+                     steps->steps.shifted(row->constant)};
+  }
+
   // ---- elementwise ----
 
   static Fact cast(Prover& prover, const Node& node) {
@@ -380,6 +411,9 @@ std::span<const FactRule> fact_rules() {
       FactRule{Op::permute, R::permute, "each axis keeps its coordinate under another name"},
       FactRule{Op::slice, R::slice,
                "the coordinate is step * the new one + start, which is put in its place"},
+      FactRule{
+          Op::embedding, R::embedding,
+          "the coordinate of the rows is the index, which is put in its place and wraps nowhere"},
       FactRule{Op::concat, R::concat, "parts that all have one value make a whole that has it"},
       FactRule{Op::cast, R::cast,
                "numbers are converted as the type does; lines stay if they are exact in it"},
@@ -549,6 +583,7 @@ bool Prover::never_negative(NodeId id, int depth) {
     case Op::minimum:
     case Op::add:
     case Op::mul:
+    case Op::div:
       return node.type.dtype == DType::i64 && of(0) && of(1);
     case Op::where:
       return of(1) && of(2);

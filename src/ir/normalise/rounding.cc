@@ -58,7 +58,7 @@ std::optional<double> compute_plain(Op op, double a) {
   }
 }
 
-std::optional<double> compute_plain(Op op, double a, double b) {
+std::optional<double> compute_plain(Op op, DType dtype, double a, double b) {
   switch (op) {
     case Op::add:
       return a + b;
@@ -67,7 +67,7 @@ std::optional<double> compute_plain(Op op, double a, double b) {
     case Op::mul:
       return a * b;
     case Op::div:
-      return a / b;
+      return is_float(dtype) ? a / b : std::trunc(a / b);
     case Op::pow:
       return std::pow(a, b);
     default:  // nothing that rounds
@@ -193,7 +193,7 @@ class Trial {
       plain = compute_plain(node.op, in(0).plain);
     } else if (step.inputs.size() == 2) {
       rounded = compute_exactly(node.op, dtype, in(0).rounded, in(1).rounded);
-      plain = compute_plain(node.op, in(0).plain, in(1).plain);
+      plain = compute_plain(node.op, dtype, in(0).plain, in(1).plain);
     }
     return rounded && plain ? std::optional(Value{*rounded, *plain}) : std::nullopt;
   }
@@ -306,6 +306,9 @@ class Exactness {
         return Whole{a.least - b.most, a.most - b.least};
       case Op::mul:
         return hull({a.least * b.least, a.least * b.most, a.most * b.least, a.most * b.most});
+      case Op::div:  // cut towards 0, which keeps the order
+        if (is_float(node.type.dtype) || b.least != b.most || b.least == 0) return std::nullopt;
+        return hull({std::trunc(a.least / b.least), std::trunc(a.most / b.least)});
       case Op::pow: {
         if (b.least < 0 || is_float(node.type.dtype)) return std::nullopt;
         const double size = std::pow(std::max(std::fabs(a.least), std::fabs(a.most)), b.most);
@@ -317,6 +320,8 @@ class Exactness {
         return Whole{std::max(a.least, b.least), std::max(a.most, b.most)};
       case Op::where:
         return hull({in[1].least, in[1].most, b.least, b.most});
+      case Op::amax:
+        return a;
       case Op::concat: {
         Whole all = a;
         for (const Whole& part : in) all = hull({all.least, all.most, part.least, part.most});

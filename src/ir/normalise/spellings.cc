@@ -1,5 +1,6 @@
 // Other spellings of what the later passes know: softmax written out, entries selected by constant
 // indices, positions read from a buffer that counts.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -22,9 +23,15 @@ NodeId one_a_line(const Graph& g, NodeId id, NodeId x, std::int64_t axis) {
   return id;
 }
 
-// exp(x), perhaps with some entries put to 0 by a mask: the scores of a softmax.
+// exp(x), or a softmax, in which every line has a factor of its own.
+bool is_power(const Graph& g, NodeId id, std::int64_t axis) {
+  return g[id].op == Op::exp || (g[id].op == Op::softmax && g[id].integer("axis") == axis);
+}
+
+// Such powers, perhaps with some entries put to 0 by a mask: the scores of a softmax.
 Result scores_of(Builder& out, const Graph& g, NodeId id, std::int64_t axis) {
   const Node node = g[id];
+  if (node.op == Op::softmax && is_power(g, id, axis)) return node.inputs[0];
   if (node.op == Op::exp) {
     const Node inner = g[node.inputs[0]];
     // What is the same along a whole line goes away in the division.
@@ -34,15 +41,27 @@ Result scores_of(Builder& out, const Graph& g, NodeId id, std::int64_t axis) {
     return node.inputs[0];
   }
   const NodeId hidden = out.scalar(node.type.dtype, -INFINITY);
-  if (node.op == Op::where && uniform_value(g, node.inputs[2]) == 0.0 &&
-      g.type(node.inputs[1]) == node.type && g[node.inputs[1]].op == Op::exp) {
-    const Result x = scores_of(out, g, node.inputs[1], axis);
-    return x ? Result(out.add(Op::where, {node.inputs[0], *x, hidden})) : Result();
+  if (node.op == Op::where)
+    for (const std::size_t side : {1u, 2u}) {
+      const NodeId power = node.inputs[side];
+      if (uniform_value(g, node.inputs[3 - side]) != 0.0 || g.type(power) != node.type ||
+          !is_power(g, power, axis))
+        continue;
+      const Result x = scores_of(out, g, power, axis);
+      if (!x) return {};
+      const NodeId condition = node.inputs[0];
+      return out.add(Op::where, {condition, side == 1 ? *x : hidden, side == 1 ? hidden : *x});
+    }
+  if ((node.op == Op::tril || node.op == Op::triu) && is_power(g, node.inputs[0], axis)) {
+    const NodeId ones = out.expand(out.scalar(DType::boolean, 1), node.type.shape);
+    const NodeId kept = out.add(node.op, {ones}, node.attrs);
+    const Result x = scores_of(out, g, node.inputs[0], axis);
+    return x ? Result(out.add(Op::where, {kept, *x, hidden})) : Result();
   }
   if (node.op != Op::mul) return {};
   for (const std::size_t side : {0u, 1u}) {
     const NodeId power = node.inputs[side], mask = node.inputs[1 - side];
-    if (g[power].op != Op::exp || g.type(power) != node.type) continue;
+    if (!is_power(g, power, axis) || g.type(power) != node.type) continue;
     const auto steps = Prover(g).steps(mask);
     if (!steps) continue;
     for (const Piece& piece : steps->pieces)
@@ -67,6 +86,57 @@ Result softmax_by_hand(Builder& out, const Graph& g, const Node& node) {
   return x && g.type(*x) == node.type ? Result(out.softmax(*x, axes[0])) : Result();
 }
 
+bool is_over_tokens(const Shape& shape) {
+  return shape.size() >= 2 && shape.back().uses(Symbol::S) &&
+         shape[shape.size() - 2].uses(Symbol::S);
+}
+
+bool is_one_a_row(const Shape& shape) { return shape.empty() || shape.back() == Dim(1); }
+
+// (e @ v) / sum(e), where e are powers.
+Result softmax_divided_late(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::div) return {};
+  const Node product = g[node.inputs[0]];
+  if (product.op != Op::matmul || product.type != node.type) return {};
+  const NodeId powers = product.inputs[0];
+  if (!is_over_tokens(g.type(powers).shape)) return {};
+  const auto last = static_cast<std::int64_t>(g.type(powers).shape.size()) - 1;
+  const NodeId total = one_a_line(g, node.inputs[1], powers, last);
+  if (total < 0 || g[total].op != Op::sum || g[total].inputs[0] != powers ||
+      g[total].integers("axes") != std::vector<std::int64_t>{last})
+    return {};
+  const Result x = scores_of(out, g, powers, last);
+  if (!x || g.type(*x) != g.type(powers)) return {};
+  return out.matmul(out.softmax(*x, last), product.inputs[1]);
+}
+
+// Sums and differences of attention weights, and weights with a factor for each head or row: values
+// are weighted by each of them first.
+Result weigh_apart(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::matmul) return {};
+  const NodeId v = node.inputs[1];
+  const Node weights = g[without_float_casts(g, node.inputs[0])];
+  const DType dtype = g.type(v).dtype;
+  if (!is_over_tokens(weights.type.shape) || weights.inputs.size() != 2) return {};
+  const NodeId a = weights.inputs[0], b = weights.inputs[1];
+  if (g.type(a) != weights.type) return {};
+  if (weights.op == Op::add || weights.op == Op::sub) {
+    if (g.type(b) != weights.type) return {};
+    const NodeId first = out.matmul(out.cast(a, dtype), v);
+    return out.binary(weights.op, first, out.matmul(out.cast(b, dtype), v));
+  }
+  if (weights.op != Op::mul || !is_one_a_row(g.type(b).shape)) return {};
+  return out.binary(Op::mul, out.matmul(out.cast(a, dtype), v), out.cast(b, dtype));
+}
+
+// The factor second, for the rule above.
+Result factor_second(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::mul || !is_over_tokens(node.type.shape)) return {};
+  if (!is_one_a_row(g.type(node.inputs[0]).shape) || is_one_a_row(g.type(node.inputs[1]).shape))
+    return {};
+  return out.binary(Op::mul, node.inputs[1], node.inputs[0]);
+}
+
 // A permute that moves axes of size 1 only; einsum makes many.
 Result reshape_units(Builder& out, const Graph& g, const Node& node) {
   if (node.op != Op::permute) return {};
@@ -78,6 +148,51 @@ Result reshape_units(Builder& out, const Graph& g, const Node& node) {
     before = axis;
   }
   return out.reshape(node.inputs[0], node.type.shape);
+}
+
+// For each axis of `from`, the axes of `to` that it is split into; nothing if axes are merged.
+std::optional<std::vector<Shape>> split_axes(const Shape& from, const Shape& to) {
+  std::vector<Shape> parts;
+  std::size_t next = 0;
+  for (const Dim& size : from) {
+    Shape part;
+    while (next < to.size() && (part.empty() || product(part) != size)) part.push_back(to[next++]);
+    if (product(part) != size) return std::nullopt;
+    parts.push_back(std::move(part));
+  }
+  while (next < to.size() && to[next] == Dim(1) && !parts.empty())
+    parts.back().push_back(to[next++]);
+  return next == to.size() ? std::optional(parts) : std::nullopt;
+}
+
+// A reshape that takes tokens and heads apart again, of what was computed while they were one axis:
+// it is computed apart.
+Result split_first(Builder& out, const Graph& g, const Node& node) {
+  if (node.op != Op::reshape) return {};
+  const Node whole = g[node.inputs[0]];
+  const Dim S(Symbol::S);
+  const bool is_mixed =
+      std::any_of(whole.type.shape.begin(), whole.type.shape.end(),
+                  [&](const Dim& size) { return size.uses(Symbol::S) && size != S; });
+  if (!is_mixed || info(whole.op).over != Over::each) return {};
+  const auto parts = split_axes(whole.type.shape, node.type.shape);
+  if (!parts) return {};
+  std::vector<NodeId> inputs;
+  for (const NodeId input : whole.inputs) {
+    const Shape shape = g.type(input).shape;
+    const std::size_t missing = whole.type.shape.size() - shape.size();
+    Shape apart;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const Shape& part = (*parts)[missing + i];
+      if (shape[i] == whole.type.shape[missing + i])
+        apart.insert(apart.end(), part.begin(), part.end());
+      else
+        apart.insert(apart.end(), part.size(), Dim(1));
+    }
+    inputs.push_back(out.reshape(input, apart));
+  }
+  const NodeId result = out.add(whole.op, inputs, whole.attrs);
+  return g.type(result) == node.type ? Result(result) : Result();
 }
 
 // x[..., indices] of a value with tokens: the indices are known, so that it is put together of
@@ -137,7 +252,8 @@ Result count_positions(Builder& out, const Graph& g, const Node& node) {
 }  // namespace
 
 std::vector<Rule> spelling_rules() {
-  return {softmax_by_hand, reshape_units, select_by_constant, count_positions};
+  return {softmax_by_hand, softmax_divided_late, factor_second,      weigh_apart,
+          split_first,     reshape_units,        select_by_constant, count_positions};
 }
 
 // Only lengths are considered that no slice runs out of.
