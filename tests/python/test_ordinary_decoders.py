@@ -34,7 +34,8 @@ LEAST = 32  # tokens that each decoder takes
 CHUNKS = (7, 5, 1)
 TOLERANCE = 1e-5
 OUTCOMES = ("right", "limited", "refused", "wrong", "crashed")
-LEAST_RIGHT = 0.75  # as measured: docs/results/captures.md
+LEAST_RIGHT = {"dev": 0.93, "held": 0.83}  # as measured: docs/results/captures.md
+LEAST_RIGHT_OF_SAMPLE = 0.87
 REFUSALS = (1, 3)  # exit codes: the job failed, bad input
 
 
@@ -180,7 +181,8 @@ def test_ordinary_decoders_are_right(half, tmp_path):
     results = judge_all(names, ORDINARY, half, tmp_path)
     assert not those(results, "wrong", "crashed")
     right = [r for r in results.values() if r[0] == "right"]
-    assert len(right) >= LEAST_RIGHT * len(names), those(results, "refused", "limited")
+    least = LEAST_RIGHT[half] if LONG else LEAST_RIGHT_OF_SAMPLE
+    assert len(right) >= least * len(names), those(results, "refused", "limited")
 
 
 @needs_program
