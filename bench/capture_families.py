@@ -2,11 +2,11 @@
 the reference executor with transformers in float32: the whole prompt, in chunks, token by token.
 
   capture_families.py [FAMILY ...] [--json FILE]
-  capture_families.py --page FILE > docs/results/captures.md
+  capture_families.py --page FILE DECODERS > docs/results/captures.md
 
 prints a line a family: the result, and the processor seconds of the capture and of its check. The
 comparison here is this script's own; the check of the capture is only timed. The second form writes
-the page of the records in FILE.
+the page of the records in FILE, and of those of tests/python/test_ordinary_decoders.py in DECODERS.
 """
 
 import argparse
@@ -54,6 +54,7 @@ OTHERS = {
                                                                   attention_heads=4),
 }  # fmt: skip
 TOKENS, CHUNK, TOLERANCE = 48, 5, 1e-5
+DECODER_OUTCOMES = ("right", "limited", "refused", "wrong", "crashed")  # of test_ordinary_decoders.py
 
 
 def build(family: str):
@@ -117,8 +118,38 @@ def measure(family: str) -> dict:
     return row
 
 
-def page(records: list) -> str:
-    """docs/results/captures.md, of the newest record of each family."""
+def read(file) -> list:
+    return [json.loads(line) for line in Path(file).read_text().splitlines()]
+
+
+def decoders_text(records: list) -> list:
+    """The section about ordinary decoders: a row for each commit that was measured."""
+    cells, sizes = {}, {}
+    for record in records:
+        sizes[record["set"]] = record["decoders"]
+        found = [f"{record[kind]} {kind}" for kind in DECODER_OUTCOMES if record[kind]]
+        text = ", ".join(found) + f" ({record['right'] / record['decoders']:.0%} right)"
+        cells.setdefault(record["commit"], {})[record["set"]] = text
+    lines = [
+        "## Ordinary decoders",
+        "",
+        f"`tests/python/ordinary` has {sizes['dev'] + sizes['held']} plain PyTorch decoders as people write them, written without a",
+        f"look at the compiler, and {sizes['unsound']} in which a later token leaks into an earlier logit. They are captured without",
+        "the check, so that the compiler alone is judged: the reference executor's logits against the live module's.",
+        "The compiler may be mended by the first half, taken by a hash of the names; the second half is held back.",
+        f"`{records[-1]['command']}`",
+        "",
+        f"| commit | first half ({sizes['dev']}) | held back ({sizes['held']}) | with a leak ({sizes['unsound']}) |",
+        "|---|---|---|---|",
+    ]
+    for commit, found in cells.items():
+        leaks = found["unsound"].split(" (")[0]
+        lines.append(f"| {commit} | {found['dev']} | {found['held']} | {leaks} |")
+    return lines
+
+
+def page(records: list, decoders: list) -> str:
+    """docs/results/captures.md, of the newest record of each family and of the sets of decoders."""
     said, rows = {}, {}
     for record in records:
         if "commit" in record:
@@ -146,6 +177,7 @@ def page(records: list) -> str:
         if row not in ran:
             why = row.get("reason") or f"off by {row['error']:.1g}"
             lines.append(f"| {row['family']} | {row['result']} | {why} |")
+    lines += ["", *decoders_text(decoders)]
     return "\n".join(lines) + "\n"
 
 
@@ -153,10 +185,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("family", nargs="*", default=FAMILIES)
     parser.add_argument("--json", metavar="FILE", help="appends a JSON line a family")
-    parser.add_argument("--page", metavar="FILE", help="prints the page of these records, and runs nothing")
+    parser.add_argument(
+        "--page",
+        nargs=2,
+        metavar=("FILE", "DECODERS"),
+        help="prints the page of these records, and runs nothing",
+    )
     options = parser.parse_args()
     if options.page:
-        print(page([json.loads(line) for line in Path(options.page).read_text().splitlines()]), end="")
+        print(page(*map(read, options.page)), end="")
         return 0
     warnings.simplefilter("ignore")
     transformers.logging.disable_progress_bar()

@@ -1,0 +1,48 @@
+"""Decoders as people write them, for a test of how many are accepted and right.
+
+They were written without a look at the compiler. `ORDINARY` are legitimate: a causal language model
+of one sequence of token ids. `UNSOUND` let a later token leak into an earlier one, as real mistakes do.
+Each entry makes a module, or a module and the size of its vocabulary.
+"""
+
+import hashlib
+
+ORDINARY, UNSOUND = {}, {}
+
+
+def _keep(into: dict, make):
+    assert make.__name__ not in ORDINARY and make.__name__ not in UNSOUND, make.__name__
+    into[make.__name__] = make
+    return make
+
+
+def ordinary(make):
+    return _keep(ORDINARY, make)
+
+
+def unsound(make):
+    return _keep(UNSOUND, make)
+
+
+def halves() -> tuple:
+    """The names of `ORDINARY` in two sets: what the compiler may be mended by, and what is held back
+    to measure it."""
+    names = sorted(ORDINARY, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    middle = len(names) // 2
+    return names[:middle], names[middle:]
+
+
+from . import (  # noqa: E402,F401
+    attention,
+    details,
+    families,
+    gpt,
+    halves_of_types,
+    leaks,
+    llama,
+    masks,
+    modules,
+    newer,
+    shapes,
+    tutorials,
+)
