@@ -20,6 +20,12 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], key_size = q.shape[2];
   const std::int64_t kv_heads = call[1].shape[1], value_size = call[2].shape[2];
   Value result = call.result();
+  const auto singles = [&](const std::vector<double>& numbers) {
+    std::vector<float> all(call.arithmetic == Arithmetic::plain ? numbers.size() : 0);
+    narrow(numbers.data(), static_cast<std::int64_t>(all.size()), all.data());
+    return all;
+  };
+  const std::vector<float> single_keys = singles(keys), single_q = singles(q.data);
 
   parallel_for(
       call.threads, tokens * heads, 1 + (1 << 14) / (1 + (past + tokens) * key_size),
@@ -29,13 +35,18 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           const std::int64_t head = unit % heads, kv_head = head / (heads / kv_heads);
           const std::int64_t token = past + unit / heads;
           const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
-          scores.clear();
-          for (std::int64_t other = first; other <= token; ++other) {
-            const double* key = keys.data() + (other * kv_heads + kv_head) * key_size;
-            const double score = call.in_float(
-                scale * dot(call.arithmetic, q.data.data() + unit * key_size, key, key_size));
-            scores.push_back(softcap > 0 ? call.in_float(softcap * std::tanh(score / softcap))
-                                         : score);
+          scores.resize(static_cast<std::size_t>(token + 1 - first));
+          const auto seen = [&](const auto& all) {
+            return Matrix{all.data() + (first * kv_heads + kv_head) * key_size, token + 1 - first,
+                          key_size, kv_heads * key_size};
+          };
+          if (call.arithmetic == Arithmetic::plain)
+            dots(seen(single_keys), single_q.data() + unit * key_size, scores.data(), 1);
+          else
+            dots(seen(keys), q.data.data() + unit * key_size, scores.data(), 1);
+          for (double& score : scores) {
+            score = call.in_float(scale * score);
+            if (softcap > 0) score = call.in_float(softcap * std::tanh(score / softcap));
           }
           const double largest = *std::max_element(scores.begin(), scores.end());
           double total = 0;

@@ -14,16 +14,25 @@ Value linear(const Call& call) {
   const std::int64_t outputs = weight.shape()[0], inner = weight.shape()[1];
   Value result = call.result();
   const std::int64_t tokens = outputs == 0 ? 0 : element_count(call.shape) / outputs;
+  const bool is_plain = call.arithmetic == Arithmetic::plain;
+  std::vector<float> singles(is_plain ? x.data.size() : 0);
+  narrow(x.data.data(), static_cast<std::int64_t>(singles.size()), singles.data());
   // A weight row is converted once for all tokens.
   const std::int64_t grain = 1 + (1 << 15) / (1 + inner * tokens);
   parallel_for(call.threads, outputs, grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<double> scratch;
+    std::vector<float> single(is_plain ? static_cast<std::size_t>(inner) : 0);
     for (std::int64_t row = begin; row < end; ++row) {
       const double* w = weight.read(row * inner, inner, scratch);
-      for (std::int64_t token = 0; token < tokens; ++token)
-        result.data[static_cast<std::size_t>(token * outputs + row)] =
-            dot(call.arithmetic, x.data.data() + token * inner, w, inner) +
-            (bias ? bias[row] : 0.0);
+      double* const out = result.data.data() + row;
+      if (is_plain) {
+        narrow(w, inner, single.data());
+        dots({singles.data(), tokens, inner, inner}, single.data(), out, outputs);
+      } else {
+        dots({x.data.data(), tokens, inner, inner}, w, out, outputs);
+      }
+      if (bias)
+        for (std::int64_t token = 0; token < tokens; ++token) out[token * outputs] += bias[row];
     }
   });
   return result;

@@ -32,10 +32,18 @@ Value attention(const Call& call);
 Value append_attend(const Call& call);
 
 // simd.cc
-double dot(const double* a, const double* b, std::int64_t size);
+template <typename Number>
+struct Matrix {
+  const Number* data;
+  std::int64_t rows, columns, stride;  // elements from a row to the next
+  const Number* row(std::int64_t i) const { return data + i * stride; }
+};
+// The products of each row with a vector, to out[0], out[stride], ...: in double, or in float.
+void dots(const Matrix<double>& a, const double* b, double* out, std::int64_t stride);
+void dots(const Matrix<float>& a, const float* b, double* out, std::int64_t stride);
+void narrow(const double* from, std::int64_t size, float* to);
 void add_scaled(double* sum, double factor, const double* x, std::int64_t size);
 // The same in the arithmetic that is asked for.
-double dot(Arithmetic arithmetic, const double* a, const double* b, std::int64_t size);
 void add_scaled(Arithmetic arithmetic, double* sum, double factor, const double* x,
                 std::int64_t size);
 

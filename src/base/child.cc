@@ -6,10 +6,14 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 
 #include "base/error.h"
 #include "base/forked.h"
@@ -96,6 +100,14 @@ std::string become(const std::vector<std::string>& command) {
   arguments.push_back(nullptr);
   execv(arguments[0], arguments.data());
   return "cannot start " + command[0] + ": " + std::strerror(errno);
+}
+
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
 }
 
 std::string how_ended(int status) {

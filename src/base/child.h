@@ -38,6 +38,10 @@ std::vector<ChildResult> run_in_children(
 // Becomes that program, and comes back, with the reason, only if it cannot be started.
 std::string become(const std::vector<std::string>& command);
 
+// This process keeps the memory that it frees: one that makes large vectors again and again would
+// take them from the system each time, a page at a time.
+void keep_freed_memory();
+
 // Of what waitpid() says: "crashed (SIGSEGV)", "ended with exit code 3".
 std::string how_ended(int status);
 

@@ -351,6 +351,10 @@ void Realiser::judge_all(const std::vector<Request>& requests,
   for (std::size_t j = 0; j < which.size(); ++j)
     (on_gpu() && requests[which[j]].trial.purpose != Purpose::races ? on_device : on_host)
         .push_back(j);
+  // The longest first: the others fill what they leave of the time.
+  const auto work = [&](std::size_t j) { return requests[which[j]].work; };
+  for (std::vector<std::size_t>* judged : {&on_device, &on_host})
+    std::ranges::stable_sort(*judged, std::greater(), work);
   if (!on_device.empty()) {
     std::vector<std::string> questions;
     for (const std::size_t j : on_device) {
@@ -367,6 +371,7 @@ void Realiser::judge_all(const std::vector<Request>& requests,
   for (const std::size_t j : on_host) {
     const Request& request = requests[which[j]];
     judgements.emplace_back([&trial = request.trial, files = judged_files(request)] {
+      keep_freed_memory();
       return to_json(ac::outcome_of(judge(trial, files))).dump();
     });
   }

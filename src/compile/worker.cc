@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/child.h"
 #include "base/error.h"
 #include "compile/in_context.h"
 #include "compile/program_pair.h"
@@ -123,6 +124,7 @@ Conversation::Answer prepare_job(const Json& job) {
   if (job.at("job") == "bench") return prepare_bench(std::move(device), job);
   if (job.at("job") == "pair") return prepare_pair(std::move(device), job);
   if (job.at("job") == "steps") return prepare_steps(std::move(device), job);
+  keep_freed_memory();
   return [device](const std::string& question) { return run_on(*device, Json::parse(question)); };
 }
 

@@ -74,56 +74,53 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
   const double one_value = random.uniform(0.5, 1.5);
   const auto chosen =
       static_cast<std::size_t>(random.integer(0, std::max<std::int64_t>(0, spec.count() - 1)));
-  double row = 1;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    double& x = out[i];
-    const double drawn = random.normal();
-    if (s.pattern == Pattern::rows_apart && i % columns == 0)
-      row = std::exp2(std::floor(random.uniform(-8, spec.may_be_huge ? 4 : 1)));
-    switch (s.pattern) {
-      case Pattern::equal:
-        x = one_value;
-        break;
-      case Pattern::one_hot:
-        x = i == chosen ? 1 : 0;
-        break;
-      case Pattern::alternating:
-        x = i % 2 == 0 ? 1 : -1;
-        break;
-      case Pattern::bits:
-        x = random.uniform() < 0.5 ? 1 : 0;
-        break;
-      case Pattern::repeated_rows:
-        x = static_cast<double>(random.integer(-2, 2));
-        break;
-      case Pattern::dynamic_range:
-        x = random.sign() * std::exp2(random.uniform(-12, 4));
-        break;
-      case Pattern::denormal:
-        x = drawn * smallest_normal(spec.dtype) * 0x1p-4;
-        break;
-      case Pattern::outliers:
-        x = i % columns % 61 == chosen % 61 ? 60 * drawn : drawn;
-        break;
-      case Pattern::large:
-        x = 8 + 2 * random.uniform();
-        break;
-      case Pattern::tiny:
-        x = drawn * 0x1p-10;
-        break;
-      case Pattern::huge:
-        x = drawn * huge_scale(spec);
-        break;
-      case Pattern::rows_apart:
-        x = drawn * row;
-        break;
-      case Pattern::signed_zeros:
-        x = random.sign() * 0.0;
-        break;
-      default:
-        x = drawn;
+  // Each element from its index and a normal number that was drawn for it.
+  const auto fill = [&](auto value) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const double drawn = random.normal();
+      out[i] = s.scale * value(i, drawn);
     }
-    x *= s.scale;
+  };
+  switch (s.pattern) {
+    case Pattern::equal:
+      return fill([&](std::size_t, double) { return one_value; });
+    case Pattern::one_hot:
+      return fill([&](std::size_t i, double) { return i == chosen ? 1 : 0; });
+    case Pattern::alternating:
+      return fill([](std::size_t i, double) { return i % 2 == 0 ? 1 : -1; });
+    case Pattern::bits:
+      return fill([&](std::size_t, double) { return random.uniform() < 0.5 ? 1 : 0; });
+    case Pattern::repeated_rows:
+      return fill([&](std::size_t, double) { return static_cast<double>(random.integer(-2, 2)); });
+    case Pattern::dynamic_range:
+      return fill([&](std::size_t, double) {
+        const double sign = random.sign();
+        return sign * std::exp2(random.uniform(-12, 4));
+      });
+    case Pattern::denormal:
+      return fill([unit = smallest_normal(spec.dtype) * 0x1p-4](std::size_t, double drawn) {
+        return drawn * unit;
+      });
+    case Pattern::outliers:
+      return fill([&](std::size_t i, double drawn) {
+        return i % columns % 61 == chosen % 61 ? 60 * drawn : drawn;
+      });
+    case Pattern::large:
+      return fill([&](std::size_t, double) { return 8 + 2 * random.uniform(); });
+    case Pattern::tiny:
+      return fill([](std::size_t, double drawn) { return drawn * 0x1p-10; });
+    case Pattern::huge:
+      return fill([scale = huge_scale(spec)](std::size_t, double drawn) { return drawn * scale; });
+    case Pattern::rows_apart:
+      return fill([&, row = 1.0](std::size_t i, double drawn) mutable {
+        if (i % columns == 0)
+          row = std::exp2(std::floor(random.uniform(-8, spec.may_be_huge ? 4 : 1)));
+        return drawn * row;
+      });
+    case Pattern::signed_zeros:
+      return fill([&](std::size_t, double) { return random.sign() * 0.0; });
+    default:
+      fill([](std::size_t, double drawn) { return drawn; });
   }
   if (s.pattern == Pattern::sorted) std::ranges::sort(out);
 }
@@ -200,6 +197,15 @@ void fill_state(std::vector<double>& out, const TensorSpec& spec, const Scenario
   fill_activation(out, spec, calm, random);
 }
 
+void round_all(DType dtype, std::vector<double>& out) {
+  const auto round = [&](auto to_dtype) {
+    for (double& x : out) x = to_dtype(static_cast<float>(x));
+  };
+  if (dtype == DType::f32) round([](float x) { return x; });
+  if (dtype == DType::f16) round([](float x) { return round_to_half(x); });
+  if (dtype == DType::bf16) round([](float x) { return round_to_bfloat(x); });
+}
+
 std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_t seed) {
   std::vector<double> out(static_cast<std::size_t>(spec.count()));
   Random random(seed);
@@ -211,7 +217,7 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_state(out, spec, s, random);
   else
     fill_activation(out, spec, s, random);
-  for (double& x : out) x = round_by_float(spec.dtype, x);
+  round_all(spec.dtype, out);
   return out;
 }
 

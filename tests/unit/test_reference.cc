@@ -16,6 +16,7 @@
 #include "ir/shape.h"
 #include "ir/text.h"
 #include "reference/executor.h"
+#include "reference/ops_internal.h"
 
 using namespace ac;
 
@@ -306,4 +307,45 @@ TEST_CASE("many elements are stored and loaded as single ones are") {
       CHECK(loaded[i] == round_to(dtype, values[i]));
     }
   }
+}
+
+TEST_CASE(
+    "products of rows with a vector: each is the sum that it is alone, in double or in float") {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  const std::int64_t stride = 45, most = 9;
+  std::vector<double> numbers(most * stride), vector(stride);
+  for (double& x : numbers) x = static_cast<float>(uniform(random));
+  for (double& x : vector) x = static_cast<float>(uniform(random));
+  std::vector<float> singles(numbers.size()), single(vector.size());
+  narrow(numbers.data(), static_cast<std::int64_t>(numbers.size()), singles.data());
+  narrow(vector.data(), stride, single.data());
+  for (std::int64_t rows = 0; rows <= most; ++rows)
+    for (std::int64_t columns = 0; columns <= stride; ++columns) {
+      std::vector<double> wide(2 * most, 5), narrowed(2 * most, 5);
+      dots({numbers.data(), rows, columns, stride}, vector.data(), wide.data(), 2);
+      dots({singles.data(), rows, columns, stride}, single.data(), narrowed.data(), 2);
+      for (std::int64_t row = 0; row < most; ++row) {
+        const auto at = static_cast<std::size_t>(2 * row);
+        CHECK((wide[at + 1] == 5 && narrowed[at + 1] == 5));
+        if (row >= rows) {
+          CHECK((wide[at] == 5 && narrowed[at] == 5));
+          continue;
+        }
+        long double truth = 0;
+        float lanes[8] = {}, total = 0;
+        for (std::int64_t i = 0; i < columns; ++i) {
+          const auto of = static_cast<std::size_t>(row * stride + i),
+                     to = static_cast<std::size_t>(i);
+          truth += static_cast<long double>(numbers[of]) * vector[to];
+          lanes[i % 8] += singles[of] * single[to];
+        }
+        for (const float lane : lanes) total += lane;
+        double alone = 0;
+        dots({numbers.data() + row * stride, 1, columns, stride}, vector.data(), &alone, 1);
+        CHECK(wide[at] == alone);
+        CHECK(std::fabs(wide[at] - static_cast<double>(truth)) < 1e-14);
+        CHECK(narrowed[at] == total);
+      }
+    }
 }
