@@ -19,6 +19,7 @@ RECORDS, PAGE = ROOT / "bench/results", ROOT / "docs/results.md"
 # Records that are no results of the program as it was: (file, commit) and why.
 LEFT_OUT = {
     ("2026-11-23-h200-trust.jsonl", "9b3abda"): "an older program, timed again for comparison",
+    ("2026-11-24-h200-judging.jsonl", "9b3abda"): "an older program, timed again for comparison",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
 LEAST_CHUNK = 512  # packages of smaller chunks were compiled to time decode
