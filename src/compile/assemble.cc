@@ -132,10 +132,9 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
   return launches;
 }
 
-Phase Assembler::phase(const StepGraph& step, std::int64_t max_tokens,
-                       const std::vector<Implemented>& parts, const Generated& draw) {
-  Phase phase;
-  phase.max_tokens = max_tokens;
+Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
+                       const Generated& draw) {
+  const std::int64_t max_tokens = phase.max_tokens;
   std::map<NodeId, std::int32_t> values;
   for (const Implemented& part : parts)
     for (Launch& launch : launches(step, part.made, values, max_tokens)) {

@@ -39,10 +39,9 @@ struct CheckSteps {
 CheckSteps check_steps(const Program& program, const std::function<double(const CheckStep&)>& work,
                        double most);
 
-// The phases that run so many tokens after so many, as Program::phases() calls them. `decodes`: one
-// token, as generation runs it.
-std::vector<std::string> phases_of(const Program& program, std::int64_t cached, std::int64_t tokens,
-                                   bool decodes);
+// The labels of the phases that run so many tokens after so many.
+std::vector<std::string> phases_of(const Program& program, std::int64_t cached,
+                                   std::int64_t tokens);
 // The kernels of those phases.
 std::vector<std::string> kernels_of(const Program& program, const std::vector<std::string>& phases);
 

@@ -52,7 +52,7 @@ std::int64_t bytes_of_two(const Program& program) {
   std::int64_t bytes = program.constant_bytes + 2 * program.arena_bytes;
   for (const Buffer& buffer : program.buffers)
     if (buffer.role != Buffer::Role::scratch && buffer.role != Buffer::Role::constant)
-      bytes += buffer.bytes.at(program.prefill.max_tokens);
+      bytes += buffer.bytes.at(program.longest_step());
   return 2 * bytes;
 }
 
@@ -318,7 +318,7 @@ void ProgramPair::run_both(const std::vector<std::int64_t>& tokens, bool decodes
   if (is_wrong()) return;
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t cached = chosen_->position();
-  result_.phases = phases_of(chosen_->program(), cached, count, decodes);
+  result_.phases = phases_of(chosen_->program(), cached, count);
   for (Engine* engine : {&*chosen_, &*plain_})
     if (decodes)
       engine->decode(tokens.at(0));

@@ -24,8 +24,8 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 
 std::set<Product> products_of(const Program& program) {
   std::set<Product> products;
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch* launch : phase->all())
+  for (const Phase& phase : program.phases)
+    for (const Launch* launch : phase.all())
       if (launch->product) products.insert(*launch->product);
   return products;
 }
@@ -88,7 +88,7 @@ void Engine::load_kernels() {
 void Engine::check_room() const {
   std::int64_t weights = 0, caches = 0, rest = program_.arena_bytes + program_.constant_bytes;
   for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
+    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
     if (buffer.role == Role::weight)
       weights += bytes;
     else if (buffer.role == Role::state)
@@ -131,7 +131,7 @@ void Engine::make_buffers(const EngineOptions& options) {
     device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
   }
   for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
+    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
     if (buffer.role == Role::scratch || buffer.role == Role::constant) {
       const Device::Memory& in = buffer.role == Role::scratch ? *arena_ : *constants_;
       addresses_.push_back(static_cast<std::byte*>(in.address()) + buffer.offset);
@@ -234,7 +234,7 @@ void Engine::sample(const Sampling& sampling) {
   check(sampling);
   draws_ = !sampling.is_greedy();
   if (!draws_) return;
-  if (program_.decode.draw.empty())
+  if (!program_.draws())
     wrong_usage("{} can only take the likeliest token: compile the model again",
                 files_.folder().string());
   const kernels::DrawSettings settings = draw_settings(sampling);
@@ -268,8 +268,7 @@ void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
 
 // Into the pinned buffer; from there each step fetches its own.
 void Engine::write_ids(const std::vector<std::int64_t>& ids) {
-  const std::size_t size =
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype);
+  const std::size_t size = bytes_of(program_.ids_dtype());
   ids_sent_->wait();
   if (!ids_ || ids_->bytes() < ids.size() * size)
     ids_ = device_.allocate_staging(std::max<std::size_t>(ids.size(), 512) * size);
@@ -302,13 +301,12 @@ void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
   check_step(total);
   check_ids(ids);
   write_ids(ids);
-  const std::int64_t longest = program_.prefill.max_tokens;
+  const std::int64_t longest = program_.longest_step();
   const std::int64_t most = chunk > 0 ? std::min(chunk, longest) : longest;
-  const auto size = static_cast<std::int64_t>(
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype));
+  const auto size = static_cast<std::int64_t>(bytes_of(program_.ids_dtype()));
   for (std::int64_t at = 0; at < total; at += most) {
     const std::int64_t tokens = std::min(most, total - at);
-    const Phase& phase = program_.prefill_of(tokens);
+    const Phase& phase = program_.phase_of(tokens, position_);
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
@@ -324,9 +322,8 @@ void Engine::decode(std::int64_t id) {
   check_step(1);
   check_ids({id});
   write_ids({id});
-  device_.upload_later(
-      addresses_[static_cast<std::size_t>(program_.decode.ids)], ids_->address(),
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.decode.ids)].dtype));
+  const auto to = static_cast<std::size_t>(program_.phase_of(1, position_).ids);
+  device_.upload_later(addresses_[to], ids_->address(), bytes_of(program_.ids_dtype()));
   ids_sent_->set();
   replay(1);
 }
@@ -334,7 +331,7 @@ void Engine::decode(std::int64_t id) {
 void Engine::replay(std::int64_t steps) {
   check_step(steps);
   for (std::int64_t left = steps; left > 0;) {
-    last_ = &program_.decode_after(position_);
+    last_ = &program_.phase_of(1, position_);
     if (!records_) {
       enqueue(*last_, 1);
       --left, ++position_;

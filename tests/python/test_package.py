@@ -11,6 +11,7 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_models
+from compiled import phase_of
 from package_program import Package
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +92,7 @@ def test_package_alone_gives_the_tokens_of_run(host, alone):
 
 def test_wrappers_report_errors(alone):
     package = Package(alone)
-    launch = dict(package.program["decode"]["launches"][0], threads=4096)
+    launch = dict(phase_of(package.program, "decode")["launches"][0], threads=4096)
     with pytest.raises(AssertionError, match="a block of 4096 threads"):
         package.launch(launch, 1)
 
@@ -176,8 +177,8 @@ def test_inspect_shows_how_a_package_came_to_be(host):
             s["candidate"] for s in selection[phase]["selection"] if s["candidate"]
         }
         # What ends a step belongs to no region.
-        assert running[phase]["notes"][-1] == "advance"
-        assert counts["launches"] == len(running[phase]["launches"]) - 1
+        assert phase_of(running, phase)["notes"][-1] == "advance"
+        assert counts["launches"] == len(phase_of(running, phase)["launches"]) - 1
         shares = counts["components"]
         assert shares["generated"]["calls"] + shares["fallback"]["calls"] == counts["launches"]
         for measure in ("calls", "bytes", "flops"):
@@ -207,9 +208,9 @@ def test_verify_admits_a_good_package_again(host):
 
 def norm_only(plan):
     """Keeps the selection of the norm alone, so that little must be judged; returns its kernel."""
-    chosen = [s for s in plan["prefill"]["selections"] if s["family"] == "norm"]
-    plan["prefill"]["selections"], plan["decode"]["selections"] = chosen, []
-    plan["prefill_short"] = []
+    chosen = [s for s in phase_of(plan, "prefill")["selections"] if s["family"] == "norm"]
+    phase_of(plan, "prefill")["selections"], phase_of(plan, "decode")["selections"] = chosen, []
+    plan["phases"] = [phase for phase in plan["phases"] if phase["name"] in ("prefill", "decode")]
     return chosen[0]["kernels"][0]
 
 
@@ -238,7 +239,7 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
 def test_verify_rejects_a_wrong_end_of_a_step(tampered):
     def edit(plan):
         norm_only(plan)
-        entry = plan["decode"]["ending"]["kernels"][0]
+        entry = phase_of(plan, "decode")["ending"]["kernels"][0]
         plan["kernels"][entry]["source"] += f"// {entry}\n"
 
     package = tampered(edit)
@@ -279,9 +280,9 @@ def test_verify_builds_with_the_headers_of_the_package(tampered):
 def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
     def edit(plan):
         norm_only(plan)
-        plan["prefill"]["selections"][0]["trials"] = []
-        plan["prefill"]["ending"]["confirmed"] = []
-        plan["decode"]["ending"]["confirmed"][0]["outcome"]["kind"] = "rejected"
+        phase_of(plan, "prefill")["selections"][0]["trials"] = []
+        phase_of(plan, "prefill")["ending"]["confirmed"] = []
+        phase_of(plan, "decode")["ending"]["confirmed"][0]["outcome"]["kind"] = "rejected"
 
     package = tampered(edit)
     (package / "constants.bin").write_bytes(bytes(32))
@@ -294,7 +295,7 @@ def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
 
 
 def hostile(plan, what):
-    norm = plan["prefill"]["selections"][1]
+    norm = phase_of(plan, "prefill")["selections"][1]
     trial = norm["trials"][0]
     launch = trial["launches"][0]
     if what == "buffer":
@@ -314,7 +315,7 @@ def hostile(plan, what):
     elif what == "entry":
         plan["kernels"]["../x y"] = {"source": ""}
     elif what == "types":
-        plan["decode"] = 7
+        plan["phases"][-1] = 7
     elif what == "format":
         plan["format"] += 1
 

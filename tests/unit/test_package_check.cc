@@ -24,9 +24,7 @@ Program with_window() {
   program.max_context = 300;
   program.states = {kv_state(DType::f32, 1, 8, 8, 0, "", 300),
                     kv_state(DType::f32, 1, 8, 8, 40, "", 47)};
-  program.prefill.max_tokens = 32, program.decode.max_tokens = 1;
-  program.prefill_short.emplace_back().max_tokens = 8;
-  program.decode_later.emplace_back().from = 200;
+  program.phases = {{"prefill", 9, 32}, {"prefill to 8", 2, 8}, {"decode"}, {"decode", 1, 1, 200}};
   return program;
 }
 
@@ -62,7 +60,7 @@ TEST_CASE("package check: steps end at the edges of tiles, windows, rings and ph
   for (const std::int64_t at : decoded)
     if (at >= 200) residues.insert(at % 16);
   CHECK(residues.size() == 16);
-  for (const std::int64_t tokens : {8, 9, 15, 16, 17, 31, 32}) CHECK(several.count(tokens) == 1);
+  for (const std::int64_t tokens : {2, 8, 9, 15, 16, 17, 31, 32}) CHECK(several.count(tokens) == 1);
   for (const std::int64_t tokens : {32, 33, 41, 48, 67, 298}) CHECK(prompts.count(tokens) == 1);
 }
 
@@ -84,7 +82,7 @@ TEST_CASE("package check: packages that hold few tokens have steps too") {
   for (const std::int64_t room : {1, 2, 3, 5}) {
     CAPTURE(room);
     Program program;
-    program.max_context = room, program.prefill.max_tokens = room;
+    program.max_context = room, program.phases = {{"all", 1, room}};
     const CheckSteps chosen = check_steps(program, tokens_of, kNoLimit);
     REQUIRE(!chosen.steps.empty());
     for (const CheckStep& step : chosen.steps) CHECK(step.end() <= room);

@@ -178,12 +178,12 @@ Program Toy::program() const {
     return launches;
   };
   const Launch advance = placed(generate_advance(step, input, max_context + 1)).at(0);
-  program.decode = {1, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
-  if (draws) program.decode.draw = placed(generate_draw(step, input, logits));
-  for (const Launch& launch : program.decode.draw)
-    program.kernels[launch.kernel] = launch.kernel + ".so";
-  program.prefill = program.decode;
-  program.prefill.max_tokens = chunk;
+  Phase phase{"prefill", 2, chunk, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
+  if (draws) phase.draw = placed(generate_draw(step, input, logits));
+  for (const Launch& launch : phase.draw) program.kernels[launch.kernel] = launch.kernel + ".so";
+  program.phases = {phase, phase};
+  program.phases[1].name = "decode", program.phases[1].min_tokens = 1;
+  program.phases[1].max_tokens = 1;
   plan_memory(program);
   return program;
 }
