@@ -193,6 +193,13 @@ void add_compile_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 16))
       ->group(kRare);
+  command
+      ->add_option("--all-logits", compile->options.all_logits,
+                   "Steps of up to this many tokens can also give the logits after each of their "
+                   "tokens; 0: none can")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 16))
+      ->group(kRare);
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "

@@ -150,7 +150,8 @@ Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Imp
               step.graph.outputs.size());
   const NodeId logits = step.graph.outputs[0].node;
   const Layout layout = layout_of(step.graph, logits);
-  if (layout.placement != Placement::contiguous || layout.offset != Dim(0))
+  const Dim others = phase.rows == Rows::all && max_tokens > 1 ? Dim(Symbol::T) - 1 : Dim(0);
+  if (layout.placement != Placement::contiguous || layout.offset != others * Dim(program_.vocab))
     bad_input("the logits are a view that moves elements; let the model return them as they are");
   phase.logits = value(step, storage_of(step.graph, logits), values);
   return phase;

@@ -348,9 +348,14 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
           const StepGraph& instance = job.phase.regions.step;
           const NodeId logits = instance.graph.outputs.at(0).node;
           for (const Variant& variant : job.variants)
-            program.phases.push_back(assembler.phase(
-                instance, {spec.name, spec.min_tokens, spec.max_tokens, variant.from},
-                variant.parts, generate_draw(instance, ids_of(instance), logits)));
+            program.phases.push_back(
+                assembler.phase(instance,
+                                {.name = spec.name,
+                                 .min_tokens = spec.min_tokens,
+                                 .max_tokens = spec.max_tokens,
+                                 .from = variant.from,
+                                 .rows = spec.rows},
+                                variant.parts, generate_draw(instance, ids_of(instance), logits)));
         }
         plan_memory(program);
         for (const Phase& phase : program.phases)

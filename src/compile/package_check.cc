@@ -96,6 +96,9 @@ class StepWork {
     const auto more = static_cast<double>(step.more);
     const double flops = steps_of(step.tokens, step.cached);
     // Going back runs what follows the prompt five times, three of them by one program alone.
+    // One token after the other by plain kernels.
+    if (step.kind == CheckStep::Kind::rows)
+      return flops + static_cast<double>(step.tokens) * of(1, step.cached);
     if (step.kind == CheckStep::Kind::back) return flops + 4 * more * of(1, step.tokens);
     return flops + more * of(1, step.cached + step.tokens);
   }
@@ -147,7 +150,8 @@ class Checker {
   void take(const CheckStep& step, const ChildResult& answer) {
     if (!answer.ok()) {
       const bool decodes = step.kind == CheckStep::Kind::after && step.tokens == 1;
-      std::vector<std::string> phases = phases_of(program_, step.cached, step.tokens);
+      const Rows rows = step.kind == CheckStep::Kind::rows ? Rows::all : Rows::last;
+      std::vector<std::string> phases = phases_of(program_, step.cached, step.tokens, rows);
       if (step.more > 0 && !decodes)
         for (std::string& name : phases_of(program_, step.cached + step.tokens, 1))
           phases.push_back(std::move(name));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/warning.h"
 #include "compile/compile.h"
 #include "compile/states.h"
@@ -42,6 +43,10 @@ std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max
   if (chunk > 1) phases.push_back({"prefill", has_short ? few + 1 : 2, chunk, chunk});
   if (has_short) phases.push_back({fmt::format("prefill to {}", few), 2, few, few / 2});
   phases.push_back({"decode", 1, 1, 1, contexts(max_context)});
+  if (const std::int64_t rows = options.all_logits; rows > chunk)
+    wrong_usage("--all-logits {}: a step has no more than {} tokens (--chunk)", rows, chunk);
+  else if (rows > 0)
+    phases.push_back({"all logits", 1, rows, rows, {}, Rows::all});
   return phases;
 }
 
@@ -52,7 +57,8 @@ std::int64_t longest_step(const std::vector<PhaseSpec>& phases) {
 }
 
 StepGraph instance_of(const StepGraph& step, const PhaseSpec& phase) {
-  return phase.max_tokens == 1 ? decode_instance(step) : prefill_instance(step);
+  if (phase.max_tokens == 1) return decode_instance(step);
+  return phase.rows == Rows::all ? all_rows_instance(step) : prefill_instance(step);
 }
 
 }  // namespace ac

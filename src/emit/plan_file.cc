@@ -76,8 +76,12 @@ std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,
     for (const Phase& phase : program.phases) {
       if (phase.from > 0) continue;  // chosen with the phase of that name
       const Json& planned = phase_in(plan, phase.name);
-      PhaseSpec spec{phase.name, phase.min_tokens, phase.max_tokens, planned.at("tuned_at"),
-                     planned.at("contexts")};
+      PhaseSpec spec{phase.name,
+                     phase.min_tokens,
+                     phase.max_tokens,
+                     planned.at("tuned_at"),
+                     planned.at("contexts"),
+                     phase.rows};
       std::int64_t before = -1;
       for (const std::int64_t context : spec.contexts)
         if (std::exchange(before, context) >= context || context > program.max_context)

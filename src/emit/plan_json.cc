@@ -83,6 +83,7 @@ Json phase_json(const CompiledPhase& phase) {
   return {{"name", phase.spec.name},
           {"min_tokens", phase.spec.min_tokens},
           {"max_tokens", phase.spec.max_tokens},
+          {"rows", kRows[static_cast<std::size_t>(phase.spec.rows)]},
           {"tuned_at", phase.spec.tuned_at},
           {"contexts", phase.spec.contexts},
           {"nodes", phase.nodes},

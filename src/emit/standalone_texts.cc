@@ -100,7 +100,8 @@ const char* const kReadme = R"md(# @NAME@: a compiled model
 | `build.sh`, `CMakeLists.txt` | build all that: `./build.sh @ARCH@`, or `./build.sh host` for the CPU |
 
 A step of `t` tokens is run by the phase in `phases` with `min_tokens` <= `t` <= `max_tokens`; of several, by the
-one with the largest `from` that is no more than the tokens before the step. No step has more tokens than the
+one with the largest `from` that is no more than the tokens before the step. Its `rows` are `last`, or `all` where it
+leaves the logits after each token, row by row, and not after the last alone. No step has more tokens than the
 largest `max_tokens`: buffers are as large as it needs. Take its `launches` one after the other. A count is a number, or
 `times * ceil((fixed + per_token * t) / per)`, no more than `at_most` if given (`per` and `times` are
 1 if not). `params` is the parameter struct in hexadecimal; of `pointers`, `[at, buffer, offset]` puts

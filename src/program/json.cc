@@ -121,6 +121,7 @@ Json to_json(const Phase& phase) {
           {"min_tokens", phase.min_tokens},
           {"max_tokens", phase.max_tokens},
           {"from", phase.from},
+          {"rows", kRows[static_cast<std::size_t>(phase.rows)]},
           {"ids", phase.ids},
           {"logits", phase.logits},
           {"notes", phase.notes},
@@ -135,6 +136,9 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   phase.min_tokens = object.get<std::int64_t>("min_tokens");
   phase.max_tokens = object.get<std::int64_t>("max_tokens");
   phase.from = object.get<std::int64_t>("from");
+  const auto rows = std::ranges::find(kRows, object.get<std::string>("rows"));
+  if (rows == kRows.end()) bad_input("{}: \"rows\" is neither \"last\" nor \"all\"", origin);
+  phase.rows = static_cast<Rows>(rows - kRows.begin());
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
   phase.notes = object.texts("notes");

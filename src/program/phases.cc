@@ -17,19 +17,20 @@ std::vector<const Launch*> Phase::all() const {
 
 std::string Phase::label() const { return from > 0 ? fmt::format("{} from {}", name, from) : name; }
 
-const Phase& Program::phase_of(std::int64_t tokens, std::int64_t cached) const {
+const Phase& Program::phase_of(std::int64_t tokens, std::int64_t cached, Rows rows) const {
   const Phase* best = nullptr;
   for (const Phase& phase : phases)
-    if (phase.min_tokens <= tokens && tokens <= phase.max_tokens && phase.from <= cached &&
-        (best == nullptr || best->from < phase.from))
+    if (phase.rows == rows && phase.min_tokens <= tokens && tokens <= phase.max_tokens &&
+        phase.from <= cached && (best == nullptr || best->from < phase.from))
       best = &phase;
   AC_ASSERT(best != nullptr);  // verify() says so of steps of 1 to longest_step() tokens
   return *best;
 }
 
-std::int64_t Program::longest_step() const {
-  std::int64_t most = 1;
-  for (const Phase& phase : phases) most = std::max(most, phase.max_tokens);
+std::int64_t Program::longest_step(Rows rows) const {
+  std::int64_t most = 0;
+  for (const Phase& phase : phases)
+    if (phase.rows == rows) most = std::max(most, phase.max_tokens);
   return most;
 }
 

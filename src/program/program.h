@@ -2,8 +2,10 @@
 // This is what program.json of a package holds, and all that a runtime knows of a model.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -16,6 +18,10 @@ namespace ac {
 
 // The steps of min_tokens to max_tokens that follow `from` cached tokens or more, and what runs
 // them. It computes the right thing after fewer cached tokens too, only slower than another phase.
+// Of a step's rows, one a token, those that go through the head: they get logits.
+enum class Rows : std::uint8_t { last, all };
+constexpr std::array<std::string_view, 2> kRows = {"last", "all"};
+
 struct Phase {
   std::string name = {};  // "prefill", "decode"; equal for phases that differ in `from` alone
   std::int64_t min_tokens = 1, max_tokens = 1;
@@ -26,6 +32,7 @@ struct Phase {
   // A step of a request that draws its tokens, instead of taking the likeliest, runs these before
   // its last launch. None: such requests cannot be served.
   std::vector<Launch> draw = {};
+  Rows rows = Rows::last;
   std::vector<const Launch*> all() const;  // launches and draw
   std::string label() const;               // "decode from 4096"; the name where `from` is 0
   bool operator==(const Phase&) const = default;
@@ -46,10 +53,12 @@ struct Program {
   std::vector<Phase> phases;  // for each step of 1 to longest_step() tokens there is one
 
   // What runs a step of so many tokens after so many.
-  const Phase& phase_of(std::int64_t tokens, std::int64_t cached) const;
-  std::int64_t longest_step() const;  // tokens; buffers have room for it
-  bool draws() const;                 // whether requests may draw their tokens
-  DType ids_dtype() const;            // of token ids, in all phases
+  const Phase& phase_of(std::int64_t tokens, std::int64_t cached, Rows rows = Rows::last) const;
+  // Tokens; 0 if no phase has these rows. Buffers have room for the longest step with the last row,
+  // and no other is longer.
+  std::int64_t longest_step(Rows rows = Rows::last) const;
+  bool draws() const;       // whether requests may draw their tokens
+  DType ids_dtype() const;  // of token ids, in all phases
   bool operator==(const Program&) const = default;
 };
 

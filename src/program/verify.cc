@@ -72,22 +72,33 @@ class Verifier {
     }
     for (auto b = phases.begin(); b != phases.end(); ++b)
       for (auto a = phases.begin(); a != b; ++a) {
-        const bool same = a->min_tokens == b->min_tokens && a->max_tokens == b->max_tokens;
+        const bool same =
+            a->min_tokens == b->min_tokens && a->max_tokens == b->max_tokens && a->rows == b->rows;
         const std::int64_t shared = std::max(a->min_tokens, b->min_tokens);
-        const bool meet = shared <= std::min(a->max_tokens, b->max_tokens);
+        const bool meet = shared <= std::min(a->max_tokens, b->max_tokens) && a->rows == b->rows;
         if (same ? a->from == b->from : meet)
           bad_input("{}: {} and {} both have steps of {} tokens", origin_, a->label(), b->label(),
                     shared);
         if (same != (a->name == b->name))
-          bad_input("{}: {} and {}: phases have one name where their steps have as many tokens",
+          bad_input("{}: {} and {}: phases have one name where they differ in \"from\" alone",
                     origin_, a->label(), b->label());
       }
+    check_rows(Rows::last), check_rows(Rows::all);
     const std::int64_t longest = program_.longest_step();
+    if (longest < 1) bad_input("{}: no phase gives the logits of the last row alone", origin_);
+    if (const std::int64_t all = program_.longest_step(Rows::all); all > longest)
+      bad_input("{}: steps with the logits of all rows have up to {} tokens, and others {}",
+                origin_, all, longest);
+  }
+
+  void check_rows(Rows rows) const {
+    const std::int64_t longest = program_.longest_step(rows);
     for (std::int64_t tokens = 1; tokens <= longest;) {
-      const auto found = std::ranges::find_if(phases, [&](const Phase& phase) {
-        return phase.from == 0 && phase.min_tokens <= tokens && tokens <= phase.max_tokens;
+      const auto found = std::ranges::find_if(program_.phases, [&](const Phase& phase) {
+        return phase.rows == rows && phase.from == 0 && phase.min_tokens <= tokens &&
+               tokens <= phase.max_tokens;
       });
-      if (found == phases.end())
+      if (found == program_.phases.end())
         bad_input("{}: no phase has steps of {} tokens from the first token on", origin_, tokens);
       tokens = found->max_tokens + 1;
     }
@@ -217,8 +228,9 @@ class Verifier {
     if (ids.dtype != buffer(first.ids, where).dtype)
       bad_input("{}: its token ids are of another type than those of {}", where, first.label());
     const Buffer& logits = buffer(phase.logits, where);
+    const std::int64_t rows = phase.rows == Rows::all ? phase.max_tokens : 1;
     if (!is_float(logits.dtype) ||
-        logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)
+        logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab * rows)
       bad_input("{}: it leaves no logits in {}", where, logits.name);
     check_placed(logits, phase, where);
     for (std::size_t i = 0; i < phase.launches.size(); ++i)

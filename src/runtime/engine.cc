@@ -297,22 +297,33 @@ void Engine::run_step(const Phase& phase, std::int64_t tokens) {
 }
 
 void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
+  const std::int64_t longest = program_.longest_step();
+  run(ids, chunk > 0 ? std::min(chunk, longest) : longest, Rows::last);
+}
+
+void Engine::run_all(const std::vector<std::int64_t>& ids) {
+  const auto total = static_cast<std::int64_t>(ids.size());
+  if (const std::int64_t longest = program_.longest_step(Rows::all); total > longest)
+    wrong_usage("{} has no step of {} tokens with the logits of each: compile with --all-logits {}",
+                files_.folder().string(), total, total);
+  run(ids, std::max<std::int64_t>(total, 1), Rows::all);
+}
+
+void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows) {
   const auto total = static_cast<std::int64_t>(ids.size());
   check_step(total);
   check_ids(ids);
   write_ids(ids);
-  const std::int64_t longest = program_.longest_step();
-  const std::int64_t most = chunk > 0 ? std::min(chunk, longest) : longest;
   const auto size = static_cast<std::int64_t>(bytes_of(program_.ids_dtype()));
   for (std::int64_t at = 0; at < total; at += most) {
     const std::int64_t tokens = std::min(most, total - at);
-    const Phase& phase = program_.phase_of(tokens, position_);
+    const Phase& phase = program_.phase_of(tokens, position_, rows);
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
     run_step(phase, tokens);
     position_ += tokens;
-    last_ = &phase;
+    last_ = &phase, last_rows_ = rows == Rows::all ? tokens : 1;
   }
   reached_ = std::max(reached_, position_);
   ids_sent_->set();
@@ -330,6 +341,7 @@ void Engine::decode(std::int64_t id) {
 
 void Engine::replay(std::int64_t steps) {
   check_step(steps);
+  last_rows_ = 1;
   for (std::int64_t left = steps; left > 0;) {
     last_ = &program_.phase_of(1, position_);
     if (!records_) {
@@ -407,13 +419,18 @@ void Engine::check_tokens(std::int64_t steps) {
   for (const std::int32_t token : tokens) checked_token(token, program_.vocab);
 }
 
-std::vector<double> Engine::logits() {
+std::vector<double> Engine::logits() { return logits(last_rows_ - 1); }
+
+std::vector<double> Engine::logits(std::int64_t row) {
   if (last_ == nullptr) wrong_usage("there are no logits: run a prompt first");
+  if (row < 0 || row >= last_rows_)
+    wrong_usage("there are no logits of row {}: the last step left {}", row, last_rows_);
   const auto index = static_cast<std::size_t>(last_->logits);
   const DType dtype = program_.buffers[index].dtype;
   const std::size_t size = bytes_of(dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(program_.vocab) * size);
-  device_.download(bytes, addresses_[index]);
+  device_.download(bytes, static_cast<const std::byte*>(addresses_[index]) +
+                              static_cast<std::size_t>(row) * bytes.size());
   std::vector<double> logits;
   for (std::size_t at = 0; at < bytes.size(); at += size)
     logits.push_back(load_element(dtype, bytes.data() + at));

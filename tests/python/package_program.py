@@ -98,13 +98,14 @@ class Package:
         )
         assert code == 0, self.error(code)
 
-    def phase_of(self, tokens: int) -> dict:
-        fits = [p for p in self.program["phases"] if p["min_tokens"] <= tokens <= p["max_tokens"]]
+    def phase_of(self, tokens: int, rows: str) -> dict:
+        phases = [p for p in self.program["phases"] if p["rows"] == rows]
+        fits = [p for p in phases if p["min_tokens"] <= tokens <= p["max_tokens"]]
         return max((p for p in fits if p["from"] <= self.position), key=lambda p: p["from"])
 
-    def step(self, ids: list) -> int:
+    def step(self, ids: list, rows: str = "last") -> int:
         """One step of these tokens; returns the token that it chooses."""
-        phase = self.phase_of(len(ids))
+        phase = self.phase_of(len(ids), rows)
         wide = self.program["buffers"][phase["ids"]]["dtype"] == "i64"
         raw = np.array(ids, np.int64 if wide else np.int32).view(np.uint8)
         self.buffers[phase["ids"]][: len(raw)] = raw
@@ -122,11 +123,12 @@ class Package:
         )
         return int(token[:4].view(np.int32)[0])
 
-    def logits(self) -> np.ndarray:
-        """After the last step."""
+    def logits(self, row: int = 0) -> np.ndarray:
+        """After the last step; of a row, where it has all."""
         index = self.last["logits"]
         dtype = {"f32": np.float32, "f16": np.float16}[self.program["buffers"][index]["dtype"]]
-        return self.buffers[index].view(dtype)[: self.program["vocab"]]
+        vocab = self.program["vocab"]
+        return self.buffers[index].view(dtype)[row * vocab : (row + 1) * vocab].copy()
 
     def generate(self, prompt: list, new_tokens: int) -> list:
         for at in range(0, len(prompt), self.longest_step):

@@ -50,7 +50,8 @@ def compiled(tmp_path_factory, case, *options):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    return compiled(tmp_path_factory, "llama_gqa", "--chunk", 4, "--short-prompt", 1)
+    options = ("--chunk", 4, "--short-prompt", 1, "--all-logits", 3)
+    return compiled(tmp_path_factory, "llama_gqa", *options)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,29 @@ def test_package_alone_gives_the_tokens_of_run(host, alone):
     ours, theirs = package.logits().tolist(), known["last_logits"]
     assert max(abs(a - b) for a, b in zip(ours, theirs)) < 1e-3
     assert Package(alone).generate(PROMPT, NEW_TOKENS) == known["generated"]
+
+
+def test_logits_of_all_rows_are_those_after_each_token(host, alone):
+    def reference(tokens):
+        ids = ",".join(map(str, PROMPT[:tokens]))
+        options = ("--reference", "--ids", ids, "-n", 1, "--logits", "--json")
+        return json.loads(program("run", host.parent / "model", *options).stdout)["last_logits"]
+
+    truth = [reference(tokens) for tokens in range(1, 7)]
+    together, apart, ours, theirs = Package(alone), Package(alone), [], []
+    for ids in (PROMPT[:3], PROMPT[3:4], PROMPT[4:6]):
+        chosen = together.step(ids, "all")
+        ours += [together.logits(row) for row in range(len(ids))]
+        assert chosen == ours[-1].argmax()
+    for token in PROMPT[:6]:
+        apart.step([token])
+        theirs.append(apart.logits())
+    for expected, got in ((truth, ours), (truth, theirs), (theirs, ours)):
+        assert max(abs(a - b) for row, of in zip(expected, got, strict=True) for a, b in zip(row, of, strict=True)) < 1e-4
+    assert max(abs(a - b) for a, b in zip(truth[0], truth[1])) > 0.01
+    # What follows them is what follows a prompt.
+    known = json.loads(program("run", host, "--ids", ",".join(map(str, PROMPT[:6])), "-n", 4, "--json").stdout)
+    assert [chosen, *(chosen := together.step([chosen]) for _ in range(3))] == known["generated"]
 
 
 def test_wrappers_report_errors(alone):
@@ -163,7 +187,7 @@ def test_inspect_shows_how_a_package_came_to_be(host):
     running = json.loads((host / "program.json").read_text())
     regions, candidates = stage(host, "regions"), stage(host, "candidates")
     verdicts, selection, stats = stage(host, "verdicts"), stage(host, "selection"), stage(host, "stats")
-    for phase in ("prefill", "decode"):
+    for phase in ("prefill", "decode", "all logits"):
         counts = stats[phase]
         assert sum(r["regions"] for r in regions[phase]["table"]) == counts["regions"]
         assert counts["enumerated"] == counts["legal"] + sum(counts["illegal"].values())
@@ -202,7 +226,7 @@ def test_verify_admits_a_good_package_again(host):
     result = json.loads(program("verify", host, "--json", "-q").stdout)
     assert result["ok"] and not result["faults"]
     assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
-    phases = {"prefill", "prefill to 2", "decode", "draw"}
+    phases = {"prefill", "prefill to 2", "decode", "all logits", "draw"}
     assert {trial["phase"] for trial in result["trials"]} == phases
 
 

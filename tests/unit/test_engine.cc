@@ -211,6 +211,42 @@ TEST_CASE("engine: short steps of a prompt are run by kernels of their own") {
   CHECK_BAD_INPUT(running.engine(), "\"phases\" is missing");
 }
 
+TEST_CASE("engine: a step gives the logits after each of its tokens") {
+  for (const std::int64_t window : {0, 3}) {
+    const Running running({.window = window, .all_logits = 5});
+    Engine engine = running.engine();
+    const Ids text = running.toy.follow({1}, 36);
+    const auto first = [&](std::size_t count) {
+      return Ids(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    // Twice: the second time a recording is replayed.
+    for (int turn = 0; turn < 2; ++turn)
+      for (std::size_t tokens = 1; tokens <= 5; ++tokens)
+        for (const std::size_t cached : {0, 1, 7, 30}) {
+          engine.reset();
+          engine.prefill(first(cached));
+          engine.run_all({text.begin() + static_cast<std::ptrdiff_t>(cached),
+                          text.begin() + static_cast<std::ptrdiff_t>(cached + tokens)});
+          for (std::size_t row = 0; row < tokens; ++row)
+            CHECK(engine.logits(static_cast<std::int64_t>(row)) ==
+                  running.toy.logits(first(cached + row + 1)));
+          CHECK(engine.logits() == running.toy.logits(first(cached + tokens)));
+          CHECK(engine.position() == static_cast<std::int64_t>(cached + tokens));
+          CHECK(error_of(Fault::wrong_usage, [&] {
+                  engine.logits(static_cast<std::int64_t>(tokens));
+                }).find("the last step left") != std::string::npos);
+          CHECK(generate(engine, 3) == running.toy.follow(first(cached + tokens), 3));
+          CHECK_THROWS_AS(engine.logits(1), Error);
+          CHECK(engine.logits(0) == engine.logits());
+        }
+    const std::string longer = error_of(Fault::wrong_usage, [&] { engine.run_all(first(6)); });
+    CHECK(contains(longer, "--all-logits 6"));
+  }
+  const Running without;
+  Engine engine = without.engine();
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.run_all({1}); }), "--all-logits 1"));
+}
+
 TEST_CASE("engine: truncate") {
   const Running running;
   Engine engine = running.engine();

@@ -112,9 +112,10 @@ TEST_CASE("package check: the bound follows the type, the length of the step and
 TEST_CASE("package check: two programs agree, or the step and the logit are named") {
   const std::unique_ptr<Device> device = open_host_device();
   const TemporaryFolder folder;
-  const Toy right{.window = 6};
+  const Toy right{.window = 6, .all_logits = 4};
   // It sees one token too few, in a ring of as many slots.
-  const Toy wrong{.chunk = right.chunk + 1, .window = right.window - 1};
+  const Toy wrong{
+      .chunk = right.chunk + 1, .window = right.window - 1, .all_logits = right.all_logits};
   REQUIRE(wrong.slots() == right.slots());
   right.write(folder.path() / "right"), wrong.write(folder.path() / "wrong");
   const auto pair_of = [&](const char* chosen) {
@@ -139,4 +140,7 @@ TEST_CASE("package check: two programs agree, or the step and the logit are name
   CHECK(result.fault.find("a step of 3 tokens after 30: the logit of token ") == 0);
   CHECK(result.phases == std::vector<std::string>{"prefill"});
   CHECK(result.worst > 1);
+  const ProgramPair::Result rows = other.run({CheckStep::Kind::rows, 30, 3, 0});
+  CHECK(rows.fault.find("row 0 of all logits of a step of 3 tokens after 30: the logit of") == 0);
+  CHECK(rows.phases == std::vector<std::string>{"all logits"});
 }

@@ -128,6 +128,45 @@ TEST_CASE("a step is run by the phase of its tokens that begins last before it")
   }
 }
 
+TEST_CASE("a phase may give the logits of all rows, beside those of the last row alone") {
+  Program program = tiny();
+  Phase all = named(program, "prefill to 5");
+  all.name = "all logits", all.rows = Rows::all, all.min_tokens = 1, all.max_tokens = 4;
+  all.logits = static_cast<Index>(program.buffers.size());
+  program.buffers.push_back({.role = Buffer::Role::scratch,
+                             .name = "rows",
+                             .dtype = DType::f16,
+                             .bytes = Count(0, 20),
+                             .offset = 256});
+  program.phases.push_back(all);
+  CHECK_NOTHROW(verify(program, "tiny"));
+  CHECK(read(to_json(program)) == program);
+  CHECK(program.longest_step() == 8);
+  CHECK(program.longest_step(Rows::all) == 4);
+  CHECK(tiny().longest_step(Rows::all) == 0);
+  CHECK(program.phase_of(3, 20).name == "prefill to 5");
+  CHECK(program.phase_of(3, 20, Rows::all).name == "all logits");
+
+  const auto refused = [&](const char* part, const std::function<void(Program&)>& harm) {
+    Program harmed = program;
+    harm(harmed);
+    CAPTURE(part);
+    CHECK_BAD_INPUT(verify(harmed, "program.json"), "program.json", part);
+    CHECK_BAD_INPUT(read(to_json(harmed)), "program.json");
+  };
+  refused("no phase has steps of 1 ", [](Program& p) { p.phases.back().min_tokens = 2; });
+  refused("up to 9 tokens, and others 8", [](Program& p) { p.phases.back().max_tokens = 9; });
+  refused("one name", [](Program& p) { p.phases.back().name = "prefill to 5"; });
+  refused("no logits", [](Program& p) { p.phases.back().logits = logits; });
+  refused("no logits", [](Program& p) { p.buffers.back().bytes = Count(0, 19); });
+  refused("logits of the last row alone", [](Program& p) { p.phases = {p.phases.back()}; });
+  Json odd = to_json(program);
+  for (const Json& rows : {Json("first"), Json(1), Json()}) {
+    odd["phases"][5]["rows"] = rows;
+    CHECK_BAD_INPUT(read(odd), "program.json", "rows");
+  }
+}
+
 TEST_CASE("counts stay in their bounds, whatever they are made of") {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   Count count(most, most);
