@@ -112,14 +112,14 @@ struct Compile {
                 {"target", compiled.program.target},
                 {"dtype", torch_name(compiled.dtype)},
                 {"own_dtype", torch_name(compiled.own_dtype)}};
-    for (const auto& [name, phase] : compiled.phases()) {
+    for (const CompiledPhase& phase : compiled.phases) {
       int launches = 0, fallbacks = 0;
-      for (const Selection& selection : phase->selections) {
+      for (const Selection& selection : phase.selections) {
         launches += selection.uses;
         if (selection.candidate.empty()) fallbacks += selection.uses;
       }
-      result[name] = {
-          {"regions", launches}, {"distinct", phase->selections.size()}, {"fallbacks", fallbacks}};
+      result[phase.spec.name] = {
+          {"regions", launches}, {"distinct", phase.selections.size()}, {"fallbacks", fallbacks}};
     }
     result["measured"] = compiled.is_measured();
     result["kernels"] = compiled.kernels.size();
@@ -131,7 +131,8 @@ struct Compile {
     }
     fmt::print("{} is ready: a program for {} with {} kernels\n", output, place(compiled),
                compiled.kernels.size());
-    for (const auto& [name, phase] : compiled.phases()) {
+    for (const CompiledPhase& phase : compiled.phases) {
+      const std::string& name = phase.spec.name;
       const int regions = result[name]["regions"], fallbacks = result[name]["fallbacks"];
       fmt::print("  {}: {} regions, {} computed by generated kernels, {} by the plain fallback\n",
                  name, regions, regions - fallbacks, fallbacks);
@@ -189,6 +190,13 @@ void add_compile_command(CLI::App& app) {
       ->add_option("--short-prompt", compile->options.short_prompt,
                    "Prompts of at most twice this many tokens get kernels of their own, chosen at "
                    "this length; 0: off")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 16))
+      ->group(kRare);
+  command
+      ->add_option("--all-logits", compile->options.all_logits,
+                   "Steps of up to this many tokens can also give the logits after each of their "
+                   "tokens; 0: none can")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 16))
       ->group(kRare);

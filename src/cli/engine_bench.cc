@@ -112,7 +112,7 @@ Measurement EngineBench::prefill(std::int64_t tokens) const {
   const double median = part(times, 0.5);
   return measured({{"what", "prefill"},
                    {"tokens", tokens},
-                   {"chunk", program().prefill.max_tokens},
+                   {"chunk", program().longest_step()},
                    {"ms", median * 1e3}},
                   fmt::format("prefill of {} tokens: {:.3f} ms, {:.0f} tokens/s", tokens,
                               median * 1e3, static_cast<double>(tokens) / median));
@@ -150,7 +150,7 @@ Measurement EngineBench::decode(std::int64_t context, std::int64_t new_tokens) c
   const double mean = together / static_cast<double>(new_tokens);
 
   const Traffic traffic =
-      traffic_of(program(), program().decode_after(context), 1, context + new_tokens / 2);
+      traffic_of(program(), program().phase_of(1, context), 1, context + new_tokens / 2);
   const double bytes = static_cast<double>(traffic.weights + traffic.cache);
   const double share = bytes / mean / limit;
   return measured(
@@ -162,7 +162,7 @@ Measurement EngineBench::decode(std::int64_t context, std::int64_t new_tokens) c
        {"ms_p99", part(times, 0.99) * 1e3},
        {"weight_bytes", traffic.weights},
        {"cache_bytes", traffic.cache},
-       {"launches", program().decode_after(context).launches.size()},
+       {"launches", program().phase_of(1, context).launches.size()},
        {"limit_gb_s", limit * 1e-9},
        {"share", share}},
       fmt::format("decode at {} tokens: {:.4f} ms a token (one by one: median {:.4f}, p99 "
@@ -199,17 +199,17 @@ std::vector<Measurement> EngineBench::kernels(const char* phase, const Phase& of
 
 std::vector<Measurement> EngineBench::prefill_kernels(std::int64_t tokens) const {
   // The last chunk has the most before it.
-  const std::int64_t chunk = std::min(tokens, program().prefill.max_tokens);
-  return kernels("prefill", program().prefill_of(chunk), chunk, tokens - chunk);
+  const std::int64_t chunk = std::min(tokens, program().longest_step());
+  return kernels("prefill", program().phase_of(chunk, tokens - chunk), chunk, tokens - chunk);
 }
 
 std::vector<Measurement> EngineBench::decode_kernels(std::int64_t context) const {
-  return kernels("decode", program().decode_after(context), 1, context);
+  return kernels("decode", program().phase_of(1, context), 1, context);
 }
 
 std::vector<Measurement> EngineBench::timeline(std::int64_t context) const {
   pretend(context);
-  const Phase& phase = program().decode_after(context);
+  const Phase& phase = program().phase_of(1, context);
   const std::vector<double> seconds = launch_by_launch(engine(), phase, context);
   std::vector<Measurement> all;
   double start = 0;

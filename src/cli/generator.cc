@@ -91,7 +91,7 @@ class PackageGenerator : public Generator {
     return true;
   }
   void choose_by(const Sampling& sampling) override { engine_.sample(sampling); }
-  std::int64_t most_at_once() const override { return engine_.program().prefill.max_tokens; }
+  std::int64_t most_at_once() const override { return engine_.program().longest_step(); }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
   void step(std::int64_t token) override { engine_.decode(token); }
   void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {

@@ -46,7 +46,7 @@ struct Run {
     refuse({"--front-end", "--download"}, "a package is captured already");
     refuse({"--threads"}, "only the reference executor (--reference) takes a number of threads");
     opened = engine.open(source.source);
-    if (const std::int64_t most = opened.engine->program().prefill.max_tokens; chunk > most)
+    if (const std::int64_t most = opened.engine->program().longest_step(); chunk > most)
       wrong_usage("--chunk {}: {} takes {} tokens at once; compile with a larger --chunk", chunk,
                   source.source, most);
     return package_generator(*opened.engine);

@@ -301,7 +301,7 @@ std::optional<double> TextModel::memory_share(std::int64_t context, double secon
   const DeviceInfo& device = opened_.device->info();
   if (device.sm == 0 || device.bandwidth <= 0) return std::nullopt;
   const Program& program = opened_.engine->program();
-  const Traffic traffic = traffic_of(program, program.decode_after(context), 1, context);
+  const Traffic traffic = traffic_of(program, program.phase_of(1, context), 1, context);
   return static_cast<double>(traffic.weights + traffic.cache) / seconds / device.bandwidth;
 }
 

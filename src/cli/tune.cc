@@ -23,6 +23,7 @@ namespace {
 struct Tune {
   SourceArguments source;
   std::string package, space = "region";
+  std::string phase;  // of the package, whose steps of one token are tuned
   StepTuneOptions options;
   AdvisorOptions advising;
   bool quiet = false, json = false;
@@ -56,10 +57,10 @@ struct Tune {
     compiling.device = options.device;
     compiling.dtype = before.dtype;
     compiling.max_context = before.max_context;
-    compiling.chunk = before.prefill.max_tokens;
-    // As `compile --short-prompt` has it.
-    compiling.short_prompt =
-        before.prefill_short.empty() ? 0 : before.prefill_short[0].max_tokens / 2;
+    const Json plan = read_plan_json(PackageFiles(package));
+    const std::string origin = package + "/plan.json";
+    compiling.phases = specs_of(before, plan, origin);
+    phase = before.phase_of(1, options.context).name;
     compiling.max_candidates = options.max_candidates;
     compiling.jobs = options.jobs;
     compiling.cache = options.cache;
@@ -71,14 +72,12 @@ struct Tune {
       return compiled;
     };
     if (space == "step") {
-      const Json plan = read_plan_json(PackageFiles(package));
-      const std::string origin = package + "/plan.json";
       const TunedStep tuned =
-          tune_step(model, before, pinned_as(plan, "decode", origin), options, builder, progress);
+          tune_step(model, before, pinned_as(plan, phase, origin), options, builder, progress);
       if (tuned.decode) {
-        for (const auto& [name, phase] : phases_of(plan))
-          compiling.pinned[name] = pinned_as(plan, name, origin);
-        compiling.pinned["decode"] = *tuned.decode;
+        for (const PhaseSpec& spec : compiling.phases)
+          compiling.pinned[spec.name] = pinned_as(plan, spec.name, origin);
+        compiling.pinned[phase] = *tuned.decode;
         rewrite();
       }
       report(tuned);
@@ -138,10 +137,11 @@ struct Tune {
 
   void report(const Tuned& tuned, const Compiled& compiled) const {
     const auto is_selected = [&](const TunedRegion& region) {
-      for (const Selection& selection : compiled.decode.selections)
-        if (selection.signature == region.signature && selection.candidate == region.plan)
-          return true;
-      return false;
+      const auto tuned_one = std::ranges::find(
+          compiled.phases, phase, [](const CompiledPhase& of) { return of.spec.name; });
+      return std::ranges::any_of(tuned_one->selections, [&](const Selection& selection) {
+        return selection.signature == region.signature && selection.candidate == region.plan;
+      });
     };
     Json regions = Json::array();
     Table table({"attempts", "known", "first us", "best us", "region", "plan", "selected"});

@@ -132,10 +132,9 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
   return launches;
 }
 
-Phase Assembler::phase(const StepGraph& step, std::int64_t max_tokens,
-                       const std::vector<Implemented>& parts, const Generated& draw) {
-  Phase phase;
-  phase.max_tokens = max_tokens;
+Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
+                       const Generated& draw) {
+  const std::int64_t max_tokens = phase.max_tokens;
   std::map<NodeId, std::int32_t> values;
   for (const Implemented& part : parts)
     for (Launch& launch : launches(step, part.made, values, max_tokens)) {
@@ -151,7 +150,8 @@ Phase Assembler::phase(const StepGraph& step, std::int64_t max_tokens,
               step.graph.outputs.size());
   const NodeId logits = step.graph.outputs[0].node;
   const Layout layout = layout_of(step.graph, logits);
-  if (layout.placement != Placement::contiguous || layout.offset != Dim(0))
+  const Dim others = phase.rows == Rows::all && max_tokens > 1 ? Dim(Symbol::T) - 1 : Dim(0);
+  if (layout.placement != Placement::contiguous || layout.offset != others * Dim(program_.vocab))
     bad_input("the logits are a view that moves elements; let the model return them as they are");
   phase.logits = value(step, storage_of(step.graph, logits), values);
   return phase;

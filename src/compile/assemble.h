@@ -17,7 +17,8 @@ class Assembler {
  public:
   explicit Assembler(Program& program) : program_(program) {}
 
-  Phase phase(const StepGraph& step, std::int64_t max_tokens, const std::vector<Implemented>& parts,
+  // `phase` with what runs its steps.
+  Phase phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
               const Generated& draw);
 
   const std::vector<std::byte>& constants() const { return constants_; }

@@ -20,9 +20,13 @@ constexpr std::int64_t kBackTokens = 3, kBackMore = 2;  // and one more that it 
 class Chooser {
  public:
   explicit Chooser(const Program& program)
-      : room_(program.max_context), chunk_(program.prefill.max_tokens) {
-    for (const Phase& phase : program.prefill_short) phases_.push_back(phase.max_tokens);
-    for (const Phase& phase : program.decode_later) later_.push_back(phase.from);
+      : room_(program.max_context),
+        chunk_(program.longest_step()),
+        rows_(program.longest_step(Rows::all)) {
+    for (const Phase& phase : program.phases) {
+      if (phase.from > 0) later_.insert({phase.from, phase.min_tokens});
+      if (phase.rows == Rows::last && phase.max_tokens < chunk_) ends_.insert(phase.max_tokens);
+    }
     for (const StateSpec& state : program.states) {
       if (state.window > 0) rings_.insert(state.window);
       if (state.slots < room_) rings_.insert({state.slots, 2 * state.slots});
@@ -38,15 +42,22 @@ class Chooser {
     if (room_ > kBackTokens + kBackMore)
       add({Kind::back, 0, std::min(kBackTokens, most), kBackMore});
     add({Kind::after, room_ - most, most, 0});
-    for (const std::int64_t from : later_) add({Kind::after, from - 1, 1, 2});
+    for (const std::int64_t tokens : {std::min(rows_, kFewTokens), rows_})
+      for (const std::int64_t cached : {room_ - tokens, std::int64_t{0}})
+        if (tokens > 0) add({Kind::rows, cached, tokens, 0});
+    for (const auto& [from, tokens] : later_) {
+      add({Kind::after, from - 1, tokens, 2});
+      add({Kind::after, from, tokens, 0});
+    }
     for (const std::int64_t ring : rings_) add({Kind::after, ring - 1, 1, 1});
     // Not at an edge, and with as many tokens behind it as there can be.
     add({Kind::after, room_ - room_ / 4 - kInARow, 1, kInARow - 1});
-    // A last phase for short steps ends, and the next one begins.
-    for (const std::int64_t tokens : phases_)
+    // The longest step of a phase, and the shortest of the next one.
+    for (const std::int64_t tokens : ends_)
       for (const std::int64_t near : {tokens, tokens + 1})
         add({Kind::after, room_ / 2 - near, near, 0});
     for (const std::int64_t ring : rings_) {
+      if (rows_ > 0) add({Kind::rows, ring - rows_ / 2, rows_, 0});
       add({Kind::after, ring - kFewTokens + 1, kFewTokens, 0});
       add({Kind::prompt, 0, ring + 1, 1});
     }
@@ -77,9 +88,9 @@ class Chooser {
       steps_.push_back(step);
   }
 
-  const std::int64_t room_, chunk_;
-  std::vector<std::int64_t> phases_, later_;
-  std::set<std::int64_t> rings_;
+  const std::int64_t room_, chunk_, rows_;
+  std::set<std::pair<std::int64_t, std::int64_t>> later_;  // from, tokens of a step
+  std::set<std::int64_t> ends_, rings_;
   std::vector<CheckStep> steps_;
 };
 
@@ -97,6 +108,8 @@ std::string describe(const CheckStep& step) {
       return fmt::format("a step of {} after {}{}", tokens(step.tokens), step.cached, then);
     case Kind::prompt:
       return fmt::format("a prompt of {}{}", tokens(step.tokens), then);
+    case Kind::rows:
+      return fmt::format("all logits of a step of {} after {}", tokens(step.tokens), step.cached);
     case Kind::back:
       return fmt::format("a prompt of {}, which truncate and restore go back to from {}",
                          tokens(step.tokens), tokens(step.more));
@@ -128,26 +141,23 @@ CheckSteps check_steps(const Program& program, const std::function<double(const 
 }
 
 std::vector<std::string> phases_of(const Program& program, std::int64_t cached, std::int64_t tokens,
-                                   bool decodes) {
+                                   Rows rows) {
   std::vector<const Phase*> used;
-  if (decodes) used.push_back(&program.decode_after(cached));
-  for (std::int64_t left = decodes ? 0 : tokens; left > 0;) {
-    const std::int64_t now = std::min(left, program.prefill.max_tokens);
-    used.push_back(&program.prefill_of(now));
-    left -= now;
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, phase] : program.phases())
-    if (std::ranges::find(used, phase) != used.end()) names.push_back(name);
-  return names;
+  const std::int64_t longest = program.longest_step(rows);
+  for (std::int64_t at = 0; at < tokens; at += longest)
+    used.push_back(&program.phase_of(std::min(tokens - at, longest), cached + at, rows));
+  std::vector<std::string> labels;
+  for (const Phase& phase : program.phases)
+    if (std::ranges::find(used, &phase) != used.end()) labels.push_back(phase.label());
+  return labels;
 }
 
 std::vector<std::string> kernels_of(const Program& program,
                                     const std::vector<std::string>& phases) {
   std::set<std::string> kernels;
-  for (const auto& [name, phase] : program.phases())
-    if (std::ranges::find(phases, name) != phases.end())
-      for (const Launch& launch : phase->launches)
+  for (const Phase& phase : program.phases)
+    if (std::ranges::find(phases, phase.label()) != phases.end())
+      for (const Launch& launch : phase.launches)
         kernels.insert(launch.product ? "a library's product" : launch.kernel);
   return {kernels.begin(), kernels.end()};
 }

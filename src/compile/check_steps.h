@@ -16,6 +16,7 @@ struct CheckStep {
   enum class Kind : std::uint8_t {
     after,   // a step of `tokens` after `cached` random ones, then `more` of one token each
     prompt,  // `tokens` from the first one on, then `more` of one token each
+    rows,    // the logits of all rows of a step of `tokens` after `cached` random ones
     back,    // a prompt of `tokens`, which is gone back to from `more` steps of one token
   };
   Kind kind = Kind::after;
@@ -39,10 +40,9 @@ struct CheckSteps {
 CheckSteps check_steps(const Program& program, const std::function<double(const CheckStep&)>& work,
                        double most);
 
-// The phases that run so many tokens after so many, as Program::phases() calls them. `decodes`: one
-// token, as generation runs it.
+// The labels of the phases that run so many tokens after so many.
 std::vector<std::string> phases_of(const Program& program, std::int64_t cached, std::int64_t tokens,
-                                   bool decodes);
+                                   Rows rows = Rows::last);
 // The kernels of those phases.
 std::vector<std::string> kernels_of(const Program& program, const std::vector<std::string>& phases);
 

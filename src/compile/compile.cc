@@ -97,21 +97,15 @@ Selection admit_draw(const Program& program, Realiser& realiser) {
                     realiser);
 }
 
-std::int64_t chunk_of(const CompileOptions& options, std::int64_t max_context) {
-  if (options.chunk > max_context)
-    warn("--chunk {}: a step has no more tokens than the package holds, {}", *options.chunk,
-         max_context);
-  return std::min(options.chunk.value_or(default_chunk(options.device)), max_context);
-}
-
-Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options) {
+Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options,
+                      std::int64_t most, std::int64_t longest) {
   Program program;
   program.model = step.graph.name;
   program.target = options.device.target;
-  program.max_context = max_context(step, options.max_context, known_positions(model));
+  program.max_context = most;
   if (const TokenLimit limit = token_limit(step); limit.tokens < kMostTokens)
     program.positions = limit.tokens, program.positions_because = limit.why;
-  program.states = sized_states(step, program.max_context, chunk_of(options, program.max_context));
+  program.states = sized_states(step, most, longest);
   const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
   program.vocab = logits.shape.back().constant();
   program.dtype = logits.dtype;
@@ -132,20 +126,19 @@ RealiseOptions realise_options(const CompileOptions& options, Progress& progress
   return realise;
 }
 
-// Stages 4, 5, 7 to 9 for the instances of the step.
+// Stages 4, 5, 7 to 9 for one phase after the other.
 class PhaseCompiler {
  public:
   PhaseCompiler(const CompileOptions& options, const Program& program, Realiser& realiser,
                 Stages& stages)
       : options_(options), program_(program), realiser_(realiser), stages_(stages) {}
 
-  void plan(const std::string& name, const StepGraph& instance, std::int64_t tokens,
-            CompiledPhase& phase) {
-    const Bindings at = priced_at(tokens, program_.max_context);
+  void plan(const StepGraph& instance, CompiledPhase& phase) {
+    const Bindings at = priced_at(phase.spec.tuned_at, program_.max_context);
     phase.nodes = instance.graph.nodes.size();
     phase.regions = stages_.run(
         "regions", [&] { return analyse(instance); },
-        [&](const Regions& regions) { return print(regions, at); }, name);
+        [&](const Regions& regions) { return print(regions, at); }, phase.spec.name);
     phase.plans = stages_.run(
         "candidates",
         [&] {
@@ -155,27 +148,27 @@ class PhaseCompiler {
                            .at = at,
                            .fuse = options_.fuse});
         },
-        [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, name);
+        [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, phase.spec.name);
   }
 
   // What the selection of this phase will build first, beside what is timed of another.
-  void build_ahead(const std::string& name, std::int64_t tokens, CompiledPhase& phase) {
-    if (!options_.here || options_.device.sm == 0 || options_.pinned.count(name) > 0) return;
-    Selector selector(phase, program_.states,
-                      select_options(options_, tokens, program_.max_context), realiser_);
+  void build_ahead(CompiledPhase& phase) {
+    if (!options_.here || options_.device.sm == 0 || options_.pinned.count(phase.spec.name) > 0)
+      return;
+    Selector selector(phase, program_.states, selecting(phase), realiser_);
     realiser_.build_ahead(selector.first_sources());
   }
 
-  std::vector<Variant> select(const std::string& name, std::int64_t tokens, CompiledPhase& phase,
-                              Guide* guide) {
+  std::vector<Variant> select(CompiledPhase& phase, Guide* guide) {
+    const std::string& name = phase.spec.name;
     const Realiser::Spent before = realiser_.spent();
     Chosen chosen = stages_.run(
         "selection",
         [&] {
           const auto pinned = options_.pinned.find(name);
           return Chosen{phase, realiser_,
-                        pinned == options_.pinned.end() ? choose(tokens, phase, guide)
-                                                        : as_pinned(tokens, phase, pinned->second)};
+                        pinned == options_.pinned.end() ? choose(phase, guide)
+                                                        : as_pinned(phase, pinned->second)};
         },
         [&](const Chosen&) { return print(phase.selections); }, name);
     const Realiser::Spent& after = realiser_.spent();
@@ -187,12 +180,15 @@ class PhaseCompiler {
   }
 
  private:
-  std::vector<Variant> choose(std::int64_t tokens, CompiledPhase& phase, Guide* guide) {
-    Selector selector(phase, program_.states,
-                      select_options(options_, tokens, program_.max_context), realiser_, guide);
+  SelectOptions selecting(const CompiledPhase& phase) const {
+    return select_options(options_, phase.spec, program_.max_context);
+  }
+
+  std::vector<Variant> choose(CompiledPhase& phase, Guide* guide) {
+    Selector selector(phase, program_.states, selecting(phase), realiser_, guide);
     const Implemented last = end(phase);
     selector.run(stages_.progress());
-    const InContextOptions in_context = in_context_options(options_, tokens, program_.max_context);
+    const InContextOptions in_context = in_context_options(options_, phase.spec);
     if (!in_context.contexts.empty()) choose_cut(selector, in_context, last, phase);
     Alternatives alternatives;
     InContextChoices chosen;
@@ -231,12 +227,11 @@ class PhaseCompiler {
     selector.take(std::move(cuts[best]));
   }
 
-  std::vector<Variant> as_pinned(std::int64_t tokens, CompiledPhase& phase, const Pinned& pinned) {
+  std::vector<Variant> as_pinned(CompiledPhase& phase, const Pinned& pinned) {
     const Implemented last = end(phase);
     std::vector<Variant> variants;
-    for (PinnedVariant& variant : choose_pinned(
-             phase, program_.states, select_options(options_, tokens, program_.max_context), pinned,
-             realiser_, stages_.progress())) {
+    for (PinnedVariant& variant : choose_pinned(phase, program_.states, selecting(phase), pinned,
+                                                realiser_, stages_.progress())) {
       variants.push_back({variant.from, std::move(variant.parts)});
       variants.back().parts.push_back(last);
     }
@@ -249,8 +244,8 @@ class PhaseCompiler {
     const NodeId ids = ids_of(step);
     const DType dtype = step.graph.type(ids).dtype;
     phase.ending =
-        admit_only(trial_of_advance(dtype, phase.max_tokens),
-                   confirmation_of_advance(dtype, phase.max_tokens, program_.max_context),
+        admit_only(trial_of_advance(dtype, phase.spec.max_tokens),
+                   confirmation_of_advance(dtype, phase.spec.max_tokens, program_.max_context),
                    "advance", "the kernel that ends a step", realiser_);
     return {generate_advance(step, ids, program_.max_context + 1), "advance"};
   }
@@ -263,40 +258,20 @@ class PhaseCompiler {
 
 // A phase on its way through the stages.
 struct Job {
-  enum class Kind { prefill, prefill_short, decode };
-  Kind kind;
-  std::string name;
+  CompiledPhase& phase;
   StepGraph instance;
-  std::int64_t tokens = 1;  // that its kernels are chosen for
-  CompiledPhase phase = {};
   std::optional<Guide> guide = {};
   std::vector<Variant> variants = {};
-
-  Job(Kind k, std::string n, StepGraph of, std::int64_t chosen_for, std::int64_t max_tokens)
-      : kind(k), name(std::move(n)), instance(std::move(of)), tokens(chosen_for) {
-    phase.max_tokens = max_tokens;
-  }
 };
 
-// All of them at once: what runs later refers to their phases.
-std::vector<Job> jobs_for(const StepGraph& step, std::int64_t chunk, std::int64_t short_prompt) {
-  std::vector<Job> jobs;
-  const StepGraph prefill = prefill_instance(step);
-  jobs.emplace_back(Job::Kind::prefill, "prefill", prefill, chunk, chunk);
-  if (const std::int64_t most = 2 * short_prompt; short_prompt > 0 && most < chunk)
-    jobs.emplace_back(Job::Kind::prefill_short, prefill_to(most), prefill, short_prompt, most);
-  jobs.emplace_back(Job::Kind::decode, "decode", decode_instance(step), 1, 1);
-  return jobs;
-}
-
 // The program as a package would have it, where nobody else sees it.
-PackageCheck check_whole(const Compiled& compiled, const StepGraph& prefill, Realiser& realiser,
-                         Progress& progress) {
+PackageCheck check_whole(const Compiled& compiled, Realiser& realiser, Progress& progress) {
   const TemporaryFolder folder;
   std::vector<std::string> warnings;  // whoever writes the package says them
   write_fingerprint(fingerprint_of(compiled.program, warnings), folder.path());
   write_runnable(folder.path(), compiled.program, compiled.constants, realiser);
-  PackageCheck check = check_package(folder.path(), compiled.program, prefill, realiser, progress);
+  PackageCheck check =
+      check_package(folder.path(), compiled.program, compiled.step, realiser, progress);
   if (!check.ok())
     job_failed(
         "the whole program does not compute what plain kernels do, one an op, though each of its "
@@ -308,22 +283,13 @@ PackageCheck check_whole(const Compiled& compiled, const StepGraph& prefill, Rea
 
 }  // namespace
 
-std::vector<std::pair<std::string, const CompiledPhase*>> Compiled::phases() const {
-  std::vector<std::pair<std::string, const CompiledPhase*>> all{{"prefill", &prefill}};
-  for (const CompiledPhase& phase : prefill_short)
-    all.emplace_back(prefill_to(phase.max_tokens), &phase);
-  all.emplace_back("decode", &decode);
-  return all;
-}
-
 bool CompiledPhase::is_measured() const {
   return !selections.empty() &&
          std::ranges::all_of(selections, [](const Selection& s) { return s.measured.has_value(); });
 }
 
 bool Compiled::is_measured() const {
-  return std::ranges::all_of(phases(),
-                             [](const auto& named) { return named.second->is_measured(); });
+  return !phases.empty() && std::ranges::all_of(phases, &CompiledPhase::is_measured);
 }
 
 Compiled compile(const Model& model, const CompileOptions& options, KernelBuilder& builder,
@@ -344,28 +310,31 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       "incrementalise", [&] { return incrementalise(normal); },
       [](const StepGraph& made) { return print(made); });
 
-  const Program empty = empty_program(model, step, options);
-  const std::int64_t chunk = chunk_of(options, empty.max_context);
+  compiled.step = prefill_instance(step);
+  const std::int64_t most = max_context(step, options.max_context, known_positions(model));
+  const std::vector<PhaseSpec> specs = phases_of(options, most);
+  for (const PhaseSpec& spec : specs) compiled.phases.emplace_back().spec = spec;
+  const Program empty = empty_program(model, step, options, most, longest_step(specs));
   Realiser realiser(builder, realise_options(options, stages.progress()));
   PhaseCompiler phases(options, empty, realiser, stages);
-  std::vector<Job> jobs = jobs_for(step, chunk, options.short_prompt);
-  for (Job& job : jobs) phases.plan(job.name, job.instance, job.tokens, job.phase);
+  std::vector<Job> jobs;
+  for (CompiledPhase& phase : compiled.phases)
+    jobs.push_back({phase, instance_of(step, phase.spec)});
+  for (Job& job : jobs) phases.plan(job.instance, job.phase);
   // All steps at once: whoever answers sees all questions together.
   if (options.advisor) {
     compiled.advisor = options.advisor->name();
     compiled.advise_share = options.advisor->share();
     std::vector<Guide*> guides;
     for (Job& job : jobs)
-      guides.push_back(&job.guide.emplace(job.name, job.phase, *options.advisor));
+      guides.push_back(&job.guide.emplace(job.phase.spec.name, job.phase, *options.advisor));
     ask(*options.advisor, guides, stages.progress());
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     Job& job = jobs[i];
     // What an advisor would rather have comes first.
-    if (i + 1 < jobs.size() && !options.advisor)
-      phases.build_ahead(jobs[i + 1].name, jobs[i + 1].tokens, jobs[i + 1].phase);
-    job.variants =
-        phases.select(job.name, job.tokens, job.phase, job.guide ? &*job.guide : nullptr);
+    if (i + 1 < jobs.size() && !options.advisor) phases.build_ahead(jobs[i + 1].phase);
+    job.variants = phases.select(job.phase, job.guide ? &*job.guide : nullptr);
   }
 
   compiled.program = stages.run(
@@ -374,33 +343,23 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         Program program = empty;
         compiled.draw = admit_draw(program, realiser);
         Assembler assembler(program);
-        const auto phase_of = [&](const CompiledPhase& of, const Variant& variant) {
-          const StepGraph& instance = of.regions.step;
-          Phase phase = assembler.phase(
-              instance, of.max_tokens, variant.parts,
-              generate_draw(instance, ids_of(instance), instance.graph.outputs.at(0).node));
-          phase.from = variant.from;
-          return phase;
-        };
         for (const Job& job : jobs) {
-          const auto made = [&](std::size_t i) { return phase_of(job.phase, job.variants.at(i)); };
-          switch (job.kind) {
-            case Job::Kind::prefill:
-              program.prefill = made(0);
-              break;
-            case Job::Kind::prefill_short:
-              program.prefill_short.push_back(made(0));
-              break;
-            case Job::Kind::decode:
-              program.decode = made(0);
-              for (std::size_t i = 1; i < job.variants.size(); ++i)
-                program.decode_later.push_back(made(i));
-              break;
-          }
+          const PhaseSpec& spec = job.phase.spec;
+          const StepGraph& instance = job.phase.regions.step;
+          const NodeId logits = instance.graph.outputs.at(0).node;
+          for (const Variant& variant : job.variants)
+            program.phases.push_back(
+                assembler.phase(instance,
+                                {.name = spec.name,
+                                 .min_tokens = spec.min_tokens,
+                                 .max_tokens = spec.max_tokens,
+                                 .from = variant.from,
+                                 .rows = spec.rows},
+                                variant.parts, generate_draw(instance, ids_of(instance), logits)));
         }
         plan_memory(program);
-        for (const auto& [name, phase] : program.phases())
-          for (const Launch* launch : phase->all()) {
+        for (const Phase& phase : program.phases)
+          for (const Launch* launch : phase.all()) {
             if (launch->product) continue;
             compiled.kernels.emplace(launch->kernel, realiser.kernels().at(launch->kernel));
             program.kernels[launch->kernel] =
@@ -411,20 +370,8 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       },
       [](const Program& program) { return to_json(program).dump(1) + "\n"; });
   compiled.check = stages.run(
-      "check",
-      [&] {
-        return check_whole(compiled, jobs.at(0).phase.regions.step, realiser, stages.progress());
-      },
+      "check", [&] { return check_whole(compiled, realiser, stages.progress()); },
       [](const PackageCheck& check) { return to_json(check).dump(1) + "\n"; });
-  for (Job& job : jobs) {
-    if (job.guide) job.guide.reset();  // it refers to the phase
-    if (job.kind == Job::Kind::prefill)
-      compiled.prefill = std::move(job.phase);
-    else if (job.kind == Job::Kind::prefill_short)
-      compiled.prefill_short.push_back(std::move(job.phase));
-    else
-      compiled.decode = std::move(job.phase);
-  }
   compiled.times = stages.times();
   return compiled;
 }

@@ -4,6 +4,7 @@
 #include "advise/advisor.h"
 #include "capture/model.h"
 #include "compile/package_check.h"
+#include "compile/phases.h"
 #include "compile/pinned.h"
 #include "compile/realise.h"
 #include "compile/stages.h"
@@ -25,6 +26,9 @@ struct CompileOptions {
   // Prefill steps of up to twice so many tokens, where that is less than a chunk, are run by
   // kernels that are chosen for so many; 0: by those of whole chunks.
   std::int64_t short_prompt = 128;
+  std::int64_t all_logits = 0;  // tokens of the longest step with the logits of each; 0: none
+  std::vector<PhaseSpec>
+      phases;  // instead of those that phases_of() makes of chunk and short_prompt
   std::size_t max_candidates = 64;
   std::vector<std::string> families;  // of kernels that are tried; none: all
   bool fuse = true;
@@ -36,7 +40,7 @@ struct CompileOptions {
   std::filesystem::path cache;
   Advisor* advisor = nullptr;  // none: the cost model alone decides what is tried
   Preferred preferred;         // tried before all others
-  // By the name of a phase, as Compiled::phases() has it. Those that are not here are searched.
+  // By the name of a phase. Those that are not here are searched.
   std::map<std::string, Pinned> pinned;
   // Hears of what is judged and timed, where the device is here; null: nobody does.
   tuning::Log* log = nullptr;
@@ -106,7 +110,7 @@ struct Advised {
 };
 
 struct CompiledPhase {
-  std::int64_t max_tokens = 1;
+  PhaseSpec spec;
   std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
@@ -125,10 +129,8 @@ struct Compiled {
   DType own_dtype = DType::f32, dtype = DType::f32;  // of the model as captured, and as compiled
   std::vector<std::byte> constants;
   std::map<std::string, Built> kernels;  // those that run
-  CompiledPhase prefill, decode;
-  std::vector<CompiledPhase> prefill_short;  // by max_tokens
-  // All, with their names: "prefill", "prefill to 256", "decode".
-  std::vector<std::pair<std::string, const CompiledPhase*>> phases() const;
+  std::vector<CompiledPhase> phases;
+  StepGraph step;  // of any number of tokens, with the logits of the last one
   std::vector<StageTime> times;
   Selection draw;            // what draws a token in all phases
   PackageCheck check;        // of the whole program

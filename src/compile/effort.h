@@ -7,10 +7,9 @@
 
 namespace ac {
 
-SelectOptions select_options(const CompileOptions& options, std::int64_t tokens,
+SelectOptions select_options(const CompileOptions& options, const PhaseSpec& phase,
                              std::int64_t max_context);
 // No contexts: whole steps are not timed.
-InContextOptions in_context_options(const CompileOptions& options, std::int64_t tokens,
-                                    std::int64_t max_context);
+InContextOptions in_context_options(const CompileOptions& options, const PhaseSpec& phase);
 
 }  // namespace ac

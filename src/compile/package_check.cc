@@ -48,7 +48,7 @@ struct Plain {
 Plain plain_of(const StepGraph& step, const Program& program) {
   Setting setting{device_info(program.target).multiprocessors, {}};
   for (const StateSpec& state : program.states) setting.slots.push_back(state.slots);
-  const TrialSetting at{program.prefill.max_tokens, setting};
+  const TrialSetting at{program.longest_step(), setting};
   const UseDef uses(step);
   Plain plain;
   std::set<std::string> known;
@@ -86,7 +86,7 @@ class StepWork {
   }
 
   double of(const CheckStep& step, const Program& program) const {
-    const std::int64_t chunk = program.prefill.max_tokens;
+    const std::int64_t chunk = program.longest_step();
     const auto steps_of = [&](std::int64_t tokens, std::int64_t cached) {
       double flops = 0;
       for (std::int64_t at = 0; at < tokens; at += chunk)
@@ -96,6 +96,9 @@ class StepWork {
     const auto more = static_cast<double>(step.more);
     const double flops = steps_of(step.tokens, step.cached);
     // Going back runs what follows the prompt five times, three of them by one program alone.
+    // One token after the other by plain kernels.
+    if (step.kind == CheckStep::Kind::rows)
+      return flops + static_cast<double>(step.tokens) * of(1, step.cached);
     if (step.kind == CheckStep::Kind::back) return flops + 4 * more * of(1, step.tokens);
     return flops + more * of(1, step.cached + step.tokens);
   }
@@ -104,12 +107,11 @@ class StepWork {
   std::vector<Work> works_;
 };
 
-// A prompt that runs through the phase for whole chunks: one, if all prompts do.
+// A prompt that runs through the phase of the longest steps: a whole step, if all prompts do.
 CheckStep shortest_long(const Program& program) {
-  const std::int64_t tokens = program.prefill_short.empty()
-                                  ? program.prefill.max_tokens
-                                  : program.prefill_short.back().max_tokens + 1;
-  return {CheckStep::Kind::prompt, 0, tokens, 0};
+  const std::int64_t most = program.longest_step();
+  const std::int64_t least = program.phase_of(most, 0).min_tokens;
+  return {CheckStep::Kind::prompt, 0, least > 2 ? least : most, 0};
 }
 
 class Checker {
@@ -148,9 +150,10 @@ class Checker {
   void take(const CheckStep& step, const ChildResult& answer) {
     if (!answer.ok()) {
       const bool decodes = step.kind == CheckStep::Kind::after && step.tokens == 1;
-      std::vector<std::string> phases = phases_of(program_, step.cached, step.tokens, decodes);
+      const Rows rows = step.kind == CheckStep::Kind::rows ? Rows::all : Rows::last;
+      std::vector<std::string> phases = phases_of(program_, step.cached, step.tokens, rows);
       if (step.more > 0 && !decodes)
-        for (std::string& name : phases_of(program_, step.cached + step.tokens, 1, true))
+        for (std::string& name : phases_of(program_, step.cached + step.tokens, 1))
           phases.push_back(std::move(name));
       return blame(fmt::format("{}: the process that ran it {}", describe(step), answer.ended),
                    phases);
@@ -245,7 +248,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
   for (const KernelSource& source : sources)
     if (const std::string* log = realiser.failure(source.entry))
       return not_done(fmt::format("{} does not compile: {}", source.entry, *log));
-  const TrialPackage other(step, program, program.prefill.max_tokens, plain.parts, realiser);
+  const TrialPackage other(step, program, program.longest_step(), plain.parts, realiser);
 
   const StepWork work(step);
   const Worth worth = on_host ? kOnHost : kOnGpu;

@@ -52,7 +52,7 @@ std::int64_t bytes_of_two(const Program& program) {
   std::int64_t bytes = program.constant_bytes + 2 * program.arena_bytes;
   for (const Buffer& buffer : program.buffers)
     if (buffer.role != Buffer::Role::scratch && buffer.role != Buffer::Role::constant)
-      bytes += buffer.bytes.at(program.prefill.max_tokens);
+      bytes += buffer.bytes.at(program.longest_step());
   return 2 * bytes;
 }
 
@@ -76,9 +76,10 @@ class CopiedWeights : public WeightSource {
 };
 
 // Nothing where one is not finite: that is an error that says which.
-std::optional<std::vector<double>> logits_of(Engine& engine, std::string& why) {
+std::optional<std::vector<double>> logits_of(Engine& engine, std::string& why,
+                                             std::int64_t row = 0) {
   try {
-    return engine.logits();
+    return engine.logits(row);
   } catch (const Error& error) {
     if (error.fault() != Fault::job_failed) throw;
     why = error.what();
@@ -241,6 +242,9 @@ ProgramPair::Result ProgramPair::run(const CheckStep& step) {
     case CheckStep::Kind::prompt:
       run_prompt(step);
       break;
+    case CheckStep::Kind::rows:
+      run_rows(step);
+      break;
     case CheckStep::Kind::back:
       run_back(step);
       break;
@@ -263,6 +267,27 @@ void ProgramPair::run_prompt(const CheckStep& step) {
   prime_truth();
   run_both(ids(step.tokens), false);
   for (std::int64_t i = 0; i < step.more; ++i) run_both(ids(1), true);
+}
+
+// By the chosen program in one step, by the plain one token by token.
+void ProgramPair::run_rows(const CheckStep& step) {
+  if (!filled_) fill(*chosen_), fill(*plain_);
+  filled_ = true;
+  chosen_->pretend(step.cached), plain_->pretend(step.cached);
+  prime_truth();
+  const std::vector<std::int64_t> tokens = ids(step.tokens);
+  result_.phases = phases_of(chosen_->program(), step.cached, step.tokens, Rows::all);
+  chosen_->run_all(tokens);
+  for (std::int64_t row = 0; row < step.tokens && !is_wrong(); ++row) {
+    const std::int64_t id = tokens[static_cast<std::size_t>(row)];
+    plain_->decode(id);
+    std::vector<double> truth;
+    if (truth_) truth = std::move(truth_->step({id}).begin()->second.data);
+    const std::string what = fmt::format("row {} of {}", row, describe(step));
+    std::string why;
+    const Logits got = logits_of(*chosen_, why, row);
+    if (agree(got, why, truth, what) && row + 1 == step.tokens) must_be_chosen(*got, what);
+  }
 }
 
 // The same steps must give the same bits, whatever came between.
@@ -318,7 +343,7 @@ void ProgramPair::run_both(const std::vector<std::int64_t>& tokens, bool decodes
   if (is_wrong()) return;
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t cached = chosen_->position();
-  result_.phases = phases_of(chosen_->program(), cached, count, decodes);
+  result_.phases = phases_of(chosen_->program(), cached, count);
   for (Engine* engine : {&*chosen_, &*plain_})
     if (decodes)
       engine->decode(tokens.at(0));
@@ -335,13 +360,21 @@ void ProgramPair::note(double over, const std::string& what) {
 }
 
 void ProgramPair::compare(const std::vector<double>& truth, const std::string& what) {
-  std::string why, plain_why;
-  const auto got = logits_of(*chosen_, why), plain = logits_of(*plain_, plain_why);
-  if (!got && !plain) return;  // whatever the model does there, both do
+  std::string why;
+  const Logits got = logits_of(*chosen_, why);
+  if (agree(got, why, truth, what)) must_be_chosen(*got, what);
+}
+
+// Whether there was something to compare, and it was right.
+bool ProgramPair::agree(const Logits& got, const std::string& why, const std::vector<double>& truth,
+                        const std::string& what) {
+  std::string plain_why;
+  const Logits plain = logits_of(*plain_, plain_why);
+  if (!got && !plain) return false;  // whatever the model does there, both do
   if (!got || !plain) {
     result_.fault = fmt::format("{}: {}{}", what, got ? "by plain kernels alone " : "",
                                 got ? plain_why : why + "; by plain kernels all are finite");
-    return;
+    return false;
   }
   ++result_.compared;
   const LogitError error = error_of(*got, *plain);
@@ -353,13 +386,17 @@ void ProgramPair::compare(const std::vector<double>& truth, const std::string& w
         "(root mean square), where rounding makes {:.3g}",
         what, error.where, (*got)[error.where], (*plain)[error.where], error.mean_square,
         bound.mean_square);
-    return;
+    return false;
   }
   if (truth_) compare_with_truth(*got, *plain, truth, what);
+  return !is_wrong();
+}
+
+void ProgramPair::must_be_chosen(const std::vector<double>& logits, const std::string& what) {
   const auto chosen = static_cast<std::size_t>(chosen_->chosen());
-  if (const auto best = std::ranges::max_element(*got); (*got)[chosen] != *best)
+  if (const auto best = std::ranges::max_element(logits); logits[chosen] != *best)
     result_.fault = fmt::format("{}: it chose token {}, and the largest logit is that of {}", what,
-                                chosen, best - got->begin());
+                                chosen, best - logits.begin());
 }
 
 // As the gate does: an error may be a few times what a plain implementation of the type makes.

@@ -64,11 +64,16 @@ class ProgramPair {
   void run_after(const CheckStep& step);
   void run_prompt(const CheckStep& step);
   void run_back(const CheckStep& step);
+  void run_rows(const CheckStep& step);
   void run_both(const std::vector<std::int64_t>& tokens, bool decodes);
+  using Logits = std::optional<std::vector<double>>;  // nothing where one is not finite, for `why`
   // `truth`: of these tokens, if it is asked for.
   void compare(const std::vector<double>& truth, const std::string& what);
+  bool agree(const Logits& got, const std::string& why, const std::vector<double>& truth,
+             const std::string& what);
   void compare_with_truth(const std::vector<double>& got, const std::vector<double>& plain,
                           const std::vector<double>& truth, const std::string& what);
+  void must_be_chosen(const std::vector<double>& logits, const std::string& what);
   void must_be_the_same(const std::vector<double>& once, const std::string& what);
   void note(double over, const std::string& what);
   bool is_wrong() const { return !result_.fault.empty(); }

@@ -92,7 +92,7 @@ Selector::State Selector::state_for(const Space& space) const {
 TrialSetting Selector::trial_setting() const {
   const bool on_gpu = realiser_.measures() && phase_.plans.device.sm > 0;
   // Steps of a phase may have more tokens than its kernels were chosen for.
-  return {std::max(phase_.max_tokens, phase_.plans.options.at.T), setting_, on_gpu,
+  return {std::max(phase_.spec.max_tokens, phase_.plans.options.at.T), setting_, on_gpu,
           options_.max_context};
 }
 

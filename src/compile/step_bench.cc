@@ -17,17 +17,17 @@ StepBench::StepBench(Device& device, const std::filesystem::path& package,
                      const std::filesystem::path& random, std::int64_t context)
     : random_(device, random),
       engine_(device, package, with_random_weights(random_)),
-      tokens_(engine_.program().decode.max_tokens),
+      tokens_(engine_.program().longest_step()),
       context_(context) {
   engine_.fill_caches(random_);
   const Program& program = engine_.program();
-  const auto ids = static_cast<std::size_t>(program.decode.ids);
+  const auto ids = static_cast<std::size_t>(program.phases.at(0).ids);
   device.fill(engine_.addresses()[ids],
               static_cast<std::size_t>(program.buffers[ids].bytes.at(tokens_)), 0);
 }
 
 std::unique_ptr<Device::Recording> StepBench::record(const Step& step, int steps) {
-  const std::vector<Launch>& launches = engine_.program().decode.launches;
+  const std::vector<Launch>& launches = engine_.program().phases.at(0).launches;
   return engine_.device().record([&] {
     for (int i = 0; i < steps; ++i) {
       bool overlaps = false;

@@ -37,13 +37,10 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::i
   }
   Program trial = program;
   trial.buffers.clear(), trial.kernels.clear();
-  trial.prefill = {}, trial.decode = {}, trial.decode_later.clear();
-  trial.prefill_short.clear();
   Assembler assembler(trial);
-  trial.decode = assembler.phase(step, tokens, parts, {});
-  trial.prefill = trial.decode;
+  trial.phases = {assembler.phase(step, {.name = "trial", .max_tokens = tokens}, parts, {})};
   plan_memory(trial);
-  for (const Launch& launch : trial.decode.launches)
+  for (const Launch& launch : trial.phases[0].launches)
     if (!launch.product) trial.kernels[launch.kernel] = launch.kernel;
   write_runnable(folder_.path(), trial, assembler.constants(), realiser);
 }

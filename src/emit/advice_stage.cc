@@ -43,8 +43,9 @@ std::string outcome(const Json& region) {
 
 Json advice_json(const Compiled& compiled) {
   Json regions = Json::array();
-  for (const auto& [name, phase] : compiled.phases())
-    for (const Advised& advised : phase->advice) regions.push_back(advised_json(name, advised));
+  for (const CompiledPhase& phase : compiled.phases)
+    for (const Advised& advised : phase.advice)
+      regions.push_back(advised_json(phase.spec.name, advised));
   return {{"advisor", compiled.advisor},
           {"share", compiled.advise_share},
           {"regions", std::move(regions)}};

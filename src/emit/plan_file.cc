@@ -1,12 +1,11 @@
 #include "emit/plan_file.h"
 
-#include <set>
-
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "program/program.h"
 
 namespace ac {
 namespace {
@@ -58,11 +57,43 @@ Json read_plan_json(const PackageFiles& files) {
 }
 
 std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan) {
-  std::vector<std::pair<std::string, const Json*>> phases{{"prefill", &plan.at("prefill")}};
-  for (const Json& phase : plan.at("prefill_short"))
-    phases.emplace_back(prefill_to(phase.at("max_tokens").get<std::int64_t>()), &phase);
-  phases.emplace_back("decode", &plan.at("decode"));
+  std::vector<std::pair<std::string, const Json*>> phases;
+  for (const Json& phase : plan.at("phases"))
+    phases.emplace_back(phase.at("name").get<std::string>(), &phase);
   return phases;
+}
+
+const Json& phase_in(const Json& plan, const std::string& name) {
+  for (const auto& [other, phase] : phases_of(plan))
+    if (other == name) return *phase;
+  bad_input("plan.json has no phase {}", quote(name));
+}
+
+std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,
+                                const std::string& origin) {
+  return reading_plan(origin, [&] {
+    std::vector<PhaseSpec> specs;
+    for (const Phase& phase : program.phases) {
+      if (phase.from > 0) continue;  // chosen with the phase of that name
+      const Json& planned = phase_in(plan, phase.name);
+      PhaseSpec spec{phase.name,
+                     phase.min_tokens,
+                     phase.max_tokens,
+                     planned.at("tuned_at"),
+                     planned.at("contexts"),
+                     phase.rows};
+      std::int64_t before = -1;
+      for (const std::int64_t context : spec.contexts)
+        if (std::exchange(before, context) >= context || context > program.max_context)
+          bad_input("{}: the contexts of {} do not rise, or go beyond what the package holds",
+                    origin, quote(phase.name));
+      if (spec.tuned_at < 1 || spec.tuned_at > spec.max_tokens)
+        bad_input("{}: {} is chosen for steps of {} tokens, and has no such steps", origin,
+                  quote(phase.name), spec.tuned_at);
+      specs.push_back(std::move(spec));
+    }
+    return specs;
+  });
 }
 
 PlanFile plan_file(const Json& json, const std::string& origin) {
@@ -89,11 +120,7 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
 
 Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin) {
   return reading_plan(origin, [&] {
-    const auto phases = phases_of(plan);
-    const auto found =
-        std::ranges::find(phases, phase, &std::pair<std::string, const Json*>::first);
-    if (found == phases.end()) bad_input("{}: it has no phase \"{}\"", origin, phase);
-    const Json& of_phase = *found->second;
+    const Json& of_phase = phase_in(plan, phase);
     const Json& selections = of_phase.at("selections");
     std::set<std::int64_t> from{0};
     for (const Json& selection : selections)

@@ -10,12 +10,14 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "build/compile.h"
+#include "compile/phases.h"
 #include "compile/pinned.h"
+#include "program/program.h"
 #include "runtime/package_files.h"
 
 namespace ac {
 
-constexpr int kPlanFormat = 6;
+constexpr int kPlanFormat = 7;
 
 // What was selected for a region, and what admitted it.
 struct Selected {
@@ -32,7 +34,7 @@ struct PlanFile {
   std::string target;
   std::map<std::string, KernelSource> kernels;  // by entry
   std::vector<Selected> selections;
-  std::string step;  // the prefill instance, printed
+  std::string step;  // Compiled::step, printed
 };
 
 // Runs what reads a plan.json. Where that has not what `compile` writes today, the error
@@ -50,8 +52,13 @@ auto reading_plan(const std::string& origin, Action&& action) {
 // plan.json of a package, as it is; its digest and format are checked, and no more.
 Json read_plan_json(const PackageFiles& files);
 PlanFile plan_file(const Json& json, const std::string& origin);
-// What it says of each phase, with the phase's name: "prefill", "prefill to 256", "decode".
+// What it says of each phase, with the phase's name.
 std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan);
+// Of the phase of this name.
+const Json& phase_in(const Json& plan, const std::string& name);
+// The phases of a package, to be compiled again: their steps are the program's.
+std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,
+                                const std::string& origin);
 // What computes a phase of this name, to be compiled like that again.
 Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& origin);
 

@@ -80,7 +80,12 @@ Json phase_json(const CompiledPhase& phase) {
   std::size_t enumerated = 0, legal = 0;
   for (const Space& space : phase.plans.spaces)
     enumerated += space.enumerated, legal += space.legal;
-  return {{"max_tokens", phase.max_tokens},
+  return {{"name", phase.spec.name},
+          {"min_tokens", phase.spec.min_tokens},
+          {"max_tokens", phase.spec.max_tokens},
+          {"rows", kRows[static_cast<std::size_t>(phase.spec.rows)]},
+          {"tuned_at", phase.spec.tuned_at},
+          {"contexts", phase.spec.contexts},
           {"nodes", phase.nodes},
           {"regions", phase.regions.regions.size()},
           {"signatures", phase.regions.signatures.size()},
@@ -103,9 +108,8 @@ Json phase_json(const CompiledPhase& phase) {
 }  // namespace
 
 Json plan_json(const Compiled& compiled) {
-  Json kernels = Json::object(), stages = Json::array(), prefill_short = Json::array();
-  for (const CompiledPhase& phase : compiled.prefill_short)
-    prefill_short.push_back(phase_json(phase));
+  Json kernels = Json::object(), stages = Json::array(), phases = Json::array();
+  for (const CompiledPhase& phase : compiled.phases) phases.push_back(phase_json(phase));
   for (const StageTime& time : compiled.times)
     stages.push_back({{"stage", time.stage}, {"seconds", time.seconds}});
   for (const auto& [entry, built] : compiled.kernels)
@@ -120,11 +124,9 @@ Json plan_json(const Compiled& compiled) {
           {"stages", std::move(stages)},
           {"kernels", std::move(kernels)},
           {"advice", advice_json(compiled)},
-          {"prefill", phase_json(compiled.prefill)},
-          {"prefill_short", std::move(prefill_short)},
-          {"decode", phase_json(compiled.decode)},
+          {"phases", std::move(phases)},
           {"draw", selection_json(compiled.draw)},
-          {"step", print(compiled.prefill.regions.step)},
+          {"step", print(compiled.step)},
           {"check", to_json(compiled.check)}};
 }
 

@@ -40,15 +40,15 @@ std::map<std::string, std::string> shim_sources(const fs::path& headers) {
 }
 
 bool has_maps(const Program& program) {
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch* launch : phase->all())
+  for (const Phase& phase : program.phases)
+    for (const Launch* launch : phase.all())
       if (!launch->maps.empty()) return true;
   return false;
 }
 
 bool has_products(const Program& program) {
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch& launch : phase->launches)
+  for (const Phase& phase : program.phases)
+    for (const Launch& launch : phase.launches)
       if (launch.product) return true;
   return false;
 }

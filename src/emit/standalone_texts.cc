@@ -89,7 +89,7 @@ const char* const kReadme = R"md(# @NAME@: a compiled model
 
 | file | what it is |
 |---|---|
-| `program.json` | buffers, and the launches of prefill and decode steps |
+| `program.json` | buffers, and the launches of each kind of step |
 | `constants.bin` | constants that buffers refer to; weights stay in the checkpoint (`stores`) |
 | `host/`, `sm_*/` | the built kernels: `agentcompile run` loads these |
 | `plan.json` | how each kernel was chosen, and the trials that admitted it |
@@ -99,9 +99,10 @@ const char* const kReadme = R"md(# @NAME@: a compiled model
 | `wrappers.h`, `wrappers.cc` | for each kernel a C function that launches it |
 | `build.sh`, `CMakeLists.txt` | build all that: `./build.sh @ARCH@`, or `./build.sh host` for the CPU |
 
-A step of `t` tokens of a prompt is run by the first phase of `prefill_short` whose `max_tokens` is `t` or
-more, else by `prefill`; one token after that by the last of `decode_later` whose `from` is no more than the
-tokens before it, else by `decode`. Take its `launches` one after the other. A count is a number, or
+A step of `t` tokens is run by the phase in `phases` with `min_tokens` <= `t` <= `max_tokens`; of several, by the
+one with the largest `from` that is no more than the tokens before the step. Its `rows` are `last`, or `all` where it
+leaves the logits after each token, row by row, and not after the last alone. No step has more tokens than the
+largest `max_tokens`: buffers are as large as it needs. Take its `launches` one after the other. A count is a number, or
 `times * ceil((fixed + per_token * t) / per)`, no more than `at_most` if given (`per` and `times` are
 1 if not). `params` is the parameter struct in hexadecimal; of `pointers`, `[at, buffer, offset]` puts
 the buffer's address plus the count `offset` at the byte `at`; of `numbers`, `[at, bytes, value]` puts a

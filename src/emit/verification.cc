@@ -90,10 +90,9 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
       faults.push_back(
           fmt::format("{} launches {}, which no trial of it has run", name, launch.kernel));
   };
-  for (const auto& [name, phase] : program.phases()) {
-    const std::string planned = name.starts_with("decode") ? "decode" : name;
-    for (const Launch& launch : phase->draw) must_be_tried("draw", name, launch);
-    for (const Launch& launch : phase->launches) must_be_tried(planned, name, launch);
+  for (const Phase& phase : program.phases) {
+    for (const Launch& launch : phase.draw) must_be_tried("draw", phase.label(), launch);
+    for (const Launch& launch : phase.launches) must_be_tried(phase.name, phase.label(), launch);
   }
   return faults;
 }

@@ -34,8 +34,8 @@ std::string uses_of(const Phase& phase, const std::string& name, const std::stri
 }
 
 const Launch& first_launch(const Program& program, const std::string& kernel) {
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch* launch : phase->all())
+  for (const Phase& phase : program.phases)
+    for (const Launch* launch : phase.all())
       if (launch->kernel == kernel) return *launch;
   AC_UNREACHABLE();  // a package holds what it launches
 }
@@ -51,7 +51,7 @@ std::string comment_on(const Program& program, const std::string& kernel) {
   if (!numbers.empty()) text += fmt::format(", numbers at {}", fmt::join(numbers, ", "));
   if (!maps.empty()) text += fmt::format(", maps at {}", fmt::join(maps, ", "));
   text += '\n';
-  for (const auto& [name, phase] : program.phases()) text += uses_of(*phase, name, kernel);
+  for (const Phase& phase : program.phases) text += uses_of(phase, phase.label(), kernel);
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ir/builder.h"
 #include "ir/rewrite.h"
 #include "ir/shape.h"
 #include "ir/verify.h"
@@ -225,6 +226,15 @@ StepGraph decode_instance(const StepGraph& step) {
 StepGraph prefill_instance(const StepGraph& step) {
   StepGraph result{LastRow(step.graph).run(), step.states};
   verify(result, "prefill instance");
+  return result;
+}
+
+StepGraph all_rows_instance(const StepGraph& step) {
+  StepGraph result = step;
+  Builder builder(result.graph);
+  for (Output& output : result.graph.outputs)
+    output.node = builder.slice(output.node, 0, kT - 1, kT);
+  verify(result, "instance with all rows");
   return result;
 }
 

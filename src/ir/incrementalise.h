@@ -15,5 +15,8 @@ StepGraph incrementalise(const Graph& graph);
 // only one row goes through the head.
 StepGraph decode_instance(const StepGraph& step);
 StepGraph prefill_instance(const StepGraph& step);
+// Any T, and all rows through the head. The output is a view of the last one, from which a token is
+// chosen; its storage holds them all.
+StepGraph all_rows_instance(const StepGraph& step);
 
 }  // namespace ac

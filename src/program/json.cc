@@ -12,7 +12,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 7;  // 7: buffers have roles; states; why a context is not longer
+constexpr int kFormat = 8;  // 8: a list of phases
 constexpr std::array<std::string_view, 11> kRoles = {
     "ids",      "position",   "token", "log",     "settings", "weight",
     "constant", "rope_table", "state", "scratch", "counters"};
@@ -117,8 +117,11 @@ Json to_json(const std::vector<Launch>& launches) {
 }
 
 Json to_json(const Phase& phase) {
-  return {{"max_tokens", phase.max_tokens},
+  return {{"name", phase.name},
+          {"min_tokens", phase.min_tokens},
+          {"max_tokens", phase.max_tokens},
           {"from", phase.from},
+          {"rows", kRows[static_cast<std::size_t>(phase.rows)]},
           {"ids", phase.ids},
           {"logits", phase.logits},
           {"notes", phase.notes},
@@ -129,8 +132,13 @@ Json to_json(const Phase& phase) {
 Phase phase_from_json(const Json& json, const std::string& origin) {
   const Object object(json, origin);
   Phase phase;
+  phase.name = object.get<std::string>("name");
+  phase.min_tokens = object.get<std::int64_t>("min_tokens");
   phase.max_tokens = object.get<std::int64_t>("max_tokens");
-  phase.from = object.get_or<std::int64_t>("from", 0);
+  phase.from = object.get<std::int64_t>("from");
+  const auto rows = std::ranges::find(kRows, object.get<std::string>("rows"));
+  if (rows == kRows.end()) bad_input("{}: \"rows\" is neither \"last\" nor \"all\"", origin);
+  phase.rows = static_cast<Rows>(rows - kRows.begin());
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
   phase.notes = object.texts("notes");
@@ -345,12 +353,8 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
 }
 
 Json to_json(const Program& program) {
-  Json states = Json::array(), buffers = Json::array();
-  const auto phases = [](const std::vector<Phase>& list) {
-    Json json = Json::array();
-    for (const Phase& phase : list) json.push_back(to_json(phase));
-    return json;
-  };
+  Json states = Json::array(), buffers = Json::array(), phases = Json::array();
+  for (const Phase& phase : program.phases) phases.push_back(to_json(phase));
   for (const StateSpec& state : program.states) states.push_back(to_json(state));
   for (const Buffer& buffer : program.buffers) buffers.push_back(to_json(buffer));
   return {{"format", kFormat},
@@ -367,10 +371,7 @@ Json to_json(const Program& program) {
           {"constant_bytes", program.constant_bytes},
           {"kernels", program.kernels},
           {"buffers", std::move(buffers)},
-          {"prefill", to_json(program.prefill)},
-          {"prefill_short", phases(program.prefill_short)},
-          {"decode", to_json(program.decode)},
-          {"decode_later", phases(program.decode_later)}};
+          {"phases", std::move(phases)}};
 }
 
 Program program_from_json(const Json& json, const std::string& origin) {
@@ -406,17 +407,9 @@ Program program_from_json(const Json& json, const std::string& origin) {
   const Json& buffers = object.array("buffers");
   for (std::size_t i = 0; i < buffers.size(); ++i)
     program.buffers.push_back(buffer_from_json(buffers[i], object.sub("buffers", i)));
-  program.prefill = phase_from_json(object.at("prefill"), origin + ": prefill");
-  program.decode = phase_from_json(object.at("decode"), origin + ": decode");
-  const auto phases = [&](const char* key) {
-    std::vector<Phase> list;
-    const Json& json = object.array(key);
-    for (std::size_t i = 0; i < json.size(); ++i)
-      list.push_back(phase_from_json(json[i], object.sub(key, i)));
-    return list;
-  };
-  program.prefill_short = phases("prefill_short");
-  program.decode_later = phases("decode_later");
+  const Json& phases = object.array("phases");
+  for (std::size_t i = 0; i < phases.size(); ++i)
+    program.phases.push_back(phase_from_json(phases[i], object.sub("phases", i)));
   verify(program, origin);
   return program;
 }

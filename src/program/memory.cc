@@ -1,6 +1,4 @@
 // Where scratch buffers lie: each in the lowest gap between those that are alive with it.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -73,40 +71,9 @@ std::int64_t place(Program& program, std::vector<Life> lives) {
 
 void plan_memory(Program& program) {
   program.arena_bytes = 0;
-  for (const auto& [name, phase] : program.phases())
-    program.arena_bytes = std::max(program.arena_bytes, place(program, lives(program, *phase)));
+  for (const Phase& phase : program.phases)
+    program.arena_bytes = std::max(program.arena_bytes, place(program, lives(program, phase)));
 }
-
-std::vector<const Launch*> Phase::all() const {
-  std::vector<const Launch*> all;
-  for (const std::vector<Launch>* some : {&launches, &draw})
-    for (const Launch& launch : *some) all.push_back(&launch);
-  return all;
-}
-
-const Phase& Program::prefill_of(std::int64_t tokens) const {
-  for (const Phase& phase : prefill_short)
-    if (tokens <= phase.max_tokens) return phase;
-  return prefill;
-}
-
-const Phase& Program::decode_after(std::int64_t cached) const {
-  const Phase* best = &decode;
-  for (const Phase& phase : decode_later)
-    if (phase.from <= cached) best = &phase;
-  return *best;
-}
-
-std::vector<std::pair<std::string, const Phase*>> Program::phases() const {
-  std::vector<std::pair<std::string, const Phase*>> all{{"prefill", &prefill}};
-  for (const Phase& phase : prefill_short) all.emplace_back(prefill_to(phase.max_tokens), &phase);
-  all.emplace_back("decode", &decode);
-  for (const Phase& phase : decode_later)
-    all.emplace_back(fmt::format("decode from {}", phase.from), &phase);
-  return all;
-}
-
-std::string prefill_to(std::int64_t max_tokens) { return fmt::format("prefill to {}", max_tokens); }
 
 std::vector<float> rope_table(const std::vector<float>& inv_freq, double scale,
                               std::int64_t positions) {

@@ -1,9 +1,11 @@
-// A compiled model as data: buffers, and for each kind of step the launches that run it. This is
-// what program.json of a package holds, and all that a runtime knows of a model.
+// A compiled model as data: buffers, and a list of phases, each with the launches that run a step.
+// This is what program.json of a package holds, and all that a runtime knows of a model.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -14,17 +16,25 @@
 
 namespace ac {
 
-// Steps of up to so many tokens.
+// The steps of min_tokens to max_tokens that follow `from` cached tokens or more, and what runs
+// them. It computes the right thing after fewer cached tokens too, only slower than another phase.
+// Of a step's rows, one a token, those that go through the head: they get logits.
+enum class Rows : std::uint8_t { last, all };
+constexpr std::array<std::string_view, 2> kRows = {"last", "all"};
+
 struct Phase {
-  std::int64_t max_tokens = 1;
-  std::int64_t from = 0;  // cached tokens with which it is worth while; it is right with any number
-  std::vector<Launch> launches;
-  std::vector<std::string> notes;      // of each launch: the implementation and where in the model
-  std::int32_t ids = -1, logits = -1;  // buffers
+  std::string name = {};  // "prefill", "decode"; equal for phases that differ in `from` alone
+  std::int64_t min_tokens = 1, max_tokens = 1;
+  std::int64_t from = 0;
+  std::vector<Launch> launches = {};
+  std::vector<std::string> notes = {};  // of each launch: the implementation and where in the model
+  std::int32_t ids = -1, logits = -1;   // buffers
   // A step of a request that draws its tokens, instead of taking the likeliest, runs these before
   // its last launch. None: such requests cannot be served.
   std::vector<Launch> draw = {};
+  Rows rows = Rows::last;
   std::vector<const Launch*> all() const;  // launches and draw
+  std::string label() const;               // "decode from 4096"; the name where `from` is 0
   bool operator==(const Phase&) const = default;
 };
 
@@ -40,21 +50,17 @@ struct Program {
   std::vector<Buffer> buffers;
   std::int64_t arena_bytes = 0, constant_bytes = 0;
   std::map<std::string, std::string> kernels;  // entry to file, in the package
-  Phase prefill, decode;
-  std::vector<Phase> prefill_short;  // for fewer tokens, by `max_tokens`
-  std::vector<Phase> decode_later;   // for longer contexts, by `from`
+  std::vector<Phase> phases;  // for each step of 1 to longest_step() tokens there is one
 
-  // Of a step of so many tokens of a prompt.
-  const Phase& prefill_of(std::int64_t tokens) const;
-  // Of a step of one token after so many.
-  const Phase& decode_after(std::int64_t cached) const;
-  // All, with their names: "prefill", "prefill to 256", "decode", "decode from 4096".
-  std::vector<std::pair<std::string, const Phase*>> phases() const;
+  // What runs a step of so many tokens after so many.
+  const Phase& phase_of(std::int64_t tokens, std::int64_t cached, Rows rows = Rows::last) const;
+  // Tokens; 0 if no phase has these rows. Buffers have room for the longest step with the last row,
+  // and no other is longer.
+  std::int64_t longest_step(Rows rows = Rows::last) const;
+  bool draws() const;       // whether requests may draw their tokens
+  DType ids_dtype() const;  // of token ids, in all phases
   bool operator==(const Program&) const = default;
 };
-
-// What a phase for steps of at most so many tokens is called, beside the one for all steps.
-std::string prefill_to(std::int64_t max_tokens);
 
 // Puts the scratch buffers of all phases into one arena, so that those alive at once do not meet.
 void plan_memory(Program& program);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -16,6 +17,7 @@ namespace ac {
 namespace {
 
 constexpr std::int64_t kMost = 0x7fffffff, kMostBytes = std::int64_t{1} << 46;
+constexpr std::size_t kMostPhases = 256;
 
 class Verifier {
  public:
@@ -34,25 +36,7 @@ class Verifier {
     if (program_.arena_bytes < 0 || program_.arena_bytes > kMostBytes ||
         program_.constant_bytes < 0 || program_.constant_bytes > kMostBytes)
       bad_input("{}: the sizes of arena and constants are impossible", origin_);
-    for (const auto& [name, phase] : program_.phases())
-      if (phase->max_tokens < 1 || phase->max_tokens > program_.max_context)
-        bad_input("{}: {} has steps of {} tokens", origin_, name, phase->max_tokens);
-    // Buffers are made for the longest step.
-    for (const auto& [name, phase] : program_.phases())
-      if (phase->max_tokens > program_.prefill.max_tokens)
-        bad_input("{}: {} has longer steps than prefill", origin_, name);
-    // Of the phases for a step, the first that has room for its tokens runs it.
-    std::int64_t most = 0;
-    for (const Phase& phase : program_.prefill_short) {
-      if (phase.max_tokens <= most || phase.max_tokens >= program_.prefill.max_tokens)
-        bad_input("{}: prefill_short is not in order of \"max_tokens\", below prefill's", origin_);
-      most = phase.max_tokens;
-    }
-    std::int64_t from = 0;
-    for (const Phase& phase : program_.decode_later) {
-      if (phase.from <= from) bad_input("{}: decode_later is not in order of \"from\"", origin_);
-      from = phase.from;
-    }
+    check_steps();
     for (std::size_t i = 0; i < program_.states.size(); ++i) check(program_.states[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
@@ -62,16 +46,70 @@ class Verifier {
         std::count_if(program_.buffers.begin(), program_.buffers.end(),
                       [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
     if (settings > 1) bad_input("{}: {} buffers of the role settings", origin_, settings);
-    for (const auto& [name, phase] : program_.phases())
-      if (phase->draw.empty() != program_.decode.draw.empty())
+    for (const Phase& phase : program_.phases)
+      if (phase.draw.empty() == program_.draws())
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
-    if (!program_.decode.draw.empty() && settings == 0)
+    if (program_.draws() && settings == 0)
       bad_input("{}: tokens are drawn by no settings", origin_);
-    for (const auto& [name, phase] : program_.phases())
-      check(*phase, fmt::format("{}: {}", origin_, name));
+    for (const Phase& phase : program_.phases)
+      check(phase, fmt::format("{}: {}", origin_, phase.label()));
   }
 
  private:
+  // One phase runs each step of 1 to longest_step() tokens, after any number of cached tokens.
+  void check_steps() const {
+    const std::vector<Phase>& phases = program_.phases;
+    if (phases.empty() || phases.size() > kMostPhases)
+      bad_input("{}: it has {} phases", origin_, phases.size());
+    for (const Phase& phase : phases) {
+      if (!is_name(phase.name))
+        bad_input("{}: a phase's name is not made of letters, digits and spaces", origin_);
+      if (phase.from < 0) bad_input("{}: {} begins after {}", origin_, phase.name, phase.from);
+      if (phase.min_tokens < 1 || phase.max_tokens < phase.min_tokens ||
+          phase.max_tokens > program_.max_context)
+        bad_input("{}: {} has steps of {} to {} tokens", origin_, phase.label(), phase.min_tokens,
+                  phase.max_tokens);
+    }
+    for (auto b = phases.begin(); b != phases.end(); ++b)
+      for (auto a = phases.begin(); a != b; ++a) {
+        const bool same =
+            a->min_tokens == b->min_tokens && a->max_tokens == b->max_tokens && a->rows == b->rows;
+        const std::int64_t shared = std::max(a->min_tokens, b->min_tokens);
+        const bool meet = shared <= std::min(a->max_tokens, b->max_tokens) && a->rows == b->rows;
+        if (same ? a->from == b->from : meet)
+          bad_input("{}: {} and {} both have steps of {} tokens", origin_, a->label(), b->label(),
+                    shared);
+        if (same != (a->name == b->name))
+          bad_input("{}: {} and {}: phases have one name where they differ in \"from\" alone",
+                    origin_, a->label(), b->label());
+      }
+    check_rows(Rows::last), check_rows(Rows::all);
+    const std::int64_t longest = program_.longest_step();
+    if (longest < 1) bad_input("{}: no phase gives the logits of the last row alone", origin_);
+    if (const std::int64_t all = program_.longest_step(Rows::all); all > longest)
+      bad_input("{}: steps with the logits of all rows have up to {} tokens, and others {}",
+                origin_, all, longest);
+  }
+
+  void check_rows(Rows rows) const {
+    const std::int64_t longest = program_.longest_step(rows);
+    for (std::int64_t tokens = 1; tokens <= longest;) {
+      const auto found = std::ranges::find_if(program_.phases, [&](const Phase& phase) {
+        return phase.rows == rows && phase.from == 0 && phase.min_tokens <= tokens &&
+               tokens <= phase.max_tokens;
+      });
+      if (found == program_.phases.end())
+        bad_input("{}: no phase has steps of {} tokens from the first token on", origin_, tokens);
+      tokens = found->max_tokens + 1;
+    }
+  }
+
+  static bool is_name(const std::string& name) {
+    constexpr std::string_view kUsed =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ";
+    return !name.empty() && name.find_first_not_of(kUsed) == std::string::npos;
+  }
+
   // The product of sizes, which may come from anywhere; nothing if it is too large.
   static std::optional<std::int64_t> product(std::initializer_list<std::int64_t> sizes) {
     return product(std::vector<std::int64_t>(sizes));
@@ -90,7 +128,7 @@ class Verifier {
   void check(const StateSpec& state, std::size_t i) const {
     if (const char* why = why_impossible(state)) bad_input("{}: state {} {}", origin_, i, why);
     // A step overwrites no token that its first one still sees.
-    const std::int64_t least = slots_for(state, program_.max_context, program_.prefill.max_tokens);
+    const std::int64_t least = slots_for(state, program_.max_context, program_.longest_step());
     if (state.slots < least)
       bad_input("{}: state {} has {} slots, and needs {}", origin_, i, state.slots, least);
   }
@@ -105,7 +143,7 @@ class Verifier {
 
   void check(const Buffer& buffer, std::size_t i) const {
     const std::string where = fmt::format("{}: buffer {} ({})", origin_, i, buffer.name);
-    const std::int64_t tokens = program_.prefill.max_tokens, bytes = buffer.bytes.at(tokens);
+    const std::int64_t tokens = program_.longest_step(), bytes = buffer.bytes.at(tokens);
     if (bytes < 0 || bytes > kMostBytes) bad_input("{}: {} bytes", where, bytes);
     const auto is = [&](std::optional<std::int64_t> wanted) {
       if (!buffer.bytes.is_constant() || bytes != wanted)
@@ -186,11 +224,13 @@ class Verifier {
         ids.bytes.at(phase.max_tokens) != phase.max_tokens * size_of(ids.dtype))
       bad_input("{}: its token ids are not what they should be", where);
     // They come in one piece for all steps of a prompt.
-    if (ids.dtype != buffer(program_.prefill.ids, where).dtype)
-      bad_input("{}: its token ids are of another type than prefill's", where);
+    const Phase& first = program_.phases.front();
+    if (ids.dtype != buffer(first.ids, where).dtype)
+      bad_input("{}: its token ids are of another type than those of {}", where, first.label());
     const Buffer& logits = buffer(phase.logits, where);
+    const std::int64_t rows = phase.rows == Rows::all ? phase.max_tokens : 1;
     if (!is_float(logits.dtype) ||
-        logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab)
+        logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab * rows)
       bad_input("{}: it leaves no logits in {}", where, logits.name);
     check_placed(logits, phase, where);
     for (std::size_t i = 0; i < phase.launches.size(); ++i)
@@ -211,7 +251,7 @@ class Verifier {
   }
 
   void check(const Launch& launch, const Phase& phase, const std::string& where) const {
-    const std::array tokens = {std::int64_t{1}, phase.max_tokens};
+    const std::array tokens = {phase.min_tokens, phase.max_tokens};
     if (!launch.product) check_shape(launch, phase, where);
     for (const Launch::Pointer& pointer : launch.pointers) {
       if (pointer.at + std::uint64_t{8} > launch.params.size())
@@ -248,7 +288,7 @@ class Verifier {
     if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
       bad_input("{}: its launch shape is impossible", where);
     for (const Count& size : launch.grid)
-      for (const std::int64_t t : {std::int64_t{1}, phase.max_tokens})
+      for (const std::int64_t t : {phase.min_tokens, phase.max_tokens})
         if (size.at(t) < 1 || size.at(t) > kMost) bad_input("{}: its grid is impossible", where);
   }
 
@@ -260,7 +300,7 @@ class Verifier {
       bad_input("{}: {}", where, why);
     // Sizes do not fall with the tokens of a step.
     const std::int64_t rows = launch.numbers[0].value.at(phase.max_tokens);
-    if (launch.numbers[0].value.at(1) < 1 || rows > kMost)
+    if (launch.numbers[0].value.at(phase.min_tokens) < 1 || rows > kMost)
       bad_input("{}: a product of an impossible number of rows", where);
     for (const Launch::Pointer& pointer : launch.pointers) {
       const Buffer& to = buffer(pointer.buffer, where);

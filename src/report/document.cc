@@ -54,6 +54,7 @@ Json package_json(const PackageFiles& package, const Program& program, const Jso
     cache_per_token += elements_of_token(state) * static_cast<std::int64_t>(bytes_of(state.dtype));
   double seconds = 0;
   for (const Json& stage : plan.at("stages")) seconds += stage.at("seconds").get<double>();
+  const Phase& one = program.phase_of(1, 0);
   return {{"name", package.folder().filename().string()},
           {"model", program.model},
           {"target", program.target},
@@ -62,13 +63,13 @@ Json package_json(const PackageFiles& package, const Program& program, const Jso
           {"measured", plan.at("measured")},
           {"vocab", program.vocab},
           {"max_context", program.max_context},
-          {"chunk", program.prefill.max_tokens},
+          {"chunk", program.longest_step()},
           {"caches", program.states.size()},
           {"weight_bytes", weights},
           {"cache_bytes_per_token", cache_per_token},
           {"kernels", program.kernels.size()},
-          {"launches", program.decode.launches.size()},
-          {"planned_context", plan.at("decode").at("context").get<std::int64_t>()},
+          {"launches", one.launches.size()},
+          {"planned_context", phase_in(plan, one.name).at("context").get<std::int64_t>()},
           {"seconds", seconds}};
 }
 
@@ -89,7 +90,8 @@ Json timed_step(const Program& program, const Json& plan, const Measurements& me
     lines.push_back(line);
   }
   if (lines.empty()) return {};
-  return step_of(program, plan.at("decode"), lines, measurements.origin);
+  const Phase& phase = program.phase_of(1, lines.front().at("context").get<std::int64_t>());
+  return step_of(program, phase, phase_in(plan, phase.name), lines, measurements.origin);
 }
 
 // The timed step as a trace that chrome://tracing and Perfetto show; null where none was timed.
@@ -103,7 +105,8 @@ Json trace_of(const Json& document) {
   };
   name("process_name", document.at("package").at("model").get<std::string>());
   name("thread_name", fmt::format("one token after {}", step.at("context").get<std::int64_t>()));
-  const Json& selections = document.at("selection").at("decode").at("selection");
+  const Json& selections =
+      document.at("selection").at(step.at("phase").get<std::string>()).at("selection");
   for (const Json& launch : step.at("launches")) {
     const int selection = launch.at("selection").get<int>();
     events.push_back({{"name", launch.at("note")},

@@ -105,21 +105,20 @@ Part part_at(const Program& program, const Phase& phase, std::size_t from, const
 
 }  // namespace
 
-std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& decode) {
+std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& planned) {
   std::vector<Part> parts;
   for (std::size_t i = 0; i < phase.launches.size(); i += parts.back().count)
-    parts.push_back(part_at(program, phase, i, decode.at("selections")));
+    parts.push_back(part_at(program, phase, i, planned.at("selections")));
   return parts;
 }
 
-Json step_of(const Program& program, const Json& decode, const std::vector<Json>& lines,
-             const std::string& origin) {
+Json step_of(const Program& program, const Phase& phase, const Json& planned,
+             const std::vector<Json>& lines, const std::string& origin) {
   const auto context = lines.at(0).at("context").get<std::int64_t>();
-  const Phase& phase = program.decode_after(context);
   if (lines.size() != phase.launches.size())
     bad_input("{}: its timeline has {} launches, and a step of the package {}: measure it again",
               origin, lines.size(), phase.launches.size());
-  const std::vector<Part> all = parts_of(program, phase, decode);
+  const std::vector<Part> all = parts_of(program, phase, planned);
   Json launches = Json::array();
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const Json& line = lines[i];
@@ -150,13 +149,16 @@ Json step_of(const Program& program, const Json& decode, const std::vector<Json>
               {"us", us},
               {"bytes", bytes}};
     if (part.selection >= 0) {
-      const Json& selection = decode.at("selections").at(static_cast<std::size_t>(part.selection));
-      if (context == decode.at("context") && selection.at("uses") == uses[part.selection])
+      const Json& selection = planned.at("selections").at(static_cast<std::size_t>(part.selection));
+      if (context == planned.at("context") && selection.at("uses") == uses[part.selection])
         json["flops"] = selection.at("flops");
     }
     parts.push_back(std::move(json));
   }
-  return {{"context", context}, {"launches", std::move(launches)}, {"parts", std::move(parts)}};
+  return {{"phase", phase.name},
+          {"context", context},
+          {"launches", std::move(launches)},
+          {"parts", std::move(parts)}};
 }
 
 }  // namespace ac

@@ -16,13 +16,13 @@ struct Part {
   std::size_t from = 0, count = 0;
   int selection = kUnknownSelection;
 };
-std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& decode);
+std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& planned);
 
-// `lines`: what `bench --timeline` says of a step after so many tokens, in order. Gives the
-// launches, and the parts that they make up: a region's launches, its bytes, and its FLOPs where
-// the plan knows them at this context. That it is of another package is an error (bad_input) naming
-// `origin`.
-Json step_of(const Program& program, const Json& decode, const std::vector<Json>& lines,
-             const std::string& origin);
+// `lines`: what `bench --timeline` says of a step of the phase, in order; `planned`: the plan of
+// it. Gives the launches, and the parts that they make up: a region's launches, its bytes, and its
+// FLOPs where the plan knows them at this context. That it is of another package is an error
+// (bad_input) naming `origin`.
+Json step_of(const Program& program, const Phase& phase, const Json& planned,
+             const std::vector<Json>& lines, const std::string& origin);
 
 }  // namespace ac

@@ -24,8 +24,8 @@ double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); 
 
 std::set<Product> products_of(const Program& program) {
   std::set<Product> products;
-  for (const auto& [name, phase] : program.phases())
-    for (const Launch* launch : phase->all())
+  for (const Phase& phase : program.phases)
+    for (const Launch* launch : phase.all())
       if (launch->product) products.insert(*launch->product);
   return products;
 }
@@ -88,7 +88,7 @@ void Engine::load_kernels() {
 void Engine::check_room() const {
   std::int64_t weights = 0, caches = 0, rest = program_.arena_bytes + program_.constant_bytes;
   for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
+    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
     if (buffer.role == Role::weight)
       weights += bytes;
     else if (buffer.role == Role::state)
@@ -131,7 +131,7 @@ void Engine::make_buffers(const EngineOptions& options) {
     device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
   }
   for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.prefill.max_tokens);
+    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
     if (buffer.role == Role::scratch || buffer.role == Role::constant) {
       const Device::Memory& in = buffer.role == Role::scratch ? *arena_ : *constants_;
       addresses_.push_back(static_cast<std::byte*>(in.address()) + buffer.offset);
@@ -234,7 +234,7 @@ void Engine::sample(const Sampling& sampling) {
   check(sampling);
   draws_ = !sampling.is_greedy();
   if (!draws_) return;
-  if (program_.decode.draw.empty())
+  if (!program_.draws())
     wrong_usage("{} can only take the likeliest token: compile the model again",
                 files_.folder().string());
   const kernels::DrawSettings settings = draw_settings(sampling);
@@ -268,8 +268,7 @@ void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
 
 // Into the pinned buffer; from there each step fetches its own.
 void Engine::write_ids(const std::vector<std::int64_t>& ids) {
-  const std::size_t size =
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype);
+  const std::size_t size = bytes_of(program_.ids_dtype());
   ids_sent_->wait();
   if (!ids_ || ids_->bytes() < ids.size() * size)
     ids_ = device_.allocate_staging(std::max<std::size_t>(ids.size(), 512) * size);
@@ -298,23 +297,33 @@ void Engine::run_step(const Phase& phase, std::int64_t tokens) {
 }
 
 void Engine::prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk) {
+  const std::int64_t longest = program_.longest_step();
+  run(ids, chunk > 0 ? std::min(chunk, longest) : longest, Rows::last);
+}
+
+void Engine::run_all(const std::vector<std::int64_t>& ids) {
+  const auto total = static_cast<std::int64_t>(ids.size());
+  if (const std::int64_t longest = program_.longest_step(Rows::all); total > longest)
+    wrong_usage("{} has no step of {} tokens with the logits of each: compile with --all-logits {}",
+                files_.folder().string(), total, total);
+  run(ids, std::max<std::int64_t>(total, 1), Rows::all);
+}
+
+void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows) {
   const auto total = static_cast<std::int64_t>(ids.size());
   check_step(total);
   check_ids(ids);
   write_ids(ids);
-  const std::int64_t longest = program_.prefill.max_tokens;
-  const std::int64_t most = chunk > 0 ? std::min(chunk, longest) : longest;
-  const auto size = static_cast<std::int64_t>(
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.prefill.ids)].dtype));
+  const auto size = static_cast<std::int64_t>(bytes_of(program_.ids_dtype()));
   for (std::int64_t at = 0; at < total; at += most) {
     const std::int64_t tokens = std::min(most, total - at);
-    const Phase& phase = program_.prefill_of(tokens);
+    const Phase& phase = program_.phase_of(tokens, position_, rows);
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
     run_step(phase, tokens);
     position_ += tokens;
-    last_ = &phase;
+    last_ = &phase, last_rows_ = rows == Rows::all ? tokens : 1;
   }
   reached_ = std::max(reached_, position_);
   ids_sent_->set();
@@ -324,17 +333,17 @@ void Engine::decode(std::int64_t id) {
   check_step(1);
   check_ids({id});
   write_ids({id});
-  device_.upload_later(
-      addresses_[static_cast<std::size_t>(program_.decode.ids)], ids_->address(),
-      bytes_of(program_.buffers[static_cast<std::size_t>(program_.decode.ids)].dtype));
+  const auto to = static_cast<std::size_t>(program_.phase_of(1, position_).ids);
+  device_.upload_later(addresses_[to], ids_->address(), bytes_of(program_.ids_dtype()));
   ids_sent_->set();
   replay(1);
 }
 
 void Engine::replay(std::int64_t steps) {
   check_step(steps);
+  last_rows_ = 1;
   for (std::int64_t left = steps; left > 0;) {
-    last_ = &program_.decode_after(position_);
+    last_ = &program_.phase_of(1, position_);
     if (!records_) {
       enqueue(*last_, 1);
       --left, ++position_;
@@ -410,13 +419,18 @@ void Engine::check_tokens(std::int64_t steps) {
   for (const std::int32_t token : tokens) checked_token(token, program_.vocab);
 }
 
-std::vector<double> Engine::logits() {
+std::vector<double> Engine::logits() { return logits(last_rows_ - 1); }
+
+std::vector<double> Engine::logits(std::int64_t row) {
   if (last_ == nullptr) wrong_usage("there are no logits: run a prompt first");
+  if (row < 0 || row >= last_rows_)
+    wrong_usage("there are no logits of row {}: the last step left {}", row, last_rows_);
   const auto index = static_cast<std::size_t>(last_->logits);
   const DType dtype = program_.buffers[index].dtype;
   const std::size_t size = bytes_of(dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(program_.vocab) * size);
-  device_.download(bytes, addresses_[index]);
+  device_.download(bytes, static_cast<const std::byte*>(addresses_[index]) +
+                              static_cast<std::size_t>(row) * bytes.size());
   std::vector<double> logits;
   for (std::size_t at = 0; at < bytes.size(); at += size)
     logits.push_back(load_element(dtype, bytes.data() + at));

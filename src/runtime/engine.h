@@ -94,6 +94,9 @@ class Engine {
   // Runs these tokens; what follows them is in logits() and chosen() after it.
   void prefill(const std::vector<std::int64_t>& ids, std::int64_t chunk = 0);
   void decode(std::int64_t id);
+  // As prefill, but in one step that leaves the logits after each of the tokens. A package without
+  // such steps, or with shorter ones, is an error (wrong_usage).
+  void run_all(const std::vector<std::int64_t>& ids);
   // Gives the token that the last step chose, and those that follow it, until there are `count` or
   // `on_token` returns false. All of them but the last one given are cached then.
   void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token);
@@ -104,7 +107,9 @@ class Engine {
   void check_tokens(std::int64_t steps);
 
   std::vector<double> logits();  // after the last token that was run
-  std::int64_t chosen();         // from them
+  // After the token `row` of the last step, if run_all() ran it.
+  std::vector<double> logits(std::int64_t row);
+  std::int64_t chosen();  // from them
 
   // One launch of the program, for a step of so many tokens.
   void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
@@ -121,6 +126,8 @@ class Engine {
   void check_ids(const std::vector<std::int64_t>& ids) const;
   void write_ids(const std::vector<std::int64_t>& ids);
   void run_step(const Phase& phase, std::int64_t tokens);
+  // In steps of `most` tokens.
+  void run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows);
   void set_position(std::int64_t position);
   void check_truncate(std::int64_t tokens) const;
   // Calls `copy` for each contiguous piece that a snapshot has of a state: its buffer, the index
@@ -161,6 +168,7 @@ class Engine {
   Loaded loaded_;
   std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
   const Phase* last_ = nullptr;              // that left logits and a chosen token
+  std::int64_t last_rows_ = 1;               // of those logits
 };
 
 }  // namespace ac

@@ -14,9 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ac::Json written = ac::to_json(program);
     AC_ASSERT(ac::program_from_json(written, "written") == program);
     const std::vector<void*> addresses(program.buffers.size());
-    for (const auto& [name, phase] : program.phases())
-      for (const ac::Launch& launch : phase->launches)
-        for (const std::int64_t tokens : {std::int64_t{1}, phase->max_tokens})
+    for (const ac::Phase& phase : program.phases)
+      for (const ac::Launch& launch : phase.launches)
+        for (const std::int64_t tokens : {phase.min_tokens, phase.max_tokens})
           ac::bind_params(launch, tokens, addresses,
                           [](const ac::kernels::MatrixView&, ac::kernels::TensorMap&) {});
     ac::plan_memory(program);

@@ -38,6 +38,11 @@ def generate(source, ids, new_tokens, *options) -> dict:
     return result
 
 
+def phase_of(document, name) -> dict:
+    """What plan.json or program.json says of the phase of this name."""
+    return next(phase for phase in document["phases"] if phase["name"] == name)
+
+
 def verdicts(package) -> list:
     """What became of each region: for whoever reads a failed test."""
     plan = json.loads((Path(package) / "plan.json").read_text())
@@ -55,7 +60,7 @@ def verdicts(package) -> list:
             "refusals": selection["refusals"],
         }
         for phase in ("prefill", "decode")
-        for selection in plan[phase]["selections"]
+        for selection in phase_of(plan, phase)["selections"]
     ]
 
 

@@ -51,10 +51,10 @@ class Package:
         }  # an absolute path stays
         constants = np.frombuffer((folder / "constants.bin").read_bytes(), np.uint8)
         arena = memory(self.program["arena_bytes"])
-        most = self.program["prefill"]["max_tokens"]
+        self.longest_step = max(phase["max_tokens"] for phase in self.program["phases"])
         self.buffers = []
         for buffer in self.program["buffers"]:
-            size = count(buffer["bytes"], most)
+            size = count(buffer["bytes"], self.longest_step)
             role = buffer["role"]
             if role == "scratch":
                 # Beyond the arena's end lies nothing: numpy would cut it short.
@@ -98,14 +98,14 @@ class Package:
         )
         assert code == 0, self.error(code)
 
-    def prefill_of(self, tokens: int) -> dict:
-        for phase in self.program["prefill_short"]:
-            if tokens <= phase["max_tokens"]:
-                return phase
-        return self.program["prefill"]
+    def phase_of(self, tokens: int, rows: str) -> dict:
+        phases = [p for p in self.program["phases"] if p["rows"] == rows]
+        fits = [p for p in phases if p["min_tokens"] <= tokens <= p["max_tokens"]]
+        return max((p for p in fits if p["from"] <= self.position), key=lambda p: p["from"])
 
-    def step(self, phase: dict, ids: list) -> int:
+    def step(self, ids: list, rows: str = "last") -> int:
         """One step of these tokens; returns the token that it chooses."""
+        phase = self.phase_of(len(ids), rows)
         wide = self.program["buffers"][phase["ids"]]["dtype"] == "i64"
         raw = np.array(ids, np.int64 if wide else np.int32).view(np.uint8)
         self.buffers[phase["ids"]][: len(raw)] = raw
@@ -123,18 +123,17 @@ class Package:
         )
         return int(token[:4].view(np.int32)[0])
 
-    def logits(self) -> np.ndarray:
-        """After the last step."""
+    def logits(self, row: int = 0) -> np.ndarray:
+        """After the last step; of a row, where it has all."""
         index = self.last["logits"]
         dtype = {"f32": np.float32, "f16": np.float16}[self.program["buffers"][index]["dtype"]]
-        return self.buffers[index].view(dtype)[: self.program["vocab"]]
+        vocab = self.program["vocab"]
+        return self.buffers[index].view(dtype)[row * vocab : (row + 1) * vocab].copy()
 
     def generate(self, prompt: list, new_tokens: int) -> list:
-        most = self.program["prefill"]["max_tokens"]
-        for at in range(0, len(prompt), most):
-            ids = prompt[at : at + most]
-            token = self.step(self.prefill_of(len(ids)), ids)
+        for at in range(0, len(prompt), self.longest_step):
+            token = self.step(prompt[at : at + self.longest_step])
         tokens = [token]
         while len(tokens) < new_tokens:
-            tokens.append(self.step(self.program["decode"], tokens[-1:]))
+            tokens.append(self.step(tokens[-1:]))
         return tokens

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from compiled import PROGRAM, ROOT, check, program
+from compiled import PROGRAM, ROOT, check, phase_of, program
 from llm_server import Service, advice, candidates
 
 KEY = "sk-test-not-a-real-key"
@@ -326,7 +326,7 @@ ADVICE = {
 
 def selections(package) -> list:
     plan = json.loads((package / "plan.json").read_text())
-    return [s for phase in ("prefill", "decode") for s in plan[phase]["selections"]]
+    return [s for phase in ("prefill", "decode") for s in phase_of(plan, phase)["selections"]]
 
 
 @pytest.mark.parametrize("kind", list(ADVICE))

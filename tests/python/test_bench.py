@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 import tiny_models
-from compiled import compile_package, program
+from compiled import compile_package, phase_of, program
 
 WRONG_USAGE, BAD_INPUT = 2, 3
 
@@ -96,7 +96,7 @@ def test_mechanisms_are_left_out(package):
 
 def test_every_launch_of_a_phase_is_timed(package):
     lines = bench(package, "--prompt", 19, "--context", 30, "--kernels", "--timeline")
-    phases = json.loads((package / "program.json").read_text())
+    of = json.loads((package / "program.json").read_text())
     for phase, tokens, context in (("prefill", CHUNK, 11), ("decode", 1, 30)):
         launches = [line for line in lines if line.get("phase") == phase]
         assert all(line["tokens"] == tokens for line in launches)
@@ -105,9 +105,9 @@ def test_every_launch_of_a_phase_is_timed(package):
         for line in launches:
             timed[line["kernel"]] += line["launches"]
             assert line["us"] > 0 and line["bytes"] > 0
-        assert timed == Counter(launch["kernel"] for launch in phases[phase]["launches"])
+        assert timed == Counter(launch["kernel"] for launch in phase_of(of, phase)["launches"])
     timeline, end = [line for line in lines if line["what"] == "timeline"], 0
-    assert [line["kernel"] for line in timeline] == [launch["kernel"] for launch in phases["decode"]["launches"]]
+    assert [line["kernel"] for line in timeline] == [launch["kernel"] for launch in phase_of(of, "decode")["launches"]]
     for line in timeline:
         assert line["us"] > 0 and line["start_us"] == pytest.approx(end)
         end = line["start_us"] + line["us"]

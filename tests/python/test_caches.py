@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from compiled import PROGRAM, generate, program
+from compiled import PROGRAM, generate, phase_of, program
 from damage import damage, files_in
 
 NAME = "llama_mha_tied"
@@ -77,7 +77,7 @@ def test_a_verdict_is_believed_only_as_it_was_written(what, model, whole, copy, 
         assert sum(str(path) in line for line in said) == 1
     assert all(line.startswith("warning: ") and "judged again" in line for line in said)
     plan = json.loads((tmp_path / "package/plan.json").read_text())
-    assert plan["decode"]["ending"]["attempts"][0]["outcome"].get("worst_error") != 0.5
+    assert phase_of(plan, "decode")["ending"]["attempts"][0]["outcome"].get("worst_error") != 0.5
     # It is mended.
     assert compile_with(copy, model, tmp_path / "package").stderr == ""
     assert generate(tmp_path / "package", IDS, 8) == whole[1]

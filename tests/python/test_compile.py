@@ -16,7 +16,7 @@ import compiled
 import damage
 import pytest
 import tiny_models
-from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, program, verdicts
+from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, phase_of, program, verdicts
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -240,10 +240,11 @@ def test_short_steps_of_a_prompt_have_kernels_of_their_own(small, tmp_path):
     package = tmp_path / "package"
     report = compile_package(small, package, "--short-prompt", 2)
     assert report["prefill to 4"]["regions"] == report["prefill"]["regions"]
-    phases = json.loads((package / "program.json").read_text())["prefill_short"]
-    assert [phase["max_tokens"] for phase in phases] == [4]
+    phases = json.loads((package / "program.json").read_text())["phases"]
+    steps = [(phase["name"], phase["min_tokens"], phase["max_tokens"]) for phase in phases]
+    assert steps == [("prefill", 5, 8), ("prefill to 4", 2, 4), ("decode", 1, 1)]
     plan = json.loads((package / "plan.json").read_text())
-    assert [phase["tokens"] for phase in plan["prefill_short"]] == [2]
+    assert [phase["tuned_at"] for phase in plan["phases"]] == [8, 2, 1]
     assert "prefill to 4, a step of 2 tokens" in program("inspect", package, "--stage", "selection").stdout
     ids = tiny_models.prompt("mistral_window")
     for tokens in (1, 3, 4, 5, 8, 11, 12, 13):  # shorter, equal and longer, and tails of each kind
@@ -251,7 +252,7 @@ def test_short_steps_of_a_prompt_have_kernels_of_their_own(small, tmp_path):
     result = json.loads(program("verify", package, "--json").stdout)
     assert result["ok"] and "prefill to 4" in {trial["phase"] for trial in result["trials"]}
     # A phase that no trial has run is told.
-    plan["prefill_short"] = []
+    del plan["phases"][1]
     (package / "plan.json").write_text(json.dumps(plan))
     damage.sign(package)
     assert "prefill to 4 launches" in program("verify", package, expect=1).stdout
@@ -504,7 +505,7 @@ def test_products_of_the_library_give_the_tokens_of_the_reference(name, model, t
     compile_package(source, package, *WITH_LIBRARY)
     check_package(package, source, name)
 
-    launches = json.loads((package / "program.json").read_text())["prefill"]["launches"]
+    launches = phase_of(json.loads((package / "program.json").read_text()), "prefill")["launches"]
     products = [launch["product"] for launch in launches if "product" in launch]
     assert products and all(not launch["kernel"].startswith("mma_gemm") for launch in launches)
     # Of attention and of the MLP: fused with what is behind them.
@@ -541,10 +542,10 @@ def test_products_that_turn_and_append_give_the_tokens_of_the_reference(
     sizes = ("--chunk", 64, *OPTIONS[2:], "--tries", 1)
     program("compile", source, "-o", package, *sizes, *options)
     plan = json.loads((package / "plan.json").read_text())
-    taken = [s for s in plan["prefill"]["selections"] if s["family"] == "qkv_attention"]
+    taken = [s for s in phase_of(plan, "prefill")["selections"] if s["family"] == "qkv_attention"]
     assert sum(selection["uses"] for selection in taken) == 2
     assert all("append_attend" in s["ops"] and "linear" in s["ops"] for s in taken)
-    launches = json.loads((package / "program.json").read_text())["prefill"]["launches"]
+    launches = phase_of(json.loads((package / "program.json").read_text()), "prefill")["launches"]
     kernels = [launch["kernel"].rsplit("_", 1)[0] for launch in launches]
     assert kernels.count("qkv_rope") == 2 and "rope_append" not in kernels
     # More than a chunk, and the first token alone.

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import tiny_models
-from compiled import program
+from compiled import phase_of, program
 
 EVERYTHING = ("--max-candidates", 3, "--tries", 64, "--max-context", 64, "--chunk", 8, "-q")
 # Of a whole step's time: what ran beside a compilation disturbs each of its kernels in another way.
@@ -74,7 +74,7 @@ def tried(plan):
     """Times of all that was tried in a compilation, by phase and signature, then by plan."""
     times = {}
     for phase in ("prefill", "decode"):
-        for region in plan[phase]["selections"] + plan[phase]["abandoned"]:
+        for region in phase_of(plan, phase)["selections"] + phase_of(plan, phase)["abandoned"]:
             of = times.setdefault((phase, region["signature"]), {})
             of.update({a["candidate"]: a.get("measured_us") for a in region["attempts"]})
             if "fallback_us" in region:
@@ -113,7 +113,7 @@ def test_whoever_advises_the_same_wins(setting):
         for key in here.keys() & alone.keys():
             assert here[key].keys() == alone[key].keys(), (name, key)
         for phase in ("prefill", "decode"):
-            for selection in plan[phase]["selections"]:
+            for selection in phase_of(plan, phase)["selections"]:
                 key, chosen = (phase, selection["signature"]), selection["candidate"]
                 admitted = {
                     a["candidate"]: a["measured_us"]
@@ -130,5 +130,5 @@ def test_whoever_advises_the_same_wins(setting):
 def step_time(plan, pooled):
     return sum(
         selection["uses"] * pooled[("decode", selection["signature"]), selection["candidate"]]
-        for selection in plan["decode"]["selections"]
+        for selection in phase_of(plan, "decode")["selections"]
     )

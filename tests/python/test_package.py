@@ -11,6 +11,7 @@ from pathlib import Path
 import damage
 import pytest
 import tiny_models
+from compiled import phase_of
 from package_program import Package
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,8 @@ def compiled(tmp_path_factory, case, *options):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    return compiled(tmp_path_factory, "llama_gqa", "--chunk", 4, "--short-prompt", 1)
+    options = ("--chunk", 4, "--short-prompt", 1, "--all-logits", 3)
+    return compiled(tmp_path_factory, "llama_gqa", *options)
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +91,32 @@ def test_package_alone_gives_the_tokens_of_run(host, alone):
     assert Package(alone).generate(PROMPT, NEW_TOKENS) == known["generated"]
 
 
+def test_logits_of_all_rows_are_those_after_each_token(host, alone):
+    def reference(tokens):
+        ids = ",".join(map(str, PROMPT[:tokens]))
+        options = ("--reference", "--ids", ids, "-n", 1, "--logits", "--json")
+        return json.loads(program("run", host.parent / "model", *options).stdout)["last_logits"]
+
+    truth = [reference(tokens) for tokens in range(1, 7)]
+    together, apart, ours, theirs = Package(alone), Package(alone), [], []
+    for ids in (PROMPT[:3], PROMPT[3:4], PROMPT[4:6]):
+        chosen = together.step(ids, "all")
+        ours += [together.logits(row) for row in range(len(ids))]
+        assert chosen == ours[-1].argmax()
+    for token in PROMPT[:6]:
+        apart.step([token])
+        theirs.append(apart.logits())
+    for expected, got in ((truth, ours), (truth, theirs), (theirs, ours)):
+        assert max(abs(a - b) for row, of in zip(expected, got, strict=True) for a, b in zip(row, of, strict=True)) < 1e-4
+    assert max(abs(a - b) for a, b in zip(truth[0], truth[1])) > 0.01
+    # What follows them is what follows a prompt.
+    known = json.loads(program("run", host, "--ids", ",".join(map(str, PROMPT[:6])), "-n", 4, "--json").stdout)
+    assert [chosen, *(chosen := together.step([chosen]) for _ in range(3))] == known["generated"]
+
+
 def test_wrappers_report_errors(alone):
     package = Package(alone)
-    launch = dict(package.program["decode"]["launches"][0], threads=4096)
+    launch = dict(phase_of(package.program, "decode")["launches"][0], threads=4096)
     with pytest.raises(AssertionError, match="a block of 4096 threads"):
         package.launch(launch, 1)
 
@@ -162,7 +187,7 @@ def test_inspect_shows_how_a_package_came_to_be(host):
     running = json.loads((host / "program.json").read_text())
     regions, candidates = stage(host, "regions"), stage(host, "candidates")
     verdicts, selection, stats = stage(host, "verdicts"), stage(host, "selection"), stage(host, "stats")
-    for phase in ("prefill", "decode"):
+    for phase in ("prefill", "decode", "all logits"):
         counts = stats[phase]
         assert sum(r["regions"] for r in regions[phase]["table"]) == counts["regions"]
         assert counts["enumerated"] == counts["legal"] + sum(counts["illegal"].values())
@@ -176,8 +201,8 @@ def test_inspect_shows_how_a_package_came_to_be(host):
             s["candidate"] for s in selection[phase]["selection"] if s["candidate"]
         }
         # What ends a step belongs to no region.
-        assert running[phase]["notes"][-1] == "advance"
-        assert counts["launches"] == len(running[phase]["launches"]) - 1
+        assert phase_of(running, phase)["notes"][-1] == "advance"
+        assert counts["launches"] == len(phase_of(running, phase)["launches"]) - 1
         shares = counts["components"]
         assert shares["generated"]["calls"] + shares["fallback"]["calls"] == counts["launches"]
         for measure in ("calls", "bytes", "flops"):
@@ -201,15 +226,15 @@ def test_verify_admits_a_good_package_again(host):
     result = json.loads(program("verify", host, "--json", "-q").stdout)
     assert result["ok"] and not result["faults"]
     assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
-    phases = {"prefill", "prefill to 2", "decode", "draw"}
+    phases = {"prefill", "prefill to 2", "decode", "all logits", "draw"}
     assert {trial["phase"] for trial in result["trials"]} == phases
 
 
 def norm_only(plan):
     """Keeps the selection of the norm alone, so that little must be judged; returns its kernel."""
-    chosen = [s for s in plan["prefill"]["selections"] if s["family"] == "norm"]
-    plan["prefill"]["selections"], plan["decode"]["selections"] = chosen, []
-    plan["prefill_short"] = []
+    chosen = [s for s in phase_of(plan, "prefill")["selections"] if s["family"] == "norm"]
+    phase_of(plan, "prefill")["selections"], phase_of(plan, "decode")["selections"] = chosen, []
+    plan["phases"] = [phase for phase in plan["phases"] if phase["name"] in ("prefill", "decode")]
     return chosen[0]["kernels"][0]
 
 
@@ -238,7 +263,7 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
 def test_verify_rejects_a_wrong_end_of_a_step(tampered):
     def edit(plan):
         norm_only(plan)
-        entry = plan["decode"]["ending"]["kernels"][0]
+        entry = phase_of(plan, "decode")["ending"]["kernels"][0]
         plan["kernels"][entry]["source"] += f"// {entry}\n"
 
     package = tampered(edit)
@@ -279,9 +304,9 @@ def test_verify_builds_with_the_headers_of_the_package(tampered):
 def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
     def edit(plan):
         norm_only(plan)
-        plan["prefill"]["selections"][0]["trials"] = []
-        plan["prefill"]["ending"]["confirmed"] = []
-        plan["decode"]["ending"]["confirmed"][0]["outcome"]["kind"] = "rejected"
+        phase_of(plan, "prefill")["selections"][0]["trials"] = []
+        phase_of(plan, "prefill")["ending"]["confirmed"] = []
+        phase_of(plan, "decode")["ending"]["confirmed"][0]["outcome"]["kind"] = "rejected"
 
     package = tampered(edit)
     (package / "constants.bin").write_bytes(bytes(32))
@@ -294,7 +319,7 @@ def test_verify_sees_files_and_selections_that_do_not_agree(tampered):
 
 
 def hostile(plan, what):
-    norm = plan["prefill"]["selections"][1]
+    norm = phase_of(plan, "prefill")["selections"][1]
     trial = norm["trials"][0]
     launch = trial["launches"][0]
     if what == "buffer":
@@ -314,7 +339,7 @@ def hostile(plan, what):
     elif what == "entry":
         plan["kernels"]["../x y"] = {"source": ""}
     elif what == "types":
-        plan["decode"] = 7
+        plan["phases"][-1] = 7
     elif what == "format":
         plan["format"] += 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_models
+from compiled import phase_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile"))
@@ -109,7 +110,7 @@ def test_what_is_wrong_where_it_is_used_is_replaced(model, with_fault, tmp_path,
     assert "final admission, as used: " in said and says in said
     assert "the next best takes its place" in said
     replaced = 0
-    for selection in json.loads((package / "plan.json").read_text())["decode"]["selections"]:
+    for selection in phase_of(json.loads((package / "plan.json").read_text()), "decode")["selections"]:
         assert selection["confirmed"]
         for confirmed in selection["confirmed"]:
             assert confirmed["outcome"]["kind"] == "admitted" and confirmed["trial"] in ("as used", "races")

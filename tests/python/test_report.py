@@ -9,7 +9,7 @@ import browser
 import damage
 import pytest
 import tiny_models
-from compiled import compile_package, program
+from compiled import compile_package, phase_of, program
 
 JOB_FAILED, WRONG_USAGE, BAD_INPUT = 1, 2, 3
 ATTACK = "</script><script>window.taken = 1</script><img src=x onerror='window.taken = 1'>]]> \u2028 ${1} \\"
@@ -36,7 +36,7 @@ def package(tmp_path_factory):
 @pytest.fixture(scope="module")
 def planned(package):
     """How many tokens are cached in the decode step that the plan is for."""
-    return json.loads((package / "plan.json").read_text())["decode"]["context"]
+    return phase_of(json.loads((package / "plan.json").read_text()), "decode")["context"]
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_speeds_and_the_timeline_are_those_of_bench(tab, package, bench, planned
     fields = {"#": "launch", "Kernel": "kernel", "Begins µs": "start_us", "µs": "us", "Bytes": "bytes"}
     shown = [{title: row[title] for title in fields} for row in rows(tab, "Launches")]
     assert shown == [{title: of[name] for title, name in fields.items()} for of in launches]
-    decode = json.loads((package / "program.json").read_text())["decode"]
+    decode = phase_of(json.loads((package / "program.json").read_text()), "decode")
     assert [of["kernel"] for of in launches] == [of["kernel"] for of in decode["launches"]]
     # Each launch counts towards one region, as often as the plan uses that.
     names = [row["Region"] for row in rows(tab, "Launches")]
@@ -245,8 +245,8 @@ def test_light_and_dark_and_a_phone(chromium, page):
 def test_nothing_that_a_package_says_runs(chromium, package, bench, tmp_path):
     def edit(plan, of_program):
         of_program["model"] = ATTACK
-        of_program["decode"]["notes"] = [note + ATTACK for note in of_program["decode"]["notes"]]
-        for selection in plan["decode"]["selections"]:
+        phase_of(of_program, "decode")["notes"] = [note + ATTACK for note in phase_of(of_program, "decode")["notes"]]
+        for selection in phase_of(plan, "decode")["selections"]:
             for i, attempt in enumerate(selection["attempts"]):
                 attempt["candidate"] += ATTACK
                 attempt["outcome"]["why"] = ATTACK
@@ -278,7 +278,7 @@ def test_the_search_is_the_order_of_the_attempts(chromium, package, tmp_path):
     times = [9.0, 5.0, 7.0, 4.0]
 
     def edit(plan, _):
-        selection = plan["decode"]["selections"][1]
+        selection = phase_of(plan, "decode")["selections"][1]
         attempt = selection["attempts"][0]
         selection["attempts"] = [dict(attempt, candidate=f"made/{i}", measured_us=us) for i, us in enumerate(times)]
 
@@ -304,7 +304,7 @@ def test_it_measures_by_itself(package, tmp_path):
     document = json.loads(text.partition('type="application/json">')[2].partition("</script>")[0])
     decode = [line for line in document["measurements"] if line["what"] == "decode"]
     assert [line["context"] for line in decode] == [4, 30] and all(line["ms"] > 0 and line["new"] == 2 for line in decode)
-    launches = json.loads((package / "program.json").read_text())["decode"]["launches"]
+    launches = phase_of(json.loads((package / "program.json").read_text()), "decode")["launches"]
     assert len(document["step"]["launches"]) == len(launches) and document["not_measured"] == ""
     assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) == len(launches) + 2
 
@@ -328,7 +328,7 @@ def test_a_package_for_a_gpu_that_is_not_here(chromium, package, tmp_path):
 
 def test_a_page_that_cannot_be_drawn_says_so(chromium, package, tmp_path):
     def edit(plan, _):
-        plan["decode"]["selections"][0]["ops"] = 5
+        phase_of(plan, "decode")["selections"][0]["ops"] = 5
 
     program("report", edited(package, tmp_path / "odd", edit), "-o", tmp_path / "page.html", "--no-run")
     tab = chromium.open(tmp_path / "page.html", drawn="main p")
@@ -364,7 +364,7 @@ def test_what_cannot_be_reported(package, bench, tmp_path):
     (damaged / "plan.json").write_text((damaged / "plan.json").read_text() + " ")
     result = program("report", damaged, "-o", to, expect=BAD_INPUT)
     assert "plan.json" in result.stderr and not to.exists()
-    odd = edited(package, tmp_path / "odd", lambda plan, _: plan["decode"].update(context="many"))
+    odd = edited(package, tmp_path / "odd", lambda plan, _: phase_of(plan, "decode").update(context="many"))
     assert "compile the model again" in program("report", odd, "-o", to, expect=BAD_INPUT).stderr
     assert "is no package" in program("report", tmp_path, "-o", to, expect=BAD_INPUT).stderr
     program("report", package, expect=WRONG_USAGE)

@@ -14,6 +14,7 @@ from statistics import median
 import damage
 import pytest
 import tiny_models
+from compiled import phase_of
 from llm_server import advice, candidates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,7 +215,7 @@ def test_compilations_tell_the_database(model, tmp_path):
     plan = json.loads((package / "plan.json").read_text())
     measured = 0
     for phase in ("prefill", "decode"):
-        for region in plan[phase]["selections"] + plan[phase]["abandoned"]:
+        for region in phase_of(plan, phase)["selections"] + phase_of(plan, phase)["abandoned"]:
             for attempt in region["attempts"]:
                 lines = told[region["signature"], attempt["candidate"]]
                 # What is slower than the fallback is not judged.
@@ -224,11 +225,11 @@ def test_compilations_tell_the_database(model, tmp_path):
                     measured += 1
                     assert any(median(line["samples_us"]) == pytest.approx(attempt["measured_us"]) for line in lines)
     assert measured > 10
-    assert plan["measured"] and all(plan[phase]["measured"] for phase in ("prefill", "decode"))
+    assert plan["measured"] and all(phase_of(plan, phase)["measured"] for phase in ("prefill", "decode"))
     # What is not timed is not told; and nobody is told where that is wanted.
     program(*compile_it, "--unmeasured", "--database", tmp_path / "other.sqlite", "-q")
     plan = json.loads((package / "plan.json").read_text())
-    assert not any(of["measured"] for of in (plan, plan["prefill"], plan["decode"]))
+    assert not any(of["measured"] for of in (plan, phase_of(plan, "prefill"), phase_of(plan, "decode")))
     program(*compile_it, "--database", "none", "-q", XDG_CACHE_HOME=tmp_path / "cache")
     assert not (tmp_path / "other.sqlite").exists() and not list((tmp_path / "cache").rglob("*.sqlite"))
 
@@ -279,20 +280,21 @@ def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):
     assert (tuned["attempts"], tuned["known"], tuned["failed"]) == (12, 0, 0)
     assert tuned["improved"] and tuned["best_us"] < tuned["before_us"]
     plan = json.loads((package / "plan.json").read_text())
-    (timed,) = plan["decode"]["in_context"]
+    (timed,) = phase_of(plan, "decode")["in_context"]
     assert (timed["context"], timed["timed"], timed["us"]) == (20, 12, tuned["best_us"])
-    for selection in plan["decode"]["selections"]:
+    for selection in phase_of(plan, "decode")["selections"]:
         plans = {attempt["candidate"]: attempt["outcome"]["kind"] for attempt in selection["attempts"]}
         assert selection["candidate"] == "" or plans[selection["candidate"]] == "admitted"
         assert selection["trials"]
     # What was selected is what the plan says: no more parts, and no others.
-    chosen = {selection["candidate"] or "fallback" for selection in plan["decode"]["selections"]}
+    chosen = {selection["candidate"] or "fallback" for selection in phase_of(plan, "decode")["selections"]}
     assert chosen == {item.split("=")[1] for item in tuned["plan"].split()} - fusions(tuned["plan"])
     old = json.loads(files["plan.json"])
-    assert plan["prefill"]["selections"] == old["prefill"]["selections"]
-    (short,), (old_short,) = plan["prefill_short"], old["prefill_short"]
-    assert (short["max_tokens"], short["tokens"]) == (2, 1)
+    assert phase_of(plan, "prefill")["selections"] == phase_of(old, "prefill")["selections"]
+    short, old_short = phase_of(plan, "prefill to 2"), phase_of(old, "prefill to 2")
+    assert (short["max_tokens"], short["tuned_at"]) == (2, 1)
     assert short["selections"] == old_short["selections"]
+    assert [phase["contexts"] for phase in plan["phases"]] == [phase["contexts"] for phase in old["phases"]]
     program("verify", package)
     after = json.loads(program("run", package, *ids).stdout)
     assert after["generated"] == before["generated"]
@@ -375,12 +377,12 @@ def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_
 
 def test_what_cannot_be_tuned_by_steps_is_said(model, package, tmp_path):
     plan = json.loads((package / "plan.json").read_text())
-    plan["decode"]["selections"][0]["signature"] = "another"
+    phase_of(plan, "decode")["selections"][0]["signature"] = "another"
     (package / "plan.json").write_text(json.dumps(plan))
     damage.sign(package)
     tune = ("tune", package, model, *STEP, "--budget", 1, "--db", tmp_path / "t.sqlite", "-q")
     assert "compile it again" in program(*tune, expect=3).stderr
-    plan["decode"]["selections"][0]["by_context"] = [{"from": "x"}]
+    phase_of(plan, "decode")["selections"][0]["by_context"] = [{"from": "x"}]
     (package / "plan.json").write_text(json.dumps(plan))
     damage.sign(package)
     assert "plan.json" in program(*tune, expect=3).stderr

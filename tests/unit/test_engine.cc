@@ -11,6 +11,7 @@
 #include "program/traffic.h"
 #include "reference/draw.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/named_phase.h"
 #include "tests/unit/safetensors_writer.h"
 #include "tests/unit/toy_package.h"
 
@@ -66,7 +67,7 @@ TEST_CASE("engine: a recording replayed gives what launches one by one give") {
       engine.prefill(prompt);
       Ids launched = {engine.chosen()};
       for (int i = 0; i < 9; ++i) {
-        engine.enqueue(engine.program().decode, 1);
+        engine.enqueue(engine.program().phase_of(1, engine.position()), 1);
         launched.push_back(engine.chosen());
       }
       CHECK(launched == running.toy.follow(prompt, 10));
@@ -130,18 +131,19 @@ TEST_CASE("engine: a step for longer contexts is taken from there on") {
   // One that sees two tokens only, which nothing but its tokens tells.
   const Toy forgetful{.chunk = 12, .window = 2};
   Json json = running.json();
-  Json later = to_json(forgetful.program()).at("decode");
+  Json other = to_json(forgetful.program());
+  Json later = named(other, "decode");
   later["from"] = 14;
   // It has a cache of all tokens, though.
-  later["launches"][0] = json["decode"]["launches"][0];
-  const Json with_window = to_json(forgetful.program()).at("decode").at("launches")[0];
+  later["launches"][0] = named(json, "decode")["launches"][0];
+  const Json with_window = named(other, "decode").at("launches")[0];
   const std::string wide = with_window.at("params");
   std::string params = later["launches"][0]["params"];
   REQUIRE(params.size() == wide.size());
   const std::size_t window = 2 * (7 * sizeof(void*) + 2 * sizeof(int));  // hexadecimal digits
   params.replace(window, 8, wide, window, 8);
   later["launches"][0]["params"] = params;
-  json["decode_later"].push_back(later);
+  json["phases"].push_back(later);
   running.rewrite(json);
   Engine engine = running.engine();
   engine.prefill(prompt);
@@ -155,25 +157,27 @@ TEST_CASE("engine: a step for longer contexts is taken from there on") {
     differ += running.toy.next(all) != forgetful.next(all) ? 1 : 0;
   }
   CHECK(differ > 4);
-  json["decode_later"].push_back(later);
+  json["phases"].push_back(later);
   running.rewrite(json);
-  CHECK_BAD_INPUT(running.engine(), "decode_later is not in order");
+  CHECK_BAD_INPUT(running.engine(), "both have steps of 1 tokens");
 }
 
 TEST_CASE("engine: short steps of a prompt are run by kernels of their own") {
   const Running running({.chunk = 8});
   // Those see so many tokens only, which nothing but what they choose tells.
   Json json = running.json();
-  const auto sees = [&](std::int64_t window, std::int64_t most) {
-    Json phase = json["prefill"];
-    phase["max_tokens"] = most;
+  const auto sees = [&](std::int64_t window, std::int64_t least, std::int64_t most) {
+    Json phase = json["phases"][0];
+    phase["name"] = fmt::format("prefill to {}", most);
+    phase["min_tokens"] = least, phase["max_tokens"] = most;
     std::string params = phase["launches"][0]["params"];
     const std::size_t at = 2 * (7 * sizeof(void*) + 2 * sizeof(int));  // hexadecimal digits
     params.replace(at, 8, fmt::format("{:02x}000000", window));
     phase["launches"][0]["params"] = params;
     return phase;
   };
-  json["prefill_short"] = Json::array({sees(1, 2), sees(2, 5)});
+  json["phases"].push_back(sees(1, 2, 2)), json["phases"].push_back(sees(2, 3, 5));
+  json["phases"][0]["min_tokens"] = 6;
   running.rewrite(json);
   Engine engine = running.engine();
   const Ids long_prompt = running.toy.follow({1}, 30);
@@ -186,7 +190,7 @@ TEST_CASE("engine: short steps of a prompt are run by kernels of their own") {
       const auto each = static_cast<std::size_t>(chunk > 0 ? chunk : 8);
       const std::size_t last = (tokens - 1) % each + 1;  // tokens of the last step
       Toy as = running.toy;
-      as.window = last <= 2 ? 1 : last <= 5 ? 2 : 0;
+      as.window = last == 2 ? 1 : last > 2 && last <= 5 ? 2 : 0;
       CHECK(engine.chosen() == as.next(ids));
       CHECK(engine.logits() == as.logits(ids));
       differ += as.next(ids) != running.toy.next(ids) ? 1 : 0;
@@ -199,12 +203,48 @@ TEST_CASE("engine: short steps of a prompt are run by kernels of their own") {
     }
   }
   CHECK(differ > 10);
-  json["prefill_short"] = Json::array({sees(2, 5), sees(1, 2)});
+  json["phases"].erase(2);
   running.rewrite(json);
-  CHECK_BAD_INPUT(running.engine(), "prefill_short is not in order");
-  json.erase("prefill_short");
+  CHECK_BAD_INPUT(running.engine(), "no phase has steps of 2 tokens");
+  json.erase("phases");
   running.rewrite(json);
-  CHECK_BAD_INPUT(running.engine(), "\"prefill_short\" is missing");
+  CHECK_BAD_INPUT(running.engine(), "\"phases\" is missing");
+}
+
+TEST_CASE("engine: a step gives the logits after each of its tokens") {
+  for (const std::int64_t window : {0, 3}) {
+    const Running running({.window = window, .all_logits = 5});
+    Engine engine = running.engine();
+    const Ids text = running.toy.follow({1}, 36);
+    const auto first = [&](std::size_t count) {
+      return Ids(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(count));
+    };
+    // Twice: the second time a recording is replayed.
+    for (int turn = 0; turn < 2; ++turn)
+      for (std::size_t tokens = 1; tokens <= 5; ++tokens)
+        for (const std::size_t cached : {0, 1, 7, 30}) {
+          engine.reset();
+          engine.prefill(first(cached));
+          engine.run_all({text.begin() + static_cast<std::ptrdiff_t>(cached),
+                          text.begin() + static_cast<std::ptrdiff_t>(cached + tokens)});
+          for (std::size_t row = 0; row < tokens; ++row)
+            CHECK(engine.logits(static_cast<std::int64_t>(row)) ==
+                  running.toy.logits(first(cached + row + 1)));
+          CHECK(engine.logits() == running.toy.logits(first(cached + tokens)));
+          CHECK(engine.position() == static_cast<std::int64_t>(cached + tokens));
+          CHECK(error_of(Fault::wrong_usage, [&] {
+                  engine.logits(static_cast<std::int64_t>(tokens));
+                }).find("the last step left") != std::string::npos);
+          CHECK(generate(engine, 3) == running.toy.follow(first(cached + tokens), 3));
+          CHECK_THROWS_AS(engine.logits(1), Error);
+          CHECK(engine.logits(0) == engine.logits());
+        }
+    const std::string longer = error_of(Fault::wrong_usage, [&] { engine.run_all(first(6)); });
+    CHECK(contains(longer, "--all-logits 6"));
+  }
+  const Running without;
+  Engine engine = without.engine();
+  CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.run_all({1}); }), "--all-logits 1"));
 }
 
 TEST_CASE("engine: truncate") {
@@ -467,7 +507,7 @@ TEST_CASE("engine: packages that are none") {
   running.rewrite(two);
   CHECK_BAD_INPUT(running.engine(), "buffer log is not of 41 i32");
   two = json;
-  two["decode"]["ids"] = 1;
+  named(two, "decode")["ids"] = 1;
   running.rewrite(two);
   CHECK_BAD_INPUT(running.engine(), "decode: its token ids");
   running.rewrite(json);
@@ -554,7 +594,7 @@ TEST_CASE("engine: weights that are too large for the type of the package are re
 TEST_CASE("traffic: weights whole, tables by their rows, caches as far as they are seen") {
   const Program program = Toy{.window = 3}.program();  // 10 slots
   const auto at = [&](std::int64_t tokens, std::int64_t cached) {
-    return traffic_of(program, program.decode.launches[0], tokens, cached);
+    return traffic_of(program, program.phases[1].launches[0], tokens, cached);
   };
   // The weight's only axis is no table's.
   CHECK(at(1, 0).weights == 200);
@@ -564,8 +604,8 @@ TEST_CASE("traffic: weights whole, tables by their rows, caches as far as they a
   CHECK(at(1, 0).rest == 8 + 4 + 4 + 4 + 200);
   Program table = program;
   table.buffers[4].shape = {25, 2};
-  CHECK(traffic_of(table, table.decode.launches[0], 3, 0).weights == 24);
-  CHECK(traffic_of(program, program.decode, 1, 0).weights == 200);
+  CHECK(traffic_of(table, table.phases[1].launches[0], 3, 0).weights == 24);
+  CHECK(traffic_of(program, program.phases[1], 1, 0).weights == 200);
 }
 
 TEST_CASE("engine: a logit that is not finite ends what is generated, and is named") {

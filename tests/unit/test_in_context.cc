@@ -11,6 +11,7 @@
 #include "compile/worker.h"
 #include "runtime/package_files.h"
 #include "runtime/random.h"
+#include "tests/unit/named_phase.h"
 #include "tests/unit/toy_package.h"
 
 namespace ac::test {
@@ -21,16 +22,19 @@ Json job_of(const Toy& toy, const std::filesystem::path& folder,
             const std::vector<std::vector<int>>& repeats) {
   toy.write(folder);
   Program program = toy.program();
-  const Launch work = program.decode.launches.at(0), advance = program.decode.launches.at(1);
-  program.decode.launches.clear(), program.decode.notes.clear();
+  // Its only phase: that is what is timed.
+  program.phases = {named(program, "decode")};
+  Phase& phase = program.phases[0];
+  const Launch work = phase.launches.at(0), advance = phase.launches.at(1);
+  phase.launches.clear(), phase.notes.clear();
   Json parts = Json::array();
   const auto add = [&](const Launch& launch, int count) {
-    const std::size_t begin = program.decode.launches.size();
+    const std::size_t begin = phase.launches.size();
     for (int i = 0; i < count; ++i) {
-      program.decode.launches.push_back(launch);
-      program.decode.notes.push_back("toy");
+      phase.launches.push_back(launch);
+      phase.notes.push_back("toy");
     }
-    return Json{begin, program.decode.launches.size()};
+    return Json{begin, phase.launches.size()};
   };
   for (std::size_t site = 0; site < repeats.size(); ++site) {
     Json options = Json::array();

@@ -24,9 +24,7 @@ Program with_window() {
   program.max_context = 300;
   program.states = {kv_state(DType::f32, 1, 8, 8, 0, "", 300),
                     kv_state(DType::f32, 1, 8, 8, 40, "", 47)};
-  program.prefill.max_tokens = 32, program.decode.max_tokens = 1;
-  program.prefill_short.emplace_back().max_tokens = 8;
-  program.decode_later.emplace_back().from = 200;
+  program.phases = {{"prefill", 9, 32}, {"prefill to 8", 2, 8}, {"decode"}, {"decode", 1, 1, 200}};
   return program;
 }
 
@@ -62,7 +60,7 @@ TEST_CASE("package check: steps end at the edges of tiles, windows, rings and ph
   for (const std::int64_t at : decoded)
     if (at >= 200) residues.insert(at % 16);
   CHECK(residues.size() == 16);
-  for (const std::int64_t tokens : {8, 9, 15, 16, 17, 31, 32}) CHECK(several.count(tokens) == 1);
+  for (const std::int64_t tokens : {2, 8, 9, 15, 16, 17, 31, 32}) CHECK(several.count(tokens) == 1);
   for (const std::int64_t tokens : {32, 33, 41, 48, 67, 298}) CHECK(prompts.count(tokens) == 1);
 }
 
@@ -84,7 +82,7 @@ TEST_CASE("package check: packages that hold few tokens have steps too") {
   for (const std::int64_t room : {1, 2, 3, 5}) {
     CAPTURE(room);
     Program program;
-    program.max_context = room, program.prefill.max_tokens = room;
+    program.max_context = room, program.phases = {{"all", 1, room}};
     const CheckSteps chosen = check_steps(program, tokens_of, kNoLimit);
     REQUIRE(!chosen.steps.empty());
     for (const CheckStep& step : chosen.steps) CHECK(step.end() <= room);
@@ -114,9 +112,10 @@ TEST_CASE("package check: the bound follows the type, the length of the step and
 TEST_CASE("package check: two programs agree, or the step and the logit are named") {
   const std::unique_ptr<Device> device = open_host_device();
   const TemporaryFolder folder;
-  const Toy right{.window = 6};
+  const Toy right{.window = 6, .all_logits = 4};
   // It sees one token too few, in a ring of as many slots.
-  const Toy wrong{.chunk = right.chunk + 1, .window = right.window - 1};
+  const Toy wrong{
+      .chunk = right.chunk + 1, .window = right.window - 1, .all_logits = right.all_logits};
   REQUIRE(wrong.slots() == right.slots());
   right.write(folder.path() / "right"), wrong.write(folder.path() / "wrong");
   const auto pair_of = [&](const char* chosen) {
@@ -141,4 +140,7 @@ TEST_CASE("package check: two programs agree, or the step and the logit are name
   CHECK(result.fault.find("a step of 3 tokens after 30: the logit of token ") == 0);
   CHECK(result.phases == std::vector<std::string>{"prefill"});
   CHECK(result.worst > 1);
+  const ProgramPair::Result rows = other.run({CheckStep::Kind::rows, 30, 3, 0});
+  CHECK(rows.fault.find("row 0 of all logits of a step of 3 tokens after 30: the logit of") == 0);
+  CHECK(rows.phases == std::vector<std::string>{"all logits"});
 }

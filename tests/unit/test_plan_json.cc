@@ -16,13 +16,17 @@ constexpr const char* kAgain = "compile the model again";
 // A plan of nothing, but for what was timed.
 Json plan_of_contexts() {
   Compiled compiled;
-  compiled.decode.in_context = {
+  compiled.phases.resize(3);
+  CompiledPhase &prefill = compiled.phases[0], &decode = compiled.phases[2];
+  prefill.spec = {"prefill", 257, 2048, 2048};
+  compiled.phases[1].spec = {"prefill to 256", 2, 256, 128};
+  decode.spec = {"decode", 1, 1, 1, {192, 2048, 8192, 20480}};
+  decode.in_context = {
       {.context = 192, .first_us = 30.5, .us = 28.25, .timed = 17, .changed = true},
       {.context = 2048, .first_us = 41, .us = 41, .timed = 9},
       {.context = 8192, .first_us = 60, .us = 52, .timed = 11, .changed = true, .from = 4096},
       {.context = 20480, .untimed = "took longer than 180 s"}};
-  compiled.prefill.cuts = {{.what = "", .us = 54.5}, {"linear | rope", 52.75, true}};
-  compiled.prefill_short.emplace_back().max_tokens = 256;
+  prefill.cuts = {{.what = "", .us = 54.5}, {"linear | rope", 52.75, true}};
   Json plan = plan_json(compiled);
   plan["emitted"] = {{"files", 9}, {"sources", 5}};
   return plan;
@@ -59,23 +63,25 @@ TEST_CASE("plan.json: every context of the whole step is shown, timed or not") {
 
 TEST_CASE("plan.json: a phase is measured if all of its regions are, a package if all phases are") {
   Compiled compiled;
+  compiled.phases.resize(2);
+  compiled.phases[0].spec.name = "prefill", compiled.phases[1].spec.name = "decode";
   const auto measured = [&](const char* phase) {
     const Json plan = plan_json(compiled);
-    return (phase ? plan.at(phase) : plan).at("measured").get<bool>();
+    return (phase ? phase_in(plan, phase) : plan).at("measured").get<bool>();
   };
   CHECK(!measured("prefill"));  // as nothing was
   Selection timed, untimed;
   timed.measured = 3.5;
-  compiled.prefill.selections = {timed, timed};
-  compiled.decode.selections = {timed, untimed};
+  compiled.phases[0].selections = {timed, timed};
+  compiled.phases[1].selections = {timed, untimed};
   CHECK(measured("prefill"));
   CHECK(!measured("decode"));
   CHECK(!measured(nullptr));
-  compiled.decode.selections = {timed};
+  compiled.phases[1].selections = {timed};
   CHECK(measured(nullptr));
-  compiled.prefill_short.emplace_back().selections = {untimed};
+  compiled.phases.emplace_back().selections = {untimed};
   CHECK(!measured(nullptr));
-  compiled.prefill_short[0].selections = {timed};
+  compiled.phases[2].selections = {timed};
   CHECK(measured(nullptr));
 }
 
@@ -104,30 +110,53 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
     CHECK_BAD_INPUT(stage_json(harmed, stage, "old/plan.json"), "old/plan.json", kAgain);
     CHECK_BAD_INPUT(stage_text(harmed, stage, "old/plan.json"), "old/plan.json", kAgain);
   };
-  refused("/decode", PackageStage::selection);
-  refused("/prefill_short", PackageStage::selection);
-  refused("/prefill_short/0/max_tokens", PackageStage::selection);
-  refused("/prefill_short/0/selections", PackageStage::stats);
-  refused("/prefill/selections", PackageStage::selection);
-  refused("/decode/in_context", PackageStage::selection);
-  refused("/decode/cuts", PackageStage::selection);
+  refused("/phases", PackageStage::selection);
+  refused("/phases/1/name", PackageStage::selection);
+  refused("/phases/1/selections", PackageStage::stats);
+  refused("/phases/0/selections", PackageStage::selection);
+  refused("/phases/2/in_context", PackageStage::selection);
+  refused("/phases/2/cuts", PackageStage::selection);
   for (const char* key : {"other", "us", "taken"})
-    refused("/prefill/cuts/1/" + std::string(key), PackageStage::selection);
+    refused("/phases/0/cuts/1/" + std::string(key), PackageStage::selection);
   for (const char* key : {"context", "first_us", "us", "timed", "changed", "from"})
-    refused("/decode/in_context/1/" + std::string(key), PackageStage::selection);
-  refused("/decode/region_table", PackageStage::regions);
-  refused("/decode/space_table", PackageStage::candidates);
-  refused("/prefill/ending", PackageStage::verdicts);
-  refused("/decode/ending", PackageStage::stats);
+    refused("/phases/2/in_context/1/" + std::string(key), PackageStage::selection);
+  refused("/phases/2/region_table", PackageStage::regions);
+  refused("/phases/2/space_table", PackageStage::candidates);
+  refused("/phases/0/ending", PackageStage::verdicts);
+  refused("/phases/2/ending", PackageStage::stats);
   for (const PackageStage stage : {PackageStage::verdicts, PackageStage::stats})
     refused("/check", stage);
 
   CHECK_NOTHROW(plan_file(plan, "plan.json"));
-  for (const char* key :
-       {"target", "kernels", "prefill", "prefill_short", "decode", "draw", "step"}) {
+  for (const char* key : {"target", "kernels", "phases", "draw", "step"}) {
     Json harmed = plan;
     harmed.erase(key);
     CAPTURE(key);
     CHECK_BAD_INPUT(plan_file(harmed, "old/plan.json"), "old/plan.json", kAgain, key);
   }
+}
+
+TEST_CASE("plan.json: a package's phases are compiled again as they were, or it is refused") {
+  const Json plan = plan_of_contexts();
+  Program program;
+  program.max_context = 32768;
+  program.phases = {
+      {"prefill", 257, 2048}, {"prefill to 256", 2, 256}, {"decode"}, {"decode", 1, 1, 4096}};
+  const std::vector<PhaseSpec> specs = specs_of(program, plan, "plan.json");
+  CHECK(specs == std::vector<PhaseSpec>{{"prefill", 257, 2048, 2048},
+                                        {"prefill to 256", 2, 256, 128},
+                                        {"decode", 1, 1, 1, {192, 2048, 8192, 20480}}});
+  const auto refused = [&](const char* pointer, const Json& value, const char* part) {
+    Json harmed = plan;
+    harmed.at(Json::json_pointer(pointer)) = value;
+    CAPTURE(pointer);
+    CHECK_BAD_INPUT(specs_of(program, harmed, "odd/plan.json"), "plan.json", part);
+  };
+  refused("/phases/0/tuned_at", 0, "steps of 0 tokens");
+  refused("/phases/1/tuned_at", 257, "steps of 257 tokens");
+  refused("/phases/1/tuned_at", "many", kAgain);
+  refused("/phases/2/contexts", Json{5, 5}, "do not rise");
+  refused("/phases/2/contexts", Json{-1}, "do not rise");
+  refused("/phases/2/contexts", Json{32769}, "do not rise");
+  refused("/phases/2/name", "other", "no phase \"decode\"");
 }

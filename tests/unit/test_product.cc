@@ -120,8 +120,8 @@ Program program_of_one() {
                      {at(offsetof(ProductParams, residual)), y, {}},
                      {at(offsetof(ProductParams, y)), y, {}}};
   launch.numbers = {{at(offsetof(ProductParams, m)), 8, Count(0, 2)}};
-  p.prefill = {8, 0, {launch}, {"cublaslt"}, ids, y};
-  p.decode = {1, 0, {launch}, {"cublaslt"}, ids, y};
+  p.phases = {{"prefill", 2, 8, 0, {launch}, {"cublaslt"}, ids, y},
+              {"decode", 1, 1, 0, {launch}, {"cublaslt"}, ids, y}};
   return p;
 }
 
@@ -136,7 +136,7 @@ TEST_CASE("a launch with a product comes back from its file as it was") {
 TEST_CASE("a launch with a product that leaves its buffers is refused") {
   const auto refused = [](const char* part, const std::function<void(Launch&, Program&)>& harm) {
     Program program = program_of_one();
-    harm(program.prefill.launches[0], program);
+    harm(program.phases[0].launches[0], program);
     CAPTURE(part);
     CHECK_BAD_INPUT(verify(program, "program.json"), "program.json", part);
     CHECK_BAD_INPUT(program_from_json(to_json(program), "program.json"), "program.json");
@@ -146,7 +146,7 @@ TEST_CASE("a launch with a product that leaves its buffers is refused") {
   refused("inside x", [](Launch& l, Program&) { l.product->x_pitch = 7; });
   refused("inside x", [](Launch& l, Program&) { l.numbers[0].value = Count(1, 2); });
   refused("inside", [](Launch& l, Program&) { l.numbers[0].value = Count(0, 1 << 27); });
-  refused("rows", [](Launch& l, Program&) { l.numbers[0].value = Count(-2, 2); });
+  refused("rows", [](Launch& l, Program&) { l.numbers[0].value = Count(-4, 2); });
   refused("rows", [](Launch& l, Program&) { l.numbers[0].value = std::int64_t{1} << 40; });
   refused("inside w", [](Launch& l, Program&) { l.pointers[1].offset = 2; });
   refused("inside y", [](Launch& l, Program&) { l.pointers[4].offset = Count(0, 2); });
@@ -172,7 +172,7 @@ TEST_CASE("a launch with a product that leaves its buffers is refused") {
   for (const char* key : {"dtype", "n", "bias", "scale", "tuned_m"})
     for (const Json& bad : {Json("i32"), Json(nullptr), Json(1e300), Json::array(), Json()}) {
       Json harmed = json;
-      Json& product = harmed["prefill"]["launches"][0]["product"];
+      Json& product = harmed["phases"][0]["launches"][0]["product"];
       if (key == std::string("scale") && bad.is_number()) continue;
       product[key] = bad;
       CAPTURE(harmed.dump());
@@ -236,16 +236,15 @@ TEST_CASE("an engine counts the memory of a library before it loads it") {
   Program program = program_of_one();
   std::int64_t own = program.arena_bytes;
   for (const Buffer& buffer : program.buffers)
-    if (buffer.role != Buffer::Role::scratch) own += buffer.bytes.at(program.prefill.max_tokens);
+    if (buffer.role != Buffer::Role::scratch) own += buffer.bytes.at(program.longest_step());
   CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
   CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
   CHECK(has(why_not(program, own, 0), "do not run here"));
   // Also of a phase that is only for long contexts.
-  const Phase decode = program.decode;
-  program.prefill.launches.clear(), program.prefill.notes.clear();
-  program.decode.launches.clear(), program.decode.notes.clear();
-  program.decode_later = {decode};
-  program.decode_later[0].from = 4;
+  Phase later = program.phases[1];
+  later.from = 4;
+  for (Phase& phase : program.phases) phase.launches.clear(), phase.notes.clear();
+  program.phases.push_back(later);
   CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
   CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
 }

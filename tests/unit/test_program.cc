@@ -7,6 +7,7 @@
 #include <random>
 
 #include "expect_error.h"
+#include "named_phase.h"
 #include "program/program.h"
 
 using namespace ac;
@@ -75,12 +76,12 @@ Program tiny() {
   launch.pointers = {{0, ids, Count(-8, 8)}, {8, logits, 4}};
   launch.numbers = {{16, 4, Count(1, 2)}, {24, 8, std::int64_t{1} << 40}};
   launch.maps = {{64, values, 16, Count(0, 1), 5, 8, 128, DType::bf16}};
-  p.prefill = {8, 0, {launch}, {"k at layer 0"}, ids, logits};
-  p.prefill_short = {{2, 0, {launch}, {"k"}, ids, logits}, {5, 0, {launch}, {"k"}, ids, logits}};
-  p.decode = {1, 0, {launch, launch}, {"a", "b"}, ids, logits};
-  p.decode_later = {{1, 16, {launch}, {"c"}, ids, logits}};
-  p.prefill.draw = p.decode.draw = p.decode_later[0].draw = {launch};
-  for (Phase& phase : p.prefill_short) phase.draw = {launch};
+  p.phases = {{"prefill", 6, 8, 0, {launch}, {"k at layer 0"}, ids, logits},
+              {"prefill to 2", 2, 2, 0, {launch}, {"k"}, ids, logits},
+              {"prefill to 5", 3, 5, 0, {launch}, {"k"}, ids, logits},
+              {"decode", 1, 1, 0, {launch, launch}, {"a", "b"}, ids, logits},
+              {"decode", 1, 1, 16, {launch}, {"c"}, ids, logits}};
+  for (Phase& phase : p.phases) phase.draw = {launch};
   return p;
 }
 
@@ -101,16 +102,69 @@ TEST_CASE("a program comes back from its file as it was") {
   CHECK(read(parse_json(to_json(program).dump(), "x")) == program);
 }
 
-TEST_CASE("a step of a prompt is run by the first phase with room for its tokens") {
-  const Program program = tiny();
-  const auto most = [&](std::int64_t tokens) { return program.prefill_of(tokens).max_tokens; };
-  for (const auto& [tokens, expected] :
-       std::initializer_list<std::pair<int, int>>{{1, 2}, {2, 2}, {3, 5}, {5, 5}, {6, 8}, {8, 8}})
-    CHECK(most(tokens) == expected);
-  std::vector<std::string> names;
-  for (const auto& [name, phase] : program.phases()) names.push_back(name);
-  CHECK(names == std::vector<std::string>{"prefill", "prefill to 2", "prefill to 5", "decode",
-                                          "decode from 16"});
+TEST_CASE("a step is run by the phase of its tokens that begins last before it") {
+  Program program = tiny();
+  const auto ran_by = [&](std::int64_t tokens, std::int64_t cached) {
+    return program.phase_of(tokens, cached).label();
+  };
+  std::vector<std::string> labels;
+  for (const Phase& phase : program.phases) labels.push_back(phase.label());
+  CHECK(labels == std::vector<std::string>{"prefill", "prefill to 2", "prefill to 5", "decode",
+                                           "decode from 16"});
+  // Whatever their order.
+  for (int turn = 0; turn < 2; ++turn, std::ranges::reverse(program.phases)) {
+    CHECK_NOTHROW(verify(program, "tiny"));
+    CHECK(program.longest_step() == 8);
+    for (const std::int64_t cached : {0, 15, 16, 31}) {
+      CHECK(ran_by(1, cached) == (cached < 16 ? "decode" : "decode from 16"));
+      for (const auto& [tokens, expected] :
+           std::initializer_list<std::pair<int, const char*>>{{2, "prefill to 2"},
+                                                              {3, "prefill to 5"},
+                                                              {5, "prefill to 5"},
+                                                              {6, "prefill"},
+                                                              {8, "prefill"}})
+        CHECK(ran_by(tokens, cached) == expected);
+    }
+  }
+}
+
+TEST_CASE("a phase may give the logits of all rows, beside those of the last row alone") {
+  Program program = tiny();
+  Phase all = named(program, "prefill to 5");
+  all.name = "all logits", all.rows = Rows::all, all.min_tokens = 1, all.max_tokens = 4;
+  all.logits = static_cast<Index>(program.buffers.size());
+  program.buffers.push_back({.role = Buffer::Role::scratch,
+                             .name = "rows",
+                             .dtype = DType::f16,
+                             .bytes = Count(0, 20),
+                             .offset = 256});
+  program.phases.push_back(all);
+  CHECK_NOTHROW(verify(program, "tiny"));
+  CHECK(read(to_json(program)) == program);
+  CHECK(program.longest_step() == 8);
+  CHECK(program.longest_step(Rows::all) == 4);
+  CHECK(tiny().longest_step(Rows::all) == 0);
+  CHECK(program.phase_of(3, 20).name == "prefill to 5");
+  CHECK(program.phase_of(3, 20, Rows::all).name == "all logits");
+
+  const auto refused = [&](const char* part, const std::function<void(Program&)>& harm) {
+    Program harmed = program;
+    harm(harmed);
+    CAPTURE(part);
+    CHECK_BAD_INPUT(verify(harmed, "program.json"), "program.json", part);
+    CHECK_BAD_INPUT(read(to_json(harmed)), "program.json");
+  };
+  refused("no phase has steps of 1 ", [](Program& p) { p.phases.back().min_tokens = 2; });
+  refused("up to 9 tokens, and others 8", [](Program& p) { p.phases.back().max_tokens = 9; });
+  refused("one name", [](Program& p) { p.phases.back().name = "prefill to 5"; });
+  refused("no logits", [](Program& p) { p.phases.back().logits = logits; });
+  refused("no logits", [](Program& p) { p.buffers.back().bytes = Count(0, 19); });
+  refused("logits of the last row alone", [](Program& p) { p.phases = {p.phases.back()}; });
+  Json odd = to_json(program);
+  for (const Json& rows : {Json("first"), Json(1), Json()}) {
+    odd["phases"][5]["rows"] = rows;
+    CHECK_BAD_INPUT(read(odd), "program.json", "rows");
+  }
 }
 
 TEST_CASE("counts stay in their bounds, whatever they are made of") {
@@ -151,7 +205,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   const auto buffer = [](Program& p, Index i) -> Buffer& {
     return p.buffers[static_cast<std::size_t>(i)];
   };
-  const auto launch = [](Program& p) -> Launch& { return p.decode.launches[1]; };
+  const auto launch = [](Program& p) -> Launch& { return named(p, "decode").launches[1]; };
   constexpr std::int64_t huge = std::int64_t{1} << 62;
 
   refused("positive", [](Program& p) { p.max_context = 0; });
@@ -159,22 +213,37 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("32 bits", [](Program& p) { p.vocab = huge; });
   refused("arena", [](Program& p) { p.arena_bytes = -1; });
   refused("arena", [](Program& p) { p.constant_bytes = huge; });
-  refused("steps of 0", [](Program& p) { p.decode.max_tokens = 0; });
-  refused("steps of", [](Program& p) { p.prefill.max_tokens = huge; });
-  refused("prefill_short", [](Program& p) { p.prefill_short[1].max_tokens = 2; });
-  refused("prefill_short", [](Program& p) { p.prefill_short[0].max_tokens = 5; });
-  refused("prefill_short", [](Program& p) { p.prefill_short[1].max_tokens = 8; });
-  refused("prefill_short", [](Program& p) { p.prefill.max_tokens = 5; });
-  refused("prefill_short", [](Program& p) { std::swap(p.prefill_short[0], p.prefill_short[1]); });
-  refused("steps of 0", [](Program& p) { p.prefill_short[0].max_tokens = 0; });
+  refused("0 phases", [](Program& p) { p.phases.clear(); });
+  refused("257 phases", [](Program& p) { p.phases.resize(257); });
+  for (const char* name : {"", "de\ncode", "decode\x1b[2J", "d/e"})
+    refused("letters", [&](Program& p) { p.phases[0].name = name; });
+  refused("steps of 1 to 0", [](Program& p) { named(p, "decode").max_tokens = 0; });
+  refused("steps of 0 to 1", [](Program& p) { named(p, "decode").min_tokens = 0; });
+  refused("steps of 6 to", [](Program& p) { named(p, "prefill").max_tokens = huge; });
+  refused("steps of 6 to 33", [](Program& p) { named(p, "prefill").max_tokens = 33; });
+  refused("begins after -1", [](Program& p) { named(p, "decode from 16").from = -1; });
+  refused("prefill to 2 and prefill to 5 both have steps of 2",
+          [](Program& p) { named(p, "prefill to 5").min_tokens = 2; });
+  refused("prefill and prefill to 5 both have steps of 6",
+          [](Program& p) { named(p, "prefill to 5").max_tokens = 6; });
+  refused("decode and decode both have steps of 1",
+          [](Program& p) { named(p, "decode from 16").from = 0; });
+  refused("both have steps of 1", [](Program& p) { p.phases.push_back(p.phases.back()); });
+  refused("prefill to 2 and decode from 16 both have steps of 2",
+          [](Program& p) { named(p, "decode from 16").max_tokens = 2; });
+  refused("no phase has steps of 1 ", [](Program& p) { named(p, "decode").from = 3; });
+  refused("no phase has steps of 1 ", [](Program& p) { p.phases.resize(3); });
+  refused("no phase has steps of 3 ", [](Program& p) { p.phases.erase(p.phases.begin() + 2); });
+  refused("no phase has steps of 5 ", [](Program& p) { named(p, "prefill to 5").max_tokens = 4; });
+  refused("one name", [](Program& p) { named(p, "prefill to 5").name = "prefill"; });
+  refused("one name", [](Program& p) { named(p, "decode from 16").name = "later"; });
   refused("prefill to 5 launch 0",
-          [](Program& p) { p.prefill_short[1].launches[0].pointers[0].buffer = 99; });
-  refused("another type than prefill's", [](Program& p) {
+          [](Program& p) { named(p, "prefill to 5").launches[0].pointers[0].buffer = 99; });
+  refused("another type than those of prefill", [](Program& p) {
     p.buffers.push_back(
         {.role = Buffer::Role::ids, .name = "i", .dtype = DType::i32, .bytes = Count(0, 4)});
-    p.prefill_short[0].ids = static_cast<std::int32_t>(p.buffers.size()) - 1;
+    named(p, "prefill to 2").ids = static_cast<std::int32_t>(p.buffers.size()) - 1;
   });
-  refused("longer steps", [](Program& p) { p.decode.max_tokens = 9; });
 
   refused("empty axis", [](Program& p) { p.states[0].tensors[0].size = 0; });
   refused("more heads", [](Program& p) { p.states[0].tensors[0].rows = 3; });
@@ -209,14 +278,14 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("logits", [&](Program& p) { buffer(p, logits).bytes = -1; });
   refused("logits", [&](Program& p) { buffer(p, logits).bytes = Count(20, huge); });
 
-  refused("notes", [](Program& p) { p.decode.notes.pop_back(); });
-  refused("buffer -1", [](Program& p) { p.decode.ids = -1; });
-  refused("buffer 99", [](Program& p) { p.prefill.logits = 99; });
+  refused("notes", [](Program& p) { named(p, "decode").notes.pop_back(); });
+  refused("buffer -1", [](Program& p) { named(p, "decode").ids = -1; });
+  refused("buffer 99", [](Program& p) { named(p, "prefill").logits = 99; });
   refused("log", [](Program& p) { p.buffers.back().bytes = 4; });
   refused("log", [](Program& p) { p.buffers.pop_back(); });
-  refused("token ids", [](Program& p) { p.prefill.ids = position; });
+  refused("token ids", [](Program& p) { named(p, "prefill").ids = position; });
   refused("no logits", [&](Program& p) { buffer(p, logits).bytes = 18; });
-  refused("no logits", [](Program& p) { p.prefill.logits = ids; });
+  refused("no logits", [](Program& p) { named(p, "prefill").logits = ids; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = 1005; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = -20; });
   refused("arena", [&](Program& p) { buffer(p, logits).offset = huge; });
@@ -226,9 +295,9 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("2 buffers of the role settings",
           [&](Program& p) { p.buffers.insert(p.buffers.begin() + settings, buffer(p, settings)); });
   refused("no settings", [&](Program& p) { buffer(p, settings).role = Buffer::Role::counters; });
-  refused("one phase can draw", [](Program& p) { p.prefill.draw.clear(); });
-  refused("draw 0", [](Program& p) { p.decode.draw[0].pointers[0].buffer = 99; });
-  refused("draw 0", [](Program& p) { p.prefill.draw[0].kernel = "other"; });
+  refused("one phase can draw", [](Program& p) { named(p, "prefill").draw.clear(); });
+  refused("draw 0", [](Program& p) { named(p, "decode").draw[0].pointers[0].buffer = 99; });
+  refused("draw 0", [](Program& p) { named(p, "prefill").draw[0].kernel = "other"; });
 
   refused("no such kernel", [&](Program& p) { launch(p).kernel = "other"; });
   refused("not in the package", [](Program& p) { p.kernels["k"] = "../k.so"; });
@@ -238,7 +307,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("launch shape", [&](Program& p) { launch(p).shared_bytes = -1; });
   refused("grid", [&](Program& p) { launch(p).grid[2] = 0; });
   refused("grid", [&](Program& p) { launch(p).grid[1] = huge; });
-  refused("grid", [&](Program& p) { p.prefill.launches[0].grid[1] = Count(1, huge); });
+  refused("grid", [&](Program& p) { named(p, "prefill").launches[0].grid[1] = Count(1, huge); });
   refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 185; });
   refused("beyond its parameters", [&](Program& p) { launch(p).pointers[0].at = 0xffffffff; });
   refused("beyond its parameters", [&](Program& p) { launch(p).params.resize(10); });
@@ -248,12 +317,14 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("outside of logits", [&](Program& p) { launch(p).pointers[1].offset = 21; });
   refused("outside of ids", [&](Program& p) { launch(p).pointers[0].offset = Count(-9, 8); });
   refused("outside of ids",
-          [&](Program& p) { p.prefill.launches[0].pointers[0].offset = Count(0, huge); });
+          [&](Program& p) { named(p, "prefill").launches[0].pointers[0].offset = Count(0, huge); });
   refused("a number", [&](Program& p) { launch(p).numbers[0].bytes = 3; });
   refused("a number", [&](Program& p) { launch(p).numbers[1].at = 185; });
   refused("a number", [&](Program& p) { launch(p).numbers[0].value = huge; });
 
-  const auto map = [](Program& p) -> Launch::Map& { return p.prefill.launches[0].maps[0]; };
+  const auto map = [](Program& p) -> Launch::Map& {
+    return named(p, "prefill").launches[0].maps[0];
+  };
   refused("place", [&](Program& p) { map(p).at = 32; });
   refused("place", [&](Program& p) { map(p).at = 128; });
   refused("place", [&](Program& p) { map(p).at = 0xffffffc0; });
@@ -264,7 +335,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
     p.buffers.push_back({.role = Buffer::Role::scratch, .name = "s", .bytes = 512, .offset = 1000});
   });
   refused("16-bit", [&](Program& p) { map(p).dtype = DType::f32; });
-  refused("impossible matrix", [&](Program& p) { map(p).rows = Count(-1, 1); });  // of one token
+  refused("impossible matrix", [&](Program& p) { map(p).rows = Count(-6, 1); });  // of 6 tokens
   refused("impossible matrix", [&](Program& p) { map(p).rows = huge; });
   refused("impossible matrix", [&](Program& p) { map(p).columns = 0; });
   refused("impossible matrix", [&](Program& p) { map(p).columns = 9; });
@@ -342,8 +413,8 @@ namespace {
 Program random_program(std::mt19937& random) {
   const auto any = [&](std::size_t below) { return random() % below; };
   Program program = tiny();
-  program.decode_later.clear(), program.prefill_short.clear(), program.prefill.draw.clear(),
-      program.decode.draw.clear();
+  program.phases = {named(program, "prefill"), named(program, "decode")};
+  for (Phase& phase : program.phases) phase.draw.clear();
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {
@@ -365,8 +436,8 @@ Program random_program(std::mt19937& random) {
     }
     phase.logits = begin < end ? static_cast<std::int32_t>(begin + any(end - begin)) : -1;
   };
-  fill(program.prefill, 1, half);
-  fill(program.decode, half, count + 1);
+  fill(program.phases[0], 1, half);
+  fill(program.phases[1], half, count + 1);
   return program;
 }
 
@@ -401,8 +472,8 @@ TEST_CASE("buffers that are alive at once do not meet in the arena") {
   for (int round = 0; round < 500; ++round) {
     Program program = random_program(random);
     plan_memory(program);
-    for (const Phase* phase : {&program.prefill, &program.decode}) {
-      const std::vector<Use> uses = uses_of(program, *phase);
+    for (const Phase& phase : program.phases) {
+      const std::vector<Use> uses = uses_of(program, phase);
       for (const Use& a : uses) {
         CHECK(a.begin >= 0);
         CHECK(a.begin % 256 == 0);
@@ -416,7 +487,7 @@ TEST_CASE("buffers that are alive at once do not meet in the arena") {
         }
       }
       // Nothing can do with less than what is alive at one launch, and no more than all is needed.
-      for (std::size_t at = 0; at <= phase->launches.size(); ++at) {
+      for (std::size_t at = 0; at <= phase.launches.size(); ++at) {
         std::int64_t alive = 0;
         for (const Use& use : uses)
           if (use.first <= at && at <= use.last) alive += use.end - use.begin;

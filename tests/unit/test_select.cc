@@ -104,7 +104,7 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   Progress quiet(true);
   constexpr std::int64_t kTokens = 4;
   CompiledPhase phase;
-  phase.max_tokens = kTokens;
+  phase.spec.max_tokens = kTokens;
   phase.regions = analyse(gemma_like(1, Dim(Symbol::T)));
   phase.plans = plan(phase.regions, device_info("host"),
                      {.max_candidates = 1, .at = {.S = -1, .T = kTokens, .P = 0}});
@@ -201,7 +201,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
 }
 
 TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {
-  const Json plan = Json::parse(R"({"prefill": {}, "prefill_short": [], "decode": {
+  const Json plan = Json::parse(R"({"phases": [{"name": "prefill"}, {"name": "decode",
     "cuts": [{"other": "", "us": 5, "taken": false}, {"other": "a | b", "us": 4, "taken": true}],
     "in_context": [{"from": 50, "context": 60, "first_us": 3, "us": 2, "timed": 4, "changed": true},
                    {"context": 90, "untimed": "no time"}],
@@ -209,7 +209,7 @@ TEST_CASE("selection: a schedule is read from a plan, with what runs at each con
                    {"signature": "b", "candidate": "q",
                     "by_context": [{"from": 0, "candidate": "q"}, {"from": 50, "candidate": ""}]},
                    {"signature": "c", "candidate": "r",
-                    "by_context": [{"from": 50, "candidate": "r"}]}]}})");
+                    "by_context": [{"from": 50, "candidate": "r"}]}]}]})");
   const Pinned pinned = pinned_as(plan, "decode", "plan");
   using Candidates = std::map<std::string, std::string>;
   REQUIRE(pinned.variants.size() == 2);

@@ -18,8 +18,9 @@ Program program_of(const std::string& model) {
   launch.kernel = "one";
   launch.params.resize(24);
   launch.pointers.push_back({8, 0, 0});
-  program.decode.launches = {launch, launch};
-  program.decode.notes = {"norm/a at model.layers.0", "norm/a at model.layers.1"};
+  Phase& phase = program.phases.emplace_back();
+  phase.name = "decode", phase.launches = {launch, launch};
+  phase.notes = {"norm/a at model.layers.0", "norm/a at model.layers.1"};
   return program;
 }
 
@@ -54,7 +55,7 @@ TEST_CASE("Standalone: a wrapper for each kernel says where it is launched") {
   CHECK(source.find("AC_DECLARE(one)") != std::string::npos);
 
   Program with_map = program;
-  with_map.decode.launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
+  with_map.phases[0].launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
   CHECK(wrapper_header(with_map).find("pointers at 8, maps at 64\n") != std::string::npos);
 }
 
@@ -82,7 +83,7 @@ TEST_CASE("Standalone: only headers that are reached, and nothing is left to fil
 
   // What maps are is said where there are some.
   Program with_map = program_of("tiny");
-  with_map.decode.launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
+  with_map.phases[0].launches[0].maps = {{64, 0, 0, 1, 8, 8, 8}};
   const auto readme = [&](const Program& program) {
     return standalone_files(program, {}, folder.path()).at("README.md");
   };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "base/files.h"
 #include "build/compile.h"
@@ -24,7 +25,7 @@ struct ToyParams {
   const float *weight, *constant;
   float* logits;
   int* token;
-  int tokens, slots, window, vocab, wide;
+  int tokens, slots, window, vocab, wide, all;
 };
 
 KernelSource toy_source() {
@@ -37,7 +38,7 @@ struct ToyParams {
   const float *weight, *constant;
   float* logits;
   int* token;
-  int tokens, slots, window, vocab, wide;
+  int tokens, slots, window, vocab, wide, all;
 };
 AC_DEVICE void toy_step(const ToyParams& p) {
   wait_for_dependency();
@@ -46,15 +47,18 @@ AC_DEVICE void toy_step(const ToyParams& p) {
     p.keys[(end - p.tokens + i) % p.slots] =
         p.wide ? static_cast<float>(static_cast<const long long*>(p.ids)[i])
                : static_cast<float>(static_cast<const int*>(p.ids)[i]);
-  long long sum = static_cast<long long>(*p.constant);
-  for (int at = p.window > 0 && end > p.window ? end - p.window : 0; at < end; ++at)
-    sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
-  unsigned long long best = 0;
-  for (int v = 0; v < p.vocab; ++v) {
-    p.logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
-    best = max(best, logit_key(p.logits[v], v));
+  for (int seen = p.all ? end - p.tokens + 1 : end; seen <= end; ++seen) {
+    long long sum = static_cast<long long>(*p.constant);
+    for (int at = p.window > 0 && seen > p.window ? seen - p.window : 0; at < seen; ++at)
+      sum = (sum * 31 + static_cast<long long>(p.keys[at % p.slots])) % 9973;
+    float* logits = p.logits + (p.all ? seen - (end - p.tokens + 1) : 0) * p.vocab;
+    unsigned long long best = 0;
+    for (int v = 0; v < p.vocab; ++v) {
+      logits[v] = p.weight[v] * static_cast<float>(sum * (v + 1) % 97);
+      best = max(best, logit_key(logits[v], v));
+    }
+    *p.token = argmax_token(best);
   }
-  *p.token = argmax_token(best);
 }
 AC_KERNEL_ENTRY(toy, ToyParams, 1, 1, toy_step(p))
 }
@@ -178,12 +182,20 @@ Program Toy::program() const {
     return launches;
   };
   const Launch advance = placed(generate_advance(step, input, max_context + 1)).at(0);
-  program.decode = {1, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
-  if (draws) program.decode.draw = placed(generate_draw(step, input, logits));
-  for (const Launch& launch : program.decode.draw)
-    program.kernels[launch.kernel] = launch.kernel + ".so";
-  program.prefill = program.decode;
-  program.prefill.max_tokens = chunk;
+  Phase phase{"prefill", 2, chunk, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
+  if (draws) phase.draw = placed(generate_draw(step, input, logits));
+  for (const Launch& launch : phase.draw) program.kernels[launch.kernel] = launch.kernel + ".so";
+  program.phases = {phase, phase};
+  program.phases[1].name = "decode", program.phases[1].min_tokens = 1;
+  program.phases[1].max_tokens = 1;
+  if (all_logits > 0) {
+    Phase& all = program.phases.emplace_back(phase);
+    all.name = "all logits", all.rows = Rows::all;
+    all.min_tokens = 1, all.max_tokens = all_logits;
+    params.all = 1;
+    std::memcpy(all.launches[0].params.data(), &params, sizeof params);
+    program.buffers[kLogits].bytes = Count(0, 4 * vocab);
+  }
   plan_memory(program);
   return program;
 }

@@ -1,0 +1,32 @@
+// Which phases a package gets: what is planned, chosen, assembled, checked and shown of a phase
+// follows from its entry in this list.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/step_graph.h"
+#include "program/program.h"
+
+namespace ac {
+
+struct CompileOptions;
+
+struct PhaseSpec {
+  std::string name = {};                        // "prefill", "prefill to 256", "decode"
+  std::int64_t min_tokens = 1, max_tokens = 1;  // of its steps
+  std::int64_t tuned_at = 1;                    // tokens of the steps that kernels are chosen by
+  std::vector<std::int64_t> contexts = {};      // rising: cached tokens, each with a choice of its
+                                                // own; none: one choice, timed from the first on
+  Rows rows = Rows::last;
+  bool operator==(const PhaseSpec&) const = default;
+};
+
+// Of a package that holds so many tokens. Each step of 1 to longest_step() tokens has one phase.
+std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max_context);
+std::int64_t longest_step(const std::vector<PhaseSpec>& phases);
+// The step that a phase plans: that of its tokens, with the logits of its rows.
+StepGraph instance_of(const StepGraph& step, const PhaseSpec& phase);
+
+}  // namespace ac
