@@ -16,12 +16,12 @@
 
 namespace ac {
 
-// The steps of min_tokens to max_tokens that follow `from` cached tokens or more, and what runs
-// them. It computes the right thing after fewer cached tokens too, only slower than another phase.
 // Of a step's rows, one a token, those that go through the head: they get logits.
 enum class Rows : std::uint8_t { last, all };
 constexpr std::array<std::string_view, 2> kRows = {"last", "all"};
 
+// The steps of min_tokens to max_tokens that follow `from` cached tokens or more, and what runs
+// them. It computes the right thing after fewer cached tokens too, only slower than another phase.
 struct Phase {
   std::string name = {};  // "prefill", "decode"; equal for phases that differ in `from` alone
   std::int64_t min_tokens = 1, max_tokens = 1;
