@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -9,6 +10,31 @@
 
 namespace ac {
 namespace {
+
+// What a score may be where the graph assumes it: that the model's mask hides.
+struct Assumed {
+  double within = std::numeric_limits<double>::infinity();
+  std::vector<double> largest;  // of each query, at each head
+
+  explicit Assumed(const Node& node, std::int64_t units) {
+    if (!node.has("scores_within")) return;
+    within = node.number("scores_within");
+    largest.resize(static_cast<std::size_t>(units));
+  }
+  bool any() const { return !largest.empty(); }
+
+  void check(const Call& call) const {
+    if (!any()) return;
+    const double most = *std::max_element(largest.begin(), largest.end());
+    if (call.scores) call.scores->add(most, within);
+    if (most > within)
+      bad_input(
+          "{}: an attention score of magnitude {:.6g}: the mask's {:.6g} is sure to hide tokens "
+          "only "
+          "while no score is beyond {:.6g}; let the model hide with -inf or torch.finfo(dtype).min",
+          call.where(), most, -4 * within, within);
+  }
+};
 
 // Queries of the tokens past .. past+n-1 over the keys and values of all tokens up to there.
 Value attend(const Call& call, const std::vector<double>& keys, const std::vector<double>& values,
@@ -20,6 +46,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
   const std::int64_t tokens = q.shape[0], heads = q.shape[1], key_size = q.shape[2];
   const std::int64_t kv_heads = call[1].shape[1], value_size = call[2].shape[2];
   Value result = call.result();
+  Assumed assumed(node, tokens * heads);
 
   parallel_for(
       call.threads, tokens * heads, 1 + (1 << 14) / (1 + (past + tokens) * key_size),
@@ -30,12 +57,18 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           const std::int64_t token = past + unit / heads;
           const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
           scores.clear();
-          for (std::int64_t other = first; other <= token; ++other) {
+          const auto score_of = [&](std::int64_t other) {
             const double* key = keys.data() + (other * kv_heads + kv_head) * key_size;
             const double score = call.in_float(
                 scale * dot(call.arithmetic, q.data.data() + unit * key_size, key, key_size));
-            scores.push_back(softcap > 0 ? call.in_float(softcap * std::tanh(score / softcap))
-                                         : score);
+            return softcap > 0 ? call.in_float(softcap * std::tanh(score / softcap)) : score;
+          };
+          for (std::int64_t other = first; other <= token; ++other)
+            scores.push_back(score_of(other));
+          if (assumed.any()) {  // of all tokens that are there: a mask is added to hidden scores
+            double& most = assumed.largest[static_cast<std::size_t>(unit)];
+            for (std::int64_t other = 0; other < past + tokens; ++other)
+              most = std::max(most, std::fabs(score_of(other)));
           }
           const double largest = *std::max_element(scores.begin(), scores.end());
           double total = 0;
@@ -52,6 +85,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           }
         }
       });
+  assumed.check(call);
   return result;
 }
 
