@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -9,6 +10,31 @@
 
 namespace ac {
 namespace {
+
+// What a score may be where the graph assumes it: that the model's mask hides.
+struct Assumed {
+  double within = std::numeric_limits<double>::infinity();
+  std::vector<double> largest;  // of each query, at each head
+
+  explicit Assumed(const Node& node, std::int64_t units) {
+    if (!node.has("scores_within")) return;
+    within = node.number("scores_within");
+    largest.resize(static_cast<std::size_t>(units));
+  }
+  bool any() const { return !largest.empty(); }
+
+  void check(const Call& call) const {
+    if (!any()) return;
+    const double most = *std::max_element(largest.begin(), largest.end());
+    if (call.scores) call.scores->add(most, within);
+    if (most > within)
+      bad_input(
+          "{}: an attention score of magnitude {:.6g}: the mask's {:.6g} is sure to hide tokens "
+          "only "
+          "while no score is beyond {:.6g}; let the model hide with -inf or torch.finfo(dtype).min",
+          call.where(), most, -4 * within, within);
+  }
+};
 
 // Queries of the tokens past .. past+n-1 over the keys and values of all tokens up to there.
 Value attend(const Call& call, const std::vector<double>& keys, const std::vector<double>& values,
@@ -26,6 +52,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
     return all;
   };
   const std::vector<float> single_keys = singles(keys), single_q = singles(q.data);
+  Assumed assumed(node, tokens * heads);
 
   parallel_for(
       call.threads, tokens * heads, 1 + (1 << 14) / (1 + (past + tokens) * key_size),
@@ -35,19 +62,28 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           const std::int64_t head = unit % heads, kv_head = head / (heads / kv_heads);
           const std::int64_t token = past + unit / heads;
           const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
-          scores.resize(static_cast<std::size_t>(token + 1 - first));
-          const auto seen = [&](const auto& all) {
-            return Matrix{all.data() + (first * kv_heads + kv_head) * key_size, token + 1 - first,
-                          key_size, kv_heads * key_size};
+          // Of the tokens from the first one on.
+          const auto score = [&](std::int64_t from, std::int64_t count) {
+            scores.resize(static_cast<std::size_t>(count));
+            const auto seen = [&](const auto& all) {
+              return Matrix{all.data() + (from * kv_heads + kv_head) * key_size, count, key_size,
+                            kv_heads * key_size};
+            };
+            if (call.arithmetic == Arithmetic::plain)
+              dots(seen(single_keys), single_q.data() + unit * key_size, scores.data(), 1);
+            else
+              dots(seen(keys), q.data.data() + unit * key_size, scores.data(), 1);
+            for (double& score : scores) {
+              score = call.in_float(scale * score);
+              if (softcap > 0) score = call.in_float(softcap * std::tanh(score / softcap));
+            }
           };
-          if (call.arithmetic == Arithmetic::plain)
-            dots(seen(single_keys), single_q.data() + unit * key_size, scores.data(), 1);
-          else
-            dots(seen(keys), q.data.data() + unit * key_size, scores.data(), 1);
-          for (double& score : scores) {
-            score = call.in_float(scale * score);
-            if (softcap > 0) score = call.in_float(softcap * std::tanh(score / softcap));
+          if (assumed.any()) {  // of all tokens that are there: a mask is added to hidden scores
+            score(0, past + tokens);
+            double& most = assumed.largest[static_cast<std::size_t>(unit)];
+            for (const double score : scores) most = std::max(most, std::fabs(score));
           }
+          score(first, token + 1 - first);
           const double largest = *std::max_element(scores.begin(), scores.end());
           double total = 0;
           for (double& score : scores)
@@ -63,6 +99,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           }
         }
       });
+  assumed.check(call);
   return result;
 }
 

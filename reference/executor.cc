@@ -35,7 +35,8 @@ class Runner {
     evaluate_fixed();
   }
 
-  Values run(const Bindings& bindings, const Values& inputs, std::vector<StateData>& states) const {
+  Values run(const Bindings& bindings, const Values& inputs, std::vector<StateData>& states,
+             ScoresSeen& scores) const {
     check_symbols(bindings);
     if (const std::int64_t tokens = std::max(bindings.S, bindings.P + bindings.T);
         tokens > graph_.limit.tokens)
@@ -47,7 +48,7 @@ class Runner {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].live || nodes_[i].fixed) continue;
       const auto id = static_cast<NodeId>(i);
-      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &states);
+      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &states, &scores);
       release_inputs(id, uses, values);
     }
     Values outputs;
@@ -128,7 +129,7 @@ class Runner {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].live || !nodes_[i].fixed) continue;
       const auto id = static_cast<NodeId>(i);
-      if (remaining_uses_[i] > 0) fixed_[i] = evaluate_node(id, {}, fixed_, nullptr);
+      if (remaining_uses_[i] > 0) fixed_[i] = evaluate_node(id, {}, fixed_, nullptr, nullptr);
       release_inputs(id, remaining_uses_, fixed_);
     }
   }
@@ -197,11 +198,12 @@ class Runner {
   }
 
   Value evaluate_node(NodeId id, const Bindings& bindings, const Slots& values,
-                      std::vector<StateData>* states) const try {
+                      std::vector<StateData>* states, ScoresSeen* scores) const try {
     const Node& node = graph_[id];
     Call call{graph_, id, {}, sizes_of(id, bindings), bindings};
     call.threads = threads_;
     call.arithmetic = arithmetic_;
+    call.scores = scores;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (reads_stored(node, i))
         call.inputs.emplace_back(*nodes_[index(node.inputs[i])].stored);
@@ -239,7 +241,8 @@ Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inpu
                 const WeightLookup& weights, int threads, Arithmetic arithmetic) {
   verify(graph, "reference");
   std::vector<StateData> no_states;
-  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_states);
+  ScoresSeen scores;
+  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_states, scores);
 }
 
 struct StepExecutor::State {
@@ -253,6 +256,7 @@ struct StepExecutor::State {
   StepGraph step;
   Runner runner;
   std::vector<StateData> states;
+  ScoresSeen scores;
   std::int64_t position = 0;
 };
 
@@ -266,8 +270,8 @@ StepExecutor& StepExecutor::operator=(StepExecutor&&) noexcept = default;
 Values StepExecutor::step(std::int64_t tokens, const Values& inputs) {
   if (tokens < 1) bad_input("a step needs at least one token");
   try {
-    Values outputs =
-        state_->runner.run({.T = tokens, .P = state_->position}, inputs, state_->states);
+    Values outputs = state_->runner.run({.T = tokens, .P = state_->position}, inputs,
+                                        state_->states, state_->scores);
     state_->position += tokens;
     return outputs;
   } catch (...) {
@@ -300,6 +304,8 @@ const StateData& StepExecutor::state(std::size_t index) const {
   AC_ASSERT(index < state_->states.size());
   return state_->states[index];
 }
+
+const ScoresSeen& StepExecutor::scores_seen() const { return state_->scores; }
 
 void StepExecutor::truncate(std::int64_t tokens) {
   AC_ASSERT(tokens >= 0 && tokens <= state_->position);

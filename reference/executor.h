@@ -42,6 +42,8 @@ class StepExecutor {
   // As if `position` tokens had been run that left these states.
   void prime(std::int64_t position, std::vector<StateData> states);
   const StateData& state(std::size_t index) const;
+  // In all steps so far.
+  const ScoresSeen& scores_seen() const;
 
  private:
   struct State;

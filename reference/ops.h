@@ -48,7 +48,8 @@ struct Call {
   std::vector<Operand> inputs;
   Sizes shape;  // of the result
   Bindings bindings;
-  StateData* state = nullptr;  // of an op that writes one
+  StateData* state = nullptr;    // of an op that writes one
+  ScoresSeen* scores = nullptr;  // where who calls wants to know
   int threads = 1;
   Arithmetic arithmetic = Arithmetic::exact;
 

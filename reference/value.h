@@ -23,6 +23,16 @@ using Values = std::map<std::string, Value>;  // by name of input or output
 // Elements of each tensor of a state (state/state.h): [tokens, rows, size], every token kept.
 using StateData = std::vector<std::vector<double>>;
 
+// Of the attention that comes nearest to what it assumes of its scores: their largest magnitude,
+// and what that may be.
+struct ScoresSeen {
+  double largest = 0, within = 0;  // within is 0 where nothing is assumed
+
+  void add(double most, double limit) {
+    if (within == 0 || most * within > largest * limit) largest = most, within = limit;
+  }
+};
+
 // What numbers an evaluation uses between its inputs and its outputs.
 enum class Arithmetic : std::uint8_t {
   exact,  // doubles, never rounded: the truth

@@ -53,6 +53,7 @@ class Subject:
     parameters: int
     tolerance: float | None = None  # None: from the module's own rounding
     what: str = "the model itself"
+    own_weights: bool = True  # not drawn for the check
     content: dict = field(default_factory=dict)
     file: Path | None = None
     folder: tempfile.TemporaryDirectory | None = None  # that the file is in
@@ -113,12 +114,14 @@ def _compare_halves(model: Model, subject: Subject, program: str, effort: str) -
     as strictly as any."""
     dtype = subject.content["model"]["dtype"]
     subject.tolerance = HALF_TOLERANCE[getattr(torch, dtype)]
-    _compare(subject, program, effort)
+    checked = _compare(subject, program, effort)
     single = copy.copy(model)
     single.module, single.checkpoint, single.real_weights = subject.forward.model, None, True
     if model.is_transformers:
         single.module.set_attn_implementation(model.module.config._attn_implementation)
-    return _compare(_recaptured(single, f"the model in float32, not {dtype}"), program, effort)
+    # What was assumed of scores is the capture's own.
+    scores = {key: checked[key] for key in ("scores",) if key in checked}
+    return _compare(_recaptured(single, f"the model in float32, not {dtype}"), program, effort) | scores
 
 
 def _subject(model: Model, content: dict, file: Path, effort: str) -> Subject:
@@ -172,7 +175,9 @@ def _truth(model: Model) -> Forward:
 def _shrunk(model: Model) -> Subject:
     """The same architecture with small sizes and random weights, captured anew."""
     small, sizes = _quietly(lambda: shrink.shrink(model), "build the architecture with small sizes")
-    return _recaptured(small, f"its architecture with {sizes}")
+    subject = _recaptured(small, f"its architecture with {sizes}")
+    subject.own_weights = False
+    return subject
 
 
 def _recaptured(model: Model, what: str) -> Subject:
@@ -248,7 +253,7 @@ def _compare(subject: Subject, program: str, effort: str) -> dict:
         raise Skipped(f"the model itself cannot run: {first_line(failed)}")
     longest = max(wanted)
     runs = [(n, n) for n in sorted(wanted)] + [(longest, CHUNK), (longest, 1)]
-    outputs = _reference(program, subject.file, ids[0].tolist(), runs, subject.vocab_size)
+    outputs, scores = _reference(program, subject.file, ids[0].tolist(), runs, subject.vocab_size)
     tolerance = subject.tolerance or _tolerance(subject, ids[:, : min(longest, 48)])
     worst = 0.0
     for (_, chunk), got in zip(runs, outputs):
@@ -260,14 +265,22 @@ def _compare(subject: Subject, program: str, effort: str) -> dict:
         if not error <= tolerance:
             raise CaptureError(_disagreement(subject, span, chunk, position, error, tolerance))
     known = sorted({len(got) for got in outputs})
+    measured, summary = {}, ""
+    if scores:
+        measured = {"scores": {**scores, "own_weights": subject.own_weights}}
+        summary = (
+            f"; a finite mask hides while attention scores are at most {scores['within']:.6g}, "
+            f"and they were at most {scores['largest']:.3g}"
+        )
     return {
         "summary": f"checked against {subject.what}: {len(known)} prompts of up to {known[-1]} tokens, "
-        f"logits at most {worst:.1g} of their range apart",
+        f"logits at most {worst:.1g} of their range apart{summary}",
         "against": subject.what,
         "lengths": known,
         "chunks": [CHUNK, 1],
         "worst_error": float(f"{worst:.3g}"),
         "tolerance": float(f"{tolerance:.3g}"),
+        **measured,
     }
 
 
@@ -325,9 +338,10 @@ def _tolerance(subject: Subject, ids: torch.Tensor) -> float:
     return min(max(LEAST_TOLERANCE, NOISE_FACTOR * noise), MOST_TOLERANCE)
 
 
-def _reference(program: str, file: Path, ids: list, runs: list, vocab_size: int) -> list:
-    """The reference's logits of every token, a tensor [tokens, vocabulary] for each run. A step
-    that knows fewer tokens than a run asks for computes those it knows."""
+def _reference(program: str, file: Path, ids: list, runs: list, vocab_size: int) -> tuple:
+    """The reference's logits of every token, a tensor [tokens, vocabulary] for each run, and what is
+    assumed of attention scores beside what they were, if anything is. A step that knows fewer tokens
+    than a run asks for computes those it knows."""
     with tempfile.TemporaryDirectory(prefix="agentcompile-check-") as folder:
         work, out = Path(folder, "work.json"), Path(folder, "logits")
         cases = [{"tokens": tokens, "chunk": chunk} for tokens, chunk in runs]
@@ -345,4 +359,5 @@ def _reference(program: str, file: Path, ids: list, runs: list, vocab_size: int)
         data = torch.frombuffer(bytearray(out.read_bytes()), dtype=torch.float64)
     most = int(data[0])
     parts = data[1:].split([min(tokens, most) * vocab_size for tokens, _ in runs])
-    return [part.reshape(-1, vocab_size) for part in parts]
+    scores = json.loads(done.stdout) if done.stdout.strip() else None
+    return [part.reshape(-1, vocab_size) for part in parts], scores

@@ -1,6 +1,7 @@
 """From a live module to a small, regular, functional ATen graph over S tokens."""
 
 import ast
+import builtins
 import inspect
 import math
 import operator
@@ -13,8 +14,9 @@ import torch
 from torch.export import Dim
 from torch.nn.modules import transformer
 
-from . import attention, complex_numbers, narrow_integers
+from . import attention, complex_numbers, narrow_integers, shifts
 from .errors import BadInput, CaptureError, first_line, user_frame
+from .module_state import State
 
 aten = torch.ops.aten
 
@@ -182,6 +184,13 @@ def _indices_of(triangle):
     return indices
 
 
+_plain_len = len
+
+
+def _len(x):
+    return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() else _plain_len(x)
+
+
 @contextmanager
 def traceable():
     """Spells some of PyTorch's own code as tracing can follow it, with the same results."""
@@ -196,12 +205,24 @@ def traceable():
     indices = {f"{name}_indices": getattr(torch, f"{name}_indices") for name in triangles}
     for name, triangle in triangles.items():
         setattr(torch, f"{name}_indices", _indices_of(triangle))
+    # Where it is switched off, or for another device, tracing would make a region of its own.
+    enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
+
+    def acts(context) -> bool:
+        return context._enabled and context.device == "cpu"
+
+    torch.autocast.__enter__ = lambda self: enter(self) if acts(self) else self
+    torch.autocast.__exit__ = lambda self, *why: leave(self, *why) if acts(self) else None
+    # len() gives a plain integer, and tracing would take it for the only number of tokens.
+    builtins.len = _len
     # tensor.data leaves the trace.
     torch.Tensor.data = property(torch.Tensor.detach, torch._C.TensorBase.data.__set__)
     try:
         yield
     finally:
         del torch.Tensor.data
+        builtins.len = _plain_len
+        torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
         for name, function in indices.items():
             setattr(torch, name, function)
         transformer._detect_is_causal_mask = is_causal
@@ -226,10 +247,52 @@ def module_trail(module: torch.nn.Module):
             handle.remove()
 
 
+class Forgetful(Forward):
+    """A forward that leaves no trace in the module: a mask that the first call makes for its own
+    length is made by each call."""
+
+    def __init__(self, model: Model, state: State):
+        super().__init__(model)
+        self.__dict__["state"] = state
+
+    def forward(self, ids, positions=None):
+        try:
+            return super().forward(ids, positions)
+        finally:
+            self.state.restore()
+
+
 def export(model: Model) -> torch.export.ExportedProgram:
-    """Traces the model's forward with a symbolic number of tokens."""
-    forward = Forward(model).eval()
+    """Traces the model's forward with a symbolic number of tokens. A module that has kept something
+    of its first call (a mask, say, or a table as long as that was) is traced as it was before."""
+    state, forward = State(model.module), Forward(model).eval()
     length = pick_length(model, forward)
+    if not model.is_transformers and state.is_changed():
+        after = State(model.module)
+        state.restore()
+        _repeats(forward, forward.arguments(example_ids(model, length)))
+        state.restore()
+        try:
+            return _trace(model, Forgetful(model, state).eval(), length)
+        except CaptureError:
+            pass  # what it is after the first call may do
+        finally:
+            after.restore()
+    return _trace(model, forward, length)
+
+
+def _repeats(forward: Forward, arguments: tuple) -> None:
+    """Refuses a module that computes something else from what it has kept."""
+    with torch.no_grad():
+        first, second = forward(*arguments), forward(*arguments)
+    if not torch.allclose(first, second, rtol=1e-4, atol=1e-4, equal_nan=True):
+        raise CaptureError(
+            "the forward keeps something of its first call and then computes something else from the "
+            "same tokens: make the forward pure"
+        )
+
+
+def _trace(model: Model, forward: Forward, length: int) -> torch.export.ExportedProgram:
     arguments = forward.arguments(example_ids(model, length))
     limit = min(model.max_length or MAX_LENGTH, MAX_LENGTH)
     shapes = tuple({1: Dim.DYNAMIC(min=1, max=limit)} for _ in arguments)
@@ -500,6 +563,7 @@ def _write_by_mask(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
 
 def _regularise(graph: torch.fx.Graph) -> None:
     for node in list(graph.nodes):
+        shifts.join(node)
         if node.op != "call_function":
             if node.op in ("call_module", "get_attr") and node.users:
                 raise CaptureError(f"the graph uses '{node.target}', which only torch can run")

@@ -5,6 +5,7 @@
 #include "analyze/describe.h"
 #include "analyze/grouping.h"
 #include "base/error.h"
+#include "ir/incrementalise.h"
 
 namespace ac {
 namespace {
@@ -35,7 +36,8 @@ Amount Regions::total(const Bindings& at) const {
 Regions analyse(StepGraph step) {
   verify(step, "analyse");
   Regions result;
-  result.step = std::move(step);
+  // Regions run on drawn numbers, and kernels do not depend on what is assumed of a model's.
+  result.step = without_assumptions(std::move(step));
   const UseDef uses(result.step);
   std::map<std::string, std::size_t> known;
   for (Group& group : group_nodes(uses)) {

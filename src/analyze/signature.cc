@@ -66,7 +66,7 @@ std::string signature_of(const StepGraph& step, const Region& region) {
     for (const NodeId input : node.inputs) inputs += (inputs.empty() ? "" : ", ") + names.at(input);
     text += fmt::format("{} = {}({})", names[id], info(node.op).name, inputs);
     for (const AttrSpec& spec : info(node.op).attrs)
-      if (spec.name != "state")
+      if (spec.name != "state" && node.has(spec.name))
         text += fmt::format(" {}={}", spec.name, std::visit(AttrText{}, node.attrs.at(spec.name)));
     text += fmt::format(" {}; ", to_string(node.type));
   }

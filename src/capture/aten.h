@@ -136,6 +136,9 @@ std::vector<AtenOp> aten_writing_ops();
 DType result_dtype(const AtenCall& call, const std::vector<Operand>& operands);
 // The operand as a tensor of this dtype.
 NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype);
+// The same as a tensor stores it: a number is rounded to the type, which is how it differs from one
+// that an op computes with.
+NodeId as_element(const AtenCall& call, const Operand& operand, DType dtype);
 NodeId as_float(const AtenCall& call, NodeId x);  // integers and bools become float32
 // Elementwise, after promotion.
 NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b);

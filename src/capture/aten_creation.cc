@@ -10,7 +10,7 @@ using Results = std::vector<NodeId>;
 
 // The shape by value: making the scalar may move the node that it is the shape of.
 NodeId filled(const AtenCall& call, Shape shape, const Scalar& value, DType dtype) {
-  return call.build().expand(as_dtype(call, value, dtype), std::move(shape));
+  return call.build().expand(as_element(call, value, dtype), std::move(shape));
 }
 
 // Without a dtype, PyTorch's default decides; the declared result knows what that was.
@@ -58,7 +58,7 @@ auto new_full_of(double value) {
 }
 
 Results scalar_tensor(const AtenCall& call) {
-  return {as_dtype(call, call.scalar("s"), dtype_of(call))};
+  return {as_element(call, call.scalar("s"), dtype_of(call))};
 }
 
 bool is_symbolic(const Scalar& scalar) { return !scalar.size.is_constant(); }

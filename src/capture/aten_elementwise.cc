@@ -204,7 +204,7 @@ Results where(const AtenCall& call) {
   const Operand a = call.operand("self"), b = call.operand("other");
   const DType dtype = result_dtype(call, {a, b});
   return {call.build().add(Op::where, {to_bool(call, call.tensor("condition")),
-                                       as_dtype(call, a, dtype), as_dtype(call, b, dtype)})};
+                                       as_element(call, a, dtype), as_element(call, b, dtype)})};
 }
 
 Results masked_fill(const AtenCall& call) {
@@ -213,7 +213,7 @@ Results masked_fill(const AtenCall& call) {
   if (const auto* tensor = std::get_if<NodeId>(&value); tensor && call.rank(*tensor) != 0)
     bad_input("the value is {}, expected a number", to_string(call.type(*tensor)));
   return {call.build().add(Op::where,
-                           {call.tensor("mask"), as_dtype(call, value, call.type(x).dtype), x})};
+                           {call.tensor("mask"), as_element(call, value, call.type(x).dtype), x})};
 }
 
 Results clamp(const AtenCall& call) {
@@ -235,7 +235,7 @@ Results clamp(const AtenCall& call) {
 auto written(const char* value) {
   return [value](const AtenCall& call) -> Results {
     const NodeId x = call.tensor("self");
-    const NodeId filling = as_dtype(call, call.operand(value), call.type(x).dtype);
+    const NodeId filling = as_element(call, call.operand(value), call.type(x).dtype);
     return {call.build().expand(filling, Shape(call.shape(x)))};
   };
 }
@@ -271,6 +271,12 @@ NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype) {
     value = std::trunc(value);
   }
   return call.build().scalar(dtype, value);
+}
+
+NodeId as_element(const AtenCall& call, const Operand& operand, DType dtype) {
+  const auto* number = std::get_if<Scalar>(&operand);
+  if (!number || !is_float(dtype)) return as_dtype(call, operand, dtype);
+  return call.build().scalar(dtype, round_to(dtype, number->constant()));
 }
 
 NodeId as_float(const AtenCall& call, NodeId x) {

@@ -38,6 +38,7 @@ class Reader {
     model_.graph.limit.lower(file_.range.max, file_.longest_because);
     model_.architecture = file_.architecture;
     model_.checked = file_.checked;
+    model_.scores = file_.scores;
     declare_names();
     add_inputs();
     for (std::size_t i = 0; i < file_.nodes.size(); ++i) add_node(file_.nodes[i]);

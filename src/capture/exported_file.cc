@@ -151,6 +151,12 @@ void read_header(Json& root, ExportedFile& file) {
     within("\"checked\"", [&] {
       require_object(*checked);
       file.checked = text_member(*checked, "summary");
+      if (!checked->contains("scores")) return;
+      Json& scores = member(*checked, "scores");
+      require_object(scores);
+      const Json& own = member(scores, "own_weights");
+      if (!own.is_boolean()) bad_input("\"own_weights\" is neither true nor false");
+      file.scores = own ? ScoresMeasured::of_the_model : ScoresMeasured::of_a_small_model;
     });
 
   Json& symbols = member(root, "symbols");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "capture/model.h"
 #include "capture/sizes.h"
 #include "ir/graph.h"
 
@@ -57,6 +58,7 @@ struct ExportedFile {
 
   std::string name, architecture;
   std::string checked;  // empty: the file does not say
+  ScoresMeasured scores = ScoresMeasured::none;
   SymbolRange range;
   std::string longest_because;  // why the range ends; may be empty
   std::map<std::string, std::string> roots;

@@ -55,6 +55,11 @@ struct Evaluate {
       }
     }
     write_file_atomically(output, logits);
+    ScoresSeen seen = several.scores_seen();
+    if (const ScoresSeen& more = single.scores_seen(); more.within > 0)
+      seen.add(more.largest, more.within);
+    if (seen.within > 0)
+      fmt::print("{}\n", Json{{"largest", seen.largest}, {"within", seen.within}}.dump());
   }
 };
 
@@ -70,7 +75,8 @@ void add_evaluate_command(CLI::App& app) {
   command
       ->add_option("-o", evaluate->output,
                    "float64: the most tokens that the step knows, which no run exceeds;"
-                   " then [runs, tokens, vocabulary]")
+                   " then [runs, tokens, vocabulary]. What attention assumes of its scores is on "
+                   "stdout: {\"largest\", \"within\"}")
       ->required();
   command->callback([evaluate] { evaluate->run(); });
 }

@@ -97,6 +97,23 @@ Selection admit_draw(const Program& program, Realiser& realiser) {
                     realiser);
 }
 
+// Kernels do not look at what is assumed of attention scores: it must have been measured before.
+void require_measured_scores(const Model& model, const Graph& graph) {
+  const NodeId strictest = strictest_assumption(graph);
+  if (strictest < 0 || model.scores == ScoresMeasured::of_the_model) return;
+  const double within = graph[strictest].number("scores_within");
+  const std::string assumed = fmt::format(
+      "{}: the mask's {:.6g} is sure to hide tokens only while no attention score is beyond {:.6g}",
+      describe(graph, strictest), -4 * within, within);
+  if (model.scores == ScoresMeasured::of_a_small_model)
+    return warn("{}; that was measured with small sizes and random weights alone: {}", assumed,
+                model.checked);
+  bad_input(
+      "{}, and nobody has measured them ({}): capture the model with its check (--thorough for a "
+      "large one), or let it hide with -inf or torch.finfo(dtype).min",
+      assumed, model.checked.empty() ? "the capture says nothing of a check" : model.checked);
+}
+
 Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options,
                       std::int64_t most, std::int64_t longest) {
   Program program;
@@ -306,6 +323,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
         return compute_in(graph, compiled.dtype);
       },
       [](const Graph& graph) { return print(graph); });
+  require_measured_scores(model, normal);
   const StepGraph step = stages.run(
       "incrementalise", [&] { return incrementalise(normal); },
       [](const StepGraph& made) { return print(made); });

@@ -17,8 +17,10 @@ std::vector<AttrSpec> parse_specs(const char* text) {
   std::vector<AttrSpec> specs;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
+    const bool optional = word.ends_with('?');
+    if (optional) word.pop_back();
     const std::size_t colon = word.find(':');
-    specs.push_back({word.substr(0, colon), types.at(word.substr(colon + 1))});
+    specs.push_back({word.substr(0, colon), types.at(word.substr(colon + 1)), optional});
   }
   return specs;
 }

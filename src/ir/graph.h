@@ -67,6 +67,7 @@ enum class AttrType : std::uint8_t {
 struct AttrSpec {
   std::string name;
   AttrType type;
+  bool optional = false;  // a node may lack it
 };
 
 struct OpInfo {
@@ -113,6 +114,7 @@ struct Node {
   std::string module;       // dotted path of the module that this came from; may be empty
   std::string source = {};  // for messages: PyTorch's op and the line of the model; may be empty
 
+  bool has(std::string_view name) const { return attrs.find(name) != attrs.end(); }
   bool flag(std::string_view name) const { return std::get<bool>(at(name)); }
   std::int64_t integer(std::string_view name) const { return std::get<std::int64_t>(at(name)); }
   double number(std::string_view name) const { return std::get<double>(at(name)); }

@@ -104,8 +104,9 @@ void print_nodes(const Graph& graph, std::string& out) {
     }
     std::string attrs;
     for (const AttrSpec& spec : op.attrs)
-      attrs += fmt::format("{}{}={}", attrs.empty() ? "" : ", ", spec.name,
-                           std::visit(AttrPrinter{}, node.attrs.at(spec.name)));
+      if (node.has(spec.name))
+        attrs += fmt::format("{}{}={}", attrs.empty() ? "" : ", ", spec.name,
+                             std::visit(AttrPrinter{}, node.attrs.at(spec.name)));
     if (!attrs.empty()) out += " {" + attrs + "}";
     out += " : " + to_string(node.type);
     if (!node.module.empty()) out += " @ " + quoted(node.module);
@@ -151,7 +152,8 @@ Json to_json(const Graph& graph) {
     Json object{{"id", i}, {"op", info(node.op).name}, {"inputs", node.inputs}};
     Json attrs = Json::object();
     for (const AttrSpec& spec : info(node.op).attrs)
-      attrs[spec.name] = std::visit(AttrToJson{}, node.attrs.at(spec.name));
+      if (node.has(spec.name))
+        attrs[spec.name] = std::visit(AttrToJson{}, node.attrs.at(spec.name));
     object["attrs"] = std::move(attrs);
     object = type_to_json(node.type, std::move(object));
     object["module"] = node.module;

@@ -150,7 +150,8 @@ std::string first_difference(const Graph& a, const Graph& b) {
     if (x.type != y.type) return differ("type");
     if (x.inputs != y.inputs) return differ("an input");
     for (const AttrSpec& spec : info(x.op).attrs)
-      if (!same_attr(x.attrs.at(spec.name), y.attrs.at(spec.name)))
+      if (x.has(spec.name) != y.has(spec.name) ||
+          (x.has(spec.name) && !same_attr(x.attrs.at(spec.name), y.attrs.at(spec.name))))
         return differ(("attribute " + spec.name).c_str());
   }
   if (a.nodes.size() != b.nodes.size())

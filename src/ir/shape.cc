@@ -150,6 +150,8 @@ TensorType attention(const Call& call) {
     fail("{} heads are not a multiple of {} key-value heads", q[1].str(), k[1].str());
   if (call.node.integer("window") < 0) fail("window is {}", call.node.integer("window"));
   if (!(call.node.number("softcap") >= 0)) fail("softcap is {}", call.node.number("softcap"));
+  if (call.node.has("scores_within") && !(call.node.number("scores_within") > 0))
+    fail("scores_within is {}", call.node.number("scores_within"));
   return {call[0].dtype, {q[0], q[1], v[2]}};
 }
 
@@ -301,13 +303,15 @@ void check_form(const Graph& graph, NodeId id) {
     if (input < 0 || input >= id) fail("input %{} is not a node before this one", input);
   for (const AttrSpec& spec : op.attrs) {
     const auto found = node.attrs.find(spec.name);
-    if (found == node.attrs.end()) fail("attribute \"{}\" is missing", spec.name);
+    if (found == node.attrs.end()) {
+      if (spec.optional) continue;
+      fail("attribute \"{}\" is missing", spec.name);
+    }
     if (found->second.index() != static_cast<std::size_t>(spec.type))
       fail("attribute \"{}\" has the wrong type", spec.name);
   }
-  if (node.attrs.size() != op.attrs.size())
-    for (const auto& [name, value] : node.attrs)
-      if (!op.attr(name)) fail("has no attribute \"{}\"", name);
+  for (const auto& [name, value] : node.attrs)
+    if (!op.attr(name)) fail("has no attribute \"{}\"", name);
   for (const Dim& dim : node.type.shape)
     if (dim.is_constant() && dim.constant() < 0) fail("negative size in {}", to_string(node.type));
   if (node.op == Op::constant) {

@@ -45,7 +45,8 @@ std::string Subject::description() const {
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
     : options_(options),
       realiser_(builder, realise_options(options)),
-      step_(decode_instance(incrementalise(normal_form(model.graph, options.dtype)))),
+      step_(without_assumptions(
+          decode_instance(incrementalise(normal_form(model.graph, options.dtype))))),
       regions_(analyse(step_)),
       plans_(plan(regions_, options.device,
                   {.max_candidates = options.max_candidates,

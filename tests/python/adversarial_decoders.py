@@ -135,6 +135,21 @@ def negated(self, q, k, v):
     return F.softmax(-1.0 * self.mask(self.scores(q, k)), dim=-1) @ v
 
 
+def large_scores(self, scores):
+    return (1e5 * scores).masked_fill(~causal(scores.shape[-1]), -1e4)
+
+
+def far_below(self, scores):
+    """Seen scores are less than what hides the others."""
+    return (scores - 1024).masked_fill(~causal(scores.shape[-1]), -1000.0)
+
+
+def hidden_by_the_maximum(self, scores):
+    hidden = ~causal(scores.shape[-1])
+    raised = scores.masked_fill(hidden, 1e9)
+    return (raised - raised.amax(-1, keepdim=True)).masked_fill(hidden, -1e8)
+
+
 def whole_scores(self, scores):
     filled = scores.masked_fill(~causal(scores.shape[-1]), -1e9)
     return filled.long().float()
@@ -454,9 +469,13 @@ DECODERS = [
     ("whole_scores", part("mask", whole_scores), "the scores are converted to"),
     ("norm_of_halves", NormOfHalves, RIGHT),
     # what hides
-    ("weak_fill", masks(lambda i, j: j <= i, -1e4), "which scores can outweigh"),
+    ("weak_fill", masks(lambda i, j: j <= i, -1e4), RIGHT),
+    ("weaker_fill", masks(lambda i, j: j <= i, -999), "which scores can outweigh"),
+    ("weak_fill_of_large_scores", part("mask", large_scores), "an attention score of magnitude"),
+    ("weak_fill_far_below", part("mask", far_below), "which scores can outweigh"),
+    ("hidden_by_the_maximum", part("mask", hidden_by_the_maximum), "that a mask has raised"),
     ("temperature_of_masked", HeadWeightsLate, "after they were masked"),
-    ("bias_that_is_capped", HeadBiasCapped, "masked, shifted or capped"),
+    ("bias_that_is_capped", HeadBiasCapped, "shifted, cut off or capped"),
     ("times_halves", part("mask", lambda self, x: x * (1 + triangle(x)) / 2), "scaled by a tensor"),
     ("times_mask_alone", part("mask", lambda self, x: x * triangle(x)), "neither hides nor keeps"),
     ("next_row_of_a_table", rows_of_a_table(1), "a token sees tokens that come later"),

@@ -61,6 +61,31 @@ def test_refused_or_right(name, expectation, tmp_path):
         assert float((got - wanted).abs().max()) <= tolerance * float(wanted.max() - wanted.min())
 
 
+def test_a_mask_that_hides_small_scores_only_needs_a_measurement(tmp_path):
+    path = tmp_path / "capture.json"
+    content = command.capture(f"{adversarial_decoders.__file__}:build_weak_fill", str(path))
+    scores = content["checked"]["scores"]
+    assert scores["within"] == 2500 and 0.01 < scores["largest"] < 100 and scores["own_weights"]
+    shown = program("inspect", path)
+    assert "scores_within=2500.0}" in shown.stdout and "at most 2500, and they were" in shown.stderr
+
+    def compiled_if(checked: dict) -> str:
+        command.store(path, {**content, "checked": checked})
+        # What comes after the question ends it, too.
+        return program("compile", path, "-o", tmp_path / "p", "--max-context", 1 << 20, expect=3).stderr
+
+    drawn = {**content["checked"], "scores": {**scores, "own_weights": False}}
+    for checked, says in (
+        (content["checked"], None),
+        (drawn, "small sizes and random weights alone: checked against"),
+        (check.skipped("it was late"), "nobody has measured them (not checked against the model: it was"),
+    ):
+        text = compiled_if(checked)
+        assert ("the mask's -10000 is sure to hide" in text) == (says is not None), text
+        assert ("warning" in text) == (checked is drawn) and (says or "") in text, text
+        assert ("at most 131072 tokens" in text) == ("scores" in checked), text
+
+
 @pytest.mark.parametrize("name", adversarial_decoders.ROUNDED)
 def test_a_context_ends_where_rounding_decides(name, tmp_path, monkeypatch):
     factory, longest = adversarial_decoders.ROUNDED[name]
@@ -70,7 +95,7 @@ def test_a_context_ends_where_rounding_decides(name, tmp_path, monkeypatch):
     content = command.write(_live(model, name, None, None), path)
     runs = [(400, 400)]
     ids = [i % adversarial_decoders.VOCAB for i in range(400)]
-    (got,) = check._reference(str(PROGRAM), path, ids, runs, adversarial_decoders.VOCAB)
+    (got,), _ = check._reference(str(PROGRAM), path, ids, runs, adversarial_decoders.VOCAB)
     assert len(got) == (longest or 400) and content["symbols"]["S"]["max"] > 400
     with torch.no_grad():
         wanted = model(torch.tensor([ids[: len(got)]]))[0]

@@ -337,6 +337,49 @@ def test_code_that_computes_with_the_mask_itself_is_refused_in_words():
     assert "computes with the attention mask itself" in export._explain(caught.value)
 
 
+KEEPS = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Keeps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(23, 8), nn.Embedding(64, 8)
+        self.qkv, self.head = nn.Linear(8, 24), nn.Linear(8, 23)
+        self.mask, self.table, self.calls = None, {{}}, []
+
+    def sines(self, n):
+        if self.table.get("n", 0) < n:
+            self.table.update(n=n, sines=torch.outer(torch.arange(n) * 0.1, torch.ones(8)).sin())
+        return self.table["sines"][:n]
+
+    def forward(self, ids):
+        queries = keys = len(ids[0])
+        if self.mask is None or self.mask.shape[0] != queries:
+            rows, columns = torch.arange(queries)[:, None], torch.arange(keys)
+            self.mask = rows >= columns - keys + queries
+        x = self.tok(ids) + self.pos(torch.arange(queries))
+        with torch.autocast("cpu", enabled=False):
+            x = x + self.sines(queries)
+        {more}
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.head(F.softmax((q @ k.mT).masked_fill(~self.mask, float("-inf")), -1) @ v)
+"""
+
+
+def test_what_the_first_call_leaves_is_no_part_of_the_model(tmp_path):
+    (tmp_path / "source.py").write_text(KEEPS.format(more=""))
+    code, text = run_command(tmp_path, f"{tmp_path}/source.py:Keeps")
+    assert code == 0 and "checked against the model itself" in text, text
+    assert json.loads((tmp_path / "bad.json").read_text())["symbols"]["S"]["max"] > 64
+    more = "self.calls.append(x); x = x * len(self.calls)"
+    (tmp_path / "source.py").write_text(KEEPS.format(more=more))
+    code, text = run_command(tmp_path, f"{tmp_path}/source.py:Keeps", "--no-check")
+    assert code == 1 and "then computes something else from the same tokens" in text, text
+
+
 def test_no_check_says_so(tmp_path):
     (tmp_path / "source.py").write_text(FORWARD.replace("{body}", ""))
     code, text = run_command(tmp_path, tmp_path / "source.py", "--no-check")

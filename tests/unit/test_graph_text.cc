@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 #include "ir/builder.h"
+#include "ir/incrementalise.h"
+#include "ir/rewrite.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
@@ -150,8 +152,17 @@ TEST_CASE("a printed step parses back to itself") {
   const NodeId x = b.input("x", {DType::f32, {T, 2, 8}});
   step.states.push_back(kv_state(DType::f32, 2, 8, 8, 4, "layers.0"));
   step.graph.outputs.push_back({"y", b.append_attend(x, x, x, 0, 0.5, 4, 0.0)});
-  const std::string text = print(step);
+  std::string text = print(step);
   CHECK(print(parse_step(text, "text")) == text);
+  CHECK(text.find("scores_within") == std::string::npos);
+  step.graph.nodes.back().attrs["scores_within"] = 2500.0;
+  text = print(step);
+  CHECK(text.find("softcap=0.0, scores_within=2500.0}") != std::string::npos);
+  CHECK(print(parse_step(text, "text")) == text);
+  CHECK(!first_difference(without_assumptions(step).graph, step.graph).empty());
+  step.graph.nodes.back().attrs["scores_within"] = 0.0;
+  CHECK(error_of([&] { verify(step, "test"); }).find("scores_within is 0") != std::string::npos);
+  step = without_assumptions(step);
   step.states[0].window = 5;
   CHECK(error_of([&] { verify(step, "test"); }).find("does not fit state 0") != std::string::npos);
 }

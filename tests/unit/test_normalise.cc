@@ -340,7 +340,11 @@ TEST_CASE("a finite number hides only what scores cannot outweigh") {
   CHECK(contains(filled(-INFINITY), "attention"));
   CHECK(contains(filled(-3.4e38), "window=0"));
   CHECK(contains(filled(-1e9), "window=0"));
-  CHECK(contains(filled(-1e4), "hides tokens with -10000, which scores can outweigh"));
+  CHECK(!contains(filled(-1e9), "scores_within"));
+  // Only where all scores are small, which the graph says.
+  CHECK(contains(filled(-1e4), "softcap=0.0, scores_within=2500.0}"));
+  CHECK(contains(filled(-1000), "scores_within=250.0"));
+  CHECK(contains(filled(-999), "hides tokens with -999, which scores can outweigh"));
   CHECK(contains(filled(-3), "neither hides nor keeps"));
   CHECK(contains(filled(NAN), "the mask adds nan"));
   // Within a cap of 20, two scores differ by at most 40.
@@ -351,7 +355,7 @@ TEST_CASE("a finite number hides only what scores cannot outweigh") {
       return hidden_by(b, b.binary(Op::mul, curve, cap), fill);
     });
   };
-  CHECK(contains(capped(-1e4), "softcap=20.0"));
+  CHECK(contains(capped(-1e4), "softcap=20.0} :"));
   CHECK(contains(capped(-143), "which scores can outweigh"));
   // Scaled after the mask, as long as the fill stays low enough.
   const auto scaled = [](double fill, double factor) {
@@ -360,8 +364,51 @@ TEST_CASE("a finite number hides only what scores cannot outweigh") {
     });
   };
   CHECK(contains(scaled(-1e9, 0.5), "scale=0.5"));
-  CHECK(contains(scaled(-1e9, 1e-6), "which scores can outweigh"));
+  CHECK(contains(scaled(-1e9, 1e-6), "scores_within=250.0"));
+  CHECK(contains(scaled(-1e9, 1e-7), "which scores can outweigh"));
   CHECK(contains(scaled(-INFINITY, -1), "a negative factor"));
+}
+
+TEST_CASE("what else is done to scores counts where a mask hides small ones only") {
+  const auto hidden = [](auto before, double fill = -1e4) {
+    return attended(
+        [&](Builder& b, NodeId scores) { return hidden_by(b, before(b, scores), fill); });
+  };
+  const auto number = [](Builder& b, double value) { return b.scalar(DType::f32, value); };
+  // One number for all scores: an eighth of the mask's is left to it.
+  const auto raised = [&](double by) {
+    return hidden([&](Builder& b, NodeId x) { return b.binary(Op::add, x, number(b, by)); }, -4000);
+  };
+  CHECK(contains(raised(500), "scores_within=1000.0"));
+  CHECK(contains(raised(-501), "which scores can outweigh"));
+  const auto lowered = [](Builder& b, NodeId x) {
+    return b.binary(Op::sub, x, b.reduce(Op::amax, x, {3}, true));
+  };
+  CHECK(contains(hidden(lowered), "scores_within=2500.0"));
+  CHECK(contains(hidden([&](Builder& b, NodeId x) { return lowered(b, lowered(b, x)); }),
+                 "which scores can outweigh"));
+  // A maximum that a mask has made takes every score below what hides.
+  CHECK(contains(hidden([&](Builder& b, NodeId x) { return lowered(b, hidden_by(b, x, 1e9)); }),
+                 "of scores that a mask has raised"));
+  // Weights may be any number.
+  const auto by_weight = [](Builder& b, NodeId x) {
+    return b.binary(Op::add, x, b.weight("bias", {DType::f32, {2, 1, 1}}));
+  };
+  CHECK(contains(hidden(by_weight), "which scores can outweigh"));
+  CHECK(contains(hidden(by_weight, -1e9), "window=0"));
+  // A floor under the scores, in the units of what it keeps.
+  const auto kept = [&](double factor, double floor) {
+    return hidden([&](Builder& b, NodeId x) {
+      return b.binary(Op::mul, b.binary(Op::maximum, x, number(b, floor)), number(b, factor));
+    });
+  };
+  CHECK(contains(kept(1, -2000), "scores_within=500.0"));
+  CHECK(contains(kept(-1, -2000), "scores_within=500.0"));
+  CHECK(contains(kept(0.25, -2000), "which scores can outweigh"));
+  CHECK(contains(kept(1, -999), "kept above -999"));
+  // Two masks, the weaker of which decides.
+  CHECK(contains(hidden([](Builder& b, NodeId x) { return hidden_by(b, x, -INFINITY); }, -2000),
+                 "scores_within=500.0"));
 }
 
 TEST_CASE("empty, turned and broken bands are refused for what they are") {

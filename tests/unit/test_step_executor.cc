@@ -162,6 +162,42 @@ TEST_CASE("steps of any size equal the whole forward") {
   }
 }
 
+TEST_CASE("a score beyond what the graph assumes is an error, whether a mask hides it or not") {
+  const auto executor = [](int window) {
+    const std::string text = fmt::format(
+        "step \"s\" {{ state 0 : kv f32 keys=1x1 values=1x1 window={0} "
+        "%0 = input {{name=\"q\"}} : f32[T, 1, 1] %1 = input {{name=\"k\"}} : f32[T, 1, 1] "
+        "%2 = append_attend(%0, %1, %1) {{state=0, scale=0.5, window={0}, softcap=0.0, "
+        "scores_within=250.0}} : f32[T, 1, 1] @ \"layer.0\" return %2 as \"y\" }}",
+        window);
+    return StepExecutor(parse_step(text, "test"), {}, 2);
+  };
+  const auto step = [](StepExecutor& of, std::vector<double> q, std::vector<double> k) {
+    const auto tokens = static_cast<std::int64_t>(q.size());
+    const auto rows = [&](std::vector<double>& data) {
+      return Value{DType::f32, {tokens, 1, 1}, std::move(data)};
+    };
+    of.step(tokens, {{"q", rows(q)}, {"k", rows(k)}});
+  };
+  StepExecutor near = executor(0);
+  step(near, {20, -1}, {1, 25});  // scores of 10, 250, -0.5 and -12.5
+  CHECK(near.scores_seen().largest == 250);
+  CHECK(near.scores_seen().within == 250);
+  const std::string why = error_of([&] { step(near, {-26}, {26}); });
+  for (const char* part : {"append_attend at layer.0", "magnitude 338", "mask's -1000",
+                           "beyond 250", "torch.finfo(dtype).min"}) {
+    CAPTURE(part);
+    CHECK(why.find(part) != std::string::npos);
+  }
+  CHECK(near.position() == 2);
+  StepExecutor later = executor(0);  // the first token does not see the second
+  CHECK(error_of([&] { step(later, {20, 1}, {1, 26}); }).find("magnitude 260") !=
+        std::string::npos);
+  StepExecutor earlier = executor(1);  // the second token does not see the first
+  step(earlier, {1}, {26});
+  CHECK(error_of([&] { step(earlier, {20}, {1}); }).find("magnitude 260") != std::string::npos);
+}
+
 TEST_CASE("truncate and reset forget tokens, and only those") {
   RandomWeights weights;
   const Ids ids = random_ids(15);

@@ -17,6 +17,14 @@ constexpr double kShift = 1024;
 // Between the scores and the softmax, and more than anybody writes.
 constexpr int kDeepest = 64;
 
+// A finite number v above `hides` and at most this hides under an assumption that the graph
+// records: no score is larger than |v| / 4 in magnitude. Then a score that v is added to stays
+// below each visible one by |v| / 2. A score that v replaces does so by |v| / 4 at least, even if
+// before that |v| / 8 was added to all scores and their maximum subtracted: the least visible score
+// is then -2 * (|v| / 4 + |v| / 8). All that is further down than kVanishes.
+constexpr double kHidesSmall = -1000;
+constexpr double kShare = 4, kShareOfShift = 8;
+
 // The most that may be added to a score so that it counts as hidden, which is what -inf does. What
 // a finite number does depends on the scores: hidden ones must stay below the visible by kVanishes.
 double hides(DType dtype, double softcap) {
@@ -34,24 +42,58 @@ struct Scores {
   // says nothing of the score any more: such a distance must be hidden in the end.
   Steps intact = Steps::uniform(1);
   bool masked = false;
-  bool shifted = false;      // by a number for each row, which a softmax does not see
-  bool viewed = false;       // so that heads are elsewhere than in q and k
-  DType dtype = DType::f32;  // in which they are masked; float32 if in several
+  bool shifted = false;        // by a number for each row, which a softmax does not see
+  double shift = 0;            // how far at most, but for `lowered`; infinite if that is not known
+  bool lowered = false;        // by the maximum of the row
+  double weakest = -INFINITY;  // what hides under the assumption that scores are small
+  bool viewed = false;         // so that heads are elsewhere than in q and k
+  DType dtype = DType::f32;    // in which they are masked; float32 if in several
 };
+
+// 1 at the distances at which an op keeps probabilities and 0 where it makes them 0; nothing if it
+// does anything else. The probabilities are its input `at`.
+std::optional<Steps> kept_by(Prover& prover, const Graph& graph, NodeId id, std::size_t* at) {
+  const Node& node = graph[id];
+  const auto is_input = [&](std::size_t input) {
+    *at = input;
+    return graph.type(node.inputs[input]) == node.type;
+  };
+  const auto negated = [&](const Steps& steps) {
+    return compute_steps(Op::equal, DType::f32, {steps, Steps::uniform(0)}, graph.limit.tokens);
+  };
+  if (node.op == Op::tril && is_input(0)) return Steps::from(-node.integer("diagonal"));
+  if (node.op == Op::where)
+    for (const std::size_t side : {1u, 2u}) {
+      if (uniform_value(graph, node.inputs[3 - side]) != 0.0 || !is_input(side)) continue;
+      const auto condition = prover.steps(node.inputs[0]);
+      return condition && side == 2 ? negated(*condition) : condition;
+    }
+  if (node.op == Op::mul)
+    for (const std::size_t side : {0u, 1u}) {
+      const auto mask = prover.steps(node.inputs[1 - side]);
+      if (!mask || !is_input(side)) continue;
+      for (const Piece& piece : mask->pieces)
+        if (piece.slope != 0 || (piece.value != 0 && piece.value != 1)) return std::nullopt;
+      return mask;
+    }
+  return std::nullopt;
+}
 
 class Recogniser {
  public:
   Recogniser(Builder& out, const Graph& graph) : out_(out), graph_(graph), prover_(graph) {}
 
-  // `node` is matmul(probabilities, v), where the probabilities are the softmax seen through views,
-  // the last of them first.
-  NodeId attention(const Node& node, NodeId softmax, const std::vector<NodeId>& views) {
+  // `node` is matmul(probabilities, v), where the probabilities are the softmax seen through views
+  // and masks, the last of them first.
+  NodeId attention(const Node& node, NodeId softmax, const std::vector<NodeId>& views,
+                   const std::vector<NodeId>& masks) {
     const Node& probabilities = graph_[softmax];
     if (probabilities.integer("axis") != rank(softmax) - 1)
       refuse(softmax, "the softmax is not over the last axis");
     read(probabilities.inputs[0], 0);
     if (!scores_.masked) refuse(softmax, "nothing masks the tokens that come later");
     const std::int64_t window = window_of(softmax);
+    for (const NodeId mask : masks) keeps_seen(mask, window);
 
     if (std::any_of(views.begin(), views.end(),
                     [&](NodeId view) { return graph_[view].op == Op::slice; }))
@@ -67,7 +109,9 @@ class Recogniser {
     const NodeId v3 = tokens_first(v, rank(v) - 2, heads);
     const NodeId cast_k = out_.cast(k3, dtype), cast_v = out_.cast(v3, dtype);
     const auto [k, values] = same_heads(cast_k, cast_v, out_.type(q3).shape[1]);
-    NodeId result = out_.attention(q3, k, values, scores_.scale, window, scores_.softcap);
+    Attrs attrs{{"scale", scores_.scale}, {"window", window}, {"softcap", scores_.softcap}};
+    if (std::isfinite(scores_.weakest)) attrs["scores_within"] = -scores_.weakest / kShare;
+    NodeId result = out_.add(Op::attention, {q3, k, values}, attrs);
 
     // Back to [..., S, dv].
     const Shape& shape = node.type.shape;
@@ -144,6 +188,8 @@ class Recogniser {
     if (scores_.masked && factor < 0)
       refuse(id, "a negative factor turns masked scores into the largest");
     scores_.scale *= factor;
+    scores_.shift *= std::fabs(factor);
+    scores_.weakest *= std::fabs(factor);
     for (Piece& piece : scores_.added.pieces) piece.value *= factor;
   }
 
@@ -163,10 +209,12 @@ class Recogniser {
       }
       if (!is_one_a_row(factor) || graph_.type(x) != node.type) continue;
       read(x, depth + 1);
-      if (scores_.masked || scores_.softcap != 0 || scores_.viewed)
+      if (scores_.masked || scores_.softcap != 0 || scores_.viewed ||
+          std::isfinite(scores_.weakest))
         refuse(id, "the scores are scaled by a tensor after they were masked, capped or viewed");
       const NodeId q = out_.cast(scores_.q, node.type.dtype);
       scores_.q = out_.binary(node.op, q, factor);
+      if (scores_.shifted) scores_.shift = INFINITY;
       return;
     }
     refuse(id, "the scores are scaled by a tensor");
@@ -179,18 +227,19 @@ class Recogniser {
   }
 
   // What is added to whole rows goes away in the softmax, if it is finite: the maximum of what it
-  // is taken from, or a number that weights give each head.
-  bool drops_out(NodeId id, NodeId added, NodeId x) const {
-    if (graph_.type(x) != graph_.type(id) || !is_one_a_row(added)) return false;
+  // is taken from, or a number that weights give each head. Nothing if it is neither.
+  std::optional<Op> drops_out(NodeId id, NodeId added, NodeId x) const {
+    if (graph_.type(x) != graph_.type(id) || !is_one_a_row(added)) return std::nullopt;
     NodeId most = added;
     while (graph_[most].op == Op::reshape || graph_[most].op == Op::expand)
       most = graph_[most].inputs[0];
     if (graph_[most].op == Op::amax && graph_[most].inputs[0] == x) {
       const auto& axes = graph_[most].integers("axes");
-      return std::find(axes.begin(), axes.end(), rank(x) - 1) != axes.end();
+      if (std::find(axes.begin(), axes.end(), rank(x) - 1) != axes.end()) return Op::amax;
+      return std::nullopt;
     }
     while (info(graph_[most].op).memory == Memory::view) most = graph_[most].inputs[0];
-    return graph_[most].op == Op::weight;
+    return graph_[most].op == Op::weight ? std::optional(Op::weight) : std::nullopt;
   }
 
   void read_softcap(NodeId tanh, double cap, int depth) {
@@ -203,8 +252,8 @@ class Recogniser {
                     (op == Op::mul && std::fabs(divided->scalar * cap - 1) < 1e-6));
     if (!matches || !(cap > 0)) refuse(tanh, "tanh of the scores is not c * tanh(scores / c)");
     read(divided->x, depth + 1);
-    if (scores_.masked || scores_.softcap != 0 || scores_.shifted)
-      refuse(tanh, "the scores are capped after they were masked, shifted or capped");
+    if (scores_.masked || scores_.softcap != 0 || scores_.shifted || std::isfinite(scores_.weakest))
+      refuse(tanh, "the scores are capped after they were masked, shifted, cut off or capped");
     scores_.softcap = cap;
   }
 
@@ -220,6 +269,7 @@ class Recogniser {
       read(node.inputs[static_cast<std::size_t>(1 - side)], depth + 1);
       if (const auto shift = steps->uniform_value(); shift && std::fabs(*shift) <= kShift) {
         scores_.shifted = true;
+        scores_.shift += std::fabs(*shift);
         return;
       }
       const Steps untouched = combined(Op::equal, {*steps, Steps::uniform(0)});
@@ -228,8 +278,15 @@ class Recogniser {
     }
     for (const std::size_t side : {1u, 0u}) {
       if (subtracts && side == 0) break;
-      if (!drops_out(id, node.inputs[side], node.inputs[1 - side])) continue;
+      const auto dropped = drops_out(id, node.inputs[side], node.inputs[1 - side]);
+      if (!dropped) continue;
       read(node.inputs[1 - side], depth + 1);
+      // One maximum is no larger than the largest score and what was added to it.
+      if (*dropped != Op::amax || scores_.lowered) scores_.shift = INFINITY;
+      const auto raises = [](const Piece& piece) { return piece.slope != 0 || piece.value > 0; };
+      if (*dropped == Op::amax && std::ranges::any_of(scores_.added.pieces, raises))
+        refuse(id, "the maximum is taken of scores that a mask has raised");
+      scores_.lowered = true;
       scores_.shifted = true;
       return;
     }
@@ -259,8 +316,9 @@ class Recogniser {
     if (!floor) refuse(id, "this op stands between q k^T and the softmax");
     read(floor->x, depth + 1);
     const double limit = hides(graph_[id].type.dtype, scores_.softcap);
-    if (!(floor->scalar <= limit))
+    if (!(floor->scalar <= std::max(limit, kHidesSmall)))
       refuse(id, fmt::format("the scores are kept above {}, which may change them", floor->scalar));
+    if (floor->scalar > limit) scores_.weakest = std::max(scores_.weakest, floor->scalar);
     scores_.added = combined(Op::maximum, {scores_.added, Steps::uniform(floor->scalar)});
   }
 
@@ -309,7 +367,7 @@ class Recogniser {
 
   // ---- what the masks let through ----
 
-  std::int64_t window_of(NodeId id) const {
+  std::int64_t window_of(NodeId id) {
     const double limit = hides(scores_.dtype, scores_.softcap);
     const std::int64_t far = graph_.limit.tokens - 1;
     // Calls `look` for each piece that some length reaches.
@@ -325,8 +383,13 @@ class Recogniser {
     for_pieces(touched, [&](const Piece& piece, std::int64_t, std::int64_t) {
       if (piece.slope != 0)
         refuse(id, "a bias that depends on the distance of tokens (ALiBi) is not supported");
-      if (!(piece.value <= limit)) refuse_value(id, piece.value, limit);
+      if (piece.value <= limit) return;
+      if (!(piece.value <= kHidesSmall)) refuse_value(id, piece.value);
+      scores_.weakest = std::max(scores_.weakest, piece.value);
     });
+    if (std::isfinite(scores_.weakest) &&
+        !(scores_.weakest <= kHidesSmall && scores_.shift * kShareOfShift <= -scores_.weakest))
+      refuse_value(id, scores_.weakest);
     std::optional<std::int64_t> low, high;  // the distances that are seen
     for_pieces(scores_.intact, [&](const Piece& piece, std::int64_t first, std::int64_t last) {
       if (piece.value == 0) return;
@@ -342,14 +405,27 @@ class Recogniser {
     return *high == far ? 0 : *high + 1;
   }
 
-  [[noreturn]] void refuse_value(NodeId id, double value, double limit) const {
+  // A mask of the probabilities may only take away those that are 0 already.
+  void keeps_seen(NodeId id, std::int64_t window) {
+    std::size_t input = 0;
+    const auto kept = kept_by(prover_, graph_, id, &input);
+    const std::int64_t last = window > 0 ? window - 1 : graph_.limit.tokens - 1;
+    for (std::size_t i = 0; i < kept->pieces.size(); ++i) {
+      const Piece& piece = kept->pieces[i];
+      if (piece.start <= last && kept->end(i) > 0 && piece.value != 1)
+        refuse(id, "a mask after the softmax takes away tokens that are seen");
+    }
+  }
+
+  [[noreturn]] void refuse_value(NodeId id, double value) const {
     if (!(value <= -100))  // NaN too
       refuse(id, fmt::format("the mask adds {} to scores, or puts it in their place, which neither "
                              "hides nor keeps them; a bias is not supported",
                              value));
-    refuse(id, fmt::format("the mask hides tokens with {}, which scores can outweigh (at most {} "
-                           "hides): use -inf or torch.finfo(dtype).min",
-                           value, limit));
+    refuse(id, fmt::format("the mask hides tokens with {}, which scores can outweigh ({} hides, if "
+                           "scores are small and nothing else is added to them): use -inf or "
+                           "torch.finfo(dtype).min",
+                           value, kHidesSmall));
   }
 
   // The mask is no function of row - column: says what it is instead.
@@ -384,14 +460,21 @@ class Recogniser {
   // ---- the result ----
 
   // x with its token axis moved to the front and its leading axes merged into heads: [S, h, d].
-  // Leading axes of size 1 may broadcast against `wanted` if they are innermost: grouped heads.
+  // Leading axes of size 1 may broadcast against `wanted`. If they are innermost, those are grouped
+  // heads; else they are repeated.
   NodeId tokens_first(NodeId x, std::int64_t token_axis, const Shape& wanted) {
-    const Shape& shape = graph_.type(x).shape;
+    Shape shape = graph_.type(x).shape;
     if (shape.size() != wanted.size() + 2) refuse(x, "q, k and v differ in rank");
-    bool broadcasting = false;
+    bool broadcasting = false, is_grouped = true;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       if (shape[i] != wanted[i]) broadcasting = true;
-      if (broadcasting && shape[i] != Dim(1)) refuse(x, "heads of q, k and v do not match");
+      if (shape[i] != wanted[i] && shape[i] != Dim(1))
+        refuse(x, "heads of q, k and v do not match");
+      is_grouped = is_grouped && (!broadcasting || shape[i] == Dim(1));
+    }
+    if (!is_grouped) {
+      std::copy(wanted.begin(), wanted.end(), shape.begin());
+      x = out_.expand(x, shape);
     }
     const auto r = static_cast<std::int64_t>(shape.size());
     std::vector<std::int64_t> axes{token_axis};
@@ -430,9 +513,18 @@ std::optional<NodeId> recognise(Builder& out, const Graph& graph, const Node& no
   const Dim S(Symbol::S);
   // Views between the softmax and this product that leave rows and columns where they are.
   NodeId softmax = node.inputs[0];
-  std::vector<NodeId> views;
+  if (!graph.type(softmax).shape.back().uses(Symbol::S)) return std::nullopt;
+  std::vector<NodeId> views, masks;
+  Prover prover(graph);
   for (;;) {
     const Node& view = graph[softmax];
+    std::size_t masked = 0;
+    if (view.op != Op::softmax && is_float(view.type.dtype) &&
+        kept_by(prover, graph, softmax, &masked)) {
+      masks.push_back(softmax);
+      softmax = view.inputs[masked];
+      continue;
+    }
     const bool is_view =
         view.op == Op::cast ? without_float_casts(graph, softmax) != softmax
         : view.op == Op::slice
@@ -446,7 +538,7 @@ std::optional<NodeId> recognise(Builder& out, const Graph& graph, const Node& no
   if (graph[softmax].op != Op::softmax || shape.size() < 2 || shape.back() != S ||
       shape[shape.size() - 2] != S)
     return std::nullopt;
-  return Recogniser(out, graph).attention(node, softmax, views);
+  return Recogniser(out, graph).attention(node, softmax, views, masks);
 }
 
 }  // namespace

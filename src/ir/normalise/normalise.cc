@@ -15,7 +15,8 @@ std::vector<Rule> normal_form_rules() {
 Graph normalise(const Graph& graph) {
   const std::vector<Rule> cleanup = cleanup_rules();
   std::vector<Rule> spellings = spelling_rules();
-  spellings.insert(spellings.end(), cleanup.begin(), cleanup.end());
+  for (const std::vector<Rule>& more : {layout_rules(), cleanup})
+    spellings.insert(spellings.end(), more.begin(), more.end());
   Graph result = rewrite(limit_to_exact(limit_tokens(graph)), spellings);
   result = rewrite(recognise_attention(result), cleanup);
   result = rewrite(put_tokens_first(result), normal_form_rules());

@@ -13,6 +13,10 @@ std::vector<Rule> cleanup_rules();
 // They run with the cleanup until attention is recognised.
 std::vector<Rule> spelling_rules();
 
+// Pairs of tokens in one layout, whatever einsum or the model made: heads, queries, keys. They run
+// with the spellings.
+std::vector<Rule> layout_rules();
+
 // Lowers the limit to what the graph's slices have room for.
 Graph limit_tokens(const Graph& graph);
 

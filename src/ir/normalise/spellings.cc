@@ -137,64 +137,6 @@ Result factor_second(Builder& out, const Graph& g, const Node& node) {
   return out.binary(Op::mul, node.inputs[1], node.inputs[0]);
 }
 
-// A permute that moves axes of size 1 only; einsum makes many.
-Result reshape_units(Builder& out, const Graph& g, const Node& node) {
-  if (node.op != Op::permute) return {};
-  const Shape& from = g.type(node.inputs[0]).shape;
-  std::int64_t before = -1;  // the last axis that is longer than 1
-  for (const std::int64_t axis : node.integers("axes")) {
-    if (from[static_cast<std::size_t>(axis)] == Dim(1)) continue;
-    if (axis < before) return {};
-    before = axis;
-  }
-  return out.reshape(node.inputs[0], node.type.shape);
-}
-
-// For each axis of `from`, the axes of `to` that it is split into; nothing if axes are merged.
-std::optional<std::vector<Shape>> split_axes(const Shape& from, const Shape& to) {
-  std::vector<Shape> parts;
-  std::size_t next = 0;
-  for (const Dim& size : from) {
-    Shape part;
-    while (next < to.size() && (part.empty() || product(part) != size)) part.push_back(to[next++]);
-    if (product(part) != size) return std::nullopt;
-    parts.push_back(std::move(part));
-  }
-  while (next < to.size() && to[next] == Dim(1) && !parts.empty())
-    parts.back().push_back(to[next++]);
-  return next == to.size() ? std::optional(parts) : std::nullopt;
-}
-
-// A reshape that takes tokens and heads apart again, of what was computed while they were one axis:
-// it is computed apart.
-Result split_first(Builder& out, const Graph& g, const Node& node) {
-  if (node.op != Op::reshape) return {};
-  const Node whole = g[node.inputs[0]];
-  const Dim S(Symbol::S);
-  const bool is_mixed =
-      std::any_of(whole.type.shape.begin(), whole.type.shape.end(),
-                  [&](const Dim& size) { return size.uses(Symbol::S) && size != S; });
-  if (!is_mixed || info(whole.op).over != Over::each) return {};
-  const auto parts = split_axes(whole.type.shape, node.type.shape);
-  if (!parts) return {};
-  std::vector<NodeId> inputs;
-  for (const NodeId input : whole.inputs) {
-    const Shape shape = g.type(input).shape;
-    const std::size_t missing = whole.type.shape.size() - shape.size();
-    Shape apart;
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-      const Shape& part = (*parts)[missing + i];
-      if (shape[i] == whole.type.shape[missing + i])
-        apart.insert(apart.end(), part.begin(), part.end());
-      else
-        apart.insert(apart.end(), part.size(), Dim(1));
-    }
-    inputs.push_back(out.reshape(input, apart));
-  }
-  const NodeId result = out.add(whole.op, inputs, whole.attrs);
-  return g.type(result) == node.type ? Result(result) : Result();
-}
-
 // x[..., indices] of a value with tokens: the indices are known, so that it is put together of
 // slices. Tokens themselves are not selected: a later pass refuses that.
 Result select_by_constant(Builder& out, const Graph& g, const Node& node) {
@@ -252,8 +194,8 @@ Result count_positions(Builder& out, const Graph& g, const Node& node) {
 }  // namespace
 
 std::vector<Rule> spelling_rules() {
-  return {softmax_by_hand, softmax_divided_late, factor_second,      weigh_apart,
-          split_first,     reshape_units,        select_by_constant, count_positions};
+  return {softmax_by_hand, softmax_divided_late, factor_second,
+          weigh_apart,     select_by_constant,   count_positions};
 }
 
 // Only lengths are considered that no slice runs out of.

@@ -248,20 +248,97 @@ class Mover {
   Stored matmul(NodeId id) {
     const Node& node = in_[id];
     const NodeId a = node.inputs[0], b = node.inputs[1];
-    if (has_tokens(a) && has_tokens(b)) refuse(id, "it multiplies tokens by tokens");
+    if (has_tokens(a) && has_tokens(b)) return matmul_of_each_token(id);
     if (!has_tokens(a)) refuse(id, "the tokens are on its right-hand side");
     const std::size_t last = rank(a) - 1;
     if (token_axis(a) == last) refuse(id, "it sums over tokens");
-    // b as a plain matrix; a stack of different matrices would need its own op.
-    Axes matrix = all_axes(b);
+    Axes matrix = all_axes(b), stack;
     for (; matrix.size() > 2; matrix.erase(matrix.begin()))
-      if (shape(b)[matrix[0]] != Dim(1)) refuse(id, "the right-hand side is a stack of matrices");
+      if (shape(b)[matrix[0]] != Dim(1)) stack.push_back(matrix[0]);
+    if (stack.size() > 1) refuse(id, "the right-hand side is a stack of stacks of matrices");
+    if (!stack.empty()) return matmul_of_each_head(id, stack[0], matrix);
     Axes axes = normal_axes(a);
     if (axes.back() != last) axes.push_back(last);
     const std::size_t shift = rank(id) - rank(a);
     const NodeId product = builder_.matmul(arrange(a, axes), arrange(b, matrix));
     for (std::size_t& axis : axes) axis += shift;
     return normal(id, product, axes);
+  }
+
+  // b is a stack of matrices along an axis: each is multiplied by itself, as no op has several.
+  Stored matmul_of_each_head(NodeId id, std::size_t heads, const Axes& matrix) {
+    constexpr std::int64_t kMostHeads = 256;
+    const NodeId a = in_[id].inputs[0], b = in_[id].inputs[1];
+    const Dim count = shape(b)[heads];
+    if (!count.is_constant() || count.constant() > kMostHeads)
+      refuse(id, fmt::format("the right-hand side is a stack of {} matrices", count.str()));
+    const std::size_t shift = rank(id) - rank(a), axis = heads + rank(id) - rank(b);
+    const bool has_heads = axis >= shift && shape(a)[axis - shift] == count;
+    Axes axes = normal_axes(a);
+    if (axes.back() != rank(a) - 1) axes.push_back(rank(a) - 1);
+    const NodeId rows = arrange(a, axes);
+    std::int64_t at = 1;  // of the heads in each product
+    if (has_heads) at = std::find(axes.begin(), axes.end(), axis - shift) - axes.begin();
+    const NodeId matrices = arrange(b, {heads, matrix[0], matrix[1]});
+    for (std::size_t& each : axes) each += shift;
+    if (!has_heads) axes.insert(axes.begin() + 1, axis);
+    Shape sizes;
+    for (const std::size_t each : axes) sizes.push_back(each == axis ? Dim(1) : shape(id)[each]);
+    std::vector<NodeId> parts;
+    for (std::int64_t i = 0; i < count.constant(); ++i) {
+      const NodeId own = builder_.slice(matrices, 0, i, i + 1);
+      const Shape size{shape(b)[matrix[0]], shape(b)[matrix[1]]};
+      const NodeId left = has_heads ? builder_.slice(rows, at, i, i + 1) : rows;
+      parts.push_back(builder_.reshape(builder_.matmul(left, builder_.reshape(own, size)), sizes));
+    }
+    return normal(id, builder_.concat(parts, at), axes);
+  }
+
+  // A stack of products, one a token: each is written out, as no op has a matrix for each row.
+  Stored matmul_of_each_token(NodeId id) {
+    const NodeId a = in_[id].inputs[0], b = in_[id].inputs[1];
+    const std::size_t all = rank(id), tokens_a = token_axis(a) + all - rank(a),
+                      tokens_b = token_axis(b) + all - rank(b);
+    if (tokens_a != tokens_b || tokens_a + 2 >= all) refuse(id, "it multiplies tokens by tokens");
+    // Axes of the result, and one behind them for what is summed.
+    const auto factor = [&](NodeId x, bool is_left) {
+      const std::size_t missing = all - rank(x);
+      Axes own;
+      Shape sizes;
+      const auto take = [&](std::size_t axis, const Dim& size) {
+        if (size != Dim(1)) own.push_back(axis);
+        sizes.push_back(size);
+      };
+      take(tokens_a - missing, kTokens);
+      for (std::size_t i = 0; i + 2 < all; ++i) {
+        if (i == tokens_a) continue;
+        if (i < missing)
+          sizes.emplace_back(1);
+        else
+          take(i - missing, shape(x)[i - missing]);
+      }
+      const std::size_t rows = rank(x) - 2, columns = rank(x) - 1;
+      if (is_left) {
+        take(rows, shape(x)[rows]);
+        sizes.emplace_back(1);
+        take(columns, shape(x)[columns]);
+        return builder_.reshape(arrange(x, own), sizes);
+      }
+      sizes.emplace_back(1);
+      own.push_back(columns);
+      own.push_back(rows);
+      sizes.push_back(shape(x)[columns]);
+      sizes.push_back(shape(x)[rows]);
+      return builder_.reshape(arrange(x, own), sizes);
+    };
+    const auto wide = [&](NodeId x) { return builder_.cast(x, DType::f32); };
+    const NodeId terms = builder_.binary(Op::mul, wide(factor(a, true)), wide(factor(b, false)));
+    Axes axes{tokens_a};
+    for (std::size_t i = 0; i < all; ++i)
+      if (i != tokens_a) axes.push_back(i);
+    const auto last = static_cast<std::int64_t>(all);
+    const NodeId sum = builder_.reduce(Op::sum, terms, {last}, false);
+    return normal(id, builder_.cast(sum, in_.type(id).dtype), axes);
   }
 
   Stored embedding(NodeId id) {
