@@ -34,7 +34,7 @@ LEAST = 32  # tokens that each decoder takes
 CHUNKS = (7, 5, 1)
 TOLERANCE = 1e-5
 OUTCOMES = ("right", "limited", "refused", "wrong", "crashed")
-LEAST_RIGHT = {"dev": 0.93, "held": 0.83}  # as measured: docs/results/captures.md
+LEAST_RIGHT = {"dev": 0.98, "held": 1.0}  # as measured: docs/results/captures.md
 LEAST_RIGHT_OF_SAMPLE = 0.87
 REFUSALS = (1, 3)  # exit codes: the job failed, bad input
 
