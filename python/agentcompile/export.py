@@ -14,7 +14,7 @@ import torch
 from torch.export import Dim
 from torch.nn.modules import transformer
 
-from . import attention, complex_numbers, narrow_integers, shifts
+from . import attention, complex_numbers, narrow_integers, numpy_masks, shifts
 from .errors import BadInput, CaptureError, first_line, user_frame
 from .module_state import State
 
@@ -218,7 +218,8 @@ def traceable():
     # tensor.data leaves the trace.
     torch.Tensor.data = property(torch.Tensor.detach, torch._C.TensorBase.data.__set__)
     try:
-        yield
+        with numpy_masks.as_tensors():
+            yield
     finally:
         del torch.Tensor.data
         builtins.len = _plain_len

@@ -338,6 +338,7 @@ def test_code_that_computes_with_the_mask_itself_is_refused_in_words():
 
 
 KEEPS = """
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -364,6 +365,8 @@ class Keeps(nn.Module):
         with torch.autocast("cpu", enabled=False):
             x = x + self.sines(queries)
         {more}
+        later = np.triu(np.ones((1, queries, queries)), k=1).astype("uint8")
+        self.mask = self.mask & (torch.from_numpy(later)[0] == 0)
         q, k, v = self.qkv(x).chunk(3, -1)
         return self.head(F.softmax((q @ k.mT).masked_fill(~self.mask, float("-inf")), -1) @ v)
 """

@@ -197,6 +197,19 @@ TEST_CASE("scores may lie keys first, and heads between tokens") {
       kCoupled);
 }
 
+TEST_CASE("a permute above more ops than anybody writes stays, whatever their number") {
+  const auto turned_after = [](int ops) {
+    return [ops](Scene& s) {
+      const KeysFirst a(s);
+      NodeId scores = s.hidden(s.triangle(Op::tril, -1), a.scores);
+      for (int i = 0; i < ops; ++i) scores = s.b.unary(Op::neg, s.b.unary(Op::neg, scores));
+      const NodeId p = s.b.softmax(s.permute(scores, {0, 2, 1}), 2);
+      return merge(s, s.b.matmul(p, a.v));
+    };
+  };
+  check_refused(turned_after(8000), kCoupled);
+}
+
 TEST_CASE("groups of heads may lie either way around") {
   // q [groups, members, S, 3] with k and v of each group, which the scores name in this order.
   const auto grouped = [](std::vector<std::int64_t> order) {

@@ -85,6 +85,9 @@ class Carrier {
  public:
   Carrier(Builder& out, const Graph& g) : out_(out), g_(g) {}
 
+  // Whether it came to its end everywhere.
+  bool is_complete() const { return !is_cut_; }
+
   NodeId permuted(NodeId x, const Order& order, int depth = 0) {
     if (order == unchanged(rank_of(g_, x))) return x;
     const auto found = made_.find({x, order});
@@ -95,6 +98,7 @@ class Carrier {
  private:
   NodeId make(NodeId x, const Order& order, int depth) {
     const Node node = g_[x];
+    is_cut_ = is_cut_ || depth >= kMostCarried;
     const auto below = [&](NodeId input, const Order& by) {
       return permuted(input, by, depth + 1);
     };
@@ -167,6 +171,7 @@ class Carrier {
   Builder& out_;
   const Graph& g_;
   std::map<std::pair<NodeId, Order>, NodeId> made_;
+  bool is_cut_ = false;
 };
 
 // A softmax along one of two token axes: that one comes last, the other one before it.
@@ -194,9 +199,11 @@ Result keys_last(Builder& out, const Graph& g, const Node& node) {
 Result carried_down(Builder& out, const Graph& g, const Node& node) {
   if (node.op != Op::permute || !is_pairs_of_tokens(g, node.inputs[0])) return {};
   const NodeId x = node.inputs[0];
-  const NodeId result = Carrier(out, g).permuted(x, node.integers("axes"));
+  Carrier carrier(out, g);
+  const NodeId result = carrier.permuted(x, node.integers("axes"));
   const Node& made = out.graph()[result];
-  return made.op == Op::permute && made.inputs[0] == x ? Result() : Result(result);
+  const bool is_same = made.op == Op::permute && made.inputs[0] == x;
+  return is_same || !carrier.is_complete() ? Result() : Result(result);
 }
 
 // Attention weights whose heads were moved: the heads of the result are moved instead.
@@ -311,9 +318,13 @@ struct ScaledProduct {
 };
 std::optional<ScaledProduct> scaled_product(const Graph& g, NodeId id) {
   double factor = 1;
+  const auto of_tokens = [](const Shape& shape) {
+    return shape.back() == kPairAxis && shape[shape.size() - 2] == kPairAxis;
+  };
   for (int depth = 0; depth < kMostCarried; ++depth) {
     const Node& node = g[id];
-    if (node.op == Op::matmul) return ScaledProduct{node, factor};
+    if (node.op == Op::matmul)
+      return of_tokens(node.type.shape) ? std::optional(ScaledProduct{node, factor}) : std::nullopt;
     if (const auto times = match_scalar(g, id, Op::mul)) {
       factor *= times->scalar;
       id = times->x;

@@ -25,8 +25,8 @@ def unsound(make):
 
 
 def halves() -> tuple:
-    """The names of `ORDINARY` in two sets: what the compiler may be mended by, and what is held back
-    to measure it."""
+    """The names of `ORDINARY` in two sets: what the compiler was mended by first, and what was held back
+    to measure it until then."""
     names = sorted(ORDINARY, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
     middle = len(names) // 2
     return names[:middle], names[middle:]
