@@ -98,6 +98,7 @@ class TrialRun {
       case BufferRole::ids:
       case BufferRole::position:
       case BufferRole::log:
+      case BufferRole::until:
       case BufferRole::settings:
         return tensor(std::string(to_string(buffer.role)));
       case BufferRole::weight:

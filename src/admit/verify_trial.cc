@@ -101,6 +101,7 @@ void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
       if (!trial.draws) refuse("a region takes none");
       break;
     case Role::log:
+    case Role::until:
       if (trial.log == 0) refuse("the trial ends no step");
       break;
     case Role::token:

@@ -51,10 +51,11 @@ class ReferenceGenerator : public Generator {
     check_finite(last_);
   }
   void step(std::int64_t token) override { run({token}); }
-  void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
+  void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
+              const std::function<bool(std::int64_t)>& on_token) override {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t token = choose_token(last_, sampling_, executor_.position());
-      if (!on_token(token)) return;
+      if (!on_token(token) || std::ranges::find(stops, token) != stops.end()) return;
       if (i + 1 < count) step(token);
     }
   }
@@ -94,8 +95,9 @@ class PackageGenerator : public Generator {
   std::int64_t most_at_once() const override { return engine_.program().longest_step(); }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
   void step(std::int64_t token) override { engine_.decode(token); }
-  void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) override {
-    engine_.generate(count, on_token);
+  void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    engine_.generate(count, on_token, stops);
   }
 
  private:
@@ -150,14 +152,15 @@ void Generator::generate(const TokenRequest& request,
                          const std::function<bool(std::int64_t)>& on_token) {
   const auto take = [&](std::int64_t token) {
     seen_.push_back(token);
-    return on_token(token) && std::ranges::find(request.stop_ids, token) == request.stop_ids.end();
+    return on_token(token);
   };
-  if (request.penalties.none()) return follow(request.max_new_tokens, take);
+  const std::vector<std::int64_t>& stops = request.stop_ids;
+  if (request.penalties.none()) return follow(request.max_new_tokens, stops, take);
   for (std::int64_t i = 0; i < request.max_new_tokens; ++i) {
     std::vector<double> penalised = logits();
     penalise(penalised, request.penalties, seen_, request.ids.size());
     const std::int64_t token = choose_token(penalised, request.sampling, position());
-    if (!take(token)) return;
+    if (!take(token) || std::ranges::find(stops, token) != stops.end()) return;
     if (i + 1 < request.max_new_tokens) step(token);
   }
 }

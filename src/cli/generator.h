@@ -42,8 +42,9 @@ class Generator {
   virtual void choose_by(const Sampling& sampling) = 0;
   virtual void run(const std::vector<std::int64_t>& ids) = 0;  // a piece
   virtual void step(std::int64_t token) = 0;
-  // Tokens as the device chooses them.
-  virtual void follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) = 0;
+  // Tokens as the device chooses them, up to one of `stops`.
+  virtual void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
+                      const std::function<bool(std::int64_t)>& on_token) = 0;
 
  private:
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "generate/counts.h"
 #include "ir/layout.h"
+#include "kernels/advance_plan.h"
 #include "program/sampling.h"
 
 namespace ac {
@@ -107,6 +108,9 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
     case Role::position:
     case Role::token:
       buffer.bytes = 4;
+      return shared(buffer.name, buffer);
+    case Role::until:
+      buffer.bytes = sizeof(kernels::Until);
       return shared(buffer.name, buffer);
     case Role::settings:
       buffer.dtype = DType::i64, buffer.bytes = kSettingsBytes;

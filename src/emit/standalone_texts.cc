@@ -109,7 +109,8 @@ the buffer's address plus the count `offset` at the byte `at`; of `numbers`, `[a
 count there. Call `<kernel>_launch` with that, `grid` (counts), `threads` and `shared_bytes`.
 
 A buffer's `role` says what it holds. `ids` and `position` (tokens before the step) are set before a step,
-`token` is what it chose; one below 0 says that a logit is not finite: that of token `~token / 4`.
+`token` is what it chose; one below 0 says that a logit is not finite: that of token `~token / 4`. `until` says which
+tokens end the text (`Until` in `kernels/advance_plan.h`): -1 and then zeros before the first step if none does.
 `scratch` lies at `offset` in `arena_bytes` of memory. A `state` is tensor `tensor` of the state `state` in
 `states`: [rows, slots, size], a token at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
 * frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.

@@ -22,6 +22,7 @@ Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t posit
   of.point(of.params.ids, ids);
   of.point(of.params.log, {.role = Buffer::Role::log});
   of.point(of.params.position, {.role = Buffer::Role::position});
+  of.point(of.params.until, {.role = Buffer::Role::until});
   of.count(of.params.tokens, product(step.graph.type(ids).shape));
   of.params.positions = static_cast<int>(positions);
   Launch launch = of.finish();

@@ -128,6 +128,7 @@ class Bench {
       case Role::token:
       case Role::log:
         return with(std::int32_t{0});
+      case Role::until:
       case Role::settings:
         break;  // of no region
       case Role::counters: {

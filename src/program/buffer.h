@@ -20,6 +20,7 @@ struct Buffer {
     position,    // i32[1]: tokens before those of a step
     token,       // i32[1]: the token that a step chose
     log,         // i32[max_context + 1]: the token that was chosen for each position
+    until,       // when a text ends (kernels/advance_plan.h)
     settings,    // how a request draws its tokens (program/sampling.h)
     weight,      // tensor `key` of `store`, of this shape
     constant,    // what `node` says; of a program, at `offset` of constants.bin

@@ -12,10 +12,10 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 8;  // 8: a list of phases
-constexpr std::array<std::string_view, 11> kRoles = {
-    "ids",      "position",   "token", "log",     "settings", "weight",
-    "constant", "rope_table", "state", "scratch", "counters"};
+constexpr int kFormat = 9;  // 8: a list of phases; 9: the role until
+constexpr std::array<std::string_view, 12> kRoles = {
+    "ids",    "position", "token",      "log",   "until",   "settings",
+    "weight", "constant", "rope_table", "state", "scratch", "counters"};
 
 // An integer of the type, and not what is left of a larger one.
 template <class T>

@@ -40,6 +40,7 @@ Traffic traffic_of(const Program& program, const Launch& launch, std::int64_t to
         traffic.rest += bytes / program.max_context * tokens;
         break;
       case Buffer::Role::log:
+      case Buffer::Role::until:
       case Buffer::Role::counters:
         break;
       default:

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/advance_plan.h"
 #include "kernels/sampling_plan.h"
 #include "program/program.h"
 #include "program/sampling.h"
@@ -40,8 +41,8 @@ class Verifier {
     for (std::size_t i = 0; i < program_.states.size(); ++i) check(program_.states[i], i);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) check(program_.buffers[i], i);
     for (const auto& [entry, file] : program_.kernels) check_inside(entry, file);
-    for (const Buffer::Role role : {Buffer::Role::position, Buffer::Role::token, Buffer::Role::log})
-      check_only(role);
+    using Role = Buffer::Role;
+    for (const Role role : {Role::position, Role::token, Role::log, Role::until}) check_only(role);
     const auto settings =
         std::count_if(program_.buffers.begin(), program_.buffers.end(),
                       [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
@@ -160,6 +161,7 @@ class Verifier {
         if (buffer.dtype != DType::i32) bad_input("{}: is one i32", where);
         return is(4);
       case Buffer::Role::log:
+      case Buffer::Role::until:
         return;  // see check_only
       case Buffer::Role::constant:
         if (buffer.offset < 0 || bytes > program_.constant_bytes ||
@@ -205,7 +207,9 @@ class Verifier {
 
   // What a step begins and ends with: there is one of each.
   void check_only(Buffer::Role role) const {
-    const std::int64_t count = role == Buffer::Role::log ? program_.max_context + 1 : 1;
+    std::int64_t count = 1;
+    if (role == Buffer::Role::log) count = program_.max_context + 1;
+    if (role == Buffer::Role::until) count = sizeof(kernels::Until) / sizeof(std::int32_t);
     int found = 0;
     for (const Buffer& buffer : program_.buffers)
       if (buffer.role == role) {

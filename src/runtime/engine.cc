@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "kernels/advance_plan.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -55,7 +56,8 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
       program_(read_program(files_)),
       records_(options.records),
       launcher_(device),
-      ids_sent_(device.make_mark()) {
+      ids_sent_(device.make_mark()),
+      until_sent_(device.make_mark()) {
   if (const int here = device.info().sm; !runs_on(program_.target, here))
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
@@ -67,6 +69,8 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
         device, PackageStores(program_, files_, options.checkpoint, options.on_warning));
   make_buffers(options);
   set_position(0);
+  until_ = device.allocate_staging(sizeof(kernels::Until));
+  set_until(-1, {});
 }
 
 Engine::~Engine() = default;
@@ -176,6 +180,31 @@ void Engine::set_position(std::int64_t position) {
   const auto narrow = static_cast<std::int32_t>(position);
   device_.upload(address_of(Role::position), std::as_bytes(std::span(&narrow, 1)));
   position_ = position;
+}
+
+void Engine::set_until(std::int64_t left, const std::vector<std::int64_t>& stops) {
+  const bool ends = left >= 0 || !stops.empty();
+  if (!ends && !ends_) return;
+  kernels::Until until{};
+  until.left = static_cast<int>(left);
+  // The host looks for the others.
+  for (const std::int64_t id : stops)
+    if (until.stops < kernels::most_stop_ids) until.ids[until.stops++] = static_cast<int>(id);
+  until_sent_->wait();
+  std::memcpy(until_->address(), &until, sizeof until);
+  device_.upload_later(address_of(Role::until), until_->address(), sizeof until);
+  until_sent_->set();
+  ends_ = ends;
+}
+
+// A void step wrote what the next one writes again, and no more.
+void Engine::read_position(std::int64_t reached_before) {
+  std::int32_t position = 0;
+  device_.download(std::as_writable_bytes(std::span(&position, 1)), address_of(Role::position));
+  const bool were_void = position < position_;
+  position_ = position;
+  reached_ = std::max(reached_before, position_ + (were_void ? 1 : 0));
+  if (were_void) last_ = nullptr;  // its logits are gone
 }
 
 std::int64_t Engine::slack() const {
@@ -313,6 +342,7 @@ void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows r
   const auto total = static_cast<std::int64_t>(ids.size());
   check_step(total);
   check_ids(ids);
+  set_until(-1, {});
   write_ids(ids);
   const auto size = static_cast<std::int64_t>(bytes_of(program_.ids_dtype()));
   for (std::int64_t at = 0; at < total; at += most) {
@@ -340,6 +370,11 @@ void Engine::decode(std::int64_t id) {
 }
 
 void Engine::replay(std::int64_t steps) {
+  set_until(-1, {});
+  replay_steps(steps);
+}
+
+void Engine::replay_steps(std::int64_t steps) {
   check_step(steps);
   last_rows_ = 1;
   for (std::int64_t left = steps; left > 0;) {
@@ -365,10 +400,26 @@ void Engine::replay(std::int64_t steps) {
   reached_ = std::max(reached_, position_);
 }
 
-void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token) {
+void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token,
+                      const std::vector<std::int64_t>& stops) {
   if (last_ == nullptr) wrong_usage("there is no token to go on from: run a prompt first");
   if (count < 1) return;
   check_step(count - 1);
+  const std::int64_t first = position_, reached_before = reached_;
+  set_until(count - 1, stops);
+  std::int64_t shown = 0;
+  try {
+    shown = follow(count, on_token, stops);
+  } catch (...) {
+    read_position(reached_before);
+    throw;
+  }
+  if (shown < count) read_position(reached_before);
+  if (first + shown - 1 < position_) truncate(first + shown - 1);
+}
+
+std::int64_t Engine::follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token,
+                            const std::vector<std::int64_t>& stops) {
   // Copies of the log on their way.
   struct Batch {
     std::unique_ptr<Device::Mark> copied;
@@ -389,7 +440,7 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
     while (asked < count && put - take < (ahead ? batches.size() : 1)) {
       // The first token is there already.
       const std::int64_t tokens = asked == 0 ? 1 : std::min(size, count - asked);
-      if (asked > 0) replay(tokens);
+      if (asked > 0) replay_steps(tokens);
       Batch& batch = batches[put % batches.size()];
       device_.download_later(copies + put % batches.size() * kBatch, log + first + asked,
                              static_cast<std::size_t>(tokens) * sizeof(std::int32_t));
@@ -401,14 +452,13 @@ void Engine::generate(std::int64_t count, const std::function<bool(std::int64_t)
     batch.copied->wait();
     for (std::int64_t i = 0; i < batch.tokens; ++i) {
       const auto at = take % batches.size() * kBatch + static_cast<std::size_t>(i);
-      const bool more = on_token(checked_token(copies[at], program_.vocab));
+      const std::int64_t token = checked_token(copies[at], program_.vocab);
       ++shown;
-      if (more) continue;
-      if (first + shown - 1 < position_) truncate(first + shown - 1);
-      return;
+      if (!on_token(token) || std::ranges::find(stops, token) != stops.end()) return shown;
     }
     ++take;
   }
+  return shown;
 }
 
 void Engine::check_tokens(std::int64_t steps) {

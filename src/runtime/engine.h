@@ -97,9 +97,12 @@ class Engine {
   // As prefill, but in one step that leaves the logits after each of the tokens. A package without
   // such steps, or with shorter ones, is an error (wrong_usage).
   void run_all(const std::vector<std::int64_t>& ids);
-  // Gives the token that the last step chose, and those that follow it, until there are `count` or
-  // `on_token` returns false. All of them but the last one given are cached then.
-  void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token);
+  // Gives the token that the last step chose, and those that follow it, until there are `count`,
+  // one of them is in `stops` or `on_token` returns false. All of them but the last one given are
+  // cached then. A text that ends by its count or by an id ends on the device: nothing is to be
+  // truncated.
+  void generate(std::int64_t count, const std::function<bool(std::int64_t)>& on_token,
+                const std::vector<std::int64_t>& stops = {});
   // So many steps that take the token before them; does not wait for them.
   void replay(std::int64_t steps);
   // Waits for the last so many steps. That one of them had a logit that is not finite is an error
@@ -129,6 +132,13 @@ class Engine {
   // In steps of `most` tokens.
   void run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows);
   void set_position(std::int64_t position);
+  void set_until(std::int64_t left, const std::vector<std::int64_t>& stops);
+  void replay_steps(std::int64_t steps);
+  // How many tokens it gave.
+  std::int64_t follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token,
+                      const std::vector<std::int64_t>& stops);
+  // After steps that may have been void: where they stopped.
+  void read_position(std::int64_t reached_before);
   void check_truncate(std::int64_t tokens) const;
   // Calls `copy` for each contiguous piece that a snapshot has of a state: its buffer, the index
   // and place in the snapshot's memory, the place in the state, and the bytes.
@@ -151,6 +161,9 @@ class Engine {
   std::vector<void*> addresses_;
   std::unique_ptr<Device::Memory> ids_;  // staging
   std::unique_ptr<Device::Mark> ids_sent_;
+  std::unique_ptr<Device::Memory> until_;  // staging
+  std::unique_ptr<Device::Mark> until_sent_;
+  bool ends_ = true;  // whether the device may end a text: until it is told, it may
   // Decode steps of one token and of kBatch. Greedy ones have nothing of those that draw.
   struct Recorded {
     std::unique_ptr<Device::Recording> one, many;

@@ -8,7 +8,7 @@ namespace ac::validate {
 
 // Of a step of so many tokens, with a log of `logged` positions, at each of `positions` before it.
 // Tensors: `token` i32[1]; `ids` [tokens], of which only the first is written; `log` i32[logged];
-// `position` i32[1].
+// `position` i32[1]; `until` i32, the words of kernels::Until.
 Subject subject_of_ending(DType ids, std::int64_t tokens, std::int64_t logged,
                           const std::vector<std::int64_t>& positions);
 

@@ -70,6 +70,8 @@ class Package:
                 data[:size] = constants[buffer["offset"] :][:size]
             elif role == "counters":
                 data[:] = 0
+            elif role == "until":  # no step ends the text
+                data[:] = np.array([-1] + [0] * 15, np.int32).view(np.uint8)
             elif role == "rope_table":
                 source = self.program["buffers"][buffer["source"]]
                 frequencies = constants[source["offset"] :][: source["bytes"]].view(np.float32)

@@ -126,6 +126,89 @@ TEST_CASE("engine: stops after any token, and goes on from there") {
     }
 }
 
+TEST_CASE("engine: a text ends by a stop id on the device, and steps beyond it leave no trace") {
+  // Rings of 14 and of 11 slots, which allow the host to be ahead; of 4, which do not; no ring.
+  for (const Toy& toy : {Toy{.chunk = 12, .window = 3}, Toy{.chunk = 9, .window = 3},
+                         Toy{.chunk = 2, .window = 3}, Toy{}}) {
+    const Running running(toy);
+    Engine engine = running.engine();
+    const Ids expected = toy.follow(prompt, 20);
+    for (std::size_t at = 0; at < expected.size(); ++at) {
+      const auto first = std::ranges::find(expected, expected[at]);
+      const Ids text(expected.begin(), first + 1);
+      // The last of those that the device knows, and one of which the host alone knows.
+      for (const std::size_t stops : {1, 14, 20}) {
+        CAPTURE(toy.chunk);
+        CAPTURE(at);
+        CAPTURE(stops);
+        Ids ids(stops, 50);
+        ids.back() = expected[at];
+        engine.reset();
+        engine.prefill(prompt);
+        Ids seen;
+        engine.generate(20, [&](std::int64_t id) { return seen.push_back(id), true; }, ids);
+        REQUIRE(seen == text);
+        Ids all = prompt;
+        all.insert(all.end(), seen.begin(), seen.end());
+        const std::int64_t position = std::ssize(all) - 1;
+        REQUIRE(engine.position() == position);
+        // As far back as a ring allows that holds one token more: each key that is needed is there.
+        std::int64_t back = position;
+        while (back > 0 && engine.can_truncate(back - 1)) --back;
+        if (stops < 20) CHECK(back <= std::max<std::int64_t>(position + 1 - toy.slots() + 2, 0));
+        for (const std::int64_t from : {std::max<std::int64_t>(back, 1), position}) {
+          engine.truncate(from);
+          for (std::int64_t i = from; i <= position; ++i) {
+            const auto end = static_cast<std::ptrdiff_t>(i);
+            engine.decode(all[static_cast<std::size_t>(i)]);
+            CHECK(engine.chosen() == toy.next({all.begin(), all.begin() + end + 1}));
+          }
+        }
+        CHECK(generate(engine, 5) == toy.follow(all, 5));
+      }
+    }
+  }
+}
+
+TEST_CASE("engine: steps beyond the last token are void, until a token is given") {
+  const Running running;
+  Engine engine = running.engine();
+  engine.prefill(prompt);
+  const Ids made = generate(engine, 4);
+  const auto step = [&] { engine.enqueue(engine.program().phase_of(1, engine.position()), 1); };
+  for (int i = 0; i < 3; ++i) {
+    step();
+    CHECK(engine.chosen() == made.back());
+  }
+  Ids all = prompt;
+  all.insert(all.end(), made.begin(), made.end());
+  all.push_back(9);
+  engine.decode(made.back()), engine.decode(9);
+  CHECK(engine.position() == 11 + 5);
+  CHECK(engine.chosen() == running.toy.next(all));
+  // Now they are not.
+  step();
+  CHECK(engine.chosen() == running.toy.follow(all, 2).back());
+}
+
+TEST_CASE("engine: where the caller fails, the position is known") {
+  const Running running;
+  Engine engine = running.engine();
+  engine.prefill(prompt);
+  const Ids expected = running.toy.follow(prompt, 3);
+  const auto fails = [&] {
+    engine.generate(20, [](std::int64_t) -> bool { throw 5; }, {expected[2]});
+  };
+  CHECK_THROWS_AS(fails(), int);
+  const auto run = static_cast<std::size_t>(engine.position()) - prompt.size();
+  REQUIRE(run <= 2);
+  Ids all = prompt;
+  all.insert(all.end(), expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(run));
+  engine.decode(7);
+  all.push_back(7);
+  CHECK(engine.chosen() == running.toy.next(all));
+}
+
 TEST_CASE("engine: a step for longer contexts is taken from there on") {
   const Running running({.chunk = 12});
   // One that sees two tokens only, which nothing but its tokens tells.

@@ -108,7 +108,8 @@ Program program_of_one() {
                 .name = "y",
                 .dtype = DType::f16,
                 .bytes = Count(0, 12),
-                .offset = 1 << 11}};
+                .offset = 1 << 11},
+               {.role = Role::until, .name = "until", .dtype = DType::i32, .bytes = 64}};
   Launch launch;
   launch.product = small_product();
   launch.kernel = name_of(*launch.product);

@@ -65,6 +65,7 @@ Program tiny() {
        .tensor = kValues},
       {.role = Role::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
       {.role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = 24},
+      {.role = Role::until, .name = "until", .dtype = DType::i32, .bytes = 64},
       {.role = Role::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
   };
   Launch launch;
@@ -283,6 +284,8 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("buffer 99", [](Program& p) { named(p, "prefill").logits = 99; });
   refused("log", [](Program& p) { p.buffers.back().bytes = 4; });
   refused("log", [](Program& p) { p.buffers.pop_back(); });
+  refused("until is not of 16 i32", [](Program& p) { std::end(p.buffers)[-2].bytes = 60; });
+  refused("0 buffers of the role until", [](Program& p) { p.buffers.erase(p.buffers.end() - 2); });
   refused("token ids", [](Program& p) { named(p, "prefill").ids = position; });
   refused("no logits", [&](Program& p) { buffer(p, logits).bytes = 18; });
   refused("no logits", [](Program& p) { named(p, "prefill").logits = ids; });

@@ -9,6 +9,7 @@
 #include "base/files.h"
 #include "build/compile.h"
 #include "generate/generate.h"
+#include "kernels/advance_plan.h"
 #include "program/sampling.h"
 #include "runtime/package_files.h"
 #include "tests/unit/safetensors_writer.h"
@@ -75,6 +76,7 @@ enum : std::int32_t {
   kKeys,
   kLogits,
   kSettings,
+  kUntil,
   kMemory,
   kCounters,
   kBuffers
@@ -90,6 +92,8 @@ std::int32_t place_of(const Buffer& buffer, bool logits) {
       return kPosition;
     case Buffer::Role::settings:
       return kSettings;
+    case Buffer::Role::until:
+      return kUntil;
     case Buffer::Role::scratch:
       return logits ? kLogits : kMemory;
     case Buffer::Role::counters:
@@ -144,6 +148,8 @@ Program Toy::program() const {
       .role = Role::scratch, .name = "logits", .dtype = DType::f32, .bytes = 4 * vocab};
   program.buffers[kSettings] = {
       .role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = kSettingsBytes};
+  program.buffers[kUntil] = {
+      .role = Role::until, .name = "until", .dtype = DType::i32, .bytes = sizeof(kernels::Until)};
   program.buffers[kMemory] = {
       .role = Role::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
   program.buffers[kCounters] = {.role = Role::counters,
