@@ -1,7 +1,7 @@
 #include "validate/ending_subject.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 #include "base/error.h"
 #include "kernels/advance_plan.h"
@@ -11,7 +11,21 @@ namespace {
 
 enum : std::size_t { kToken, kIds, kLog, kPosition, kUntil };
 
-constexpr std::int64_t kMostId = 2 * kernels::most_stop_ids;
+constexpr std::int64_t kMostId = 100;
+
+// The tokens left, and which of the ids a step begins with: the first or last stop id, the one
+// behind the stop ids, or none of them. Seven, so that all meet all of the six positions.
+struct Case {
+  int left;
+  enum { other, first, last, behind } begins_with;
+};
+constexpr std::array<Case, 7> kCases = {{{-1, Case::other},
+                                         {-1, Case::first},
+                                         {5, Case::last},
+                                         {0, Case::other},
+                                         {1, Case::behind},
+                                         {-1, Case::behind},
+                                         {3, Case::other}}};
 
 // Before a step whose first token is `first`.
 bool has_ended(const std::vector<double>& until, double first) {
@@ -54,24 +68,29 @@ Subject subject_of_ending(DType ids, std::int64_t tokens, std::int64_t logged,
                       .low = std::ranges::min(positions),
                       .high = std::ranges::max(positions),
                       .edges = positions},
-                     // As many edges as have no factor in common with positions' six.
+                     // Its first word chooses a case.
                      {.name = "until",
                       .dtype = DType::i32,
                       .shape = {2 + kernels::most_stop_ids},
                       .role = Role::state,
-                      .low = -1,
+                      .low = 0,
                       .high = kMostId,
-                      .edges = {-1, 0, 5, 1, -1}}};
-  subject.constrain = [=](Elements& in) {
-    const auto stops =
-        static_cast<std::size_t>(std::max(in[kUntil][1], 0.0)) % (kernels::most_stop_ids + 1);
-    in[kUntil][1] = static_cast<double>(stops);
-    // Half of the steps begin with one of these ids: the last stop id, or any, stop id or not.
-    const auto chosen = static_cast<std::size_t>(std::abs(in[kToken][0]));
-    if (chosen % 2 == 0) return;
-    const std::size_t which =
-        chosen % 4 == 1 ? std::max<std::size_t>(stops, 1) - 1 : chosen / 4 % kernels::most_stop_ids;
-    in[kIds][0] = in[kUntil][2 + which];
+                      .edges = {0, 1, 2, 3, 4, 5, 6}}};
+  subject.constrain = [](Elements& in) {
+    std::vector<double>& until = in[kUntil];
+    const Case& chosen = kCases[static_cast<std::size_t>(until[0]) % kCases.size()];
+    auto stops = static_cast<std::int64_t>(until[1]) % (kernels::most_stop_ids + 1);
+    if (chosen.begins_with == Case::first || chosen.begins_with == Case::last)
+      stops = std::max<std::int64_t>(stops, 1);
+    if (chosen.begins_with == Case::behind)
+      stops = std::min<std::int64_t>(stops, kernels::most_stop_ids - 1);
+    until[0] = chosen.left, until[1] = static_cast<double>(stops);
+    for (std::int64_t i = 0; i < kernels::most_stop_ids; ++i)
+      until[static_cast<std::size_t>(2 + i)] += static_cast<double>(i * (kMostId + 1));
+    const std::int64_t id = chosen.begins_with == Case::first  ? 0
+                            : chosen.begins_with == Case::last ? stops - 1
+                                                               : stops;
+    if (chosen.begins_with != Case::other) in[kIds][0] = until[static_cast<std::size_t>(2 + id)];
   };
   subject.truth = subject.plain = [=](const Elements& in) {
     Elements out = in;
