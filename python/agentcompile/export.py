@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 
+import sympy
 import torch
 from torch.export import Dim
 from torch.nn.modules import transformer
@@ -191,6 +192,33 @@ def _len(x):
     return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() else _plain_len(x)
 
 
+def _is_several(asks: torch.SymBool) -> bool:
+    """Whether a comparison of the number of tokens is false for one and true for all others."""
+    expression = asks.node.expr
+    if not isinstance(expression, sympy.Rel) or isinstance(expression, sympy.Eq):
+        return False
+    if len(expression.free_symbols) != 1:
+        return False
+    (tokens,) = expression.free_symbols
+    apart = expression.lhs - expression.rhs
+    if not apart.is_polynomial(tokens) or sympy.degree(apart, tokens) != 1:
+        return False  # only a line is apart from 0 on one side, or everywhere but once
+    return not expression.subs(tokens, 1) and bool(expression.subs(tokens, 2))
+
+
+def _attend(plain):
+    """For one token with one key, "causal if there are several tokens" is causal."""
+
+    def attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **more):
+        if isinstance(is_causal, torch.SymBool) and _is_several(is_causal):
+            queries, keys = query.shape[-2], key.shape[-2]
+            if isinstance(keys, torch.SymInt) and queries.node.expr == keys.node.expr:
+                is_causal = True
+        return plain(query, key, value, attn_mask, dropout_p, is_causal, **more)
+
+    return attend
+
+
 @contextmanager
 def traceable():
     """Spells some of PyTorch's own code as tracing can follow it, with the same results."""
@@ -215,6 +243,8 @@ def traceable():
     torch.autocast.__exit__ = lambda self, *why: leave(self, *why) if acts(self) else None
     # len() gives a plain integer, and tracing would take it for the only number of tokens.
     builtins.len = _len
+    functional, attend = torch.nn.functional, torch.nn.functional.scaled_dot_product_attention
+    functional.scaled_dot_product_attention = _attend(attend)
     # tensor.data leaves the trace.
     torch.Tensor.data = property(torch.Tensor.detach, torch._C.TensorBase.data.__set__)
     try:
@@ -223,6 +253,7 @@ def traceable():
     finally:
         del torch.Tensor.data
         builtins.len = _plain_len
+        functional.scaled_dot_product_attention = attend
         torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
         for name, function in indices.items():
             setattr(torch, name, function)

@@ -287,6 +287,15 @@ UNSUPPORTED = {
         "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=True, scale=-0.5)[:, 0]",
         ["scaled_dot_product_attention", "scales the scores by -0.5"],
     ),
+    "causal_from_three": (
+        "y = x[:, None]; x = F.scaled_dot_product_attention(y, y, y, is_causal=x.shape[1] > 2)[:, 0]",
+        ["is_causal", "SymBool"],
+    ),
+    "causal_but_for_more_keys": (
+        "y = x[:, None]; k = F.pad(y, (0, 0, 1, 0)); n = x.shape[1]\n"
+        "        x = F.scaled_dot_product_attention(y, k, k, is_causal=n > 1)[:, 0]",
+        ["is_causal", "SymBool"],
+    ),
     "dropout": ("x = F.dropout(x, 0.5, True)", ["random", "dropout"]),
     "noise": ("x = x + torch.randn_like(x)", ["random", "randn_like"]),
     "last_token_only": ("x = x[:, -1:]", ["logits", "[1, 1, 50]"]),
@@ -300,6 +309,13 @@ UNSUPPORTED = {
     "multiples": ("x = x * 2 if x.shape[1] % 8 == 0 else x", ["only right for some", "S % 8"]),
     "strides": ("x = torch.as_strided(x, (1, x.shape[1], 16), (16, 16, 1))", ["as_strided"]),
 }
+
+
+def test_attention_that_is_causal_if_there_are_several_tokens(tmp_path):
+    attend = "F.scaled_dot_product_attention(y, y, y, is_causal=x.shape[1] > 1)"
+    (tmp_path / "source.py").write_text(FORWARD.replace("{body}", f"y = x[:, None]; x = {attend}[:, 0]"))
+    code, text = run_command(tmp_path, f"{tmp_path}/source.py:Net")
+    assert code == 0 and "checked against the model itself" in text, text
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)

@@ -20,6 +20,8 @@ from pathlib import Path
 import pytest
 import torch
 from ordinary import ORDINARY, UNSOUND, halves
+from ordinary_second import ORDINARY as SECOND
+from ordinary_second import UNSOUND as SECOND_UNSOUND
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -34,7 +36,9 @@ LEAST = 32  # tokens that each decoder takes
 CHUNKS = (7, 5, 1)
 TOLERANCE = 1e-5
 OUTCOMES = ("right", "limited", "refused", "wrong", "crashed")
-LEAST_RIGHT = {"dev": 0.98, "held": 1.0}  # as measured: docs/results/captures.md
+# The forward names its type, so that no copy in float32 can say what is right.
+NOT_COMPARED = {"FlaxCombinedMasksBfloat16", "MegatronLikeSequenceFirstHalf"}
+LEAST_RIGHT = {"dev": 0.98, "held": 1.0, "second": 0.8}  # as measured: docs/results/captures.md
 LEAST_RIGHT_OF_SAMPLE = 0.87
 REFUSALS = (1, 3)  # exit codes: the job failed, bad input
 
@@ -62,6 +66,7 @@ def liven(module) -> None:
 def logits(module, ids) -> torch.Tensor:
     with torch.no_grad():
         result = module(ids)
+    result = getattr(result, "logits", result)
     result = result[0] if isinstance(result, tuple) else result
     return result[0].double()
 
@@ -175,20 +180,23 @@ def sample(names, count: int) -> list:
 
 
 @needs_program
-@pytest.mark.parametrize("half", ["dev", "held"] if LONG else ["dev"])
-def test_ordinary_decoders_are_right(half, tmp_path):
-    names = sample(dict(zip(("dev", "held"), halves()))[half], 8)
-    results = judge_all(names, ORDINARY, half, tmp_path)
+@pytest.mark.parametrize("label", ["dev", "held", "second"] if LONG else ["dev"])
+def test_ordinary_decoders_are_right(label, tmp_path):
+    dev, held = halves()
+    sets = {"dev": dev, "held": held, "second": sorted(SECOND.keys() - NOT_COMPARED)}
+    names = sample(sets[label], 8)
+    results = judge_all(names, SECOND if label == "second" else ORDINARY, label, tmp_path)
     assert not those(results, "wrong", "crashed")
     right = [r for r in results.values() if r[0] == "right"]
-    least = LEAST_RIGHT[half] if LONG else LEAST_RIGHT_OF_SAMPLE
+    least = LEAST_RIGHT[label] if LONG else LEAST_RIGHT_OF_SAMPLE
     assert len(right) >= least * len(names), those(results, "refused", "limited")
 
 
 @needs_program
 def test_unsound_decoders_are_refused_or_right(tmp_path):
-    names = sample(sorted(UNSOUND), 5)
-    results = judge_all(names, UNSOUND, "unsound", tmp_path)
+    every = UNSOUND | {f"Second{name}": make for name, make in SECOND_UNSOUND.items()}
+    names = sample(sorted(every), 5)
+    results = judge_all(names, every, "unsound", tmp_path)
     assert not those(results, "wrong", "crashed")
     # Where little is refused, the breaks broke nothing.
     refused = [r for r in results.values() if r[0] == "refused"]
