@@ -340,6 +340,7 @@ void Engine::run_all(const std::vector<std::int64_t>& ids) {
 
 void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows) {
   const auto total = static_cast<std::int64_t>(ids.size());
+  if (total == 0) return;
   check_step(total);
   check_ids(ids);
   set_until(-1, {});
