@@ -342,7 +342,7 @@ def test_the_page_of_captures_is_what_the_records_give():
     spec = importlib.util.spec_from_file_location("families", ROOT / "bench/capture_families.py")
     families = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(families)
-    kinds = ("captures", "ordinary-decoders")
+    kinds = ("captures", "ordinary-decoders", "ordinary-decoders-second")
     newest = (max((ROOT / "bench/results").glob(f"*-{kind}.jsonl")) for kind in kinds)
     assert families.page(*map(families.read, newest)) == (ROOT / "docs/results/captures.md").read_text()
 
@@ -444,11 +444,11 @@ def test_what_the_check_sees_alone(tmp_path, monkeypatch):
     reference = check._reference
 
     def damaged(program, file, ids, runs, vocab_size):
-        outputs = reference(program, file, ids, runs, vocab_size)
+        outputs, scores = reference(program, file, ids, runs, vocab_size)
         for (span, chunk), output in zip(runs, outputs):
             if hit(span, chunk):
                 output[11, 3] += 0.01
-        return outputs
+        return outputs, scores
 
     monkeypatch.setattr(check, "_reference", damaged)
     for hit, words in ((lambda span, chunk: span == chunk == 17, "17 tokens, taken at once"),
