@@ -65,9 +65,9 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           // Of the tokens from the first one on.
           const auto score = [&](std::int64_t from, std::int64_t count) {
             scores.resize(static_cast<std::size_t>(count));
-            const auto seen = [&](const auto& all) {
-              return Matrix{all.data() + (from * kv_heads + kv_head) * key_size, count, key_size,
-                            kv_heads * key_size};
+            const auto seen = [&]<class Number>(const std::vector<Number>& all) {
+              return Matrix<Number>{all.data() + (from * kv_heads + kv_head) * key_size, count,
+                                    key_size, kv_heads * key_size};
             };
             if (call.arithmetic == Arithmetic::plain)
               dots(seen(single_keys), single_q.data() + unit * key_size, scores.data(), 1);
