@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "ir/assumptions.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
 #include "state/state.h"
@@ -17,8 +18,8 @@ struct Assumed {
   std::vector<double> largest;  // of each query, at each head
 
   explicit Assumed(const Node& node, std::int64_t units) {
-    if (!node.has("scores_within")) return;
-    within = node.number("scores_within");
+    if (!node.has(kScoresWithin)) return;
+    within = node.number(kScoresWithin);
     largest.resize(static_cast<std::size_t>(units));
   }
   bool any() const { return !largest.empty(); }
@@ -29,10 +30,9 @@ struct Assumed {
     if (call.scores) call.scores->add(most, within);
     if (most > within)
       bad_input(
-          "{}: an attention score of magnitude {:.6g}: the mask's {:.6g} is sure to hide tokens "
-          "only "
-          "while no score is beyond {:.6g}; let the model hide with -inf or torch.finfo(dtype).min",
-          call.where(), most, -4 * within, within);
+          "{}: an attention score of magnitude {:.6g}: {}; let the model hide with -inf or "
+          "torch.finfo(dtype).min",
+          call.where(), most, what_is_assumed(call.node()));
   }
 };
 
@@ -62,7 +62,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
           const std::int64_t head = unit % heads, kv_head = head / (heads / kv_heads);
           const std::int64_t token = past + unit / heads;
           const std::int64_t first = window > 0 ? std::max<std::int64_t>(0, token - window + 1) : 0;
-          // Of the tokens from the first one on.
+          // Scores of `count` tokens, the first of them `from`.
           const auto score = [&](std::int64_t from, std::int64_t count) {
             scores.resize(static_cast<std::size_t>(count));
             const auto seen = [&]<class Number>(const std::vector<Number>& all) {

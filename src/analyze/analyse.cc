@@ -5,7 +5,7 @@
 #include "analyze/describe.h"
 #include "analyze/grouping.h"
 #include "base/error.h"
-#include "ir/incrementalise.h"
+#include "ir/assumptions.h"
 
 namespace ac {
 namespace {

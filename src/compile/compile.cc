@@ -17,6 +17,7 @@
 #include "compile/states.h"
 #include "compile/trial_package.h"
 #include "compile/trials.h"
+#include "ir/assumptions.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "ir/text.h"
@@ -101,10 +102,8 @@ Selection admit_draw(const Program& program, Realiser& realiser) {
 void require_measured_scores(const Model& model, const Graph& graph) {
   const NodeId strictest = strictest_assumption(graph);
   if (strictest < 0 || model.scores == ScoresMeasured::of_the_model) return;
-  const double within = graph[strictest].number("scores_within");
-  const std::string assumed = fmt::format(
-      "{}: the mask's {:.6g} is sure to hide tokens only while no attention score is beyond {:.6g}",
-      describe(graph, strictest), -4 * within, within);
+  const std::string assumed =
+      fmt::format("{}: {}", describe(graph, strictest), what_is_assumed(graph[strictest]));
   if (model.scores == ScoresMeasured::of_a_small_model)
     return warn("{}; that was measured with small sizes and random weights alone: {}", assumed,
                 model.checked);

@@ -12,8 +12,6 @@ namespace ac {
 namespace {
 
 const Dim kS(Symbol::S), kT(Symbol::T);
-const std::string kScoresWithin = "scores_within";
-
 // Whether row i of the result depends on row i of the inputs alone, for a node of the normal form.
 class RowProof {
  public:
@@ -213,21 +211,6 @@ StepGraph incrementalise(const Graph& graph) {
     step.graph.outputs.push_back(output);
   }
   verify(step, "incrementalise");
-  return step;
-}
-
-NodeId strictest_assumption(const Graph& graph) {
-  NodeId found = -1;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    if (const Node& node = graph.nodes[i];
-        node.has(kScoresWithin) &&
-        (found < 0 || node.number(kScoresWithin) < graph[found].number(kScoresWithin)))
-      found = static_cast<NodeId>(i);
-  return found;
-}
-
-StepGraph without_assumptions(StepGraph step) {
-  for (Node& node : step.graph.nodes) node.attrs.erase(kScoresWithin);
   return step;
 }
 

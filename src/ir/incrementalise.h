@@ -11,11 +11,6 @@ namespace ac {
 // The step with the logits of all T tokens.
 StepGraph incrementalise(const Graph& graph);
 
-// The attention whose assumption about scores (ops.def) is the strictest; -1 where there is none.
-NodeId strictest_assumption(const Graph& graph);
-// The same step without them. What runs on drawn numbers breaks assumptions about a model's.
-StepGraph without_assumptions(StepGraph step);
-
 // What a runtime runs. Decode: T = 1. Prefill: any T, but only the last token's logits, so that
 // only one row goes through the head.
 StepGraph decode_instance(const StepGraph& step);

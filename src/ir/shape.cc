@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "ir/assumptions.h"
 
 namespace ac {
 namespace {
@@ -150,8 +151,8 @@ TensorType attention(const Call& call) {
     fail("{} heads are not a multiple of {} key-value heads", q[1].str(), k[1].str());
   if (call.node.integer("window") < 0) fail("window is {}", call.node.integer("window"));
   if (!(call.node.number("softcap") >= 0)) fail("softcap is {}", call.node.number("softcap"));
-  if (call.node.has("scores_within") && !(call.node.number("scores_within") > 0))
-    fail("scores_within is {}", call.node.number("scores_within"));
+  if (call.node.has(kScoresWithin) && !(call.node.number(kScoresWithin) > 0))
+    fail("scores_within is {}", call.node.number(kScoresWithin));
   return {call[0].dtype, {q[0], q[1], v[2]}};
 }
 

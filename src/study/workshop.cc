@@ -11,6 +11,7 @@
 #include "compile/states.h"
 #include "compile/trials.h"
 #include "generate/fallback.h"
+#include "ir/assumptions.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "base/error.h"
+#include "ir/assumptions.h"
 #include "ir/builder.h"
-#include "ir/incrementalise.h"
 #include "ir/rewrite.h"
 #include "ir/text.h"
 #include "ir/verify.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "ir/assumptions.h"
 #include "ir/normalise/mask.h"
 #include "ir/normalise/match.h"
 #include "ir/normalise/passes.h"
@@ -23,7 +24,7 @@ constexpr int kDeepest = 64;
 // before that |v| / 8 was added to all scores and their maximum subtracted: the least visible score
 // is then -2 * (|v| / 4 + |v| / 8). All that is further down than kVanishes.
 constexpr double kHidesSmall = -1000;
-constexpr double kShare = 4, kShareOfShift = 8;
+constexpr double kShareOfShift = 8;
 
 // The most that may be added to a score so that it counts as hidden, which is what -inf does. What
 // a finite number does depends on the scores: hidden ones must stay below the visible by kVanishes.
@@ -110,7 +111,7 @@ class Recogniser {
     const NodeId cast_k = out_.cast(k3, dtype), cast_v = out_.cast(v3, dtype);
     const auto [k, values] = same_heads(cast_k, cast_v, out_.type(q3).shape[1]);
     Attrs attrs{{"scale", scores_.scale}, {"window", window}, {"softcap", scores_.softcap}};
-    if (std::isfinite(scores_.weakest)) attrs["scores_within"] = -scores_.weakest / kShare;
+    if (std::isfinite(scores_.weakest)) attrs[kScoresWithin] = -scores_.weakest / kMaskOverScores;
     NodeId result = out_.add(Op::attention, {q3, k, values}, attrs);
 
     // Back to [..., S, dv].
