@@ -10,6 +10,7 @@
 
 #include "base/temporary_folder.h"
 #include "build/compile.h"
+#include "tests/unit/contains.h"
 
 namespace ac::test {
 
@@ -75,10 +76,6 @@ inline int call(const Artifact& artifact) {
   const int value = function();
   dlclose(library);
   return value;
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace ac::test

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "reference/draw.h"
+#include "tests/unit/contains.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/named_phase.h"
 #include "tests/unit/running_toy.h"
@@ -16,10 +17,6 @@ namespace ac::test {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 Ids generate(Engine& engine, std::int64_t count) {
   Ids ids;

@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "program/traffic.h"
+#include "tests/unit/contains.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/named_phase.h"
 #include "tests/unit/running_toy.h"
@@ -11,10 +12,6 @@
 
 namespace ac::test {
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST_CASE("engine: packages that are none") {
   const Running running;

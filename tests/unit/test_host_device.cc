@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "kernels/cluster.cuh"
 #include "kernels/shim/host_launch.h"
+#include "tests/unit/contains.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sys/wait.h>
@@ -22,9 +23,7 @@
 namespace ac::kernels {
 namespace {
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
+using test::contains;
 
 __global__ void indices(unsigned* out) {
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

@@ -12,8 +12,10 @@
 #include "ir/normalise.h"
 #include "ir/text.h"
 #include "reference/executor.h"
+#include "tests/unit/contains.h"
 
 using namespace ac;
+using ac::test::contains;
 
 namespace {
 
@@ -86,10 +88,6 @@ std::string normal_form_of(const Make& make) {
   }
   CHECK(worst < 1e-9);
   return print(normal);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 void check_attention(const Make& make) {

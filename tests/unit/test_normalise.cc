@@ -9,8 +9,10 @@
 #include "ir/normalise.h"
 #include "ir/rewrite.h"
 #include "ir/text.h"
+#include "tests/unit/contains.h"
 
 using namespace ac;
+using ac::test::contains;
 
 namespace {
 
@@ -25,10 +27,6 @@ std::string error_of(auto action) {
     return error.what();
   }
   return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // One decoder layer as our own front end writes it.

@@ -7,21 +7,9 @@ Each entry makes a module, or a module and the size of its vocabulary.
 
 import hashlib
 
-ORDINARY, UNSOUND = {}, {}
+from decoder_set import decoder_set
 
-
-def _keep(into: dict, make):
-    assert make.__name__ not in ORDINARY and make.__name__ not in UNSOUND, make.__name__
-    into[make.__name__] = make
-    return make
-
-
-def ordinary(make):
-    return _keep(ORDINARY, make)
-
-
-def unsound(make):
-    return _keep(UNSOUND, make)
+ORDINARY, UNSOUND, ordinary, unsound = decoder_set()
 
 
 def halves() -> tuple:
