@@ -4,8 +4,7 @@
 
 // Built for wide registers too, where the processor has them. Results have the same bits: the order
 // of each sum is the same, and no product is fused with a sum (-ffp-contract=off).
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
 #define AC_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define AC_CLONES
