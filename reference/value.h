@@ -23,8 +23,8 @@ using Values = std::map<std::string, Value>;  // by name of input or output
 // Elements of each tensor of a state (state/state.h): [tokens, rows, size], every token kept.
 using StateData = std::vector<std::vector<double>>;
 
-// Of the attention that comes nearest to what it assumes of its scores: their largest magnitude,
-// and what that may be.
+// How near attention scores come to what the graph assumes of them. Of several attentions, the one
+// that comes nearest counts: its largest score by magnitude, and the largest that it assumes.
 struct ScoresSeen {
   double largest = 0, within = 0;  // within is 0 where nothing is assumed
 

@@ -40,7 +40,7 @@ struct CheckSteps {
 CheckSteps check_steps(const Program& program, const std::function<double(const CheckStep&)>& work,
                        double most);
 
-// The labels of the phases that run so many tokens after so many.
+// The labels of the phases that run `tokens` tokens after `cached` ones.
 std::vector<std::string> phases_of(const Program& program, std::int64_t cached, std::int64_t tokens,
                                    Rows rows = Rows::last);
 // The kernels of those phases.

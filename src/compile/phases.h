@@ -23,7 +23,8 @@ struct PhaseSpec {
   bool operator==(const PhaseSpec&) const = default;
 };
 
-// Of a package that holds so many tokens. Each step of 1 to longest_step() tokens has one phase.
+// The phases of a package that holds `max_context` tokens. Each step of 1 to longest_step() tokens
+// has one phase.
 std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max_context);
 std::int64_t longest_step(const std::vector<PhaseSpec>& phases);
 // The step that a phase plans: that of its tokens, with the logits of its rows.

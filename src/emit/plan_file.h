@@ -54,7 +54,7 @@ Json read_plan_json(const PackageFiles& files);
 PlanFile plan_file(const Json& json, const std::string& origin);
 // What it says of each phase, with the phase's name.
 std::vector<std::pair<std::string, const Json*>> phases_of(const Json& plan);
-// Of the phase of this name.
+// What plan.json says of the phase of this name.
 const Json& phase_in(const Json& plan, const std::string& name);
 // The phases of a package, to be compiled again: their steps are the program's.
 std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,

@@ -16,7 +16,7 @@
 
 namespace ac {
 
-// Of a step's rows, one a token, those that go through the head: they get logits.
+// A step has a row for each token. The head gives logits to the last row, or to all rows.
 enum class Rows : std::uint8_t { last, all };
 constexpr std::array<std::string_view, 2> kRows = {"last", "all"};
 
@@ -52,7 +52,7 @@ struct Program {
   std::map<std::string, std::string> kernels;  // entry to file, in the package
   std::vector<Phase> phases;  // for each step of 1 to longest_step() tokens there is one
 
-  // What runs a step of so many tokens after so many.
+  // The phase that runs a step of `tokens` tokens after `cached` ones.
   const Phase& phase_of(std::int64_t tokens, std::int64_t cached, Rows rows = Rows::last) const;
   // Tokens; 0 if no phase has these rows. Buffers have room for the longest step with the last row,
   // and no other is longer.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "base/error.h"
 #include "kernels/advance_plan.h"
@@ -29,9 +30,8 @@ constexpr std::array<Case, 7> kCases = {{{-1, Case::other},
 
 // Before a step whose first token is `first`.
 bool has_ended(const std::vector<double>& until, double first) {
-  const auto ids = until.begin() + 2;
-  return until[0] == 0 || std::find(ids, ids + static_cast<std::ptrdiff_t>(until[1]), first) !=
-                              ids + static_cast<std::ptrdiff_t>(until[1]);
+  const auto ids = std::span(until).subspan(2, static_cast<std::size_t>(until[1]));
+  return until[0] == 0 || std::ranges::find(ids, first) != ids.end();
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ struct Expected {
   Elements elements, truth, plain;
 };
 
-// An error that is less than so many times its bound may be bad luck: so many other plain
-// implementations are asked.
+// An error of less than kNearly times its bound may be bad luck: kOthers more plain results, on
+// neighbouring inputs, say how large errors are.
 constexpr double kNearly = 2;
 constexpr unsigned kOthers = 4;
 
