@@ -16,7 +16,6 @@ namespace ac {
 namespace {
 
 using validate::Elements;
-using validate::Role;
 
 enum Tensor : std::size_t { kLogits, kToken, kPosition, kSettings };
 
@@ -83,10 +82,11 @@ std::string check_limit(const std::vector<double>& logits, kernels::DrawSettings
 
 validate::Subject draw_subject(const Trial& trial) {
   validate::Subject subject;
-  subject.tensors = {{.name = "logits", .dtype = trial.logits, .shape = {trial.vocab}},
-                     {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::state},
-                     {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
-                     {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
+  subject.tensors = {
+      {.name = "logits", .dtype = trial.logits, .shape = {trial.vocab}},
+      {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::state},
+      {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
+      {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
   subject.constrain = [](Elements& elements) {
     elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
     make_settings(elements[kSettings]);

@@ -21,7 +21,6 @@ namespace {
 
 using validate::Buffers;
 using validate::Elements;
-using validate::Role;
 using validate::Subject;
 using validate::TensorSpec;
 
@@ -67,8 +66,9 @@ class TrialRun {
   }
 
   void make_sampling() {
-    subject_.tensors = {{.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
-                        {.name = "token", .dtype = DType::i32, .shape = {1}, .role = Role::output}};
+    subject_.tensors = {
+        {.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
+        {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::output}};
     subject_.truth = subject_.plain = [](const Elements& in) {
       return Elements{{}, {static_cast<double>(greedy_token(in[0]))}};
     };
@@ -80,7 +80,8 @@ class TrialRun {
                                            trial_.positions);
   }
 
-  Place scratch(const char* name, const Buffer& buffer, Role role = Role::workspace) {
+  Place scratch(const char* name, const Buffer& buffer,
+                validate::Role role = validate::Role::workspace) {
     const std::int64_t bytes = buffer.bytes.at(trial_.tokens);
     subject_.tensors.push_back({.name = fmt::format("{}{}", name, subject_.tensors.size()),
                                 .dtype = DType::i32,
@@ -118,7 +119,7 @@ class TrialRun {
       case BufferRole::scratch:
         return buffer.is_workspace() ? scratch("workspace", buffer) : place_of_value(buffer);
       case BufferRole::counters:
-        return scratch("counters", buffer, Role::counter);
+        return scratch("counters", buffer, validate::Role::counter);
     }
     AC_UNREACHABLE();
   }

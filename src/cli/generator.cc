@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "capture/weights.h"
-#include "compile/positions.h"
 #include "ir/incrementalise.h"
+#include "ir/positions.h"
 #include "reference/draw.h"
 #include "reference/executor.h"
 

@@ -7,12 +7,12 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "base/table.h"
 #include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
 #include "cli/source.h"
-#include "compile/progress.h"
 #include "study/advise.h"
 
 namespace ac {

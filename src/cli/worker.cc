@@ -1,4 +1,4 @@
-#include "compile/worker.h"
+#include "lab/worker.h"
 
 #include <malloc.h>
 #include <unistd.h>

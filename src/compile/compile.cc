@@ -4,25 +4,25 @@
 
 #include <algorithm>
 
+#include "admit/trials.h"
 #include "base/error.h"
 #include "base/warning.h"
-#include "compile/assemble.h"
-#include "compile/cover.h"
 #include "compile/effort.h"
-#include "compile/guide.h"
 #include "compile/model_folder.h"
-#include "compile/positions.h"
-#include "compile/select.h"
 #include "compile/stages.h"
 #include "compile/states.h"
-#include "compile/trial_package.h"
-#include "compile/trials.h"
+#include "generate/assemble.h"
 #include "ir/assumptions.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "ir/positions.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "lab/trial_package.h"
+#include "plan/cover.h"
 #include "runtime/fingerprint.h"
+#include "select/guide.h"
+#include "select/select.h"
 
 namespace ac {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "compile/compile.h"
-#include "compile/in_context.h"
-#include "compile/select.h"
+#include "select/in_context.h"
+#include "select/select.h"
 
 namespace ac {
 

@@ -7,21 +7,11 @@
 #include <vector>
 
 #include "ir/step_graph.h"
-#include "program/program.h"
+#include "select/phase.h"
 
 namespace ac {
 
 struct CompileOptions;
-
-struct PhaseSpec {
-  std::string name = {};                        // "prefill", "prefill to 256", "decode"
-  std::int64_t min_tokens = 1, max_tokens = 1;  // of its steps
-  std::int64_t tuned_at = 1;                    // tokens of the steps that kernels are chosen by
-  std::vector<std::int64_t> contexts = {};      // rising: cached tokens, each with a choice of its
-                                                // own; none: one choice, timed from the first on
-  Rows rows = Rows::last;
-  bool operator==(const PhaseSpec&) const = default;
-};
 
 // The phases of a package that holds `max_context` tokens. Each step of 1 to longest_step() tokens
 // has one phase.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/progress.h"
+#include "base/progress.h"
 
 namespace ac {
 

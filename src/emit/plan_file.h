@@ -11,9 +11,9 @@
 #include "base/json.h"
 #include "build/compile.h"
 #include "compile/phases.h"
-#include "compile/pinned.h"
 #include "program/program.h"
 #include "runtime/package_files.h"
+#include "select/pinned.h"
 
 namespace ac {
 

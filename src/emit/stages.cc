@@ -7,9 +7,9 @@
 #include <map>
 
 #include "base/table.h"
-#include "compile/package_check.h"
 #include "emit/advice_stage.h"
 #include "emit/plan_file.h"
+#include "lab/package_check.h"
 
 namespace ac {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "compile/package_check.h"
-#include "compile/progress.h"
-#include "compile/realise.h"
+#include "base/progress.h"
 #include "emit/plan_file.h"
+#include "lab/package_check.h"
+#include "lab/realise.h"
 #include "program/program.h"
 #include "runtime/package_files.h"
 
@@ -41,7 +41,7 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
 // is run, whatever is known from before: on `device`, which is in this machine, as compilation for
 // it admits kernels. `building`: the caches of built kernels and the compilers. A file that makes
 // no sense is an error (bad_input). Then the whole program runs beside one of plain kernels
-// (compile/package_check.h), and with `with_truth` beside double precision.
+// (lab/package_check.h), and with `with_truth` beside double precision.
 Verification verify_package(const PackageFiles& files, BuilderOptions building,
                             const DeviceInfo& device, Progress& progress,
                             const std::filesystem::path& weights = {},

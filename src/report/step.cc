@@ -83,9 +83,10 @@ std::size_t most_launches(const Phase& phase, std::size_t from, const Json& sele
 }
 
 // The longest row of launches from one on that reads what a region of one selection does.
-Part part_at(const Program& program, const Phase& phase, std::size_t from, const Json& selections) {
+StepPart part_at(const Program& program, const Phase& phase, std::size_t from,
+                 const Json& selections) {
   const std::string implementation = implementation_in(phase.notes[from]);
-  Part found{from, 1, kUnknownSelection};
+  StepPart found{from, 1, kUnknownSelection};
   if (implementation == "advance") found.selection = kEndOfStep;
   for (std::size_t s = 0; s < selections.size(); ++s) {
     const Json& selection = selections.at(s);
@@ -105,8 +106,8 @@ Part part_at(const Program& program, const Phase& phase, std::size_t from, const
 
 }  // namespace
 
-std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& planned) {
-  std::vector<Part> parts;
+std::vector<StepPart> parts_of(const Program& program, const Phase& phase, const Json& planned) {
+  std::vector<StepPart> parts;
   for (std::size_t i = 0; i < phase.launches.size(); i += parts.back().count)
     parts.push_back(part_at(program, phase, i, planned.at("selections")));
   return parts;
@@ -118,7 +119,7 @@ Json step_of(const Program& program, const Phase& phase, const Json& planned,
   if (lines.size() != phase.launches.size())
     bad_input("{}: its timeline has {} launches, and a step of the package {}: measure it again",
               origin, lines.size(), phase.launches.size());
-  const std::vector<Part> all = parts_of(program, phase, planned);
+  const std::vector<StepPart> all = parts_of(program, phase, planned);
   Json launches = Json::array();
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const Json& line = lines[i];
@@ -134,9 +135,9 @@ Json step_of(const Program& program, const Phase& phase, const Json& planned,
                         {"bytes", line.at("bytes").get<std::int64_t>()}});
   }
   std::map<int, std::int64_t> uses;
-  for (const Part& part : all) ++uses[part.selection];
+  for (const StepPart& part : all) ++uses[part.selection];
   Json parts = Json::array();
-  for (const Part& part : all) {
+  for (const StepPart& part : all) {
     double us = 0;
     std::int64_t bytes = 0;
     for (std::size_t i = part.from; i < part.from + part.count; ++i) {

@@ -12,11 +12,11 @@ namespace ac {
 // Neighbouring launches of a decode step that compute one region, and which of the plan's
 // selections it is.
 constexpr int kUnknownSelection = -1, kEndOfStep = -2;
-struct Part {
+struct StepPart {
   std::size_t from = 0, count = 0;
   int selection = kUnknownSelection;
 };
-std::vector<Part> parts_of(const Program& program, const Phase& phase, const Json& planned);
+std::vector<StepPart> parts_of(const Program& program, const Phase& phase, const Json& planned);
 
 // `lines`: what `bench --timeline` says of a step of the phase, in order; `planned`: the plan of
 // it. Gives the launches, and the parts that they make up: a region's launches, its bytes, and its

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "study/step_advice.h"
+#include "tune/step_advice.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {
@@ -28,10 +28,10 @@ class Tuner {
         toolkit_(builder.compiler(target_of(options.device))) {}
 
   Tuned run() {
-    const std::vector<study::Subject> subjects = workshop_.subjects();
+    const std::vector<tune::Subject> subjects = workshop_.subjects();
     if (options_.advisor)
       advised_ =
-          study::ask_about(*options_.advisor, workshop_.regions(), workshop_.plans(), progress_)
+          tune::ask_about(*options_.advisor, workshop_.regions(), workshop_.plans(), progress_)
               .candidates;
     for (std::size_t i = 0; i < subjects.size(); ++i) {
       progress_.stage(
@@ -55,10 +55,10 @@ class Tuner {
     return std::make_unique<search::Advised>(std::move(strategy), std::move(advice));
   }
 
-  void run(const study::Subject& subject) {
+  void run(const tune::Subject& subject) {
     std::vector<search::Point> points;
     for (const Candidate& candidate : subject.space->candidates)
-      points.push_back(study::point_of(candidate));
+      points.push_back(tune::point_of(candidate));
     const search::ListedSpace space(std::move(points));
     TunedRegion region;
     region.signature = subject.space->signature;
@@ -88,7 +88,7 @@ class Tuner {
     tuned_.regions.push_back(std::move(region));
   }
 
-  search::Outcome attempt(const study::Subject& subject, const Candidate& candidate,
+  search::Outcome attempt(const tune::Subject& subject, const Candidate& candidate,
                           TunedRegion& region) {
     tuning::Attempt tried;
     tried.key = {subject.space->signature,
@@ -101,8 +101,8 @@ class Tuner {
       ++region.known;
       return outcome_of(*known);
     }
-    const study::Workshop::Batch batch = workshop_.attempt(subject, {&candidate}, true);
-    const study::TimedPoint& point = batch.points.at(0);
+    const tune::Workshop::Batch batch = workshop_.attempt(subject, {&candidate}, true);
+    const tune::TimedPoint& point = batch.points.at(0);
     tried.verdict = point.verdict;
     tried.why = point.why;
     tried.samples = point.samples;
@@ -113,7 +113,7 @@ class Tuner {
   }
 
   static search::Outcome outcome_of(const tuning::Attempt& attempt) {
-    study::TimedPoint point;
+    tune::TimedPoint point;
     point.verdict = attempt.verdict, point.samples = attempt.samples;
     return point.outcome();
   }
@@ -134,7 +134,7 @@ class Tuner {
 
   const TuneOptions& options_;
   Progress& progress_;
-  study::Workshop workshop_;
+  tune::Workshop workshop_;
   tuning::Database database_;
   Headers headers_;
   const std::string device_, toolkit_;

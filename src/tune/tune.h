@@ -7,12 +7,12 @@
 #include "advise/advisor.h"
 #include "compile/compile.h"
 #include "search/run.h"
-#include "study/workshop.h"
+#include "tune/workshop.h"
 #include "tuning/database.h"
 
 namespace ac {
 
-struct TuneOptions : study::WorkshopOptions {
+struct TuneOptions : tune::WorkshopOptions {
   std::string search = "tree";
   search::Budget budget{.attempts = 32};  // of each region
   std::uint64_t seed = 1;

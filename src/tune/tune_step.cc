@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "compile/in_context.h"
+#include "select/in_context.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {
@@ -23,10 +23,10 @@ std::size_t variant_at(const Pinned& pinned, std::int64_t context) {
   return at;
 }
 
-study::StepOptions step_options(const StepTuneOptions& options, const Program& program,
-                                const Pinned::Variant& variant) {
-  study::StepOptions step;
-  static_cast<study::WorkshopOptions&>(step) = options;
+tune::StepOptions step_options(const StepTuneOptions& options, const Program& program,
+                               const Pinned::Variant& variant) {
+  tune::StepOptions step;
+  static_cast<tune::WorkshopOptions&>(step) = options;
   step.dtype = program.dtype;
   step.states = program.states;
   step.space = {.plans = options.plans, .max_points = 0};
@@ -59,10 +59,10 @@ class StepTuner {
     tuned_.signature = workshop_.signature();
     for (const search::Site& site : space.sites()) tuned_.sites += site.choices.size() > 1;
     record_failures();
-    const search::Advice advice = study::advised_points(workshop_.space(), workshop_.advice());
+    const search::Advice advice = tune::advised_points(workshop_.space(), workshop_.advice());
     tuned_.advised = advice.order.size();
     auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
-    const study::TimedPoint first = workshop_.time(*own);
+    const tune::TimedPoint first = workshop_.time(*own);
     if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
     tuned_.first_us = first.outcome().microseconds;
     strategy->hear(*own, first.outcome());
@@ -106,7 +106,7 @@ class StepTuner {
   search::Outcome attempt(int point) {
     tuning::Attempt tried;
     tried.key = key_of(point);
-    study::TimedPoint timed;
+    tune::TimedPoint timed;
     if (const auto known = database_.find(tried.key)) {
       ++tuned_.known;
       timed.verdict = known->verdict, timed.samples = known->samples;
@@ -127,7 +127,7 @@ class StepTuner {
   // Candidates of regions that do not compile, or are not admitted.
   void record_failures() {
     std::vector<tuning::Attempt> attempts;
-    for (study::StepWorkshop::Failure& failure : workshop_.take_failures()) {
+    for (tune::StepWorkshop::Failure& failure : workshop_.take_failures()) {
       tuning::Attempt& tried = attempts.emplace_back();
       tried.key = {failure.signature, failure.plan, tuning::kernel_hash(failure.sources, headers_),
                    device_,           toolkit_,     setting_};
@@ -174,7 +174,7 @@ class StepTuner {
     tuned_.decode = decode_;
     Pinned::Variant& variant = tuned_.decode->variants[variant_];
     variant.candidates.clear();
-    for (const study::Scheduled& scheduled : workshop_.space().schedule(point)) {
+    for (const tune::Scheduled& scheduled : workshop_.space().schedule(point)) {
       const Space& space =
           workshop_.plans().spaces[static_cast<std::size_t>(scheduled.part->space)];
       variant.candidates[space.signature] =
@@ -203,7 +203,7 @@ class StepTuner {
   tuning::Database database_;
   Headers headers_;
   const std::string device_, toolkit_, setting_;
-  study::StepWorkshop workshop_;
+  tune::StepWorkshop workshop_;
   TunedStep tuned_;
 };
 

@@ -1,12 +1,12 @@
 // Improves a package by the latency of its whole decode step: a search over the step's schedules
-// (study/step_space.h), each of them timed as a step. What the tuning database knows is not timed
+// (tune/step_space.h), each of them timed as a step. What the tuning database knows is not timed
 // again, so that interrupted work goes on where it was. A schedule is taken only if all of its
 // kernels are admitted and a last race against the package's own shows that it pays.
 #pragma once
 
-#include "compile/pinned.h"
 #include "search/run.h"
-#include "study/step_workshop.h"
+#include "select/pinned.h"
+#include "tune/step_workshop.h"
 #include "tune/tune.h"
 
 namespace ac {

@@ -2,8 +2,8 @@
 // admission.
 #pragma once
 
+#include "admit/trials.h"
 #include "compile/states.h"
-#include "compile/trials.h"
 
 namespace ac::test {
 

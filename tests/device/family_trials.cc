@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "compile/cover.h"
+#include "plan/cover.h"
 #include "plan/plans.h"
 #include "tests/device/admission.h"
 

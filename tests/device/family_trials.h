@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/realise.h"
+#include "lab/realise.h"
 #include "plan/space.h"
 #include "tests/device/family_models.h"
 

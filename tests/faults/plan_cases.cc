@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "admit/trials.h"
 #include "analyze/analyse.h"
 #include "base/error.h"
-#include "compile/cover.h"
-#include "compile/trials.h"
+#include "plan/cover.h"
 #include "plan/planner.h"
 #include "tests/device/family_models.h"
 

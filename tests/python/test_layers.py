@@ -8,7 +8,7 @@ from compiled import ROOT
 
 RUNS_PACKAGES = {"device", "program", "runtime", "state", "text"}
 COMPILER = {
-    *("ir", "capture", "reference", "validate", "analyze", "plan", "generate", "advise", "admit", "measure", "compile"),
+    *("ir", "capture", "reference", "validate", "analyze", "plan", "generate", "advise", "admit", "lab", "select", "compile"),
     *("emit", "search", "tuning", "study", "tune", "report"),
 }
 

@@ -4,9 +4,9 @@
 #include "base/environment.h"
 #include "base/temporary_folder.h"
 #include "build/compile.h"
-#include "compile/realise.h"
 #include "ir/builder.h"
 #include "ir/step_graph.h"
+#include "lab/realise.h"
 
 namespace ac::test {
 

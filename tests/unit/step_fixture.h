@@ -3,7 +3,7 @@
 
 #include "analyze/analyse.h"
 #include "regions_models.h"
-#include "study/step_space.h"
+#include "tune/step_space.h"
 
 namespace ac::test {
 
@@ -15,7 +15,7 @@ struct StepFixture {
   const Space& of(int index) const { return plans.spaces[static_cast<std::size_t>(index)]; }
 
   // The first so many candidates, or the fallback where there is none.
-  study::PartChoices first() const {
+  tune::PartChoices first() const {
     return [this](const CoverPart& part, std::size_t most) {
       std::vector<int> found;
       for (std::size_t i = 0; i < std::min(most, of(part.space).candidates.size()); ++i)

@@ -9,9 +9,9 @@
 #include "advise/plain_text.h"
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "compile/guide.h"
 #include "expect_error.h"
 #include "regions_models.h"
+#include "select/guide.h"
 
 using namespace ac;
 namespace fs = std::filesystem;

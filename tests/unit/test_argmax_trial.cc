@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 
 #include "admit/judge.h"
+#include "admit/trials.h"
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "compile/trials.h"
 
 namespace ac::test {
 namespace {

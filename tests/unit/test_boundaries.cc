@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "compile/select.h"
 #include "ir/text.h"
+#include "select/select.h"
 #include "small_compilation.h"
 
 using namespace ac;

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-#include "compile/cover.h"
+#include "plan/cover.h"
 #include "regions_models.h"
 
 using namespace ac;

@@ -5,10 +5,10 @@
 #include <csignal>
 
 #include "admit/judge.h"
+#include "admit/trials.h"
 #include "base/child.h"
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "compile/trials.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::test {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "build/record.h"
-#include "compile/select.h"
+#include "select/select.h"
 #include "small_compilation.h"
 
 using namespace ac;

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "admit/judge.h"
+#include "admit/trials.h"
 #include "base/temporary_folder.h"
-#include "compile/trials.h"
 #include "generate/generate_for.h"
 #include "plan/planner.h"
 #include "plan/plans.h"

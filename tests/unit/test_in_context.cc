@@ -1,5 +1,5 @@
 // Choosing by the latency of whole steps, on the host device with a model that is easy to follow.
-#include "compile/in_context.h"
+#include "select/in_context.h"
 
 #include <doctest/doctest.h>
 
@@ -7,8 +7,8 @@
 
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "compile/step_bench.h"
-#include "compile/worker.h"
+#include "lab/step_bench.h"
+#include "lab/worker.h"
 #include "runtime/package_files.h"
 #include "runtime/random.h"
 #include "tests/unit/named_phase.h"

@@ -5,9 +5,9 @@
 
 #include "base/environment.h"
 #include "base/temporary_folder.h"
-#include "compile/package_check.h"
-#include "compile/program_pair.h"
 #include "device/device.h"
+#include "lab/package_check.h"
+#include "lab/program_pair.h"
 #include "tests/unit/toy_package.h"
 
 using namespace ac;

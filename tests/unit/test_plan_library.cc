@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <set>
 
-#include "compile/cover.h"
 #include "expect_error.h"
 #include "fusion_option.h"
 #include "generate/generate_for.h"
+#include "plan/cover.h"
 #include "plan/planner.h"
 #include "regions_models.h"
 

@@ -8,12 +8,12 @@
 #include <map>
 
 #include "admit/trial.h"
+#include "admit/trials.h"
 #include "analyze/fragment.h"
-#include "compile/cover.h"
-#include "compile/trials.h"
 #include "generate/generate_for.h"
 #include "ir/builder.h"
 #include "ir/text.h"
+#include "plan/cover.h"
 #include "plan/planner.h"
 #include "plan/plans.h"
 #include "regions_models.h"

@@ -10,10 +10,10 @@
 #include <set>
 
 #include "admit/trial.h"
-#include "compile/assemble.h"
-#include "compile/trials.h"
+#include "admit/trials.h"
 #include "expect_error.h"
 #include "fusion_option.h"
+#include "generate/assemble.h"
 #include "generate/generate_for.h"
 #include "generate/params.h"
 #include "ir/text.h"

@@ -1,5 +1,5 @@
 // Lines of progress: none is wider than the terminal.
-#include "compile/progress.h"
+#include "base/progress.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // What kernels are timed on: random numbers of the right scale in all of every copy.
-#include "measure/random_pool.h"
+#include "lab/random_pool.h"
 
 #include <doctest/doctest.h>
 

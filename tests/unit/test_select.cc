@@ -1,5 +1,5 @@
 // Selection on the host device: what is tried and given up, and fallbacks for everything.
-#include "compile/select.h"
+#include "select/select.h"
 
 #include <doctest/doctest.h>
 

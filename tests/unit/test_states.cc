@@ -11,7 +11,7 @@
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "small_compilation.h"
-#include "study/workshop.h"
+#include "tune/workshop.h"
 
 using namespace ac;
 
@@ -104,10 +104,10 @@ TEST_CASE("states: regions are tuned with states as large as a package's") {
                     {"torch_dtype", "float32"}};
   write_file(f.folder.path() / "config.json", config.dump());
   const Model model = capture_native(f.folder.path());
-  study::WorkshopOptions options;
+  tune::WorkshopOptions options;
   options.device = device_info("host");
   options.cache = f.folder.path();
-  const study::Workshop workshop(model, options, f.builder);
+  const tune::Workshop workshop(model, options, f.builder);
   const StepGraph step = incrementalise(normalise(model.graph));
   CHECK(workshop.states() == sized_states(step, 4096, default_chunk(options.device)));
   CHECK(workshop.states().at(0).slots == 16 + 128 - 1);

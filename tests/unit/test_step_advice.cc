@@ -1,13 +1,13 @@
 // What replies about regions come to among the schedules of a step.
-#include "study/step_advice.h"
+#include "tune/step_advice.h"
 
 #include <doctest/doctest.h>
 
-#include "compile/questions.h"
+#include "advise/questions.h"
 #include "step_fixture.h"
 
 using namespace ac;
-using namespace ac::study;
+using namespace ac::tune;
 
 namespace {
 

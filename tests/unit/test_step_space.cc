@@ -1,12 +1,12 @@
 // The schedules of a step: every point is a step that computes everything once, and bounds hold.
-#include "study/step_space.h"
+#include "tune/step_space.h"
 
 #include <doctest/doctest.h>
 
 #include "step_fixture.h"
 
 using namespace ac;
-using namespace ac::study;
+using namespace ac::tune;
 
 namespace {
 

@@ -16,6 +16,7 @@
 
 using namespace ac;
 using namespace ac::study;
+using namespace ac::tune;
 
 namespace {
 

@@ -8,15 +8,16 @@
 #include "base/temporary_folder.h"
 #include "capture/config.h"
 #include "capture/native.h"
-#include "compile/guide.h"
-#include "compile/positions.h"
 #include "expect_error.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "ir/positions.h"
+#include "select/guide.h"
 #include "study/advise.h"
 
 using namespace ac;
 using namespace ac::study;
+using namespace ac::tune;
 
 namespace {
 

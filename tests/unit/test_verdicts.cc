@@ -1,13 +1,13 @@
 // Verdicts on disk: only what was written for the very same trial, kernel and program is believed.
-#include "compile/verdicts.h"
+#include "lab/verdicts.h"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 
+#include "admit/trials.h"
 #include "base/files.h"
 #include "build/record.h"
-#include "compile/trials.h"
 #include "plan/planner.h"
 #include "small_compilation.h"
 

@@ -3,11 +3,11 @@
 
 #include <functional>
 
-#include "compile/trials.h"
-#include "compile/worker.h"
+#include "admit/trials.h"
 #include "expect_error.h"
 #include "generate/generate_for.h"
 #include "ir/builder.h"
+#include "lab/worker.h"
 #include "plan/planner.h"
 #include "small_compilation.h"
 

@@ -1,0 +1,430 @@
+#include "lab/realise.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "admit/judge.h"
+#include "base/child.h"
+#include "base/error.h"
+#include "base/files.h"
+#include "base/warning.h"
+#include "build/digest.h"
+#include "lab/verdicts.h"
+#include "lab/worker.h"
+
+namespace ac {
+namespace {
+
+constexpr int kNiceness = 10;
+constexpr unsigned kMostJudges = 16;  // that stay: each holds a part of the GPU's memory
+constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
+
+constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
+                                                    "crashed",  "unjudged",     "unavailable"};
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// The line of a compiler's log that says what is wrong.
+std::string error_line(const std::string& log) {
+  const std::size_t at = log.find("error");
+  if (at == std::string::npos) return first_line(log);
+  const std::size_t begin = log.rfind('\n', at);
+  return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
+}
+
+// Adds the time of a scope.
+class Timer {
+ public:
+  explicit Timer(double& seconds) : seconds_(seconds), began_(Clock::now()) {}
+  ~Timer() { seconds_ += std::chrono::duration<double>(Clock::now() - began_).count(); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  const Clock::time_point began_;
+};
+
+}  // namespace
+
+Outcome outcome_of(const validate::Verdict& verdict) {
+  Outcome outcome;
+  outcome.scenarios = verdict.scenarios, outcome.launches = verdict.launches;
+  const validate::Figure worst = verdict.worst();
+  outcome.worst_error = worst.error;
+  outcome.worst_case = fmt::format("{}, {}", worst.scenario, worst.tensor);
+  if (!verdict.admitted()) {
+    const validate::Rejection& rejection = *verdict.rejection;
+    outcome.kind = Outcome::Kind::rejected;
+    outcome.why = fmt::format("{}: {}{}{}", to_string(rejection.stage), rejection.reason,
+                              rejection.scenario.empty() ? "" : "; in ", rejection.scenario);
+  }
+  return outcome;
+}
+
+bool calls_library(const Trial& trial) {
+  return std::ranges::any_of(trial.launches,
+                             [](const Launch& launch) { return launch.product.has_value(); });
+}
+
+Outcome unavailable(const std::string& why) {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::unavailable;
+  outcome.why = why;
+  return outcome;
+}
+
+search::Verdict verdict_of(Outcome::Kind kind) {
+  switch (kind) {
+    case Outcome::Kind::admitted:
+      return search::Verdict::measured;
+    case Outcome::Kind::not_compiled:
+      return search::Verdict::uncompilable;
+    case Outcome::Kind::rejected:
+      return search::Verdict::wrong;
+    case Outcome::Kind::crashed:
+    case Outcome::Kind::unavailable:
+      return search::Verdict::failed;
+    case Outcome::Kind::unjudged:
+      break;  // the gate has its say on all that it is asked about
+  }
+  AC_UNREACHABLE();
+}
+
+Outcome outcome_from_json(const Json& json, const std::string& origin) {
+  try {
+    Outcome outcome;
+    const auto kind = std::ranges::find(kKinds, json.at("kind").get<std::string>());
+    if (kind == kKinds.end())
+      bad_input("{}: no verdict is called {}", origin, json.at("kind").dump());
+    outcome.kind = static_cast<Outcome::Kind>(kind - kKinds.begin());
+    outcome.why = json.value("why", "");
+    outcome.note = json.value("note", "");
+    outcome.worst_error = json.value("worst_error", 0.0);
+    outcome.worst_case = json.value("worst_case", "");
+    outcome.scenarios = json.value("scenarios", 0);
+    outcome.launches = json.value("launches", 0);
+    outcome.seconds = json.value("seconds", 0.0);
+    return outcome;
+  } catch (const Json::exception& error) {
+    bad_input("{}: no verdict ({})", origin, error.what());
+  }
+}
+
+std::string_view to_string(Outcome::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
+
+Json to_json(const Outcome& outcome) {
+  Json json{{"kind", to_string(outcome.kind)}};
+  if (!outcome.why.empty()) json["why"] = outcome.why;
+  if (!outcome.note.empty()) json["note"] = outcome.note;
+  if (outcome.launches > 0) {
+    json["worst_error"] = outcome.worst_error;
+    json["worst_case"] = outcome.worst_case;
+    json["scenarios"] = outcome.scenarios;
+    json["launches"] = outcome.launches;
+  }
+  json["seconds"] = outcome.seconds;
+  return json;
+}
+
+Target target_of(const DeviceInfo& device) {
+  if (device.sm == 0) return {};
+  return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
+}
+
+Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
+    : builder_(builder),
+      options_(std::move(options)),
+      verdicts_(std::make_unique<Verdicts>(options_.verdicts,
+                                           sha256(read_file("/proc/self/exe", kMaxProgram)))),
+      judges_([this] { return start_worker(jobs_job()); }, std::min(options_.jobs, kMostJudges)),
+      racer_([this] { return start_worker(jobs_job()); }, 1) {}
+
+Realiser::~Realiser() = default;
+
+bool Realiser::has_admitted(const Json& trial) const {
+  return admitted_.count(sha256(trial.dump())) > 0;
+}
+
+void Realiser::build(std::vector<KernelSource> sources) {
+  std::set<std::string> seen;
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !seen.insert(source.entry).second;
+  });
+  const Timer timer(spent_.building);
+  const auto is_ahead = [&](const auto& source) { return built_ahead_.count(source.entry) > 0; };
+  if (ahead_.valid() && std::ranges::any_of(sources, is_ahead)) ahead_.get();
+  std::size_t done = 0;
+  const std::size_t total = sources.size() * (options_.here ? 1 : 2);
+  const auto on_done = [&](std::size_t, const BuildResult&) {
+    if (options_.on_built) options_.on_built(++done, total);
+  };
+  const std::vector<BuildResult> built = builder_.build_all(sources, options_.target, on_done);
+  const std::vector<BuildResult> judged =
+      options_.here ? built : builder_.build_all(sources, {}, on_done);
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto *artifact = std::get_if<Artifact>(&built[i]),
+               *to_judge = std::get_if<Artifact>(&judged[i]);
+    if (artifact && to_judge) {
+      kernels_[sources[i].entry] = {sources[i], artifact->file, artifact->registers,
+                                    artifact->spill_bytes};
+      judged_[sources[i].entry] = *to_judge;
+    } else {
+      failures_[sources[i].entry] = std::get<CompileFailure>(artifact ? judged[i] : built[i]).log;
+    }
+  }
+}
+
+void Realiser::build_ahead(std::vector<KernelSource> sources) {
+  if (ahead_.valid()) ahead_.get();
+  std::erase_if(sources, [&](const KernelSource& source) {
+    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
+           !built_ahead_.insert(source.entry).second;
+  });
+  ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
+    // Of this thread and those that it starts: whoever times must not wait for a processor.
+    setpriority(PRIO_PROCESS, 0, kNiceness);
+    builder_.build_all(sources, options_.target);
+  });
+}
+
+std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
+                                       const std::function<void(std::size_t)>& on_done) {
+  std::vector<KernelSource> sources;
+  for (const Request& request : requests)
+    sources.insert(sources.end(), request.sources.begin(), request.sources.end());
+  build(std::move(sources));
+  build_for_races(requests);
+
+  std::vector<Outcome> outcomes(requests.size());
+  std::vector<std::size_t> undecided;
+  std::vector<std::string> keys;            // of those
+  std::map<std::string, std::size_t> same;  // requests that are judged alike, by key
+  std::vector<std::pair<std::size_t, std::size_t>> copies;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = requests[i];
+    if (const std::string* failed = failure(request)) {
+      outcomes[i].kind = Outcome::Kind::not_compiled;
+      outcomes[i].why = error_line(*failed);
+      if (on_done) on_done(i);
+      continue;
+    }
+    if (const std::string why = why_not_raced(request); !why.empty()) {
+      outcomes[i].note = why;
+      if (on_done) on_done(i);
+      continue;
+    }
+    std::vector<std::string> digests;
+    for (const KernelSource& source : request.sources)
+      digests.push_back(judged(request.trial.purpose).at(source.entry).digest);
+    const std::string key = verdicts_->key(request.trial, digests);
+    const auto [known, is_new] = same.emplace(key, i);
+    if (!is_new) {
+      copies.emplace_back(i, known->second);
+      continue;
+    }
+    // What a library does now is not what was known of it.
+    if (!(on_gpu() && calls_library(request.trial))) {
+      if (std::optional<Outcome> before = verdicts_->find(key)) {
+        outcomes[i] = *std::move(before);
+        if (on_done) on_done(i);
+        continue;
+      }
+    }
+    undecided.push_back(i);
+    keys.push_back(key);
+  }
+  judge_all(requests, undecided, [&](std::size_t j, const ChildResult& result) {
+    Outcome& outcome = outcomes[undecided[j]];
+    outcome = outcome_of(result);
+    if (outcome.kind != Outcome::Kind::crashed) verdicts_->keep(keys[j], outcome);
+    if (on_done) on_done(undecided[j]);
+  });
+  if (options_.target.kind == Target::cuda && !on_gpu())
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (outcomes[i].admitted() && calls_library(requests[i].trial))
+        outcomes[i].note = kLibraryStoodIn;
+  for (const auto& [copy, original] : copies) {
+    outcomes[copy] = outcomes[original];
+    if (on_done) on_done(copy);
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!outcomes[i].admitted()) continue;
+    if (!requests[i].left_open.empty())
+      outcomes[i].note += (outcomes[i].note.empty() ? "" : "; ") + requests[i].left_open;
+    admitted_.insert(sha256(to_json(requests[i].trial).dump()));
+    for (const KernelSource& source : requests[i].sources)
+      admitted_kernels_.emplace(source.entry, requests[i].trial.purpose);
+  }
+  return outcomes;
+}
+
+// What a child that a kernel ran in says, if it can still say anything.
+Outcome Realiser::outcome_of(const ChildResult& result) const {
+  Outcome outcome;
+  outcome.kind = Outcome::Kind::crashed;
+  outcome.why = result.ended;
+  if (!result.ok()) return outcome;
+  try {
+    outcome =
+        outcome_from_json(parse_json(result.text, "the judge's answer"), "the judge's answer");
+    outcome.seconds = result.seconds;
+  } catch (const Error& error) {
+    outcome.why = error.what();
+  }
+  return outcome;
+}
+
+const std::string* Realiser::failure(const Request& request) const {
+  for (const KernelSource& source : request.sources)
+    if (const std::string* log = failure(source.entry)) return log;
+  return nullptr;
+}
+
+KernelFiles Realiser::judged_files(const Request& request) const {
+  KernelFiles files;
+  for (const KernelSource& source : request.sources)
+    files[source.entry] = judged(request.trial.purpose).at(source.entry).file;
+  return files;
+}
+
+// On the host device no kernel runs beside the one before it, and the threads of a block meet in
+// shared memory alone, which the shim gives out. A GPU's kernels may also write too early.
+bool Realiser::may_race(const Request& request) const {
+  if (request.trial.purpose != Purpose::races) return false;
+  if (options_.target.kind == Target::cuda) return true;
+  return std::ranges::any_of(request.sources, [&](const KernelSource& source) {
+    return read_file(judged_.at(source.entry).file, kMaxProgram).find("_shared_memory") !=
+           std::string::npos;
+  });
+}
+
+std::string Realiser::why_not_raced(const Request& request) const {
+  if (request.trial.purpose != Purpose::races) return "";
+  if (!may_race(request)) return "threads share no memory";
+  return races_ ? "" : "races are not looked for: no compiler for the host device is here";
+}
+
+void Realiser::build_for_races(const std::vector<Request>& requests) {
+  std::vector<KernelSource> sources;
+  for (const Request& request : requests)
+    if (!failure(request) && may_race(request))
+      for (const KernelSource& source : request.sources)
+        if (judged_for_races_.try_emplace(source.entry).second) sources.push_back(source);
+  if (sources.empty()) return;
+  const Timer timer(spent_.building);
+  if (!race_builder_) {
+    BuilderOptions options = builder_.options();
+    options.checks = HostChecks::races;
+    race_builder_ = std::make_unique<KernelBuilder>(std::move(options));
+    try {
+      race_builder_->compiler({});
+    } catch (const Error& error) {
+      if (!on_gpu()) throw;
+      warn("races in kernels are not looked for: {}",
+           error.what());  // a GPU needs it for nothing else
+      races_ = false;
+    }
+  }
+  if (!races_) return;
+  const std::vector<BuildResult> built = race_builder_->build_all(sources, {});
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const auto* artifact = std::get_if<Artifact>(&built[i]);
+    if (!artifact)
+      job_failed("{}: does not compile for the host device with a check of races: {}",
+                 sources[i].entry, error_line(std::get<CompileFailure>(built[i]).log));
+    judged_for_races_[sources[i].entry] = *artifact;
+  }
+}
+
+// These of the requests; `on_done` counts them. Races are looked for on the host device.
+void Realiser::judge_all(const std::vector<Request>& requests,
+                         const std::vector<std::size_t>& which, const Done& on_done) {
+  const Timer timer(spent_.judging);
+  std::vector<std::size_t> on_device, on_host;  // in `which`
+  for (std::size_t j = 0; j < which.size(); ++j)
+    (on_gpu() && requests[which[j]].trial.purpose != Purpose::races ? on_device : on_host)
+        .push_back(j);
+  // The longest first: the others fill what they leave of the time.
+  const auto work = [&](std::size_t j) { return requests[which[j]].work; };
+  for (std::vector<std::size_t>* judged : {&on_device, &on_host})
+    std::ranges::stable_sort(*judged, std::greater(), work);
+  if (!on_device.empty()) {
+    std::vector<std::string> questions;
+    for (const std::size_t j : on_device) {
+      const Request& request = requests[which[j]];
+      questions.push_back(judge_job(request.trial, judged_files(request)).dump());
+    }
+    judges_.ask(questions, options_.limit,
+                [&](std::size_t i, const ChildResult& result) { on_done(on_device[i], result); });
+  }
+  if (on_host.empty()) return;
+  if (ahead_.valid()) ahead_.wait();  // nothing else may run where children are forked
+  // What a kernel breaks here, it breaks in the process that runs it.
+  std::vector<ChildTask> judgements;
+  for (const std::size_t j : on_host) {
+    const Request& request = requests[which[j]];
+    judgements.emplace_back([&trial = request.trial, files = judged_files(request)] {
+      keep_freed_memory();
+      return to_json(ac::outcome_of(judge(trial, files))).dump();
+    });
+  }
+  run_in_children(judgements, options_.jobs, options_.limit,
+                  [&](std::size_t i, const ChildResult& result) { on_done(on_host[i], result); });
+}
+
+std::unique_ptr<Conversation> Realiser::start_worker(const Json& job) {
+  const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
+  write_file(file, job.dump());
+  return std::make_unique<Conversation>(
+      std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
+}
+
+Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
+                              const MeasureOptions& options) {
+  AC_ASSERT(options_.here);
+  KernelFiles files;
+  for (const Contender& contender : contenders)
+    for (const KernelSource& source : contender.made.sources)
+      files[source.entry] = kernels_.at(source.entry).artifact;
+  Json job = race_job(step, contenders, files, options);
+  const Timer timer(spent_.timing);
+  if (!on_gpu()) job["device"] = "host";
+  const ChildResult result =
+      on_gpu() ? racer_.ask({job.dump()}, options_.limit)[0]
+               : run_in_children({ChildTask([&] { return run_job(job); })}, 1, options_.limit)[0];
+  if (!result.ok()) return {{}, {}, result.ended};
+  Race race;
+  race.samples = Json::parse(result.text).get<std::vector<std::vector<double>>>();
+  for (const std::vector<double>& samples : race.samples)
+    race.microseconds.push_back(samples.empty() ? std::numeric_limits<double>::infinity()
+                                                : median(samples));
+  return race;
+}
+
+std::unique_ptr<Conversation> Realiser::converse(const Json& job) {
+  judges_.dismiss(), racer_.dismiss();
+  Json here = job;
+  here["device"] = on_gpu() ? "cuda" : "host";
+  if (on_gpu()) return start_worker(here);
+  return std::make_unique<Conversation>([here] { return prepare_job(here); });
+}
+
+ChildResult Realiser::ask(Conversation& conversation, const std::string& question,
+                          std::chrono::seconds limit) {
+  const Timer timer(spent_.timing);
+  return conversation.ask(question, limit);
+}
+
+const std::string* Realiser::failure(const std::string& entry) const {
+  const auto found = failures_.find(entry);
+  return found == failures_.end() ? nullptr : &found->second;
+}
+
+}  // namespace ac

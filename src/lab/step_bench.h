@@ -1,0 +1,46 @@
+// Times steps that are put together from the launches of a trial package, in the process that has
+// the device: an engine with random weights and full caches, whatever the step is made of.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/conversation.h"
+#include "lab/trial_package.h"
+#include "runtime/engine.h"
+#include "runtime/random.h"
+
+namespace ac {
+
+class StepBench {
+ public:
+  // `random`: the built random_source(). Steps follow `context` tokens, until others are said.
+  StepBench(Device& device, const std::filesystem::path& package,
+            const std::filesystem::path& random, std::int64_t context);
+
+  void follow(std::int64_t context) { context_ = context; }
+
+  using Step = std::vector<Span>;
+  // Of one recording: as the engine has, several of a token each, or one of many tokens.
+  int steps() const { return tokens_ > 1 ? 1 : 4; }
+  std::unique_ptr<Device::Recording> record(const Step& step, int steps);
+  // Microseconds of a step, as an average over one recording of so many.
+  double sample(Device::Recording& recording, int steps);
+  // All of them in turn, after a first run of each that does not count: `rounds` samples of each.
+  std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds);
+
+ private:
+  RandomValues random_;
+  Engine engine_;
+  const std::int64_t tokens_;  // of a step
+  std::int64_t context_;
+};
+
+// For a conversation (base/conversation.h): what is prepared on a device, and a question about some
+// steps, which a list of lists of samples answers.
+Json bench_job(const TrialPackage& package, const std::filesystem::path& random,
+               std::int64_t context);
+Conversation::Answer prepare_bench(std::shared_ptr<Device> device, const Json& job);
+std::string bench_question(const std::vector<StepBench::Step>& steps, int rounds);
+
+}  // namespace ac

@@ -1,0 +1,230 @@
+#include "plan/cover.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace ac {
+namespace {
+
+// What a fallback is taken to cost: its ops one by one, each far below the device's bandwidth.
+constexpr double kFallbackShare = 0.05;
+
+class Coverer {
+ public:
+  // `take`: null for what costs least.
+  Coverer(const Regions& regions, const Plans& plans, const SpaceCost& cost,
+          const FusionTaker* take)
+      : regions_(regions), plans_(plans), cost_(cost), take_(take), uses_(regions.step) {}
+
+  std::vector<CoverPart> run() {
+    for (const Neighbourhood::Kind kind : kClaimOrder)
+      for (const Neighbourhood& around : plans_.neighbourhoods)
+        if (around.kind == kind) claim(around);
+    for (std::size_t i = 0; i < regions_.regions.size(); ++i)
+      add_rest(regions_.regions[i], plans_.space_of_region[i]);
+    return in_order();
+  }
+
+ private:
+  void claim(const Neighbourhood& around) {
+    for (const NodeId id : around.nodes)
+      if (claimed_.count(id) > 0) return;
+    const std::optional<std::size_t> best =
+        take_ ? (*take_)(around) : cheapest_option(regions_, plans_, around, cost_);
+    if (!best) return;
+    for (const Part& part : around.options[*best].parts)
+      if (!is_open(around, part)) add({part.wanted, part.space});
+  }
+
+  // A sum or norm that products leave by itself: the two may still go together. And what is not one
+  // with attention, which are neighbourhoods of their own.
+  bool is_open(const Neighbourhood& around, const Part& part) const {
+    using Kind = Neighbourhood::Kind;
+    if (around.kind == Kind::projections)
+      return part.wanted->region.ops.size() < around.nodes.size();
+    if (around.kind != Kind::products && around.kind != Kind::head) return false;
+    if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
+    const Op op = part.wanted->region.ops[0];
+    return op == Op::add || op == Op::rms_norm || op == Op::layer_norm;
+  }
+
+  void add(CoverPart part) {
+    if (part.wanted)
+      for (const NodeId id : part.wanted->region.nodes)
+        if (is_compute(uses_.graph()[id])) claimed_.insert(id);
+    parts_.push_back(std::move(part));
+  }
+
+  // A region of the analyzer, or of what is left of it each node by itself.
+  void add_rest(const Region& region, int space) {
+    std::vector<NodeId> free;
+    std::size_t nodes = 0;
+    for (const NodeId id : region.nodes) {
+      if (!is_compute(uses_.graph()[id])) continue;
+      ++nodes;
+      if (claimed_.count(id) == 0) free.push_back(id);
+    }
+    if (free.empty()) return;
+    if (free.size() == nodes && (nodes == 1 || cost_(space))) return add({Wanted{region}, space});
+    for (const NodeId id : free) add(single(id));
+  }
+
+  CoverPart single(NodeId id) const {
+    auto made = make_region(uses_, {id});
+    const Wanted wanted{std::get<Region>(std::move(made))};
+    return {wanted, space_of(signature_of(wanted))};
+  }
+
+  int space_of(const std::string& signature) const {
+    for (std::size_t i = 0; i < plans_.spaces.size(); ++i)
+      if (plans_.spaces[i].signature == signature) return static_cast<int>(i);
+    return -1;
+  }
+
+  // Parts that are convex one by one may still need each other in a circle; one of those is then
+  // taken apart.
+  std::vector<CoverPart> in_order() {
+    for (;;) {
+      std::vector<CoverPart> ordered;
+      std::vector<bool> done(parts_.size());
+      std::set<NodeId> known;
+      bool progress = true;
+      while (progress) {
+        progress = false;
+        for (const std::size_t i : by_position()) {
+          if (done[i] || !is_ready(parts_[i], known)) continue;
+          if (parts_[i].wanted)
+            for (const NodeId id : parts_[i].wanted->region.nodes) known.insert(id);
+          ordered.push_back(parts_[i]);
+          done[i] = progress = true;
+        }
+      }
+      if (ordered.size() == parts_.size()) return ordered;
+      take_one_apart(done);
+    }
+  }
+
+  std::vector<std::size_t> by_position() const {
+    std::vector<std::pair<int, std::size_t>> order;
+    for (std::size_t i = 0; i < parts_.size(); ++i)
+      order.emplace_back(last_position(uses_, parts_[i]), i);
+    std::sort(order.begin(), order.end());
+    std::vector<std::size_t> indices;
+    for (const auto& [position, i] : order) indices.push_back(i);
+    return indices;
+  }
+
+  bool is_ready(const CoverPart& part, const std::set<NodeId>& known) const {
+    if (!part.wanted) {
+      const NodeId logits = storage_of(uses_.graph(), uses_.graph().outputs.at(0).node);
+      return !is_compute(uses_.graph()[logits]) || known.count(logits) > 0;
+    }
+    for (const Parameter& input : part.wanted->region.inputs)
+      if (is_compute(uses_.graph()[input.storage]) && known.count(input.storage) == 0) return false;
+    return true;
+  }
+
+  void take_one_apart(const std::vector<bool>& done) {
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (done[i] || !parts_[i].wanted || parts_[i].wanted->region.ops.size() < 2) continue;
+      const CoverPart whole = parts_[i];
+      parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(i));
+      for (const NodeId id : whole.wanted->region.nodes)
+        if (is_compute(uses_.graph()[id])) parts_.push_back(single(id));
+      if (whole.wanted->argmax) parts_.push_back({std::nullopt, -1});
+      return;
+    }
+    AC_UNREACHABLE();  // single nodes of a graph can always be ordered
+  }
+
+  const Regions& regions_;
+  const Plans& plans_;
+  const SpaceCost& cost_;
+  const FusionTaker* const take_;
+  const UseDef uses_;
+  std::set<NodeId> claimed_;
+  std::vector<CoverPart> parts_;
+};
+
+}  // namespace
+
+bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
+
+int last_position(const UseDef& uses, const CoverPart& part) {
+  if (!part.wanted) return static_cast<int>(uses.order().size());
+  int last = 0;
+  for (const NodeId id : part.wanted->region.nodes) last = std::max(last, uses.position(id));
+  return last;
+}
+
+std::vector<std::string> op_names(const CoverPart& part) {
+  std::vector<std::string> names;
+  if (part.wanted)
+    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
+  return names;
+}
+
+double fallback_cost(const Regions& regions, const Plans& plans, const Region& region) {
+  const DeviceInfo& device = plans.device;
+  double total = 0;
+  for (const NodeId id : region.nodes) {
+    if (!is_compute(regions.step.graph[id])) continue;
+    const Work& work = regions.node_work[static_cast<std::size_t>(id)];
+    const Amount amount = evaluate(work, plans.options.at);
+    total += device.launch + double(amount.bytes()) / (device.bandwidth * kFallbackShare) +
+             double(amount.flops) / (device.flops * kFallbackShare);
+  }
+  return total * 1e6;
+}
+
+double option_cost(const Regions& regions, const Plans& plans, const FusionOption& option,
+                   const SpaceCost& cost) {
+  double total = 0;
+  for (const Part& part : option.parts) {
+    const auto of = cost(part.space);
+    total += of ? *of : part.wanted ? fallback_cost(regions, plans, part.wanted->region) : 0;
+  }
+  return total;
+}
+
+std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& plans,
+                                           const Neighbourhood& around, const SpaceCost& cost) {
+  std::optional<std::size_t> best;
+  double least = 0;
+  for (std::size_t i = 0; i < around.options.size(); ++i) {
+    if (around.options[i].refused) continue;
+    const double total = option_cost(regions, plans, around.options[i], cost);
+    if (!best || total < least) best = i, least = total;
+  }
+  return best;
+}
+
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost) {
+  return Coverer(regions, plans, cost, nullptr).run();
+}
+
+std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
+                                    const SpaceCost& cost, const FusionTaker& take) {
+  return Coverer(regions, plans, cost, &take).run();
+}
+
+std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans) {
+  std::vector<CoverPart> parts;
+  for (std::size_t i = 0; i < regions.regions.size(); ++i)
+    if (plans.space_of_region[i] >= 0)
+      parts.push_back({Wanted{regions.regions[i]}, plans.space_of_region[i]});
+  for (const Neighbourhood& around : plans.neighbourhoods) {
+    std::map<int, std::optional<Wanted>> once;  // of what one or several of its options have
+    for (const FusionOption& option : around.options)
+      for (const Part& part : option.parts) once.emplace(part.space, part.wanted);
+    for (const auto& [space, wanted] : once)
+      if (space >= 0) parts.push_back({wanted, space});
+  }
+  return parts;
+}
+
+}  // namespace ac

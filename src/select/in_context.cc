@@ -1,0 +1,170 @@
+#include "select/in_context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "lab/step_bench.h"
+
+namespace ac {
+namespace {
+
+constexpr int kRoundsOfCuts = 9;  // each way to cut a step is timed
+
+// All options of each part, and which launches are whose.
+struct Trials {
+  std::vector<Implemented> all;
+  std::vector<std::size_t> first;  // of each part's options, in `all`; the ending's at last
+};
+
+Trials trials_of(const Alternatives& alternatives, const Implemented& ending) {
+  Trials trials;
+  for (const Alternatives::Part& part : alternatives.parts) {
+    trials.first.push_back(trials.all.size());
+    trials.all.insert(trials.all.end(), part.options.begin(), part.options.end());
+  }
+  trials.first.push_back(trials.all.size());
+  trials.all.push_back(ending);
+  return trials;
+}
+
+Json job_of(const TrialPackage& package, const Trials& trials, const Alternatives& alternatives) {
+  Json parts = Json::array();
+  for (std::size_t i = 0; i < alternatives.parts.size(); ++i) {
+    Json options = Json::array();
+    for (std::size_t at = trials.first[i]; at < trials.first[i + 1]; ++at)
+      options.push_back(to_json(package.spans()[at]));
+    const Alternatives::Part& part = alternatives.parts[i];
+    parts.push_back(
+        {{"site", part.site}, {"options", std::move(options)}, {"by_position", part.by_position}});
+  }
+  return {{"job", "steps"},
+          {"package", package.path().string()},
+          {"parts", std::move(parts)},
+          {"ending", to_json(package.spans().back())}};
+}
+
+}  // namespace
+
+ContextChoice first_choice(const Alternatives& alternatives) {
+  return {.from = 0, .options = Options(alternatives.sites)};
+}
+
+std::vector<Implemented> implemented(const Alternatives& alternatives,
+                                     const ContextChoice& choice) {
+  std::vector<Implemented> parts;
+  for (const Alternatives::Part& part : alternatives.parts)
+    parts.push_back(part.options[choice.options[part.site]]);
+  return parts;
+}
+
+InContextChoices choose_in_context(const StepGraph& step, const Program& program,
+                                   const Alternatives& alternatives, const Implemented& ending,
+                                   const InContextOptions& options, Realiser& realiser,
+                                   Progress& progress) {
+  if (options.contexts.empty()) return {{first_choice(alternatives)}, {}};
+  const KernelSource random = random_source();
+  realiser.build({random});
+  const Trials trials = trials_of(alternatives, ending);
+  const TrialPackage package(step, program, options.tokens, trials.all, realiser);
+  Json job = job_of(package, trials, alternatives);
+  job["random"] = realiser.kernels().at(random.entry).artifact.string();
+  const std::unique_ptr<Conversation> steps = realiser.converse(job);
+  const auto time =
+      [&](std::int64_t context,
+          const std::vector<Options>& starts) -> std::variant<StepTimes, std::string> {
+    const Json question{{"context", context},
+                        {"starts", starts},
+                        {"is_first", context == options.contexts.front()},
+                        {"seconds", options.limit.count()}};
+    // Loading takes time as well.
+    const ChildResult result =
+        realiser.ask(*steps, question.dump(), 3 * options.limit + std::chrono::seconds(60));
+    if (!result.ok()) return result.ended;
+    const Json said = Json::parse(result.text);
+    return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};
+  };
+  return choose_by_context(first_choice(alternatives), options, time, progress);
+}
+
+InContextChoices choose_by_context(const ContextChoice& first, const InContextOptions& options,
+                                   const TimeSteps& time, Progress& progress) {
+  InContextChoices made{{first}, {}};
+  const std::string a_step =
+      options.tokens > 1 ? fmt::format("a step of {} tokens", options.tokens) : "a step";
+  std::optional<std::int64_t> before;  // the last context that was timed
+  bool stopped = false;
+  for (const std::int64_t context : options.contexts) {
+    InContext& of = made.contexts.emplace_back();
+    of.context = context;
+    ContextChoice& current = made.choices.back();
+    if (stopped) {
+      of.untimed = "those after fewer tokens could not be";
+      continue;
+    }
+    std::vector<Options> starts{current.options};
+    for (const ContextChoice& choice : made.choices)
+      if (std::ranges::find(starts, choice.options) == starts.end())
+        starts.push_back(choice.options);
+    const auto said = time(context, starts);
+    if (const auto* why = std::get_if<std::string>(&said)) {
+      of.untimed = *why;
+      stopped = true;
+      progress.note(fmt::format("whole steps after {} tokens were not timed: {}", context, *why));
+      continue;
+    }
+    const StepTimes& times = std::get<StepTimes>(said);
+    of.first_us = times.first_us, of.us = times.us, of.timed = times.timed;
+    of.changed = times.options != current.options;
+    progress.note(fmt::format(
+        "{} after {} tokens: {:.1f} us, {:.1f} with what is fastest {}, "
+        "of {} that were timed",
+        a_step, context, of.us, of.first_us, before ? "before that" : "alone", of.timed));
+    if (!before)
+      current.options = times.options;
+    else if (of.changed)
+      made.choices.push_back(
+          {std::llround(std::sqrt(static_cast<double>(*before) * static_cast<double>(context))),
+           times.options});
+    of.from = made.choices.back().from;
+    before = context;
+  }
+  return made;
+}
+
+std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
+                              const Implemented& ending, const InContextOptions& options,
+                              Realiser& realiser, Progress& progress) {
+  const KernelSource random = random_source();
+  realiser.build({random});
+  std::vector<Implemented> parts = cuts.parts;
+  parts.push_back(ending);
+  const TrialPackage package(step, program, options.tokens, parts, realiser);
+  const std::unique_ptr<Conversation> bench = realiser.converse(bench_job(
+      package, realiser.kernels().at(random.entry).artifact.string(), options.contexts.front()));
+  std::vector<StepBench::Step> steps;
+  for (const std::vector<std::size_t>& cut : cuts.cuts) {
+    StepBench::Step& of = steps.emplace_back();
+    for (const std::size_t part : cut) of.push_back(package.spans()[part]);
+    of.push_back(package.spans().back());
+  }
+  const ChildResult result =
+      realiser.ask(*bench, bench_question(steps, kRoundsOfCuts), std::chrono::seconds(60));
+  if (!result.ok()) {
+    progress.note(fmt::format("ways to cut a step were not timed: {}", result.ended));
+    return {};
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& samples :
+       Json::parse(result.text).get<std::vector<std::vector<double>>>())
+    medians.push_back(median(std::move(samples)));
+  return medians;
+}
+
+}  // namespace ac

@@ -1,0 +1,12 @@
+#include "tune/timed_point.h"
+
+#include "lab/measure.h"
+
+namespace ac::tune {
+
+search::Outcome TimedPoint::outcome() const {
+  if (verdict != search::Verdict::measured) return {verdict, 0};
+  return {verdict, median(samples)};
+}
+
+}  // namespace ac::tune
