@@ -21,19 +21,20 @@ class Coverer {
 
   std::vector<CoverPart> run() {
     for (const Neighbourhood::Kind kind : kClaimOrder)
-      for (const Neighbourhood& around : plans_.neighbourhoods)
-        if (around.kind == kind) claim(around);
+      for (std::size_t i = 0; i < plans_.neighbourhoods.size(); ++i)
+        if (plans_.neighbourhoods[i].kind == kind) claim(i);
     for (std::size_t i = 0; i < regions_.regions.size(); ++i)
       add_rest(regions_.regions[i], plans_.space_of_region[i]);
     return in_order();
   }
 
  private:
-  void claim(const Neighbourhood& around) {
+  void claim(std::size_t neighbourhood) {
+    const Neighbourhood& around = plans_.neighbourhoods[neighbourhood];
     for (const NodeId id : around.nodes)
       if (claimed_.count(id) > 0) return;
     const std::optional<std::size_t> best =
-        take_ ? (*take_)(around) : cheapest_option(regions_, plans_, around, cost_);
+        take_ ? (*take_)(neighbourhood) : cheapest_option(regions_, plans_, around, cost_);
     if (!best) return;
     for (const Part& part : around.options[*best].parts)
       if (!is_open(around, part)) add({part.wanted, part.space});
@@ -165,6 +166,32 @@ std::vector<std::string> op_names(const CoverPart& part) {
   if (part.wanted)
     for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
   return names;
+}
+
+std::optional<int> find_space(const Plans& plans, const std::optional<Wanted>& wanted) {
+  const std::string signature = wanted ? signature_of(*wanted) : "";
+  const auto is_it = [&](const Space& space) {
+    if (wanted) return space.signature == signature;
+    return !space.candidates.empty() &&
+           std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
+  };
+  const auto found = std::ranges::find_if(plans.spaces, is_it);
+  if (found == plans.spaces.end()) return std::nullopt;
+  return static_cast<int>(found - plans.spaces.begin());
+}
+
+int find_or_plan(const StepGraph& step, const std::optional<Wanted>& wanted, Plans& plans) {
+  if (const std::optional<int> known = find_space(plans, wanted)) return *known;
+  const PlanOptions& options = plans.options;
+  if (wanted) {
+    plans.spaces.push_back(plan_space(step, *wanted, options.at, plans.device,
+                                      options.max_candidates, options.families));
+  } else {
+    const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
+    plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(), plans.device,
+                                         options.max_candidates));
+  }
+  return static_cast<int>(plans.spaces.size()) - 1;
 }
 
 double fallback_cost(const Regions& regions, const Plans& plans, const Region& region) {

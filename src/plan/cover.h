@@ -22,12 +22,17 @@ std::vector<std::string> op_names(const CoverPart& part);
 // Of its last node, in an order in which the step can run; what chooses the token comes last.
 int last_position(const UseDef& uses, const CoverPart& part);
 
+// The space of what is wanted or, without it, of what only chooses the token.
+std::optional<int> find_space(const Plans& plans, const std::optional<Wanted>& wanted);
+// It is planned and added if there is none.
+int find_or_plan(const StepGraph& step, const std::optional<Wanted>& wanted, Plans& plans);
+
 // Microseconds of the best that is left of a space, or nothing if nothing is.
 using SpaceCost = std::function<std::optional<double>(int space)>;
 
-// Of a neighbourhood that may be claimed whole: which of its options is taken, by its index; none
-// if it is left as it is.
-using FusionTaker = std::function<std::optional<std::size_t>(const Neighbourhood& around)>;
+// Of a neighbourhood of the plans that may be claimed whole: which of its options is taken; none if
+// it is left as it is.
+using FusionTaker = std::function<std::optional<std::size_t>(std::size_t neighbourhood)>;
 
 // What the fallback of a region is taken to cost, in microseconds.
 double fallback_cost(const Regions& regions, const Plans& plans, const Region& region);

@@ -52,7 +52,8 @@ std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const
           option_cost(regions, plans, option, cost) > kNear * least)
         continue;
       std::vector<CoverPart> parts =
-          choose_cover(regions, plans, cost, [&](const Neighbourhood& other) {
+          choose_cover(regions, plans, cost, [&](std::size_t neighbourhood) {
+            const Neighbourhood& other = plans.neighbourhoods[neighbourhood];
             return spaces_of(other) == kind ? std::optional(i)
                                             : cheapest_option(regions, plans, other, cost);
           });

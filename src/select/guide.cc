@@ -38,10 +38,10 @@ std::size_t index_of(const Space& space, std::string_view id) {
 
 }  // namespace
 
-Guide::Guide(const std::string& name, CompiledPhase& phase, Advisor& advisor)
+Guide::Guide(const PhasePlan& phase, Advisor& advisor)
     : phase_(phase),
       advisor_(advisor),
-      questions_(questions_about(name, phase.regions, phase.plans, advisor.share())) {
+      questions_(questions_about(phase.spec.name, phase.regions, phase.plans, advisor.share())) {
   for (std::size_t i = 0; i < questions_.size(); ++i)
     guidance_[questions_[i].space.signature].question = i;
 }
@@ -50,9 +50,7 @@ void Guide::take(std::vector<Answer> answers) {
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const Question& question = questions_[i];
     record(question, answers[i], false);
-    for (Space& space : phase_.plans.spaces)
-      if (space.signature == question.space.signature)
-        use(answers[i].advice, space, guidance_.at(space.signature));
+    use(answers[i].advice, guidance_.at(question.space.signature));
     if (const int option = answers[i].advice.preferred; option >= 0) {
       const FusionChoice& choice = question.fusions[static_cast<std::size_t>(option)];
       if (!choice.current) preferred_.insert({choice.neighbourhood, choice.option});
@@ -60,12 +58,8 @@ void Guide::take(std::vector<Answer> answers) {
   }
 }
 
-void Guide::use(const Advice& advice, Space& space, Guidance& guidance) {
-  guidance.order.clear();
-  for (const Candidate& candidate : advice.order) {
-    if (index_of(space, candidate.id) == kAll) space.candidates.push_back(candidate);
-    guidance.order.push_back(candidate.id);
-  }
+void Guide::use(const Advice& advice, Guidance& guidance) {
+  guidance.order = advice.order;
   guidance.thorough.insert(advice.thorough.begin(), advice.thorough.end());
   guidance.all_thorough |= advice.all_thorough;
 }
@@ -85,14 +79,22 @@ void Guide::record(const Question& question, const Answer& answer, bool diagnosi
   advised.thorough.insert(advised.thorough.end(), answer.advice.thorough.begin(),
                           answer.advice.thorough.end());
   advised.audit = answer.advice.audit;
-  phase_.advice.push_back(std::move(advised));
+  advised_.push_back(std::move(advised));
+}
+
+void Guide::add_to(Space& space) const {
+  const auto known = guidance_.find(space.signature);
+  if (known == guidance_.end()) return;
+  for (const Candidate& candidate : known->second.order)
+    if (index_of(space, candidate.id) == kAll) space.candidates.push_back(candidate);
 }
 
 void Guide::interleave(const Space& space, std::vector<std::size_t>& order) const {
   const auto known = guidance_.find(space.signature);
   if (known == guidance_.end()) return;
   std::vector<std::size_t> advised;
-  for (const std::string& id : known->second.order) advised.push_back(index_of(space, id));
+  for (const Candidate& candidate : known->second.order)
+    advised.push_back(index_of(space, candidate.id));
   order = in_turn(advised, order);
 }
 
@@ -118,7 +120,7 @@ void Guide::diagnose(const std::vector<Failure>& failures, Progress& progress) {
     if (known == guidance_.end() || known->second.diagnosed) continue;
     known->second.diagnosed = true;
     questions.push_back(questions_[known->second.question]);
-    for (const Attempt& attempt : *failure.attempts)
+    for (const Attempt& attempt : failure.attempts)
       questions.back().tried.push_back({attempt.candidate, attempt.predicted, attempt.measured,
                                         std::string(to_string(attempt.outcome.kind)),
                                         without_paths(attempt.outcome)});
@@ -131,7 +133,8 @@ void Guide::diagnose(const std::vector<Failure>& failures, Progress& progress) {
     if (!answers[i].reply.failure.empty())
       progress.note(fmt::format("advisor: no diagnosis of {}: {}", ops_text(questions[i].wanted),
                                 answers[i].reply.failure));
-    use(answers[i].advice, *failure.space, guidance_.at(failure.space->signature));
+    use(answers[i].advice, guidance_.at(failure.space->signature));
+    add_to(*failure.space);
     put_next(answers[i].advice, failure);
   }
 }

@@ -18,11 +18,16 @@ namespace ac {
 class Guide {
  public:
   // Chooses the regions: see advise/questions.h.
-  Guide(const std::string& name, CompiledPhase& phase, Advisor& advisor);
+  Guide(const PhasePlan& phase, Advisor& advisor);
 
   const std::vector<Question>& questions() const { return questions_; }
-  // Answers to questions(). Advised plans beyond the bound of a space join it.
+  // Answers to questions().
   void take(std::vector<Answer> answers);
+  // What was advised and what became of it, in the order of asking.
+  const std::vector<Advised>& advised() const { return advised_; }
+
+  // Advised plans beyond the bound of a space join it.
+  void add_to(Space& space) const;
 
   // Advised candidates first, third, ... of an order of others.
   void interleave(const Space& space, std::vector<std::size_t>& order) const;
@@ -34,7 +39,7 @@ class Guide {
   // order, in turn with the rest of it. Once for each space, and only of those asked about before.
   struct Failure {
     Space* space;
-    const std::vector<Attempt>* attempts;
+    std::vector<Attempt> attempts;
     std::vector<std::size_t>* order;
     std::size_t next;  // in that order
   };
@@ -43,18 +48,19 @@ class Guide {
  private:
   struct Guidance {
     std::size_t question = 0;
-    std::vector<std::string> order;  // ids
+    std::vector<Candidate> order;
     std::set<std::string> thorough;
     bool all_thorough = false, diagnosed = false;
   };
 
-  void use(const Advice& advice, Space& space, Guidance& guidance);
+  static void use(const Advice& advice, Guidance& guidance);
   void record(const Question& question, const Answer& answer, bool diagnosis);
   static void put_next(const Advice& advice, const Failure& failure);
 
-  CompiledPhase& phase_;
+  const PhasePlan& phase_;
   Advisor& advisor_;
   std::vector<Question> questions_;
+  std::vector<Advised> advised_;
   std::map<std::string, Guidance> guidance_;                 // by signature of the space
   std::set<std::pair<std::size_t, std::size_t>> preferred_;  // neighbourhood, option
 };

@@ -37,6 +37,12 @@ struct ContextChoice {
 ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
 
+// What computes steps after `from` tokens and more, in the order in which it runs.
+struct StepVariant {
+  std::int64_t from = 0;
+  std::vector<Implemented> parts;
+};
+
 struct InContextOptions {
   std::vector<std::int64_t> contexts;  // rising
   std::int64_t tokens = 1;             // of a step

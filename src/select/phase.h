@@ -19,11 +19,16 @@ struct PhaseSpec {
   bool operator==(const PhaseSpec&) const = default;
 };
 
-struct CompiledPhase {
+// What planning gives. Nothing changes it afterwards.
+struct PhasePlan {
   PhaseSpec spec;
-  std::size_t nodes = 0;  // of the step
   Regions regions;
   Plans plans;
+};
+
+// With what was selected from it. The plans are then those of selection too: spaces of regions that
+// only another cut has, and candidates that an advisor or a schedule named.
+struct CompiledPhase : PhasePlan {
   std::vector<Selection> selections;
   std::vector<TimedCut> cuts;  // if there was more than one to choose from
   std::vector<InContext> in_context;

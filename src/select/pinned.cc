@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "select/select.h"
+#include "select/choose_phase.h"
 
 namespace ac {
 namespace {
@@ -38,12 +38,25 @@ void merge_equal(std::vector<Selection>& selections) {
   selections = std::move(merged);
 }
 
+// Spaces and candidates that one of the cuts named.
+void add_missing(Plans& to, const Plans& from) {
+  for (const Space& space : from.spaces) {
+    const auto known = std::ranges::find(to.spaces, space.signature, &Space::signature);
+    if (known == to.spaces.end())
+      to.spaces.push_back(space);
+    else if (known->candidates.size() < space.candidates.size())
+      known->candidates = space.candidates;
+  }
+}
+
 }  // namespace
 
-std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<StateSpec>& states,
-                                         const SelectOptions& options, const Pinned& pinned,
-                                         Realiser& realiser, Progress& progress) {
-  std::vector<PinnedVariant> made;
+PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& states,
+                          const SelectOptions& options, const Pinned& pinned, Realiser& realiser,
+                          Progress& progress) {
+  PhaseChoice made;
+  static_cast<PhasePlan&>(made.record) = phase;
+  std::vector<Selection>& selections = made.record.selections;
   std::vector<std::vector<Pinned::Variant>> cuts;  // variants of the same regions
   for (const Pinned::Variant& variant : pinned.variants) {
     const auto regions = [](const Pinned::Variant& of) {
@@ -64,18 +77,19 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
     selector.confirm_pinned(choices, progress);
     const Alternatives alternatives = selector.alternatives();
     for (const ContextChoice& choice : choices)
-      made.push_back({choice.from, implemented(alternatives, choice)});
-    const std::size_t before = phase.selections.size();
-    selector.record(choices);
-    // Of one among several, too, it is said when it runs.
-    for (std::size_t i = before; i < phase.selections.size(); ++i)
+      made.variants.push_back({choice.from, implemented(alternatives, choice)});
+    for (Selection& selection : selector.selections(choices)) {
+      // Of one among several, too, it is said when it runs.
       if (cuts.size() > 1 && cut.size() == 1)
-        phase.selections[i].by_context = {{cut[0].from, phase.selections[i].candidate}};
+        selection.by_context = {{cut[0].from, selection.candidate}};
+      selections.push_back(std::move(selection));
+    }
+    add_missing(made.record.plans, selector.plans());
   }
-  merge_equal(phase.selections);
-  std::ranges::sort(made, {}, &PinnedVariant::from);
-  phase.cuts = pinned.cuts;
-  phase.in_context = pinned.contexts;
+  merge_equal(selections);
+  std::ranges::sort(made.variants, {}, &StepVariant::from);
+  made.record.cuts = pinned.cuts;
+  made.record.in_context = pinned.contexts;
   return made;
 }
 
@@ -83,20 +97,19 @@ std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector
 std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Variant>& variants,
                                                 Progress& progress) {
   const Pinned::Variant& first = variants.at(0);
-  Plans& plans = phase_.plans;
   const auto is_pinned = [&](int space) {
-    return space >= 0 &&
-           first.candidates.count(plans.spaces[static_cast<std::size_t>(space)].signature) > 0;
+    return space >= 0 && first.candidates.count(plans_.spaces[at(space)].signature) > 0;
   };
   const SpaceCost cost = [&](int space) -> std::optional<double> {
     if (is_pinned(space)) return 0.0;
     return std::nullopt;
   };
-  const auto take = [&](const Neighbourhood& around) -> std::optional<std::size_t> {
-    const auto at = static_cast<std::size_t>(&around - plans.neighbourhoods.data());
+  const auto take = [&](std::size_t neighbourhood) -> std::optional<std::size_t> {
+    const Neighbourhood& around = plans_.neighbourhoods[neighbourhood];
     if (!first.fusions.empty()) {
-      if (around.options.at(first.fusions.at(at)).refused) return std::nullopt;
-      return first.fusions[at];
+      const std::size_t option = first.fusions.at(neighbourhood);
+      if (around.options.at(option).refused) return std::nullopt;
+      return option;
     }
     // The first of those with the fewest parts that are strange.
     std::optional<std::size_t> best;
@@ -109,7 +122,7 @@ std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Varian
     }
     return best;
   };
-  parts_ = planned(choose_cover(phase_.regions, plans, cost, take));
+  parts_ = planned(choose_cover(phase_.regions, plans_, cost, take));
 
   std::vector<ContextChoice> choices;
   for (const Pinned::Variant& variant : variants) choices.push_back({variant.from, {}});
@@ -117,46 +130,42 @@ std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Varian
   std::set<int> seen;
   for (const CoverPart& part : parts_) {
     if (!seen.insert(part.space).second) continue;
-    Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
-    State& state = states_[static_cast<std::size_t>(part.space)];
-    state.order.clear();
+    const std::string signature = space_of(part).signature;
+    std::vector<std::size_t>& order = evidence_.spaces[at(part.space)].order;
+    Agenda& agenda = agenda_[at(part.space)];
+    order.clear();
     for (std::size_t v = 0; v < variants.size(); ++v) {
-      const auto found = variants[v].candidates.find(space.signature);
+      const auto found = variants[v].candidates.find(signature);
       if (found == variants[v].candidates.end())
-        job_failed("the schedule says nothing of a region that it comes to: {}", space.signature);
-      const int candidate = found->second.empty() ? -1 : index_of(part, space, found->second);
-      auto at = std::ranges::find(state.fixed, candidate);
-      if (at == state.fixed.end()) {
-        state.fixed.push_back(candidate);
-        at = state.fixed.end() - 1;
-        if (candidate >= 0) state.order.push_back(static_cast<std::size_t>(candidate));
+        job_failed("the schedule says nothing of a region that it comes to: {}", signature);
+      const int candidate = found->second.empty() ? -1 : index_of(part, found->second);
+      auto option = std::ranges::find(agenda.fixed, candidate);
+      if (option == agenda.fixed.end()) {
+        agenda.fixed.push_back(candidate);
+        option = agenda.fixed.end() - 1;
+        if (candidate >= 0) order.push_back(static_cast<std::size_t>(candidate));
       }
-      choices[v].options.push_back(static_cast<std::size_t>(at - state.fixed.begin()));
+      choices[v].options.push_back(static_cast<std::size_t>(option - agenda.fixed.begin()));
     }
-    state.leaders = state.order.size();
-    if (state.order.empty()) state.raced = true;  // there is nothing to try
-    if (std::ranges::find(state.fixed, -1) != state.fixed.end()) left.push_back(part);
+    agenda.leaders = order.size();
+    if (std::ranges::find(agenda.fixed, -1) != agenda.fixed.end()) left.push_back(part);
   }
   while (try_next(parts_, progress)) {
   }
-  for (const int space : seen) {
-    State& state = states_[static_cast<std::size_t>(space)];
-    for (const int candidate : state.fixed)
-      if (candidate >= 0 && state.trials.count(candidate) == 0)
-        job_failed("{} was not admitted", plans.spaces[static_cast<std::size_t>(space)]
-                                              .candidates[static_cast<std::size_t>(candidate)]
-                                              .id);
-    state.winner = state.fixed[0];
-  }
+  for (const CoverPart& part : parts_)
+    for (const int candidate : agenda_[at(part.space)].fixed)
+      if (candidate >= 0 && !is_admitted(evidence_of(part), candidate))
+        job_failed("{} was not admitted", candidate_of(part, candidate).id);
   admit_fallbacks(left, progress);
   return choices;
 }
 
-int Selector::index_of(const CoverPart& part, Space& space, const std::string& id) const {
+int Selector::index_of(const CoverPart& part, const std::string& id) {
+  Space& space = plans_.spaces[at(part.space)];
   const std::optional<std::size_t> index =
-      part.wanted ? find_candidate(step(), *part.wanted, phase_.plans.options.at,
-                                   phase_.plans.device, space, id)
-                  : index_in(space, id);
+      part.wanted
+          ? find_candidate(step(), *part.wanted, plans_.options.at, plans_.device, space, id)
+          : index_in(space, id);
   if (!index)
     job_failed("this program plans no {} for {}: compile the model again", id, space.signature);
   return static_cast<int>(*index);

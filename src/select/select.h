@@ -1,9 +1,10 @@
-// Stage 9 for one step: which regions it is cut into, and what computes each. Candidates are tried
-// in the order of their predicted cost. Where the device is here, they are timed first (on the host
-// device beside the fallback: what is slower is not judged), and the fastest that the gate admits
-// race with each other and the fallback, which stays unless one is faster; elsewhere the first one
-// that is admitted is taken. What is measured scales what is predicted of the rest, and when
-// another cut of the step looks cheaper by that, it is tried too.
+// Stage 9 for one step: the experiments that decide how it is cut into regions, and what computes
+// each. Candidates are tried in the order of their predicted cost. Where the device is here, they
+// are timed first (on the host device beside the fallback: what is slower is not judged), and the
+// fastest that the gate admits race with each other and the fallback, which stays unless one is
+// faster; elsewhere the first one that is admitted is taken. What is measured scales what is
+// predicted of the rest, and when another cut of the step looks cheaper by that, it is tried too.
+// What was found out is the evidence; what is chosen follows from that alone (decide.h).
 #pragma once
 
 #include <set>
@@ -12,6 +13,7 @@
 #include "generate/assemble.h"
 #include "generate/generate_for.h"
 #include "plan/cover.h"
+#include "select/decide.h"
 #include "select/guide.h"
 #include "select/in_context.h"
 #include "select/phase.h"
@@ -32,9 +34,8 @@ struct SelectOptions {
 
 class Selector {
  public:
-  // Plans of what the cover cuts differently from all that was planned are added to the phase's.
   // `guide`: null without an advisor.
-  Selector(CompiledPhase& phase, const std::vector<StateSpec>& states, SelectOptions options,
+  Selector(const PhasePlan& phase, const std::vector<StateSpec>& states, SelectOptions options,
            Realiser& realiser, Guide* guide = nullptr);
 
   void run(Progress& progress);
@@ -58,25 +59,22 @@ class Selector {
   bool confirm(const std::vector<ContextChoice>& chosen, Progress& progress);
   // The same of what is pinned, where it is an error (job_failed).
   void confirm_pinned(const std::vector<ContextChoice>& chosen, Progress& progress);
-  // Fills in the phase's selections: what was chosen from the alternatives for each context.
-  void record(const std::vector<ContextChoice>& chosen);
+
+  // What was chosen from the alternatives for each context, with the evidence for it; and what was
+  // tried for cuts that another one has beaten.
+  std::vector<Selection> selections(const std::vector<ContextChoice>& chosen) const;
+  std::vector<Abandoned> abandoned() const;
+  // The phase's, and those that cuts, an advisor or a schedule added.
+  const Plans& plans() const { return plans_; }
 
  private:
-  struct State {
-    std::vector<std::size_t> order;  // in which candidates are tried
-    std::size_t next = 0;            // in that order
-    std::size_t leaders = 0;         // that are to be admitted, of those that were timed
-    int winner = -1;
-    bool timed = false, raced = false;
-    std::optional<double> fallback_measured;
-    std::string why_unmeasured;
+  // How far a space's candidates were tried.
+  struct Agenda {
+    std::size_t next = 0;     // in the order
+    std::size_t leaders = 0;  // that are to be admitted, of those that were timed
+    bool timed = false;
+    std::vector<int> fixed;        // of what is pinned: what the variants take
     std::vector<std::string> ops;  // of what was tried
-    std::vector<Attempt> attempts;
-    std::map<int, double> quick;           // microseconds by candidate, before any was judged
-    std::optional<double> quick_fallback;  // likewise, where it took part
-    std::map<int, Trial> trials;           // of those admitted, by candidate
-    std::vector<int> fixed;                // of what is pinned: what the variants take
-    std::map<int, std::vector<Confirmed>> confirmed;  // by candidate
   };
 
   // In place of a signature: what chooses the token has no node to name it.
@@ -84,37 +82,34 @@ class Selector {
 
   std::vector<CoverPart> cut();
   std::vector<CoverPart> planned(std::vector<CoverPart> cover);
-  bool is_raced(int space) const;
+  void add_space();
   bool is_to_be_timed(const CoverPart& part) const;
   std::vector<KernelSource> sources_of(const CoverPart& part) const;
   bool time_all(const std::vector<CoverPart>& parts, Progress& progress);
   void time_space(const CoverPart& part, Progress& progress);
-  bool is_on_host() const { return phase_.plans.device.sm == 0; }
+  bool is_on_host() const { return plans_.device.sm == 0; }
   std::int64_t timed_tokens(const CoverPart& part) const;
   MeasureOptions measure_options(const CoverPart& part, std::int64_t position) const;
   Realiser::Race run_race(const std::vector<Contender>& contenders, const MeasureOptions& options);
-  std::vector<int> leaders(const State& state) const;
-  std::optional<double> cost(int space) const;
-  State state_for(const Space& space) const;
-  void plan_missing(std::vector<CoverPart>& parts);
-  bool decide(const std::vector<CoverPart>& parts, Progress& progress);
+  std::optional<double> hoped_cost(int space) const;
+  std::vector<std::size_t> order_of(const Space& space) const;
+  bool try_all(const std::vector<CoverPart>& parts, Progress& progress);
   bool try_next(const std::vector<CoverPart>& parts, Progress& progress);
   void diagnose(const std::set<int>& failed, Progress& progress);
   bool race(const std::vector<CoverPart>& parts, Progress& progress);
   TrialSetting trial_setting() const;
   std::string so_far() const;
   Generated generate_for(const CoverPart& part, const Candidate& candidate) const {
-    return ac::generate_for(step(), part.wanted, candidate.choice, phase_.plans.options.at,
-                            setting_);
+    return ac::generate_for(step(), part.wanted, candidate.choice, plans_.options.at, setting_);
   }
-  std::size_t missing(const State& state) const;
+  std::size_t missing(int space) const;
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
-  bool is_fallback(const CoverPart& part) const { return state_of(part).winner < 0; }
+  bool is_fallback(const CoverPart& part) const { return winner_of(evidence_of(part)) < 0; }
   Generated fallback_for(const CoverPart& part) const;
   Implemented implement(const CoverPart& part, int candidate) const;  // -1: the fallback
+  std::vector<int> options_of(const CoverPart& part) const;
   Selection select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
                    std::size_t site) const;
-  std::vector<Attempt> attempts_of(std::size_t space) const;
   std::vector<Json> trials_of(const CoverPart& part, int candidate) const;
   std::vector<Confirmed> confirmed_of(const CoverPart& part, int candidate) const;
   // What was chosen and is not admitted as it is used.
@@ -125,10 +120,8 @@ class Selector {
   };
   std::vector<Unconfirmed> unconfirmed(const std::vector<ContextChoice>& chosen,
                                        Progress& progress);
-  void give_up(const Unconfirmed& failed);
   void admit_left(Progress& progress);  // fallbacks of the parts that are left to them
   std::vector<std::string> fallback_signatures(const CoverPart& part) const;
-  void record_abandoned();
   void log(const CoverPart& part, const Candidate& candidate, search::Verdict verdict,
            const std::string& why, const std::vector<double>& samples, std::int64_t tokens,
            std::int64_t position) const;
@@ -137,38 +130,29 @@ class Selector {
                  const Realiser::Race& race, const MeasureOptions& options) const;
   void log_race(const CoverPart& part, const std::vector<int>& candidates,
                 const Realiser::Race& race, const MeasureOptions& options) const;
-  int index_of(const CoverPart& part, Space& space, const std::string& id) const;
-  const Space& space_of(const CoverPart& part) const {
-    return phase_.plans.spaces[static_cast<std::size_t>(part.space)];
+  int index_of(const CoverPart& part, const std::string& id);
+  static std::size_t at(int space) { return static_cast<std::size_t>(space); }
+  const Space& space_of(const CoverPart& part) const { return plans_.spaces[at(part.space)]; }
+  const Candidate& candidate_of(const CoverPart& part, int candidate) const {
+    return space_of(part).candidates[static_cast<std::size_t>(candidate)];
   }
-  const State& state_of(const CoverPart& part) const {
-    return states_[static_cast<std::size_t>(part.space)];
+  const SpaceEvidence& evidence_of(const CoverPart& part) const {
+    return evidence_.spaces[at(part.space)];
   }
   const StepGraph& step() const { return phase_.regions.step; }
   const TensorType& logits() const { return step().graph.type(step().graph.outputs.at(0).node); }
 
-  CompiledPhase& phase_;
+  const PhasePlan& phase_;
+  Plans plans_;
   const std::vector<StateSpec>& state_specs_;
   const Setting setting_;
   const SelectOptions options_;
   Realiser& realiser_;
   Guide* const guide_;
   const UseDef uses_;
-  double scale_ = 1;                             // what was measured over what was predicted
-  std::vector<State> states_;                    // by space
-  std::vector<CoverPart> parts_;                 // what run() decided on
-  std::map<std::string, Json> fallback_trials_;  // by signature of the node's region, or kArgmax
-  std::map<std::string, std::vector<Confirmed>> confirmed_fallbacks_;  // likewise
+  Evidence evidence_;
+  std::vector<Agenda> agenda_;    // by space
+  std::vector<CoverPart> parts_;  // what run() decided on
 };
-
-// What computes a step after so many tokens and more, in order.
-struct PinnedVariant {
-  std::int64_t from = 0;
-  std::vector<Implemented> parts;
-};
-// All of stage 9 for a phase that is pinned; fills in its selections.
-std::vector<PinnedVariant> choose_pinned(CompiledPhase& phase, const std::vector<StateSpec>& states,
-                                         const SelectOptions& options, const Pinned& pinned,
-                                         Realiser& realiser, Progress& progress);
 
 }  // namespace ac

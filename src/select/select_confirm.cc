@@ -31,10 +31,11 @@ std::vector<Confirmed> Selector::confirmed_of(const CoverPart& part, int candida
               std::ranges::all_of(found->second, passed));
     return found->second;
   };
-  if (candidate >= 0) return admitted(state_of(part).confirmed, candidate);
+  if (candidate >= 0) return admitted(evidence_of(part).confirmed, candidate);
   std::vector<Confirmed> all;
   for (const std::string& signature : fallback_signatures(part))
-    for (Confirmed& of : admitted(confirmed_fallbacks_, signature)) all.push_back(std::move(of));
+    for (Confirmed& of : admitted(evidence_.confirmed_fallbacks, signature))
+      all.push_back(std::move(of));
   return all;
 }
 
@@ -50,7 +51,7 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
   std::vector<Request> requests;
   std::vector<std::size_t> whose;  // of each request
   std::vector<Unconfirmed> failed;
-  const TrialSetting at = trial_setting();
+  const TrialSetting setting = trial_setting();
   const auto ask = [&](Asked of, std::vector<Request> needed) {
     for (Request& request : needed) {
       requests.push_back(std::move(request));
@@ -59,41 +60,38 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
     asked.push_back(std::move(of));
   };
   const auto ask_fallback = [&](const CoverPart& part) {
-    if (chooses_token(part) && confirmed_fallbacks_.try_emplace(kArgmax).second)
+    if (chooses_token(part) && evidence_.confirmed_fallbacks.try_emplace(kArgmax).second)
       ask({&part, -1, "fallback argmax", kArgmax},
-          confirmation_of_argmax(logits().dtype, logits().shape.back().constant(), at));
+          confirmation_of_argmax(logits().dtype, logits().shape.back().constant(), setting));
     if (!part.wanted) return;
     for (const NodeId id : part.wanted->region.nodes) {
       if (!is_compute(step().graph[id])) continue;
       const Region node = std::get<Region>(make_region(uses_, {id}));
-      if (confirmed_fallbacks_.try_emplace(node.signature).second)
+      if (evidence_.confirmed_fallbacks.try_emplace(node.signature).second)
         ask({&part, -1, fmt::format("fallback {}", info(step().graph[id].op).name), node.signature},
-            confirmation_of_fallback(step(), node, at));
+            confirmation_of_fallback(step(), node, setting));
     }
   };
   std::map<int, std::size_t> sites;  // by space, as alternatives() counts them
   std::set<std::pair<int, int>> seen;
   for (const CoverPart& part : parts_) {
     const std::size_t site = sites.emplace(part.space, sites.size()).first->second;
-    const State& state = state_of(part);
-    const std::vector<int> options = leaders(state);
+    const SpaceEvidence& evidence = evidence_of(part);
+    const std::vector<int> options = options_of(part);
     for (const ContextChoice& choice : chosen) {
       const int candidate = options[choice.options[site]];
       if (candidate < 0) {
         ask_fallback(part);
         continue;
       }
-      if (state.confirmed.contains(candidate) || !seen.emplace(part.space, candidate).second)
+      if (evidence.confirmed.contains(candidate) || !seen.emplace(part.space, candidate).second)
         continue;
-      const Candidate& of = space_of(part).candidates[static_cast<std::size_t>(candidate)];
-      if (auto needed = confirmation_of(step(), part.wanted, of, at)) {
+      const Candidate& of = candidate_of(part, candidate);
+      if (auto needed = confirmation_of(step(), part.wanted, of, setting)) {
         ask({&part, candidate, of.id, ""}, std::move(*needed));
         continue;
       }
-      Outcome outcome;
-      outcome.kind = Outcome::Kind::rejected;
-      outcome.why = "interface: the plan does not fit the region when it is tried by itself";
-      failed.push_back({&part, candidate, outcome});
+      failed.push_back({&part, candidate, does_not_fit()});
     }
   }
   std::size_t done = 0;
@@ -111,52 +109,36 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
       failed.push_back({of.part, of.candidate, outcome});
     }
     std::vector<Confirmed>& confirmed =
-        of.candidate < 0
-            ? confirmed_fallbacks_[of.signature]
-            : states_[static_cast<std::size_t>(of.part->space)].confirmed[of.candidate];
+        of.candidate < 0 ? evidence_.confirmed_fallbacks[of.signature]
+                         : evidence_.spaces[at(of.part->space)].confirmed[of.candidate];
     confirmed.push_back({of.what, purpose, outcomes[i]});
   }
   return failed;
 }
 
-// As if the quick trial had not admitted it: the next one is tried, and what is left races anew.
-void Selector::give_up(const Unconfirmed& failed) {
-  State& state = states_[static_cast<std::size_t>(failed.part->space)];
-  const Candidate& candidate =
-      space_of(*failed.part).candidates[static_cast<std::size_t>(failed.candidate)];
-  for (Attempt& attempt : state.attempts)
-    if (attempt.candidate == candidate.id) attempt.outcome = failed.outcome;
-  log_failure(*failed.part, candidate, failed.outcome);
-  state.trials.erase(failed.candidate);
-  state.confirmed.erase(failed.candidate);
-  state.raced = false;
-  state.winner = -1;
-  for (const std::size_t i : state.order)
-    if (const auto next = static_cast<int>(i); state.winner < 0 && state.trials.contains(next))
-      state.winner = next;
-}
-
+// What is refused is as if the quick trial had not admitted it: the next one is tried, and what is
+// left races anew.
 bool Selector::confirm(const std::vector<ContextChoice>& chosen, Progress& progress) {
   const std::vector<Unconfirmed> failed = unconfirmed(chosen, progress);
   for (const Unconfirmed& one : failed) {
-    warn("{}: {} ({}); the next best takes its place",
-         space_of(*one.part).candidates[static_cast<std::size_t>(one.candidate)].id,
-         to_string(one.outcome.kind), one.outcome.why);
-    give_up(one);
+    const Candidate& candidate = candidate_of(*one.part, one.candidate);
+    warn("{}: {} ({}); the next best takes its place", candidate.id, to_string(one.outcome.kind),
+         one.outcome.why);
+    log_failure(*one.part, candidate, one.outcome);
+    evidence_.spaces[at(one.part->space)].refused.emplace(one.candidate, one.outcome);
   }
   if (failed.empty()) {
     progress.summary(so_far());
     return true;
   }
-  decide(parts_, progress);
+  try_all(parts_, progress);
   admit_left(progress);
   return false;
 }
 
 void Selector::confirm_pinned(const std::vector<ContextChoice>& chosen, Progress& progress) {
   for (const Unconfirmed& one : unconfirmed(chosen, progress))
-    job_failed("{} was not admitted: {}",
-               space_of(*one.part).candidates[static_cast<std::size_t>(one.candidate)].id,
+    job_failed("{} was not admitted: {}", candidate_of(*one.part, one.candidate).id,
                one.outcome.why);
 }
 

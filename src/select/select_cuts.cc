@@ -5,18 +5,18 @@
 #include "select/select.h"
 
 namespace ac {
-bool Selector::is_raced(int space) const {
-  return space >= 0 && states_[static_cast<std::size_t>(space)].raced;
-}
 
 std::vector<NearCut> Selector::near_cuts() {
-  std::vector<NearCut> cuts = ac::near_cuts(phase_.regions, phase_.plans, [this](int space) {
-    return is_raced(space) ? cost(space) : std::nullopt;
+  const auto is_timed = [this](int space) {
+    return space >= 0 && is_raced(evidence_.spaces[at(space)]);
+  };
+  std::vector<NearCut> cuts = ac::near_cuts(phase_.regions, plans_, [&](int space) {
+    return is_timed(space) ? hoped_cost(space) : std::nullopt;
   });
   for (NearCut& cut : cuts) cut.parts = planned(std::move(cut.parts));
-  std::erase_if(cuts, [this](const NearCut& cut) {
+  std::erase_if(cuts, [&](const NearCut& cut) {
     return !std::ranges::all_of(cut.parts,
-                                [this](const CoverPart& p) { return is_raced(p.space); });
+                                [&](const CoverPart& part) { return is_timed(part.space); });
   });
   return cuts;
 }
@@ -36,7 +36,7 @@ Cuts Selector::as_implemented(const std::vector<NearCut>& cuts) const {
   std::map<const CoverPart*, std::size_t> places;
   for (const CoverPart* part : order) {
     places[part] = made.parts.size();
-    made.parts.push_back(implement(*part, state_of(*part).winner));
+    made.parts.push_back(implement(*part, winner_of(evidence_of(*part))));
   }
   for (const NearCut& cut : cuts) {
     std::vector<std::size_t>& of = made.cuts.emplace_back();

@@ -21,8 +21,8 @@ void Selector::log(const CoverPart& part, const Candidate& candidate, search::Ve
 void Selector::log_failure(const CoverPart& part, const Candidate& candidate,
                            const Outcome& outcome) const {
   if (!outcome.admitted())
-    log(part, candidate, verdict_of(outcome.kind), outcome.why, {}, phase_.plans.options.at.T,
-        phase_.plans.options.at.P);
+    log(part, candidate, verdict_of(outcome.kind), outcome.why, {}, plans_.options.at.T,
+        plans_.options.at.P);
 }
 
 // Of a race in which nobody was judged; one who was not timed calls what is not here.
@@ -39,8 +39,8 @@ void Selector::log_race(const CoverPart& part, const std::vector<int>& candidate
                         const Realiser::Race& race, const MeasureOptions& options) const {
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (!race.samples[i].empty())
-      log(part, space_of(part).candidates[static_cast<std::size_t>(candidates[i])],
-          search::Verdict::measured, "", race.samples[i], options.tokens, options.position);
+      log(part, candidate_of(part, candidates[i]), search::Verdict::measured, "", race.samples[i],
+          options.tokens, options.position);
 }
 
 }  // namespace ac

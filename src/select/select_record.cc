@@ -11,20 +11,13 @@ Implemented Selector::implement(const CoverPart& part, int candidate) const {
   const bool has_module = part.wanted && !part.wanted->region.module.empty();
   const std::string where = has_module ? " at " + part.wanted->region.module : "";
   if (candidate < 0) return {fallback_for(part), "fallback" + where};
-  const Candidate& chosen = space_of(part).candidates[static_cast<std::size_t>(candidate)];
+  const Candidate& chosen = candidate_of(part, candidate);
   return {generate_for(part, chosen), chosen.id + where};
 }
 
-// What could compute a space's regions: the winner, then what else was admitted, fastest first.
-std::vector<int> Selector::leaders(const State& state) const {
-  if (!state.fixed.empty()) return state.fixed;
-  std::vector<int> leaders{state.winner};
-  if (state.winner < 0) return leaders;
-  for (const std::size_t i : state.order)
-    if (const auto candidate = static_cast<int>(i);
-        candidate != state.winner && state.trials.count(candidate) > 0)
-      leaders.push_back(candidate);
-  return leaders;
+std::vector<int> Selector::options_of(const CoverPart& part) const {
+  const std::vector<int>& fixed = agenda_[at(part.space)].fixed;
+  return fixed.empty() ? leaders_of(evidence_of(part)) : fixed;
 }
 
 Alternatives Selector::alternatives() const {
@@ -34,8 +27,7 @@ Alternatives Selector::alternatives() const {
     Alternatives::Part& of = alternatives.parts.emplace_back();
     of.site = sites.emplace(part.space, sites.size()).first->second;
     of.by_position = part.wanted && !part.wanted->region.states.empty();
-    for (const int candidate : leaders(state_of(part)))
-      of.options.push_back(implement(part, candidate));
+    for (const int candidate : options_of(part)) of.options.push_back(implement(part, candidate));
   }
   alternatives.sites = sites.size();
   return alternatives;
@@ -43,7 +35,7 @@ Alternatives Selector::alternatives() const {
 
 Selection Selector::select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
                            std::size_t site) const {
-  const State& state = state_of(part);
+  const SpaceEvidence& evidence = evidence_of(part);
   const Space& space = space_of(part);
   Selection selection;
   selection.signature = space.signature;
@@ -52,24 +44,23 @@ Selection Selector::select(const CoverPart& part, const std::vector<ContextChoic
   if (part.wanted) {
     const Region& region = part.wanted->region;
     selection.category = region.category;
-    selection.work = evaluate(region.work, phase_.plans.options.at);
+    selection.work = evaluate(region.work, plans_.options.at);
   }
-  selection.fallback_measured = state.fallback_measured;
-  selection.why_unmeasured = state.why_unmeasured;
-  selection.attempts = attempts_of(static_cast<std::size_t>(part.space));
+  selection.fallback_measured = fallback_us(evidence);
+  if (!evidence.races.empty()) selection.why_unmeasured = evidence.races.back().failed;
+  selection.attempts = attempts_of(space, evidence);
   selection.enumerated = space.enumerated;
   selection.legal = space.legal;
   selection.illegal = space.illegal;
   selection.refusals = space.refusals;
 
-  const std::vector<int> options = leaders(state);
+  const std::vector<int> options = options_of(part);
   std::vector<int> used;  // each once
   for (const ContextChoice& choice : chosen) {
     const int candidate = options[choice.options[site]];
     if (chosen.size() > 1)
-      selection.by_context.emplace_back(
-          choice.from,
-          candidate < 0 ? "" : space.candidates[static_cast<std::size_t>(candidate)].id);
+      selection.by_context.emplace_back(choice.from,
+                                        candidate < 0 ? "" : candidate_of(part, candidate).id);
     if (std::ranges::find(used, candidate) != used.end()) continue;
     used.push_back(candidate);
     for (const KernelSource& source : implement(part, candidate).made.sources)
@@ -80,62 +71,48 @@ Selection Selector::select(const CoverPart& part, const std::vector<ContextChoic
   }
   if (used[0] < 0) {
     selection.family = "fallback";
-    selection.measured = state.fallback_measured;
+    selection.measured = selection.fallback_measured;
     return selection;
   }
-  const Candidate& winner = space.candidates[static_cast<std::size_t>(used[0])];
+  const Candidate& winner = candidate_of(part, used[0]);
   selection.candidate = winner.id;
   selection.family = family_of(winner.choice);
   selection.predicted = winner.cost.microseconds;
-  for (const Attempt& attempt : state.attempts)
+  for (const Attempt& attempt : selection.attempts)
     if (attempt.candidate == winner.id) selection.measured = attempt.measured;
   return selection;
 }
 
-// Those that were judged, then those that were only timed.
-std::vector<Attempt> Selector::attempts_of(std::size_t at) const {
-  const State& state = states_[at];
-  std::vector<Attempt> attempts = state.attempts;
-  for (std::size_t i = state.next; i < state.order.size(); ++i)
-    if (const auto timed = state.quick.find(static_cast<int>(state.order[i]));
-        timed != state.quick.end()) {
-      const Candidate& candidate = phase_.plans.spaces[at].candidates[state.order[i]];
-      Outcome outcome;
-      outcome.kind = Outcome::Kind::unjudged;
-      attempts.push_back({candidate.id, candidate.cost.microseconds, timed->second, outcome});
-    }
-  return attempts;
-}
-
 std::vector<Json> Selector::trials_of(const CoverPart& part, int candidate) const {
-  if (candidate >= 0) return {to_json(state_of(part).trials.at(candidate))};
+  if (candidate >= 0) return {to_json(evidence_of(part).trials.at(candidate))};
   std::vector<Json> trials;
   for (const std::string& signature : fallback_signatures(part))
-    trials.push_back(fallback_trials_.at(signature));
+    trials.push_back(evidence_.fallback_trials.at(signature));
   return trials;
 }
 
-void Selector::record(const std::vector<ContextChoice>& chosen) {
-  const std::size_t before = phase_.selections.size();  // of other cuts
-  std::map<int, std::size_t> sites;                     // by space, as alternatives() counts them
+std::vector<Selection> Selector::selections(const std::vector<ContextChoice>& chosen) const {
+  std::vector<Selection> selections;
+  std::map<int, std::size_t> sites;  // by space, as alternatives() counts them
   for (const CoverPart& part : parts_) {
-    const auto [at, is_new] = sites.emplace(part.space, sites.size());
-    if (is_new) phase_.selections.push_back(select(part, chosen, at->second));
-    ++phase_.selections[before + at->second].uses;
+    const auto [site, is_new] = sites.emplace(part.space, sites.size());
+    if (is_new) selections.push_back(select(part, chosen, site->second));
+    ++selections[site->second].uses;
   }
-  record_abandoned();
+  return selections;
 }
 
-// What was tried for cuts that another one has beaten.
-void Selector::record_abandoned() {
+std::vector<Abandoned> Selector::abandoned() const {
   std::set<int> kept;
   for (const CoverPart& part : parts_) kept.insert(part.space);
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    std::vector<Attempt> attempts = attempts_of(i);
+  std::vector<Abandoned> abandoned;
+  for (std::size_t i = 0; i < plans_.spaces.size(); ++i) {
+    const Space& space = plans_.spaces[i];
+    std::vector<Attempt> attempts = attempts_of(space, evidence_.spaces[i]);
     if (!attempts.empty() && kept.count(static_cast<int>(i)) == 0)
-      phase_.abandoned.push_back(
-          {phase_.plans.spaces[i].signature, states_[i].ops, std::move(attempts)});
+      abandoned.push_back({space.signature, agenda_[i].ops, std::move(attempts)});
   }
+  return abandoned;
 }
 
 }  // namespace ac

@@ -11,11 +11,6 @@
 namespace ac::tune {
 namespace {
 
-bool only_chooses_token(const Space& space) {
-  return !space.candidates.empty() &&
-         std::holds_alternative<Implementation<SamplingTask>>(space.candidates[0].choice);
-}
-
 // Equal for neighbourhoods of different layers.
 std::string identity(const Neighbourhood& around) {
   std::string text(to_string(around.kind));
@@ -37,24 +32,12 @@ std::string without_spaces(std::string text) {
 void complete(const Regions& regions, Plans& plans) {
   const UseDef uses(regions.step);
   const Graph& graph = regions.step.graph;
-  std::set<std::string> known;
-  bool has_sampling = false;
-  for (const Space& space : plans.spaces) {
-    known.insert(space.signature);
-    has_sampling |= only_chooses_token(space);
-  }
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     if (!is_compute(graph.nodes[i])) continue;
     auto made = make_region(uses, {static_cast<NodeId>(i)});
-    const Wanted wanted{std::get<Region>(std::move(made))};
-    if (known.insert(signature_of(wanted)).second)
-      plans.spaces.push_back(plan_space(regions.step, wanted, plans.options.at, plans.device,
-                                        plans.options.max_candidates, plans.options.families));
+    find_or_plan(regions.step, Wanted{std::get<Region>(std::move(made))}, plans);
   }
-  if (has_sampling) return;
-  const TensorType& logits = graph.type(graph.outputs.at(0).node);
-  plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(), plans.device,
-                                       plans.options.max_candidates));
+  find_or_plan(regions.step, std::nullopt, plans);
 }
 
 StepSpace::StepSpace(const Regions& regions, const Plans& plans, const PartChoices& choices,
@@ -221,8 +204,7 @@ const StepSpace::Cut& StepSpace::cut(const std::vector<int>& choices) const {
   Cut& cut = at->second;
   if (!is_new) return cut;
   cut.claimed.resize(alike_.size());
-  const auto take = [&](const Neighbourhood& around) -> std::optional<std::size_t> {
-    const auto n = static_cast<std::size_t>(&around - plans_.neighbourhoods.data());
+  const auto take = [&](std::size_t n) -> std::optional<std::size_t> {
     if (alike_of_[n] < 0) return std::nullopt;
     const auto i = static_cast<std::size_t>(alike_of_[n]);
     cut.claimed[i] = true;
@@ -235,10 +217,7 @@ const StepSpace::Cut& StepSpace::cut(const std::vector<int>& choices) const {
   cut.parts = choose_cover(regions_, plans_, cost, take);
   if (std::none_of(cut.parts.begin(), cut.parts.end(), chooses_token)) cut.parts.push_back({});
   for (CoverPart& part : cut.parts) {
-    for (std::size_t i = 0; i < plans_.spaces.size() && part.space < 0; ++i)
-      if (part.wanted ? plans_.spaces[i].signature == signature_of(*part.wanted)
-                      : only_chooses_token(plans_.spaces[i]))
-        part.space = static_cast<int>(i);
+    if (part.space < 0) part.space = find_space(plans_, part.wanted).value_or(-1);
     AC_ASSERT(part.space >= 0);  // the plans are complete
     cut.spaces.insert(part.space);
   }

@@ -20,6 +20,7 @@ namespace {
 
 CompiledPhase planned(StepGraph step) {
   CompiledPhase phase;
+  phase.spec.name = "decode";
   phase.regions = analyse(std::move(step));
   phase.plans = plan(phase.regions, device_info("sm_90"));
   return phase;
@@ -52,7 +53,7 @@ std::vector<Question> questions_of(const CompiledPhase& phase, double share = 0.
   static std::vector<std::unique_ptr<CompiledPhase>> kept;
   kept.push_back(std::make_unique<CompiledPhase>(phase));
   Advisor nobody = advisor("", share);
-  return Guide("decode", *kept.back(), nobody).questions();
+  return Guide(*kept.back(), nobody).questions();
 }
 
 const Question& pair_question() {
@@ -342,7 +343,7 @@ TEST_CASE("an advisor chooses among the families that may be tried, and no other
   phase.regions = analyse(test::published("qwen3-1.7b", true));
   phase.plans = plan(phase.regions, device_info("sm_90"), {.families = families});
   Advisor nobody = advisor("", 0);
-  const Guide guide("decode", phase, nobody);
+  const Guide guide(phase, nobody);
   REQUIRE(!guide.questions().empty());
   std::size_t legal = 0;
   for (const Question& question : guide.questions())
@@ -365,11 +366,12 @@ TEST_CASE("advised candidates take turns with the others, and join the space") {
   Advisor someone = advisor(Json{{"order", {id(7), beyond, id(0)}},
                                  {"risks", {{{"candidate", id(7)}, {"validate_more", true}}}}}
                                 .dump());
-  Guide guide("decode", phase, someone);
+  Guide guide(phase, someone);
   Progress quiet(true);
   ask(someone, {&guide}, quiet);
-  CHECK(phase.advice.size() == guide.questions().size());
-  for (const Space& space : phase.plans.spaces) {
+  CHECK(guide.advised().size() == guide.questions().size());
+  for (Space& space : phase.plans.spaces) {
+    guide.add_to(space);
     std::vector<std::size_t> order{0, 1, 2, 3};
     guide.interleave(space, order);
     if (space.signature != about.space.signature) continue;
@@ -386,28 +388,28 @@ TEST_CASE("advised candidates take turns with the others, and join the space") {
 TEST_CASE("a diagnosis comes next, once, and takes the place of what was left") {
   CompiledPhase phase = qwen3();
   Advisor someone = advisor(Json{{"order", {id(0), id(9), id(8)}}}.dump());
-  Guide guide("decode", phase, someone);
+  Guide guide(phase, someone);
   Progress quiet(true);
   for (Space& space : phase.plans.spaces) {
     if (space.signature != pair_question().space.signature) continue;
     const std::vector<Attempt> attempts = failed();
     std::vector<std::size_t> order{0, 1, 2};
-    guide.diagnose({{&space, &attempts, &order, 1}}, quiet);
+    guide.diagnose({{&space, attempts, &order, 1}}, quiet);
     CHECK(order == std::vector<std::size_t>{0, 9, 1});  // 0 has been tried
-    REQUIRE(phase.advice.size() == 1);
-    CHECK(phase.advice[0].diagnosis);
+    REQUIRE(guide.advised().size() == 1);
+    CHECK(guide.advised()[0].diagnosis);
     std::vector<std::size_t> again{0, 1, 2};
-    guide.diagnose({{&space, &attempts, &again, 1}}, quiet);
+    guide.diagnose({{&space, attempts, &again, 1}}, quiet);
     CHECK(again == std::vector<std::size_t>{0, 1, 2});
   }
   // Where nothing is left, one more is tried.
   CompiledPhase other = qwen3();
-  Guide last("decode", other, someone);
+  Guide last(other, someone);
   for (Space& space : other.plans.spaces) {
     if (space.signature != pair_question().space.signature) continue;
     const std::vector<Attempt> attempts = failed();
     std::vector<std::size_t> order{0};
-    last.diagnose({{&space, &attempts, &order, 1}}, quiet);
+    last.diagnose({{&space, attempts, &order, 1}}, quiet);
     CHECK(order == std::vector<std::size_t>{0, 9});
   }
 }

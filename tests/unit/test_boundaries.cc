@@ -106,7 +106,7 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
     const Alternatives alternatives = selector.alternatives();
     CHECK(!alternatives.parts.empty());
     CHECK(selector.confirm({first_choice(alternatives)}, quiet));
-    selector.record({first_choice(alternatives)});
+    phase.selections = selector.selections({first_choice(alternatives)});
     std::set<std::string> computed;
     for (const Selection& selection : phase.selections) {
       CHECK(!selection.trials.empty());

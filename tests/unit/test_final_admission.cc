@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "build/record.h"
-#include "select/select.h"
+#include "select/choose_phase.h"
 #include "small_compilation.h"
 
 using namespace ac;
@@ -98,7 +98,7 @@ TEST_CASE("final admission: a winner that is refused is replaced, and what repla
       CHECK(!selector.confirm({choice}, f.quiet));
       const ContextChoice next = first_choice(selector.alternatives());
       CHECK(selector.confirm({next}, f.quiet));
-      selector.record({next});
+      f.phase.selections = selector.selections({next});
     }
     const Selection& product = product_of(f.phase);
     CHECK(product.candidate != f.refused);

@@ -1,5 +1,5 @@
 // Selection on the host device: what is tried and given up, and fallbacks for everything.
-#include "select/select.h"
+#include "select/choose_phase.h"
 
 #include <doctest/doctest.h>
 
@@ -37,7 +37,8 @@ struct Fixture : FreshBuilder {
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(selector.confirm({first_choice(alternatives)}, quiet));
-    selector.record({first_choice(alternatives)});
+    phase.selections = selector.selections({first_choice(alternatives)});
+    phase.abandoned = selector.abandoned();
     parts = implemented(alternatives, first_choice(alternatives));
     return phase;
   }
@@ -145,7 +146,7 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
 
 TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   Fixture f;
-  CompiledPhase phase = f.planned();
+  const CompiledPhase phase = f.planned();
   Realiser realiser(f.builder, f.unmeasured());
   // The first cut is the whole in one kernel, the other one is in as many as there can be.
   const auto of_option = [&](const FusionOption& option, std::size_t rank) {
@@ -164,16 +165,17 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
                      {.from = 70, .candidates = of_option(head.back(), 0)}};
   pinned.variants[1].candidates.begin()->second = "";  // to the fallback
   pinned.contexts = {{.context = 80, .first_us = 2, .us = 1, .from = 70}};
-  const auto variants = choose_pinned(phase, {}, {.max_context = 64}, pinned, realiser, f.quiet);
+  const auto [record, variants] =
+      choose_pinned(phase, {}, {.max_context = 64}, pinned, realiser, f.quiet);
   REQUIRE(variants.size() == 2);
   CHECK(variants[0].parts.size() == 1);
   CHECK(variants[1].parts.size() == 3);
   CHECK(variants[1].from == 70);
-  REQUIRE(phase.selections.size() == 4);
-  REQUIRE(phase.in_context.size() == 1);
-  CHECK(phase.in_context[0].context == 80);
+  REQUIRE(record.selections.size() == 4);
+  REQUIRE(record.in_context.size() == 1);
+  CHECK(record.in_context[0].context == 80);
   int fallbacks = 0;
-  for (const Selection& selection : phase.selections) {
+  for (const Selection& selection : record.selections) {
     CHECK(!selection.trials.empty());
     REQUIRE(selection.by_context.size() == 1);
     const auto [from, candidate] = selection.by_context[0];
@@ -186,9 +188,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   CHECK(fallbacks == 1);
 
   const auto fails = [&](const Pinned& with) {
-    CompiledPhase again;
-    again.regions = phase.regions, again.plans = phase.plans;
-    CHECK_THROWS_AS(choose_pinned(again, {}, {.max_context = 64}, with, realiser, f.quiet), Error);
+    CHECK_THROWS_AS(choose_pinned(phase, {}, {.max_context = 64}, with, realiser, f.quiet), Error);
   };
   Pinned bad = pinned;
   bad.variants[0].candidates.begin()->second = "gemv/none";

@@ -17,7 +17,6 @@
 
 using namespace ac;
 using namespace ac::study;
-using namespace ac::tune;
 
 namespace {
 
@@ -77,7 +76,8 @@ RecordedReply reply(const std::string& text) {
 }  // namespace
 
 TEST_CASE("study advise: the questions are those that the compiler asks") {
-  CompiledPhase phase;
+  PhasePlan phase;
+  phase.spec.name = "decode";
   const StepGraph step = incrementalise(qwen3());
   phase.regions = analyse(decode_instance(step));
   phase.plans = plan(phase.regions, device_info("sm_90"), {.at = priced_at(1, 4096)});
@@ -85,7 +85,7 @@ TEST_CASE("study advise: the questions are those that the compiler asks") {
     std::vector<Prompt> compiler, study;
     Advisor one(std::make_unique<Told>(nothing, compiler), "told", share);
     Advisor other(std::make_unique<Told>(nothing, study), "told", share);
-    Guide guide("decode", phase, one);
+    Guide guide(phase, one);
     Progress quiet(true);
     ask(one, {&guide}, quiet);
     advise(qwen3(), options(), other);

@@ -1,0 +1,156 @@
+#include "select/choose_phase.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "admit/trials.h"
+#include "base/error.h"
+#include "ir/positions.h"
+
+namespace ac {
+namespace {
+
+// Of what there is one way to do, and no fallback: the errors call it `what`.
+Selection admit_only(const Request& request, const std::vector<Request>& confirmation,
+                     const std::string& signature, const std::string& what, Realiser& realiser) {
+  std::vector<Request> requests = confirmation;
+  requests.insert(requests.begin(), request);
+  const std::vector<Outcome> outcomes = realiser.realise(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (!outcomes[i].admitted())
+      job_failed("{} was not admitted ({}): {}", what, to_string(requests[i].trial.purpose),
+                 outcomes[i].why);
+  const Outcome& outcome = outcomes[0];
+  Selection only;
+  for (std::size_t i = 1; i < requests.size(); ++i)
+    only.confirmed.push_back({request.name, requests[i].trial.purpose, outcomes[i]});
+  only.signature = signature;
+  only.uses = 1;
+  only.candidate = only.family = request.name;
+  only.ops = {request.name};
+  only.attempts = {{request.name, 0, {}, outcome}};
+  only.trials = {to_json(request.trial)};
+  for (const KernelSource& source : request.sources) only.kernels.push_back(source.entry);
+  return only;
+}
+
+// Makes the next step need nothing of the host.
+Selection admit_ending(const PhasePlan& phase, const Program& program, Realiser& realiser) {
+  const StepGraph& step = phase.regions.step;
+  const DType dtype = step.graph.type(ids_of(step)).dtype;
+  const std::int64_t tokens = phase.spec.max_tokens;
+  return admit_only(trial_of_advance(dtype, tokens),
+                    confirmation_of_advance(dtype, tokens, program.max_context), "advance",
+                    "the kernel that ends a step", realiser);
+}
+
+// By the latency of whole steps, where that of their parts does not tell.
+std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, const Program& program,
+                                 const InContextOptions& in_context, const Implemented& last,
+                                 Realiser& realiser, Progress& progress) {
+  std::vector<NearCut> cuts = selector.near_cuts();
+  if (cuts.size() < 2) return {};
+  const std::vector<double> times =
+      time_cuts(phase.regions.step, program, selector.as_implemented(cuts), last, in_context,
+                realiser, progress);
+  if (times.empty()) return {};
+  auto best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
+  if (times[best] > times[0] * kWorthwhile) best = 0;
+  std::vector<TimedCut> timed;
+  for (std::size_t i = 0; i < cuts.size(); ++i) {
+    timed.push_back({cuts[i].what, times[i], i == best});
+    if (i > 0)
+      progress.note(fmt::format("{}: {:.1f} us a step, {:.1f} without{}", cuts[i].what, times[i],
+                                times[0], i == best ? ": taken" : ""));
+  }
+  selector.take(std::move(cuts[best]));
+  return timed;
+}
+
+PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
+                         const ChooseOptions& options, const Implemented& last,
+                         Realiser& realiser, Guide* guide, Progress& progress) {
+  PhaseChoice made;
+  static_cast<PhasePlan&>(made.record) = phase;
+  CompiledPhase& record = made.record;
+  Selector selector(phase, program.states, options.select, realiser, guide);
+  selector.run(progress);
+  if (!options.in_context.contexts.empty())
+    record.cuts =
+        choose_cut(selector, phase, program, options.in_context, last, realiser, progress);
+  Alternatives alternatives;
+  InContextChoices chosen;
+  do {
+    alternatives = selector.alternatives();
+    chosen = choose_in_context(phase.regions.step, program, alternatives, last,
+                               options.in_context, realiser, progress);
+  } while (!selector.confirm(chosen.choices, progress));
+  record.plans = selector.plans();
+  record.selections = selector.selections(chosen.choices);
+  record.abandoned = selector.abandoned();
+  record.in_context = std::move(chosen.contexts);
+  if (guide) record.advice = guide->advised();
+  for (const ContextChoice& choice : chosen.choices)
+    made.variants.push_back({choice.from, implemented(alternatives, choice)});
+  return made;
+}
+
+// In this run, by the quick trial and by the final admission.
+bool is_admitted(const Selection& selection, const Realiser& realiser) {
+  const auto is_confirmed = [](const Confirmed& of) { return of.outcome.admitted(); };
+  return !selection.trials.empty() && !selection.confirmed.empty() &&
+         std::ranges::all_of(selection.confirmed, is_confirmed) &&
+         std::ranges::all_of(selection.trials,
+                             [&](const Json& trial) { return realiser.has_admitted(trial); });
+}
+
+}  // namespace
+
+bool CompiledPhase::is_measured() const {
+  return !selections.empty() &&
+         std::ranges::all_of(selections, [](const Selection& s) { return s.measured.has_value(); });
+}
+
+PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
+                         const ChooseOptions& options, Realiser& realiser, Guide* guide,
+                         Progress& progress) {
+  const StepGraph& step = phase.regions.step;
+  Selection ending = admit_ending(phase, program, realiser);
+  const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1), "advance"};
+  PhaseChoice made = options.pinned
+                         ? choose_pinned(phase, program.states, options.select, *options.pinned,
+                                         realiser, progress)
+                         : search_phase(phase, program, options, last, realiser, guide, progress);
+  made.record.ending = std::move(ending);
+  for (StepVariant& variant : made.variants) variant.parts.push_back(last);
+  return made;
+}
+
+void verify(const PhaseChoice& chosen, const std::string&) {
+  AC_ASSERT(!chosen.variants.empty() && chosen.variants[0].from == 0);
+  for (const Selection& selection : chosen.record.selections) AC_ASSERT(selection.uses > 0);
+}
+
+void require_admitted(const PhaseChoice& chosen, const Realiser& realiser) {
+  for (const Selection& selection : chosen.record.selections)
+    AC_ASSERT(is_admitted(selection, realiser));
+  AC_ASSERT(is_admitted(chosen.record.ending, realiser));
+  for (const StepVariant& variant : chosen.variants)
+    for (const Implemented& part : variant.parts)
+      for (const KernelSource& source : part.made.sources)
+        AC_ASSERT(realiser.kernels().count(source.entry) > 0 &&
+                  realiser.has_admitted_kernel(source.entry, Purpose::quick) &&
+                  realiser.has_admitted_kernel(source.entry, Purpose::as_used));
+}
+
+Selection admit_draw(const Program& program, Realiser& realiser) {
+  const std::string dtype(short_name(program.dtype));
+  return admit_only(trial_of_draw(program.dtype, program.vocab),
+                    confirmation_of_draw(program.dtype, program.vocab),
+                    fmt::format("draw {}[{}]", dtype, program.vocab),
+                    fmt::format("what draws a token from {} logits of {}", dtype, program.vocab),
+                    realiser);
+}
+
+}  // namespace ac
