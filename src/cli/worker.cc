@@ -7,9 +7,15 @@
 #include <memory>
 
 #include "base/conversation.h"
+#include "base/files.h"
 #include "cli/commands.h"
 
 namespace ac {
+namespace {
+
+constexpr std::size_t kMostJobBytes = std::size_t{1} << 28;
+
+}  // namespace
 
 void add_worker_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("worker", "Jobs of a compilation");
@@ -21,8 +27,8 @@ void add_worker_command(CLI::App& app) {
     // of its time.
     mallopt(M_MMAP_MAX, 0);
     mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-    const Json job = read_json(*file);
-    answer_questions([&] { return prepare_job(job); }, STDIN_FILENO, STDOUT_FILENO);
+    const Assignment assignment = assignment_of(read_file(*file, kMostJobBytes));
+    answer_questions([&] { return prepare(assignment); }, STDIN_FILENO, STDOUT_FILENO);
   });
 }
 

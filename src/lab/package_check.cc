@@ -119,23 +119,23 @@ class Checker {
   Checker(const Program& program, const Plain& plain, Realiser& realiser, Progress& progress)
       : program_(program), plain_(plain), realiser_(realiser), progress_(progress) {}
 
-  PackageCheck run(const Json& job, const CheckSteps& steps) {
+  PackageCheck run(const PairJob& job, const CheckSteps& steps) {
     for (const CheckStep& step : steps.left_out) check_.left_out.push_back(describe(step));
     const std::unique_ptr<Conversation> pair = realiser_.converse(job);
-    const ChildResult opened = realiser_.ask(*pair, "null", kLimit);
+    const ChildResult opened = realiser_.ask(*pair, loaded_question(), kLimit);
     if (!opened.ok()) {
       check_.done = true;
       check_.fault = fmt::format("it could not be loaded: {}", opened.ended);
       return check_;
     }
-    const Json loaded = Json::parse(opened.text);
+    const Loaded loaded = loaded_of(opened.text);
     const auto began = std::chrono::steady_clock::now();
-    check_.why_random = loaded.at("why_random"), check_.why_not = loaded.at("why_not");
+    check_.why_random = loaded.why_random, check_.why_not = loaded.why_not;
     if (!check_.why_not.empty()) return check_;
     for (std::size_t i = 0; i < steps.steps.size() && check_.ok(); ++i) {
       const CheckStep& step = steps.steps[i];
       progress_.step("steps", i, steps.steps.size(), describe(step));
-      take(step, realiser_.ask(*pair, to_json(step).dump(), kLimit));
+      take(step, realiser_.ask(*pair, line_of(step), kLimit));
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     progress_.note(fmt::format("{} results compared in {:.1f} s", check_.compared, took.count()));
@@ -158,7 +158,7 @@ class Checker {
       return blame(fmt::format("{}: the process that ran it {}", describe(step), answer.ended),
                    phases);
     }
-    const ProgramPair::Result result = result_from_json(Json::parse(answer.text));
+    const ProgramPair::Result result = result_of(answer.text);
     check_.compared += result.compared;
     check_.most_tokens = std::max(check_.most_tokens, step.tokens);
     check_.last_position = std::max(check_.last_position, step.end());
@@ -258,12 +258,11 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
   if (options.verifies) most *= kMoreOfVerify;
   const CheckSteps steps =
       check_steps(program, [&](const CheckStep& at) { return work.of(at, program); }, most);
-  ProgramPair::Options pair{.chosen = package,
-                            .plain = other.path(),
-                            .random = realiser.kernels().at(random.entry).artifact,
-                            .checkpoint = options.checkpoint,
-                            .roundings = plain.roundings,
-                            .step = std::nullopt};
+  PairJob pair{.chosen = package,
+               .plain = other.path(),
+               .random = realiser.kernels().at(random.entry).artifact,
+               .checkpoint = options.checkpoint,
+               .roundings = plain.roundings};
   std::string why_no_truth;
   if (options.with_truth) {
     double flops = 0;
@@ -273,7 +272,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
     else
       why_no_truth = "it is too much work";
   }
-  PackageCheck check = Checker(program, plain, realiser, progress).run(pair_job(pair), steps);
+  PackageCheck check = Checker(program, plain, realiser, progress).run(pair, steps);
   check.with_truth = pair.step.has_value();
   check.why_no_truth = std::move(why_no_truth);
   return check;

@@ -144,9 +144,9 @@ LogitError error_of(const std::vector<double>& got, const std::vector<double>& w
   return error;
 }
 
-ProgramPair::ProgramPair(Device& device, Options options)
-    : device_(device), options_(std::move(options)), random_(device, options_.random) {
-  const auto needed = bytes_of_two(read_program(PackageFiles(options_.chosen)));
+ProgramPair::ProgramPair(Device& device, PairJob job)
+    : device_(device), job_(std::move(job)), random_(device, job_.random) {
+  const auto needed = bytes_of_two(read_program(PackageFiles(job_.chosen)));
   if (const auto free = static_cast<std::int64_t>(device.free_bytes()); needed > free) {
     why_not_ = fmt::format("{} has {} MiB free, and two programs need {}", device.name(),
                            free >> 20, needed >> 20);
@@ -159,10 +159,10 @@ ProgramPair::ProgramPair(Device& device, Options options)
     why_random_ = error.what();
     open(true);
   }
-  if (!options_.step) return;
+  if (!job_.step) return;
   const Program& program = plain_->program();
   weights_.resize(program.buffers.size());
-  truth_.emplace(*options_.step, [&](const Node& weight) -> WeightView {
+  truth_.emplace(*job_.step, [&](const Node& weight) -> WeightView {
     for (std::size_t i = 0; i < program.buffers.size(); ++i) {
       const Buffer& buffer = program.buffers[i];
       if (buffer.role != Buffer::Role::weight || buffer.store != weight.text("store") ||
@@ -180,12 +180,12 @@ ProgramPair::ProgramPair(Device& device, Options options)
 
 void ProgramPair::open(bool has_random_weights) {
   EngineOptions options;
-  options.checkpoint = options_.checkpoint;
+  options.checkpoint = job_.checkpoint;
   if (has_random_weights) options.weights = random_weights(random_, kSeedOfPair);
-  chosen_.emplace(device_, options_.chosen, std::move(options));
+  chosen_.emplace(device_, job_.chosen, std::move(options));
   EngineOptions same;
   same.weights = std::make_unique<CopiedWeights>(*chosen_);
-  plain_.emplace(device_, options_.plain, std::move(same));
+  plain_.emplace(device_, job_.plain, std::move(same));
 }
 
 std::vector<std::int64_t> ProgramPair::ids(std::int64_t count) {
@@ -378,7 +378,7 @@ bool ProgramPair::agree(const Logits& got, const std::string& why, const std::ve
   }
   ++result_.compared;
   const LogitError error = error_of(*got, *plain);
-  const LogitBound bound = rounding_bound(chosen_->program().dtype, options_.roundings, *plain);
+  const LogitBound bound = rounding_bound(chosen_->program().dtype, job_.roundings, *plain);
   note(error.over(bound), what);
   if (error.over(bound) > 1) {
     result_.fault = fmt::format(
@@ -404,7 +404,7 @@ void ProgramPair::compare_with_truth(const std::vector<double>& got,
                                      const std::vector<double>& plain,
                                      const std::vector<double>& truth, const std::string& what) {
   const LogitError error = error_of(got, truth), plain_error = error_of(plain, truth);
-  const LogitBound rounding = rounding_bound(chosen_->program().dtype, options_.roundings, truth);
+  const LogitBound rounding = rounding_bound(chosen_->program().dtype, job_.roundings, truth);
   const LogitBound bound{std::max(4 * plain_error.mean_square, rounding.mean_square / 8),
                          std::max(4 * plain_error.largest, rounding.largest / 8)};
   const bool plain_is_wrong = plain_error.over(rounding) > 1;
@@ -417,46 +417,37 @@ void ProgramPair::compare_with_truth(const std::vector<double>& got,
         truth[error.where]);
 }
 
-Json pair_job(const ProgramPair::Options& options) {
-  Json job{{"job", "pair"},
-           {"chosen", options.chosen.string()},
-           {"plain", options.plain.string()},
-           {"random", options.random.string()},
-           {"checkpoint", options.checkpoint.string()},
-           {"roundings", options.roundings}};
-  if (options.step) job["step"] = print(*options.step);
-  return job;
+std::string loaded_question() { return "null"; }
+
+Loaded loaded_of(const std::string& line) {
+  const Json json = Json::parse(line);
+  return {json.at("why_not"), json.at("why_random")};
 }
 
-Conversation::Answer prepare_pair(std::shared_ptr<Device> device, const Json& job) {
-  struct Opened {
-    std::shared_ptr<Device> device;
-    std::unique_ptr<ProgramPair> pair;  // which goes before its device
-  };
-  ProgramPair::Options options{.chosen = job.at("chosen").get<std::string>(),
-                               .plain = job.at("plain").get<std::string>(),
-                               .random = job.at("random").get<std::string>(),
-                               .checkpoint = job.at("checkpoint").get<std::string>(),
-                               .roundings = job.at("roundings"),
-                               .step = std::nullopt};
-  if (job.contains("step")) options.step = parse_step(job.at("step").get<std::string>(), "job");
-  const auto opened =
-      std::make_shared<Opened>(device, std::make_unique<ProgramPair>(*device, std::move(options)));
-  return [opened](const std::string& question) {
-    const Json asked = Json::parse(question);
-    if (asked.is_null())
-      return Json{{"why_not", opened->pair->why_not()}, {"why_random", opened->pair->why_random()}}
-          .dump();
-    return to_json(opened->pair->run(check_step_from_json(asked))).dump();
-  };
-}
+std::string line_of(const CheckStep& step) { return to_json(step).dump(); }
 
-ProgramPair::Result result_from_json(const Json& json) {
+ProgramPair::Result result_of(const std::string& line) {
+  const Json json = Json::parse(line);
   return {.compared = json.at("compared"),
           .worst = json.at("worst"),
           .worst_case = json.at("worst_case"),
           .fault = json.at("fault"),
           .phases = json.at("phases")};
+}
+
+Conversation::Answer prepare(std::shared_ptr<Device> device, const PairJob& job) {
+  struct Opened {
+    std::shared_ptr<Device> device;
+    std::unique_ptr<ProgramPair> pair;  // which goes before its device
+  };
+  const auto opened = std::make_shared<Opened>(device, std::make_unique<ProgramPair>(*device, job));
+  return [opened](const std::string& line) {
+    const Json asked = Json::parse(line);
+    if (asked.is_null())
+      return Json{{"why_not", opened->pair->why_not()}, {"why_random", opened->pair->why_random()}}
+          .dump();
+    return to_json(opened->pair->run(check_step_from_json(asked))).dump();
+  };
 }
 
 }  // namespace ac

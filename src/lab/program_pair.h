@@ -9,6 +9,7 @@
 #include "base/conversation.h"
 #include "device/device.h"
 #include "lab/check_steps.h"
+#include "lab/jobs.h"
 #include "reference/executor.h"
 #include "runtime/engine.h"
 #include "runtime/random.h"
@@ -32,16 +33,8 @@ LogitError error_of(const std::vector<double>& got, const std::vector<double>& w
 
 class ProgramPair {
  public:
-  struct Options {
-    std::filesystem::path chosen, plain;  // packages
-    std::filesystem::path random;         // the built random_source()
-    std::filesystem::path checkpoint;     // where it is now; empty: where it was
-    std::int64_t roundings = 1;
-    // With which logits are compared in double precision too.
-    std::optional<StepGraph> step;
-  };
   // Weights that cannot be read are random ones.
-  ProgramPair(Device& device, Options options);
+  ProgramPair(Device& device, PairJob job);
 
   // Empty: both are loaded, and the weights are their own.
   const std::string& why_not() const { return why_not_; }
@@ -79,7 +72,7 @@ class ProgramPair {
   bool is_wrong() const { return !result_.fault.empty(); }
 
   Device& device_;
-  const Options options_;
+  const PairJob job_;
   RandomValues random_;
   std::string why_not_, why_random_;
   std::optional<Engine> chosen_, plain_;
@@ -90,10 +83,15 @@ class ProgramPair {
   Result result_;
 };
 
-// For a conversation: the first question is null, and says how loading went; the others are steps,
-// which results answer.
-Json pair_job(const ProgramPair::Options& options);
-Conversation::Answer prepare_pair(std::shared_ptr<Device> device, const Json& job);
-ProgramPair::Result result_from_json(const Json& json);
+// The first question is how loading went; the others are steps, which results answer.
+std::string loaded_question();
+struct Loaded {
+  std::string why_not, why_random;  // as ProgramPair says
+};
+Loaded loaded_of(const std::string& line);
+std::string line_of(const CheckStep& step);
+ProgramPair::Result result_of(const std::string& line);
+
+Conversation::Answer prepare(std::shared_ptr<Device> device, const PairJob& job);
 
 }  // namespace ac

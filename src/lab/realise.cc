@@ -142,8 +142,8 @@ Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
       options_(std::move(options)),
       verdicts_(std::make_unique<Verdicts>(options_.verdicts,
                                            sha256(read_file("/proc/self/exe", kMaxProgram)))),
-      judges_([this] { return start_worker(jobs_job()); }, std::min(options_.jobs, kMostJudges)),
-      racer_([this] { return start_worker(jobs_job()); }, 1) {}
+      judges_([this] { return start_worker(ServeJob{}); }, std::min(options_.jobs, kMostJudges)),
+      racer_([this] { return start_worker(ServeJob{}); }, 1) {}
 
 Realiser::~Realiser() = default;
 
@@ -359,7 +359,7 @@ void Realiser::judge_all(const std::vector<Request>& requests,
     std::vector<std::string> questions;
     for (const std::size_t j : on_device) {
       const Request& request = requests[which[j]];
-      questions.push_back(judge_job(request.trial, judged_files(request)).dump());
+      questions.push_back(line_of(JudgeQuestion{request.trial, judged_files(request)}));
     }
     judges_.ask(questions, options_.limit,
                 [&](std::size_t i, const ChildResult& result) { on_done(on_device[i], result); });
@@ -379,9 +379,9 @@ void Realiser::judge_all(const std::vector<Request>& requests,
                   [&](std::size_t i, const ChildResult& result) { on_done(on_host[i], result); });
 }
 
-std::unique_ptr<Conversation> Realiser::start_worker(const Json& job) {
+std::unique_ptr<Conversation> Realiser::start_worker(Job job) {
   const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
-  write_file(file, job.dump());
+  write_file(file, line_of(Assignment{true, std::move(job)}));
   return std::make_unique<Conversation>(
       std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
 }
@@ -393,27 +393,26 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   for (const Contender& contender : contenders)
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
-  Json job = race_job(step, contenders, files, options);
+  const RaceQuestion question{step, contenders, files, options};
   const Timer timer(spent_.timing);
-  if (!on_gpu()) job["device"] = "host";
-  const ChildResult result =
-      on_gpu() ? racer_.ask({job.dump()}, options_.limit)[0]
-               : run_in_children({ChildTask([&] { return run_job(job); })}, 1, options_.limit)[0];
+  const auto race_here = [&] { return line_of(ac::race(*open_host_device(), question)); };
+  const ChildResult result = on_gpu()
+                                 ? racer_.ask({line_of(question)}, options_.limit)[0]
+                                 : run_in_children({ChildTask(race_here)}, 1, options_.limit)[0];
   if (!result.ok()) return {{}, {}, result.ended};
   Race race;
-  race.samples = Json::parse(result.text).get<std::vector<std::vector<double>>>();
+  race.samples = samples_of(result.text);
   for (const std::vector<double>& samples : race.samples)
     race.microseconds.push_back(samples.empty() ? std::numeric_limits<double>::infinity()
                                                 : median(samples));
   return race;
 }
 
-std::unique_ptr<Conversation> Realiser::converse(const Json& job) {
+std::unique_ptr<Conversation> Realiser::converse(Job job) {
   judges_.dismiss(), racer_.dismiss();
-  Json here = job;
-  here["device"] = on_gpu() ? "cuda" : "host";
-  if (on_gpu()) return start_worker(here);
-  return std::make_unique<Conversation>([here] { return prepare_job(here); });
+  if (on_gpu()) return start_worker(std::move(job));
+  return std::make_unique<Conversation>(
+      [assignment = Assignment{false, std::move(job)}] { return prepare(assignment); });
 }
 
 ChildResult Realiser::ask(Conversation& conversation, const std::string& question,

@@ -14,6 +14,7 @@
 #include "base/temporary_folder.h"
 #include "base/workers.h"
 #include "build/compile.h"
+#include "lab/jobs.h"
 #include "lab/measure.h"
 #include "search/strategy.h"
 
@@ -99,8 +100,8 @@ class Realiser {
   };
   Race race(const StepGraph& step, const std::vector<Contender>& contenders,
             const MeasureOptions& options);
-  // A process that has the device to itself, for a job that is asked questions (prepare_job()).
-  std::unique_ptr<Conversation> converse(const Json& job);
+  // A process that has the device to itself, for this job.
+  std::unique_ptr<Conversation> converse(Job job);
   // What it answers, as time that timing took.
   ChildResult ask(Conversation& conversation, const std::string& question,
                   std::chrono::seconds limit);
@@ -139,7 +140,7 @@ class Realiser {
   // Why one of its kernels was not built; nullptr if all were.
   const std::string* failure(const Request& request) const;
   // A child on the GPU for this job.
-  std::unique_ptr<Conversation> start_worker(const Json& job);
+  std::unique_ptr<Conversation> start_worker(Job job);
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
 
   TemporaryFolder jobs_;

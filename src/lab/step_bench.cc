@@ -1,5 +1,7 @@
 #include "lab/step_bench.h"
 
+#include "lab/span.h"
+
 namespace ac {
 namespace {
 
@@ -59,39 +61,31 @@ std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps,
   return samples;
 }
 
-Json bench_job(const TrialPackage& package, const std::filesystem::path& random,
-               std::int64_t context) {
-  return {{"job", "bench"},
-          {"package", package.path().string()},
-          {"random", random.string()},
-          {"context", context}};
+std::string line_of(const BenchQuestion& question) {
+  Json list = Json::array();
+  for (const StepBench::Step& step : question.steps) {
+    Json spans = Json::array();
+    for (const Span span : step) spans.push_back(to_json(span));
+    list.push_back(std::move(spans));
+  }
+  return Json{{"steps", std::move(list)}, {"rounds", question.rounds}}.dump();
 }
 
-Conversation::Answer prepare_bench(std::shared_ptr<Device> device, const Json& job) {
+Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job) {
   struct Opened {
     std::shared_ptr<Device> device;
     std::unique_ptr<StepBench> bench;  // which goes before its device
   };
   const auto opened = std::make_shared<Opened>(
-      device, std::make_unique<StepBench>(*device, job.at("package").get<std::string>(),
-                                          job.at("random").get<std::string>(), job.at("context")));
-  return [opened](const std::string& question) {
-    const Json asked = Json::parse(question);
-    std::vector<StepBench::Step> steps;
+      device, std::make_unique<StepBench>(*device, job.package, job.random, job.context));
+  return [opened](const std::string& line) {
+    const Json asked = Json::parse(line);
+    BenchQuestion question{{}, asked.at("rounds")};
     for (const Json& step : asked.at("steps"))
-      for (steps.emplace_back(); const Json& span : step) steps.back().push_back(span_of(span));
-    return Json(opened->bench->race(steps, asked.at("rounds"))).dump();
+      for (question.steps.emplace_back(); const Json& span : step)
+        question.steps.back().push_back(span_of(span));
+    return line_of(opened->bench->race(question.steps, question.rounds));
   };
-}
-
-std::string bench_question(const std::vector<StepBench::Step>& steps, int rounds) {
-  Json list = Json::array();
-  for (const StepBench::Step& step : steps) {
-    Json spans = Json::array();
-    for (const Span span : step) spans.push_back(to_json(span));
-    list.push_back(std::move(spans));
-  }
-  return Json{{"steps", std::move(list)}, {"rounds", rounds}}.dump();
 }
 
 }  // namespace ac

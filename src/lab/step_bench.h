@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/conversation.h"
-#include "lab/trial_package.h"
+#include "lab/jobs.h"
 #include "runtime/engine.h"
 #include "runtime/random.h"
 
@@ -36,11 +36,13 @@ class StepBench {
   std::int64_t context_;
 };
 
-// For a conversation (base/conversation.h): what is prepared on a device, and a question about some
-// steps, which a list of lists of samples answers.
-Json bench_job(const TrialPackage& package, const std::filesystem::path& random,
-               std::int64_t context);
-Conversation::Answer prepare_bench(std::shared_ptr<Device> device, const Json& job);
-std::string bench_question(const std::vector<StepBench::Step>& steps, int rounds);
+// Steps, which are answered by so many samples of each.
+struct BenchQuestion {
+  std::vector<StepBench::Step> steps;
+  int rounds = 1;
+};
+std::string line_of(const BenchQuestion& question);
+
+Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job);
 
 }  // namespace ac

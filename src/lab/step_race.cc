@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "lab/measure.h"
 #include "lab/step_bench.h"
 
 namespace ac {
@@ -27,12 +28,6 @@ constexpr std::size_t kFew = 6, kShare = 3;
 // whatever those are.
 constexpr std::size_t kMet = 8;
 constexpr int kScanRounds = 5;
-
-struct TimedPart {
-  std::size_t site = 0;
-  std::vector<Span> options;
-  bool by_position = false;
-};
 
 // Steps of an engine, with one option of each part.
 class StepRace final : public StepTimer {
@@ -214,34 +209,42 @@ StepTimes search_steps(StepTimer& timer, const SitePairs& pairs,
   return {pays ? best : first, last[0], pays ? last[1] : last[0], static_cast<int>(timed.size())};
 }
 
-Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& job) {
+std::string line_of(const StepsQuestion& question) {
+  return Json{{"context", question.context},
+              {"starts", question.starts},
+              {"is_first", question.is_first},
+              {"seconds", question.limit.count()}}
+      .dump();
+}
+
+StepTimes step_times_of(const std::string& line) {
+  const Json json = Json::parse(line);
+  return {json.at("options"), json.at("first_us"), json.at("us"), json.at("timed")};
+}
+
+Conversation::Answer prepare(std::shared_ptr<Device> device, const StepsJob& job) {
   struct Opened {
     std::shared_ptr<Device> device;
     std::unique_ptr<StepBench> bench;  // which goes before its device
-    std::vector<TimedPart> parts;
+    StepsJob job;
     std::vector<std::size_t> count;  // options of each site
-    Span ending;
   };
   const auto opened = std::make_shared<Opened>();
   opened->device = device;
-  opened->bench = std::make_unique<StepBench>(*device, job.at("package").get<std::string>(),
-                                              job.at("random").get<std::string>(), 0);
-  for (const Json& entry : job.at("parts")) {
-    TimedPart part{entry.at("site"), {}, entry.at("by_position")};
-    for (const Json& span : entry.at("options")) part.options.push_back(span_of(span));
+  opened->bench = std::make_unique<StepBench>(*device, job.package, job.random, 0);
+  opened->job = job;
+  for (const TimedPart& part : job.parts) {
     opened->count.resize(std::max(opened->count.size(), part.site + 1));
     opened->count[part.site] = part.options.size();
-    opened->parts.push_back(std::move(part));
   }
-  opened->ending = span_of(job.at("ending"));
-  return [opened](const std::string& question) {
-    const Json asked = Json::parse(question);
-    opened->bench->follow(asked.at("context"));
-    StepRace race(*opened->bench, opened->parts, opened->ending);
-    const StepTimes said =
-        search_steps(race, neighbours(opened->parts, asked.at("is_first")), opened->count,
-                     asked.at("starts").get<std::vector<Options>>(),
-                     std::chrono::seconds(asked.at("seconds").get<std::int64_t>()));
+  return [opened](const std::string& line) {
+    const Json asked = Json::parse(line);
+    const StepsQuestion question{asked.at("context"), asked.at("starts"), asked.at("is_first"),
+                                 std::chrono::seconds(asked.at("seconds").get<std::int64_t>())};
+    opened->bench->follow(question.context);
+    StepRace race(*opened->bench, opened->job.parts, opened->job.ending);
+    const StepTimes said = search_steps(race, neighbours(opened->job.parts, question.is_first),
+                                        opened->count, question.starts, question.limit);
     return Json{{"options", said.options},
                 {"first_us", said.first_us},
                 {"us", said.us},

@@ -9,6 +9,7 @@
 
 #include "base/conversation.h"
 #include "device/device.h"
+#include "lab/jobs.h"
 
 namespace ac {
 
@@ -38,8 +39,17 @@ StepTimes search_steps(StepTimer& timer, const SitePairs& pairs,
                        const std::vector<std::size_t>& count, const std::vector<Options>& starts,
                        std::chrono::seconds limit);
 
-// For a conversation (base/conversation.h), in the process that times: what is prepared on a
-// device, and a question about each context.
-Conversation::Answer prepare_steps(std::shared_ptr<Device> device, const Json& job);
+// After so many tokens, from these steps on. What does not depend on the tokens is timed again in
+// the first context alone.
+struct StepsQuestion {
+  std::int64_t context = 0;
+  std::vector<Options> starts;
+  bool is_first = true;
+  std::chrono::seconds limit{0};
+};
+std::string line_of(const StepsQuestion& question);
+StepTimes step_times_of(const std::string& line);
+
+Conversation::Answer prepare(std::shared_ptr<Device> device, const StepsJob& job);
 
 }  // namespace ac

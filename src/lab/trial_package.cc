@@ -8,10 +8,6 @@ namespace ac {
 
 namespace fs = std::filesystem;
 
-Json to_json(Span span) { return {span.begin, span.end}; }
-
-Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
-
 void write_runnable(const fs::path& folder, const Program& program,
                     const std::vector<std::byte>& constants, const Realiser& realiser) {
   Program made = program;

@@ -9,13 +9,6 @@
 
 namespace ac {
 
-// Launches of the program's decode phase.
-struct Span {
-  std::size_t begin = 0, end = 0;
-};
-Json to_json(Span span);
-Span span_of(const Json& json);
-
 // Makes the folder one that an engine takes: the program, with kernels that were built.
 void write_runnable(const std::filesystem::path& folder, const Program& program,
                     const std::vector<std::byte>& constants, const Realiser& realiser);

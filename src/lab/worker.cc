@@ -1,15 +1,12 @@
 #include "lab/worker.h"
 
-#include <algorithm>
-#include <array>
-
 #include "base/child.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "lab/program_pair.h"
 #include "lab/realise.h"
 #include "lab/step_bench.h"
-#include "select/in_context.h"
+#include "lab/step_race.h"
 #include "state/json.h"
 
 namespace ac {
@@ -27,13 +24,8 @@ KernelFiles files_of(const Json& json) {
   return files;
 }
 
-// Jobs are the GPU's, but for tests.
-std::unique_ptr<Device> device_of(const Json& job) {
-  return job.at("device") == "host" ? open_host_device() : open_cuda_device();
-}
-
-std::string judge_here(Device& device, const Json& job) {
-  const Trial trial = trial_from_json(job.at("trial"), "job");
+std::string judge_here(Device& device, const Json& asked) {
+  const Trial trial = trial_from_json(asked.at("trial"), "job");
   try {
     for (const Launch& launch : trial.launches)
       if (launch.product) device.load_product(*launch.product);
@@ -41,18 +33,18 @@ std::string judge_here(Device& device, const Json& job) {
     if (error.fault() != Fault::job_failed) throw;
     return to_json(unavailable(error.what())).dump();
   }
-  return to_json(outcome_of(judge_on(device, trial, files_of(job.at("files"))))).dump();
+  return to_json(outcome_of(judge_on(device, trial, files_of(asked.at("files"))))).dump();
 }
 
-std::string race_here(Device& device, const Json& job) {
+std::string race_here(Device& device, const Json& asked) {
   MeasureOptions options;
-  options.tokens = job.at("tokens"), options.position = job.at("position");
-  options.rounds = job.at("rounds"), options.seconds = job.at("seconds");
-  options.repetitions = job.at("repetitions"), options.patience = job.at("patience");
-  for (const Json& state : job.at("states"))
+  options.tokens = asked.at("tokens"), options.position = asked.at("position");
+  options.rounds = asked.at("rounds"), options.seconds = asked.at("seconds");
+  options.repetitions = asked.at("repetitions"), options.patience = asked.at("patience");
+  for (const Json& state : asked.at("states"))
     options.states.push_back(state_from_json(state, "job"));
   std::vector<Contender> contenders;
-  for (const Json& entry : job.at("contenders")) {
+  for (const Json& entry : asked.at("contenders")) {
     Contender contender{entry.at("name"), {}};
     for (const Json& buffer : entry.at("buffers"))
       contender.made.buffers.push_back(buffer_from_json(buffer, "job"));
@@ -60,28 +52,23 @@ std::string race_here(Device& device, const Json& job) {
       contender.made.launches.push_back(launch_from_json(launch, "job"));
     contenders.push_back(std::move(contender));
   }
-  const StepGraph step = parse_step(job.at("step").get<std::string>(), "job");
-  return samples_json(measure(device, step, contenders, files_of(job.at("files")), options)).dump();
-}
-
-std::string run_on(Device& device, const Json& job) {
-  return job.at("job") == "race" ? race_here(device, job) : judge_here(device, job);
+  const StepGraph step = parse_step(asked.at("step").get<std::string>(), "job");
+  return line_of(race(device, {step, contenders, files_of(asked.at("files")), options}));
 }
 
 }  // namespace
 
-Json judge_job(const Trial& trial, const KernelFiles& files) {
-  return {{"job", "judge"},
-          {"device", "cuda"},
-          {"trial", to_json(trial)},
-          {"files", files_json(files)}};
+std::string line_of(const JudgeQuestion& question) {
+  return Json{{"question", "judge"},
+              {"trial", to_json(question.trial)},
+              {"files", files_json(question.files)}}
+      .dump();
 }
 
-Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
-              const KernelFiles& files, const MeasureOptions& options) {
+std::string line_of(const RaceQuestion& question) {
   Json states = Json::array(), entries = Json::array();
-  for (const StateSpec& state : options.states) states.push_back(to_json(state));
-  for (const Contender& contender : contenders) {
+  for (const StateSpec& state : question.options.states) states.push_back(to_json(state));
+  for (const Contender& contender : question.contenders) {
     Json buffers = Json::array(), launches = Json::array();
     for (const Buffer& buffer : contender.made.buffers) buffers.push_back(to_json(buffer));
     for (const Launch& launch : contender.made.launches) launches.push_back(to_json(launch));
@@ -89,43 +76,40 @@ Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
                        {"buffers", std::move(buffers)},
                        {"launches", std::move(launches)}});
   }
-  return {{"job", "race"},
-          {"device", "cuda"},
-          {"step", print(step)},
-          {"tokens", options.tokens},
-          {"position", options.position},
-          {"rounds", options.rounds},
-          {"seconds", options.seconds},
-          {"repetitions", options.repetitions},
-          {"patience", options.patience},
-          {"states", std::move(states)},
-          {"contenders", std::move(entries)},
-          {"files", files_json(files)}};
+  return Json{{"question", "race"},
+              {"step", print(question.step)},
+              {"tokens", question.options.tokens},
+              {"position", question.options.position},
+              {"rounds", question.options.rounds},
+              {"seconds", question.options.seconds},
+              {"repetitions", question.options.repetitions},
+              {"patience", question.options.patience},
+              {"states", std::move(states)},
+              {"contenders", std::move(entries)},
+              {"files", files_json(question.files)}}
+      .dump();
 }
 
-Json samples_json(const std::vector<Latency>& latencies) {
-  Json json = Json::array();
-  for (const Latency& latency : latencies) json.push_back(latency.samples);
-  return json;
+Samples race(Device& device, const RaceQuestion& question) {
+  Samples samples;
+  for (Latency& latency :
+       measure(device, question.step, question.contenders, question.files, question.options))
+    samples.push_back(std::move(latency.samples));
+  return samples;
 }
 
-std::string run_job(const Json& job) { return run_on(*device_of(job), job); }
-
-Json jobs_job() { return {{"job", "jobs"}, {"device", "cuda"}}; }
-
-bool is_conversation(const Json& job) {
-  constexpr std::array kinds = {"jobs", "bench", "steps", "pair"};
-  return std::ranges::find(kinds, job.at("job").get<std::string>()) != kinds.end();
-}
-
-Conversation::Answer prepare_job(const Json& job) {
-  AC_ASSERT(is_conversation(job));
-  std::shared_ptr<Device> device = device_of(job);
-  if (job.at("job") == "bench") return prepare_bench(std::move(device), job);
-  if (job.at("job") == "pair") return prepare_pair(std::move(device), job);
-  if (job.at("job") == "steps") return prepare_steps(std::move(device), job);
+Conversation::Answer prepare(std::shared_ptr<Device> device, const ServeJob&) {
   keep_freed_memory();
-  return [device](const std::string& question) { return run_on(*device, Json::parse(question)); };
+  return [device](const std::string& line) {
+    const Json asked = Json::parse(line);
+    return asked.at("question") == "race" ? race_here(*device, asked) : judge_here(*device, asked);
+  };
+}
+
+Conversation::Answer prepare(const Assignment& assignment) {
+  std::shared_ptr<Device> device = assignment.on_gpu ? open_cuda_device() : open_host_device();
+  return std::visit([&](const auto& job) { return prepare(std::move(device), job); },
+                    assignment.job);
 }
 
 }  // namespace ac

@@ -4,26 +4,30 @@
 
 #include "admit/judge.h"
 #include "base/conversation.h"
+#include "lab/jobs.h"
 #include "lab/measure.h"
 
 namespace ac {
 
-Json judge_job(const Trial& trial, const KernelFiles& files);
-Json race_job(const StepGraph& step, const std::vector<Contender>& contenders,
-              const KernelFiles& files, const MeasureOptions& options);
+// Questions of a ServeJob. An outcome answers the first (outcome_from_json()), samples the second:
+// none of a contender that calls what a library here has not.
+struct JudgeQuestion {
+  const Trial& trial;
+  const KernelFiles& files;
+};
+std::string line_of(const JudgeQuestion& question);
+struct RaceQuestion {
+  const StepGraph& step;
+  const std::vector<Contender>& contenders;
+  const KernelFiles& files;
+  const MeasureOptions& options;
+};
+std::string line_of(const RaceQuestion& question);
 
-// The samples of each contender: what a race answers. None of one that a library here has not.
-Json samples_json(const std::vector<Latency>& latencies);
+Samples race(Device& device, const RaceQuestion& question);
+Conversation::Answer prepare(std::shared_ptr<Device> device, const ServeJob& job);
 
-// What a judgement or a race says as JSON: an outcome or samples.
-std::string run_job(const Json& job);
-
-// To do such jobs one after the other, each of them a question, on one device.
-Json jobs_job();
-
-// A job that is asked one question after the other: that, or what others prepare (step_bench.h,
-// in_context.h).
-bool is_conversation(const Json& job);
-Conversation::Answer prepare_job(const Json& job);
+// On the device that the assignment says.
+Conversation::Answer prepare(const Assignment& assignment);
 
 }  // namespace ac

@@ -69,8 +69,8 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
 }
 
 PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, const Implemented& last,
-                         Realiser& realiser, Guide* guide, Progress& progress) {
+                         const ChooseOptions& options, const Implemented& last, Realiser& realiser,
+                         Guide* guide, Progress& progress) {
   PhaseChoice made;
   static_cast<PhasePlan&>(made.record) = phase;
   CompiledPhase& record = made.record;
@@ -83,8 +83,8 @@ PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
   InContextChoices chosen;
   do {
     alternatives = selector.alternatives();
-    chosen = choose_in_context(phase.regions.step, program, alternatives, last,
-                               options.in_context, realiser, progress);
+    chosen = choose_in_context(phase.regions.step, program, alternatives, last, options.in_context,
+                               realiser, progress);
   } while (!selector.confirm(chosen.choices, progress));
   record.plans = selector.plans();
   record.selections = selector.selections(chosen.choices);

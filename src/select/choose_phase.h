@@ -7,8 +7,8 @@ namespace ac {
 
 struct ChooseOptions {
   SelectOptions select;
-  InContextOptions in_context;      // no contexts: whole steps are not timed
-  const Pinned* pinned = nullptr;   // nothing is searched: this is taken
+  InContextOptions in_context;     // no contexts: whole steps are not timed
+  const Pinned* pinned = nullptr;  // nothing is searched: this is taken
 };
 
 struct PhaseChoice {

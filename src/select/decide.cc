@@ -77,7 +77,8 @@ std::optional<double> known_cost(const Space& space, const SpaceEvidence& of, do
   if (const int winner = winner_of(of); winner >= 0)
     return measured(of, winner).value_or(at(space, winner).cost.microseconds * scale);
   if (is_raced(of)) return of.races.back().fallback;
-  const bool is_tried = std::ranges::all_of(of.order, [&](std::size_t i) { return was_judged(of, i); });
+  const bool is_tried =
+      std::ranges::all_of(of.order, [&](std::size_t i) { return was_judged(of, i); });
   if (is_tried) return std::nullopt;
   return std::numeric_limits<double>::infinity();
 }

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "lab/step_bench.h"
+#include "lab/trial_package.h"
 
 namespace ac {
 namespace {
@@ -34,20 +35,16 @@ Trials trials_of(const Alternatives& alternatives, const Implemented& ending) {
   return trials;
 }
 
-Json job_of(const TrialPackage& package, const Trials& trials, const Alternatives& alternatives) {
-  Json parts = Json::array();
+StepsJob job_of(const TrialPackage& package, const Trials& trials, const Alternatives& alternatives,
+                const std::filesystem::path& random) {
+  StepsJob job{package.path(), random, {}, package.spans().back()};
   for (std::size_t i = 0; i < alternatives.parts.size(); ++i) {
-    Json options = Json::array();
+    const Alternatives::Part& of = alternatives.parts[i];
+    TimedPart& part = job.parts.emplace_back(TimedPart{of.site, {}, of.by_position});
     for (std::size_t at = trials.first[i]; at < trials.first[i + 1]; ++at)
-      options.push_back(to_json(package.spans()[at]));
-    const Alternatives::Part& part = alternatives.parts[i];
-    parts.push_back(
-        {{"site", part.site}, {"options", std::move(options)}, {"by_position", part.by_position}});
+      part.options.push_back(package.spans()[at]);
   }
-  return {{"job", "steps"},
-          {"package", package.path().string()},
-          {"parts", std::move(parts)},
-          {"ending", to_json(package.spans().back())}};
+  return job;
 }
 
 }  // namespace
@@ -73,22 +70,18 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
   realiser.build({random});
   const Trials trials = trials_of(alternatives, ending);
   const TrialPackage package(step, program, options.tokens, trials.all, realiser);
-  Json job = job_of(package, trials, alternatives);
-  job["random"] = realiser.kernels().at(random.entry).artifact.string();
-  const std::unique_ptr<Conversation> steps = realiser.converse(job);
+  const std::unique_ptr<Conversation> steps = realiser.converse(
+      job_of(package, trials, alternatives, realiser.kernels().at(random.entry).artifact));
   const auto time =
       [&](std::int64_t context,
           const std::vector<Options>& starts) -> std::variant<StepTimes, std::string> {
-    const Json question{{"context", context},
-                        {"starts", starts},
-                        {"is_first", context == options.contexts.front()},
-                        {"seconds", options.limit.count()}};
+    const StepsQuestion question{context, starts, context == options.contexts.front(),
+                                 options.limit};
     // Loading takes time as well.
     const ChildResult result =
-        realiser.ask(*steps, question.dump(), 3 * options.limit + std::chrono::seconds(60));
+        realiser.ask(*steps, line_of(question), 3 * options.limit + std::chrono::seconds(60));
     if (!result.ok()) return result.ended;
-    const Json said = Json::parse(result.text);
-    return StepTimes{said.at("options"), said.at("first_us"), said.at("us"), said.at("timed")};
+    return step_times_of(result.text);
   };
   return choose_by_context(first_choice(alternatives), options, time, progress);
 }
@@ -146,23 +139,21 @@ std::vector<double> time_cuts(const StepGraph& step, const Program& program, con
   std::vector<Implemented> parts = cuts.parts;
   parts.push_back(ending);
   const TrialPackage package(step, program, options.tokens, parts, realiser);
-  const std::unique_ptr<Conversation> bench = realiser.converse(bench_job(
-      package, realiser.kernels().at(random.entry).artifact.string(), options.contexts.front()));
-  std::vector<StepBench::Step> steps;
+  const std::unique_ptr<Conversation> bench = realiser.converse(BenchJob{
+      package.path(), realiser.kernels().at(random.entry).artifact, options.contexts.front()});
+  BenchQuestion question{{}, kRoundsOfCuts};
   for (const std::vector<std::size_t>& cut : cuts.cuts) {
-    StepBench::Step& of = steps.emplace_back();
+    StepBench::Step& of = question.steps.emplace_back();
     for (const std::size_t part : cut) of.push_back(package.spans()[part]);
     of.push_back(package.spans().back());
   }
-  const ChildResult result =
-      realiser.ask(*bench, bench_question(steps, kRoundsOfCuts), std::chrono::seconds(60));
+  const ChildResult result = realiser.ask(*bench, line_of(question), std::chrono::seconds(60));
   if (!result.ok()) {
     progress.note(fmt::format("ways to cut a step were not timed: {}", result.ended));
     return {};
   }
   std::vector<double> medians;
-  for (std::vector<double>& samples :
-       Json::parse(result.text).get<std::vector<std::vector<double>>>())
+  for (std::vector<double>& samples : samples_of(result.text))
     medians.push_back(median(std::move(samples)));
   return medians;
 }

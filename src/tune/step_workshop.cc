@@ -251,11 +251,12 @@ ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
   if (lacked) write_package();
   const std::chrono::seconds limit = child_ ? kStepLimit : kStepLimit + kLoading;
   if (!child_)
-    child_ = workshop_->realiser().converse(bench_job(
-        *package_, workshop_->realiser().kernels().at(random_.entry).artifact, options_.context));
-  std::vector<StepBench::Step> steps;
-  for (const int point : points) steps.push_back(spans(point));
-  ChildResult result = child_->ask(bench_question(steps, rounds), limit);
+    child_ = workshop_->realiser().converse(
+        BenchJob{package_->path(), workshop_->realiser().kernels().at(random_.entry).artifact,
+                 options_.context});
+  BenchQuestion question{{}, rounds};
+  for (const int point : points) question.steps.push_back(spans(point));
+  ChildResult result = child_->ask(line_of(question), limit);
   if (!result.ok()) child_.reset();
   return result;
 }
@@ -267,7 +268,7 @@ TimedPoint StepWorkshop::time(int point) {
   // Something else may have ended the process; what hangs would hang again.
   if (!result.ok() && result.seconds < kStepLimit.count()) result = ask({point}, options_.rounds);
   if (result.ok()) {
-    timed.samples = Json::parse(result.text).at(0).get<std::vector<double>>();
+    timed.samples = samples_of(result.text).at(0);
   } else {
     timed.verdict = search::Verdict::failed;
     timed.why = result.ended;
@@ -278,7 +279,7 @@ TimedPoint StepWorkshop::time(int point) {
 std::vector<std::vector<double>> StepWorkshop::race(const std::vector<int>& points, int rounds) {
   const ChildResult result = ask(points, rounds);
   if (!result.ok()) return {};
-  return Json::parse(result.text).get<std::vector<std::vector<double>>>();
+  return samples_of(result.text);
 }
 
 }  // namespace ac::tune

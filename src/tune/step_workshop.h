@@ -6,6 +6,7 @@
 #include "base/conversation.h"
 #include "base/progress.h"
 #include "lab/step_bench.h"
+#include "lab/trial_package.h"
 #include "tune/step_advice.h"
 #include "tune/step_space.h"
 #include "tune/workshop.h"

@@ -91,7 +91,8 @@ TEST_CASE("decide: a cost is measured, or predicted and corrected, or not known 
   CHECK(std::isinf(known_cost(space, untried, 1).value()));
 }
 
-TEST_CASE("decide: the record has what was judged, with what the last race gave, then what was timed") {
+TEST_CASE(
+    "decide: the record has what was judged, with what the last race gave, then what was timed") {
   SpaceEvidence of = admitted({0, 1});
   of.judged.pop_back();  // of candidate 1
   of.trials.erase(1);
@@ -112,8 +113,8 @@ TEST_CASE("decide: the record has what was judged, with what the last race gave,
 
 TEST_CASE("decide: the cut that costs least by what is known, whoever is predicted to be faster") {
   const Regions regions = analyse(norm_and_product(DType::f32, 70));
-  const Plans plans = plan(regions, device_info("host"),
-                           {.max_candidates = 2, .at = {.S = -1, .T = 1, .P = 0}});
+  const Plans plans =
+      plan(regions, device_info("host"), {.max_candidates = 2, .at = {.S = -1, .T = 1, .P = 0}});
   const std::vector<FusionOption>& head = plans.neighbourhoods.at(0).options;
   REQUIRE(head.size() > 1);
   for (std::size_t wanted = 0; wanted < head.size(); ++wanted) {

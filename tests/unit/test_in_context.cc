@@ -12,14 +12,15 @@
 #include "runtime/package_files.h"
 #include "runtime/random.h"
 #include "tests/unit/named_phase.h"
+#include "tests/unit/small_compilation.h"
 #include "tests/unit/toy_package.h"
 
 namespace ac::test {
 namespace {
 
-// A question's process for a step whose sites' options run its kernel so often.
-Json job_of(const Toy& toy, const std::filesystem::path& folder,
-            const std::vector<std::vector<int>>& repeats) {
+// The job for a step whose sites' options run its kernel so often.
+StepsJob job_of(const Toy& toy, const std::filesystem::path& folder,
+                const std::vector<std::vector<int>>& repeats) {
   toy.write(folder);
   Program program = toy.program();
   // Its only phase: that is what is timed.
@@ -27,79 +28,76 @@ Json job_of(const Toy& toy, const std::filesystem::path& folder,
   Phase& phase = program.phases[0];
   const Launch work = phase.launches.at(0), advance = phase.launches.at(1);
   phase.launches.clear(), phase.notes.clear();
-  Json parts = Json::array();
+  const BuildResult random =
+      KernelBuilder(builder_options(read_environment())).build(random_source(), {});
+  StepsJob job{folder, std::get<Artifact>(random).file, {}, {}};
   const auto add = [&](const Launch& launch, int count) {
     const std::size_t begin = phase.launches.size();
     for (int i = 0; i < count; ++i) {
       phase.launches.push_back(launch);
       phase.notes.push_back("toy");
     }
-    return Json{begin, phase.launches.size()};
+    return Span{begin, phase.launches.size()};
   };
   for (std::size_t site = 0; site < repeats.size(); ++site) {
-    Json options = Json::array();
-    for (const int count : repeats[site]) options.push_back(add(work, count));
-    parts.push_back({{"site", site}, {"options", options}, {"by_position", false}});
+    TimedPart& part = job.parts.emplace_back(TimedPart{site, {}, false});
+    for (const int count : repeats[site]) part.options.push_back(add(work, count));
   }
-  const Json ending = add(advance, 1);
+  job.ending = add(advance, 1);
   write_file(folder / "program.json", to_json(program).dump());
   write_digests(folder);
-  const BuildResult random =
-      KernelBuilder(builder_options(read_environment())).build(random_source(), {});
-  return {
-      {"job", "steps"}, {"device", "host"}, {"package", folder.string()},
-      {"parts", parts}, {"ending", ending}, {"random", std::get<Artifact>(random).file.string()}};
+  return job;
 }
 
 TEST_CASE("in context: of two parts that must agree, the pair that is fastest together is found") {
   const TemporaryFolder folder;
   const Toy toy;
-  const Json job = job_of(toy, folder.path(), {{30, 12, 1}, {20, 1, 40}});
-  REQUIRE(is_conversation(job));
-  Conversation::Answer answer = prepare_job(job);
-  const auto ask = [&](std::int64_t context, bool is_first,
-                       const std::vector<std::vector<int>>& starts, int seconds = 20) {
-    const Json question{
-        {"context", context}, {"is_first", is_first}, {"starts", starts}, {"seconds", seconds}};
-    return Json::parse(answer(question.dump()));
+  const StepsJob job = job_of(toy, folder.path(), {{30, 12, 1}, {20, 1, 40}});
+  // As it comes to another process.
+  Conversation::Answer answer = prepare(assignment_of(line_of(Assignment{false, job})));
+  const auto ask = [&](std::int64_t context, bool is_first, const std::vector<Options>& starts,
+                       int seconds = 20) {
+    const StepsQuestion question{context, starts, is_first, std::chrono::seconds(seconds)};
+    return step_times_of(answer(line_of(question)));
   };
-  const Json said = ask(20, true, {{0, 0}});
-  CHECK(said.at("options") == Json({2, 1}));
-  CHECK(said.at("us").get<double>() < said.at("first_us").get<double>() / 2);
-  CHECK(said.at("timed") == 9);
+  const StepTimes said = ask(20, true, {{0, 0}});
+  CHECK(said.options == Options{2, 1});
+  CHECK(said.us < said.first_us / 2);
+  CHECK(said.timed == 9);
   // One process answers for every context. What is best already stays.
-  const Json again = ask(30, true, {{2, 1}});
-  CHECK(again.at("options") == Json({2, 1}));
-  CHECK(again.at("us") == again.at("first_us"));
-  CHECK(again.at("timed") == 9);
+  const StepTimes again = ask(30, true, {{2, 1}});
+  CHECK(again.options == Options{2, 1});
+  CHECK(again.us == again.first_us);
+  CHECK(again.timed == 9);
 
   // After more tokens, what does not depend on their number has no better choice.
-  CHECK(ask(30, false, {{0, 0}}).at("timed") == 1);
+  CHECK(ask(30, false, {{0, 0}}).timed == 1);
   // But for what was chosen elsewhere.
-  const Json elsewhere = ask(30, false, {{0, 0}, {1, 1}, {2, 0}});
-  CHECK(elsewhere.at("options") == Json({1, 1}));
-  CHECK(elsewhere.at("us").get<double>() < elsewhere.at("first_us").get<double>());
-  CHECK(elsewhere.at("timed") == 3);
-  Json by_position = job;
-  by_position["parts"][0]["by_position"] = true;
-  answer = prepare_job(by_position);
-  CHECK(ask(30, false, {{0, 0}}).at("options") == Json({2, 1}));
+  const StepTimes elsewhere = ask(30, false, {{0, 0}, {1, 1}, {2, 0}});
+  CHECK(elsewhere.options == Options{1, 1});
+  CHECK(elsewhere.us < elsewhere.first_us);
+  CHECK(elsewhere.timed == 3);
+  StepsJob by_position = job;
+  by_position.parts[0].by_position = true;
+  answer = prepare(Assignment{false, by_position});
+  CHECK(ask(30, false, {{0, 0}}).options == Options{2, 1});
 
   // No time: what came first stays.
-  const Json stays = ask(30, true, {{0, 0}}, 0);
-  CHECK(stays.at("options") == Json({0, 0}));
-  CHECK(stays.at("us") == stays.at("first_us"));
+  const StepTimes stays = ask(30, true, {{0, 0}}, 0);
+  CHECK(stays.options == Options{0, 0});
+  CHECK(stays.us == stays.first_us);
 }
 
 TEST_CASE("in context: of many options those that are fastest in the step meet the neighbours'") {
   const TemporaryFolder folder;
   const Toy toy;
   const std::vector<int> many = {60, 56, 52, 48, 44, 40, 36, 32, 28, 24, 20, 1};
-  const Conversation::Answer answer = prepare_job(job_of(toy, folder.path(), {many, {20, 9, 1}}));
-  const Json said = Json::parse(answer(
-      Json{{"context", 20}, {"is_first", true}, {"starts", {{0, 0}}}, {"seconds", 20}}.dump()));
-  CHECK(said.at("options") == Json({11, 2}));
-  CHECK(said.at("timed") < 12 * 3);
+  const Conversation::Answer answer =
+      prepare(open_host_device(), job_of(toy, folder.path(), {many, {20, 9, 1}}));
+  const StepTimes said =
+      step_times_of(answer(line_of(StepsQuestion{20, {{0, 0}}, true, std::chrono::seconds(20)})));
+  CHECK(said.options == Options{11, 2});
+  CHECK(said.timed < 12 * 3);
 }
 
 // Steps whose latency is the sum of their options'.
@@ -208,29 +206,40 @@ TEST_CASE("in context: every context is on record, with what came of it") {
   CHECK(never.contexts.size() == 2);
 }
 
+TEST_CASE("a job is the same after it was written and read, and an unknown one is refused") {
+  const StepsJob steps{"a", "b", {{3, {{1, 2}, {4, 6}}, true}}, {7, 8}};
+  const PairJob pair{"chosen", "plain", "random", "", 12, norm_and_product(DType::f32, 70)};
+  for (const Job& job : {Job(ServeJob{}), Job(BenchJob{"p", "r", 9}), Job(steps), Job(pair)})
+    for (const bool on_gpu : {false, true}) {
+      const std::string line = line_of(Assignment{on_gpu, job});
+      CHECK(assignment_of(line).job.index() == job.index());
+      CHECK(line_of(assignment_of(line)) == line);
+    }
+  const auto read = std::get<StepsJob>(assignment_of(line_of(Assignment{true, steps})).job);
+  REQUIRE(read.parts.size() == 1);
+  CHECK(read.parts[0].options == steps.parts[0].options);
+  CHECK(read.parts[0].by_position);
+  CHECK(read.ending == steps.ending);
+  CHECK_THROWS(assignment_of(R"({"device": "host", "job": "sing"})"));
+}
+
 TEST_CASE("in context: a process that holds a package times whatever step it is asked for") {
   const TemporaryFolder folder;
   const Toy toy;
   toy.write(folder.path());
   const BuildResult random =
       KernelBuilder(builder_options(read_environment())).build(random_source(), {});
-  const Json job{{"job", "bench"},
-                 {"device", "host"},
-                 {"package", folder.path().string()},
-                 {"random", std::get<Artifact>(random).file.string()},
-                 {"context", 20}};
-  REQUIRE(is_conversation(job));
-  const Conversation::Answer answer = prepare_job(job);
+  const BenchJob job{folder.path(), std::get<Artifact>(random).file, 20};
+  const Conversation::Answer answer = prepare(assignment_of(line_of(Assignment{false, job})));
   StepBench::Step slow(40, Span{0, 1});
   slow.push_back({1, 2});
-  const Json samples = Json::parse(answer(bench_question({{{0, 1}, {1, 2}}, slow}, 3)));
+  const Samples samples = samples_of(answer(line_of(BenchQuestion{{{{0, 1}, {1, 2}}, slow}, 3})));
   REQUIRE(samples.size() == 2);
   CHECK(samples[0].size() == 3);
   // What disturbs only adds.
-  const auto least = [](const Json& of) { return std::ranges::min(of.get<std::vector<double>>()); };
-  CHECK(least(samples[1]) > 4 * least(samples[0]));
-  CHECK(Json::parse(answer(bench_question({{{1, 2}}}, 1))).size() == 1);
-  CHECK_THROWS(answer(bench_question({{{0, 3}}}, 1)));  // it has two launches
+  CHECK(std::ranges::min(samples[1]) > 4 * std::ranges::min(samples[0]));
+  CHECK(samples_of(answer(line_of(BenchQuestion{{{{1, 2}}}, 1}))).size() == 1);
+  CHECK_THROWS(answer(line_of(BenchQuestion{{{{0, 3}}}, 1})));  // it has two launches
   CHECK_THROWS(answer("nonsense"));
 }
 

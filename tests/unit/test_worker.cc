@@ -37,9 +37,9 @@ struct Fixture : FreshBuilder {
   }
 };
 
-Json on_host(Json job) {
-  job["device"] = "host";
-  return Json::parse(run_job(job));
+Json judged_on_host(const Trial& trial, const KernelFiles& files) {
+  const Conversation::Answer answer = prepare(open_host_device(), ServeJob{});
+  return Json::parse(answer(line_of(JudgeQuestion{trial, files})));
 }
 
 }  // namespace
@@ -53,30 +53,28 @@ TEST_CASE("a trial is the same after it was written and read") {
 TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter") {
   Fixture f;
   const KernelFiles files = f.built();
-  CHECK(on_host(judge_job(f.request.trial, files)).at("kind") == "admitted");
+  CHECK(judged_on_host(f.request.trial, files).at("kind") == "admitted");
   Trial wrong = f.request.trial;
   // The numbers of the parameters: among them the norm's epsilon and the length of the row.
   for (std::byte& byte : wrong.launches.at(0).params)
     if (byte == std::byte{64}) byte = std::byte{63};
-  CHECK(on_host(judge_job(wrong, files)).at("kind") == "rejected");
+  CHECK(judged_on_host(wrong, files).at("kind") == "rejected");
 }
 
 TEST_CASE("a worker does one job after the other on one device") {
   Fixture f;
   const KernelFiles files = f.built();
-  Json job = jobs_job();
-  job["device"] = "host";
-  REQUIRE(is_conversation(job));
-  const Conversation::Answer answer = prepare_job(job);
+  const Conversation::Answer answer =
+      prepare(assignment_of(line_of(Assignment{false, ServeJob{}})));
   const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,
                                       {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
   options.rounds = 2, options.repetitions = 3;
   for (int i = 0; i < 2; ++i) {
-    const std::string judged = answer(judge_job(f.request.trial, files).dump());
+    const std::string judged = answer(line_of(JudgeQuestion{f.request.trial, files}));
     CHECK(Json::parse(judged).at("kind") == "admitted");
-    const std::string raced = answer(race_job(f.step, {{"a", made}}, files, options).dump());
-    CHECK(Json::parse(raced).at(0).size() == 2);
+    const std::string raced = answer(line_of(RaceQuestion{f.step, {{"a", made}}, files, options}));
+    CHECK(samples_of(raced).at(0).size() == 2);
   }
   CHECK_THROWS(answer("{}"));
 }
@@ -87,12 +85,13 @@ TEST_CASE("a worker times contenders in turn") {
                                       {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
   options.rounds = 2;
-  const Json samples = on_host(race_job(f.step, {{"a", made}, {"b", made}}, f.built(), options));
+  const Samples samples =
+      race(*open_host_device(), {f.step, {{"a", made}, {"b", made}}, f.built(), options});
   REQUIRE(samples.size() == 2);
   REQUIRE(samples[0].size() == 2);
-  CHECK(samples[0][0].get<double>() > 0);
+  CHECK(samples[0][0] > 0);
   // The same kernel twice: what differs is the machine's noise.
-  CHECK(samples[0][0].get<double>() < 10 * samples[1][0].get<double>());
+  CHECK(samples[0][0] < 10 * samples[1][0]);
 }
 
 TEST_CASE("a worker admits a library's product, and none that is told wrongly what to compute") {
@@ -116,12 +115,12 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
     // A library that is judged itself is by as many tokens as make it take the algorithm.
     CHECK(trial.tokens == (itself ? 18 : 24));
     CHECK(2 * trial.tokens > trial.launches.at(0).product->tuned_m);
-    CHECK(on_host(judge_job(trial, {})).at("kind") == "admitted");
+    CHECK(judged_on_host(trial, {}).at("kind") == "admitted");
     const auto is_rejected = [&](const std::function<void(Product&)>& harm) {
       Trial wrong = trial;
       harm(*wrong.launches.at(0).product);
       wrong.launches[0].kernel = name_of(*wrong.launches[0].product);
-      return on_host(judge_job(wrong, {})).at("kind") == "rejected";
+      return judged_on_host(wrong, {}).at("kind") == "rejected";
     };
     CHECK(is_rejected([](Product& p) { p.k -= 1; }));
     CHECK(is_rejected([](Product& p) { p.n -= 1; }));
@@ -143,7 +142,7 @@ TEST_CASE("a worker admits a library's product, and none that is told wrongly wh
       generate_for(step, wanted, space.candidates[0].choice, {.S = -1, .T = 24, .P = 0}, {1, {}});
   MeasureOptions options;
   options.tokens = 24, options.rounds = 2;
-  const Json samples = on_host(race_job(step, {{"library", made}}, {}, options));
+  const Samples samples = race(*open_host_device(), {step, {{"library", made}}, {}, options});
   CHECK(samples.at(0).size() == 2);
-  CHECK(samples.at(0).at(0).get<double>() > 0);
+  CHECK(samples.at(0).at(0) > 0);
 }
