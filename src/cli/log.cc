@@ -2,7 +2,7 @@
 
 #include "base/warning.h"
 #include "cli/page.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 #include "tuning/kernel_hash.h"
 
 namespace ac {

@@ -60,16 +60,16 @@ Program empty_program(const Model& model, const StepGraph& step, const CompileOp
   return program;
 }
 
-RealiseOptions realise_options(const CompileOptions& options, Progress& progress) {
-  RealiseOptions realise;
-  realise.target = target_of(options.device);
-  realise.here = options.here;
-  realise.jobs = options.jobs;
-  realise.verdicts = options.cache / "verdicts";
-  realise.on_built = [&progress](std::size_t done, std::size_t total) {
+LabOptions lab_options(const CompileOptions& options, Progress& progress) {
+  LabOptions made;
+  made.target = target_of(options.device);
+  made.here = options.here;
+  made.jobs = options.jobs;
+  made.verdicts = options.cache / "verdicts";
+  made.on_built = [&progress](std::size_t done, std::size_t total) {
     progress.step("kernels built", done, total);
   };
-  return realise;
+  return made;
 }
 
 // Stages 4 and 5 of one phase.
@@ -109,29 +109,29 @@ std::vector<Guide> advise(const std::vector<PhasePlan>& plans, const CompileOpti
 // What the selection of this phase will build first, beside what is timed of another. With an
 // advisor, what it would rather have comes first.
 void build_ahead(const PhasePlan& phase, const Program& sized, const CompileOptions& options,
-                 Realiser& realiser) {
+                 Lab& lab) {
   if (!options.here || options.device.sm == 0 || options.advisor ||
       options.pinned.count(phase.spec.name) > 0)
     return;
   Selector selector(phase, sized.states, select_options(options, phase.spec, sized.max_context),
-                    realiser);
-  realiser.build_ahead(selector.first_sources());
+                    lab);
+  lab.build_ahead(selector.first_sources());
 }
 
 // Stages 7 to 9 of one phase.
 PhaseChoice choose(const PhasePlan& phase, const Program& sized, const CompileOptions& options,
-                   Realiser& realiser, Guide* guide, Stages& stages) {
+                   Lab& lab, Guide* guide, Stages& stages) {
   const auto pinned = options.pinned.find(phase.spec.name);
   const ChooseOptions choosing{select_options(options, phase.spec, sized.max_context),
                                in_context_options(options, phase.spec),
                                pinned == options.pinned.end() ? nullptr : &pinned->second};
-  const Realiser::Spent before = realiser.spent();
+  const Lab::Spent before = lab.spent();
   PhaseChoice chosen = stages.run(
       "selection",
-      [&] { return choose_phase(phase, sized, choosing, realiser, guide, stages.progress()); },
+      [&] { return choose_phase(phase, sized, choosing, lab, guide, stages.progress()); },
       [](const PhaseChoice& made) { return print(made.record.selections); }, phase.spec.name);
-  require_admitted(chosen, realiser);
-  const Realiser::Spent& after = realiser.spent();
+  require_admitted(chosen, lab);
+  const Lab::Spent& after = lab.spent();
   stages.progress().note(
       fmt::format("{}: {:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
                   phase.spec.name, after.building - before.building, after.judging - before.judging,
@@ -140,7 +140,7 @@ PhaseChoice choose(const PhasePlan& phase, const Program& sized, const CompileOp
 }
 
 // Stage 10.
-void assemble(const std::vector<PhaseChoice>& choices, const Realiser& realiser, Compiled& into) {
+void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled& into) {
   Program& program = into.program;
   Assembler assembler(program);
   for (const PhaseChoice& choice : choices) {
@@ -162,20 +162,19 @@ void assemble(const std::vector<PhaseChoice>& choices, const Realiser& realiser,
   for (const Phase& phase : program.phases)
     for (const Launch* launch : phase.all()) {
       if (launch->product) continue;
-      into.kernels.emplace(launch->kernel, realiser.kernels().at(launch->kernel));
+      into.kernels.emplace(launch->kernel, lab.kernels().at(launch->kernel));
       program.kernels[launch->kernel] = launch->kernel + suffix;
     }
   into.constants = assembler.constants();
 }
 
 // The program as a package would have it, where nobody else sees it.
-PackageCheck check_whole(const Compiled& compiled, Realiser& realiser, Progress& progress) {
+PackageCheck check_whole(const Compiled& compiled, Lab& lab, Progress& progress) {
   const TemporaryFolder folder;
   std::vector<std::string> warnings;  // whoever writes the package says them
   write_fingerprint(fingerprint_of(compiled.program, warnings), folder.path());
-  write_runnable(folder.path(), compiled.program, compiled.constants, realiser);
-  PackageCheck check =
-      check_package(folder.path(), compiled.program, compiled.step, realiser, progress);
+  write_runnable(folder.path(), compiled.program, compiled.constants, lab);
+  PackageCheck check = check_package(folder.path(), compiled.program, compiled.step, lab, progress);
   if (!check.ok())
     job_failed(
         "the whole program does not compute what plain kernels do, one an op, though each of its "
@@ -219,25 +218,25 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     plans.push_back(plan_phase(step, spec, options, most, stages));
   std::vector<Guide> guides = advise(plans, options, stages.progress());
 
-  Realiser realiser(builder, realise_options(options, stages.progress()));
+  Lab lab(builder, lab_options(options, stages.progress()));
   std::vector<PhaseChoice> choices;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    if (i + 1 < plans.size()) build_ahead(plans[i + 1], sized, options, realiser);
+    if (i + 1 < plans.size()) build_ahead(plans[i + 1], sized, options, lab);
     choices.push_back(
-        choose(plans[i], sized, options, realiser, guides.empty() ? nullptr : &guides[i], stages));
+        choose(plans[i], sized, options, lab, guides.empty() ? nullptr : &guides[i], stages));
   }
 
   compiled.program = stages.run(
       "program",
       [&] {
         compiled.program = sized;
-        compiled.draw = admit_draw(sized, realiser);
-        assemble(choices, realiser, compiled);
+        compiled.draw = admit_draw(sized, lab);
+        assemble(choices, lab, compiled);
         return compiled.program;
       },
       [](const Program& program) { return to_json(program).dump(1) + "\n"; });
   compiled.check = stages.run(
-      "check", [&] { return check_whole(compiled, realiser, stages.progress()); },
+      "check", [&] { return check_whole(compiled, lab, stages.progress()); },
       [](const PackageCheck& check) { return to_json(check).dump(1) + "\n"; });
   for (PhaseChoice& choice : choices) compiled.phases.push_back(std::move(choice.record));
   if (options.advisor) {

@@ -13,15 +13,15 @@
 namespace ac {
 namespace {
 
-// The first two lie beyond what attention's plans take at once, where most of a short text is: what
-// is fastest up to there may be the slowest right after.
-constexpr std::int64_t kContexts[] = {288, 640, 2048, 8192, 20480, 49152, 122880};
+// A geometric grid of cached tokens. The first lies beyond what attention's plans take at once:
+// what is fastest up to there may be the slowest right after.
+constexpr std::int64_t kFirstContext = 288, kContextGrowth = 3;
 constexpr std::int64_t kRoom = 64;  // of a package's tokens, for those that are timed
 
 std::vector<std::int64_t> contexts(std::int64_t max_context) {
   std::vector<std::int64_t> fitting;
-  for (const std::int64_t context : kContexts)
-    if (context <= max_context - kRoom) fitting.push_back(context);
+  for (std::int64_t at = kFirstContext; at <= max_context - kRoom; at *= kContextGrowth)
+    fitting.push_back(at);
   if (fitting.empty()) fitting.push_back(max_context / 2);
   return fitting;
 }

@@ -133,13 +133,13 @@ Verification verify_package(const PackageFiles& files, BuilderOptions building,
   building.sources = files.folder();
   KernelBuilder builder(building);
   const TemporaryFolder verdicts;  // none is known
-  RealiseOptions options;
+  LabOptions options;
   options.target = target_of(device);
   options.jobs = building.jobs;
   options.verdicts = verdicts.path();
-  Realiser realiser(builder, options);
+  Lab lab(builder, options);
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser.realise(requests, [&](std::size_t i) {
+  const std::vector<Outcome> outcomes = lab.judge(requests, [&](std::size_t i) {
     progress.step(++done, requests.size(), name_of(verification.trials[i]));
   });
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
@@ -154,7 +154,7 @@ Verification verify_package(const PackageFiles& files, BuilderOptions building,
     verification.whole.why_not = "the device that it is for is not here";
   } else {
     progress.stage("check the whole program");
-    Realiser plain(own, options);
+    Lab plain(own, options);
     verification.whole =
         check_package(files.folder(), program, step, plain, progress,
                       {.checkpoint = weights, .verifies = true, .with_truth = with_truth});

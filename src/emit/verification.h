@@ -9,8 +9,8 @@
 
 #include "base/progress.h"
 #include "emit/plan_file.h"
+#include "lab/lab.h"
 #include "lab/package_check.h"
-#include "lab/realise.h"
 #include "program/program.h"
 #include "runtime/package_files.h"
 

@@ -116,13 +116,13 @@ CheckStep shortest_long(const Program& program) {
 
 class Checker {
  public:
-  Checker(const Program& program, const Plain& plain, Realiser& realiser, Progress& progress)
-      : program_(program), plain_(plain), realiser_(realiser), progress_(progress) {}
+  Checker(const Program& program, const Plain& plain, Lab& lab, Progress& progress)
+      : program_(program), plain_(plain), lab_(lab), progress_(progress) {}
 
   PackageCheck run(const PairJob& job, const CheckSteps& steps) {
     for (const CheckStep& step : steps.left_out) check_.left_out.push_back(describe(step));
-    const std::unique_ptr<Conversation> pair = realiser_.converse(job);
-    const ChildResult opened = realiser_.ask(*pair, loaded_question(), kLimit);
+    const std::unique_ptr<Conversation> pair = lab_.converse(job);
+    const ChildResult opened = lab_.ask(*pair, loaded_question(), kLimit);
     if (!opened.ok()) {
       check_.done = true;
       check_.fault = fmt::format("it could not be loaded: {}", opened.ended);
@@ -135,7 +135,7 @@ class Checker {
     for (std::size_t i = 0; i < steps.steps.size() && check_.ok(); ++i) {
       const CheckStep& step = steps.steps[i];
       progress_.step("steps", i, steps.steps.size(), describe(step));
-      take(step, realiser_.ask(*pair, line_of(step), kLimit));
+      take(step, lab_.ask(*pair, line_of(step), kLimit));
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     progress_.note(fmt::format("{} results compared in {:.1f} s", check_.compared, took.count()));
@@ -171,7 +171,7 @@ class Checker {
   // kernels that were made in another way.
   void blame(const std::string& what, const std::vector<std::string>& phases) {
     progress_.note("plain kernels are judged, as something differs from what they compute");
-    const std::vector<Outcome> outcomes = realiser_.realise(plain_.trials);
+    const std::vector<Outcome> outcomes = lab_.judge(plain_.trials);
     for (std::size_t i = 0; i < outcomes.size(); ++i)
       if (!outcomes[i].admitted()) {
         check_.fault = fmt::format("{}; but plain kernels are wrong themselves: {} in {}", what,
@@ -184,7 +184,7 @@ class Checker {
 
   const Program& program_;
   const Plain& plain_;
-  Realiser& realiser_;
+  Lab& lab_;
   Progress& progress_;
   PackageCheck check_;
 };
@@ -230,9 +230,8 @@ std::string summary_of(const Json& check) {
 }
 
 PackageCheck check_package(const fs::path& package, const Program& program, const StepGraph& step,
-                           Realiser& realiser, Progress& progress,
-                           const PackageCheckOptions& options) {
-  if (!realiser.has_device()) return not_done("the device that the package is for is not here");
+                           Lab& lab, Progress& progress, const PackageCheckOptions& options) {
+  if (!lab.has_device()) return not_done("the device that the package is for is not here");
   const bool on_host = program.target == "host";
   Plain plain;
   try {
@@ -244,11 +243,11 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
   std::vector<KernelSource> sources{random};
   for (const Implemented& part : plain.parts)
     sources.insert(sources.end(), part.made.sources.begin(), part.made.sources.end());
-  realiser.build(sources);
+  lab.build(sources);
   for (const KernelSource& source : sources)
-    if (const std::string* log = realiser.failure(source.entry))
+    if (const std::string* log = lab.failure(source.entry))
       return not_done(fmt::format("{} does not compile: {}", source.entry, *log));
-  const TrialPackage other(step, program, program.longest_step(), plain.parts, realiser);
+  const TrialPackage other(step, program, program.longest_step(), plain.parts, lab);
 
   const StepWork work(step);
   const Worth worth = on_host ? kOnHost : kOnGpu;
@@ -260,7 +259,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
       check_steps(program, [&](const CheckStep& at) { return work.of(at, program); }, most);
   PairJob pair{.chosen = package,
                .plain = other.path(),
-               .random = realiser.kernels().at(random.entry).artifact,
+               .random = lab.kernels().at(random.entry).artifact,
                .checkpoint = options.checkpoint,
                .roundings = plain.roundings};
   std::string why_no_truth;
@@ -272,7 +271,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
     else
       why_no_truth = "it is too much work";
   }
-  PackageCheck check = Checker(program, plain, realiser, progress).run(pair, steps);
+  PackageCheck check = Checker(program, plain, lab, progress).run(pair, steps);
   check.with_truth = pair.step.has_value();
   check.why_no_truth = std::move(why_no_truth);
   return check;

@@ -16,7 +16,7 @@
 
 namespace ac {
 
-class Realiser;
+class Lab;
 
 struct PackageCheck {
   bool done = false;
@@ -44,10 +44,10 @@ struct PackageCheckOptions {
   bool with_truth = false;                // where the model is small enough
 };
 
-// On the device that the package is for, which is the one that `realiser` has: that builds the
+// On the device that the package is for, which is the one that `lab` has: that builds the
 // plain kernels. `step`: the program's prefill instance.
 PackageCheck check_package(const std::filesystem::path& package, const Program& program,
-                           const StepGraph& step, Realiser& realiser, Progress& progress,
+                           const StepGraph& step, Lab& lab, Progress& progress,
                            const PackageCheckOptions& options = {});
 
 }  // namespace ac

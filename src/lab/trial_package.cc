@@ -9,12 +9,12 @@ namespace ac {
 namespace fs = std::filesystem;
 
 void write_runnable(const fs::path& folder, const Program& program,
-                    const std::vector<std::byte>& constants, const Realiser& realiser) {
+                    const std::vector<std::byte>& constants, const Lab& lab) {
   Program made = program;
   for (auto& [entry, file] : made.kernels) {
     file = entry;
     std::error_code error;
-    fs::create_symlink(fs::absolute(realiser.kernels().at(entry).artifact), folder / entry, error);
+    fs::create_symlink(fs::absolute(lab.kernels().at(entry).artifact), folder / entry, error);
     if (error) job_failed("cannot write {}: {}", (folder / entry).string(), error.message());
   }
   write_file(folder / "program.json", to_json(made).dump());
@@ -24,7 +24,7 @@ void write_runnable(const fs::path& folder, const Program& program,
 }
 
 TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::int64_t tokens,
-                           const std::vector<Implemented>& parts, const Realiser& realiser) {
+                           const std::vector<Implemented>& parts, const Lab& lab) {
   std::size_t at = 0;
   for (const Implemented& part : parts) {
     const std::size_t begin = at;
@@ -38,7 +38,7 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::i
   plan_memory(trial);
   for (const Launch& launch : trial.phases[0].launches)
     if (!launch.product) trial.kernels[launch.kernel] = launch.kernel;
-  write_runnable(folder_.path(), trial, assembler.constants(), realiser);
+  write_runnable(folder_.path(), trial, assembler.constants(), lab);
 }
 
 }  // namespace ac

@@ -5,19 +5,19 @@
 #include <vector>
 
 #include "generate/assemble.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 
 namespace ac {
 
 // Makes the folder one that an engine takes: the program, with kernels that were built.
 void write_runnable(const std::filesystem::path& folder, const Program& program,
-                    const std::vector<std::byte>& constants, const Realiser& realiser);
+                    const std::vector<std::byte>& constants, const Lab& lab);
 
 class TrialPackage {
  public:
   // For steps of so many tokens, in an order in which they could run. Kernels must have been built.
   TrialPackage(const StepGraph& step, const Program& program, std::int64_t tokens,
-               const std::vector<Implemented>& parts, const Realiser& realiser);
+               const std::vector<Implemented>& parts, const Lab& lab);
 
   const std::filesystem::path& path() const { return folder_.path(); }
   // The launches of each part.

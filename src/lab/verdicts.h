@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "admit/trial.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 
 namespace ac {
 

@@ -13,10 +13,10 @@ namespace {
 
 // Of what there is one way to do, and no fallback: the errors call it `what`.
 Selection admit_only(const Request& request, const std::vector<Request>& confirmation,
-                     const std::string& signature, const std::string& what, Realiser& realiser) {
+                     const std::string& signature, const std::string& what, Lab& lab) {
   std::vector<Request> requests = confirmation;
   requests.insert(requests.begin(), request);
-  const std::vector<Outcome> outcomes = realiser.realise(requests);
+  const std::vector<Outcome> outcomes = lab.judge(requests);
   for (std::size_t i = 0; i < requests.size(); ++i)
     if (!outcomes[i].admitted())
       job_failed("{} was not admitted ({}): {}", what, to_string(requests[i].trial.purpose),
@@ -36,24 +36,23 @@ Selection admit_only(const Request& request, const std::vector<Request>& confirm
 }
 
 // Makes the next step need nothing of the host.
-Selection admit_ending(const PhasePlan& phase, const Program& program, Realiser& realiser) {
+Selection admit_ending(const PhasePlan& phase, const Program& program, Lab& lab) {
   const StepGraph& step = phase.regions.step;
   const DType dtype = step.graph.type(ids_of(step)).dtype;
   const std::int64_t tokens = phase.spec.max_tokens;
   return admit_only(trial_of_advance(dtype, tokens),
                     confirmation_of_advance(dtype, tokens, program.max_context), "advance",
-                    "the kernel that ends a step", realiser);
+                    "the kernel that ends a step", lab);
 }
 
 // By the latency of whole steps, where that of their parts does not tell.
 std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, const Program& program,
                                  const InContextOptions& in_context, const Implemented& last,
-                                 Realiser& realiser, Progress& progress) {
+                                 Lab& lab, Progress& progress) {
   std::vector<NearCut> cuts = selector.near_cuts();
   if (cuts.size() < 2) return {};
-  const std::vector<double> times =
-      time_cuts(phase.regions.step, program, selector.as_implemented(cuts), last, in_context,
-                realiser, progress);
+  const std::vector<double> times = time_cuts(
+      phase.regions.step, program, selector.as_implemented(cuts), last, in_context, lab, progress);
   if (times.empty()) return {};
   auto best = static_cast<std::size_t>(std::ranges::min_element(times) - times.begin());
   if (times[best] > times[0] * kWorthwhile) best = 0;
@@ -69,22 +68,21 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
 }
 
 PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, const Implemented& last, Realiser& realiser,
+                         const ChooseOptions& options, const Implemented& last, Lab& lab,
                          Guide* guide, Progress& progress) {
   PhaseChoice made;
   static_cast<PhasePlan&>(made.record) = phase;
   CompiledPhase& record = made.record;
-  Selector selector(phase, program.states, options.select, realiser, guide);
+  Selector selector(phase, program.states, options.select, lab, guide);
   selector.run(progress);
   if (!options.in_context.contexts.empty())
-    record.cuts =
-        choose_cut(selector, phase, program, options.in_context, last, realiser, progress);
+    record.cuts = choose_cut(selector, phase, program, options.in_context, last, lab, progress);
   Alternatives alternatives;
   InContextChoices chosen;
   do {
     alternatives = selector.alternatives();
     chosen = choose_in_context(phase.regions.step, program, alternatives, last, options.in_context,
-                               realiser, progress);
+                               lab, progress);
   } while (!selector.confirm(chosen.choices, progress));
   record.plans = selector.plans();
   record.selections = selector.selections(chosen.choices);
@@ -97,12 +95,12 @@ PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
 }
 
 // In this run, by the quick trial and by the final admission.
-bool is_admitted(const Selection& selection, const Realiser& realiser) {
+bool is_admitted(const Selection& selection, const Lab& lab) {
   const auto is_confirmed = [](const Confirmed& of) { return of.outcome.admitted(); };
   return !selection.trials.empty() && !selection.confirmed.empty() &&
          std::ranges::all_of(selection.confirmed, is_confirmed) &&
          std::ranges::all_of(selection.trials,
-                             [&](const Json& trial) { return realiser.has_admitted(trial); });
+                             [&](const Json& trial) { return lab.has_admitted(trial); });
 }
 
 }  // namespace
@@ -113,15 +111,14 @@ bool CompiledPhase::is_measured() const {
 }
 
 PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, Realiser& realiser, Guide* guide,
-                         Progress& progress) {
+                         const ChooseOptions& options, Lab& lab, Guide* guide, Progress& progress) {
   const StepGraph& step = phase.regions.step;
-  Selection ending = admit_ending(phase, program, realiser);
+  Selection ending = admit_ending(phase, program, lab);
   const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1), "advance"};
-  PhaseChoice made = options.pinned
-                         ? choose_pinned(phase, program.states, options.select, *options.pinned,
-                                         realiser, progress)
-                         : search_phase(phase, program, options, last, realiser, guide, progress);
+  PhaseChoice made =
+      options.pinned
+          ? choose_pinned(phase, program.states, options.select, *options.pinned, lab, progress)
+          : search_phase(phase, program, options, last, lab, guide, progress);
   made.record.ending = std::move(ending);
   for (StepVariant& variant : made.variants) variant.parts.push_back(last);
   return made;
@@ -132,25 +129,25 @@ void verify(const PhaseChoice& chosen, const std::string&) {
   for (const Selection& selection : chosen.record.selections) AC_ASSERT(selection.uses > 0);
 }
 
-void require_admitted(const PhaseChoice& chosen, const Realiser& realiser) {
+void require_admitted(const PhaseChoice& chosen, const Lab& lab) {
   for (const Selection& selection : chosen.record.selections)
-    AC_ASSERT(is_admitted(selection, realiser));
-  AC_ASSERT(is_admitted(chosen.record.ending, realiser));
+    AC_ASSERT(is_admitted(selection, lab));
+  AC_ASSERT(is_admitted(chosen.record.ending, lab));
   for (const StepVariant& variant : chosen.variants)
     for (const Implemented& part : variant.parts)
       for (const KernelSource& source : part.made.sources)
-        AC_ASSERT(realiser.kernels().count(source.entry) > 0 &&
-                  realiser.has_admitted_kernel(source.entry, Purpose::quick) &&
-                  realiser.has_admitted_kernel(source.entry, Purpose::as_used));
+        AC_ASSERT(lab.kernels().count(source.entry) > 0 &&
+                  lab.has_admitted_kernel(source.entry, Purpose::quick) &&
+                  lab.has_admitted_kernel(source.entry, Purpose::as_used));
 }
 
-Selection admit_draw(const Program& program, Realiser& realiser) {
+Selection admit_draw(const Program& program, Lab& lab) {
   const std::string dtype(short_name(program.dtype));
   return admit_only(trial_of_draw(program.dtype, program.vocab),
                     confirmation_of_draw(program.dtype, program.vocab),
                     fmt::format("draw {}[{}]", dtype, program.vocab),
                     fmt::format("what draws a token from {} logits of {}", dtype, program.vocab),
-                    realiser);
+                    lab);
 }
 
 }  // namespace ac

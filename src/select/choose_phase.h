@@ -17,19 +17,18 @@ struct PhaseChoice {
 };
 // `program`: without launches; its states, target and context are what is timed with.
 PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, Realiser& realiser, Guide* guide,
-                         Progress& progress);
+                         const ChooseOptions& options, Lab& lab, Guide* guide, Progress& progress);
 // One variant from the first token on, and selections that are used.
 void verify(const PhaseChoice& chosen, const std::string& origin);
 // Nothing is chosen that was not built, and admitted in this run.
-void require_admitted(const PhaseChoice& chosen, const Realiser& realiser);
+void require_admitted(const PhaseChoice& chosen, const Lab& lab);
 
 // What a schedule says, and nothing else.
 PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& states,
-                          const SelectOptions& options, const Pinned& pinned, Realiser& realiser,
+                          const SelectOptions& options, const Pinned& pinned, Lab& lab,
                           Progress& progress);
 
 // The launches that draw a token: there is one way to do it.
-Selection admit_draw(const Program& program, Realiser& realiser);
+Selection admit_draw(const Program& program, Lab& lab);
 
 }  // namespace ac

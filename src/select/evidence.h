@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/realise.h"
+#include "lab/lab.h"
 #include "select/selection.h"
 
 namespace ac {

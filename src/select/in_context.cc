@@ -63,15 +63,14 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
 
 InContextChoices choose_in_context(const StepGraph& step, const Program& program,
                                    const Alternatives& alternatives, const Implemented& ending,
-                                   const InContextOptions& options, Realiser& realiser,
-                                   Progress& progress) {
+                                   const InContextOptions& options, Lab& lab, Progress& progress) {
   if (options.contexts.empty()) return {{first_choice(alternatives)}, {}};
   const KernelSource random = random_source();
-  realiser.build({random});
+  lab.build({random});
   const Trials trials = trials_of(alternatives, ending);
-  const TrialPackage package(step, program, options.tokens, trials.all, realiser);
-  const std::unique_ptr<Conversation> steps = realiser.converse(
-      job_of(package, trials, alternatives, realiser.kernels().at(random.entry).artifact));
+  const TrialPackage package(step, program, options.tokens, trials.all, lab);
+  const std::unique_ptr<Conversation> steps =
+      lab.converse(job_of(package, trials, alternatives, lab.kernels().at(random.entry).artifact));
   const auto time =
       [&](std::int64_t context,
           const std::vector<Options>& starts) -> std::variant<StepTimes, std::string> {
@@ -79,7 +78,7 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
                                  options.limit};
     // Loading takes time as well.
     const ChildResult result =
-        realiser.ask(*steps, line_of(question), 3 * options.limit + std::chrono::seconds(60));
+        lab.ask(*steps, line_of(question), 3 * options.limit + std::chrono::seconds(60));
     if (!result.ok()) return result.ended;
     return step_times_of(result.text);
   };
@@ -132,22 +131,22 @@ InContextChoices choose_by_context(const ContextChoice& first, const InContextOp
 }
 
 std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
-                              const Implemented& ending, const InContextOptions& options,
-                              Realiser& realiser, Progress& progress) {
+                              const Implemented& ending, const InContextOptions& options, Lab& lab,
+                              Progress& progress) {
   const KernelSource random = random_source();
-  realiser.build({random});
+  lab.build({random});
   std::vector<Implemented> parts = cuts.parts;
   parts.push_back(ending);
-  const TrialPackage package(step, program, options.tokens, parts, realiser);
-  const std::unique_ptr<Conversation> bench = realiser.converse(BenchJob{
-      package.path(), realiser.kernels().at(random.entry).artifact, options.contexts.front()});
+  const TrialPackage package(step, program, options.tokens, parts, lab);
+  const std::unique_ptr<Conversation> bench = lab.converse(
+      BenchJob{package.path(), lab.kernels().at(random.entry).artifact, options.contexts.front()});
   BenchQuestion question{{}, kRoundsOfCuts};
   for (const std::vector<std::size_t>& cut : cuts.cuts) {
     StepBench::Step& of = question.steps.emplace_back();
     for (const std::size_t part : cut) of.push_back(package.spans()[part]);
     of.push_back(package.spans().back());
   }
-  const ChildResult result = realiser.ask(*bench, line_of(question), std::chrono::seconds(60));
+  const ChildResult result = lab.ask(*bench, line_of(question), std::chrono::seconds(60));
   if (!result.ok()) {
     progress.note(fmt::format("ways to cut a step were not timed: {}", result.ended));
     return {};

@@ -10,7 +10,7 @@
 #include "base/progress.h"
 #include "generate/assemble.h"
 #include "ir/step_graph.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 #include "lab/step_race.h"
 #include "select/timed_steps.h"
 
@@ -58,8 +58,7 @@ struct InContextChoices {
 // Begins with every site's first option. A choice of its own only where it pays.
 InContextChoices choose_in_context(const StepGraph& step, const Program& program,
                                    const Alternatives& alternatives, const Implemented& ending,
-                                   const InContextOptions& options, Realiser& realiser,
-                                   Progress& progress);
+                                   const InContextOptions& options, Lab& lab, Progress& progress);
 
 // Or why none was timed.
 using TimeSteps = std::function<std::variant<StepTimes, std::string>(
@@ -77,7 +76,7 @@ struct Cuts {
 // Microseconds of a step by each of them, in the first of the contexts; empty, and noted, if they
 // were not timed.
 std::vector<double> time_cuts(const StepGraph& step, const Program& program, const Cuts& cuts,
-                              const Implemented& ending, const InContextOptions& options,
-                              Realiser& realiser, Progress& progress);
+                              const Implemented& ending, const InContextOptions& options, Lab& lab,
+                              Progress& progress);
 
 }  // namespace ac

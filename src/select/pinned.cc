@@ -52,7 +52,7 @@ void add_missing(Plans& to, const Plans& from) {
 }  // namespace
 
 PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& states,
-                          const SelectOptions& options, const Pinned& pinned, Realiser& realiser,
+                          const SelectOptions& options, const Pinned& pinned, Lab& lab,
                           Progress& progress) {
   PhaseChoice made;
   static_cast<PhasePlan&>(made.record) = phase;
@@ -72,7 +72,7 @@ PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& 
       same->push_back(variant);
   }
   for (const std::vector<Pinned::Variant>& cut : cuts) {
-    Selector selector(phase, states, options, realiser);
+    Selector selector(phase, states, options, lab);
     const std::vector<ContextChoice> choices = selector.run_pinned(cut, progress);
     selector.confirm_pinned(choices, progress);
     const Alternatives alternatives = selector.alternatives();

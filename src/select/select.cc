@@ -47,13 +47,13 @@ std::string best_of(const CoverPart& part, const std::string& name, double micro
 }  // namespace
 
 Selector::Selector(const PhasePlan& phase, const std::vector<StateSpec>& states,
-                   SelectOptions options, Realiser& realiser, Guide* guide)
+                   SelectOptions options, Lab& lab, Guide* guide)
     : phase_(phase),
       plans_(phase.plans),
       state_specs_(states),
       setting_{phase.plans.device.multiprocessors, slots_of(states)},
       options_(std::move(options)),
-      realiser_(realiser),
+      lab_(lab),
       guide_(guide),
       uses_(phase.regions.step) {
   while (agenda_.size() < plans_.spaces.size()) add_space();
@@ -70,7 +70,7 @@ void Selector::add_space() {
 // Where all that is tried is timed, what differs most teaches most.
 std::vector<std::size_t> Selector::order_of(const Space& space) const {
   std::vector<std::size_t> order = diverse_order(space);
-  if (!realiser_.measures()) std::sort(order.begin(), order.end());
+  if (!lab_.measures()) std::sort(order.begin(), order.end());
   if (const auto found = options_.preferred.find(space.signature);
       found != options_.preferred.end()) {
     const std::vector<std::string>& ids = found->second;
@@ -84,14 +84,14 @@ std::vector<std::size_t> Selector::order_of(const Space& space) const {
   const std::vector<std::size_t> whole = order;
   order.resize(std::min(order.size(), options_.tries));
   // A library's algorithms cost no building: some more of them take no other's turn.
-  std::size_t further = realiser_.measures() && options_.tries > 0 ? kLibraryTries : 0;
+  std::size_t further = lab_.measures() && options_.tries > 0 ? kLibraryTries : 0;
   for (std::size_t i = order.size(); i < whole.size() && further > 0; ++i)
     if (is_of_library(space.candidates[whole[i]])) order.push_back(whole[i]), --further;
   return order;
 }
 
 TrialSetting Selector::trial_setting() const {
-  const bool on_gpu = realiser_.measures() && plans_.device.sm > 0;
+  const bool on_gpu = lab_.measures() && plans_.device.sm > 0;
   // Steps of a phase may have more tokens than its kernels were chosen for.
   return {std::max(phase_.spec.max_tokens, plans_.options.at.T), setting_, on_gpu,
           options_.max_context};
@@ -110,7 +110,7 @@ std::optional<double> Selector::hoped_cost(int space) const {
   for (std::size_t i = next; i < of.order.size(); ++i)
     best = std::min(best, candidates[of.order[i]].cost.microseconds);
   best *= evidence_.scale;
-  if (!realiser_.measures() || is_on_host()) return best;
+  if (!lab_.measures() || is_on_host()) return best;
   return best * (plans_.options.at.T > 1 ? kHopeOfMany : kHope);
 }
 
@@ -118,7 +118,7 @@ std::optional<double> Selector::hoped_cost(int space) const {
 std::size_t Selector::missing(int space) const {
   const SpaceEvidence& of = evidence_.spaces[at(space)];
   if (is_raced(of)) return 0;
-  const bool takes_first = !realiser_.measures() && agenda_[at(space)].fixed.empty();
+  const bool takes_first = !lab_.measures() && agenda_[at(space)].fixed.empty();
   if (takes_first) return winner_of(of) < 0 ? 1 : 0;
   const auto admitted = static_cast<std::size_t>(std::ranges::count_if(
       of.trials, [&](const auto& trial) { return is_admitted(of, trial.first); }));
@@ -127,9 +127,9 @@ std::size_t Selector::missing(int space) const {
 
 // Until there is nothing left to try for these parts; false if there was nothing.
 bool Selector::try_all(const std::vector<CoverPart>& parts, Progress& progress) {
-  bool tried = realiser_.measures() && time_all(parts, progress);
+  bool tried = lab_.measures() && time_all(parts, progress);
   while (try_next(parts, progress)) tried = true;
-  if (!realiser_.measures()) return tried;
+  if (!lab_.measures()) return tried;
   return race(parts, progress) || tried;
 }
 
@@ -195,9 +195,9 @@ MeasureOptions Selector::measure_options(const CoverPart& part, std::int64_t pos
 }
 
 // Microseconds of the step's tokens, samples of those that were timed.
-Realiser::Race Selector::run_race(const std::vector<Contender>& contenders,
-                                  const MeasureOptions& options) {
-  Realiser::Race race = realiser_.race(step(), contenders, options);
+Lab::Race Selector::run_race(const std::vector<Contender>& contenders,
+                             const MeasureOptions& options) {
+  Lab::Race race = lab_.race(step(), contenders, options);
   for (double& microseconds : race.microseconds)
     microseconds *= double(plans_.options.at.T) / double(options.tokens);
   return race;
@@ -218,7 +218,7 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
       for (KernelSource& source : fallback_for(part).sources) sources.push_back(std::move(source));
   }
   if (due.empty()) return false;
-  realiser_.build(std::move(sources));
+  lab_.build(std::move(sources));
   for (std::size_t i = 0; i < due.size(); ++i) {
     time_space(*due[i], progress);
     const SpaceEvidence& of = evidence_of(*due[i]);
@@ -247,7 +247,7 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
     Contender contender{candidate.id, generate_for(part, candidate)};
     const std::string* failure = nullptr;
     for (const KernelSource& source : contender.made.sources)
-      if (!failure) failure = realiser_.failure(source.entry);
+      if (!failure) failure = lab_.failure(source.entry);
     if (failure) {
       Outcome outcome;
       outcome.kind = Outcome::Kind::not_compiled;
@@ -279,7 +279,7 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
   if (is_on_host()) contenders.push_back({"fallback", fallback_for(part)});
   for (const std::int64_t position : positions) {
     options.position = position;
-    const Realiser::Race race = run_race(contenders, options);
+    const Lab::Race race = run_race(contenders, options);
     if (!race.failed.empty()) {  // one of them crashed: they are judged in the order of before
       progress.note(fmt::format("{}: not timed together ({})", contenders[0].name, race.failed));
       return;
@@ -350,7 +350,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   }
   if (requests.empty()) return false;
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
+  const std::vector<Outcome> outcomes = lab_.judge(requests, [&](std::size_t i) {
     progress.step("candidates judged", ++done, requests.size(), requests[i].name);
   });
   std::set<int> failed;
@@ -407,9 +407,9 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
     MeasureOptions options = measure_options(part, plans_.options.at.P);
     if (!is_on_host()) options.seconds = kFinalSeconds;
     // Where none was worth judging, that is known.
-    const Realiser::Race race = of.candidates.empty() && evidence.quick_fallback
-                                    ? Realiser::Race{{*evidence.quick_fallback}, {}, ""}
-                                    : run_race(contenders, options);
+    const Lab::Race race = of.candidates.empty() && evidence.quick_fallback
+                               ? Lab::Race{{*evidence.quick_fallback}, {}, ""}
+                               : run_race(contenders, options);
     of.failed = race.failed;
     if (!race.failed.empty()) {
       progress.step("regions raced", i + 1, due.size());
@@ -457,7 +457,7 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
     }
   }
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
+  const std::vector<Outcome> outcomes = lab_.judge(requests, [&](std::size_t i) {
     progress.step("fallbacks judged", ++done, requests.size(), requests[i].name);
   });
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -492,7 +492,7 @@ std::vector<CoverPart> Selector::planned(std::vector<CoverPart> cover) {
 
 void Selector::run(Progress& progress) {
   // So that what an advisor would rather fuse, or not, is compared by what was measured.
-  if (guide_ && realiser_.measures()) try_all(guide_->preferred_parts(), progress);
+  if (guide_ && lab_.measures()) try_all(guide_->preferred_parts(), progress);
   while (try_all(cut(), progress)) {
   }
   parts_ = planned(decide(phase_.regions, plans_, evidence_));

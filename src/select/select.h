@@ -36,7 +36,7 @@ class Selector {
  public:
   // `guide`: null without an advisor.
   Selector(const PhasePlan& phase, const std::vector<StateSpec>& states, SelectOptions options,
-           Realiser& realiser, Guide* guide = nullptr);
+           Lab& lab, Guide* guide = nullptr);
 
   void run(Progress& progress);
   // What run() builds first, where all that is tried is timed: for whoever can do it ahead.
@@ -90,7 +90,7 @@ class Selector {
   bool is_on_host() const { return plans_.device.sm == 0; }
   std::int64_t timed_tokens(const CoverPart& part) const;
   MeasureOptions measure_options(const CoverPart& part, std::int64_t position) const;
-  Realiser::Race run_race(const std::vector<Contender>& contenders, const MeasureOptions& options);
+  Lab::Race run_race(const std::vector<Contender>& contenders, const MeasureOptions& options);
   std::optional<double> hoped_cost(int space) const;
   std::vector<std::size_t> order_of(const Space& space) const;
   bool try_all(const std::vector<CoverPart>& parts, Progress& progress);
@@ -127,9 +127,9 @@ class Selector {
            std::int64_t position) const;
   void log_failure(const CoverPart& part, const Candidate& candidate, const Outcome& outcome) const;
   void log_quick(const CoverPart& part, const std::vector<std::size_t>& candidates,
-                 const Realiser::Race& race, const MeasureOptions& options) const;
-  void log_race(const CoverPart& part, const std::vector<int>& candidates,
-                const Realiser::Race& race, const MeasureOptions& options) const;
+                 const Lab::Race& race, const MeasureOptions& options) const;
+  void log_race(const CoverPart& part, const std::vector<int>& candidates, const Lab::Race& race,
+                const MeasureOptions& options) const;
   int index_of(const CoverPart& part, const std::string& id);
   static std::size_t at(int space) { return static_cast<std::size_t>(space); }
   const Space& space_of(const CoverPart& part) const { return plans_.spaces[at(part.space)]; }
@@ -147,7 +147,7 @@ class Selector {
   const std::vector<StateSpec>& state_specs_;
   const Setting setting_;
   const SelectOptions options_;
-  Realiser& realiser_;
+  Lab& lab_;
   Guide* const guide_;
   const UseDef uses_;
   Evidence evidence_;

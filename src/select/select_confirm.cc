@@ -95,7 +95,7 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
     }
   }
   std::size_t done = 0;
-  const std::vector<Outcome> outcomes = realiser_.realise(requests, [&](std::size_t i) {
+  const std::vector<Outcome> outcomes = lab_.judge(requests, [&](std::size_t i) {
     progress.step("kernels confirmed", ++done, requests.size(), requests[i].name);
   });
   for (std::size_t i = 0; i < requests.size(); ++i) {

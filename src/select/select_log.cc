@@ -27,7 +27,7 @@ void Selector::log_failure(const CoverPart& part, const Candidate& candidate,
 
 // Of a race in which nobody was judged; one who was not timed calls what is not here.
 void Selector::log_quick(const CoverPart& part, const std::vector<std::size_t>& candidates,
-                         const Realiser::Race& race, const MeasureOptions& options) const {
+                         const Lab::Race& race, const MeasureOptions& options) const {
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (!race.samples[i].empty())
       log(part, space_of(part).candidates[candidates[i]], search::Verdict::measured,
@@ -36,7 +36,7 @@ void Selector::log_quick(const CoverPart& part, const std::vector<std::size_t>& 
 
 // Of candidates that were admitted, and behind them the fallback.
 void Selector::log_race(const CoverPart& part, const std::vector<int>& candidates,
-                        const Realiser::Race& race, const MeasureOptions& options) const {
+                        const Lab::Race& race, const MeasureOptions& options) const {
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (!race.samples[i].empty())
       log(part, candidate_of(part, candidates[i]), search::Verdict::measured, "", race.samples[i],

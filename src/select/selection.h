@@ -2,7 +2,7 @@
 #pragma once
 
 #include "advise/advisor.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 
 namespace ac {
 

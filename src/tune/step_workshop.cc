@@ -71,9 +71,9 @@ StepWorkshop::StepWorkshop(const Model& model, const StepOptions& options, Kerne
   ending_ = {generate_advance(step(), ids_of(step()), program_.max_context + 1), kEnding};
   std::vector<KernelSource> sources = ending_.made.sources;
   sources.push_back(random_);
-  workshop_->realiser().build(sources);
+  workshop_->lab().build(sources);
   for (const KernelSource& source : sources)
-    if (const std::string* log = workshop_->realiser().failure(source.entry))
+    if (const std::string* log = workshop_->lab().failure(source.entry))
       job_failed("{} does not compile: {}", source.entry, *log);
 }
 
@@ -134,7 +134,7 @@ std::vector<int> StepWorkshop::choices(const CoverPart& part, std::size_t most) 
     for (std::size_t i = next; i < end; ++i)
       for (KernelSource& source : implement(part, order[i]).made.sources)
         sources.push_back(std::move(source));
-    workshop_->realiser().build(std::move(sources));
+    workshop_->lab().build(std::move(sources));
     for (; next < end; ++next)
       if (is_usable(part, order[next])) found.push_back(order[next]);
   }
@@ -147,7 +147,7 @@ bool StepWorkshop::is_usable(const CoverPart& part, int candidate) {
   const Candidate& of = subject.space->candidates[static_cast<std::size_t>(candidate)];
   const Generated made = workshop_->generate_for(subject, of);
   for (const KernelSource& source : made.sources)
-    if (const std::string* log = workshop_->realiser().failure(source.entry)) {
+    if (const std::string* log = workshop_->lab().failure(source.entry)) {
       failures_.push_back({subject.space->signature, of.id, of.cost.microseconds,
                            search::Verdict::uncompilable, *log, made.sources});
       return false;
@@ -211,7 +211,7 @@ bool StepWorkshop::hold(int point) {
   // To begin anew seldom: what is likely to be asked for next.
   for (const CoverPart* part : space_->likely_parts(point))
     for (const int candidate : space_->choices_of(*part)) add(*part, candidate);
-  workshop_->realiser().build(std::move(sources));
+  workshop_->lab().build(std::move(sources));
   return true;
 }
 
@@ -222,7 +222,7 @@ void StepWorkshop::write_package() {
   for (auto& [key, held] : held_) {
     held.is_built = std::all_of(
         held.made.made.sources.begin(), held.made.made.sources.end(),
-        [&](const KernelSource& source) { return !workshop_->realiser().failure(source.entry); });
+        [&](const KernelSource& source) { return !workshop_->lab().failure(source.entry); });
     if (held.is_built) order.push_back(&held);
   }
   std::stable_sort(order.begin(), order.end(),
@@ -230,7 +230,7 @@ void StepWorkshop::write_package() {
   std::vector<Implemented> parts;
   for (const Held* held : order) parts.push_back(held->made);
   parts.push_back(ending_);
-  package_ = std::make_unique<TrialPackage>(step(), program_, 1, parts, workshop_->realiser());
+  package_ = std::make_unique<TrialPackage>(step(), program_, 1, parts, workshop_->lab());
   for (std::size_t i = 0; i < order.size(); ++i) order[i]->span = package_->spans()[i];
 }
 
@@ -251,9 +251,8 @@ ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
   if (lacked) write_package();
   const std::chrono::seconds limit = child_ ? kStepLimit : kStepLimit + kLoading;
   if (!child_)
-    child_ = workshop_->realiser().converse(
-        BenchJob{package_->path(), workshop_->realiser().kernels().at(random_.entry).artifact,
-                 options_.context});
+    child_ = workshop_->lab().converse(BenchJob{
+        package_->path(), workshop_->lab().kernels().at(random_.entry).artifact, options_.context});
   BenchQuestion question{{}, rounds};
   for (const int point : points) question.steps.push_back(spans(point));
   ChildResult result = child_->ask(line_of(question), limit);

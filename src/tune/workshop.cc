@@ -25,12 +25,12 @@ Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
   return dtype ? compute_in(normal, *dtype) : normal;
 }
 
-RealiseOptions realise_options(const WorkshopOptions& options) {
-  RealiseOptions realise;
-  realise.target = target_of(options.device);
-  realise.jobs = options.jobs;
-  realise.verdicts = options.cache / "verdicts";
-  return realise;
+LabOptions lab_options(const WorkshopOptions& options) {
+  LabOptions made;
+  made.target = target_of(options.device);
+  made.jobs = options.jobs;
+  made.verdicts = options.cache / "verdicts";
+  return made;
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::string Subject::description() const {
 
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
     : options_(options),
-      realiser_(builder, realise_options(options)),
+      lab_(builder, lab_options(options)),
       step_(without_assumptions(
           decode_instance(incrementalise(normal_form(model.graph, options.dtype))))),
       regions_(analyse(step_)),
@@ -114,7 +114,7 @@ Workshop::Batch Workshop::attempt(const Subject& subject,
     sources.insert(sources.end(), fallback_made->sources.begin(), fallback_made->sources.end());
   }
   if (admit) judge(subject, candidates, batch.points);
-  realiser_.build(sources);
+  lab_.build(sources);
   std::vector<std::size_t> racers;
   for (std::size_t i = 0; i < batch.points.size(); ++i) {
     if (batch.points[i].verdict != search::Verdict::measured) continue;
@@ -134,7 +134,7 @@ Workshop::Batch Workshop::attempt(const Subject& subject,
 
 bool Workshop::is_built(const Generated& made) const {
   return std::all_of(made.sources.begin(), made.sources.end(), [&](const KernelSource& source) {
-    return realiser_.kernels().count(source.entry) > 0;
+    return lab_.kernels().count(source.entry) > 0;
   });
 }
 
@@ -152,7 +152,7 @@ void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>
       points[i].why = "interface: the plan does not fit the region when it is tried by itself";
     }
   }
-  const std::vector<Outcome> outcomes = realiser_.realise(requests);
+  const std::vector<Outcome> outcomes = lab_.judge(requests);
   for (std::size_t r = 0; r < requests.size(); ++r) {
     points[of[r]].verdict = verdict_of(outcomes[r].kind);
     points[of[r]].why = outcomes[r].why;
@@ -173,7 +173,7 @@ void Workshop::race(Batch& batch, const std::vector<Generated>& made,
   measuring.states = states_;
   measuring.rounds = options_.rounds;
   measuring.seconds = options_.seconds;
-  const Realiser::Race result = realiser_.race(step_, contenders, measuring);
+  const Lab::Race result = lab_.race(step_, contenders, measuring);
   if (result.failed.empty()) {
     for (std::size_t r = 0; r < racers.size(); ++r) points[racers[r]].samples = result.samples[r];
     if (fallback_made) batch.fallbacks.push_back(result.samples.back());

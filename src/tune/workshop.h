@@ -4,7 +4,7 @@
 
 #include "capture/model.h"
 #include "generate/generate_for.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 #include "plan/planner.h"
 #include "tune/timed_point.h"
 
@@ -43,7 +43,7 @@ class Workshop {
   const Plans& plans() const { return plans_; }
   const std::vector<StateSpec>& states() const { return states_; }
   const Setting& setting() const { return setting_; }
-  Realiser& realiser() { return realiser_; }
+  Lab& lab() { return lab_; }
   // With two candidates or more. None is an error (wrong_usage): no region has what was asked for.
   std::vector<Subject> subjects() const;
   Generated generate_for(const Subject& subject, const Candidate& candidate) const {
@@ -67,7 +67,7 @@ class Workshop {
             const std::vector<std::size_t>& racers, const Generated* fallback_made);
 
   const WorkshopOptions& options_;
-  Realiser realiser_;
+  Lab lab_;
   const StepGraph step_;
   const Regions regions_;
   const Plans plans_;

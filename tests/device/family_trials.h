@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lab/realise.h"
+#include "lab/lab.h"
 #include "plan/space.h"
 #include "tests/device/family_models.h"
 

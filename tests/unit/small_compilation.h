@@ -6,7 +6,7 @@
 #include "build/compile.h"
 #include "ir/builder.h"
 #include "ir/step_graph.h"
-#include "lab/realise.h"
+#include "lab/lab.h"
 
 namespace ac::test {
 
@@ -20,8 +20,8 @@ struct FreshBuilder {
   }()};
 
   // Of what is judged, and not timed.
-  RealiseOptions unmeasured() const {
-    RealiseOptions options;
+  LabOptions unmeasured() const {
+    LabOptions options;
     options.here = false;
     options.verdicts = folder.path() / "verdicts";
     return options;

@@ -99,9 +99,9 @@ TEST_CASE("boundaries: what they leave alone is computed, by fallbacks that the 
     phase.regions = analyse(parse_step(chain.text, chain.name));
     phase.plans = plan(phase.regions, device_info("host"),
                        {.max_candidates = 4, .at = {.S = -1, .T = 5, .P = 3}});
-    Realiser realiser(fresh.builder, fresh.unmeasured());
+    Lab lab(fresh.builder, fresh.unmeasured());
     const std::vector<StateSpec> states = {kv_state(DType::f32, 2, 16, 16, 0, "", 64)};
-    Selector selector(phase, states, {.tries = 0, .max_context = 64}, realiser);
+    Selector selector(phase, states, {.tries = 0, .max_context = 64}, lab);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(!alternatives.parts.empty());

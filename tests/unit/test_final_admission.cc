@@ -22,7 +22,7 @@ struct Fixture : FreshBuilder {
   Progress quiet{true};
   CompiledPhase phase;
   const std::vector<StateSpec> states;
-  Realiser realiser{builder, unmeasured()};
+  Lab lab{builder, unmeasured()};
   std::string refused;
 
   explicit Fixture(std::int64_t rows = kRows) {
@@ -32,7 +32,7 @@ struct Fixture : FreshBuilder {
   }
 
   Selector selector(std::size_t tries) {
-    return {phase, states, {.tries = tries, .max_context = kContext}, realiser};
+    return {phase, states, {.tries = tries, .max_context = kContext}, lab};
   }
 
   const Region& product() const {
@@ -58,8 +58,8 @@ struct Fixture : FreshBuilder {
     refused = id.substr(0, id.find(" at "));
     const std::set<fs::path> before = verdicts();
     const Space& space = product_space();
-    Realiser other(builder, unmeasured());
-    other.realise(
+    Lab other(builder, unmeasured());
+    other.judge(
         {confirmation(*std::ranges::find(space.candidates, refused, &Candidate::id)).at(0)});
     for (const fs::path& file : verdicts())
       if (!before.contains(file))
@@ -127,9 +127,9 @@ TEST_CASE(
   std::vector<Request> all = f.confirmation(candidate);
   all.insert(all.begin(), f.quick(candidate));
   const auto from_cache = [&](const std::vector<Request>& requests) {
-    Realiser realiser(f.builder, f.unmeasured());
+    Lab lab(f.builder, f.unmeasured());
     std::vector<bool> known;
-    for (const Outcome& outcome : realiser.realise(requests)) {
+    for (const Outcome& outcome : lab.judge(requests)) {
       CHECK(outcome.admitted());
       known.push_back(outcome.from_cache);
     }
@@ -154,15 +154,15 @@ TEST_CASE("final admission: a GPU without a compiler for the host device has no 
   options.host_compiler = "/no/compiler";
   KernelBuilder builder(options);
   const Request races = f.confirmation(f.product_space().candidates.at(0)).at(1);
-  RealiseOptions on_gpu = f.unmeasured();
+  LabOptions on_gpu = f.unmeasured();
   on_gpu.target = gpu, on_gpu.here = true;
-  const Outcome outcome = Realiser(builder, on_gpu).realise({races}).at(0);
+  const Outcome outcome = Lab(builder, on_gpu).judge({races}).at(0);
   CHECK(outcome.admitted());
   CHECK(outcome.launches == 0);
   CHECK(outcome.note.find("races are not looked for") != std::string::npos);
   // Where kernels are judged on the host device there is no way around one.
   on_gpu.here = false;
-  CHECK_THROWS_AS(Realiser(builder, on_gpu).realise({races}), Error);
+  CHECK_THROWS_AS(Lab(builder, on_gpu).judge({races}), Error);
 }
 
 TEST_CASE("final admission: a pinned choice that is refused is an error") {
@@ -175,7 +175,7 @@ TEST_CASE("final admission: a pinned choice that is refused is an error") {
   variant.candidates[space.signature] = f.refused;
   pinned.variants = {variant};
   CHECK_THROWS_WITH_AS(
-      choose_pinned(f.phase, f.states, {.max_context = kContext}, pinned, f.realiser, f.quiet),
+      choose_pinned(f.phase, f.states, {.max_context = kContext}, pinned, f.lab, f.quiet),
       doctest::Contains("final admission, as used: planted"), Error);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("final admission: extents are the package's, and what is cut is said")
   Fixture large(300'000);
   const auto cut = large.confirmation(large.product_space().candidates.at(0));
   CHECK(cut.at(0).left_open.find("of 300000 rows of weights") != std::string::npos);
-  const std::vector<Outcome> outcomes = large.realiser.realise({cut.at(0)});
+  const std::vector<Outcome> outcomes = large.lab.judge({cut.at(0)});
   CHECK(outcomes.at(0).admitted());
   CHECK(outcomes.at(0).note == cut.at(0).left_open);
 }

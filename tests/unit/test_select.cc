@@ -31,9 +31,9 @@ struct Fixture : FreshBuilder {
 
   CompiledPhase select(std::size_t tries) {
     CompiledPhase phase = planned();
-    Realiser realiser(builder, unmeasured());
+    Lab lab(builder, unmeasured());
     const std::vector<StateSpec> states;
-    Selector selector(phase, states, {.tries = tries, .max_context = 64}, realiser);
+    Selector selector(phase, states, {.tries = tries, .max_context = 64}, lab);
     selector.run(quiet);
     const Alternatives alternatives = selector.alternatives();
     CHECK(selector.confirm({first_choice(alternatives)}, quiet));
@@ -115,10 +115,10 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   program.states = {kv_state(DType::bf16, 2, 8, 8, 16, "", 32)};  // as the step's only layer needs
   program.vocab = 50, program.dtype = DType::bf16;
   program.stores["checkpoint"] = "/nowhere";  // weights are random
-  RealiseOptions options = f.unmeasured();
+  LabOptions options = f.unmeasured();
   options.here = true;
-  Realiser realiser(f.builder, options);
-  Selector selector(phase, program.states, {.tries = 0}, realiser);
+  Lab lab(f.builder, options);
+  Selector selector(phase, program.states, {.tries = 0}, lab);
   selector.run(quiet);
   std::vector<NearCut> cuts = selector.near_cuts();
   REQUIRE(!cuts.empty());  // fallbacks may cost alike, however they are grouped
@@ -132,10 +132,9 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   const NodeId ids = 0;
   REQUIRE(step.graph[ids].op == Op::input);
   const Generated advance = generate_advance(step, ids, program.max_context + 1);
-  realiser.build(advance.sources);
-  const std::vector<double> times =
-      time_cuts(step, program, made, {advance, "advance"}, {.contexts = {0}, .tokens = kTokens},
-                realiser, quiet);
+  lab.build(advance.sources);
+  const std::vector<double> times = time_cuts(step, program, made, {advance, "advance"},
+                                              {.contexts = {0}, .tokens = kTokens}, lab, quiet);
   REQUIRE(times.size() == cuts.size());
   CHECK(times.back() > 4 * times[0]);
 
@@ -147,7 +146,7 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
 TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   Fixture f;
   const CompiledPhase phase = f.planned();
-  Realiser realiser(f.builder, f.unmeasured());
+  Lab lab(f.builder, f.unmeasured());
   // The first cut is the whole in one kernel, the other one is in as many as there can be.
   const auto of_option = [&](const FusionOption& option, std::size_t rank) {
     std::map<std::string, std::string> candidates;
@@ -166,7 +165,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   pinned.variants[1].candidates.begin()->second = "";  // to the fallback
   pinned.contexts = {{.context = 80, .first_us = 2, .us = 1, .from = 70}};
   const auto [record, variants] =
-      choose_pinned(phase, {}, {.max_context = 64}, pinned, realiser, f.quiet);
+      choose_pinned(phase, {}, {.max_context = 64}, pinned, lab, f.quiet);
   REQUIRE(variants.size() == 2);
   CHECK(variants[0].parts.size() == 1);
   CHECK(variants[1].parts.size() == 3);
@@ -188,7 +187,7 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   CHECK(fallbacks == 1);
 
   const auto fails = [&](const Pinned& with) {
-    CHECK_THROWS_AS(choose_pinned(phase, {}, {.max_context = 64}, with, realiser, f.quiet), Error);
+    CHECK_THROWS_AS(choose_pinned(phase, {}, {.max_context = 64}, with, lab, f.quiet), Error);
   };
   Pinned bad = pinned;
   bad.variants[0].candidates.begin()->second = "gemv/none";

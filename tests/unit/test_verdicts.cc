@@ -97,28 +97,28 @@ TEST_CASE("verdicts: a damaged one is none, whatever bit or byte it was") {
 
 TEST_CASE("verdicts: a cache folder that was moved is as good, and what was planted in it is not") {
   Fixture f;
-  const auto realise = [&](const fs::path& at) {
+  const auto is_known = [&](const fs::path& at) {
     BuilderOptions options = builder_options(read_environment());
     options.cache = at / "kernels";
     KernelBuilder builder(options);
-    RealiseOptions realise = f.unmeasured();
-    realise.verdicts = at / "verdicts";
-    Realiser realiser(builder, realise);
-    const Outcome outcome = realiser.realise({f.request}).at(0);
+    LabOptions with = f.unmeasured();
+    with.verdicts = at / "verdicts";
+    Lab lab(builder, with);
+    const Outcome outcome = lab.judge({f.request}).at(0);
     CHECK(outcome.admitted());
-    CHECK(realiser.has_admitted(to_json(f.request.trial)));
-    CHECK(!realiser.has_admitted(to_json(trial_of_argmax(DType::f32, 9).trial)));
-    CHECK(realiser.has_admitted_kernel(f.request.sources.at(0).entry, Purpose::quick));
-    CHECK(!realiser.has_admitted_kernel("another", Purpose::quick));
+    CHECK(lab.has_admitted(to_json(f.request.trial)));
+    CHECK(!lab.has_admitted(to_json(trial_of_argmax(DType::f32, 9).trial)));
+    CHECK(lab.has_admitted_kernel(f.request.sources.at(0).entry, Purpose::quick));
+    CHECK(!lab.has_admitted_kernel("another", Purpose::quick));
     return outcome.from_cache;
   };
-  CHECK(!realise(f.folder.path()));
-  CHECK(realise(f.folder.path()));
+  CHECK(!is_known(f.folder.path()));
+  CHECK(is_known(f.folder.path()));
   const TemporaryFolder elsewhere;
   fs::copy(f.folder.path(), elsewhere.path(), fs::copy_options::recursive);
-  CHECK(realise(elsewhere.path()));
+  CHECK(is_known(elsewhere.path()));
   for (const auto& entry : fs::directory_iterator(elsewhere.path() / "verdicts"))
     write_file(entry.path(), Json{{"kind", "admitted"}, {"worst_error", 0.5}}.dump());
-  CHECK(!realise(elsewhere.path()));
-  CHECK(realise(elsewhere.path()));
+  CHECK(!is_known(elsewhere.path()));
+  CHECK(is_known(elsewhere.path()));
 }

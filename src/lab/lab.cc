@@ -1,4 +1,4 @@
-#include "lab/realise.h"
+#include "lab/lab.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -137,7 +137,7 @@ Target target_of(const DeviceInfo& device) {
   return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
 }
 
-Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
+Lab::Lab(KernelBuilder& builder, LabOptions options)
     : builder_(builder),
       options_(std::move(options)),
       verdicts_(std::make_unique<Verdicts>(options_.verdicts,
@@ -145,13 +145,13 @@ Realiser::Realiser(KernelBuilder& builder, RealiseOptions options)
       judges_([this] { return start_worker(ServeJob{}); }, std::min(options_.jobs, kMostJudges)),
       racer_([this] { return start_worker(ServeJob{}); }, 1) {}
 
-Realiser::~Realiser() = default;
+Lab::~Lab() = default;
 
-bool Realiser::has_admitted(const Json& trial) const {
+bool Lab::has_admitted(const Json& trial) const {
   return admitted_.count(sha256(trial.dump())) > 0;
 }
 
-void Realiser::build(std::vector<KernelSource> sources) {
+void Lab::build(std::vector<KernelSource> sources) {
   std::set<std::string> seen;
   std::erase_if(sources, [&](const KernelSource& source) {
     return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
@@ -181,7 +181,7 @@ void Realiser::build(std::vector<KernelSource> sources) {
   }
 }
 
-void Realiser::build_ahead(std::vector<KernelSource> sources) {
+void Lab::build_ahead(std::vector<KernelSource> sources) {
   if (ahead_.valid()) ahead_.get();
   std::erase_if(sources, [&](const KernelSource& source) {
     return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
@@ -194,8 +194,8 @@ void Realiser::build_ahead(std::vector<KernelSource> sources) {
   });
 }
 
-std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
-                                       const std::function<void(std::size_t)>& on_done) {
+std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
+                                const std::function<void(std::size_t)>& on_done) {
   std::vector<KernelSource> sources;
   for (const Request& request : requests)
     sources.insert(sources.end(), request.sources.begin(), request.sources.end());
@@ -266,7 +266,7 @@ std::vector<Outcome> Realiser::realise(const std::vector<Request>& requests,
 }
 
 // What a child that a kernel ran in says, if it can still say anything.
-Outcome Realiser::outcome_of(const ChildResult& result) const {
+Outcome Lab::outcome_of(const ChildResult& result) const {
   Outcome outcome;
   outcome.kind = Outcome::Kind::crashed;
   outcome.why = result.ended;
@@ -281,13 +281,13 @@ Outcome Realiser::outcome_of(const ChildResult& result) const {
   return outcome;
 }
 
-const std::string* Realiser::failure(const Request& request) const {
+const std::string* Lab::failure(const Request& request) const {
   for (const KernelSource& source : request.sources)
     if (const std::string* log = failure(source.entry)) return log;
   return nullptr;
 }
 
-KernelFiles Realiser::judged_files(const Request& request) const {
+KernelFiles Lab::judged_files(const Request& request) const {
   KernelFiles files;
   for (const KernelSource& source : request.sources)
     files[source.entry] = judged(request.trial.purpose).at(source.entry).file;
@@ -296,7 +296,7 @@ KernelFiles Realiser::judged_files(const Request& request) const {
 
 // On the host device no kernel runs beside the one before it, and the threads of a block meet in
 // shared memory alone, which the shim gives out. A GPU's kernels may also write too early.
-bool Realiser::may_race(const Request& request) const {
+bool Lab::may_race(const Request& request) const {
   if (request.trial.purpose != Purpose::races) return false;
   if (options_.target.kind == Target::cuda) return true;
   return std::ranges::any_of(request.sources, [&](const KernelSource& source) {
@@ -305,13 +305,13 @@ bool Realiser::may_race(const Request& request) const {
   });
 }
 
-std::string Realiser::why_not_raced(const Request& request) const {
+std::string Lab::why_not_raced(const Request& request) const {
   if (request.trial.purpose != Purpose::races) return "";
   if (!may_race(request)) return "threads share no memory";
   return races_ ? "" : "races are not looked for: no compiler for the host device is here";
 }
 
-void Realiser::build_for_races(const std::vector<Request>& requests) {
+void Lab::build_for_races(const std::vector<Request>& requests) {
   std::vector<KernelSource> sources;
   for (const Request& request : requests)
     if (!failure(request) && may_race(request))
@@ -344,8 +344,8 @@ void Realiser::build_for_races(const std::vector<Request>& requests) {
 }
 
 // These of the requests; `on_done` counts them. Races are looked for on the host device.
-void Realiser::judge_all(const std::vector<Request>& requests,
-                         const std::vector<std::size_t>& which, const Done& on_done) {
+void Lab::judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
+                    const Done& on_done) {
   const Timer timer(spent_.judging);
   std::vector<std::size_t> on_device, on_host;  // in `which`
   for (std::size_t j = 0; j < which.size(); ++j)
@@ -372,22 +372,22 @@ void Realiser::judge_all(const std::vector<Request>& requests,
     const Request& request = requests[which[j]];
     judgements.emplace_back([&trial = request.trial, files = judged_files(request)] {
       keep_freed_memory();
-      return to_json(ac::outcome_of(judge(trial, files))).dump();
+      return to_json(ac::outcome_of(ac::judge(trial, files))).dump();
     });
   }
   run_in_children(judgements, options_.jobs, options_.limit,
                   [&](std::size_t i, const ChildResult& result) { on_done(on_host[i], result); });
 }
 
-std::unique_ptr<Conversation> Realiser::start_worker(Job job) {
+std::unique_ptr<Conversation> Lab::start_worker(Job job) {
   const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
   write_file(file, line_of(Assignment{true, std::move(job)}));
   return std::make_unique<Conversation>(
       std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
 }
 
-Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender>& contenders,
-                              const MeasureOptions& options) {
+Lab::Race Lab::race(const StepGraph& step, const std::vector<Contender>& contenders,
+                    const MeasureOptions& options) {
   AC_ASSERT(options_.here);
   KernelFiles files;
   for (const Contender& contender : contenders)
@@ -408,20 +408,20 @@ Realiser::Race Realiser::race(const StepGraph& step, const std::vector<Contender
   return race;
 }
 
-std::unique_ptr<Conversation> Realiser::converse(Job job) {
+std::unique_ptr<Conversation> Lab::converse(Job job) {
   judges_.dismiss(), racer_.dismiss();
   if (on_gpu()) return start_worker(std::move(job));
   return std::make_unique<Conversation>(
       [assignment = Assignment{false, std::move(job)}] { return prepare(assignment); });
 }
 
-ChildResult Realiser::ask(Conversation& conversation, const std::string& question,
-                          std::chrono::seconds limit) {
+ChildResult Lab::ask(Conversation& conversation, const std::string& question,
+                     std::chrono::seconds limit) {
   const Timer timer(spent_.timing);
   return conversation.ask(question, limit);
 }
 
-const std::string* Realiser::failure(const std::string& entry) const {
+const std::string* Lab::failure(const std::string& entry) const {
   const auto found = failures_.find(entry);
   return found == failures_.end() ? nullptr : &found->second;
 }

@@ -1,5 +1,6 @@
-// Stages 7 and 8 for many implementations at once: built for the host device, where they are
-// admitted, and for the target; what is known of an earlier run comes from the caches.
+// The one room that starts child processes: it builds, judges and times implementations, many at
+// once. They are built for the target and, where another device judges them, for that; what is
+// known of an earlier run comes from the caches.
 #pragma once
 
 #include <chrono>
@@ -63,7 +64,7 @@ struct Built {
 // What kernels for a device are built for: all that it can.
 Target target_of(const DeviceInfo& device);
 
-struct RealiseOptions {
+struct LabOptions {
   Target target;
   // Whether the target's device is in this machine. Its kernels are then judged and timed there;
   // otherwise they are judged on the host device, built from the same source, and not timed.
@@ -77,14 +78,14 @@ struct RealiseOptions {
 
 class Verdicts;
 
-class Realiser {
+class Lab {
  public:
-  Realiser(KernelBuilder& builder, RealiseOptions options);
-  ~Realiser();
+  Lab(KernelBuilder& builder, LabOptions options);
+  ~Lab();
 
   // In the order of the requests. `on_done` hears of each as it is decided.
-  std::vector<Outcome> realise(const std::vector<Request>& requests,
-                               const std::function<void(std::size_t)>& on_done = {});
+  std::vector<Outcome> judge(const std::vector<Request>& requests,
+                             const std::function<void(std::size_t)>& on_done = {});
 
   // For the target, and for the device that judges. What does not compile is left out of kernels(),
   // with its log kept.
@@ -147,7 +148,7 @@ class Realiser {
   int next_job_ = 0;
   Spent spent_;
   KernelBuilder& builder_;
-  RealiseOptions options_;
+  LabOptions options_;
   std::map<std::string, Built> kernels_;
   // What is judged, by entry, and what is judged of races.
   std::map<std::string, Artifact> judged_, judged_for_races_;
