@@ -28,6 +28,18 @@ constexpr GemvOp gate_up{.norm = true, .pair = Pair::swiglu, .matrices = 2};
 constexpr GemvOp head{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .norm = true, .argmax = true};
 
+constexpr GemvOp fp8_qkv{.weight = Type::bf16,
+                         .x = Type::bf16,
+                         .y = Type::bf16,
+                         .norm = true,
+                         .matrices = 3,
+                         .format = Format::fp8_block};
+constexpr GemvOp fp8_projection{.weight = Type::bf16,
+                                .x = Type::bf16,
+                                .y = Type::bf16,
+                                .residual = true,
+                                .format = Format::fp8_block};
+
 constexpr GemvPlan registers{};
 constexpr GemvPlan registers_roomy{.resident = 512};
 constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
@@ -35,6 +47,9 @@ constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
 AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
 AC_GEMV_KERNEL(gemv_projection, projection, registers)
+AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_roomy)
+AC_GEMV_KERNEL(gemv_fp8_projection, fp8_projection, async_copy)
+AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
@@ -179,6 +194,14 @@ AC_FALLBACK_KERNEL(fallback_add, (FallbackOp{.kind = FallbackKind::add,
                                              .out = Element::f16,
                                              .operands = 2,
                                              .rank = 4}))
+AC_FALLBACK_KERNEL(fallback_scaled_product,
+                   (FallbackOp{.kind = FallbackKind::scaled_product,
+                               .in = {Element::bf16, Element::e4m3, Element::f32},
+                               .out = Element::bf16,
+                               .operands = 3,
+                               .rank = 2,
+                               .inner = 1,
+                               .format = Format::fp8_block}))
 AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::less,
                                                         .in = {Element::positions, Element::i64},
                                                         .out = Element::boolean,

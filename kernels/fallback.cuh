@@ -25,6 +25,10 @@ struct StoredOf<Element::bf16> {
   using type = bf16;
 };
 template <>
+struct StoredOf<Element::e4m3> {
+  using type = e4m3;
+};
+template <>
 struct StoredOf<Element::i64> {
   using type = long long;
 };
@@ -72,7 +76,7 @@ AC_DEVICE auto read(const FallbackOperand& operand, long long offset) {
   } else {
     const Stored<element> stored =
         load_fresh(static_cast<const Stored<element>*>(operand.data) + offset);
-    if constexpr (is_float(element))
+    if constexpr (is_float(element) || element == Element::e4m3)
       return to_float(stored);
     else if constexpr (element == Element::boolean)
       return static_cast<long long>(stored != 0);
@@ -333,6 +337,24 @@ AC_DEVICE float multiplied(const Inner<op>& inner) {
   return sum;
 }
 
+template <FallbackOp op>
+AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
+  constexpr FormatBlocks blocks = blocks_of(op.format);
+  const FallbackOperand& scales = inner.p.in[2];
+  const float* const row = static_cast<const float*>(scales.data) + scales.first +
+                           inner.place.at[op.rank - 1] / blocks.rows * scales.strides[op.rank - 1];
+  const long long count = inner.count();
+  LongSum own;
+  for (long long i = inner.first(); i < count; i += inner.step()) {
+    const float scale = load_fresh(row + i / blocks.columns * scales.strides[op.rank]);
+    own.add_product(inner.template read_at<0>(i), inner.template read_at<1>(i) * scale);
+  }
+  const float sum = inner.sum(own);
+  if constexpr (op.operands > 3)
+    return sum + read<op.in[3]>(inner.p.in[3], inner.place.offset(inner.p.in[3]));
+  return sum;
+}
+
 // An id outside the table reads nothing, and gives NaN (0 where there is none).
 template <FallbackOp op>
 AC_DEVICE auto looked_up(const Inner<op>& inner) {
@@ -377,6 +399,8 @@ AC_DEVICE auto value_at(const FallbackParams& p, const Place<0, op.rank>& place)
     return largest_at<op>(inner);
   } else if constexpr (kind == Kind::product) {
     return multiplied<op>(inner);
+  } else if constexpr (kind == Kind::scaled_product) {
+    return multiplied_with_scales<op>(inner);
   } else if constexpr (kind == Kind::embedding) {
     return looked_up<op>(inner);
   } else {

@@ -4,6 +4,8 @@
 // overlap what the same launch reads.
 #pragma once
 
+#include "kernels/weight_format.h"
+
 namespace ac::kernels {
 
 // By the names of the op table (src/ir/ops.def), which is where their meaning is defined. One kind
@@ -17,6 +19,7 @@ namespace ac::kernels {
   X(equal) X(not_equal) X(less) X(less_equal) X(greater) X(greater_equal)                    \
   X(logical_and) X(logical_or) X(where) X(tril) X(triu)                                      \
   X(sum) X(mean) X(amax) X(argmax) X(softmax) X(rms_norm) X(layer_norm) X(product)           \
+  X(scaled_product)                                                                          \
   X(embedding) X(rope) X(rope_interleaved) X(attend) X(append)
 // clang-format on
 
@@ -38,12 +41,12 @@ constexpr const char* name_of(FallbackKind kind) {
 // Whether an element of the result takes a loop that threads can share.
 constexpr bool loops(FallbackKind kind) {
   using enum FallbackKind;
-  return (kind >= sum && kind <= product) || kind == attend;
+  return (kind >= sum && kind <= scaled_product) || kind == attend;
 }
 
 // What an operand's elements are. Positions are in no memory: the data is the i32 number of tokens
 // before these, and an element is its place behind that.
-enum class Element : unsigned char { f32, f16, bf16, i32, i64, boolean, positions };
+enum class Element : unsigned char { f32, f16, bf16, i32, i64, boolean, positions, e4m3 };
 
 constexpr bool is_float(Element element) { return element <= Element::bf16; }
 
@@ -52,8 +55,9 @@ struct FallbackOp {
   Element in[5] = {};
   Element out = Element::f32;
   int operands = 1;
-  int rank = 1;   // axes of the result, after those that could be joined were
-  int inner = 0;  // axes behind them, over which a thread loops
+  int rank = 1;                   // axes of the result, after those that could be joined were
+  int inner = 0;                  // axes behind them, over which a thread loops
+  Format format = Format::plain;  // scaled_product: of b
 };
 
 constexpr int fallback_axes = 9;
@@ -73,6 +77,9 @@ struct FallbackOperand {
 //   rms_norm           x, x as a row, [weight]
 //   layer_norm         x, x as a row, [weight, [bias]]
 //   product            a, b, [bias]; sums over the inner axis
+//   scaled_product     a, b, scales of b, [bias]. The last axis of the result is b's rows; strides
+//   of
+//                      the scales along it and the inner axis are from block to block
 //   embedding          table, whose inner axis is that of the ids; ids
 //   rope               x, x as a row, positions, inv_freq; the inner axis is that of inv_freq. The
 //                      last axis of the result is the features

@@ -12,12 +12,16 @@
 #include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/vectors.cuh"
+#include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
 
 template <GemvOp op, GemvPlan plan>
 struct Gemv {
-  using W = Scalar<op.weight>;
+  using Reader = WeightReader<op.format, op.weight>;
+  using Stored = typename Reader::Stored;
+  using Params = GemvParamsOf<op.format>;
+  using W = Scalar<op.weight>;  // of what is no matrix
   using X = Scalar<op.x>;
   using Y = Scalar<op.y>;
   static constexpr int rows = plan.rows;
@@ -47,14 +51,43 @@ struct Gemv {
     return matrix;
   }
 
-  // Weight row r of a group; rows past the end repeat the last one.
-  AC_DEVICE static const W* weight_row(const GemvParams& p, int n, int group, int r) {
+  // Where weight row r of a group is; rows past the end repeat the last one.
+  struct RowPlace {
+    int matrix, row;
+  };
+  AC_DEVICE static RowPlace place_of(const GemvParams& p, int n, int group, int r) {
     int row = group * outputs + (op.pair == Pair::none ? r : r / 2);
     row = row < n ? row : n - 1;
     int matrix = op.pair == Pair::none ? 0 : r % 2;
     if constexpr (op.matrices > 1 && op.pair == Pair::none) matrix = matrix_of(p, row);
-    return static_cast<const W*>(p.matrix[matrix].weight) + static_cast<long long>(row) * p.pitch;
+    return {matrix, row};
   }
+  AC_DEVICE static const Stored* weight_row(const GemvParams& p, int n, int group, int r) {
+    const auto [matrix, row] = place_of(p, n, group, r);
+    return static_cast<const Stored*>(p.matrix[matrix].weight) +
+           static_cast<long long>(row) * p.pitch;
+  }
+  // The scales of a group's rows.
+  struct Scales {
+    const float* of_row[Reader::scaled ? rows : 1] = {};
+
+    AC_DEVICE void point_to(const Params& p, int n, int group) {
+      if constexpr (Reader::scaled) {
+        AC_UNROLL
+        for (int r = 0; r < rows; ++r) {
+          const auto [matrix, row] = place_of(p, n, group, r);
+          of_row[r] =
+              p.scales[matrix] + row / blocks_of(op.format).rows * scales_of_row<op.format>(p.k);
+        }
+      }
+    }
+    AC_DEVICE float at(int r, int column) const {
+      if constexpr (Reader::scaled)
+        return load_constant(of_row[r] + column / blocks_of(op.format).columns);
+      else
+        return 1;
+    }
+  };
 
   // ---- x in shared memory
 
@@ -129,8 +162,9 @@ struct Gemv {
 
   // ---- sums
 
-  // Adds the products of vector i of x and of each row's w.
-  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, const uint4 (&w)[rows],
+  // Adds the products of vector i of x and of each row's w. Only the first `used` have scales.
+  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, int used,
+                                 const uint4 (&w)[rows], const Scales& scales,
                                  float (&sums)[rows][2]) {
     float x[vector];
     if constexpr (op.wide_x()) {
@@ -145,9 +179,18 @@ struct Gemv {
     AC_UNROLL
     for (int r = 0; r < rows; ++r) {
       float v[vector];
-      unpack_as<W>(w[r], v);
-      AC_UNROLL
-      for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
+      Reader::unpack(w[r], v);
+      if constexpr (Reader::scaled) {
+        float products[2] = {};
+        AC_UNROLL
+        for (int e = 0; e < vector; ++e) products[e % 2] = fmaf(v[e], x[e], products[e % 2]);
+        const float scale = i < used ? scales.at(r, i * vector) : 0;
+        sums[r][0] = fmaf(scale, products[0], sums[r][0]);
+        sums[r][1] = fmaf(scale, products[1], sums[r][1]);
+      } else {
+        AC_UNROLL
+        for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
+      }
     }
   }
 
@@ -197,10 +240,9 @@ struct Gemv {
 };
 
 template <GemvOp op, GemvPlan plan>
-AC_DEVICE void gemv(const GemvParams& p) {
+AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using G = Gemv<op, plan>;
-  using W = typename G::W;
   constexpr int rows = plan.rows, split = plan.split;
 
   AC_DYNAMIC_SHARED(shared);
@@ -273,7 +315,8 @@ AC_DEVICE void gemv(const GemvParams& p) {
     if constexpr (plan.signal == Signal::last_group)
       if (group + stride >= groups) launch_dependents();
   };
-  const W* row[rows];  // of the group that is loaded next
+  typename G::Scales scales;            // of the group that is computed
+  const typename G::Stored* row[rows];  // of the group that is loaded next
   const auto point_to = [&](int group) {
     AC_UNROLL
     for (int r = 0; r < rows; ++r) row[r] = G::weight_row(p, n, group, r);
@@ -299,6 +342,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
       signal(group);
       const float residual = G::load_residual(p, n, group);
+      scales.point_to(p, n, group);
       clear();
       for (int turn = 0; turn < turns; ++turn) {
         // A freed slot takes what it will hold one turn later, be it of the next group.
@@ -309,7 +353,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
         AC_UNROLL
         for (int u = 0; u < plan.depth; ++u) {
           const int i = part_begin + (turn * plan.depth + u) * 32 + lane;
-          G::multiply(shared_x, padded, i, slot[u], sums);
+          G::multiply(shared_x, padded, i, used, slot[u], scales, sums);
           fill(u, next + u, next + u < limit);
         }
       }
@@ -325,8 +369,15 @@ AC_DEVICE void gemv(const GemvParams& p) {
       clear();
       if (group < groups) {
         point_to(group);
-        for (int i = part * 32 + lane; i < p.k; i += split * 32) AC_UNROLL
-        for (int r = 0; r < rows; ++r) sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
+        scales.point_to(p, n, group);
+        for (int i = part * 32 + lane; i < p.k; i += split * 32) {
+          AC_UNROLL
+          for (int r = 0; r < rows; ++r) {
+            float w = to_float(row[r][i]);
+            if constexpr (G::Reader::scaled) w *= scales.at(r, i);
+            sums[r][0] = fmaf(w, xs[i], sums[r][0]);
+          }
+        }
       }
       finish(group, residual);
     }
@@ -347,6 +398,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
       signal(group);
       const float residual = G::load_residual(p, n, group);
+      scales.point_to(p, n, group);
       clear();
       for (int step = 0; step < steps && group < groups; ++step) {
         ring.wait(slot, parity);
@@ -357,7 +409,7 @@ AC_DEVICE void gemv(const GemvParams& p) {
           AC_UNROLL
           for (int r = 0; r < rows; ++r)
             w[r] = i < used ? ring.read(slot, r, c) : make_uint4(0, 0, 0, 0);
-          G::multiply(shared_x, padded, i, w, sums);
+          G::multiply(shared_x, padded, i, used, w, scales, sums);
         }
         if constexpr (plan.ring == Ring::bulk_copy) __syncwarp();
         fill(slot);
@@ -373,6 +425,6 @@ AC_DEVICE void gemv(const GemvParams& p) {
 }  // namespace ac::kernels
 
 // Put op and plan in parentheses if they hold commas.
-#define AC_GEMV_KERNEL(name, op, plan)                                                     \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParams, (plan).threads, (plan).blocks_per_sm(), \
-                  ::ac::kernels::gemv<op, plan>(p))
+#define AC_GEMV_KERNEL(name, op, plan)                                            \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParamsOf<(op).format>, (plan).threads, \
+                  (plan).blocks_per_sm(), ::ac::kernels::gemv<op, plan>(p))

@@ -3,25 +3,28 @@
 // planner, generator and kernel read legality, shared memory and launch shape.
 #pragma once
 
-#include "kernels/plan.h"
+#include "kernels/weight_format.h"
 
 namespace ac::kernels {
 
 struct GemvOp {
-  Type weight = Type::f16;  // of the matrices, the bias and the norm weight
+  Type weight = Type::f16;  // what the matrices mean, and of the bias and the norm weight
   Type x = Type::f16;
   Type y = Type::f16;  // and of the residual
   bool norm = false;   // RMSNorm of x first
   Pair pair = Pair::none;
   bool bias = false;
-  bool residual = false;  // y = residual + ...
-  bool argmax = false;    // also the row of the largest output
-  int matrices = 1;       // 1 to 3 with one x (QKV); two for a pair
+  bool residual = false;          // y = residual + ...
+  bool argmax = false;            // also the row of the largest output
+  int matrices = 1;               // 1 to 3 with one x (QKV); two for a pair
+  Format format = Format::plain;  // of the matrices
 
   constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
-  constexpr int vector() const { return 16 / bytes_of(weight); }
+  constexpr int vector() const { return 128 / code_bits(format, weight); }
   // x is kept in shared memory as float32, unless it can stay as it is.
-  constexpr bool wide_x() const { return norm || x == Type::f32 || weight == Type::f32; }
+  constexpr bool wide_x() const {
+    return norm || x == Type::f32 || weight == Type::f32 || format != Format::plain;
+  }
 };
 
 // Where a warp's weights wait between their load and their use.
@@ -138,10 +141,25 @@ struct GemvParams {
   int* best_row;                   // [1]: as kernels/sampling_plan.h has a token
 };
 
+// Of a format with scales.
+struct ScaledGemvParams : GemvParams {
+  const float* scales[3];  // of each matrix: [rows / block's, k / block's], both rounded up
+};
+template <Format format>
+struct GemvParamsFor {
+  using type = ScaledGemvParams;
+};
+template <>
+struct GemvParamsFor<Format::plain> {
+  using type = GemvParams;
+};
+template <Format format>
+using GemvParamsOf = typename GemvParamsFor<format>::type;
+
 // Bytes that must cross the memory bus, and operations, for n outputs of length k.
 constexpr double gemv_bytes(const GemvOp& op, int n, int k) {
   const double rows = double(n) * op.row_sets();
-  return rows * k * bytes_of(op.weight) + double(k) * bytes_of(op.x) +
+  return weight_bytes(op.format, op.weight, rows, k) + double(k) * bytes_of(op.x) +
          (op.norm ? double(k) * bytes_of(op.weight) : 0) +
          double(n) * bytes_of(op.y) * (op.residual ? 2 : 1);
 }

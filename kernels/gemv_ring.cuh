@@ -4,13 +4,14 @@
 
 #include "kernels/gemv_plan.h"
 #include "kernels/ptx.cuh"
+#include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
 
 // A warp's ring in shared memory; `depth` slots of [rows][chunks][32 lanes] 16-byte vectors.
 template <GemvOp op, GemvPlan plan>
 struct SharedRing {
-  using W = Scalar<op.weight>;
+  using Stored = typename WeightReader<op.format, op.weight>::Stored;
   static constexpr int row_bytes = plan.chunks * 512;
   static constexpr int slot_bytes = plan.rows * row_bytes;
   static constexpr bool bulk = plan.ring == Ring::bulk_copy;
@@ -32,7 +33,7 @@ struct SharedRing {
   }
 
   // Asks for vectors [begin, begin + 32 chunks) of each row, as far as `used` goes.
-  AC_DEVICE void fill(int slot, const W* const (&row)[plan.rows], int begin, int used,
+  AC_DEVICE void fill(int slot, const Stored* const (&row)[plan.rows], int begin, int used,
                       bool valid) const {
     unsigned char* const target = slots + slot * slot_bytes;
     const int lane = threadIdx.x % 32;

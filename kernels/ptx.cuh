@@ -220,6 +220,10 @@ template <>
 AC_DEVICE bf16 load_fresh<bf16>(const bf16* p) {
   return {__ldcg(reinterpret_cast<const unsigned short*>(p))};
 }
+template <>
+AC_DEVICE e4m3 load_fresh<e4m3>(const e4m3* p) {
+  return {__ldcg(reinterpret_cast<const unsigned char*>(p))};
+}
 // Data that no kernel writes, read many times: through L1.
 template <class T>
 AC_DEVICE T load_constant(const T* p) {

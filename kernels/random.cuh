@@ -6,9 +6,9 @@
 
 namespace ac::kernels {
 
-template <Type type>
-AC_DEVICE void random_values(const RandomParams& p) {
-  auto* const to = static_cast<Scalar<type>*>(p.to);
+template <class T, class Convert>
+AC_DEVICE void random_values(const RandomParams& p, Convert convert) {
+  auto* const to = static_cast<T*>(p.to);
   const unsigned long long stride = 1ull * gridDim.x * blockDim.x;
   for (unsigned long long i = 1ull * blockIdx.x * blockDim.x + threadIdx.x; i < p.count;
        i += stride) {
@@ -16,15 +16,28 @@ AC_DEVICE void random_values(const RandomParams& p) {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ z >> 27) * 0x94D049BB133111EBull;
     const float u = static_cast<float>(static_cast<int>(z >> 40) - (1 << 23)) * (1.f / (1 << 23));
-    to[i] = from_float<Scalar<type>>(fmaf(p.scale, u, p.offset));
+    to[i] = convert(fmaf(p.scale, u, p.offset));
   }
 }
 
+// Towards 0, and in the range: random values need no better.
+AC_DEVICE e4m3 cut_to_e4m3(float x) {
+  const unsigned bits = __float_as_uint(x), sign = bits >> 24 & 0x80u;
+  const float magnitude = fminf(fabsf(x), 448.f);
+  const unsigned code = magnitude < 0.015625f ? static_cast<unsigned>(magnitude * 512.f)
+                                              : (__float_as_uint(magnitude) >> 20) - (120u << 3);
+  return {static_cast<unsigned char>(sign | code)};
+}
+
 // Defines all of them.
-#define AC_RANDOM_KERNEL(type)                                         \
+#define AC_RANDOM_KERNEL(type, T, convert)                             \
   AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams, \
                   ::ac::kernels::random_threads, 1,                    \
-                  ::ac::kernels::random_values<::ac::kernels::Type::type>(p))
-#define AC_RANDOM_KERNELS AC_RANDOM_KERNEL(f32) AC_RANDOM_KERNEL(f16) AC_RANDOM_KERNEL(bf16)
+                  ::ac::kernels::random_values<T>(p, [](float x) { return convert(x); }))
+#define AC_RANDOM_KERNELS                                                                     \
+  AC_RANDOM_KERNEL(f32, float, float)                                                         \
+  AC_RANDOM_KERNEL(f16, ::ac::kernels::f16, ::ac::kernels::from_float<::ac::kernels::f16>)    \
+  AC_RANDOM_KERNEL(bf16, ::ac::kernels::bf16, ::ac::kernels::from_float<::ac::kernels::bf16>) \
+  AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)
 
 }  // namespace ac::kernels

@@ -72,6 +72,10 @@ struct f16 {
 struct bf16 {
   unsigned short bits;
 };
+// A code of a weight: no kernel computes in it.
+struct e4m3 {
+  unsigned char bits;
+};
 
 template <Type type>
 struct ScalarOf;
@@ -156,6 +160,25 @@ AC_DEVICE bf16 from_float<bf16>(float x) {
 
 #endif
 
+// As float16 with the exponent 8 too small, which also numbers without a leading 1 are. 0x7f and
+// 0xff are NaN.
+AC_DEVICE float to_float(e4m3 x) {
+  if ((x.bits & 0x7f) == 0x7f) return NAN;
+  const unsigned half = (x.bits & 0x80u) << 8 | (x.bits & 0x7fu) << 7;
+  return to_float(f16{static_cast<unsigned short>(half)}) * 256.f;
+}
+// The elements in the lower half of a word.
+AC_DEVICE float2 unpack_e4m3_pair(unsigned word) {
+#if !defined(AC_HOST_DEVICE) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  unsigned halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(word)));
+  return make_float2(to_float(f16{static_cast<unsigned short>(halves)}),
+                     to_float(f16{static_cast<unsigned short>(halves >> 16)}));
+#else
+  return make_float2(to_float(e4m3{static_cast<unsigned char>(word)}),
+                     to_float(e4m3{static_cast<unsigned char>(word >> 8)}));
+#endif
+}
 // The elements in one 32-bit word: two of a 16-bit type.
 template <class T>
 AC_DEVICE float2 unpack_pair(unsigned word) {

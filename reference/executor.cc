@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/text.h"
 #include "ir/verify.h"
 #include "reference/ops.h"
 
@@ -21,6 +22,12 @@ bool uses(const Node& node, Symbol symbol) {
 }
 
 std::size_t index(NodeId id) { return static_cast<std::size_t>(id); }
+
+Sizes constant_sizes(const Shape& shape) {
+  Sizes sizes;
+  for (const Dim& dim : shape) sizes.push_back(dim.constant());
+  return sizes;
+}
 
 // One graph, made ready to run many times.
 class Runner {
@@ -109,17 +116,24 @@ class Runner {
       const Node& node = graph_.nodes[i];
       if (node.op != Op::weight || !nodes_[i].live) continue;
       AC_ASSERT(weights);
-      WeightView view = weights(node);
-      Sizes expected;
-      for (const Dim& dim : node.type.shape) expected.push_back(dim.constant());
-      const bool convertible =
-          view.dtype == node.type.dtype || (is_float(view.dtype) && is_float(node.type.dtype));
-      if (view.shape != expected || !convertible)
-        bad_input("{}: is stored as {}, but the graph needs {}",
-                  describe(graph_, static_cast<NodeId>(i)), to_string(view.dtype, view.shape),
-                  to_string(node.type));
-      AC_ASSERT(view.data || (view.elements && view.dtype == node.type.dtype));
-      nodes_[i].stored.emplace(std::move(view), node.type.dtype, node.text("key"));
+      const WeightFormat& format = format_of(node);
+      std::vector<WeightView> views;
+      for (const Node& part : parts_of(node)) {
+        const WeightView& view = views.emplace_back(weights(part));
+        const bool convertible =
+            view.dtype == part.type.dtype || (is_float(view.dtype) && is_float(part.type.dtype));
+        if (view.shape != constant_sizes(part.type.shape) || !convertible)
+          bad_input("{}: {}is stored as {}, but the graph needs {}",
+                    describe(graph_, static_cast<NodeId>(i)),
+                    format.is_plain() ? "" : quote(part.text("key")) + " ",
+                    to_string(view.dtype, view.shape), to_string(part.type));
+        AC_ASSERT(view.data || (view.elements && view.dtype == part.type.dtype));
+      }
+      if (format.is_plain())
+        nodes_[i].stored.emplace(std::move(views[0]), node.type.dtype, node.text("key"));
+      else
+        nodes_[i].stored.emplace(format, std::move(views), constant_sizes(node.type.shape),
+                                 node.type.dtype, node.text("key"));
     }
   }
 

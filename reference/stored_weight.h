@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "ir/weights.h"
 #include "reference/value.h"
@@ -16,17 +17,30 @@ class StoredWeight {
   // that is the value the graph's weight has, for whoever executes it.
   // `name` is for errors: an element that is too large for the graph's type is one (bad_input).
   StoredWeight(WeightView view, DType dtype, std::string name)
-      : view_(std::move(view)), dtype_(dtype), name_(std::move(name)) {}
+      : shape_(view.shape), views_{std::move(view)}, dtype_(dtype), name_(std::move(name)) {}
+  // In a format, with a view of each part. Its elements are exact, and rounded to no type.
+  StoredWeight(const WeightFormat& format, std::vector<WeightView> parts, Sizes shape, DType dtype,
+               std::string name)
+      : format_(&format),
+        shape_(std::move(shape)),
+        views_(std::move(parts)),
+        dtype_(dtype),
+        name_(std::move(name)) {}
 
-  const Sizes& shape() const { return view_.shape; }
+  const Sizes& shape() const { return shape_; }
   // All of them, where they are doubles already; or null.
-  const double* elements() const { return view_.elements; }
+  const double* elements() const { return format_->is_plain() ? views_[0].elements : nullptr; }
   // Elements first .. first+count-1, in row-major order.
   void read(std::int64_t first, std::int64_t count, double* out) const;
   Value whole() const;
 
  private:
-  WeightView view_;
+  void read_part(const WeightView& view, DType to, std::int64_t first, std::int64_t count,
+                 double* out) const;
+
+  const WeightFormat* format_ = &traits(Format::plain);
+  Sizes shape_;
+  std::vector<WeightView> views_;  // of each part
   DType dtype_;
   std::string name_;
 };

@@ -9,8 +9,10 @@ constexpr std::int64_t kFewHeads = 2;
 
 Extent extent_of(const Implementation<GemvTask>& made) {
   const auto& [task, plan] = made;
-  return {.block = std::int64_t{plan.groups_per_block()} * plan.outputs_per_group(task.op),
-          .at_once = std::int64_t{plan.blocks_per_sm()} * kTrialProcessors};
+  const int block = plan.groups_per_block() * plan.outputs_per_group(task.op);
+  // Rows that share a scale, and more.
+  const int scaled = kernels::divide_up(kernels::blocks_of(task.op.format).rows, block);
+  return {.block = block, .at_once = std::max(plan.blocks_per_sm() * kTrialProcessors, scaled)};
 }
 Extent extent_of(const Implementation<GemmTask>& made) {
   return {.block = made.plan.tile_n, .tokens = made.plan.tile_m};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/text.h"
+#include "ir/weights.h"
 
 namespace ac {
 namespace {
@@ -55,6 +56,15 @@ bool has_leaf(const StepGraph& step, Op op, const char* attribute, const std::st
   });
 }
 
+// A weight that is stored in this tensor, among others.
+bool has_part(const StepGraph& step, const Buffer& buffer) {
+  return std::ranges::any_of(step.graph.nodes, [&](const Node& node) {
+    if (node.op != Op::weight || format_of(node).format != buffer.format) return false;
+    const std::vector<Node> parts = parts_of(node);
+    return parts[static_cast<std::size_t>(buffer.part)].text("key") == buffer.key;
+  });
+}
+
 // Checks that the trial has the node, weight or state that the buffer stands for.
 void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
            const std::vector<std::int64_t>& all_tokens, const std::string& origin) {
@@ -72,8 +82,7 @@ void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
       if (!is_step || !has_leaf(step, Op::input, "name", "ids")) refuse("the step takes no ids");
       break;
     case Role::weight:
-      if (!is_step || !has_leaf(step, Op::weight, "key", buffer.key))
-        refuse("the step has no such weight");
+      if (!is_step || !has_part(step, buffer)) refuse("the step has no such weight");
       break;
     case Role::constant:
       if (!is_step || !is_of_node()) refuse("its node is not this constant");

@@ -62,6 +62,7 @@ std::string layout_text(const Layout& layout) {
 std::string parameter_text(const Question& question, const Parameter& parameter) {
   std::string text = fmt::format("  {:<6} {:<10} {}, {}", parameter.name, to_string(parameter.role),
                                  to_string(parameter.type), layout_text(parameter.layout));
+  if (!parameter.format.empty()) text += fmt::format(", stored in {}", parameter.format);
   if (parameter.immediate) text += fmt::format(", always {}", *parameter.immediate);
   if (parameter.state >= 0) return text + ", a KV cache\n";
   text += fmt::format(", {} bytes", parameter.bytes.str());

@@ -5,6 +5,7 @@
 
 #include "analyze/legality.h"
 #include "base/error.h"
+#include "ir/weights.h"
 
 namespace ac {
 namespace {
@@ -68,7 +69,10 @@ class Describer {
     result.name = fmt::format("{}{}", prefix, index);
     result.value = value;
     result.storage = storage_of(graph_, value);
-    result.role = role_of(graph_[result.storage]);
+    const Node& storage = graph_[result.storage];
+    result.role = role_of(storage);
+    if (result.role == Role::weight && !format_of(storage).is_plain())
+      result.format = format_of(storage).name;
     result.views = views_of(graph_, value);
     result.type = graph_.type(value);
     result.layout = layout_of(graph_, value);

@@ -54,6 +54,7 @@ std::string parameter_text(const Parameter& parameter) {
   if (parameter.state >= 0) return text + fmt::format(" state {}\n", parameter.state);
   if (parameter.storage != parameter.value) text += fmt::format(" of %{}", parameter.storage);
   text += " " + layout_text(parameter.layout);
+  if (!parameter.format.empty()) text += fmt::format(" in {}", parameter.format);
   if (parameter.immediate) text += fmt::format(" = {}", *parameter.immediate);
   return text + "\n";
 }
@@ -125,6 +126,7 @@ Json to_json(const Parameter& parameter) {
   // As text where it is no number of JSON.
   if (parameter.immediate) object["immediate"] = fmt::format("{}", *parameter.immediate);
   if (parameter.state >= 0) object["state"] = parameter.state;
+  if (!parameter.format.empty()) object["format"] = parameter.format;
   return object;
 }
 

@@ -29,6 +29,7 @@ struct AttrText {
 
 std::string parameter_key(const Parameter& parameter) {
   std::string text = fmt::format("{} {}", to_string(parameter.role), to_string(parameter.type));
+  if (!parameter.format.empty()) text += fmt::format(" in {}", parameter.format);
   if (parameter.immediate) text += fmt::format(" = {}", *parameter.immediate);
   const Layout& layout = parameter.layout;
   if (layout.placement == Placement::strided) text += " strides " + to_string(layout.strides);

@@ -17,13 +17,14 @@ struct Names {
   std::size_t bytes;
   std::string_view short_name, torch_name;
 };
-constexpr std::array<Names, 6> kNames{{
+constexpr std::array<Names, 7> kNames{{
     {DType::f32, 4, "f32", "float32"},
     {DType::f16, 2, "f16", "float16"},
     {DType::bf16, 2, "bf16", "bfloat16"},
     {DType::i32, 4, "i32", "int32"},
     {DType::i64, 8, "i64", "int64"},
     {DType::boolean, 1, "bool", "bool"},
+    {DType::f8e4m3, 1, "f8e4m3", "float8_e4m3fn"},
 }};
 const Names& names(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }
 
@@ -50,6 +51,44 @@ std::uint16_t half_bits(float value) {
 
 std::uint16_t bfloat_bits(float value) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+
+// E4M3 has no infinity: 0x7f and 0xff are NaN, and 448 is the largest number.
+constexpr double kMostE4m3 = 448;
+
+double e4m3_value(std::uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double magnitude = exponent == 15 && mantissa == 7 ? NAN
+                           : exponent == 0                 ? std::ldexp(mantissa, -9)
+                                           : std::ldexp(8 + mantissa, exponent - 10);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+constexpr std::size_t kCodes = 256;
+const std::array<double, kCodes>& e4m3_values() {
+  static const std::array<double, kCodes> all = [] {
+    std::array<double, kCodes> values;
+    for (std::size_t code = 0; code < kCodes; ++code)
+      values[code] = e4m3_value(static_cast<std::uint8_t>(code));
+    return values;
+  }();
+  return all;
+}
+
+// What is too large becomes the largest, as in PyTorch.
+double round_to_e4m3(double value) {
+  const double rounded = round_binary(value, 4, -6, kMostE4m3);
+  return std::isinf(rounded) ? std::copysign(kMostE4m3, value) : rounded;
+}
+
+// `value` is one of the format.
+std::uint8_t e4m3_code(double value) {
+  const int sign = std::signbit(value) ? 0x80 : 0;
+  const double magnitude = std::fabs(value);
+  if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
+  if (magnitude < 0x1p-6) return static_cast<std::uint8_t>(sign | int(magnitude * 0x1p9));
+  const int exponent = std::ilogb(magnitude);
+  const int mantissa = int(std::ldexp(magnitude, 3 - exponent)) - 8;
+  return static_cast<std::uint8_t>(sign | (exponent + 7) << 3 | mantissa);
 }
 
 // Calls `f` with how an element lies in memory, as a T, becomes a double, and the other way.
@@ -82,6 +121,10 @@ void with_format(DType dtype, const F& f) {
       return f(
           std::uint8_t{}, [](std::uint8_t byte) { return byte != 0 ? 1.0 : 0.0; },
           [](double value) { return static_cast<std::uint8_t>(value != 0); });
+    case DType::f8e4m3:
+      return f(
+          std::uint8_t{}, [&all = e4m3_values()](std::uint8_t code) { return all[code]; },
+          [](double value) { return e4m3_code(round_to_e4m3(value)); });
   }
   AC_UNREACHABLE();
 }
@@ -90,6 +133,7 @@ void with_format(DType dtype, const F& f) {
 
 std::size_t bytes_of(DType dtype) { return names(dtype).bytes; }
 bool is_float(DType dtype) { return dtype <= DType::bf16; }
+bool is_code(DType dtype) { return dtype == DType::f8e4m3; }
 std::string_view short_name(DType dtype) { return names(dtype).short_name; }
 std::string_view torch_name(DType dtype) { return names(dtype).torch_name; }
 
@@ -135,6 +179,8 @@ double round_to(DType dtype, double value) {
       return std::trunc(value);
     case DType::boolean:
       return value != 0;
+    case DType::f8e4m3:
+      return round_to_e4m3(value);
   }
   AC_UNREACHABLE();
 }

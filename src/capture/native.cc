@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "capture/stored_formats.h"
 #include "capture/tied_head.h"
 #include "ir/builder.h"
 
@@ -33,8 +34,7 @@ class DecoderBuilder {
       x = layer(x, c_.layers[i], fmt::format("model.layers.{}", i));
     x = norm(x, "model.norm", c_.hidden_size);
     b_.set_module("lm_head");
-    const NodeId head =
-        c_.tied_embeddings ? table : weight("weight", {c_.vocab_size, c_.hidden_size});
+    const NodeId head = c_.tied_embeddings ? table : matrix(c_.vocab_size, c_.hidden_size);
     NodeId logits = b_.linear(x, head);  // [S, vocab]
     if (c_.logit_cap > 0) {
       const NodeId cap = b_.scalar(c_.dtype, c_.logit_cap);
@@ -49,10 +49,15 @@ class DecoderBuilder {
     return b_.weight(b_.module() + "." + name, {c_.dtype, std::move(shape)});
   }
 
+  NodeId matrix(std::int64_t rows, std::int64_t columns) {
+    return b_.weight(b_.module() + ".weight", {c_.dtype, {rows, columns}},
+                     c_.format_of(b_.module()));
+  }
+
   NodeId linear(NodeId x, const std::string& module, std::int64_t in, std::int64_t out, bool bias) {
     b_.set_module(module);
-    const NodeId matrix = weight("weight", {out, in});
-    return bias ? b_.linear(x, matrix, weight("bias", {out})) : b_.linear(x, matrix);
+    const NodeId w = matrix(out, in);
+    return bias ? b_.linear(x, w, weight("bias", {out})) : b_.linear(x, w);
   }
 
   NodeId norm(NodeId x, const std::string& module, std::int64_t size) {
@@ -172,6 +177,7 @@ Model capture_native(const std::filesystem::path& directory) {
   Model model;
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};
+  check_formats(directory, model.graph);
   model.architecture = config.architecture;
   return model;
 }

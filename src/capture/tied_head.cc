@@ -12,12 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool has_weights(const fs::path& directory) {
-  return std::ranges::any_of(fs::directory_iterator(directory), [](const auto& entry) {
-    return entry.path().extension() == ".safetensors";
-  });
-}
-
 double element(const TensorView& tensor, std::size_t index) {
   return load_element(tensor.dtype, tensor.bytes.data() + index * bytes_of(tensor.dtype));
 }
@@ -40,6 +34,12 @@ bool same_values(const TensorView& a, const TensorView& b, DType computed) {
 }
 
 }  // namespace
+
+bool has_weights(const fs::path& directory) {
+  return std::ranges::any_of(fs::directory_iterator(directory), [](const auto& entry) {
+    return entry.path().extension() == ".safetensors";
+  });
+}
 
 void settle_tied_head(const fs::path& directory, DecoderConfig& config) {
   if (!config.tied_embeddings || !has_weights(directory)) return;

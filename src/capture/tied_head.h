@@ -9,6 +9,8 @@
 
 namespace ac {
 
+bool has_weights(const std::filesystem::path& directory);
+
 // Without weights in the directory the config alone decides. Reads both tensors where both exist:
 // up to their first difference, which is near their beginning.
 void settle_tied_head(const std::filesystem::path& directory, DecoderConfig& config);

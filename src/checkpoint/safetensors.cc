@@ -34,7 +34,7 @@ constexpr std::array kFormatDTypes = std::to_array<FormatDType>({
     {"U64", 64, std::nullopt},        {"U32", 32, std::nullopt},
     {"U16", 16, std::nullopt},        {"I16", 16, std::nullopt},
     {"U8", 8, std::nullopt},          {"I8", 8, std::nullopt},
-    {"F8_E4M3", 8, std::nullopt},     {"F8_E5M2", 8, std::nullopt},
+    {"F8_E4M3", 8, DType::f8e4m3},    {"F8_E5M2", 8, std::nullopt},
     {"F8_E8M0", 8, std::nullopt},     {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt},     {"F4", 4, std::nullopt},
@@ -196,7 +196,7 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view tensor) const {
 
 TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
   if (!entry.dtype)
-    bad_input("{}: dtype {} is not supported (F32, F16, BF16, I32, I64 and BOOL are)",
+    bad_input("{}: dtype {} is not supported (F32, F16, BF16, I32, I64, BOOL and F8_E4M3 are)",
               where(name_, entry.name), entry.dtype_name);
   const std::span<const std::byte> all = mapped_ ? mapped_->bytes() : bytes_;
   return {entry.name, *entry.dtype, entry.shape, all.subspan(entry.begin, entry.end - entry.begin),

@@ -7,6 +7,7 @@
 #include "generate/counts.h"
 #include "generate/fallback_call.h"
 #include "ir/layout.h"
+#include "ir/weights.h"
 
 namespace ac {
 namespace {
@@ -28,6 +29,8 @@ Element element_of(DType dtype) {
       return Element::i64;
     case DType::boolean:
       return Element::boolean;
+    case DType::f8e4m3:
+      return Element::e4m3;
   }
   AC_UNREACHABLE();
 }
@@ -280,7 +283,36 @@ class FallbackWriter {
     launch(std::move(c));
   }
 
+  // A part of a weight in a format, with strides of its own.
+  FallbackTensor part_of(NodeId weight, std::size_t part) {
+    FallbackTensor tensor;
+    const Buffer buffer = buffer_of(step_, weight, part);
+    tensor.element = element_of(buffer.dtype);
+    tensor.buffer = generated_.refer(buffer);
+    tensor.strides = {buffer.shape[1], 1};
+    return tensor;
+  }
+
+  void add_scaled_linear() {
+    FallbackCall c = call(FallbackKind::scaled_product);
+    const NodeId weight = node().inputs[1];
+    c.format = format_of(graph_[weight]).format;
+    c.in = {along(operand(0), rank() - 1)};
+    for (const std::size_t part : {0, 1}) {
+      FallbackTensor tensor = part_of(weight, part);
+      tensor.strides.pop_back();  // its rows are the columns of the result
+      c.in.push_back(with_inner(broadcast(tensor), 1));
+    }
+    if (node().inputs.size() > 2) c.in.push_back(with_inner(broadcast(operand(2))));
+    c.out = result();
+    c.inner = {graph_.type(node().inputs[0]).shape.back()};
+    c.indexed = 1;
+    launch(std::move(c));
+  }
+
   void add_linear() {
+    const Node& matrix = graph_[node().inputs[1]];
+    if (matrix.op == Op::weight && !format_of(matrix).is_plain()) return add_scaled_linear();
     FallbackCall c = call(FallbackKind::product);
     FallbackTensor weight = operand(1);
     const Dim inner_stride = weight.strides.back();

@@ -33,6 +33,8 @@ const char* name_of(Element element) {
       return "boolean";
     case Element::positions:
       return "positions";
+    case Element::e4m3:
+      return "e4m3";
   }
   AC_UNREACHABLE();
 }
@@ -79,11 +81,14 @@ std::string text_of(const FallbackCall& call) {
   std::string in;
   for (const FallbackTensor& tensor : call.in)
     in += fmt::format("{}Element::{}", in.empty() ? "" : ", ", name_of(tensor.element));
+  const std::string format = call.format == Format::plain
+                                 ? ""
+                                 : fmt::format(", .format = Format::{}", traits(call.format).name);
   return fmt::format(
       "FallbackOp{{.kind = FallbackKind::{}, .in = {{{}}}, .out = Element::{}, .operands = {}, "
-      ".rank = {}, .inner = {}}}",
+      ".rank = {}, .inner = {}{}}}",
       kernels::name_of(call.kind), in, name_of(call.out.element), call.in.size(), call.outer.size(),
-      call.inner.size());
+      call.inner.size(), format);
 }
 
 std::string add_source(Generated& generated, const FallbackCall& call) {

@@ -6,6 +6,7 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "generate/counts.h"
+#include "ir/weights.h"
 #include "program/program.h"
 
 namespace ac {
@@ -17,8 +18,9 @@ int Generated::refer(const Buffer& buffer) {
   return static_cast<int>(buffers.size()) - 1;
 }
 
-Buffer buffer_of(const StepGraph& step, NodeId value) {
-  const Node& node = step.graph[value];
+Buffer buffer_of(const StepGraph& step, NodeId value, std::size_t part) {
+  const Node& whole = step.graph[value];
+  const Node node = whole.op == Op::weight ? parts_of(whole).at(part) : whole;
   Buffer buffer{.dtype = node.type.dtype};
   buffer.bytes =
       count_of(product(node.type.shape) * Dim(static_cast<std::int64_t>(bytes_of(buffer.dtype))),
@@ -27,6 +29,7 @@ Buffer buffer_of(const StepGraph& step, NodeId value) {
     buffer.role = Buffer::Role::weight;
     buffer.name = buffer.key = node.text("key"), buffer.store = node.text("store");
     for (const Dim& size : node.type.shape) buffer.shape.push_back(size.constant());
+    buffer.format = format_of(whole).format, buffer.part = static_cast<std::int32_t>(part);
   } else if (node.op == Op::input && node.text("name") == "ids") {
     buffer.role = Buffer::Role::ids, buffer.name = "ids";
   } else {

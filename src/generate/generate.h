@@ -25,8 +25,8 @@ struct Generated {
   int refer(const Buffer& buffer);
 };
 
-// Where a value lies in memory: the value is no view.
-Buffer buffer_of(const StepGraph& step, NodeId value);
+// Where a value lies in memory: the value is no view. Of a weight in a format, one part.
+Buffer buffer_of(const StepGraph& step, NodeId value, std::size_t part = 0);
 // What a buffer holds before the first launch, where that is known: a constant, or a rope table for
 // so many positions.
 std::optional<std::vector<std::byte>> contents_of(const StepGraph& step, const Buffer& buffer,

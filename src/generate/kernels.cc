@@ -10,15 +10,19 @@ using Context = MakeContext;
 
 // ---- products
 
-Generated make(const Context& c, const Implementation<GemvTask>& made, const ProductOperands& o) {
+template <Format format>
+Generated make_gemv(const Context& c, const Implementation<GemvTask>& made,
+                    const ProductOperands& o) {
   const auto& [task, plan] = made;
   Generated out;
   out.sources = {instantiate("gemv", "kernels/gemv.cuh", "AC_GEMV_KERNEL", "GemvOp",
                              op_text(c.choice), "GemvPlan", plan_text(c.choice))};
-  ParamsOf<GemvParams> of(c.step, out);
-  GemvParams& p = of.params;
+  ParamsOf<GemvParamsOf<format>> of(c.step, out);
+  auto& p = of.params;
   for (int i = 0; i < task.op.matrices; ++i) {
     const auto at = static_cast<std::size_t>(i);
+    if constexpr (format != Format::plain)
+      of.point(p.scales[i], buffer_of(c.step, o.weight[at], 1));
     of.point(p.matrix[i].weight, o.weight[at]);
     if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
     if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
@@ -43,6 +47,16 @@ Generated make(const Context& c, const Implementation<GemvTask>& made, const Pro
   out.launches = {shaped(of.finish(), out.sources[0], {grid, 1, 1}, plan.threads,
                          plan.shared_bytes(task.op, task.k))};
   return out;
+}
+
+Generated make(const Context& c, const Implementation<GemvTask>& made, const ProductOperands& o) {
+  switch (made.task.op.format) {
+    case Format::plain:
+      return make_gemv<Format::plain>(c, made, o);
+    case Format::fp8_block:
+      return make_gemv<Format::fp8_block>(c, made, o);
+  }
+  AC_UNREACHABLE();
 }
 
 template <class Params>

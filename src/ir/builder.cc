@@ -21,6 +21,14 @@ NodeId Builder::weight(std::string key, TensorType type, std::string store) {
                   std::move(type));
 }
 
+NodeId Builder::weight(const std::string& key, TensorType type, Format format, std::string store) {
+  const WeightFormat& traits = ac::traits(format);
+  if (traits.is_plain()) return weight(key, std::move(type), std::move(store));
+  Attrs attrs{{"store", std::move(store)}, {"format", std::string(traits.name)}};
+  for (const WeightPart& part : traits.parts) attrs[part.key] = key + part.file_suffix;
+  return add_leaf(Op::weight, std::move(attrs), std::move(type));
+}
+
 NodeId Builder::constant(DType dtype, std::vector<std::int64_t> shape, std::vector<double> data) {
   return add_leaf(Op::constant,
                   {{"data", std::make_shared<const std::vector<double>>(std::move(data))}},

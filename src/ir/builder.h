@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/weight_format.h"
 #include "ir/graph.h"
 
 namespace ac {
@@ -25,6 +26,9 @@ class Builder {
   const TensorType& type(NodeId id) const { return graph_.type(id); }
 
   NodeId input(std::string name, TensorType type);
+  // Stored in a format: `type` is what it means. Keys of its parts follow from the first.
+  NodeId weight(const std::string& key, TensorType type, Format format,
+                std::string store = "checkpoint");
   NodeId weight(std::string key, TensorType type, std::string store = "checkpoint");
   NodeId constant(DType dtype, std::vector<std::int64_t> shape, std::vector<double> data);
   NodeId scalar(DType dtype, double value);  // shape []

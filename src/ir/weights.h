@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "base/weight_format.h"
 #include "ir/graph.h"
 
 namespace ac {
@@ -20,8 +22,15 @@ struct WeightView {
   const double* elements = nullptr;
 };
 
-// Finds the bytes of a `weight` node, or throws an error naming its key. The bytes outlive the
-// executor.
+const WeightFormat& format_of(const Node& weight);
+// The tensors that a weight is stored in, as plain weights of their own; of a plain one, itself.
+std::vector<Node> parts_of(const Node& weight);
+std::int64_t stored_bytes(const Node& weight);
+// Why it cannot be what its attributes say, or nothing.
+std::string why_no_weight(const Node& weight);
+
+// Finds the bytes of a plain `weight` node, or throws an error naming its key. The bytes outlive
+// the executor.
 using WeightLookup = std::function<WeightView(const Node& weight)>;
 
 }  // namespace ac

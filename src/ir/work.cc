@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ir/layout.h"
+#include "ir/weights.h"
 
 namespace ac {
 namespace {
@@ -66,6 +67,8 @@ Dim operand_bytes(const Graph& graph, NodeId id, std::size_t operand) {
   const TensorType& type = graph.type(value);
   if (node.op == Op::embedding && operand == 0)
     return product(node.type.shape) * element_bytes(type.dtype);
+  if (const Node& weight = graph[value]; weight.op == Op::weight && !format_of(weight).is_plain())
+    return stored_bytes(weight);
   return elements_touched(graph, value) * element_bytes(type.dtype);
 }
 

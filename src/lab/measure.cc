@@ -102,9 +102,7 @@ class Bench {
       case Role::weight: {
         Copies made = allocate(bytes, copies_for(bytes));
         // As a checkpoint's: sums of products stay near 1.
-        const bool is_matrix = buffer.shape.size() > 1;
-        fill(made, buffer.dtype,
-             is_matrix ? 1 / std::sqrt(static_cast<double>(buffer.shape.back())) : 1);
+        fill(made, buffer.dtype, buffer.shape.size() > 1 ? buffer.typical() : 1);
         return made;
       }
       case Role::state: {
@@ -166,7 +164,7 @@ class Bench {
   }
 
   void fill(const Copies& made, DType dtype, double scale) {
-    if (is_float(dtype)) return random_.fill(device_, made.copies, dtype, scale);
+    if (is_float(dtype) || is_code(dtype)) return random_.fill(device_, made.copies, dtype, scale);
     // Any small number is an id of every table, and true or false.
     for (const auto& copy : made.copies) {
       std::vector<double> elements(copy->bytes() / bytes_of(dtype));

@@ -44,11 +44,16 @@ Footprint measure(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& 
   // Rings in shared memory run on into the next group, where there is one.
   const int steps = plan.steps(task.op, task.k);
   const int depth = in_registers || groups <= at_once ? std::min(plan.depth, steps) : plan.depth;
-  const double load = plan.ring == Ring::none ? bytes_of(task.op.weight) * 2.0 : 16.0;
+  const double load =
+      plan.ring == Ring::none ? code_bits(task.op.format, task.op.weight) / 4.0 : 16.0;
+  // Of a format, a vector of x and one of a row are longer, and each row has scales.
+  const bool plain = task.op.format == Format::plain;
+  const int further =
+      plain ? 0 : 2 * (task.op.vector() - 16 / bytes_of(task.op.weight)) + 4 * plan.rows + 8;
   const double padded = double(plan.padded_vectors(task.op, task.k)) * task.op.vector();
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(task.op, task.k) + 2048 + 8 * plan.warps() * plan.rows,
-          .registers = kGemvRegisters + held + plan.rows * 2,
+          .registers = kGemvRegisters + held + plan.rows * 2 + further,
           .blocks_per_sm = plan.blocks_per_sm(),
           .grid = grid,
           .units = groups,

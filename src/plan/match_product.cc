@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/layout.h"
+#include "ir/weights.h"
 #include "plan/body.h"
 
 namespace ac {
@@ -34,6 +35,7 @@ class ProductMatcher {
   bool bias = false, residual = false;
   std::array<int, 3> rows = {};  // of each matrix
   int matrices = 0, k = 0, m = 0;
+  Format format = Format::plain;
   ProductOperands operands;
 
  private:
@@ -65,6 +67,11 @@ class ProductMatcher {
       if (one_token_ && product(node.type.shape) != weight[0]) return refuse("more than one token");
       if (!body_.is_contiguous(node.inputs[1], Role::weight))
         return refuse("a matrix is no whole weight");
+      const Format stored = format_of(body_[node.inputs[1]]).format;
+      if (!one_token_ && stored != Format::plain)
+        return refuse(fmt::format("it reads no weights in {}", traits(stored).name));
+      if (i > 0 && stored != format) return refuse("the matrices are in different formats");
+      format = stored;
       const bool biased = node.inputs.size() > 2;
       if (biased && !body_.is_contiguous(node.inputs[2], Role::weight))
         return refuse("a bias is no whole weight");
@@ -250,7 +257,8 @@ Match match_gemv(const Body& body, bool argmax) {
                        .bias = found.bias,
                        .residual = found.residual,
                        .argmax = argmax,
-                       .matrices = found.matrices},
+                       .matrices = found.matrices,
+                       .format = found.format},
                       pair ? found.rows[0] : found.rows[0] + found.rows[1] + found.rows[2],
                       found.k};
   return Matched{task, found.operands};

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/weight_format.h"
 #include "plan/space.h"
 
 namespace ac {
@@ -75,8 +76,8 @@ class Fields {
 };
 
 std::string op_of(const GemvOp& op) {
-  return Fields()
-      .add("weight", op.weight)
+  Fields fields;
+  fields.add("weight", op.weight)
       .add("x", op.x)
       .add("y", op.y)
       .add("norm", op.norm)
@@ -84,8 +85,11 @@ std::string op_of(const GemvOp& op) {
       .add("bias", op.bias)
       .add("residual", op.residual)
       .add("argmax", op.argmax)
-      .add("matrices", op.matrices)
-      .str();
+      .add("matrices", op.matrices);
+  // So that kernels of plain weights keep their names.
+  if (op.format != Format::plain)
+    fields.add_text("format", fmt::format("Format::{}", traits(op.format).name));
+  return fields.str();
 }
 std::string op_of(const GemmOp& op) {
   return Fields()

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/json.h"
+#include "base/weight_format.h"
 #include "program/launch.h"
 
 namespace ac {
@@ -22,7 +22,7 @@ struct Buffer {
     log,         // i32[max_context + 1]: the token that was chosen for each position
     until,       // when a text ends (kernels/advance_plan.h)
     settings,    // how a request draws its tokens (program/sampling.h)
-    weight,      // tensor `key` of `store`, of this shape
+    weight,      // tensor `key` of `store`, of this shape: a weight, or one part of it
     constant,    // what `node` says; of a program, at `offset` of constants.bin
     rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale
     state,       // tensor `tensor` of the state `state`
@@ -42,8 +42,15 @@ struct Buffer {
   std::int32_t tensor = 0;               // state
   std::int32_t source = -1;              // of a program, rope_table: the buffer of inv_freq
   double scale = 1;                      // rope_table
+  Format format = Format::plain;         // weight: of the matrix that this is a part of
+  std::int32_t part = 0;                 // weight: which part of that format
 
   bool is_workspace() const { return role == Role::scratch && node < 0; }
+  // Where random elements are as large as those of a trained weight.
+  double typical() const;
+  const WeightPart& weight_part() const {
+    return traits(format).parts[static_cast<std::size_t>(part)];
+  }
   bool operator==(const Buffer&) const = default;
 };
 std::string_view to_string(Buffer::Role role);

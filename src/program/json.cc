@@ -6,13 +6,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "program/program.h"
 #include "state/json.h"
 
 namespace ac {
 namespace {
 
-constexpr int kFormat = 9;  // 8: a list of phases; 9: the role until
+constexpr int kFormat = 10;  // 9: the role until; 10: parts of weights in formats
 constexpr std::array<std::string_view, 12> kRoles = {
     "ids",    "position", "token",      "log",   "until",   "settings",
     "weight", "constant", "rope_table", "state", "scratch", "counters"};
@@ -197,6 +198,8 @@ Json to_json(const Buffer& buffer) {
   switch (buffer.role) {
     case Buffer::Role::weight:
       json["store"] = buffer.store, json["key"] = buffer.key, json["shape"] = buffer.shape;
+      if (buffer.format != Format::plain)
+        json["format"] = traits(buffer.format).name, json["part"] = buffer.part;
       break;
     case Buffer::Role::constant:
     case Buffer::Role::scratch:
@@ -232,6 +235,16 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   buffer.tensor = object.get_or<std::int32_t>("tensor", 0);
   buffer.source = object.get_or<std::int32_t>("source", -1);
   buffer.scale = object.get_or<double>("scale", 1);
+  const std::string name = object.get_or<std::string>("format", "plain");
+  const WeightFormat* const format = find_format(name);
+  if (!format) bad_input("{}: no weight format is called {}", origin, quote(name));
+  buffer.format = format->format;
+  buffer.part = object.get_or<std::int32_t>("part", 0);
+  if (buffer.part < 0 || static_cast<std::size_t>(buffer.part) >= format->parts.size())
+    bad_input("{}: the format {} has no part {}", origin, name, buffer.part);
+  if (!format->is_plain() && buffer.dtype != buffer.weight_part().dtype)
+    bad_input("{}: part {} of the format {} is {}", origin, buffer.part, name,
+              short_name(buffer.weight_part().dtype));
   return buffer;
 }
 

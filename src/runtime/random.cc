@@ -13,7 +13,8 @@ KernelSource random_source() {
 RandomValues::RandomValues(Device& device, const std::filesystem::path& kernels) : device_(device) {
   for (const auto& [dtype, entry] :
        {std::pair{DType::f32, "random_f32_kernel"}, std::pair{DType::f16, "random_f16_kernel"},
-        std::pair{DType::bf16, "random_bf16_kernel"}})
+        std::pair{DType::bf16, "random_bf16_kernel"},
+        std::pair{DType::f8e4m3, "random_e4m3_kernel"}})
     kernels_[dtype] = device.load(kernels, entry);
 }
 

@@ -55,6 +55,9 @@ class CheckpointWeights : public WeightSource {
 
   void load(const Buffer& buffer, void* to) override {
     const TensorView view = stores_.at(buffer.store).require(buffer.key, buffer.shape);
+    if (is_code(view.dtype) != is_code(buffer.dtype))
+      bad_input("{}: tensor {} is stored as {}, and the model needs {}", view.file,
+                quote(buffer.key), torch_name(view.dtype), torch_name(buffer.dtype));
     const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(buffer.dtype);
     const std::size_t count = view.bytes.size() / from_size;
     expect_read(view.bytes);
@@ -120,7 +123,11 @@ class RandomWeights : public WeightSource {
     std::int64_t count = 1;
     for (const std::int64_t size : buffer.shape) count *= size;
     double offset = 0, scale = 0.02;
-    if (buffer.shape.size() > 1)
+    if (const WeightPart& part = buffer.weight_part(); part.kind == WeightPart::Kind::scales)
+      offset = buffer.typical(), scale = offset / 2;
+    else if (part.kind == WeightPart::Kind::codes)
+      scale = buffer.typical() * std::sqrt(3.0);
+    else if (buffer.shape.size() > 1)
       scale = std::sqrt(3.0 / static_cast<double>(std::max<std::int64_t>(buffer.shape.back(), 1)));
     else if (!buffer.key.ends_with("bias"))
       offset = 1, scale = 0.1;

@@ -117,7 +117,8 @@ class Gate {
     const std::vector<Scenario> scenarios = scenarios_for(subject_, random_only);
     std::set<std::size_t> silent, unmoved;
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
-      const bool varies = is_float(spec(t).dtype) || spec(t).low < spec(t).high;
+      const bool varies =
+          is_float(spec(t).dtype) || is_code(spec(t).dtype) || spec(t).low < spec(t).high;
       if (spec(t).is_read() && varies) silent.insert(t);
       if (is_written(spec(t))) unmoved.insert(t);
     }

@@ -189,14 +189,24 @@ class GraphSubject {
   void add_weights() {
     for (const Node& node : step_.graph.nodes) {
       if (node.op != Op::weight) continue;
-      const std::string& key = node.text("key");
-      const auto same = [&](const TensorSpec& spec) { return spec.name == key; };
-      if (std::ranges::any_of(tensors_, same)) continue;
-      tensors_.push_back({.name = key,
-                          .dtype = node.type.dtype,
-                          .shape = sizes_of(node),
-                          .role = Role::weight,
-                          .may_be_huge = !makes_scores(node)});
+      const WeightFormat& format = format_of(node);
+      const std::vector<Node> parts = parts_of(node);
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::string& key = parts[i].text("key");
+        const auto same = [&](const TensorSpec& spec) { return spec.name == key; };
+        if (std::ranges::any_of(tensors_, same)) continue;
+        TensorSpec spec{.name = key,
+                        .dtype = parts[i].type.dtype,
+                        .shape = sizes_of(parts[i]),
+                        .role = Role::weight,
+                        .may_be_huge = !makes_scores(node)};
+        if (!format.is_plain()) {
+          spec.may_be_huge = false;  // a code of 0 times an infinite scale would be NaN
+          spec.part = format.parts[i].kind;
+          spec.typical = format.typical(format.parts[i], node.type.shape[1].constant());
+        }
+        tensors_.push_back(std::move(spec));
+      }
     }
   }
 

@@ -176,6 +176,29 @@ void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenari
   }
 }
 
+// Every code that is a number is as likely as any other, unless the pattern wants exact sums or
+// rows of different size.
+void fill_codes(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                Random& random) {
+  if (s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows)
+    return fill_weight(out, spec, s, random);
+  const auto columns = static_cast<std::size_t>(spec.shape.back());
+  double row = 1;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (s.pattern == Pattern::rows_apart && i % columns == 0)
+      row = std::exp2(std::floor(random.uniform(-5, 1)));
+    const auto code = static_cast<std::uint8_t>(random.next() >> 56);
+    const double drawn = load_element(spec.dtype, &code);
+    out[i] = std::isnan(drawn) ? 0 : drawn * std::min(row, 1.0);
+  }
+}
+
+void fill_scales(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+                 Random& random) {
+  const bool exact = s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows;
+  for (double& x : out) x = exact ? 1 : spec.typical * std::exp2(random.uniform(-2, 2));
+}
+
 void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                    Random& random) {
   for (double& x : out) x = static_cast<double>(random.integer(spec.low, spec.high));
@@ -204,12 +227,18 @@ void round_all(DType dtype, std::vector<double>& out) {
   if (dtype == DType::f32) round([](float x) { return x; });
   if (dtype == DType::f16) round([](float x) { return round_to_half(x); });
   if (dtype == DType::bf16) round([](float x) { return round_to_bfloat(x); });
+  if (is_code(dtype))
+    for (double& x : out) x = round_to(dtype, x);
 }
 
 std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_t seed) {
   std::vector<double> out(static_cast<std::size_t>(spec.count()));
   Random random(seed);
-  if (!is_float(spec.dtype))
+  if (spec.part == WeightPart::Kind::codes)
+    fill_codes(out, spec, s, random);
+  else if (spec.part == WeightPart::Kind::scales)
+    fill_scales(out, spec, s, random);
+  else if (!is_float(spec.dtype))
     fill_integers(out, spec, s, random);
   else if (spec.role == Role::weight)
     fill_weight(out, spec, s, random);
@@ -233,7 +262,9 @@ Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) 
     const bool hostile = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
     if (hostile && t == s.hostile && !elements[t].empty()) {
       const std::size_t at = seed * 31 % elements[t].size();
-      elements[t][at] = s.pattern == Pattern::a_nan ? std::numeric_limits<double>::quiet_NaN()
+      constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+      // Of codes, 0x7f or 0xff.
+      elements[t][at] = s.pattern == Pattern::a_nan ? std::copysign(nan, at % 2 == 0 ? 1 : -1)
                                                     : std::numeric_limits<double>::infinity();
     }
   }
@@ -294,7 +325,7 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
   if (options.hostile)
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];
-      if (!is_float(spec.dtype)) continue;
+      if (!is_float(spec.dtype) && !is_code(spec.dtype)) continue;
       if (spec.role == Role::input || spec.role == Role::weight)
         add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
       if (spec.role == Role::input || (spec.role == Role::weight && spec.may_be_huge))

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/weight_format.h"
 
 namespace ac::validate {
 
@@ -35,6 +35,9 @@ struct TensorSpec {
   // Of floats: whether they may be as large as their type carries. Where scores of attention are
   // made of them, rounding alone would then choose what is attended to.
   bool may_be_huge = true;
+  // Of a weight in a format (base/weight_format.h): which part, and how large its elements are.
+  WeightPart::Kind part = WeightPart::Kind::elements;
+  double typical = 1;
 
   std::int64_t count() const;
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }

@@ -12,7 +12,7 @@ namespace ac::test {
 namespace {
 
 // What differs between them is what kernels differ by: types, norms of queries and keys, windows,
-// groups of heads and their sizes, biases, activations.
+// groups of heads and their sizes, biases, activations, formats of weights.
 constexpr const char* kConfigs[] = {
     R"({"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 200,
         "intermediate_size": 1096, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -32,7 +32,11 @@ constexpr const char* kConfigs[] = {
         "num_key_value_heads": 4, "vocab_size": 307, "hidden_act": "gelu_pytorch_tanh"})",
     R"({"architectures": ["MistralForCausalLM"], "torch_dtype": "float32", "hidden_size": 130,
         "intermediate_size": 270, "num_hidden_layers": 1, "num_attention_heads": 5,
-        "num_key_value_heads": 5, "vocab_size": 311, "sliding_window": 24})"};
+        "num_key_value_heads": 5, "vocab_size": 311, "sliding_window": 24})",
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 192,
+        "intermediate_size": 320, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 309,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"};
 
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.

@@ -46,3 +46,17 @@ def test_a_folder_includes_what_it_depends_on(name):
     for file in sorted([*folder.rglob("*.h"), *folder.rglob("*.cc")]):
         for other in re.findall(r'^#include "(\w+)/', file.read_text(), re.M):
             assert other in allowed or other not in LIBRARIES, f"{file.relative_to(ROOT)} includes {other}/"
+
+
+def test_who_names_a_weight_format():
+    """All else asks the table: a format is added in these files, as docs/adding.md says."""
+    known = {
+        "kernels/all.cu",
+        "kernels/weight_format.h",
+        "kernels/weight_reader.cuh",
+        "src/base/weight_format.cc",
+        "src/capture/config.cc",
+        "src/generate/kernels.cc",
+    }
+    files = [file for folder in ("src", "kernels", "reference") for file in (ROOT / folder).rglob("*.*")]
+    assert {str(file.relative_to(ROOT)) for file in files if "fp8_block" in file.read_text()} == known

@@ -50,6 +50,8 @@ inline std::string format_dtype(DType dtype) {
       return "I64";
     case DType::boolean:
       return "BOOL";
+    case DType::f8e4m3:
+      return "F8_E4M3";
   }
   AC_UNREACHABLE();
 }

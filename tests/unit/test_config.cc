@@ -173,7 +173,7 @@ TEST_CASE("a bad config is an error that names the file, the field and what was 
        "unknown model_type \"phi3\""},
       {"Llama", {{"model_type", "\"mixtral\""}}, "model_type is \"mixtral\", expected \"llama\""},
       {"Llama", {{"model_type", "7"}}, "model_type is 7, expected a string"},
-      {"Llama", {{"quantization_config", "{\"bits\": 4}"}}, "quantization_config is set"},
+      {"Llama", {{"quantization_config", "{\"bits\": 4}"}}, "quantization_config.quant_method"},
       {"Llama", {{"pretraining_tp", "2"}}, "pretraining_tp is 2"},
       {"Qwen3", {{"per_layer_config", "{\"0\": {}}"}}, "per_layer_config is set"},
       {"Llama", {{"is_causal", "false"}}, "is_causal is false"},

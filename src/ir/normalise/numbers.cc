@@ -123,6 +123,8 @@ double most_exact(DType dtype) {
       return 0x1p31 - 1;
     case DType::i64:
       return 0x1p40;  // beyond any length; keeps sums of a few far from an overflow
+    case DType::f8e4m3:
+      return 16;
     case DType::boolean:
       return 0;  // only what is the same everywhere
   }

@@ -1,0 +1,15 @@
+// Holds a checkpoint's tensors to the formats that its config says. A weight that is in another
+// format than that has the right name and shape, and wrong values.
+#pragma once
+
+#include <filesystem>
+
+#include "ir/graph.h"
+
+namespace ac {
+
+// Where `directory` has no weights, nothing is checked. What contradicts is an error (bad_input)
+// that names the tensor.
+void check_formats(const std::filesystem::path& directory, const Graph& graph);
+
+}  // namespace ac
