@@ -373,9 +373,10 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
         for (int i = part * 32 + lane; i < p.k; i += split * 32) {
           AC_UNROLL
           for (int r = 0; r < rows; ++r) {
-            float w = to_float(row[r][i]);
-            if constexpr (G::Reader::scaled) w *= scales.at(r, i);
-            sums[r][0] = fmaf(w, xs[i], sums[r][0]);
+            if constexpr (G::Reader::scaled)
+              sums[r][0] = fmaf(to_float(row[r][i]) * scales.at(r, i), xs[i], sums[r][0]);
+            else
+              sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
           }
         }
       }
