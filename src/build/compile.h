@@ -50,7 +50,7 @@ using BuildResult = std::variant<Artifact, CompileFailure>;
 // What a kernel for the host device tells besides its result.
 enum class HostChecks {
   none,
-  races,      // accesses to shared memory, for HostLaunch::check_races
+  races,      // accesses to shared memory, for HostLaunch::check_races; indices outside of arrays
   addresses,  // out of bounds; only a program that has AddressSanitizer itself can load it
 };
 
