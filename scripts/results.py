@@ -20,6 +20,7 @@ RECORDS, PAGE = ROOT / "bench/results", ROOT / "docs/results.md"
 LEFT_OUT = {
     ("2026-11-23-h200-trust.jsonl", "9b3abda"): "an older program, timed again for comparison",
     ("2026-11-24-h200-judging.jsonl", "9b3abda"): "an older program, timed again for comparison",
+    ("2026-11-24-h200-lab.jsonl", "d86b094"): "the program before, timed for comparison",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
 LEAST_CHUNK = 512  # packages of smaller chunks were compiled to time decode

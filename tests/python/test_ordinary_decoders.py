@@ -38,7 +38,7 @@ TOLERANCE = 1e-5
 OUTCOMES = ("right", "limited", "refused", "wrong", "crashed")
 # The forward names its type, so that no copy in float32 can say what is right.
 NOT_COMPARED = {"FlaxCombinedMasksBfloat16", "MegatronLikeSequenceFirstHalf"}
-LEAST_RIGHT = {"dev": 0.98, "held": 1.0, "second": 0.8}  # as measured: docs/results/captures.md
+LEAST_RIGHT = {"dev": 0.98, "held": 1.0, "second": 0.84}  # as measured: docs/results/captures.md
 LEAST_RIGHT_OF_SAMPLE = 0.87
 REFUSALS = (1, 3)  # exit codes: the job failed, bad input
 
