@@ -45,6 +45,39 @@ StepGraph scaled_product(DType dtype) {
   return step;
 }
 
+// So long that every slot of a ring is filled more than twice, with a last step that is not full.
+StepGraph deep_product(DType dtype) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 1048}});
+  step.graph.outputs = {{"y", b.linear(x, b.weight("w", {dtype, {203, 1048}}))}};
+  return step;
+}
+
+// Rows whose length no vector divides.
+StepGraph odd_softmax(DType dtype) {
+  StepGraph step;
+  Builder b(step.graph);
+  step.graph.outputs = {{"y", b.softmax(b.input("x", {dtype, {Dim(Symbol::T), 333}}), 1)}};
+  return step;
+}
+StepGraph odd_norm(DType dtype, bool layer) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 333}});
+  const NodeId w = b.weight("w", {dtype, {333}});
+  step.graph.outputs = {{"y", layer ? b.layer_norm({x, w, b.weight("b", {dtype, {333}})}, 1e-5)
+                                    : b.rms_norm(x, w, 1e-6, 1.0)}};
+  return step;
+}
+StepGraph chain(DType dtype) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 331}});
+  step.graph.outputs = {{"y", b.binary(Op::mul, b.unary(Op::silu, x), b.scalar(dtype, 0.75))}};
+  return step;
+}
+
 StepGraph scaled_turns() {
   constexpr std::int64_t kHeads = 4, kKv = 2, kKey = 64;
   StepGraph step;
@@ -96,6 +129,28 @@ std::vector<test::FamilyTrial> all_trials() {
   trials.push_back(extra<MmaGemmTask>("scaled mma_gemm", scaled_product(DType::f16)));
   trials.push_back(extra<TmaGemmTask>("scaled tma_gemm", scaled_product(DType::bf16)));
   trials.push_back(extra<PrefillAttentionTask>("scaled turns", scaled_turns()));
+  // Plans and sizes that compilations have, and the models above do not.
+  for (const int stages : {3, 4})
+    trials.push_back(
+        extra<MmaGemmTask>("deep mma_gemm", deep_product(DType::f16), {.stages = stages}));
+  trials.push_back(
+      extra<MmaGemmTask>("parts of a deep mma_gemm", deep_product(DType::bf16),
+                         {.tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .split = 5}));
+  trials.push_back(extra<MmaGemmTask>("deep mma_gemm of groups", deep_product(DType::f16),
+                                      {.warp_m = 16, .stages = 4, .tile = kernels::Tile::wgmma}));
+  trials.push_back(extra<TmaGemmTask>("deep tma_gemm", deep_product(DType::bf16)));
+  trials.push_back(extra<TmaGemmTask>("parts of a deep tma_gemm", deep_product(DType::f16),
+                                      {.tile_n = 128, .cluster_m = 1, .cluster_k = 2}));
+  for (const kernels::SoftmaxPasses passes :
+       {kernels::SoftmaxPasses::online, kernels::SoftmaxPasses::two})
+    for (const kernels::Keep keep : {kernels::Keep::reread, kernels::Keep::registers})
+      trials.push_back(extra<SoftmaxTask>("odd softmax", odd_softmax(DType::bf16),
+                                          {.passes = passes, .keep = keep, .vector = 4}));
+  for (const kernels::Variance variance : {kernels::Variance::two_pass, kernels::Variance::welford})
+    trials.push_back(extra<NormTask>("odd layer norm", odd_norm(DType::f16, true),
+                                     {.variance = variance, .vector = 4}));
+  trials.push_back(extra<NormTask>("odd rms norm", odd_norm(DType::bf16, false), {.vector = 4}));
+  trials.push_back(extra<ElementwiseTask>("elements in flight", chain(DType::bf16), {.unroll = 2}));
   return trials;
 }
 
