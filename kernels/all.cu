@@ -42,12 +42,13 @@ constexpr GemvOp fp8_projection{.weight = Type::bf16,
 
 constexpr GemvPlan registers{};
 constexpr GemvPlan registers_roomy{.resident = 512};
+constexpr GemvPlan registers_of_codes{.depth = 4, .resident = 512};
 constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
 constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
 AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
 AC_GEMV_KERNEL(gemv_projection, projection, registers)
-AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_roomy)
+AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_of_codes)
 AC_GEMV_KERNEL(gemv_fp8_projection, fp8_projection, async_copy)
 AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
