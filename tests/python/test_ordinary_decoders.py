@@ -22,6 +22,7 @@ import torch
 from ordinary import ORDINARY, UNSOUND, halves
 from ordinary_second import ORDINARY as SECOND
 from ordinary_second import UNSOUND as SECOND_UNSOUND
+from refused_before import REFUSED_BEFORE, STILL_REFUSED
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -190,6 +191,20 @@ def test_ordinary_decoders_are_right(label, tmp_path):
     right = [r for r in results.values() if r[0] == "right"]
     least = LEAST_RIGHT[label] if LONG else LEAST_RIGHT_OF_SAMPLE
     assert len(right) >= least * len(names), those(results, "refused", "limited")
+
+
+@needs_program
+def test_plain_code_that_was_refused_is_right(tmp_path):
+    names = sample(sorted(REFUSED_BEFORE), 6)
+    results = judge_all(names, REFUSED_BEFORE, "refused before", tmp_path)
+    assert not those(results, "refused", "limited", "wrong", "crashed")
+
+
+@needs_program
+@pytest.mark.parametrize("name", sorted(STILL_REFUSED))
+def test_attention_of_another_kind_is_refused(name, tmp_path):
+    outcome, why = judge(STILL_REFUSED[name], tmp_path / "capture.json")
+    assert outcome == "refused" and "refused_before.py" in why
 
 
 @needs_program
