@@ -1,12 +1,13 @@
-// Products of weights with one token (gemv) or many (gemm, mma_gemm, tma_gemm): norm -> up to three
-// linears -> pair, bias, scale, residual, softcap, in the order in which the kernels do them.
+#include "families/products.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "base/weight_format.h"
 #include "ir/layout.h"
 #include "ir/weights.h"
-#include "plan/body.h"
 
 namespace ac {
 namespace {
@@ -20,23 +21,17 @@ class ProductMatcher {
     if (!find_linears() || !check_operands()) return &why_;
     NodeId result = linears_[0];
     if (linears_.size() == 2) result = find_pair();
-    if (linears_.size() == 1 || pair != kernels::Pair::none) {
+    if (linears_.size() == 1 || found.op.pair != kernels::Pair::none) {
       if (!follow(result)) return &why_;
     } else {
-      for (std::size_t i = 0; i < linears_.size(); ++i) operands.y[i] = linears_[i];
+      for (std::size_t i = 0; i < linears_.size(); ++i) found.operands.y[i] = linears_[i];
     }
     if (done_.size() == body_.compute().size()) return nullptr;
     why_ = unplaced();
     return &why_;
   }
 
-  kernels::Type type = kernels::Type::f32;
-  kernels::Pair pair = kernels::Pair::none;
-  bool bias = false, residual = false;
-  std::array<int, 3> rows = {};  // of each matrix
-  int matrices = 0, k = 0, m = 0;
-  Format format = Format::plain;
-  ProductOperands operands;
+  FoundProduct found;
 
  private:
   bool refuse(std::string why) {
@@ -49,17 +44,17 @@ class ProductMatcher {
       if (body_[id].op == Op::linear) linears_.push_back(id), done_.insert(id);
     if (linears_.empty()) return refuse("it has no product with a weight");
     if (linears_.size() > 3) return refuse("more than three matrices");
-    matrices = static_cast<int>(linears_.size());
+    found.op.matrices = static_cast<int>(linears_.size());
     const auto known = kernel_type(body_.region().dtype);
     if (!known) return refuse("no kernels for its type");
-    type = *known;
+    found.op.weight = found.op.x = found.op.y = *known;
     return true;
   }
 
   bool check_operands() {
     const NodeId x = body_[linears_[0]].inputs[0], storage = storage_of(body_.graph(), x);
     std::int64_t total = 0;
-    m = body_.rows(body_.graph().type(x).shape);
+    found.shape.m = body_.rows(body_.graph().type(x).shape);
     for (std::size_t i = 0; i < linears_.size(); ++i) {
       const Node& node = body_[linears_[i]];
       if (node.inputs[0] != x) return refuse("the products read different values");
@@ -70,22 +65,23 @@ class ProductMatcher {
       const Format stored = format_of(body_[node.inputs[1]]).format;
       if (!one_token_ && stored != Format::plain)
         return refuse(fmt::format("it reads no weights in {}", traits(stored).name));
-      if (i > 0 && stored != format) return refuse("the matrices are in different formats");
-      format = stored;
+      if (i > 0 && stored != found.format) return refuse("the matrices are in different formats");
+      found.format = stored;
       const bool biased = node.inputs.size() > 2;
       if (biased && !body_.is_contiguous(node.inputs[2], Role::weight))
         return refuse("a bias is no whole weight");
-      if (i > 0 && biased != bias) return refuse("only some have a bias");
-      bias = biased;
-      rows[i] = body_.size(weight[0]);
-      k = body_.size(weight[1]);
+      if (i > 0 && biased != found.op.bias) return refuse("only some have a bias");
+      found.op.bias = biased;
+      found.shape.rows[i] = body_.size(weight[0]);
+      found.shape.k = body_.size(weight[1]);
+      const auto& [m, rows, k] = found.shape;
       if (m < 0 || rows[i] < 0 || k < 0 || k > kMaxRow) return refuse("sizes beyond 32 bits");
-      total += rows[i];
-      operands.weight[i] = node.inputs[1];
-      if (bias) operands.bias[i] = node.inputs[2];
+      total += found.shape.rows[i];
+      found.operands.weight[i] = node.inputs[1];
+      if (found.op.bias) found.operands.bias[i] = node.inputs[2];
     }
     if (total > 1 << 30) return refuse("sizes beyond 32 bits");
-    operands.x = x;
+    found.operands.x = x;
     if (!one_token_) {
       if (body_.inside(storage))
         return refuse(fmt::format("no prologue for {}", info(body_[storage].op).name));
@@ -103,14 +99,14 @@ class ProductMatcher {
     if (node.op != Op::rms_norm)
       return refuse(fmt::format("no prologue for {}", info(node.op).name));
     if (!body_.is_flat(x)) return refuse("a view between norm and product moves elements");
-    if (body_.columns(node.type.shape) != k) return refuse("the norm is of parts of x");
+    if (body_.columns(node.type.shape) != found.shape.k) return refuse("the norm is of parts of x");
     if (body_.is_output(norm)) return refuse("the normed x is needed outside");
     if (node.inputs.size() < 2 || !body_.is_contiguous(node.inputs[1], Role::weight))
       return refuse("the norm has no weight");
     if (!body_.is_contiguous(node.inputs[0], Role::activation))
       return refuse("x is no contiguous activation");
-    operands.norm = norm;
-    operands.x = node.inputs[0];
+    found.operands.norm = norm;
+    found.operands.x = node.inputs[0];
     done_.insert(norm);
     return true;
   }
@@ -131,12 +127,12 @@ class ProductMatcher {
                             body_.is_output(gate.inputs[0]) || body_.users(up).size() > 1 ||
                             body_.users(gate.inputs[0]).size() > 1 || body_.users(act).size() > 1;
         if (leaves) continue;
-        pair = silu                ? kernels::Pair::swiglu
-               : gate.flag("tanh") ? kernels::Pair::geglu_tanh
-                                   : kernels::Pair::geglu_erf;
+        found.op.pair = silu                ? kernels::Pair::swiglu
+                        : gate.flag("tanh") ? kernels::Pair::geglu_tanh
+                                            : kernels::Pair::geglu_erf;
         if (gate.inputs[0] != linears_[0]) {
-          std::swap(operands.weight[0], operands.weight[1]);
-          std::swap(operands.bias[0], operands.bias[1]);
+          std::swap(found.operands.weight[0], found.operands.weight[1]);
+          std::swap(found.operands.bias[0], found.operands.bias[1]);
         }
         done_.insert({id, act});
         return id;
@@ -164,15 +160,15 @@ class ProductMatcher {
         continue;
       }
       if (open <= Place::scale && is_scale(node, value)) {
-        operands.scale = *scale_of(node, value);
+        found.operands.scale = *scale_of(node, value);
         open = Place::residual;
-      } else if (open == Place::bias && !bias && adds_bias(node, value)) {
-        bias = true;
-        operands.bias[0] = other_operand(node, value);
+      } else if (open == Place::bias && !found.op.bias && adds_bias(node, value)) {
+        found.op.bias = true;
+        found.operands.bias[0] = other_operand(node, value);
         open = Place::scale;
       } else if (open <= Place::residual && adds_residual(node, value)) {
-        residual = true;
-        operands.residual = other_operand(node, value);
+        found.op.residual = true;
+        found.operands.residual = other_operand(node, value);
         open = Place::softcap;
       } else {
         return refuse(fmt::format("no place in the epilogue for {}", info(node.op).name));
@@ -180,7 +176,7 @@ class ProductMatcher {
       done_.insert(user);
       value = user;
     }
-    operands.y[0] = value;
+    found.operands.y[0] = value;
     return true;
   }
 
@@ -188,7 +184,7 @@ class ProductMatcher {
     return node.inputs[node.inputs[0] == value ? 1 : 0];
   }
   bool adds_bias(const Node& node, NodeId value) const {
-    if (node.op != Op::add || pair != kernels::Pair::none) return false;
+    if (node.op != Op::add || found.op.pair != kernels::Pair::none) return false;
     const NodeId other = other_operand(node, value);
     const Shape& shape = body_.graph().type(other).shape;
     return shape.size() == 1 && shape.back() == node.type.shape.back() &&
@@ -224,7 +220,7 @@ class ProductMatcher {
     if (!cap || !back || *cap != *back || !(*cap > 0)) return false;
     done_.insert({div, tanh, mul});
     softcap_end_ = mul;
-    operands.softcap = *cap;
+    found.operands.softcap = *cap;
     return true;
   }
 
@@ -244,62 +240,26 @@ class ProductMatcher {
 
 }  // namespace
 
-Match match_gemv(const Body& body, bool argmax) {
-  ProductMatcher found(body, true);
-  if (const std::string* why = found.run()) return *why;
-  if (argmax && found.matrices > 1) return "argmax is over one matrix";
-  const bool pair = found.pair != kernels::Pair::none;
-  const GemvTask task{{.weight = found.type,
-                       .x = found.type,
-                       .y = found.type,
-                       .norm = found.operands.norm >= 0,
-                       .pair = found.pair,
-                       .bias = found.bias,
-                       .residual = found.residual,
-                       .argmax = argmax,
-                       .matrices = found.matrices,
-                       .format = found.format},
-                      pair ? found.rows[0] : found.rows[0] + found.rows[1] + found.rows[2],
-                      found.k};
-  return Matched{task, found.operands};
+std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_token) {
+  ProductMatcher matcher(body, one_token);
+  if (const std::string* why = matcher.run()) return *why;
+  return matcher.found;
 }
 
-namespace {
-
-Match match_library(const Body& body, const ProductMatcher& found, const kernels::GemmOp& op,
-                    const kernels::GemmShape& shape) {
-  const ProductOperands& o = found.operands;
-  if (shape.m < 2 && !body.graph().type(o.x).shape.front().uses(Symbol::T))
-    return "one row is for a gemv";
-  if (found.pair != kernels::Pair::none) return "the library has no pair of products";
-  if (o.softcap != 0) return "the library has no softcap";
-  if (found.bias && o.scale != 1) return "the library does not scale a bias";
-  return Matched{LibraryTask{op, shape}, o};
+const char* why_not_by_tensor_cores(const Body& body, const FoundProduct& found) {
+  if (found.op.x == kernels::Type::f32) return "tensor cores need a 16-bit type";
+  if (*body.row_pitch(found.operands.x) % 8 != 0)
+    return "tensor cores need rows of x at multiples of 16 bytes";
+  return nullptr;
 }
 
-}  // namespace
+double busy_share(double tiles, double at_once) {
+  return tiles / (std::ceil(tiles / at_once) * at_once);
+}
 
-std::array<Match, 4> match_gemm(const Body& body) {
-  ProductMatcher found(body, false);
-  if (const std::string* why = found.run()) return {*why, *why, *why, *why};
-  const kernels::GemmOp op{.weight = found.type,
-                           .x = found.type,
-                           .y = found.type,
-                           .pair = found.pair,
-                           .bias = found.bias,
-                           .residual = found.residual,
-                           .matrices = found.matrices};
-  const kernels::GemmShape shape{found.m, {found.rows[0], found.rows[1], found.rows[2]}, found.k};
-  Match mma = Matched{MmaGemmTask{op, shape}, found.operands};
-  Match tma = Matched{TmaGemmTask{op, shape}, found.operands};
-  if (found.type == kernels::Type::f32)
-    mma = tma = "tensor cores need a 16-bit type";
-  else if (const std::int64_t pitch = *body.row_pitch(found.operands.x); pitch % 8 != 0)
-    mma = tma = "tensor cores need rows of x at multiples of 16 bytes";
-  else if (pitch < found.k || !layout_of(body.graph(), found.operands.x).offset.divided_by(8))
-    tma = "the copy engine needs rows of x that lie apart, at multiples of 16 bytes";
-  return {Matched{GemmTask{op, shape}, found.operands}, std::move(mma), std::move(tma),
-          match_library(body, found, op, shape)};
+double useful_share(const kernels::GemmOp& op, const kernels::GemmShape& shape, double tiles,
+                    int tile_m, int tile_n) {
+  return double(shape.m) * gemm_weight_rows(op, shape) / (tiles * tile_m * tile_n);
 }
 
 }  // namespace ac

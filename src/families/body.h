@@ -1,12 +1,12 @@
 // A region as the matchers look at it.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <set>
+#include <vector>
 
+#include "analyze/region.h"
 #include "kernels/plan.h"
-#include "plan/match.h"
 
 namespace ac {
 
@@ -17,12 +17,14 @@ inline constexpr int kMaxRow = 1 << 24;
 
 class Body {
  public:
-  Body(const StepGraph& step, const Region& region, const Bindings& at);
+  // `argmax`: the index of the largest result is wanted too.
+  Body(const StepGraph& step, const Region& region, const Bindings& at, bool argmax = false);
 
   const StepGraph& step() const { return step_; }
   const Graph& graph() const { return step_.graph; }
   const Region& region() const { return region_; }
   const Bindings& at() const { return at_; }
+  bool argmax() const { return argmax_; }
   const Node& operator[](NodeId id) const { return step_.graph[id]; }
 
   const std::vector<NodeId>& compute() const { return compute_; }  // in an order that can run
@@ -44,6 +46,8 @@ class Body {
   int rows(const Shape& shape) const;
   // Elements from row to row, where rows lie at equal distances and columns are neighbours.
   std::optional<std::int64_t> row_pitch(NodeId value) const;
+  // Elements from token to token of [tokens, heads, size], where the heads of one are neighbours.
+  std::optional<std::int64_t> head_pitch(NodeId value) const;
   // Whether the value, broadcast to a shape, can be addressed by one stride for rows and one for
   // columns; and whether it has an element for each of the shape's.
   struct Broadcast {
@@ -56,23 +60,9 @@ class Body {
   const StepGraph& step_;
   const Region& region_;
   Bindings at_;
+  bool argmax_;
   std::vector<NodeId> compute_;
   std::set<NodeId> members_;
 };
-
-// Elements from token to token of [tokens, heads, size], where the heads of one are neighbours.
-std::optional<std::int64_t> head_pitch(const Body& body, NodeId value);
-
-Match match_gemv(const Body& body, bool argmax);
-// Plain units, tensor cores (with tiles that threads bring, or the copy engine), a library.
-std::array<Match, 4> match_gemm(const Body& body);
-Match match_attention(const Body& body);
-Match match_prefill_attention(const Body& body);
-Match match_qkv_attention(const Body& body);
-Match match_norm(const Body& body);
-Match match_softmax(const Body& body);
-Match match_reduction(const Body& body);
-Match match_elementwise(const Body& body);
-Match match_embedding(const Body& body);
 
 }  // namespace ac

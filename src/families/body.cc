@@ -1,4 +1,4 @@
-#include "plan/body.h"
+#include "families/body.h"
 
 #include <algorithm>
 #include <limits>
@@ -18,8 +18,8 @@ std::optional<kernels::Type> kernel_type(DType dtype) {
   }
 }
 
-Body::Body(const StepGraph& step, const Region& region, const Bindings& at)
-    : step_(step), region_(region), at_(at) {
+Body::Body(const StepGraph& step, const Region& region, const Bindings& at, bool argmax)
+    : step_(step), region_(region), at_(at), argmax_(argmax) {
   for (const NodeId id : region.nodes)
     if (is_compute(step.graph[id])) {
       compute_.push_back(id);
@@ -93,6 +93,19 @@ std::optional<std::int64_t> Body::row_pitch(NodeId value) const {
     next = stride * count;
   }
   return pitch.value_or(columns(shape));
+}
+
+std::optional<std::int64_t> Body::head_pitch(NodeId value) const {
+  const Shape& shape = graph().type(value).shape;
+  const Layout layout = layout_of(graph(), value);
+  if (layout.placement == Placement::contiguous)
+    return product(shape).evaluate(at_) / std::max(1, size(shape[0]));
+  if (layout.placement == Placement::opaque || shape.size() != 3) return std::nullopt;
+  const auto one = [&](std::size_t axis) { return shape[axis] == Dim(1); };
+  if (!one(2) && layout.strides[2] != Dim(1)) return std::nullopt;
+  if (!one(1) && layout.strides[1] != shape[2]) return std::nullopt;
+  if (layout.strides[0].uses(Symbol::T)) return std::nullopt;
+  return one(0) ? product(shape).evaluate(at_) : layout.strides[0].evaluate(at_);
 }
 
 Body::Broadcast Body::broadcast_to(NodeId value, const Shape& shape) const {

@@ -1,8 +1,10 @@
-// Append and attend for one token or many, with RoPE and norms of query and key heads before it if
-// the region has them.
+#include "families/attending.h"
+
 #include <fmt/format.h>
 
-#include "plan/body.h"
+#include <algorithm>
+
+#include "ir/layout.h"
 
 namespace ac {
 namespace {
@@ -23,12 +25,7 @@ class AttentionMatcher {
   // Why this is no attention that kernels know, or null.
   const std::string* run() { return find() ? nullptr : &why_; }
 
-  kernels::Type type = kernels::Type::f32;
-  int head_dim = 0, group = 0, kv_heads = 0, rotary = 0;
-  bool interleaved = false;
-  int new_tokens = 1, seen = 0, window = 0;
-  bool softcap = false, dense = true;  // dense: queries, keys and values lie one after the other
-  AttentionOperands operands;
+  FoundAttention found;
 
  private:
   bool find() {
@@ -46,22 +43,22 @@ class AttentionMatcher {
     if (body_.region().outputs.size() != 1 || !body_.is_output(attend_))
       return refuse("what goes into attention is needed outside");
     if (!find_paths(node)) return false;
-    type = *known;
-    head_dim = static_cast<int>(sizes.key_size);
-    group = static_cast<int>(q[1].constant() / sizes.heads);
-    kv_heads = static_cast<int>(sizes.heads);
-    new_tokens = body_.size(q[0]);
-    window = static_cast<int>(state.window);
-    softcap = node.number("softcap") > 0;
+    found.type = *known;
+    found.head_dim = static_cast<int>(sizes.key_size);
+    found.group = static_cast<int>(q[1].constant() / sizes.heads);
+    found.kv_heads = static_cast<int>(sizes.heads);
+    found.new_tokens = body_.size(q[0]);
+    found.window = static_cast<int>(state.window);
+    found.softcap = node.number("softcap") > 0;
     if (q_.rope >= 0) {
       const Node& rope = body_[q_.rope];
-      rotary = 2 * body_.size(product(body_.graph().type(rope.inputs[2]).shape));
-      interleaved = rope.flag("interleaved");
+      found.rotary = 2 * body_.size(product(body_.graph().type(rope.inputs[2]).shape));
+      found.interleaved = rope.flag("interleaved");
     }
     const std::int64_t cached =
         state.window > 0 ? std::min(body_.at().P, state.window - 1) : body_.at().P;
-    seen = static_cast<int>(std::max<std::int64_t>(cached, 0));
-    operands = {q_.source, k_.source, v_, q_.norm, k_.norm, q_.rope, attend_};
+    found.seen = static_cast<int>(std::max<std::int64_t>(cached, 0));
+    found.operands = {q_.source, k_.source, v_, q_.norm, k_.norm, q_.rope, attend_};
     return true;
   }
 
@@ -123,8 +120,8 @@ class AttentionMatcher {
     path.source = value;
     const Parameter* input = body_.input(value);
     if (!input || input->role != Role::activation) return refuse("no activation to attend to");
-    if (!head_pitch(body_, value)) return refuse("heads do not lie one after the other");
-    dense = dense && body_.is_contiguous(value, Role::activation);
+    if (!body_.head_pitch(value)) return refuse("heads do not lie one after the other");
+    found.dense = found.dense && body_.is_contiguous(value, Role::activation);
     return true;
   }
 
@@ -136,60 +133,10 @@ class AttentionMatcher {
 
 }  // namespace
 
-std::optional<std::int64_t> head_pitch(const Body& body, NodeId value) {
-  const Shape& shape = body.graph().type(value).shape;
-  const Layout layout = layout_of(body.graph(), value);
-  if (layout.placement == Placement::contiguous)
-    return product(shape).evaluate(body.at()) / std::max(1, body.size(shape[0]));
-  if (layout.placement == Placement::opaque || shape.size() != 3) return std::nullopt;
-  const auto one = [&](std::size_t axis) { return shape[axis] == Dim(1); };
-  if (!one(2) && layout.strides[2] != Dim(1)) return std::nullopt;
-  if (!one(1) && layout.strides[1] != shape[2]) return std::nullopt;
-  if (layout.strides[0].uses(Symbol::T)) return std::nullopt;
-  return one(0) ? product(shape).evaluate(body.at()) : layout.strides[0].evaluate(body.at());
-}
-
-Match match_attention(const Body& body) {
-  AttentionMatcher found(body);
-  if (const std::string* why = found.run()) return *why;
-  if (body.graph().type(found.operands.attend).shape[0] != Dim(1)) return "more than one token";
-  if (!found.dense) return "query, key or value is no contiguous activation";
-  AttentionTask task;
-  task.op = {.type = found.type,
-             .head_dim = found.head_dim,
-             .group = found.group,
-             .qk_norm = found.operands.q_norm >= 0,
-             .rotary = found.rotary,
-             .interleaved = found.interleaved,
-             .window = found.window > 0,
-             .softcap = found.softcap};
-  task.kv_heads = found.kv_heads;
-  task.tokens = found.seen;
-  return Matched{task, found.operands};
-}
-
-Match match_prefill_attention(const Body& body) {
-  AttentionMatcher found(body);
-  if (const std::string* why = found.run()) return *why;
-  const std::int64_t k_pitch = *head_pitch(body, found.operands.k);
-  if (k_pitch != *head_pitch(body, found.operands.v)) return "keys and values differ in pitch";
-  if (body[found.operands.attend].number("scale") <= 0)
-    return "scores are not scaled by more than 0";
-  PrefillAttentionTask task;
-  task.op = {.type = found.type,
-             .head_dim = found.head_dim,
-             .group = found.group,
-             .softcap = found.softcap};
-  task.append = {.type = found.type,
-                 .head_dim = found.head_dim,
-                 .qk_norm = found.operands.q_norm >= 0,
-                 .rotary = found.rotary,
-                 .interleaved = found.interleaved};
-  task.kv_heads = found.kv_heads;
-  task.new_tokens = found.new_tokens;
-  task.tokens = found.seen;
-  task.window = found.window;
-  return Matched{task, found.operands};
+std::variant<FoundAttention, std::string> find_attention(const Body& body) {
+  AttentionMatcher matcher(body);
+  if (const std::string* why = matcher.run()) return *why;
+  return matcher.found;
 }
 
 }  // namespace ac
