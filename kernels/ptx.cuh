@@ -45,7 +45,10 @@ inline int load_relaxed(const int* p) { return *p - host::relaxed_lag(); }
 // Counts a block that is done; true in the last one, which then sees what the others wrote before.
 // Ends at 0 again.
 inline bool count_block(unsigned* count, unsigned blocks) {
-  return atomicInc(count, blocks - 1) == blocks - 1;
+  __threadfence();
+  const bool is_last = atomicInc(count, blocks - 1) == blocks - 1;
+  __threadfence();
+  return is_last;
 }
 inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
 

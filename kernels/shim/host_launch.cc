@@ -9,18 +9,6 @@
 
 #include "kernels/shim/scheduler.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define AC_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define AC_ASAN 1
-#endif
-#endif
-#ifdef AC_ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace ac::kernels {
 
 constinit thread_local uint3 threadIdx{0, 0, 0};
@@ -255,6 +243,14 @@ void Scheduler::check_race() {
                        text(blocks_.front()), race.what, race.first, race.second, race.offset);
 }
 
+void Scheduler::check_shared(const Block& block) {
+  bool whole = !block.dynamic_shared || block.dynamic_shared->is_whole();
+  for (const auto& [key, memory] : block.static_shared) whole = whole && memory->is_whole();
+  if (!whole)
+    record(fmt::format("kernel {}, {}: it wrote outside of its shared memory", launch_->name,
+                       text(block)));
+}
+
 void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
@@ -331,6 +327,7 @@ void Scheduler::run_cluster(unsigned number) {
     if (last_->state == State::done) --left, --last_->block->left;
     check_race();
   }
+  for (const Block& block : blocks_) check_shared(block);
   ready_.clear();
   polling_.clear();
   bulk_copies_.clear();

@@ -5,12 +5,15 @@
 // block or the warp, or an arrival at a barrier in shared memory and a wait for it, which may pass
 // on what others have told before (vector clocks).
 // It knows one block at a time: what blocks of a cluster do to each other it is not asked about.
+// Around each piece of shared memory lie bytes that nobody may touch.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <vector>
+
+#include "kernels/shim/global_memory.h"
 
 namespace ac::kernels::host {
 
@@ -27,6 +30,8 @@ class RaceChecker {
     unsigned first = 0, second = 0;
     const char* what = nullptr;
   };
+
+  static constexpr std::size_t guard = 128;  // bytes before and behind a piece
 
   void begin_block(unsigned threads);
   void add_shared(const void* begin, std::size_t bytes);
@@ -45,13 +50,15 @@ class RaceChecker {
   void arrive(const void* barrier, unsigned thread);
   void complete(const void* barrier);  // its phase
   void passed(const void* barrier, unsigned thread);
+  // In global memory.
+  void fence(unsigned thread);
+  void atomic(const void* address, std::size_t bytes, unsigned thread);
 
   bool found() const { return race_.what != nullptr; }
   const Race& race() const { return race_; }
 
  private:
   // Of each thread, then of each barrier, how much of what it did is known.
-  using Clock = std::vector<unsigned>;
   struct Barrier {
     std::size_t number = 0;  // in clocks
     unsigned phases = 0;
@@ -69,12 +76,12 @@ class RaceChecker {
     std::size_t bytes;
     std::vector<Byte> shadow;
   };
-  static unsigned at(const Clock& clock, std::size_t i) { return i < clock.size() ? clock[i] : 0; }
-  static void learn(Clock& clock, const Clock& from);
   void meet(const std::vector<unsigned>& threads);
   Barrier& barrier(const void* address);
   void set_owner(const void* address, std::size_t bytes, int writer, unsigned written);
-  Piece* find(std::vector<Piece>& pieces, const void* address);
+  Piece* find(const void* address);
+  bool is_on_stack(const void* address, unsigned thread) const;
+  void access_global(const void* address, std::size_t bytes, bool write, const Moment& now);
   bool ordered(int before, unsigned when, unsigned thread) const;
   int racing_reader(const Byte& byte, unsigned thread) const;
   void note_reader(Byte& byte, unsigned thread) const;
@@ -84,6 +91,7 @@ class RaceChecker {
   std::vector<Piece> shared_, stacks_;
   std::vector<Clock> clocks_;  // of threads
   std::map<const void*, Barrier> barriers_;
+  GlobalMemory global_;
   Race race_;
 };
 

@@ -17,6 +17,25 @@ __global__ void sum_neighbours(const float* in, float* out, Fault fault) {
   }
 }
 
+__global__ void sum_blocks(const float* in, float* out, Fault fault) {
+  AC_SHARED(int, is_last, 1);
+  const unsigned i = threadIdx.x, last = gridDim.x - 1;
+  float* const parts = out + 64;
+  auto* const finished = reinterpret_cast<unsigned*>(parts + 3 * 64);
+  wait_for_dependency();
+  if (fault == Fault::outside) is_last[1] = 0;
+  parts[blockIdx.x * 64 + i] = in[i];
+  if (fault != Fault::missing_fence) __threadfence();
+  if (fault != Fault::missing_barrier) __syncthreads();
+  if (i == 0) *is_last = atomicInc(finished, last) == last;
+  __syncthreads();
+  if (!*is_last) return;
+  if (fault != Fault::missing_fence_after) __threadfence();
+  float sum = 0;
+  for (unsigned block = 0; block <= last; ++block) sum += parts[block * 64 + (i ^ 33)];
+  out[i] = sum;
+}
+
 __global__ void swap_in_warp(const float* in, float* out, Fault fault) {
   AC_DYNAMIC_SHARED(memory);
   auto* values = reinterpret_cast<float*>(memory);

@@ -23,13 +23,18 @@ enum class Fault {
   write_after_read,
   early_write,
   copy_not_waited_for,
-  readers_not_waited_for
+  readers_not_waited_for,
+  missing_fence,
+  missing_fence_after,
+  outside
 };
 
 void sum_neighbours(const float* in, float* out, Fault fault);  // out[i] = in[i] + in[i ^ 33]
 void swap_in_warp(const float* in, float* out, Fault fault);    // out[i] = in[i ^ 1]
 void bulk_ring(const float* in, float* out, Fault fault);       // out[i] = in[i] + in[32 + i] + ...
 void loader_ring(const float* in, float* out, Fault fault);     // the same, for a second warp
+// Of three blocks of 64: out[i] = 3 in[i ^ 33], behind it their parts and a counter.
+void sum_blocks(const float* in, float* out, Fault fault);
 
 constexpr GemvOp race_op{
     .x = Type::f32, .y = Type::f32, .norm = true, .pair = Pair::swiglu, .matrices = 2};

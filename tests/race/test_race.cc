@@ -66,8 +66,35 @@ TEST_CASE("race: a write before the wait for the previous kernel") {
   CHECK(run(sum_neighbours, 64, Fault::early_write).find("before the wait") != std::string::npos);
 }
 
+TEST_CASE("race: what other blocks did not make visible before they counted themselves") {
+  const auto error_of = [](Fault fault) {
+    const float in[64] = {};
+    alignas(16) float out[4 * 64 + 1] = {};
+    const HostLaunch launch{.name = "planted", .grid = {3}, .block = {64}, .check_races = true};
+    return host_launch(launch, sum_blocks, in, out, fault).error;
+  };
+  CHECK(error_of(Fault::none) == "");
+  for (const Fault fault :
+       {Fault::missing_barrier, Fault::missing_fence, Fault::missing_fence_after}) {
+    CAPTURE(static_cast<int>(fault));
+    CHECK(error_of(fault).find("race: kernel planted") == 0);
+  }
+}
+
+TEST_CASE("race: an access outside of shared memory") {
+  for (const bool check_races : {false, true}) {
+    const float in[64] = {};
+    alignas(16) float out[4 * 64 + 1] = {};
+    const HostLaunch launch{
+        .name = "planted", .grid = {3}, .block = {64}, .check_races = check_races};
+    CHECK(host_launch(launch, sum_blocks, in, out, Fault::outside).error.find("outside of") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("race: copies and fills are accesses, by the names that clang gives them") {
-  char shared[16] = {}, own[16] = {};
+  alignas(512) char shared[16] = {};
+  alignas(512) char own[16] = {};
   const auto races = [&](const std::function<void()>& one, const std::function<void()>& other) {
     host::RaceChecker checker;
     checker.begin_block(2);
