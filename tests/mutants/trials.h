@@ -11,4 +11,7 @@ namespace ac::mutants {
 
 std::vector<test::FamilyTrial> all_trials();
 
+// Parts of these.
+std::vector<test::FamilyTrial> trials_of_products();
+
 }  // namespace ac::mutants
