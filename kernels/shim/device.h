@@ -104,11 +104,10 @@ void commit_deferred();
 // Of a whole warp: no lane goes on before all of them have done theirs.
 void wait_for_deferred(unsigned groups_left, Place place);
 
-// For the race checker: an atomic operation, and a fence.
-void note_atomic(const void* address, std::size_t bytes);
-void note_fence();
-
 void mark_dependency_wait();
+// For the race checker.
+void note_fence();
+void note_atomic(const void* address, std::size_t bytes);
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
 int relaxed_lag();
 
@@ -204,7 +203,7 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {
 }
 __attribute__((no_sanitize("thread"))) inline unsigned atomicInc(unsigned* address,
                                                                  unsigned limit) {
-  host::note_atomic(address, sizeof(unsigned));
+  host::note_atomic(address, sizeof *address);
   const unsigned old = *address;
   *address = old >= limit ? 0 : old + 1;
   return old;

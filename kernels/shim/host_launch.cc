@@ -9,18 +9,6 @@
 
 #include "kernels/shim/scheduler.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define AC_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define AC_ASAN 1
-#endif
-#endif
-#ifdef AC_ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace ac::kernels {
 
 constinit thread_local uint3 threadIdx{0, 0, 0};
@@ -258,6 +246,14 @@ void Scheduler::check_race() {
                        text(blocks_.front()), race.what, race.first, race.second, race.offset);
 }
 
+void Scheduler::check_shared(const Block& block) {
+  bool whole = !block.dynamic_shared || block.dynamic_shared->is_whole();
+  for (const auto& [key, memory] : block.static_shared) whole = whole && memory->is_whole();
+  if (!whole)
+    record(fmt::format("kernel {}, {}: it wrote outside of its shared memory", launch_->name,
+                       text(block)));
+}
+
 void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
@@ -332,6 +328,7 @@ void Scheduler::run_cluster(unsigned number) {
     if (last_->state == State::done) --left, --last_->block->left;
     check_race();
   }
+  for (const Block& block : blocks_) check_shared(block);
   ready_.clear();
   polling_.clear();
   bulk_copies_.clear();
@@ -360,12 +357,9 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   for (unsigned t = 0; t < together; ++t)
     if (!threads_[t].stack) threads_[t].stack = std::make_unique<Stack>();
   checker_ = launch.check_races ? std::make_unique<RaceChecker>() : nullptr;
-  if (checker_) {
+  if (checker_)
     for (unsigned t = 0; t < together; ++t)
       checker_->add_stack(threads_[t].stack->bottom(), Stack::bytes);
-    for (const std::span<const std::byte>& memory : launch.written)
-      checker_->add_global(memory.data(), memory.size());
-  }
   blockDim = shape;
   gridDim = grid;
 
@@ -431,14 +425,6 @@ void* cluster_address(const void* shared, unsigned rank, Place place) {
     if (const auto at = offset_in(*memory))
       return static_cast<unsigned char*>(s.static_shared(other, key, memory->bytes())) + *at;
   fail("an address in another block is not of shared memory", place);
-}
-
-void note_atomic(const void* address, std::size_t bytes) {
-  if (race_checker != nullptr) race_checker->count(address, bytes, race_moment);
-}
-
-void note_fence() {
-  if (race_checker != nullptr) race_checker->fence(race_moment.thread);
 }
 
 void mark_dependency_wait() {

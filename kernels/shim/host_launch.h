@@ -5,11 +5,9 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "kernels/shim/device.h"
 
@@ -30,12 +28,11 @@ struct HostLaunch {
   // Asynchronous copies land when they begin, as early as a GPU can bring them, and not when they
   // are waited for.
   bool copies_at_once = false;
-  // Report two threads that touch the same shared memory, or the same of what is `written`, with
-  // nothing that orders them, and any write to global memory before the wait for the previous
+  // Report two threads that touch the same memory with nothing that orders them (of global memory,
+  // global_memory.h says which), and any write to global memory before the wait for the previous
   // kernel. Works for kernels that were compiled with -fsanitize=thread (their accesses then call
   // race_check.cc); elsewhere it sees async copies only.
   bool check_races = false;
-  std::vector<std::span<const std::byte>> written = {};  // what the kernel may write
   // An error if no thread waits for the kernel before this one.
   bool must_wait = false;
   // Relaxed loads of a counter return that much less, as before an earlier kernel counted on.

@@ -47,12 +47,6 @@ class Mirror {
   std::unique_ptr<Device::Memory> memory_;
 };
 
-bool may_be_written(const Buffer& buffer) {
-  using Role = Buffer::Role;
-  return buffer.role != Role::weight && buffer.role != Role::constant &&
-         buffer.role != Role::rope_table;
-}
-
 }  // namespace
 
 validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
@@ -68,11 +62,7 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
         constexpr Schedule schedules[] = {Schedule::forward, Schedule::reverse, Schedule::shuffled,
                                           Schedule::ahead};
         std::vector<void*> addresses;
-        std::vector<std::span<const std::byte>> written;
-        for (std::size_t i = 0; i < places.size(); ++i) {
-          addresses.push_back(places[i].data());
-          if (may_be_written(at.buffers[i])) written.emplace_back(places[i]);
-        }
+        for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
         std::string error;
         launch_all(at.launches, at.tokens, addresses, encode_map_on_host,
                    [&](const Launch& launch, std::span<const std::byte> params) {
@@ -90,7 +80,6 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
                          .seed = order + 1,
                          .copies_at_once = order % 3 == 1,
                          .check_races = trial.purpose == Purpose::races,
-                         .written = written,
                          .must_wait = true,
                          // A kernel that reads the position early may find that of the token
                          // before.

@@ -428,7 +428,7 @@ class Gate {
                 .independent = !subject_.constrain};
       };
       const Comparison c = comparison(e.plain[t]);
-      const bool hostile = pattern == Pattern::a_nan || pattern == Pattern::an_infinity;
+      const bool hostile = is_hostile(pattern);
       if (c.old != nullptr && !hostile) check_empty_slots(e, set, t);
       if (verdict_.rejection) return;
       Compared compared = compare(c, options_);

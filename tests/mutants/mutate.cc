@@ -51,6 +51,10 @@ constexpr std::array kNoStatement = std::to_array<std::string_view>(
 constexpr std::array kWaits =
     std::to_array<std::string_view>({"barrier", "wait", "sync", "fence", "arrive", "commit"});
 
+// Calls that change when something happens, and never what.
+constexpr std::array kHints =
+    std::to_array<std::string_view>({"launch_dependents", "prefetch_map", "bring_to_l1"});
+
 // Rounds floats to f16; of integers, the mutant does not compile.
 constexpr std::string_view kRounded =
     "[](auto v) {{ static_assert(decltype(v)(0.5) != 0); return to_float(from_float<f16>(v)); "
@@ -334,6 +338,7 @@ class Mutator {
       ++end;
     }
     if (end >= tokens_.size()) return;
+    if (is_among(at(i), kHints)) return;
     const std::string whole = source(i, end - 1);
     const auto parts = arguments(i - 1, end);
     for (const auto& [first, last] : parts) {

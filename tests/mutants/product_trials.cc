@@ -1,5 +1,5 @@
-// Trials of products: plans and sizes that compilations have, and the family models have not. Each
-// is there for what its comment says.
+// ProductTrials of products: plans and sizes that compilations have, and the family models have
+// not. Each is there for what its comment says.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -108,7 +108,7 @@ StepGraph step_of(const Qkv& qkv) {
   return step;
 }
 
-class Trials {
+class ProductTrials {
  public:
   // Of one token where the family is gemv's, else of so many.
   template <class Task>
@@ -141,7 +141,7 @@ using kernels::Pair, kernels::Ring, kernels::Signal, kernels::Tile;
 
 // Threads without a share of a tile, more tiles of tokens than a group has, matrices whose rows end
 // within a tile.
-void add_gemm(Trials& all) {
+void add_gemm(ProductTrials& all) {
   const kernels::GemmPlan small{
       .tile_m = 8, .tile_n = 32, .tile_k = 8, .thread_m = 1, .thread_n = 2};
   all.add<GemmTask>("three matrices", {.k = 21, .rows = {37, 20, 9}, .bias = true}, small);
@@ -163,7 +163,7 @@ void add_gemm(Trials& all) {
 
 // Rings that go round twice and end with a part of a step, rings with more slots than there are
 // steps, outputs that do not lie in fours, tiles that threads copy unevenly.
-void add_mma_gemm(Trials& all) {
+void add_mma_gemm(ProductTrials& all) {
   for (const int stages : {2, 3, 4})
     all.add<MmaGemmTask>(
         "many steps", {.dtype = DType::f16, .k = 1096, .rows = {73}},
@@ -203,7 +203,7 @@ void add_mma_gemm(Trials& all) {
 
 // Every way in which blocks of a cluster share their work, each with rings that go round; parts of
 // K that differ; lines of outputs that lie askew; more tiles of tokens than a group has.
-void add_tma_gemm(Trials& all) {
+void add_tma_gemm(ProductTrials& all) {
   const auto plan = [](int tile_m, int tile_n, int m, int n, int k, int group = 8) {
     return kernels::TmaGemmPlan{.tile_m = tile_m,
                                 .tile_n = tile_n,
@@ -235,7 +235,7 @@ void add_tma_gemm(Trials& all) {
 }
 
 // Every ring, with parts of a row that are empty and that are not full.
-void add_gemv(Trials& all) {
+void add_gemv(ProductTrials& all) {
   all.add<GemvTask>("an empty part by bulk copies", {.rows = {37}, .norm = true, .residual = true},
                     {.threads = 128,
                      .rows = 2,
@@ -277,7 +277,7 @@ void add_gemv(Trials& all) {
 }
 
 // Tiles of heads of which some are not there, or are queries, keys and values at once.
-void add_qkv(Trials& all) {
+void add_qkv(ProductTrials& all) {
   const QkvAttentionPlan plan{.tile_m = 64,
                               .tile_n = 128,
                               .stages = 3,
@@ -311,7 +311,7 @@ void add_qkv(Trials& all) {
 }  // namespace
 
 std::vector<test::FamilyTrial> trials_of_products() {
-  Trials all;
+  ProductTrials all;
   add_gemm(all);
   add_mma_gemm(all);
   add_tma_gemm(all);

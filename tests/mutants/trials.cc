@@ -116,6 +116,8 @@ std::vector<test::FamilyTrial> all_trials() {
                                      {.variance = variance, .vector = 4}));
   trials.push_back(extra<NormTask>("odd rms norm", odd_norm(DType::bf16, false), {.vector = 4}));
   trials.push_back(extra<ElementwiseTask>("elements in flight", chain(DType::bf16), {.unroll = 2}));
+  std::ranges::move(trials_of_attention(), std::back_inserter(trials));
+  std::ranges::move(trials_of_rows(), std::back_inserter(trials));
   return trials;
 }
 

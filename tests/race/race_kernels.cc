@@ -75,6 +75,7 @@ __global__ void sum_of_blocks(const float* in, BlockSums sums, Fault fault) {
   AC_SHARED(int, is_last, 1);
   const unsigned i = threadIdx.x;
   wait_for_dependency();
+  if (fault == Fault::outside) is_last[1] = 0;
   if (fault == Fault::fence_before_the_writes) __threadfence();
   sums.partial[blockIdx.x * blockDim.x + i] = in[i] + static_cast<float>(blockIdx.x);
   if (fault == Fault::not_atomic && i == 0)
@@ -86,7 +87,7 @@ __global__ void sum_of_blocks(const float* in, BlockSums sums, Fault fault) {
   if (i == 0) *is_last = atomicInc(sums.finished, gridDim.x - 1) == gridDim.x - 1;
   __syncthreads();
   if (fault != Fault::not_the_last && !*is_last) return;
-  if (fault != Fault::missing_fence_of_readers) __threadfence();
+  if (fault != Fault::missing_fence_after) __threadfence();
   float sum = static_cast<float>(*sums.total);
   for (unsigned b = 0; b < gridDim.x; ++b) sum += sums.partial[b * blockDim.x + i];
   sums.out[i] = sum;

@@ -26,10 +26,11 @@ enum class Fault {
   readers_not_waited_for,
   missing_fence,
   fence_before_the_writes,
-  missing_fence_of_readers,
+  missing_fence_after,
   not_the_last,
   written_twice,
-  not_atomic
+  not_atomic,
+  outside
 };
 
 void sum_neighbours(const float* in, float* out, Fault fault);  // out[i] = in[i] + in[i ^ 33]

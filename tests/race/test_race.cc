@@ -1,7 +1,7 @@
 // Missing barriers are found exactly, whatever the order in which threads ran; and no kernel family
 // has one.
 #include <functional>
-#include <span>
+#include <vector>
 
 #include "kernels/shim/race_check.h"
 #include "tests/race/race_kernels.h"
@@ -73,19 +73,15 @@ TEST_CASE("race: a write before the wait for the previous kernel") {
 
 TEST_CASE("race: blocks are ordered by who counts last, with fences before and after") {
   constexpr unsigned kBlocks = 3, kThreads = 64;
-  const auto error = [&](Fault fault, unsigned seed) {
+  const auto error = [&](Fault fault, unsigned seed, bool check_races = true) {
     std::vector<float> in(kThreads, 1), partial(kBlocks * kThreads), out(kThreads);
     unsigned finished = 0, total = 0;
     const BlockSums sums{partial.data(), out.data(), &finished, &total};
-    const auto bytes = [](auto& all) { return std::as_bytes(std::span(all)); };
-    const HostLaunch launch{
-        .name = "planted",
-        .grid = {kBlocks},
-        .block = {kThreads},
-        .seed = seed,
-        .check_races = true,
-        .written = {bytes(partial), bytes(out), std::as_bytes(std::span(&finished, 1)),
-                    std::as_bytes(std::span(&total, 1))}};
+    const HostLaunch launch{.name = "planted",
+                            .grid = {kBlocks},
+                            .block = {kThreads},
+                            .seed = seed,
+                            .check_races = check_races};
     const std::string found = host_launch(launch, sum_of_blocks, in.data(), sums, fault).error;
     if (fault == Fault::none) CHECK(out[5] == 3 + 1 + 2 + 3);
     return found;
@@ -93,11 +89,13 @@ TEST_CASE("race: blocks are ordered by who counts last, with fences before and a
   for (const unsigned seed : {1u, 2u, 3u, 4u}) {
     CHECK(error(Fault::none, seed) == "");
     for (const Fault fault : {Fault::missing_fence, Fault::fence_before_the_writes,
-                              Fault::missing_barrier, Fault::missing_fence_of_readers,
+                              Fault::missing_barrier, Fault::missing_fence_after,
                               Fault::not_the_last, Fault::written_twice, Fault::not_atomic}) {
       CAPTURE(static_cast<int>(fault));
       CHECK(error(fault, seed).find("race: kernel planted") == 0);
     }
+    for (const bool check_races : {false, true})
+      CHECK(error(Fault::outside, seed, check_races).find("outside of") != std::string::npos);
   }
 }
 
@@ -125,11 +123,13 @@ TEST_CASE("race: what blocks of a cluster send each other is ordered by barriers
 }
 
 TEST_CASE("race: copies and fills are accesses, by the names that clang gives them") {
-  char shared[16] = {}, own[16] = {};
+  alignas(512) char shared[16] = {};
+  alignas(512) char own[16] = {};
   const auto races = [&](const std::function<void()>& one, const std::function<void()>& other) {
     host::RaceChecker checker;
     checker.begin_cluster(2);
     checker.add_shared(shared, sizeof shared);
+    checker.add_stack(own, sizeof own);
     host::race_checker = &checker;
     host::race_moment = {0, true}, one();
     host::race_moment = {1, true}, other();
