@@ -188,7 +188,6 @@ AC_DEVICE void draw(const DrawParams& p) {
       atomicAdd(bins + i, static_cast<unsigned long long>(count));
       atomicAdd(bins + draw_bins + i, (high << half) + block_bins[draw_bins + i]);
     }
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) *is_last = count_block(p.finished_blocks, gridDim.x);
     __syncthreads();

@@ -74,10 +74,13 @@ inline void barrier_init(CopyBarrier* barrier, int arrivals = 1) {
   host::barrier_init(barrier, static_cast<unsigned>(arrivals));
 }
 inline void barrier_init_visible() {}
-inline void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
-  host::barrier_expect(barrier, bytes);
+inline void barrier_expect(CopyBarrier* barrier, unsigned bytes,
+                           host::Place place = host::Place::current()) {
+  host::barrier_expect(barrier, bytes, place);
 }
-inline void barrier_arrive(CopyBarrier* barrier) { host::barrier_arrive(barrier); }
+inline void barrier_arrive(CopyBarrier* barrier, host::Place place = host::Place::current()) {
+  host::barrier_arrive(barrier, place);
+}
 inline void barrier_wait(CopyBarrier* barrier, unsigned parity,
                          host::Place place = host::Place::current()) {
   host::barrier_wait(barrier, parity, place);

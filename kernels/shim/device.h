@@ -87,8 +87,8 @@ void commit_copies();
 void wait_for_copies(unsigned groups_left);
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place);
 void barrier_init(void* barrier, unsigned arrivals);
-void barrier_expect(void* barrier, unsigned bytes);
-void barrier_arrive(void* barrier);
+void barrier_expect(void* barrier, unsigned bytes, Place place);
+void barrier_arrive(void* barrier, Place place);
 void barrier_wait(void* barrier, unsigned parity, Place place);
 
 // What a thread asked for and the hardware does later: here at the wait, and no earlier.

@@ -10,12 +10,12 @@ namespace ac::kernels::host {
 constinit thread_local RaceChecker* race_checker = nullptr;
 constinit thread_local RaceChecker::Moment race_moment;
 
-void RaceChecker::begin_block(unsigned threads) {
+void RaceChecker::begin_cluster(unsigned threads) {
   shared_.clear();
   barriers_.clear();
   clocks_.assign(threads, Clock(threads, 0));
   for (unsigned t = 0; t < threads; ++t) clocks_[t][t] = 1;
-  global_.begin_block(threads);
+  global_.begin_cluster(threads);
 }
 
 void RaceChecker::add_shared(const void* begin, std::size_t bytes) {
@@ -61,9 +61,9 @@ void RaceChecker::meet(unsigned first, unsigned mask) {
   meet(threads);
 }
 
-void RaceChecker::meet_block() {
-  std::vector<unsigned> threads(clocks_.size());
-  std::iota(threads.begin(), threads.end(), 0u);
+void RaceChecker::meet_all(unsigned first, unsigned count) {
+  std::vector<unsigned> threads(count);
+  std::iota(threads.begin(), threads.end(), first);
   meet(threads);
 }
 
@@ -161,16 +161,15 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
 
 void RaceChecker::access_global(const void* address, std::size_t bytes, bool write,
                                 const Moment& now) {
-  if (found()) return;
-  if (!write) {
-    const auto fault = global_.read(address, bytes, now.thread, clocks_[now.thread]);
-    if (fault.what != nullptr) race_ = {0, fault.writer, now.thread, fault.what};
-  } else if (!is_on_stack(address, now.thread)) {
-    if (!now.after_dependency)
-      race_ = {0, now.thread, now.thread,
-               "global memory is written before the wait for the previous kernel"};
-    global_.write(address, bytes, now.thread, clocks_[now.thread][now.thread]);
-  }
+  if (found() || (!write && !global_.asks(now.thread)) || is_on_stack(address, now.thread)) return;
+  GlobalMemory::Fault fault;
+  if (!write)
+    fault = global_.read(address, bytes, now.thread, clocks_[now.thread]);
+  else if (!now.after_dependency)
+    fault = {now.thread, "global memory is written before the wait for the previous kernel"};
+  else
+    fault = global_.write(address, bytes, now.thread, clocks_[now.thread]);
+  if (fault.what != nullptr) race_ = {0, fault.other, now.thread, fault.what};
 }
 
 // What comes later is not covered by it.
@@ -181,7 +180,7 @@ void RaceChecker::fence(unsigned thread) {
 
 void RaceChecker::atomic(const void* address, std::size_t bytes, unsigned thread) {
   if (find(address) != nullptr) return;
-  global_.add(address, bytes, thread, clocks_[thread][thread]);
+  global_.add(address, bytes, thread, clocks_[thread]);
   global_.count(address, thread);
 }
 

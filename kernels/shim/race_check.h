@@ -1,10 +1,9 @@
 // Finds missing barriers exactly. Code compiled with -fsanitize=thread calls __tsan_read4(address)
 // and the like before every access; race_check.cc defines those calls (libtsan is not linked) and
-// keeps, for each byte of the running block's shared memory, who touched it and when. Two accesses
-// race if another thread made one of them, one writes, and nothing orders them: a barrier of the
-// block or the warp, or an arrival at a barrier in shared memory and a wait for it, which may pass
-// on what others have told before (vector clocks).
-// It knows one block at a time: what blocks of a cluster do to each other it is not asked about.
+// keeps, for each byte of the shared memory of the blocks that run, who touched it and when. Two
+// accesses race if another thread made one of them, one writes, and nothing orders them: a barrier
+// of the cluster, the block or the warp, or an arrival at a barrier in shared memory and a wait for
+// it, which may pass on what others have told before (vector clocks).
 // Around each piece of shared memory lie bytes that nobody may touch.
 #pragma once
 
@@ -19,7 +18,7 @@ namespace ac::kernels::host {
 
 class RaceChecker {
  public:
-  // The thread that runs.
+  // The thread that runs, counted through the blocks of its cluster.
   struct Moment {
     unsigned thread = 0;
     bool after_dependency = false;
@@ -33,7 +32,7 @@ class RaceChecker {
 
   static constexpr std::size_t guard = 128;  // bytes before and behind a piece
 
-  void begin_block(unsigned threads);
+  void begin_cluster(unsigned threads);  // in most kernels of one block
   void add_shared(const void* begin, std::size_t bytes);
   void access(const void* address, std::size_t bytes, bool write, const Moment& now);
   // An asynchronous copy owns these bytes from its start until it lands: earlier accesses must be
@@ -43,10 +42,9 @@ class RaceChecker {
   void land_copy(const void* address, std::size_t bytes, const void* barrier = nullptr);
   void add_stack(const void* begin, std::size_t bytes) { stacks_.push_back({begin, bytes, {}}); }
 
-  // What orders threads. Threads meet where `mask` has a bit, counted from `first`; all of the
-  // block do in meet_block().
+  // What orders threads. They meet where `mask` has a bit, counted from `first`, or so many do.
   void meet(unsigned first, unsigned mask);
-  void meet_block();
+  void meet_all(unsigned first, unsigned count);
   void arrive(const void* barrier, unsigned thread);
   void complete(const void* barrier);  // its phase
   void passed(const void* barrier, unsigned thread);

@@ -15,7 +15,7 @@ Extent extent_of(const Implementation<GemvTask>& made) {
   return {.block = block, .at_once = std::max(plan.blocks_per_sm() * kTrialProcessors, scaled)};
 }
 Extent extent_of(const Implementation<GemmTask>& made) {
-  return {.block = made.plan.tile_n, .tokens = made.plan.tile_m};
+  return {.block = made.plan.tile_n, .tokens = made.plan.tile_m, .group = made.plan.group_m};
 }
 Extent extent_of(const Implementation<MmaGemmTask>& made) {
   return {.block = made.plan.tile_n, .tokens = made.plan.tile_m, .group = made.plan.group_m};

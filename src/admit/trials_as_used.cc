@@ -169,14 +169,6 @@ bool is_much_to_race(const Request& quick, const Extent& extent) {
   return quick.work / tokens * ((tokens + tile - 1) / tile * tile) > kMostRaced;
 }
 
-int cluster_of(const Choice& choice) {
-  if (const auto* made = std::get_if<Implementation<TmaGemmTask>>(&choice))
-    return made->plan.cluster();
-  if (const auto* made = std::get_if<Implementation<QkvAttentionTask>>(&choice))
-    return made->plan.product().cluster();
-  return 1;
-}
-
 }  // namespace
 
 std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
@@ -204,17 +196,13 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   if (requests[0].sources.empty()) return requests;  // a library's
   std::optional<Request> quick = trial_of(step, wanted, candidate, at);
   if (!quick) return std::nullopt;
-  const bool is_much = is_much_to_race(*quick, extent),
-             has_clusters = cluster_of(candidate.choice) > 1;
-  if (is_much || has_clusters) {
+  if (is_much_to_race(*quick, extent)) {
     std::string& open = requests[0].left_open;
     open += open.empty() ? "" : "; ";
-    open += is_much ? "races are not looked for, as that takes long"
-                    : "races of blocks in clusters are not looked for";
-  }
-  // Where a product and an attention work together, the attention has no clusters.
-  if (!is_much && (!has_clusters || quick->sources.size() > 1))
+    open += "races are not looked for, as that takes long";
+  } else {
     requests.push_back(races_of(std::move(*quick)));
+  }
   return requests;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "build/headers.h"
 #include "tests/mutants/judge.h"
 #include "tests/mutants/report.h"
 #include "tests/mutants/trials.h"
@@ -102,9 +103,20 @@ std::set<std::string> known_of(const fs::path& out) {
   return known;
 }
 
-// All, or so many of each family that one of the mutants is of.
-std::vector<test::FamilyTrial> trials_for(const std::vector<Mutant>& mutants, int per_family) {
+// Those that a mutant may change: all, or so many of each family that one of the mutants is of.
+std::vector<test::FamilyTrial> trials_for(const std::vector<Mutant>& mutants,
+                                          const fs::path& sources, int per_family) {
   std::vector<test::FamilyTrial> trials = all_trials();
+  std::set<std::string> files;
+  for (const Mutant& mutant : mutants) files.insert("kernels/" + mutant.file);
+  Headers headers(sources);
+  const auto may_change = [&](const KernelSource& source) {
+    return std::ranges::any_of(headers.reached_by(source.text),
+                               [&](const Header* header) { return files.contains(header->name); });
+  };
+  std::erase_if(trials, [&](const test::FamilyTrial& trial) {
+    return std::ranges::none_of(trial.request.sources, may_change);
+  });
   if (per_family == 0) return trials;
   std::map<std::string, int> left;
   for (const Mutant& mutant : mutants) left[family_of_header(mutant.file)] = per_family;
@@ -148,7 +160,8 @@ int run(const Arguments& arguments) {
     const auto known = known_of(arguments.out);
     std::erase_if(mutants, [&](const Mutant& mutant) { return known.contains(mutant.id); });
   }
-  std::vector<test::FamilyTrial> trials = trials_for(mutants, arguments.per_family);
+  std::vector<test::FamilyTrial> trials =
+      trials_for(mutants, arguments.judge.sources, arguments.per_family);
   std::map<std::string, int> of_family;
   for (const test::FamilyTrial& trial : trials) ++of_family[trial.family];
   fmt::print(stderr, "{} mutants, {} trials:", mutants.size(), trials.size());
