@@ -42,6 +42,8 @@ struct EngineArguments {
   };
   // With the loading's progress on stderr, unless it is short.
   Opened open(const std::string& package, bool with_random = false) const;
+  // Another package, on the same device; nothing of the one before it stays.
+  void reopen(const std::string& package, Opened& opened) const;
 };
 
 }  // namespace ac

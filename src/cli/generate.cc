@@ -39,7 +39,13 @@ struct Generate {
       fmt::print("{}\n", as_json(model, ids, answer).dump());
     else
       print_text("\n");
-    if (!text.engine.quiet) fmt::print(stderr, "[{}]\n", summary_of(answer, choosing));
+    model.say(summary_of(answer, choosing));
+    if (text.tune_after)
+      model.select_beside();
+    else if (model.is_quick())
+      model.say(
+          "quick kernels: --tune-after has faster ones selected after the answer, --full "
+          "before it");
   }
 
   Json messages(const std::string& asked) const {

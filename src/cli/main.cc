@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   ac::add_study_command(app);
   ac::add_tokenize_command(app);
   ac::add_tune_command(app);
+  ac::add_tuned_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);
   app.footer(kFooter);  // now: commands would take it over

@@ -1,6 +1,7 @@
 #include "cli/text_model.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <map>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "cli/page.h"
 #include "program/traffic.h"
@@ -39,6 +41,22 @@ fs::path checked_text(const fs::path& package) {
     if (!entry.is_directory())
       files.check(entry.path().lexically_relative(package).generic_string());
   return folder;
+}
+
+// Another process may put a package in the place of this one while it is read: then once more.
+void reading_whole(const fs::path& package, const std::function<void()>& read) {
+  const auto identity = [&] {
+    struct stat info{};
+    return stat(package.c_str(), &info) == 0 ? info.st_ino : 0;
+  };
+  for (;;) {
+    const auto before = identity();
+    try {
+      return read();
+    } catch (const Error&) {
+      if (identity() == before) throw;
+    }
+  }
 }
 
 // Decodes an answer, and ends it at a stop string.
@@ -113,6 +131,12 @@ void TextArguments::add_to(CLI::App& command, const std::string& default_tokens)
                   "A variable of the chat template: NAME=VALUE, as enable_thinking=false")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
+  command.add_flag("--full", full,
+                   "If MODEL is compiled: select kernels by measurement before the first answer, "
+                   "which takes minutes, once. Else quick ones answer first");
+  command.add_flag("--tune-after", tune_after,
+                   "If quick kernels answer: have faster ones selected by a process that goes on "
+                   "when this command has ended");
   flags.add_to(command, default_tokens);
   command.add_flag("--quiet,-q", engine.quiet, "No progress and no statistics on stderr");
 }
@@ -157,13 +181,14 @@ TextModel::TextModel(const TextArguments& arguments, bool chats) : arguments_(ar
     const Json parsed = Json::parse(value, nullptr, false);
     variables_[variable.substr(0, equals)] = parsed.is_discarded() ? Json(value) : parsed;
   }
+  found_ = arguments.model.package({.device = arguments.engine.device,
+                                    .tokenizer = arguments.tokenizer.empty(),
+                                    .full = arguments.full,
+                                    .quiet = arguments.engine.quiet});
+  package_ = choose_package(found_.package, arguments.engine.device);
   // What can be wrong with texts is said before gigabytes of weights are read.
-  const fs::path package =
-      choose_package(arguments.model.package({arguments.engine.device, arguments.tokenizer.empty(),
-                                              arguments.engine.quiet}),
-                     arguments.engine.device);
-  load_text(package, chats);
-  opened_ = arguments.engine.open(package);
+  reading_whole(package_, [&] { load_text(package_, chats); });
+  open();
   const std::int64_t vocab = opened_.engine->program().vocab;
   for (auto id = static_cast<text::TokenId>(vocab); std::cmp_less(id, tokenizer_->size()); ++id)
     if (tokenizer_->has(id) && !tokenizer_->is_special(id))
@@ -172,7 +197,46 @@ TextModel::TextModel(const TextArguments& arguments, bool chats) : arguments_(ar
           "model's; "
           "name the right one by --tokenizer",
           text_.string(), tokenizer_->size(), vocab);
+}
+
+void TextModel::open() {
+  generator_.reset();
+  reading_whole(package_, [&] {
+    if (opened_.device)
+      arguments_.engine.reopen(package_, opened_);
+    else
+      opened_ = arguments_.engine.open(package_);
+  });
+  if (const Environment environment = read_environment(); !turns_ && !environment.cache.empty())
+    turns_.emplace(turns_file(builder_options(environment).cache, opened_.device->info().sm > 0));
   generator_ = package_generator(*opened_.engine);
+}
+
+void TextModel::say(const std::string& what) const {
+  if (!arguments_.engine.quiet) fmt::print(stderr, "[{}]\n", what);
+}
+
+void TextModel::select_beside() {
+  if (found_.to_full.empty() || selection_) return;
+  const fs::path log = found_.package.string() + ".log";
+  selection_.emplace(
+      found_.to_full, log,
+      arguments_.tune_after ? BackgroundProcess::Lives::on : BackgroundProcess::Lives::with_us);
+  say(fmt::format("quick kernels answer for now; process {} selects faster ones: {}",
+                  selection_->id(), log.string()));
+}
+
+void TextModel::take_up() {
+  if (!opened_.engine) open();  // as it could not be before
+  if (!selection_ || !selection_->has_ended()) return;
+  selection_.reset();
+  if (read_program(PackageFiles(package_)).quick) {
+    warn_on_stderr(fmt::format("no faster kernels were selected, and quick ones go on: {}.log",
+                               found_.package.string()));
+    return;
+  }
+  open();
+  say("the kernels that were selected by measurement answer from here on");
 }
 
 void TextModel::load_text(const fs::path& package, bool chats) {
@@ -259,6 +323,8 @@ TextAnswer TextModel::answer(const std::vector<std::int64_t>& ids, bool continue
     if (id < program.vocab) request.stop_ids.push_back(id);
   generator_->check(request);
 
+  std::optional<TimingTurn::Turn> turn;
+  if (turns_) turn.emplace(turns_->answer());
   TextAnswer answer;
   answer.prompt_tokens = tokens;
   const auto is_stopped = [&] { return stopped && stopped(); };

@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "base/background.h"
 #include "cli/engine.h"
 #include "cli/generator.h"
 #include "cli/model_argument.h"
 #include "cli/sampling_flags.h"
+#include "lab/timing_turn.h"
 #include "text/chat_template.h"
 #include "text/generation_config.h"
 #include "text/tokenizer.h"
@@ -26,6 +28,7 @@ struct TextArguments {
   std::string tokenizer, chat_template;
   std::vector<std::string> variables;  // NAME=VALUE, of the template
   bool json = false;
+  bool full = false, tune_after = false;  // see add_to()
 
   void add_to(CLI::App& command, const std::string& default_tokens);
 };
@@ -51,9 +54,18 @@ class TextModel {
   // `chats`: the model must have a chat template; an error (bad_input) says if it has none.
   TextModel(const TextArguments& arguments, bool chats);
 
+  // Where quick kernels answer: selects faster ones by measurement, in a process of its own that
+  // lives as long as this or, with --tune-after, goes on. Says so on stderr.
+  void select_beside();
+  bool is_quick() const { return opened_.engine->program().quick; }
+  // Between two answers: loads what that has made, if it has come to its end. What the next prompt
+  // shares with the last one is then run again.
+  void take_up();
+
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   const Choosing& choosing() const { return choosing_; }
   double load_seconds() const { return opened_.engine->loaded().seconds; }
+  void say(const std::string& what) const;  // on stderr, unless it shall be quiet
   std::int64_t most_tokens() const { return opened_.engine->program().max_context; }
 
   struct ChatPrompt {
@@ -81,7 +93,13 @@ class TextModel {
   std::string render(const Json& messages) const;
   std::optional<double> memory_share(std::int64_t context, double seconds) const;
 
+  void open();
+
   const TextArguments& arguments_;
+  ModelArgument::Found found_;
+  std::filesystem::path package_;
+  std::optional<TimingTurn> turns_;
+  std::optional<BackgroundProcess> selection_;
   EngineArguments::Opened opened_;
   std::filesystem::path text_;  // the folder
   std::unique_ptr<text::Tokenizer> tokenizer_;

@@ -7,6 +7,7 @@
 #include "lab/program_pair.h"
 #include "lab/step_bench.h"
 #include "lab/step_race.h"
+#include "lab/timing_turn.h"
 #include "state/json.h"
 
 namespace ac {
@@ -108,6 +109,9 @@ Conversation::Answer prepare(std::shared_ptr<Device> device, const ServeJob&) {
 
 Conversation::Answer prepare(const Assignment& assignment) {
   std::shared_ptr<Device> device = assignment.on_gpu ? open_cuda_device() : open_host_device();
+  device->time_in_turns([turns = std::make_shared<TimingTurn>(assignment.turns)] {
+    return std::make_shared<TimingTurn::Turn>(turns->measure(ask_for_patience));
+  });
   return std::visit([&](const auto& job) { return prepare(std::move(device), job); },
                     assignment.job);
 }

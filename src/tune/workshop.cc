@@ -13,6 +13,7 @@
 #include "ir/assumptions.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "lab/timing_turn.h"
 #include "plan/cover.h"
 
 namespace ac::tune {
@@ -27,6 +28,7 @@ Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
 
 LabOptions lab_options(const WorkshopOptions& options) {
   LabOptions made;
+  made.turns = turns_file(options.cache, options.device.sm > 0);
   made.target = target_of(options.device);
   made.jobs = options.jobs;
   made.verdicts = options.cache / "verdicts";
