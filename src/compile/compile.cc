@@ -7,6 +7,7 @@
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "base/warning.h"
 #include "compile/effort.h"
 #include "compile/model_folder.h"
@@ -19,7 +20,6 @@
 #include "ir/positions.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "lab/timing_turn.h"
 #include "lab/trial_package.h"
 #include "runtime/fingerprint.h"
 #include "select/choose_phase.h"

@@ -2,12 +2,12 @@
 
 #include "base/child.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "ir/text.h"
 #include "lab/lab.h"
 #include "lab/program_pair.h"
 #include "lab/step_bench.h"
 #include "lab/step_race.h"
-#include "lab/timing_turn.h"
 #include "state/json.h"
 
 namespace ac {

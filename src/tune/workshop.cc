@@ -8,12 +8,12 @@
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "compile/states.h"
 #include "generate/fallback.h"
 #include "ir/assumptions.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
-#include "lab/timing_turn.h"
 #include "plan/cover.h"
 
 namespace ac::tune {

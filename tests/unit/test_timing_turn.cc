@@ -1,5 +1,5 @@
 // Turns at a device: answers go side by side, measurements alone, and no answer waits for two.
-#include "lab/timing_turn.h"
+#include "base/timing_turn.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>

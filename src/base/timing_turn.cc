@@ -1,4 +1,4 @@
-#include "lab/timing_turn.h"
+#include "base/timing_turn.h"
 
 #include <fcntl.h>
 #include <unistd.h>
