@@ -205,7 +205,7 @@ void TextModel::open() {
     if (opened_.device)
       arguments_.engine.reopen(package_, opened_);
     else
-      opened_ = arguments_.engine.open(package_);
+      opened_ = arguments_.engine.open(package_, false, std::move(found_.device));
   });
   if (const Environment environment = read_environment(); !turns_ && !environment.cache.empty())
     turns_.emplace(turns_file(builder_options(environment).cache, opened_.device->info().sm > 0));
