@@ -109,10 +109,20 @@ struct Compile {
     report(compiled);
   }
 
+  // What kernels' times depend on besides themselves: the compiler, and whose products they race.
+  std::string toolkit(KernelBuilder& builder) const {
+    const std::string compiler = builder.compiler(target_of(options.device));
+    if (options.device.sm == 0) return compiler;
+    try {
+      return fmt::format("{}, cuBLASLt {}", compiler, cublaslt_version());
+    } catch (const Error&) {
+      return compiler;  // none is here
+    }
+  }
+
   // A user who says how much is tried, or asks an advisor, wants a search.
   void find_known(const BuilderOptions& building, KernelBuilder& builder) {
-    options.made_on = {tuning::fingerprint(options.device, device_name),
-                       builder.compiler(target_of(options.device))};
+    options.made_on = {tuning::fingerprint(options.device, device_name), toolkit(builder)};
     for (const char* search : {"--tries", "--families", "--no-fusion", "--max-candidates",
                                "--step-seconds", "--advisor"})
       if (command->count(search) > 0) return;

@@ -106,10 +106,12 @@ std::string choose_package(const std::string& package, const std::string& device
   return packages.at(target).string();
 }
 
-EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random) const {
+EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random,
+                                              std::unique_ptr<Device> known) const {
   const std::string package = choose_package(given, device);
   Opened opened;
-  opened.device = open_device(device, read_program(PackageFiles(package)).target);
+  opened.device =
+      known ? std::move(known) : open_device(device, read_program(PackageFiles(package)).target);
   if (with_random || random_weights)
     opened.random =
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));

@@ -15,7 +15,6 @@
 #include "capture/download.h"
 #include "capture/download_progress.h"
 #include "capture/hub.h"
-#include "cli/gpu.h"
 #include "runtime/engine.h"
 #include "runtime/packages.h"
 
@@ -145,15 +144,19 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
         "{}: there is no cache folder for its package: set XDG_CACHE_HOME or HOME, or "
         "compile it first",
         model_);
-  const std::optional<Gpu> gpu = device == "host" ? std::nullopt : find_gpu();
-  if (!gpu && device.starts_with("cuda")) the_gpu();  // says why there is none
+  std::unique_ptr<Device> gpu;
+  if (device != "host") try {
+      gpu = open_cuda_device();
+    } catch (const Error&) {
+      if (device.starts_with("cuda")) throw;  // it says why there is none
+    }
   std::vector<std::string> options = {"--device", gpu ? "cuda" : "host"};
   for (const auto& passed : passed_)
     if (passed->option->count() > 0) options.insert(options.end(), {passed->name, passed->value});
   const Json key = {{"version", AC_VERSION},
                     {"source", what},
                     {"files", state_of_source(source)},
-                    {"device", gpu ? gpu->info.target + " " + gpu->name : "host"},
+                    {"device", gpu ? gpu->info().target + " " + gpu->name() : "host"},
                     {"options", options}};
   const fs::path package =
       environment.cache / "agentcompile/packages" /
@@ -164,7 +167,9 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   const auto is_there = [&] { return fs::exists(package / "program.json", error); };
   const auto is_quick = [&] { return read_program(PackageFiles(package)).quick; };
   const auto found = [&] {
-    return Found{package, is_quick() ? to_full : std::vector<std::string>()};
+    const bool is_first = device.empty() || device == "cuda" || device == "cuda:0";
+    return Found{package, is_quick() ? to_full : std::vector<std::string>(),
+                 is_first ? std::move(gpu) : nullptr};
   };
   if (!again_ && is_there() && !(full && is_quick())) {
     if (!quiet) fmt::print(stderr, "{} is compiled: {}\n", model_, package.string());
@@ -172,7 +177,7 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   }
   if (!quiet)
     fmt::print(stderr, "compiling {} for {}, which is done once: {}\n", model_,
-               gpu ? gpu->name : "the CPU", package.string());
+               gpu ? gpu->name() : "the CPU", package.string());
   std::vector<std::string> command = to_full;
   if (!full) command.emplace_back("--quick");
   if (again_) command.emplace_back("--force");

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device.h"
+
 namespace ac {
 
 // There is no tokenizer in that folder, which is an error (bad_input).
@@ -27,6 +29,8 @@ class ModelArgument {
     std::filesystem::path package;
     // Of a quick package: the command that puts one in its place that is selected by measurement.
     std::vector<std::string> to_full = {};
+    // The first GPU, if it was opened on the way: opening it once more takes as long again.
+    std::unique_ptr<Device> device = {};
   };
   Found package(const Wanted& wanted) const;
   const std::string& name() const { return model_; }

@@ -157,7 +157,7 @@ Engine& TextModel::load() {
     if (opened_.device)
       arguments_.engine.reopen(package_, opened_);
     else
-      opened_ = arguments_.engine.open(package_);
+      opened_ = arguments_.engine.open(package_, false, std::move(found_.device));
   });
   return *opened_.engine;
 }

@@ -17,7 +17,7 @@ namespace ac {
 // Where candidates are timed; empty where they are not.
 struct MadeOn {
   std::string device;   // tuning::fingerprint()
-  std::string toolkit;  // "NVRTC 13.0"
+  std::string toolkit;  // "NVRTC 13.0, cuBLASLt 13.1.0"
 };
 
 struct CompileOptions {

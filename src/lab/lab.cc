@@ -287,10 +287,8 @@ void Lab::decide(const std::vector<Request>& requests, const std::function<bool(
     outcome = outcome_of(result);
     if (options_.timeline)
       options_.timeline->add_ended("judging", requests[undecided[j]].name, result.seconds);
-    if (outcome.kind != Outcome::Kind::crashed) {
-      verdicts_->keep(keys[j], outcome);
-      decided_.emplace(keys[j], outcome);
-    }
+    if (outcome.kind != Outcome::Kind::crashed) verdicts_->keep(keys[j], outcome);
+    decided_.emplace(keys[j], outcome);
     if (on_done) on_done(undecided[j]);
   });
   if (options_.target.kind == Target::cuda && !on_gpu())

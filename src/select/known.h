@@ -20,7 +20,7 @@ struct KnownChoices {
   std::string origin;                          // the file
   std::string model;                           // that they were made for: for people
   std::string device;                          // tuning::fingerprint()
-  std::string toolkit;                         // "NVRTC 13.0"
+  std::string toolkit;                         // "NVRTC 13.0, cuBLASLt 13.1.0"
   std::map<std::string, std::string> headers;  // digests of the kernels' headers, by name
   struct Phase {
     std::string name;

@@ -91,8 +91,10 @@ TEST_CASE(
   bool alone = true;
   {
     std::vector<std::jthread> threads;
-    for (int i = 0; i < 4; ++i)
-      threads.emplace_back([&] {
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&, i] {
+        // Some come when the file has gone with an owner for which others waited.
+        std::this_thread::sleep_for(12ms * i);
         const ProcessLock lock(file, [&](pid_t owner) { waited_for = owner; });
         alone = alone && ++inside == 1;
         std::this_thread::sleep_for(20ms);
