@@ -117,7 +117,7 @@ validate::Subject draw_subject(const Trial& trial) {
       {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
       {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
   subject.constrain = [dtype = trial.logits](Elements& elements) {
-    const auto random = static_cast<std::int64_t>(elements[kSettings][1]);
+    const auto random = static_cast<std::int64_t>(elements[kSettings].back());
     make_settings(elements[kSettings]);
     if (random % 4 == 0 && greedy_token(elements[kLogits]) >= 0)
       make_edge(dtype, elements[kLogits], elements[kSettings], random / 4);

@@ -113,7 +113,7 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
     case Pattern::large:
       return fill([&](std::size_t, double) { return 8 + 2 * random.uniform(); });
     case Pattern::negative:
-      return fill([&](std::size_t, double) { return -8 - 2 * random.uniform(); });
+      return fill([&](std::size_t, double) { return -1 - random.uniform(); });
     case Pattern::tiny:
       return fill([](std::size_t, double drawn) { return drawn * 0x1p-10; });
     case Pattern::huge:

@@ -21,7 +21,7 @@ enum class Pattern : std::uint8_t {
   sorted,
   tiny,          // what an epsilon is for
   large,         // and of one sign: exponentials overflow unless a maximum is subtracted
-  negative,      // large, and all below what stands where there is nothing
+  negative,      // all below what stands where there is nothing
   huge,          // near what the type carries, where only rounding would not choose what comes out
   rows_apart,    // activations of rows, and weights of outputs, that are of different size
   signed_zeros,  // equal to each other, though their bits are not
