@@ -145,10 +145,14 @@ void add_gemm(ProductTrials& all) {
   const kernels::GemmPlan small{
       .tile_m = 8, .tile_n = 32, .tile_k = 8, .thread_m = 1, .thread_n = 2};
   all.add<GemmTask>("three matrices", {.k = 21, .rows = {37, 20, 9}, .bias = true}, small);
-  all.add<GemmTask>(
-      "a pair",
-      {.dtype = DType::f16, .k = 21, .rows = {37, 37}, .pair = Pair::swiglu, .residual = true},
-      small);
+  all.add<GemmTask>("a pair",
+                    {.dtype = DType::f16,
+                     .k = 21,
+                     .rows = {37, 37},
+                     .pair = Pair::swiglu,
+                     .residual = true,
+                     .softcap = 0.5},
+                    small);
   all.add<GemmTask>(
       "few and odd rows",
       {.dtype = DType::f32,
@@ -195,7 +199,7 @@ void add_mma_gemm(ProductTrials& all) {
   kernels::MmaGemmPlan slots = groups, parts = groups;
   slots.stages = 8;
   parts.split = 4;
-  all.add<MmaGemmTask>("many steps by wgmma", {.k = 1096, .rows = {201}, .bias = true}, groups);
+  all.add<MmaGemmTask>("many steps by wgmma", {.k = 1096, .rows = {137}, .bias = true}, groups);
   all.add<MmaGemmTask>("more slots than steps", {.rows = {73, 73}, .pair = Pair::swiglu}, slots);
   all.add<MmaGemmTask>("parts of K by wgmma", {.dtype = DType::f16, .k = 1080, .rows = {73}},
                        parts);
@@ -214,21 +218,22 @@ void add_tma_gemm(ProductTrials& all) {
                                 .group_m = group};
   };
   all.add<TmaGemmTask>("lines askew", {.k = 520, .rows = {201}}, plan(64, 128, 2, 1, 1));
-  all.add<TmaGemmTask>("a cluster of weights", {.dtype = DType::f16, .k = 1096, .rows = {201}},
+  all.add<TmaGemmTask>("a cluster of weights",
+                       {.dtype = DType::f16, .k = 1096, .rows = {72, 40, 65}},
                        plan(64, 64, 1, 2, 1));
   all.add<TmaGemmTask>("tokens and weights together", {.k = 520, .rows = {328}, .residual = true},
                        plan(64, 64, 2, 2, 1));
   all.add<TmaGemmTask>("groups of tokens", {.rows = {72, 40, 33}, .bias = true},
                        plan(64, 64, 1, 1, 1, 4), 330);
   all.add<TmaGemmTask>("two parts of K, tokens together",
-                       {.k = 1080, .rows = {201}, .residual = true, .softcap = 0.5},
+                       {.k = 1080, .rows = {137}, .residual = true, .softcap = 0.5},
                        plan(64, 128, 2, 1, 2));
   all.add<TmaGemmTask>("three parts of K, weights together",
-                       {.dtype = DType::f16, .k = 1096, .rows = {328}}, plan(64, 128, 1, 2, 3));
-  all.add<TmaGemmTask>("two parts of K, all together", {.k = 520, .rows = {136}},
+                       {.dtype = DType::f16, .k = 1096, .rows = {168}}, plan(64, 64, 1, 2, 3));
+  all.add<TmaGemmTask>("two parts of K, all together", {.k = 200, .rows = {72}},
                        plan(64, 64, 2, 2, 2));
   all.add<TmaGemmTask>("a pair in four parts of K",
-                       {.k = 1080, .rows = {136, 136}, .pair = Pair::swiglu},
+                       {.k = 520, .rows = {136, 136}, .pair = Pair::swiglu},
                        plan(64, 128, 1, 1, 4));
   all.add<TmaGemmTask>("parts of K, groups of tokens", {.dtype = DType::f16, .rows = {136}},
                        plan(64, 64, 1, 1, 2), 580);
@@ -282,6 +287,7 @@ void add_qkv(ProductTrials& all) {
                               .tile_n = 128,
                               .stages = 3,
                               .cluster_m = 1,
+                              .tile = Tile::mma,
                               .query_tile = 64,
                               .key_tile = 64,
                               .warps = 4};
