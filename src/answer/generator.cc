@@ -82,7 +82,7 @@ std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
   }
   seen_ = ids;
   if (piece != piece_) piece_ = piece, whole_ = 0;
-  whole_ = std::min(whole_, alike);
+  whole_ = std::min(whole_, alike) / piece * piece;
   for (auto at = ids.begin() + static_cast<std::ptrdiff_t>(alike);
        at != ids.end() && !(stopped && stopped());) {
     const auto end = ids.end() - at > piece ? at + static_cast<std::ptrdiff_t>(piece) : ids.end();

@@ -12,10 +12,10 @@ namespace ac {
 
 // What somebody has said of it.
 struct Wishes {
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<double> repeat_penalty, presence_penalty, frequency_penalty;
-  std::optional<std::int64_t> top_k, max_new_tokens;
-  std::optional<std::uint64_t> seed;
+  std::optional<double> temperature = {}, top_p = {}, min_p = {};
+  std::optional<double> repeat_penalty = {}, presence_penalty = {}, frequency_penalty = {};
+  std::optional<std::int64_t> top_k = {}, max_new_tokens = {};
+  std::optional<std::uint64_t> seed = {};
 
   // These, and where they say nothing, the others.
   Wishes over(const Wishes& others) const;

@@ -20,9 +20,9 @@ enum class Reuse {
 struct TokenRequest {
   std::vector<std::int64_t> ids;
   std::int64_t max_new_tokens = 16;
-  std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
-  Sampling sampling;
-  Penalties penalties;
+  std::vector<std::int64_t> stop_ids = {};  // tokens after which no more are generated
+  Sampling sampling = {};
+  Penalties penalties = {};
   std::map<std::int64_t, double> bias = {};  // added to the logits of tokens
   bool wants_logits = false;                 // of each token: see Generator::token_logits()
   Reuse reuse = Reuse::alike;

@@ -25,7 +25,7 @@ using net::ip::tcp;
 using Clock = std::chrono::steady_clock;
 using ErrorCode = boost::system::error_code;
 
-constexpr auto kTick = std::chrono::milliseconds(250);
+constexpr auto kTick = std::chrono::milliseconds(100);
 // Of a request that was refused, which is read so that its sender comes to read the response.
 constexpr std::size_t kMostIgnored = 64 << 20;
 constexpr auto kMostIgnoring = std::chrono::seconds(5);

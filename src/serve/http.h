@@ -42,8 +42,8 @@ struct HttpLimits {
   // What a client reads too slowly is kept for it up to this.
   std::size_t unsent_bytes = 16 << 20;
   int connections = 256;
-  std::chrono::seconds to_read{30};   // a request, from the end of the one before it
-  std::chrono::seconds to_write{30};  // a piece of a response
+  std::chrono::milliseconds to_read{30'000};   // a request, from the end of the one before it
+  std::chrono::milliseconds to_write{30'000};  // a piece of a response
   int threads = 4;
 };
 
