@@ -4,13 +4,11 @@
 
 #include <algorithm>
 
-#include "admit/extent.h"
 #include "admit/trial_step.h"
 #include "admit/trials.h"
 #include "analyze/fragment.h"
 #include "base/error.h"
 #include "generate/fallback.h"
-#include "generate/generate_for.h"
 #include "ir/positions.h"
 
 namespace ac {
@@ -169,14 +167,6 @@ bool is_much_to_race(const Request& quick, const Extent& extent) {
   return quick.work / tokens * ((tokens + tile - 1) / tile * tile) > kMostRaced;
 }
 
-int cluster_of(const Choice& choice) {
-  if (const auto* made = std::get_if<Implementation<TmaGemmTask>>(&choice))
-    return made->plan.cluster();
-  if (const auto* made = std::get_if<Implementation<QkvAttentionTask>>(&choice))
-    return made->plan.product().cluster();
-  return 1;
-}
-
 }  // namespace
 
 std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
@@ -194,8 +184,8 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   } else {
     const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
     const auto generate = [&](const StepGraph& trial, NodeId node, const Setting& setting) {
-      return generate_sampling(trial, std::get<Implementation<SamplingTask>>(candidate.choice),
-                               node, setting);
+      const auto& made = std::get<Implementation<SamplingTask>>(candidate.choice);
+      return made.task.lower({trial, setting}, made.plan, {node});
     };
     requests.push_back(trial_of_choice(candidate.id, logits.dtype, logits.shape.back().constant(),
                                        at.setting.multiprocessors, generate));
@@ -204,8 +194,7 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   if (requests[0].sources.empty()) return requests;  // a library's
   std::optional<Request> quick = trial_of(step, wanted, candidate, at);
   if (!quick) return std::nullopt;
-  const bool is_much = is_much_to_race(*quick, extent),
-             has_clusters = cluster_of(candidate.choice) > 1;
+  const bool is_much = is_much_to_race(*quick, extent), has_clusters = extent.cluster > 1;
   if (is_much || has_clusters) {
     std::string& open = requests[0].left_open;
     open += open.empty() ? "" : "; ";

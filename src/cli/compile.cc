@@ -122,6 +122,7 @@ struct Compile {
           {"regions", launches}, {"distinct", phase.selections.size()}, {"fallbacks", fallbacks}};
     }
     result["measured"] = compiled.is_measured();
+    if (options.device.is_uncalibrated()) result["uncalibrated"] = true;
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
     result["check"] = to_json(compiled.check);
@@ -142,6 +143,8 @@ struct Compile {
           "  converted: it computes in {}, and weights are converted as they are loaded; "
           "the model says {}\n",
           torch_name(compiled.dtype), torch_name(compiled.own_dtype));
+    if (const std::string note = uncalibrated_note(options.device); !note.empty())
+      fmt::print("  {}\n", note);
     if (!compiled.is_measured())
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
     const bool speaks = std::filesystem::exists(std::filesystem::path(output) / text::kTextFolder);

@@ -11,7 +11,7 @@
 
 #include "admit/trials.h"
 #include "generate/assemble.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "plan/cover.h"
 #include "select/decide.h"
 #include "select/guide.h"

@@ -7,7 +7,7 @@
 
 #include "expect_error.h"
 #include "fusion_option.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "plan/cover.h"
 #include "plan/planner.h"
 #include "regions_models.h"
