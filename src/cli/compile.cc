@@ -179,6 +179,7 @@ struct Compile {
     }
     result["measured"] = compiled.is_measured();
     result["quick"] = compiled.program.quick;
+    if (options.device.is_uncalibrated()) result["uncalibrated"] = true;
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
     result["check"] = to_json(compiled.check);
@@ -199,6 +200,8 @@ struct Compile {
           "  converted: it computes in {}, and weights are converted as they are loaded; "
           "the model says {}\n",
           torch_name(compiled.dtype), torch_name(compiled.own_dtype));
+    if (const std::string note = uncalibrated_note(options.device); !note.empty())
+      fmt::print("  {}\n", note);
     const bool is_known = std::ranges::all_of(
         compiled.phases, [](const CompiledPhase& phase) { return !phase.known.empty(); });
     if (compiled.program.quick)

@@ -10,8 +10,8 @@
 #include <set>
 
 #include "admit/trials.h"
+#include "families/list.h"
 #include "generate/assemble.h"
-#include "generate/generate_for.h"
 #include "plan/cover.h"
 #include "select/decide.h"
 #include "select/guide.h"
