@@ -169,7 +169,7 @@ template <AttentionOp op, AttentionPlan plan>
 struct ScalarTile {
   using T = Scalar<op.type>;
   static constexpr int dim = op.head_dim, tokens = plan.tile_tokens(op);
-  static constexpr int share = (dim + 31) / 32;
+  static constexpr int share = divide_up(dim, 32);
 
   float maximum[op.group], sum[op.group] = {}, out[op.group][share] = {};
 
@@ -313,9 +313,9 @@ AC_DEVICE void attention(const AttentionParams& p) {
     for (int i = threadIdx.x; i < op.rotary; i += plan.threads) turns[i] = row[i];
   };
   const auto splits_for = [&](const Visible& visible) {
-    const int tiles = (visible.end + tokens - 1) / tokens - visible.begin / tokens;
+    const int tiles = divide_up(visible.end, tokens) - visible.begin / tokens;
     constexpr int tiles_per_split = warps * plan.min_tiles;
-    const int splits = (tiles + tiles_per_split - 1) / tiles_per_split;
+    const int splits = divide_up(tiles, tiles_per_split);
     return splits < 1 ? 1 : splits < plan.splits ? splits : plan.splits;
   };
   const int hint = load_relaxed(p.position);

@@ -16,7 +16,7 @@ inline ClusterAddress cluster_address(const void* shared, int rank,
 }
 inline void barrier_arrive(CopyBarrier* barrier, int rank,
                            host::Place place = host::Place::current()) {
-  host::barrier_arrive(cluster_address(barrier, rank, place));
+  host::barrier_arrive(cluster_address(barrier, rank, place), place);
 }
 inline void barrier_wait_for_cluster(CopyBarrier* barrier, unsigned parity,
                                      host::Place place = host::Place::current()) {

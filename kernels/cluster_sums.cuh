@@ -13,11 +13,11 @@ namespace ac::kernels {
 template <int parts, int apart, int sets, int count, int share, int threads>
 struct ClusterSums {
   static constexpr int writers = count / share, sent = sets * share;  // fragments to one block
-  static constexpr int bytes = (parts - 1) * sent * threads * 16;
+  static constexpr int bytes = sent * threads * 16;                   // to one block
   static_assert(writers <= parts && writers * share == count);
   using Fragment = float[4];
 
-  unsigned char* const received;  // [parts - 1][sent][threads] fragments: a warp's are in a row
+  unsigned char* const received;  // [parts][sent][threads] fragments: a warp's are in a row
   CopyBarrier* const landed;      // they have
   CopyBarrier* const ready;       // nobody reads anything else there any more, in any block
   const int part, first_rank;
@@ -39,7 +39,7 @@ struct ClusterSums {
       for (int i = 0; i < sent; ++i) copy(total[i], vector(sums[i]));
       return;
     }
-    if (threadIdx.x == 0 && writes()) barrier_expect(landed, bytes);
+    if (threadIdx.x == 0 && writes()) barrier_expect(landed, (parts - 1) * bytes);
     __syncwarp();
     const int lane = threadIdx.x % 32;
     if (lane < parts) barrier_arrive(ready, rank_of(lane));
@@ -47,7 +47,7 @@ struct ClusterSums {
     AC_UNROLL
     for (int to = 0; to < writers; ++to) {
       if (to == part) continue;
-      const ClusterAddress there = cluster_address(place(part, to), rank_of(to)),
+      const ClusterAddress there = cluster_address(place(part), rank_of(to)),
                            message = cluster_address(landed, rank_of(to));
       AC_UNROLL
       for (int i = 0; i < sent; ++i)
@@ -67,8 +67,7 @@ struct ClusterSums {
       AC_UNROLL
       for (int from = 0; from < parts; ++from) {
         float4 next = vector(total[i]);
-        if (from != part)
-          next = *reinterpret_cast<const float4*>(place(from, part) + i * threads * 16);
+        if (from != part) next = *reinterpret_cast<const float4*>(place(from) + i * threads * 16);
         sum = from == 0 ? next : add(sum, next);
       }
       copy(total[i], sum);
@@ -77,10 +76,9 @@ struct ClusterSums {
 
  private:
   AC_DEVICE int rank_of(int of_part) const { return first_rank + of_part * apart; }
-  // Where block `at` has what this thread of block `from` sends it.
-  AC_DEVICE unsigned char* place(int from, int at) const {
-    const int slot = from < at ? from : from - 1;
-    return received + (slot * sent * threads + threadIdx.x) * 16;
+  // Where any block has what this thread of block `from` sends it; its own place stays empty.
+  AC_DEVICE unsigned char* place(int from) const {
+    return received + from * bytes + threadIdx.x * 16;
   }
   // A fragment that block `block` writes, of all of a tile.
   AC_DEVICE static constexpr int of(int block, int i) {

@@ -38,7 +38,7 @@ AC_DEVICE T load_struct(const T* p) {
 struct DrawFound {
   unsigned bin;                    // draw_bins: there is less; the sums are of all bins then
   unsigned long long count, mass;  // of the bins before
-  unsigned long long bin_count, bin_mass;  // of the bin
+  unsigned long long bin_mass;     // of the bin
 };
 
 template <int warps>
@@ -78,10 +78,10 @@ AC_DEVICE DrawFound draw_find(const unsigned long long* bins, bool by_mass,
   const unsigned long long begin = end - (by_mass ? mass : count);
   const bool is_last = threadIdx.x == plan.threads - 1;
   if (begin < wanted && (wanted <= end || is_last)) {
-    DrawFound here{draw_bins, count_end - count, mass_end - mass, 0, 0};
+    DrawFound here{draw_bins, count_end - count, mass_end - mass, 0};
     for (int i = 0; i < n && here.bin == draw_bins; ++i) {
       if (wanted <= (by_mass ? here.mass + masses[i] : here.count + counts[i])) {
-        here.bin = first + i, here.bin_count = counts[i], here.bin_mass = masses[i];
+        here.bin = first + i, here.bin_mass = masses[i];
       } else {
         here.count += counts[i], here.mass += masses[i];
       }
@@ -188,7 +188,6 @@ AC_DEVICE void draw(const DrawParams& p) {
       atomicAdd(bins + i, static_cast<unsigned long long>(count));
       atomicAdd(bins + draw_bins + i, (high << half) + block_bins[draw_bins + i]);
     }
-    __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) *is_last = count_block(p.finished_blocks, gridDim.x);
     __syncthreads();

@@ -38,7 +38,7 @@ AC_DEVICE void elementwise(const ElementwiseParams& p) {
   launch_dependents();
   wait_for_dependency();
 
-  const unsigned per_row = (p.columns + n - 1) / n, total = per_row * p.rows;
+  const unsigned per_row = divide_up(p.columns, n), total = per_row * p.rows;
   const unsigned stride = gridDim.x * plan.threads;
   for (unsigned first = blockIdx.x * plan.threads + threadIdx.x; first < total;
        first += stride * unroll) {

@@ -16,7 +16,7 @@ AC_DEVICE void embedding(const EmbeddingParams& p) {
   launch_dependents();
   wait_for_dependency();
 
-  const unsigned per_row = (p.width + n - 1) / n, total = per_row * p.count;
+  const unsigned per_row = divide_up(p.width, n), total = per_row * p.count;
   const unsigned stride = gridDim.x * plan.threads;
   for (unsigned i = blockIdx.x * plan.threads + threadIdx.x; i < total; i += stride) {
     const int row = i / per_row, column = i % per_row * n, count = p.width - column;

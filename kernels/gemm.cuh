@@ -49,7 +49,7 @@ AC_DEVICE void gemm(const GemmParams& p) {
   AC_DYNAMIC_SHARED(shared);
   launch_dependents();
   wait_for_dependency();
-  const GemmTile<op, plan.tile_m, plan.tile_n> tile(p, blockIdx.x, 8);
+  const GemmTile<op, plan.tile_m, plan.tile_n> tile(p, blockIdx.x, plan.group_m);
   const GemmMatrix& matrix = p.matrix[tile.matrix];
   const int column = threadIdx.x % across, row = threadIdx.x / across;
 

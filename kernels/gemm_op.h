@@ -25,15 +25,18 @@ struct GemmOp {
 };
 
 struct GemmShape {
+  // Of rows and k, so that an int counts the elements of a tile's rows.
+  static constexpr int most = 1 << 21;
+
   int m = 0;
   int rows[3] = {};  // of each matrix: its outputs; a pair's two are equal
   int k = 0;
 
   constexpr const char* why_illegal(const GemmOp& op) const {
     if (m < 1) return "m must be positive";
-    if (k < 1) return "k must be positive";
+    if (k < 1 || k > most) return "k must be 1 to 2^21";
     for (int i = 0; i < op.matrices; ++i)
-      if (rows[i] < 1) return "every matrix needs rows";
+      if (rows[i] < 1 || rows[i] > most) return "every matrix must have 1 to 2^21 rows";
     if (op.pair != Pair::none && rows[0] != rows[1]) return "a pair's matrices must be equal";
     return nullptr;
   }

@@ -7,6 +7,8 @@
 namespace ac::kernels {
 
 struct GemmPlan {
+  static constexpr int group_m = 8;  // tiles of tokens that go together through the weights
+
   int tile_m = 64;     // tokens of a block
   int tile_n = 64;     // weight rows of a block
   int tile_k = 16;     // of x and weights that a block holds at once

@@ -11,21 +11,21 @@ namespace ac::kernels {
 template <GemmOp op, int tile_m, int tile_n>
 struct GemmTile {
   static constexpr int outputs = tile_n / op.row_sets();  // of a token
+  // That have tiles of their own.
+  static constexpr int matrices = op.pair == Pair::none ? op.matrices : 1;
 
   int matrix = 0;  // of a pair: the first
-  int token = 0;   // the first of the tile
-  int output = 0;  // the first of the tile, in its matrix
+  int token;       // the first of the tile
+  int output;      // the first of the tile, in its matrix
 
   AC_DEVICE static int tiles_m(const GemmParams& p) { return (p.m + tile_m - 1) / tile_m; }
   AC_DEVICE static int tiles_n(const GemmParams& p, int i) {
     return (p.matrix[i].rows + outputs - 1) / outputs;
   }
   AC_DEVICE static int tiles_n(const GemmParams& p) {
-    int tiles = tiles_n(p, 0);
-    if constexpr (op.pair == Pair::none) {
-      if constexpr (op.matrices > 1) tiles += tiles_n(p, 1);
-      if constexpr (op.matrices > 2) tiles += tiles_n(p, 2);
-    }
+    int tiles = 0;
+    AC_UNROLL
+    for (int i = 0; i < matrices; ++i) tiles += tiles_n(p, i);
     return tiles;
   }
 
@@ -47,11 +47,9 @@ struct GemmTile {
   GemmTile() = default;
   AC_DEVICE void set(const GemmParams& p, int row, int column) {
     token = row * tile_m;
-    if constexpr (op.pair == Pair::none) {
-      AC_UNROLL
-      for (int i = 0; i + 1 < op.matrices; ++i)
-        if (matrix == i && column >= tiles_n(p, i)) column -= tiles_n(p, i), matrix = i + 1;
-    }
+    AC_UNROLL
+    for (int i = 0; i + 1 < matrices; ++i)
+      if (matrix == i && column >= tiles_n(p, i)) column -= tiles_n(p, i), matrix = i + 1;
     output = column * outputs;
   }
 };

@@ -25,6 +25,8 @@ struct Gemv {
   using X = Scalar<op.x>;
   using Y = Scalar<op.y>;
   static constexpr int rows = plan.rows;
+  // Whose outputs are counted one after the other.
+  static constexpr int matrices = op.pair == Pair::none ? op.matrices : 1;
   static constexpr int outputs = plan.outputs_per_group(op);
   static constexpr int vector = op.vector();
   static constexpr int x_parts = op.wide_x() ? vector / 4 : 1;  // 16-byte pieces of a vector of x
@@ -32,22 +34,18 @@ struct Gemv {
   // ---- which rows
 
   AC_DEVICE static int total_rows(const GemvParams& p) {
-    int total = p.matrix[0].rows;
-    if constexpr (op.pair == Pair::none) {
-      if constexpr (op.matrices > 1) total += p.matrix[1].rows;
-      if constexpr (op.matrices > 2) total += p.matrix[2].rows;
-    }
+    int total = 0;
+    AC_UNROLL
+    for (int m = 0; m < matrices; ++m) total += p.matrix[m].rows;
     return total;
   }
 
   // The matrix that output `row` of all matrices belongs to; `row` becomes its row there.
   AC_DEVICE static int matrix_of(const GemvParams& p, int& row) {
     int matrix = 0;
-    if constexpr (op.pair == Pair::none) {
-      AC_UNROLL
-      for (int m = 0; m + 1 < op.matrices; ++m)
-        if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
-    }
+    AC_UNROLL
+    for (int m = 0; m + 1 < matrices; ++m)
+      if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
     return matrix;
   }
 
@@ -58,8 +56,7 @@ struct Gemv {
   AC_DEVICE static RowPlace place_of(const GemvParams& p, int n, int group, int r) {
     int row = group * outputs + (op.pair == Pair::none ? r : r / 2);
     row = row < n ? row : n - 1;
-    int matrix = op.pair == Pair::none ? 0 : r % 2;
-    if constexpr (op.matrices > 1 && op.pair == Pair::none) matrix = matrix_of(p, row);
+    const int matrix = op.pair == Pair::none ? matrix_of(p, row) : r % 2;
     return {matrix, row};
   }
   AC_DEVICE static const Stored* weight_row(const GemvParams& p, int n, int group, int r) {

@@ -73,7 +73,7 @@ struct TileCopies {
     for (int i = 0; i < count; ++i) {
       if (rows % down != 0 && row + i * down >= rows) break;
       copy_async16(shared + to + i * down * TileRows<chunks>::row_bytes,
-                   at + static_cast<long long>(i < last ? i : last) * step, inside);
+                   at + (i < last ? i : last) * step, inside);
     }
   }
 };

@@ -12,7 +12,7 @@ namespace ac::kernels {
 template <PrefillAttentionOp op, PrefillAttentionPlan plan>
 AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
   using T = Scalar<op.type>;
-  constexpr int dim = op.head_dim, share = (dim + 31) / 32, queries = plan.warp_queries();
+  constexpr int dim = op.head_dim, share = divide_up(dim, 32), queries = plan.warp_queries();
   constexpr int pitch = plan.row_bytes(op) / static_cast<int>(sizeof(T));
   AC_DYNAMIC_SHARED(shared);
   auto* const shared_queries = reinterpret_cast<float*>(shared);        // [query_tile, dim]

@@ -178,7 +178,7 @@ struct PrefillGroup {
     const int first_query = t.block.position + t.block.first_query + warp_query;
     // What the last of the 64 queries sees.
     const int seen = first_query - warp_query % 64 + 64 - t.block.first_key;
-    const int mine = min(all, (seen + size - 1) / size);
+    const int mine = min(all, divide_up(seen, size));
     const float factor = score_factor<op>(p);
     Softmax softmax;
     typename Softmax::Scores scores;
@@ -249,7 +249,7 @@ AC_DEVICE void prefill_attention_groups(const PrefillAttentionParams& p) {
   __syncthreads();
   wait_for_dependency();
   const PrefillBlock block(p, plan.query_tile);
-  const int count = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
+  const int count = divide_up(block.end_key - block.first_key, plan.key_tile);
   const PrefillTiles<op, plan> tiles{p, block, count, panels, queries_filled, keys, values};
   const int warp = same_in_warp(static_cast<int>(threadIdx.x / 32));
   if (warp < 4) {

@@ -137,7 +137,7 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   launch_dependents();
   wait_for_dependency();
   const PrefillBlock block(p, plan.query_tile);
-  const int tiles = (block.end_key - block.first_key + plan.key_tile - 1) / plan.key_tile;
+  const int tiles = divide_up(block.end_key - block.first_key, plan.key_tile);
   const auto copy = [&](int stage, int tile) {
     if (tile < tiles) {
       Copies::keys(p, block, keys(stage), p.k_cache, tile);

@@ -45,7 +45,10 @@ inline int load_relaxed(const int* p) { return *p - host::relaxed_lag(); }
 // Counts a block that is done; true in the last one, which then sees what the others wrote before.
 // Ends at 0 again.
 inline bool count_block(unsigned* count, unsigned blocks) {
-  return atomicInc(count, blocks - 1) == blocks - 1;
+  __threadfence();
+  const bool is_last = atomicInc(count, blocks - 1) == blocks - 1;
+  __threadfence();
+  return is_last;
 }
 inline uint4 load_pinned(const void* shared) { return load_as<uint4>(shared); }
 
@@ -71,10 +74,13 @@ inline void barrier_init(CopyBarrier* barrier, int arrivals = 1) {
   host::barrier_init(barrier, static_cast<unsigned>(arrivals));
 }
 inline void barrier_init_visible() {}
-inline void barrier_expect(CopyBarrier* barrier, unsigned bytes) {
-  host::barrier_expect(barrier, bytes);
+inline void barrier_expect(CopyBarrier* barrier, unsigned bytes,
+                           host::Place place = host::Place::current()) {
+  host::barrier_expect(barrier, bytes, place);
 }
-inline void barrier_arrive(CopyBarrier* barrier) { host::barrier_arrive(barrier); }
+inline void barrier_arrive(CopyBarrier* barrier, host::Place place = host::Place::current()) {
+  host::barrier_arrive(barrier, place);
+}
 inline void barrier_wait(CopyBarrier* barrier, unsigned parity,
                          host::Place place = host::Place::current()) {
   host::barrier_wait(barrier, parity, place);

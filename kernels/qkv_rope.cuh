@@ -162,7 +162,7 @@ struct RopeOutputs {
                                       : p.k_cache) +
               lane() % across * 8 +
               (query ? head : static_cast<long long>(kv_head) * p.capacity) * dim;
-      const long long step = query ? static_cast<long long>(p.heads) * dim : dim;
+      const long long step = query ? p.heads * dim : dim;
       AC_UNROLL
       for (int q = 0; q < dim / panel; ++q, to += panel) {
         AC_UNROLL

@@ -57,8 +57,6 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
       head.norm = 0;
       return head;
     }
-    // A later token of this launch goes to the same slot.
-    if (p.tokens - token > p.capacity) return head;
     const bool is_value = index >= p.heads + p.kv_heads;
     const int kv_head = index - p.heads - (is_value ? p.kv_heads : 0);
     const long long slot =
@@ -84,7 +82,7 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
     }
   }
 
-  const int groups = (per_token + heads - 1) / heads, total = p.tokens * groups;
+  const int groups = divide_up(per_token, heads), total = p.tokens * groups;
   for (int work = blockIdx.x * plan.warps() + threadIdx.x / 32; work < total;
        work += gridDim.x * plan.warps()) {
     const int token = work / groups, first = work % groups * heads;
@@ -168,9 +166,7 @@ AC_DEVICE void rope_append(const RopeAppendParams& p) {
   if constexpr (HeldChunks<op, 4>::possible) {
     const auto is_whole = [](const void* at) { return is_aligned<4>(static_cast<const T*>(at)); };
     const bool are_whole = p.q_pitch % 4 == 0 && p.kv_pitch % 4 == 0 && is_whole(p.q) &&
-                           is_whole(p.k) && is_whole(p.v) && is_whole(p.q_out) &&
-                           is_whole(p.k_cache) && is_whole(p.v_cache) &&
-                           (!op.qk_norm || (is_whole(p.q_norm) && is_whole(p.k_norm)));
+                           is_whole(p.k) && is_whole(p.v);
     if (are_whole) return rope_append_by<op, plan, 4>(p);
   }
   rope_append_by<op, plan, 1>(p);

@@ -48,6 +48,7 @@ struct RopeAppendPlan {
   }
 };
 
+// All but q, k and v begin at multiples of 16 bytes.
 struct RopeAppendParams {
   const void* q;  // [tokens, heads, head_dim], `q_pitch` elements from token to token
   const void* k;  // [tokens, kv_heads, head_dim], `kv_pitch` elements from token to token
@@ -63,8 +64,8 @@ struct RopeAppendParams {
   const int* position;    // [1] tokens before these: below 2^20
   void* q_out;            // [tokens, heads, head_dim]; may be q, if q_pitch is heads * head_dim
   void* k_cache;          // [kv_heads, capacity, head_dim], a token at its position % capacity
-  void* v_cache;          // [kv_heads, capacity, head_dim]; of more tokens than that, the last stay
-  int capacity;
+  void* v_cache;          // [kv_heads, capacity, head_dim]
+  int capacity;           // no less than the tokens: attention reads them from there
 };
 
 constexpr double rope_append_bytes(const RopeAppendOp& op, int tokens, int heads, int kv_heads) {

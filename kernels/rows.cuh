@@ -79,7 +79,7 @@ struct RowPart {
 
   // Where element e of the vector at `column` is kept.
   AC_DEVICE float& in_shared(int column, int e) {
-    const int vectors = (columns + vector - 1) / vector;
+    const int vectors = divide_up(columns, vector);
     return shared[e * vectors + column / vector];
   }
 

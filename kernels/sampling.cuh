@@ -15,7 +15,7 @@ AC_DEVICE void sampling(const SamplingParams& p) {
   launch_dependents();
   wait_for_dependency();
 
-  const unsigned vectors = (p.vocab + n - 1) / n, stride = gridDim.x * plan.threads;
+  const unsigned vectors = divide_up(p.vocab, n), stride = gridDim.x * plan.threads;
   unsigned long long best = 0;
   for (unsigned i = blockIdx.x * plan.threads + threadIdx.x; i < vectors; i += stride) {
     const int first = i * n;

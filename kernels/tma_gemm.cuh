@@ -37,7 +37,7 @@ struct TmaGemm {
   static constexpr int written = plan.written(op);  // of a token, by this block
   using Parts = ClusterSums<plan.cluster_k, plan.cluster_m * plan.cluster_n, sets, outputs / 8,
                             written / 8, plan.groups() * 128>;
-  static_assert(Parts::bytes == plan.received_bytes(op));
+  static_assert(Parts::bytes == plan.sent_bytes(op));
   // What 128 sums a thread leave no room for, four warps that only copy can spare.
   static constexpr bool trades_registers = plan.groups() == 2 && plan.tile_n == 256;
 
@@ -223,14 +223,15 @@ struct TmaGemm {
     static constexpr int panels = written / panel;
     static_assert(pitch <= plan.staging_pitch() * 4);
     unsigned char *line, *sums;
-    long long at, step;  // of the lane's first line in y, and from one to the next
+    long long at;  // of the lane's first line in y
+    int step;      // from one to the next
 
     AC_DEVICE Lines(unsigned char* mine, const GemmMatrix& matrix, int row, int output)
         : line(mine + lane() / across * pitch + lane() % across * 16),
           sums(mine + lane() / 4 * pitch + lane() % 4 * 4),
           at(static_cast<long long>(row + lane() / across) * matrix.y_pitch + output +
              lane() % across * 8),
-          step(static_cast<long long>(down) * matrix.y_pitch) {}
+          step(down * matrix.y_pitch) {}
     AC_DEVICE static int lane() { return threadIdx.x % 32; }
     AC_DEVICE uint4* staged(int i) const {
       return reinterpret_cast<uint4*>(line + i * down * pitch);

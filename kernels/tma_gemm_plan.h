@@ -36,10 +36,11 @@ struct TmaGemmPlan {
     return share;
   }
   // What the others of a tile send to a block when all have read their rings, into its ring: their
-  // sums of what it writes.
-  constexpr int received_bytes(const GemmOp& op) const {
-    return (cluster_k - 1) * tile_m * written(op) * op.row_sets() * 4;
+  // sums of what it writes. There is a place for each of them, and for itself.
+  constexpr int sent_bytes(const GemmOp& op) const {
+    return tile_m * written(op) * op.row_sets() * 4;
   }
+  constexpr int received_bytes(const GemmOp& op) const { return (cluster_k - 1) * sent_bytes(op); }
 
   // Rows of a box: of x, and of the weights, of which a pair's two halves are of two matrices.
   constexpr int box_m() const { return tile_m / cluster_n; }
@@ -85,7 +86,7 @@ struct TmaGemmPlan {
     if (!is_power_of_two(cluster_m) || !is_power_of_two(cluster_n))
       return "1, 2, 4 or 8 blocks share what they copy";
     if (cluster_k > 1 && tile_n > 128) return "parts of K take the registers of 256 columns";
-    if (cluster_k > 1 && received_bytes(op) > stages * stage_bytes())
+    if (cluster_k > 1 && cluster_k * sent_bytes(op) > stages * stage_bytes())
       return "the ring must hold what a tile's blocks send each other";
     if (box_m() % 8 != 0 || box_n(op) % 8 != 0) return "boxes must have whole eights of rows";
     if (group_m < 1) return "group_m must be positive";

@@ -57,13 +57,14 @@ Value cast(const Call& call) {
   return map(call, [](double x) { return std::trunc(x); });
 }
 
+// (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), and 1 + erf(y) is erfc(-y), without the cancellation for
+// negative y.
 Value gelu(const Call& call) {
   if (call.node().flag("tanh"))
     return map(call, [](double x) {
       const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-      return 0.5 * x * (1 + std::tanh(inner));
+      return x / (1 + std::exp(-2 * inner));
     });
-  // 1 + erf(y) is erfc(-y), without the cancellation for negative y.
   return map(call, [](double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); });
 }
 

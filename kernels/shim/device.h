@@ -87,8 +87,8 @@ void commit_copies();
 void wait_for_copies(unsigned groups_left);
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place);
 void barrier_init(void* barrier, unsigned arrivals);
-void barrier_expect(void* barrier, unsigned bytes);
-void barrier_arrive(void* barrier);
+void barrier_expect(void* barrier, unsigned bytes, Place place);
+void barrier_arrive(void* barrier, Place place);
 void barrier_wait(void* barrier, unsigned parity, Place place);
 
 // What a thread asked for and the hardware does later: here at the wait, and no earlier.
@@ -105,6 +105,9 @@ void commit_deferred();
 void wait_for_deferred(unsigned groups_left, Place place);
 
 void mark_dependency_wait();
+// For the race checker.
+void note_fence();
+void note_atomic(const void* address, std::size_t bytes);
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
 int relaxed_lag();
 
@@ -193,35 +196,40 @@ inline int __all_sync(unsigned mask, int vote, host::Place place = host::Place::
 // of the race checker's sight, as two atomics never race.
 template <class T>
 __attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {
+  host::note_atomic(address, sizeof(T));
   const T old = *address;
   *address = old + value;
   return old;
 }
 __attribute__((no_sanitize("thread"))) inline unsigned atomicInc(unsigned* address,
                                                                  unsigned limit) {
+  host::note_atomic(address, sizeof *address);
   const unsigned old = *address;
   *address = old >= limit ? 0 : old + 1;
   return old;
 }
 template <class T>
 __attribute__((no_sanitize("thread"))) T atomicMax(T* address, T value) {
+  host::note_atomic(address, sizeof(T));
   const T old = *address;
   if (value > old) *address = value;
   return old;
 }
 template <class T>
 __attribute__((no_sanitize("thread"))) T atomicExch(T* address, T value) {
+  host::note_atomic(address, sizeof(T));
   const T old = *address;
   *address = value;
   return old;
 }
 template <class T>
 __attribute__((no_sanitize("thread"))) T atomicCAS(T* address, T expected, T value) {
+  host::note_atomic(address, sizeof(T));
   const T old = *address;
   if (old == expected) *address = value;
   return old;
 }
-inline void __threadfence() {}
+inline void __threadfence() { host::note_fence(); }
 inline void __threadfence_block() {}
 
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }

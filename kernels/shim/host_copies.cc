@@ -95,6 +95,13 @@ void note_use(const BarrierState& state, bool makes) {
   if (race_checker != nullptr) race_checker->access(&state, sizeof state, makes, race_moment);
 }
 
+// Shared memory is all ones until someone makes a barrier there.
+BarrierState& made_barrier(void* barrier, Place place) {
+  auto& state = *static_cast<BarrierState*>(barrier);
+  if (state.arrivals == 0xffff) fail("a barrier is used that nobody has made", place);
+  return state;
+}
+
 void land(const Copy& copy, BarrierState& state) {
   land(copy, &state);
   state.bytes_left -= static_cast<int>(copy.bytes.size());
@@ -118,17 +125,18 @@ void barrier_init(void* barrier, unsigned arrivals) {
   state.phase = 0;
 }
 
-void barrier_expect(void* barrier, unsigned bytes) {
-  auto& state = *static_cast<BarrierState*>(barrier);
+void barrier_expect(void* barrier, unsigned bytes, Place place) {
+  BarrierState& state = made_barrier(barrier, place);
   state.bytes_left += static_cast<int>(bytes);
   arrive(state);
 }
 
-void barrier_arrive(void* barrier) { arrive(*static_cast<BarrierState*>(barrier)); }
+void barrier_arrive(void* barrier, Place place) { arrive(made_barrier(barrier, place)); }
 
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
   check_aligned(shared, global, bytes, place);
-  auto* const state = static_cast<BarrierState*>(barrier);
+  if (bytes == 0) fail("a bulk copy of nothing", place);
+  BarrierState* const state = &made_barrier(barrier, place);
   Copy copy = begin_copy(shared, global, bytes, true);
   if (scheduler().launch().copies_at_once)
     land(copy, *state);
@@ -140,7 +148,7 @@ void barrier_wait(void* barrier, unsigned parity, Place place) {
   struct Wait {
     BarrierState* state;
     unsigned parity;
-  } wait{static_cast<BarrierState*>(barrier), parity};
+  } wait{&made_barrier(barrier, place), parity};
   note_use(*wait.state, false);
   wait_until(
       "a wait for bulk copies",

@@ -9,18 +9,6 @@
 
 #include "kernels/shim/scheduler.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define AC_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define AC_ASAN 1
-#endif
-#endif
-#ifdef AC_ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 namespace ac::kernels {
 
 constinit thread_local uint3 threadIdx{0, 0, 0};
@@ -83,7 +71,8 @@ void Scheduler::go_to(Thread* next) {
     blockIdx = next->block->index;
   }
   race_checker = next != nullptr ? checker_.get() : nullptr;
-  if (race_checker != nullptr) race_moment = {next->number, next->after_dependency};
+  if (race_checker != nullptr)
+    race_moment = {next->block->first + next->number, next->after_dependency};
 #ifdef AC_ASAN
   __sanitizer_start_switch_fiber(ends ? nullptr : &here.fake_stack, there.bottom, there.bytes);
 #endif
@@ -148,12 +137,14 @@ void Scheduler::meet(Meeting& meeting, const char* operation, unsigned first, un
 
 void Scheduler::barrier(Place place) {
   Block& block = *current_->block;
-  if (checker_ && block.meeting.arrived + 1 == count_) checker_->meet_block();
+  if (checker_ && block.meeting.arrived + 1 == count_) checker_->meet_all(block.first, count_);
   meet(block.meeting, "__syncthreads", block.first, count_, place);
 }
 
 void Scheduler::cluster_barrier(Place place) {
-  meet(meeting_, "a cluster's barrier", 0, count_ * static_cast<unsigned>(blocks_.size()), place);
+  const unsigned count = count_ * static_cast<unsigned>(blocks_.size());
+  if (checker_ && meeting_.arrived + 1 == count) checker_->meet_all(0, count);
+  meet(meeting_, "a cluster's barrier", 0, count, place);
 }
 
 Block& Scheduler::block(unsigned rank, Place place) {
@@ -255,13 +246,18 @@ void Scheduler::check_race() {
                        text(blocks_.front()), race.what, race.first, race.second, race.offset);
 }
 
+void Scheduler::check_shared(const Block& block) {
+  bool whole = !block.dynamic_shared || block.dynamic_shared->is_whole();
+  for (const auto& [key, memory] : block.static_shared) whole = whole && memory->is_whole();
+  if (!whole)
+    record(fmt::format("kernel {}, {}: it wrote outside of its shared memory", launch_->name,
+                       text(block)));
+}
+
 void Scheduler::start(Block& block) {
   // Even a block with no dynamic shared memory gets a pointer that nothing may be read from.
   block.dynamic_shared = std::make_unique<SharedMemory>(launch_->shared_bytes);
-  if (checker_) {
-    checker_->begin_block(count_);
-    checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
-  }
+  if (checker_) checker_->add_shared(block.dynamic_shared->get(), launch_->shared_bytes);
   block.started = true;
   block.left = count_;
   for (unsigned t = 0; t < count_; ++t) {
@@ -320,6 +316,7 @@ void Scheduler::run_cluster(unsigned number) {
     blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
     blocks_[rank].first = rank * count_;
   }
+  if (checker_) checker_->begin_cluster(count_ * launch_->cluster);
   for (unsigned left = count_ * launch_->cluster; left > 0 && error_.empty();) {
     if (ready_.empty()) {
       go_on();
@@ -331,6 +328,7 @@ void Scheduler::run_cluster(unsigned number) {
     if (last_->state == State::done) --left, --last_->block->left;
     check_race();
   }
+  for (const Block& block : blocks_) check_shared(block);
   ready_.clear();
   polling_.clear();
   bulk_copies_.clear();
@@ -348,9 +346,6 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   if (launch.cluster == 0 || launch.cluster > 8 || grid.x % launch.cluster != 0)
     return {fmt::format("kernel {}: a grid of {} blocks in clusters of {}", launch.name, grid.x,
                         launch.cluster)};
-  if (launch.check_races && launch.cluster > 1)
-    return {
-        fmt::format("kernel {}: races are not checked in clusters of several blocks", launch.name)};
   launch_ = &launch;
   body_ = body;
   argument_ = argument;
@@ -363,7 +358,7 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
     if (!threads_[t].stack) threads_[t].stack = std::make_unique<Stack>();
   checker_ = launch.check_races ? std::make_unique<RaceChecker>() : nullptr;
   if (checker_)
-    for (unsigned t = 0; t < count_; ++t)
+    for (unsigned t = 0; t < together; ++t)
       checker_->add_stack(threads_[t].stack->bottom(), Stack::bytes);
   blockDim = shape;
   gridDim = grid;

@@ -28,10 +28,10 @@ struct HostLaunch {
   // Asynchronous copies land when they begin, as early as a GPU can bring them, and not when they
   // are waited for.
   bool copies_at_once = false;
-  // Report two threads that touch the same shared memory with no barrier between, and any write to
-  // global memory before the wait for the previous kernel. Works for kernels that were compiled
-  // with -fsanitize=thread (their accesses then call race_check.cc); elsewhere it sees async copies
-  // only. Not for clusters of several blocks.
+  // Report two threads that touch the same memory with nothing that orders them (of global memory,
+  // global_memory.h says which), and any write to global memory before the wait for the previous
+  // kernel. Works for kernels that were compiled with -fsanitize=thread (their accesses then call
+  // race_check.cc); elsewhere it sees async copies only.
   bool check_races = false;
   // An error if no thread waits for the kernel before this one.
   bool must_wait = false;

@@ -10,11 +10,12 @@ namespace ac::kernels::host {
 constinit thread_local RaceChecker* race_checker = nullptr;
 constinit thread_local RaceChecker::Moment race_moment;
 
-void RaceChecker::begin_block(unsigned threads) {
+void RaceChecker::begin_cluster(unsigned threads) {
   shared_.clear();
   barriers_.clear();
   clocks_.assign(threads, Clock(threads, 0));
   for (unsigned t = 0; t < threads; ++t) clocks_[t][t] = 1;
+  global_.begin_cluster(threads);
 }
 
 void RaceChecker::add_shared(const void* begin, std::size_t bytes) {
@@ -22,21 +23,26 @@ void RaceChecker::add_shared(const void* begin, std::size_t bytes) {
   piece.shadow.resize(bytes);
 }
 
-RaceChecker::Piece* RaceChecker::find(std::vector<Piece>& pieces, const void* address) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  for (Piece& piece : pieces) {
+// With what nobody may touch.
+RaceChecker::Piece* RaceChecker::find(const void* address) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address) + guard;
+  for (Piece& piece : shared_) {
     const auto begin = reinterpret_cast<std::uintptr_t>(piece.begin);
-    if (at >= begin && at < begin + piece.bytes) return &piece;
+    if (at >= begin && at < begin + piece.bytes + 2 * guard) return &piece;
   }
   return nullptr;
 }
 
-// ---- what orders threads
-
-void RaceChecker::learn(Clock& clock, const Clock& from) {
-  if (clock.size() < from.size()) clock.resize(from.size(), 0);
-  for (std::size_t i = 0; i < from.size(); ++i) clock[i] = std::max(clock[i], from[i]);
+bool RaceChecker::is_on_stack(const void* address, unsigned thread) const {
+  const auto has = [&](const Piece& stack) {
+    return reinterpret_cast<std::uintptr_t>(address) -
+               reinterpret_cast<std::uintptr_t>(stack.begin) <
+           stack.bytes;
+  };
+  return (thread < stacks_.size() && has(stacks_[thread])) || std::ranges::any_of(stacks_, has);
 }
+
+// ---- what orders threads
 
 void RaceChecker::meet(const std::vector<unsigned>& threads) {
   Clock all;
@@ -45,6 +51,7 @@ void RaceChecker::meet(const std::vector<unsigned>& threads) {
     clocks_[t] = all;
     ++clocks_[t][t];
   }
+  global_.meet(threads);
 }
 
 void RaceChecker::meet(unsigned first, unsigned mask) {
@@ -54,9 +61,9 @@ void RaceChecker::meet(unsigned first, unsigned mask) {
   meet(threads);
 }
 
-void RaceChecker::meet_block() {
-  std::vector<unsigned> threads(clocks_.size());
-  std::iota(threads.begin(), threads.end(), 0u);
+void RaceChecker::meet_all(unsigned first, unsigned count) {
+  std::vector<unsigned> threads(count);
+  std::iota(threads.begin(), threads.end(), first);
   meet(threads);
 }
 
@@ -120,15 +127,13 @@ void RaceChecker::report(const Piece& piece, const void* address, int first, con
 }
 
 void RaceChecker::access(const void* address, std::size_t bytes, bool write, const Moment& now) {
-  Piece* piece = find(shared_, address);
-  if (piece == nullptr) {
-    if (write && !now.after_dependency && find(stacks_, address) == nullptr && !found())
-      race_ = {0, now.thread, now.thread,
-               "global memory is written before the wait for the previous kernel"};
-    return;
-  }
+  Piece* piece = find(address);
+  if (piece == nullptr) return access_global(address, bytes, write, now);
   const std::size_t offset = static_cast<std::size_t>(static_cast<const char*>(address) -
                                                       static_cast<const char*>(piece->begin));
+  if (offset + bytes > piece->bytes || offset > piece->bytes)
+    return report(*piece, address, static_cast<int>(now.thread), now,
+                  "an access outside of shared memory");
   for (std::size_t i = offset; i < offset + bytes && i < piece->bytes; ++i) {
     Byte& byte = piece->shadow[i];
     if (byte.writer == copy_in_flight)
@@ -154,8 +159,33 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
   }
 }
 
+void RaceChecker::access_global(const void* address, std::size_t bytes, bool write,
+                                const Moment& now) {
+  if (found() || (!write && !global_.asks(now.thread)) || is_on_stack(address, now.thread)) return;
+  GlobalMemory::Fault fault;
+  if (!write)
+    fault = global_.read(address, bytes, now.thread, clocks_[now.thread]);
+  else if (!now.after_dependency)
+    fault = {now.thread, "global memory is written before the wait for the previous kernel"};
+  else
+    fault = global_.write(address, bytes, now.thread, clocks_[now.thread]);
+  if (fault.what != nullptr) race_ = {0, fault.other, now.thread, fault.what};
+}
+
+// What comes later is not covered by it.
+void RaceChecker::fence(unsigned thread) {
+  global_.fence(thread, clocks_[thread]);
+  ++clocks_[thread][thread];
+}
+
+void RaceChecker::atomic(const void* address, std::size_t bytes, unsigned thread) {
+  if (find(address) != nullptr) return;
+  global_.add(address, bytes, thread, clocks_[thread]);
+  global_.count(address, thread);
+}
+
 void RaceChecker::set_owner(const void* address, std::size_t bytes, int writer, unsigned written) {
-  Piece* piece = find(shared_, address);
+  Piece* piece = find(address);
   if (piece == nullptr) return;
   const std::size_t offset = static_cast<std::size_t>(static_cast<const char*>(address) -
                                                       static_cast<const char*>(piece->begin));
@@ -182,6 +212,13 @@ void note(const void* address, std::size_t bytes, bool write) {
   if (race_checker != nullptr) race_checker->access(address, bytes, write, race_moment);
 }
 }  // namespace
+
+void note_fence() {
+  if (race_checker != nullptr) race_checker->fence(race_moment.thread);
+}
+void note_atomic(const void* address, std::size_t bytes) {
+  if (race_checker != nullptr) race_checker->atomic(address, bytes, race_moment.thread);
+}
 
 }  // namespace ac::kernels::host
 

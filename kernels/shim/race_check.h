@@ -1,10 +1,10 @@
 // Finds missing barriers exactly. Code compiled with -fsanitize=thread calls __tsan_read4(address)
 // and the like before every access; race_check.cc defines those calls (libtsan is not linked) and
-// keeps, for each byte of the running block's shared memory, who touched it and when. Two accesses
-// race if another thread made one of them, one writes, and nothing orders them: a barrier of the
-// block or the warp, or an arrival at a barrier in shared memory and a wait for it, which may pass
-// on what others have told before (vector clocks).
-// It knows one block at a time: what blocks of a cluster do to each other it is not asked about.
+// keeps, for each byte of the shared memory of the blocks that run, who touched it and when. Two
+// accesses race if another thread made one of them, one writes, and nothing orders them: a barrier
+// of the cluster, the block or the warp, or an arrival at a barrier in shared memory and a wait for
+// it, which may pass on what others have told before (vector clocks).
+// Around each piece of shared memory lie bytes that nobody may touch.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,13 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/shim/global_memory.h"
+
 namespace ac::kernels::host {
 
 class RaceChecker {
  public:
-  // The thread that runs.
+  // The thread that runs, counted through the blocks of its cluster.
   struct Moment {
     unsigned thread = 0;
     bool after_dependency = false;
@@ -28,7 +30,9 @@ class RaceChecker {
     const char* what = nullptr;
   };
 
-  void begin_block(unsigned threads);
+  static constexpr std::size_t guard = 128;  // bytes before and behind a piece
+
+  void begin_cluster(unsigned threads);  // in most kernels of one block
   void add_shared(const void* begin, std::size_t bytes);
   void access(const void* address, std::size_t bytes, bool write, const Moment& now);
   // An asynchronous copy owns these bytes from its start until it lands: earlier accesses must be
@@ -38,20 +42,21 @@ class RaceChecker {
   void land_copy(const void* address, std::size_t bytes, const void* barrier = nullptr);
   void add_stack(const void* begin, std::size_t bytes) { stacks_.push_back({begin, bytes, {}}); }
 
-  // What orders threads. Threads meet where `mask` has a bit, counted from `first`; all of the
-  // block do in meet_block().
+  // What orders threads. They meet where `mask` has a bit, counted from `first`, or so many do.
   void meet(unsigned first, unsigned mask);
-  void meet_block();
+  void meet_all(unsigned first, unsigned count);
   void arrive(const void* barrier, unsigned thread);
   void complete(const void* barrier);  // its phase
   void passed(const void* barrier, unsigned thread);
+  // In global memory.
+  void fence(unsigned thread);
+  void atomic(const void* address, std::size_t bytes, unsigned thread);
 
   bool found() const { return race_.what != nullptr; }
   const Race& race() const { return race_; }
 
  private:
   // Of each thread, then of each barrier, how much of what it did is known.
-  using Clock = std::vector<unsigned>;
   struct Barrier {
     std::size_t number = 0;  // in clocks
     unsigned phases = 0;
@@ -69,12 +74,12 @@ class RaceChecker {
     std::size_t bytes;
     std::vector<Byte> shadow;
   };
-  static unsigned at(const Clock& clock, std::size_t i) { return i < clock.size() ? clock[i] : 0; }
-  static void learn(Clock& clock, const Clock& from);
   void meet(const std::vector<unsigned>& threads);
   Barrier& barrier(const void* address);
   void set_owner(const void* address, std::size_t bytes, int writer, unsigned written);
-  Piece* find(std::vector<Piece>& pieces, const void* address);
+  Piece* find(const void* address);
+  bool is_on_stack(const void* address, unsigned thread) const;
+  void access_global(const void* address, std::size_t bytes, bool write, const Moment& now);
   bool ordered(int before, unsigned when, unsigned thread) const;
   int racing_reader(const Byte& byte, unsigned thread) const;
   void note_reader(Byte& byte, unsigned thread) const;
@@ -84,6 +89,7 @@ class RaceChecker {
   std::vector<Piece> shared_, stacks_;
   std::vector<Clock> clocks_;  // of threads
   std::map<const void*, Barrier> barriers_;
+  GlobalMemory global_;
   Race race_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <cstdlib>
@@ -18,6 +19,18 @@
 
 #include "kernels/shim/host_launch.h"
 #include "kernels/shim/race_check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define AC_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AC_ASAN 1
+#endif
+#endif
+#ifdef AC_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace ac::kernels::host {
 
@@ -42,19 +55,40 @@ class Stack {
   char* memory_;
 };
 
-// Shared memory of exactly `bytes`, all ones: NaN in every floating-point type.
+// Shared memory of exactly `bytes`, all ones: NaN in every floating-point type. What lies around it
+// nobody may touch; AddressSanitizer sees who does.
 class SharedMemory {
  public:
   static constexpr std::size_t alignment = 1024;  // the most that a kernel asks for
+  static constexpr std::size_t guard = RaceChecker::guard;
   explicit SharedMemory(std::size_t bytes) : bytes_(bytes) {
-    if (posix_memalign(&memory_, alignment, bytes) != 0) throw std::bad_alloc();
-    std::memset(memory_, 0xff, bytes);
+    if (posix_memalign(&memory_, alignment, alignment + bytes + guard) != 0) throw std::bad_alloc();
+    std::memset(memory_, 0xff, alignment + bytes + guard);
+#ifdef AC_ASAN
+    ASAN_POISON_MEMORY_REGION(get() - guard, guard);
+    ASAN_POISON_MEMORY_REGION(get() + bytes, guard);
+#endif
   }
-  ~SharedMemory() { std::free(memory_); }
+  ~SharedMemory() {
+#ifdef AC_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(memory_, alignment + bytes_ + guard);
+#endif
+    std::free(memory_);
+  }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  void* get() const { return memory_; }
+  unsigned char* get() const { return static_cast<unsigned char*>(memory_) + alignment; }
   std::size_t bytes() const { return bytes_; }
+  // Whether nobody wrote around it.
+  bool is_whole() const {
+#ifdef AC_ASAN
+    return true;
+#else
+    const auto is_guard = [](unsigned char byte) { return byte == 0xff; };
+    return std::all_of(get() - guard, get(), is_guard) &&
+           std::all_of(get() + bytes_, get() + bytes_ + guard, is_guard);
+#endif
+  }
 
  private:
   void* memory_ = nullptr;
@@ -158,6 +192,7 @@ class Scheduler {
   const HostLaunch& launch() const { return *launch_; }
   std::string whereabouts(const Thread& thread, Place place) const;
   void check_race();
+  void check_shared(const Block& block);
   void note_wait() { waited_ = true; }
 
  private:

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/draw_plan.h"
+#include "program/draw.h"
 #include "program/sampling.h"
-#include "reference/draw.h"
 #include "validate/buffers.h"
 
 namespace ac {
@@ -22,6 +23,9 @@ enum Tensor : std::size_t { kLogits, kToken, kPosition, kSettings };
 constexpr std::int64_t kWords = sizeof(kernels::DrawSettings) / sizeof(std::int32_t);
 // Far beyond what float32 loses on its way to a score or a limit.
 constexpr double kRounding = 1e-4;
+// Less than a cell of the grid that distances are told apart on, and more than float32 loses of
+// one.
+constexpr double kLastCell = 0x1p-18;
 
 std::int32_t word_of(float value) { return std::bit_cast<std::int32_t>(value); }
 
@@ -33,7 +37,8 @@ void make_settings(std::vector<double>& words) {
   const std::int64_t filter = random(2) % 4;
   const auto is_on = [&](std::int64_t which) { return filter == which || filter == 3; };
   const float temperature = 0.25f + 1.5f * share(2);
-  const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) % 300 : 0);
+  const std::int64_t most = random(3) % 5 == 0 ? 2 : 300;
+  const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) / 5 % most : 0);
   const float top_p = is_on(1) ? 0.02f + 0.97f * share(4) : 1;
   const float min_p = is_on(2) ? 0.4f * share(5) : 0;
   const auto seed = static_cast<std::int32_t>(random(2) + random(5));
@@ -43,6 +48,30 @@ void make_settings(std::vector<double>& words) {
            static_cast<double>(word_of(min_p)),
            static_cast<double>(seed),
            0};
+}
+
+// A few tokens can be drawn, of which one is in the last cell of the grid and one near it; top-k
+// asks for all of them, for all but the last, or for more than there are.
+void make_edge(DType dtype, std::vector<double>& logits, std::vector<double>& settings,
+               std::int64_t random) {
+  constexpr double kFarthest = 16, kBeyond = 24;
+  const std::int64_t vocab = std::ssize(logits), few = std::min(3 + random % 40, vocab);
+  std::ranges::fill(logits, -kBeyond);
+  for (std::int64_t i = 0; i < few; ++i) {
+    const double share = i == 0   ? 0
+                         : i == 1 ? 1
+                         : i == 2 ? 1 - 0x1p-10
+                                  : 0.9 * static_cast<double>(i) / static_cast<double>(few);
+    logits[static_cast<std::size_t>(i * (vocab / few))] = round_to(dtype, -kFarthest * share);
+  }
+  constexpr double kDistance = static_cast<double>(kernels::draw_range) - 6e-6;
+  const std::int64_t asked = few + std::array{-1, 0, 3}[static_cast<std::size_t>(random % 3)];
+  settings = {static_cast<double>(word_of(static_cast<float>(kFarthest / kDistance))),
+              static_cast<double>(std::max<std::int64_t>(asked, 1)),
+              static_cast<double>(word_of(1)),
+              static_cast<double>(word_of(0)),
+              static_cast<double>(random),
+              0};
 }
 
 kernels::DrawSettings settings_of(const std::vector<double>& words) {
@@ -70,7 +99,7 @@ std::string check_limit(const std::vector<double>& logits, kernels::DrawSettings
     const double distance = (largest - logits[i]) / static_cast<double>(settings.temperature);
     const bool kept = distance < (static_cast<double>(state.limit) + 1) * kGrid;
     // Beyond the range, nothing is drawn, whatever the limit is.
-    if (distance >= kernels::draw_range - kRounding || (kept ? most[i] : !least[i])) continue;
+    if (distance >= kernels::draw_range - kLastCell || (kept ? most[i] : !least[i])) continue;
     return fmt::format("top-k {} and top-p {} at the temperature {} {} the token {}",
                        settings.top_k, settings.top_p, settings.temperature,
                        kept ? "leave" : "drop", i);
@@ -87,9 +116,12 @@ validate::Subject draw_subject(const Trial& trial) {
       {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::state},
       {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
       {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
-  subject.constrain = [](Elements& elements) {
-    elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
+  subject.constrain = [dtype = trial.logits](Elements& elements) {
+    const auto random = static_cast<std::int64_t>(elements[kSettings].back());
     make_settings(elements[kSettings]);
+    if (random % 4 == 0 && greedy_token(elements[kLogits]) >= 0)
+      make_edge(dtype, elements[kLogits], elements[kSettings], random / 4);
+    elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
   };
   subject.truth = subject.plain = [tokens = trial.tokens](const Elements& in) {
     if (in[kToken][0] < 0) return Elements{{}, in[kToken]};

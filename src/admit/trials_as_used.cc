@@ -194,16 +194,13 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   if (requests[0].sources.empty()) return requests;  // a library's
   std::optional<Request> quick = trial_of(step, wanted, candidate, at);
   if (!quick) return std::nullopt;
-  const bool is_much = is_much_to_race(*quick, extent), has_clusters = extent.cluster > 1;
-  if (is_much || has_clusters) {
+  if (is_much_to_race(*quick, extent)) {
     std::string& open = requests[0].left_open;
     open += open.empty() ? "" : "; ";
-    open += is_much ? "races are not looked for, as that takes long"
-                    : "races of blocks in clusters are not looked for";
-  }
-  // Where a product and an attention work together, the attention has no clusters.
-  if (!is_much && (!has_clusters || quick->sources.size() > 1))
+    open += "races are not looked for, as that takes long";
+  } else {
     requests.push_back(races_of(std::move(*quick)));
+  }
   return requests;
 }
 

@@ -19,7 +19,9 @@ struct GemmTask : GemmProblem {
   Cost cost(const Plan& plan, const DeviceInfo& device) const {
     return roofline(*this, plan, device);
   }
-  Extent extent(const Plan& plan) const { return {.block = plan.tile_n, .tokens = plan.tile_m}; }
+  Extent extent(const Plan& plan) const {
+    return {.block = plan.tile_n, .tokens = plan.tile_m, .group = plan.group_m};
+  }
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan&) { return "plain"; }
   Generated lower(const Lowering& to, const Plan& plan, const Operands& operands) const;

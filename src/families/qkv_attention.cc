@@ -157,7 +157,6 @@ Extent QkvAttentionTask::extent(const Plan& plan) const {
   extent.group = std::int64_t{plan.group_m} * plan.cluster_m;
   // A tile's and one more.
   extent.kv_heads = plan.tile_n / op.append.head_dim + 1;
-  extent.cluster = plan.product().cluster();
   return extent;
 }
 

@@ -20,8 +20,7 @@ struct TmaGemmTask : GemmProblem {
   Extent extent(const Plan& plan) const {
     return {.block = plan.tile_n,
             .tokens = plan.tile_m,
-            .group = std::int64_t{plan.group_m} * plan.cluster_m,
-            .cluster = plan.cluster()};
+            .group = std::int64_t{plan.group_m} * plan.cluster_m};
   }
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan& plan) {

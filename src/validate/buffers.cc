@@ -68,7 +68,7 @@ std::span<std::byte> BufferSet::Pages::bytes() const {
 }
 
 BufferSet::BufferSet(const std::vector<TensorSpec>& specs, unsigned variation)
-    : specs_(specs), poison_(static_cast<int>(variation % 2)) {
+    : specs_(specs), poison_(static_cast<int>(variation % 2)), is_small_(variation % 4 == 3) {
   unsigned offset = variation;
   for (const TensorSpec& spec : specs) {
     const std::size_t words = (spec.bytes() + kWord - 1) / kWord * kWord;
@@ -98,6 +98,9 @@ void BufferSet::load(const Elements& elements) {
     const std::span<std::byte> bytes = buffers_[t];
     if (spec.role == Role::output || (spec.role == Role::workspace && !loaded_))
       fill_poison(bytes, poison_);
+    // What a kernel takes for a number of its own may be small.
+    if (spec.role == Role::workspace && !loaded_ && is_small_)
+      std::ranges::fill(bytes, std::byte{0});
     if (spec.role == Role::counter && !loaded_) std::ranges::fill(bytes, std::byte{0});
     if (spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state) {
       AC_ASSERT(elements[t].size() == static_cast<std::size_t>(spec.count()));

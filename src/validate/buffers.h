@@ -66,6 +66,7 @@ class BufferSet {
 
   const std::vector<TensorSpec>& specs_;
   int poison_;
+  bool is_small_;  // what scratch holds at first
   std::vector<Allocation> allocations_;
   Buffers buffers_;
   std::vector<std::vector<std::byte>> before_;

@@ -58,7 +58,8 @@ double neighbour(DType dtype, double x, bool above) {
 
 class Gate {
  public:
-  Gate(const Subject& subject, const GateOptions& options) : subject_(subject), options_(options) {}
+  Gate(const Subject& subject, const GateOptions& options)
+      : subject_(subject), options_(options), launches_(options.first_launch) {}
 
   Verdict run() {
     check_interface();
@@ -215,7 +216,7 @@ class Gate {
 
   bool launch(const Scenario& scenario, const BufferSet& set) {
     const std::string error = subject_.run(set.buffers(), launches_++);
-    verdict_.launches = static_cast<int>(launches_);
+    ++verdict_.launches;
     if (!error.empty()) {
       reject(Stage::launch, scenario, error);
     } else if (const auto damage = set.damage()) {
@@ -428,7 +429,7 @@ class Gate {
                 .independent = !subject_.constrain};
       };
       const Comparison c = comparison(e.plain[t]);
-      const bool hostile = pattern == Pattern::a_nan || pattern == Pattern::an_infinity;
+      const bool hostile = is_hostile(pattern);
       if (c.old != nullptr && !hostile) check_empty_slots(e, set, t);
       if (verdict_.rejection) return;
       Compared compared = compare(c, options_);
@@ -503,7 +504,7 @@ class Gate {
 
   const Subject& subject_;
   const GateOptions& options_;
-  unsigned launches_ = 0;
+  unsigned launches_;
   std::int64_t next_row_ = 0;
   std::vector<Precision> precision_;
   Verdict verdict_;

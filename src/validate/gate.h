@@ -41,6 +41,7 @@ struct GateOptions {
   // the last ones and some between, and no other row may have been left out.
   std::int64_t samples = 1;
   unsigned first_seed = 1;
+  unsigned first_launch = 0;   // launches are counted from here: what lies around tensors varies
   double factor = 3;           // of the plain implementation's largest error
   double spread_factor = 1.5;  // of its root mean square over all random scenarios
   double matched = 0.9;        // share of elements within `factor` of its root mean square

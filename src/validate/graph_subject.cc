@@ -69,7 +69,13 @@ class GraphSubject {
             shape,
             {in[t].begin() + rows.first * row, in[t].begin() + (rows.first + rows.count) * row}};
       }
-    const Values outputs = executor.step(rows.count, inputs);
+    const std::vector<std::int64_t> outside = take_outside(inputs);
+    Values outputs = executor.step(rows.count, inputs);
+    for (auto& [name, value] : outputs)
+      for (const std::int64_t row : outside) {
+        const auto size = static_cast<std::int64_t>(value.data.size()) / rows.count;
+        std::fill_n(value.data.begin() + row * size, size, kEmpty);
+      }
     Elements result(tensors_.size());
     for (const auto& [name, value] : outputs) {
       const auto in_place = options_.in_place.find(name);
@@ -150,6 +156,39 @@ class GraphSubject {
     return sizes;
   }
 
+  // Ids that their table does not have become 0; the rows that have such.
+  std::vector<std::int64_t> take_outside(Values& inputs) const {
+    std::vector<std::int64_t> rows;
+    for (const TensorSpec& spec : tensors_) {
+      if (!spec.may_be_outside) continue;
+      std::vector<double>& ids = inputs.at(spec.name).data;
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        if (ids[i] < 0 || ids[i] > static_cast<double>(spec.high))
+          ids[i] = 0, rows.push_back(static_cast<std::int64_t>(i));
+    }
+    return rows;
+  }
+
+  // Whether row i of all that comes out is of id i alone.
+  bool goes_by_rows(const Node& ids) const {
+    if (ids.type.shape.size() != 1 || has_states()) return false;
+    const auto has_its_rows = [&](const Output& output) {
+      const Shape& shape = step_.graph[output.node].type.shape;
+      return !shape.empty() && shape[0] == ids.type.shape[0];
+    };
+    return std::ranges::all_of(step_.graph.outputs, has_its_rows) &&
+           std::ranges::all_of(step_.graph.nodes, [](const Node& node) {
+             const OpInfo& op = info(node.op);
+             return op.max_inputs == 0 || node.op == Op::embedding || op.over == Over::each;
+           });
+  }
+
+  bool has_maximum() const {
+    return std::ranges::any_of(step_.graph.nodes, [](const Node& node) {
+      return node.op == Op::softmax || node.op == Op::amax;
+    });
+  }
+
   // Which values queries or keys are made of.
   void find_scores() {
     const Graph& graph = step_.graph;
@@ -179,9 +218,10 @@ class GraphSubject {
         else if (limit == options_.limits.end())
           bad_input("admission: the input \"{}\" holds integers, and nothing says how large", name);
         else
-          spec.high = limit->second - 1;
+          spec.high = limit->second - 1, spec.may_be_outside = goes_by_rows(node);
       }
       spec.may_be_huge = !makes_scores(node);
+      spec.may_be_masked = is_float(spec.dtype) && has_maximum();
       tensors_.push_back(std::move(spec));
     }
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -62,6 +63,10 @@ class Random {
 
 double smallest_normal(DType dtype) { return dtype == DType::f16 ? 0x1p-14 : 0x1p-126; }
 
+double least_of(DType dtype) {
+  return dtype == DType::f16 ? -65504 : dtype == DType::bf16 ? -0x1.fep127 : -0x1.fffffep127;
+}
+
 // So large that statistics and sums need the range of float32; their squares fit in it.
 double huge_scale(const TensorSpec& spec) {
   if (!spec.may_be_huge) return 1;
@@ -81,7 +86,7 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
       out[i] = s.scale * value(i, drawn);
     }
   };
-  switch (s.pattern) {
+  switch (s.pattern == Pattern::masked && !spec.may_be_masked ? Pattern::random : s.pattern) {
     case Pattern::equal:
       return fill([&](std::size_t, double) { return one_value; });
     case Pattern::one_hot:
@@ -107,6 +112,8 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
       });
     case Pattern::large:
       return fill([&](std::size_t, double) { return 8 + 2 * random.uniform(); });
+    case Pattern::negative:
+      return fill([&](std::size_t, double) { return -1 - random.uniform(); });
     case Pattern::tiny:
       return fill([](std::size_t, double drawn) { return drawn * 0x1p-10; });
     case Pattern::huge:
@@ -119,6 +126,18 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
       });
     case Pattern::signed_zeros:
       return fill([&](std::size_t, double) { return random.sign() * 0.0; });
+    case Pattern::masked:
+      return fill([&](std::size_t i, double drawn) {
+        constexpr double infinity = std::numeric_limits<double>::infinity();
+        switch ((i / columns + chosen) % 3) {
+          case 0:
+            return i % columns < columns / 2 ? -infinity : drawn;
+          case 1:
+            return least_of(spec.dtype);
+          default:
+            return -infinity;
+        }
+      });
     default:
       fill([](std::size_t, double drawn) { return drawn; });
   }
@@ -202,6 +221,15 @@ void fill_scales(std::vector<double>& out, const TensorSpec& spec, const Scenari
 void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                    Random& random) {
   for (double& x : out) x = static_cast<double>(random.integer(spec.low, spec.high));
+  if (s.pattern == Pattern::outside && spec.may_be_outside) {
+    // The lower half of one is in the table.
+    const std::int64_t far =
+        spec.dtype == DType::i64 ? (std::int64_t{1} << 40) + spec.high : 1 << 30;
+    const std::array<std::int64_t, 4> others = {far, -far, -1, spec.high + 1};
+    for (std::size_t i = out.size() > 1 ? s.seed % 2 : 0; i < out.size(); i += 2)
+      out[i] = static_cast<double>(others[(i / 2 + s.seed) % others.size()]);
+    return;
+  }
   if (out.empty()) return;
   if (!spec.edges.empty())
     out[0] = static_cast<double>(spec.edges[s.edge % spec.edges.size()]);
@@ -215,8 +243,7 @@ void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scena
 void fill_state(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                 Random& random) {
   Scenario calm = s;
-  if (s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity)
-    calm.pattern = Pattern::random;
+  if (is_hostile(s.pattern)) calm.pattern = Pattern::random;
   fill_activation(out, spec, calm, random);
 }
 
@@ -259,8 +286,8 @@ Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) 
     if (!spec.is_read()) continue;
     const std::uint64_t seed = (t == other ? s.seed + 7919u : s.seed) * 1000003u + t;
     elements[t] = draw(spec, s, seed);
-    const bool hostile = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
-    if (hostile && t == s.hostile && !elements[t].empty()) {
+    const bool has_one = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
+    if (has_one && t == s.hostile && !elements[t].empty()) {
       const std::size_t at = seed * 31 % elements[t].size();
       constexpr double nan = std::numeric_limits<double>::quiet_NaN();
       // Of codes, 0x7f or 0xff.
@@ -289,6 +316,7 @@ constexpr Structured kStructured[] = {
     {"sorted", Pattern::sorted},
     {"tiny", Pattern::tiny},
     {"large", Pattern::large, true},
+    {"negative", Pattern::negative},
     {"huge", Pattern::huge, true},
     {"rows apart", Pattern::rows_apart, true},
     {"signed zeros", Pattern::signed_zeros},
@@ -322,6 +350,14 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
     for (const auto& [name, pattern, essential] : kStructured)
       if (essential || !options.essential)
         add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
+  const auto any = [&](bool TensorSpec::* may) {
+    return std::ranges::any_of(subject.tensors, may);
+  };
+  if (options.hostile && any(&TensorSpec::may_be_masked))
+    add({.name = "masked rows", .pattern = Pattern::masked, .seed = seed + 52});
+  if (options.hostile && any(&TensorSpec::may_be_outside))
+    for (const unsigned other : {53u, 54u})
+      add({.name = "ids outside", .pattern = Pattern::outside, .seed = seed + other});
   if (options.hostile)
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];

@@ -21,12 +21,17 @@ enum class Pattern : std::uint8_t {
   sorted,
   tiny,          // what an epsilon is for
   large,         // and of one sign: exponentials overflow unless a maximum is subtracted
+  negative,      // all below what stands where there is nothing
   huge,          // near what the type carries, where only rounding would not choose what comes out
   rows_apart,    // activations of rows, and weights of outputs, that are of different size
   signed_zeros,  // equal to each other, though their bits are not
-  a_nan,         // one element of one input
+  // Hostile: what comes of it may be no number.
+  a_nan,  // one element of one input
   an_infinity,
+  masked,   // rows that begin with -inf, hold nothing else, or the least number alone
+  outside,  // ids that no row of the table has
 };
+constexpr bool is_hostile(Pattern pattern) { return pattern >= Pattern::a_nan; }
 
 struct Scenario {
   std::string name;

@@ -35,6 +35,9 @@ struct TensorSpec {
   // Of floats: whether they may be as large as their type carries. Where scores of attention are
   // made of them, rounding alone would then choose what is attended to.
   bool may_be_huge = true;
+  // Whether a maximum is taken of them, so that -inf and the least number may hide others; and, of
+  // ids, whether they may be outside of the table, which gives rows of NaN.
+  bool may_be_masked = false, may_be_outside = false;
   // Of a weight in a format (base/weight_format.h): which part, and how large its elements are.
   WeightPart::Kind part = WeightPart::Kind::elements;
   double typical = 1;

@@ -8,8 +8,6 @@ const std::string bias = "a bias below the bound: no run asks for the sign of th
                   rounding = "rounding is not judged with so few random runs",
                   bounds = "the type's bound is wider than the difference",
                   order = "nothing sees what is read before the wait for the kernel before",
-                  ids = "all ids of a trial are legal",
-                  negative = "no trial has negative logits alone",
                   positions = "the trial's positions are small";
 
 }  // namespace
@@ -26,9 +24,7 @@ const std::vector<Survivor>& survivors() {
       {"f16 truncated", "qkv", rounding},
       {"sums in f16 without a ring", "gemv without a ring", rounding},
       {"x of the launch before", "gemv of registers", order},
-      {"logits behind the last are candidates", "sampling", negative},
       {"a fallback's mean is summed once", "fallback layer_norm", bounds},
-      {"a fallback knows one id too many", "fallback embedding", ids},
       {"a fallback's angles in f32", "fallback rope", positions},
   };
   return all;

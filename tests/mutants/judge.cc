@@ -26,7 +26,7 @@ constexpr std::size_t kLargestFile = 16u << 20;
 // A mutant changes code that begins a few lines before, or goes on in the next.
 constexpr int kLinesBefore = 2, kLinesAfter = 1;
 // Kernels that are built of one mutant before the rest is taken to be like them.
-constexpr int kMostBuilds = 16;
+constexpr int kMostBuilds = 48;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -201,11 +201,15 @@ Baseline baseline_from(test::FamilyTrial trial, const Json& json) {
   return baseline;
 }
 
-bool has_code_of(const Baseline& baseline, const Mutant& mutant) {
+// Of its lines, or of those from so many before to so many after.
+bool has_code_of(const Baseline& baseline, const Mutant& mutant, int before, int after) {
   const auto found = baseline.lines.find(mutant.file);
   if (found == baseline.lines.end()) return false;
-  const auto from = found->second.lower_bound(mutant.line - kLinesBefore);
-  return from != found->second.end() && *from <= mutant.last_line + kLinesAfter;
+  const auto from = found->second.lower_bound(mutant.line - before);
+  return from != found->second.end() && *from <= mutant.last_line + after;
+}
+bool has_code_of(const Baseline& baseline, const Mutant& mutant) {
+  return has_code_of(baseline, mutant, kLinesBefore, kLinesAfter);
 }
 
 }  // namespace
@@ -244,8 +248,8 @@ MutantJudge::MutantJudge(std::vector<test::FamilyTrial> trials, JudgeOptions opt
   std::ranges::sort(baselines_, {}, &Baseline::seconds);
 }
 
-// Those that have code of its lines, the cheapest of each family first. Of lines that only constant
-// expressions have, all that include the header.
+// Those that have code of its lines, then those of lines near by; the cheapest of each family
+// first. Of lines that only constant expressions have, all that include the header.
 std::vector<std::size_t> MutantJudge::trials_of(const Mutant& mutant) const {
   std::vector<std::size_t> with_line, with_header;
   for (std::size_t i = 0; i < baselines_.size(); ++i) {
@@ -255,13 +259,20 @@ std::vector<std::size_t> MutantJudge::trials_of(const Mutant& mutant) const {
     with_header.push_back(i);
     if (has_code_of(baseline, mutant)) with_line.push_back(i);
   }
-  const std::vector<std::size_t>& all = with_line.empty() ? with_header : with_line;
-  std::map<std::string, int> taken;
-  std::vector<std::pair<int, std::size_t>> order;
-  for (const std::size_t i : all) order.emplace_back(taken[baselines_[i].trial.family]++, i);
-  std::ranges::stable_sort(order, {}, &std::pair<int, std::size_t>::first);
+  struct Place {
+    bool near;
+    int round;  // of its family
+    std::size_t trial;
+  };
+  std::map<std::pair<bool, std::string>, int> taken;
+  std::vector<Place> order;
+  for (const std::size_t i : with_line.empty() ? with_header : with_line) {
+    const bool near = !has_code_of(baselines_[i], mutant, 0, 0);
+    order.push_back({near, taken[{near, baselines_[i].trial.family}]++, i});
+  }
+  std::ranges::stable_sort(order, {}, [](const Place& p) { return std::pair(p.near, p.round); });
   std::vector<std::size_t> trials;
-  for (const auto& [round, i] : order) trials.push_back(i);
+  for (const Place& place : order) trials.push_back(place.trial);
   return trials;
 }
 

@@ -23,7 +23,7 @@ struct JudgeOptions {
   std::string compiler = "g++";
   unsigned jobs = 1;
   bool judge_baselines = true;  // else the trials are taken to admit the kernels as they are
-  int most_trials = 8;          // that a mutant has to pass
+  int most_trials = 24;         // that a mutant has to pass
   int cpu_seconds = 60;         // of one judgement
   std::chrono::seconds all{0};  // no mutant is begun after this; 0: none is left out
 };

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/temporary_folder.h"
+#include "build/headers.h"
 #include "tests/mutants/judge.h"
 #include "tests/mutants/report.h"
 #include "tests/mutants/trials.h"
@@ -23,6 +24,7 @@ struct Arguments {
   JudgeOptions judge;
   fs::path out;
   std::string family, only;
+  fs::path names;
   std::size_t sample = 0;
   unsigned seed = 1, shard = 0, shards = 1;
   bool list = false;
@@ -41,17 +43,40 @@ std::uint64_t lot_of(const Mutant& mutant, unsigned seed) {
   return lot;
 }
 
+// A file's ids, one a line with anything behind it; or, of results, those of the survivors.
+std::set<std::string> names_in(const fs::path& file) {
+  std::ifstream in(file);
+  if (!in) bad_input("{}: cannot be read", file.string());
+  std::set<std::string> names;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line.starts_with("#")) continue;
+    if (!line.starts_with("{")) {
+      names.insert(line.substr(0, line.find(' ')));
+      continue;
+    }
+    const Json result = parse_json(line, file.string());
+    if (result.at("outcome") == to_string(Outcome::survived))
+      names.insert(result.at("id").get<std::string>());
+  }
+  return names;
+}
+
 // As many of each family, as far as it has them, in an order that mixes them.
 std::vector<Mutant> chosen(const std::map<std::string, std::string>& headers,
                            const Arguments& arguments) {
   std::map<std::string, std::vector<std::pair<std::uint64_t, Mutant>>> families;
+  std::set<std::string> names;
+  if (!arguments.names.empty()) names = names_in(arguments.names);
   for (const auto& [name, text] : headers)
     for (Mutant& mutant : mutants_of(name, text)) {
       const std::string family = family_of_header(name);
+      if (!arguments.names.empty() && names.erase(mutant.id) == 0) continue;
       if (!arguments.family.empty() && arguments.family != family) continue;
       if (mutant.id.find(arguments.only) == std::string::npos) continue;
       families[family].emplace_back(lot_of(mutant, arguments.seed), std::move(mutant));
     }
+  for (const std::string& name : names)
+    fmt::print(stderr, "{}: no mutant has this name now\n", name);
   std::vector<std::pair<std::size_t, Mutant>> all;
   for (auto& [family, mutants] : families) {
     std::ranges::sort(mutants, {}, [](const auto& one) { return one.first; });
@@ -78,9 +103,20 @@ std::set<std::string> known_of(const fs::path& out) {
   return known;
 }
 
-// All, or so many of each family that one of the mutants is of.
-std::vector<test::FamilyTrial> trials_for(const std::vector<Mutant>& mutants, int per_family) {
+// Those that a mutant may change: all, or so many of each family that one of the mutants is of.
+std::vector<test::FamilyTrial> trials_for(const std::vector<Mutant>& mutants,
+                                          const fs::path& sources, int per_family) {
   std::vector<test::FamilyTrial> trials = all_trials();
+  std::set<std::string> files;
+  for (const Mutant& mutant : mutants) files.insert("kernels/" + mutant.file);
+  Headers headers(sources);
+  const auto may_change = [&](const KernelSource& source) {
+    return std::ranges::any_of(headers.reached_by(source.text),
+                               [&](const Header* header) { return files.contains(header->name); });
+  };
+  std::erase_if(trials, [&](const test::FamilyTrial& trial) {
+    return std::ranges::none_of(trial.request.sources, may_change);
+  });
   if (per_family == 0) return trials;
   std::map<std::string, int> left;
   for (const Mutant& mutant : mutants) left[family_of_header(mutant.file)] = per_family;
@@ -124,7 +160,8 @@ int run(const Arguments& arguments) {
     const auto known = known_of(arguments.out);
     std::erase_if(mutants, [&](const Mutant& mutant) { return known.contains(mutant.id); });
   }
-  std::vector<test::FamilyTrial> trials = trials_for(mutants, arguments.per_family);
+  std::vector<test::FamilyTrial> trials =
+      trials_for(mutants, arguments.judge.sources, arguments.per_family);
   std::map<std::string, int> of_family;
   for (const test::FamilyTrial& trial : trials) ++of_family[trial.family];
   fmt::print(stderr, "{} mutants, {} trials:", mutants.size(), trials.size());
@@ -172,6 +209,8 @@ int main(int count, char** arguments) try {
   app.add_option("--seed", all.seed, "of the sample");
   app.add_option("--family", all.family, "of one family alone");
   app.add_option("--id", all.only, "whose id contains this");
+  app.add_option("--names", all.names,
+                 "a file of names, one a line; or results, whose survivors are judged again");
   app.add_option("--shard", all.shard, "which of --shards parts, from 0");
   app.add_option("--shards", all.shards, "parts that are run apart")->check(CLI::PositiveNumber);
   app.add_option("--trials", all.judge.most_trials, "that a mutant has to pass");

@@ -51,10 +51,14 @@ constexpr std::array kNoStatement = std::to_array<std::string_view>(
 constexpr std::array kWaits =
     std::to_array<std::string_view>({"barrier", "wait", "sync", "fence", "arrive", "commit"});
 
-// Rounds floats to f16, and leaves all else as it is.
+// Calls that change when something happens, and never what; nor does when they are made.
+constexpr std::array kHints =
+    std::to_array<std::string_view>({"launch_dependents", "prefetch_map", "bring_to_l1"});
+
+// Rounds floats to f16; of integers, the mutant does not compile.
 constexpr std::string_view kRounded =
-    "[](auto v) {{ if constexpr (decltype(v)(0.5) != 0) return to_float(from_float<f16>(v)); "
-    "else return v; }}({})";
+    "[](auto v) {{ static_assert(decltype(v)(0.5) != 0); return to_float(from_float<f16>(v)); "
+    "}}({})";
 
 template <class Range>
 bool is_among(std::string_view text, const Range& range) {
@@ -133,7 +137,16 @@ class Mutator {
       if (at(i) == "template" && at(i + 1) == "<") skip(i, end_of_angles(i + 1));
       if (at(i) == "AC_UNROLL_BY") skip(i, match_[i + 1]);
       if (at(i) == "[" && declares_array(i)) skip(i, match_[i]);
+      if (const std::size_t hint = hint_behind(i); hint > i) skip(i, hint - 1);
     }
+  }
+
+  // Behind the conditions and loops that begin here, the hint that is all they are for; or i.
+  std::size_t hint_behind(std::size_t i) const {
+    std::size_t call = i;
+    while (at(call) == "if" || at(call) == "for")
+      call = match_[at(call + 1) == "constexpr" ? call + 2 : call + 1] + 1;
+    return is_among(at(call), kHints) ? call : i;
   }
 
   // "float v[vector]" and "uint4 slot[plan.depth][rows]", but not "return v[i]".
@@ -334,6 +347,7 @@ class Mutator {
       ++end;
     }
     if (end >= tokens_.size()) return;
+    if (is_among(at(i), kHints)) return;
     const std::string whole = source(i, end - 1);
     const auto parts = arguments(i - 1, end);
     for (const auto& [first, last] : parts) {

@@ -32,28 +32,6 @@ StepGraph reduced(bool maximum) {
   return step;
 }
 
-StepGraph scaled_product(DType dtype) {
-  StepGraph step;
-  Builder b(step.graph);
-  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 136}});
-  const NodeId residual = b.input("residual", {dtype, {Dim(Symbol::T), 203}});
-  NodeId y = b.linear(x, b.weight("w", {dtype, {203, 136}}), b.weight("bias", {dtype, {203}}));
-  y = b.binary(Op::add, b.binary(Op::mul, y, b.scalar(dtype, 0.25)), residual);
-  const NodeId cap = b.scalar(dtype, 2.0);
-  step.graph.outputs = {
-      {"y", b.binary(Op::mul, b.unary(Op::tanh, b.binary(Op::div, y, cap)), cap)}};
-  return step;
-}
-
-// So long that every slot of a ring is filled more than twice, with a last step that is not full.
-StepGraph deep_product(DType dtype) {
-  StepGraph step;
-  Builder b(step.graph);
-  const NodeId x = b.input("x", {dtype, {Dim(Symbol::T), 1048}});
-  step.graph.outputs = {{"y", b.linear(x, b.weight("w", {dtype, {203, 1048}}))}};
-  return step;
-}
-
 // Rows whose length no vector divides.
 StepGraph odd_softmax(DType dtype) {
   StepGraph step;
@@ -125,22 +103,9 @@ std::vector<test::FamilyTrial> all_trials() {
   trials.push_back(extra<EmbeddingTask>("scaled embedding", scaled_embedding()));
   trials.push_back(extra<ReductionTask>("maximum of any sign", reduced(true)));
   trials.push_back(extra<ReductionTask>("sum of cosines", reduced(false)));
-  trials.push_back(extra<GemmTask>("scaled gemm", scaled_product(DType::f32)));
-  trials.push_back(extra<MmaGemmTask>("scaled mma_gemm", scaled_product(DType::f16)));
-  trials.push_back(extra<TmaGemmTask>("scaled tma_gemm", scaled_product(DType::bf16)));
   trials.push_back(extra<PrefillAttentionTask>("scaled turns", scaled_turns()));
   // Plans and sizes that compilations have, and the models above do not.
-  for (const int stages : {3, 4})
-    trials.push_back(
-        extra<MmaGemmTask>("deep mma_gemm", deep_product(DType::f16), {.stages = stages}));
-  trials.push_back(
-      extra<MmaGemmTask>("parts of a deep mma_gemm", deep_product(DType::bf16),
-                         {.tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .split = 5}));
-  trials.push_back(extra<MmaGemmTask>("deep mma_gemm of groups", deep_product(DType::f16),
-                                      {.warp_m = 16, .stages = 4, .tile = kernels::Tile::wgmma}));
-  trials.push_back(extra<TmaGemmTask>("deep tma_gemm", deep_product(DType::bf16)));
-  trials.push_back(extra<TmaGemmTask>("parts of a deep tma_gemm", deep_product(DType::f16),
-                                      {.tile_n = 128, .cluster_m = 1, .cluster_k = 2}));
+  std::ranges::move(trials_of_products(), std::back_inserter(trials));
   for (const kernels::SoftmaxPasses passes :
        {kernels::SoftmaxPasses::online, kernels::SoftmaxPasses::two})
     for (const kernels::Keep keep : {kernels::Keep::reread, kernels::Keep::registers})
@@ -151,6 +116,8 @@ std::vector<test::FamilyTrial> all_trials() {
                                      {.variance = variance, .vector = 4}));
   trials.push_back(extra<NormTask>("odd rms norm", odd_norm(DType::bf16, false), {.vector = 4}));
   trials.push_back(extra<ElementwiseTask>("elements in flight", chain(DType::bf16), {.unroll = 2}));
+  std::ranges::move(trials_of_attention(), std::back_inserter(trials));
+  std::ranges::move(trials_of_rows(), std::back_inserter(trials));
   return trials;
 }
 

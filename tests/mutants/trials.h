@@ -11,4 +11,10 @@ namespace ac::mutants {
 
 std::vector<test::FamilyTrial> all_trials();
 
+// Parts of these: plans and sizes of products; of attention; of what goes by rows, and of what
+// chooses a token.
+std::vector<test::FamilyTrial> trials_of_products();
+std::vector<test::FamilyTrial> trials_of_attention();
+std::vector<test::FamilyTrial> trials_of_rows();
+
 }  // namespace ac::mutants

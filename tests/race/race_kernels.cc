@@ -71,6 +71,47 @@ __global__ void loader_ring(const float* in, float* out, Fault fault) {
   if (threadIdx.x >= 32) out[threadIdx.x - 32] = sum;
 }
 
+__global__ void sum_of_blocks(const float* in, BlockSums sums, Fault fault) {
+  AC_SHARED(int, is_last, 1);
+  const unsigned i = threadIdx.x;
+  wait_for_dependency();
+  if (fault == Fault::outside) is_last[1] = 0;
+  if (fault == Fault::fence_before_the_writes) __threadfence();
+  sums.partial[blockIdx.x * blockDim.x + i] = in[i] + static_cast<float>(blockIdx.x);
+  if (fault == Fault::not_atomic && i == 0)
+    *sums.total += blockIdx.x;
+  else if (i == 0)
+    atomicAdd(sums.total, blockIdx.x);
+  if (fault != Fault::missing_fence && fault != Fault::fence_before_the_writes) __threadfence();
+  if (fault != Fault::missing_barrier) __syncthreads();
+  if (i == 0) *is_last = atomicInc(sums.finished, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (fault != Fault::not_the_last && !*is_last) return;
+  if (fault != Fault::missing_fence_after) __threadfence();
+  float sum = static_cast<float>(*sums.total);
+  for (unsigned b = 0; b < gridDim.x; ++b) sum += sums.partial[b * blockDim.x + i];
+  sums.out[i] = sum;
+  if (fault == Fault::written_twice) sums.out[i ^ 1] = sum;
+}
+
+__global__ void pass_around(float* out, Fault fault) {
+  AC_DYNAMIC_SHARED(memory);
+  AC_SHARED(CopyBarrier, arrived, 1);
+  auto* const values = reinterpret_cast<float4*>(memory);
+  const unsigned i = threadIdx.x, blocks = gridDim.x;
+  const int next = static_cast<int>((blockIdx.x + 1) % blocks);
+  wait_for_dependency();
+  if (i == 0) barrier_init(arrived), barrier_expect(arrived, blockDim.x * 16);
+  if (fault == Fault::write_after_read) values[i] = make_float4(0, 0, 0, 0);
+  if (fault != Fault::missing_barrier) meet_cluster<2>();
+  if (fault == Fault::readers_not_waited_for) values[i] = make_float4(0, 0, 0, 0);
+  store_async16(cluster_address(values + i, next), make_float4(static_cast<float>(i), 0, 0, 0),
+                cluster_address(arrived, next));
+  if (fault != Fault::copy_not_waited_for || i != 1) barrier_wait_for_cluster(arrived, 0);
+  out[blockIdx.x * blockDim.x + i] = values[i].x;
+  meet_cluster<2>();
+}
+
 }  // namespace ac::kernels
 
 using namespace ac::kernels;

@@ -23,13 +23,27 @@ enum class Fault {
   write_after_read,
   early_write,
   copy_not_waited_for,
-  readers_not_waited_for
+  readers_not_waited_for,
+  missing_fence,
+  fence_before_the_writes,
+  missing_fence_after,
+  not_the_last,
+  written_twice,
+  not_atomic,
+  outside
 };
 
 void sum_neighbours(const float* in, float* out, Fault fault);  // out[i] = in[i] + in[i ^ 33]
 void swap_in_warp(const float* in, float* out, Fault fault);    // out[i] = in[i ^ 1]
 void bulk_ring(const float* in, float* out, Fault fault);       // out[i] = in[i] + in[32 + i] + ...
 void loader_ring(const float* in, float* out, Fault fault);     // the same, for a second warp
+// out[i] = the sum of in[i] over blocks, by the block that is done last.
+struct BlockSums {
+  float *partial, *out;  // [blocks][threads], [threads]
+  unsigned *finished, *total;
+};
+void sum_of_blocks(const float* in, BlockSums sums, Fault fault);
+void pass_around(float* out, Fault fault);  // out[i] = i, through the cluster's other blocks
 
 constexpr GemvOp race_op{
     .x = Type::f32, .y = Type::f32, .norm = true, .pair = Pair::swiglu, .matrices = 2};

@@ -48,5 +48,12 @@ TEST_CASE("argmax trial: kernels that overlook a NaN or an infinity are not admi
   CHECK(verdict(request, "bad_token(row, what)", "bad_token(0, what)") != "");
 }
 
+TEST_CASE("argmax trial: logits that differ in the last bit are told apart, and from zero") {
+  const Request request = trial_of_argmax(DType::f32, 300);
+  CHECK(verdict(request, "(ordered) << 32", "(ordered) << 31") != "");
+  CHECK(verdict(request, "value == 0 ? 0 :", "value == 0 ? 1 :") != "");
+  CHECK(verdict(request, "value == 0 ? 0 :", "") != "");  // -0 equals 0
+}
+
 }  // namespace
 }  // namespace ac::test

@@ -41,6 +41,13 @@ TEST_CASE("mutants leave out waits, resets and statements, and no declarations")
   CHECK(made("{\n  if (a) return;\n}", "no end") == Made{"{\n  if (a) ;\n}"});
 }
 
+TEST_CASE("mutants leave hints alone, and what they depend on") {
+  CHECK(
+      mutants_of("a.cuh", "{\n  if constexpr (a < b)\n    if (c + 1 == d) launch_dependents();\n}")
+          .empty());
+  CHECK(made("{ if (a < b) f(); }", "boundary").size() == 1);
+}
+
 TEST_CASE("mutants move indices and constants by one, outside declarations") {
   CHECK(made("{ x = v[i]; }", "next index") == Made{"{ x = v[i + 1]; }"});
   CHECK(made("{ float v[n]; }", "next index").empty());

@@ -476,6 +476,74 @@ TEST_CASE("gate: infinities and NaN are not hidden") {
   CHECK(says(rejection, "finite"));
 }
 
+// The largest of each row, by a loop that begins with `least` and passes over what it must not.
+Subject maxima(double least, bool (*passes_over)(double)) {
+  constexpr std::size_t kLong = 7;
+  const auto of = [](const std::vector<double>& x, double first, bool (*left_out)(double)) {
+    std::vector<double> all(kRows, first);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (!left_out(x[i]) && !(all[i / kLong] >= x[i])) all[i / kLong] = x[i];
+    return all;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Subject subject;
+  subject.tensors = {{.name = "x", .shape = {kRows, kLong}, .may_be_masked = true},
+                     {.name = "y", .shape = {kRows}, .role = Role::output}};
+  subject.truth = subject.plain = [of](const Elements& in) {
+    return Elements{{}, of(in[0], -kInfinity, [](double) { return false; })};
+  };
+  subject.run = [=](const Buffers& buffers, unsigned) -> std::string {
+    const auto all =
+        of(load_elements({.name = "x", .shape = {kRows, kLong}}, buffers[0]), least, passes_over);
+    for (std::size_t row = 0; row < all.size(); ++row) set(buffers[1], DType::f32, row, all[row]);
+    return "";
+  };
+  return subject;
+}
+
+TEST_CASE("gate: maxima of what is negative, hidden or nothing") {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  GateOptions options;
+  const auto nothing = [](double) { return false; };
+  CHECK(admit(maxima(-kInfinity, nothing), {.scales = {1}}).admitted());
+  CHECK(rejected(maxima(0, nothing)).scenario == "negative");
+  options.structured = false;
+  CHECK(rejected(maxima(-1e30, nothing), options).scenario == "masked rows");
+  CHECK(rejected(maxima(-kInfinity, [](double x) { return x < -1e30; }), options).scenario ==
+        "masked rows");
+}
+
+TEST_CASE("gate: ids that a table does not have give NaN") {
+  constexpr std::int64_t kEntries = 9;
+  for (const std::int64_t known : {kEntries, kEntries + 1, std::int64_t{1} << 60}) {
+    Subject subject;
+    subject.tensors = {{.name = "ids",
+                        .dtype = DType::i64,
+                        .shape = {kRows},
+                        .high = kEntries - 1,
+                        .may_be_outside = true},
+                       {.name = "y", .shape = {kRows}, .role = Role::output}};
+    const auto look_up = [](double id, std::int64_t entries) {
+      const bool has = id >= 0 && id < static_cast<double>(entries);
+      return has ? 1 + id : std::numeric_limits<double>::quiet_NaN();
+    };
+    subject.truth = subject.plain = [look_up](const Elements& in) {
+      Elements out(2);
+      for (const double id : in[0]) out[1].push_back(look_up(id, kEntries));
+      return out;
+    };
+    subject.run = [&](const Buffers& buffers, unsigned) -> std::string {
+      for (std::size_t i = 0; i < kRows; ++i)
+        set(buffers[1], DType::f32, i, look_up(get(buffers[0], DType::i64, i), known));
+      return "";
+    };
+    if (known == kEntries)
+      CHECK(admit(subject, {}).admitted());
+    else
+      CHECK(rejected(subject).scenario == "ids outside");
+  }
+}
+
 TEST_CASE("gate: linear subjects are exact on zeros and ones") {
   const auto sum = [](double error) {
     Subject subject = layer(DType::f32);

@@ -1,17 +1,16 @@
-// What `run`, `generate` and `chat` generate with: the reference executor or a package. Requests
-// may follow one another; what they begin with alike is run once.
+// What `run`, `generate`, `chat` and `serve` generate with: a package, or the reference executor.
+// Requests may follow one another; what they begin with alike is run once.
 //
-// The device chooses tokens. Where a request has penalties, the host does, from the logits of each
-// step: that takes longer.
+// The device chooses tokens. Where a request changes logits or wants them, the host does, from the
+// logits of each step: that takes longer.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "capture/model.h"
-#include "cli/engine.h"
-#include "cli/request.h"
+#include "ask/token_request.h"
+#include "runtime/engine.h"
 
 namespace ac {
 
@@ -26,13 +25,16 @@ class Generator {
                       const std::function<bool()>& stopped = {});
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
   void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
-  virtual std::vector<double> logits() = 0;  // after the last token that was run
+  // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
+  // without penalties and bias.
+  const std::vector<double>& token_logits() const { return token_logits_; }
+  virtual std::vector<double> logits() = 0;   // after the last token that was run
+  virtual std::int64_t position() const = 0;  // tokens that are cached
   // That the ids are tokens of the model and that there is room for all that the request wants,
   // before any of it is run. An error (bad_input) begins with where the request stands.
   void check(const TokenRequest& request) const;
 
  protected:
-  virtual std::int64_t position() const = 0;  // tokens that are cached
   virtual std::int64_t vocabulary() const = 0;
   virtual std::int64_t most_tokens() const = 0;   // that can be cached
   virtual std::string room() const = 0;           // the same, for people
@@ -47,11 +49,18 @@ class Generator {
                       const std::function<bool(std::int64_t)>& on_token) = 0;
 
  private:
+  std::int64_t reusable(const TokenRequest& request, std::int64_t piece) const;
+
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
+  // So many of the first ones were run in whole pieces of so many tokens.
+  std::int64_t whole_ = 0, piece_ = 0;
+  std::vector<double> token_logits_;
 };
 
-std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,
-                                               int threads);
 std::unique_ptr<Generator> package_generator(Engine& engine);
+
+// After so many tokens, which the random numbers of a draw depend on.
+std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sampling,
+                          std::int64_t position);
 
 }  // namespace ac

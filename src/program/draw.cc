@@ -1,4 +1,4 @@
-#include "reference/draw.h"
+#include "program/draw.h"
 
 #include <algorithm>
 #include <cmath>
