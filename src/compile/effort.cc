@@ -16,7 +16,8 @@ SelectOptions select_options(const CompileOptions& options, bool quick, const Ph
   const std::int64_t tokens = phase.tuned_at;
   SelectOptions select;
   if (quick) {
-    // What saves time on a GPU costs it on the host device: plain kernels are the better guess there.
+    // What saves time on a GPU costs it on the host device: plain kernels are the better guess
+    // there.
     select.tries = options.device.sm > 0 ? kQuickTries : 0, select.leaders = 1;
   } else if (is_gpu_here(options)) {
     select.tries = tokens > 1 ? 20 : 24;
