@@ -16,6 +16,7 @@ struct AttentionOp {
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
   bool window = false;       // AttentionParams::window counts
   bool softcap = false;      // AttentionParams::softcap counts
+  AC_FIELDS(AttentionOp, type, head_dim, group, qk_norm, rotary, interleaved, window, softcap)
 
   // Partial sums come in columns of two heads by two dimensions, 16 bytes each.
   constexpr int head_pairs() const { return divide_up(group, 2); }
@@ -33,6 +34,7 @@ struct AttentionPlan {
   int splits = 16;     // blocks a KV head
   int min_tiles = 1;   // tiles a warp must have before another split is used
   int resident = 512;  // threads an SM that registers aim at
+  AC_FIELDS(AttentionPlan, tile, threads, splits, min_tiles, resident)
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }

@@ -14,6 +14,11 @@ struct ElementwiseOp {
   Type out = Type::f16;
   int inputs = 1;  // 1 to 4: what the functor takes
   Type in[4] = {Type::f16, Type::f16, Type::f16, Type::f16};
+
+  template <class Visit>
+  constexpr auto fields(const Visit& visit) const {
+    return visit("ElementwiseOp, out, inputs, in", out, inputs, FirstOf<Type, 4>{in, inputs});
+  }
 };
 
 struct ElementwisePlan {
@@ -22,6 +27,7 @@ struct ElementwisePlan {
   int unroll = 1;          // vectors of each input that a thread has in flight
   int resident = 1024;     // threads an SM that registers and grid aim at
   bool persistent = true;  // grid of what is resident; else a thread for each `unroll` vectors
+  AC_FIELDS(ElementwisePlan, threads, vector, unroll, resident, persistent)
 
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
   constexpr int shared_bytes() const { return 0; }

@@ -9,6 +9,7 @@ struct EmbeddingOp {
   Type table = Type::f16;
   Type y = Type::f16;
   bool wide_ids = false;  // int64, else int32
+  AC_FIELDS(EmbeddingOp, table, y, wide_ids)
 };
 
 struct EmbeddingPlan {
@@ -16,6 +17,7 @@ struct EmbeddingPlan {
   int vector = 8;  // neighbouring elements that a thread takes at once
   int resident = 1024;
   bool persistent = false;  // grid of what is resident; else a thread for each vector
+  AC_FIELDS(EmbeddingPlan, threads, vector, resident, persistent)
 
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
   constexpr int shared_bytes() const { return 0; }

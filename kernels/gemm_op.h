@@ -14,6 +14,7 @@ struct GemmOp {
   bool bias = false;
   bool residual = false;  // y = residual + ...
   int matrices = 1;       // 1 to 3 with one x (QKV); two for a pair
+  AC_FIELDS(GemmOp, weight, x, y, pair, bias, residual, matrices)
 
   constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
   constexpr const char* why_illegal() const {

@@ -16,6 +16,7 @@ struct GemmPlan {
   int thread_n = 4;    // weight rows of a thread
   int stages = 2;      // 2: the next tile has its own place, and one barrier a tile is enough
   int resident = 512;  // threads an SM that registers aim at
+  AC_FIELDS(GemmPlan, tile_m, tile_n, tile_k, thread_m, thread_n, stages, resident)
 
   constexpr int threads_m() const { return tile_m / thread_m; }
   constexpr int threads_n() const { return tile_n / thread_n; }

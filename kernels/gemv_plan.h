@@ -18,6 +18,7 @@ struct GemvOp {
   bool argmax = false;            // also the row of the largest output
   int matrices = 1;               // 1 to 3 with one x (QKV); two for a pair
   Format format = Format::plain;  // of the matrices
+  AC_FIELDS(GemvOp, weight, x, y, norm, pair, bias, residual, argmax, matrices, format)
 
   constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
   constexpr int vector() const { return 128 / code_bits(format, weight); }
@@ -34,9 +35,11 @@ enum class Ring : unsigned char {
   async_copy,  // cp.async into shared memory, each lane its own bytes
   bulk_copy,   // the copy engine moves whole pieces of a row (sm_90 and later)
 };
+constexpr const char* names_of(Ring) { return "Ring, none, registers, async_copy, bulk_copy"; }
 
 // When the next kernel of the stream may start its own loads.
 enum class Signal : unsigned char { entry, last_group };
+constexpr const char* names_of(Signal) { return "Signal, entry, last_group"; }
 
 struct GemvPlan {
   int threads = 256;
@@ -50,6 +53,8 @@ struct GemvPlan {
   bool persistent = true;  // grid of what is resident; else one block for each set of rows
   Signal signal = Signal::entry;
   Cache cache = Cache::streaming;
+  AC_FIELDS(GemvPlan, threads, rows, depth, chunks, ring, split, resident, persistent, signal,
+            cache)
 
   constexpr int warps() const { return threads / 32; }
   constexpr int groups_per_block() const { return warps() / split; }

@@ -17,6 +17,8 @@ struct MmaGemmPlan {
   int group_m = 8;   // tiles of tokens that go together through the weights
   int resident = 1;  // blocks an SM that registers aim at
   Tile tile = Tile::mma;
+  AC_FIELDS(MmaGemmPlan, tile_m, tile_n, tile_k, warp_m, warp_n, stages, split, group_m, resident,
+            tile)
 
   constexpr int warps_m() const { return tile_m / warp_m; }
   constexpr int warps_n() const { return tile_n / warp_n; }

@@ -10,6 +10,7 @@ enum class Norm : unsigned char {
   rms,    // y = x / sqrt(mean(x^2) + eps) * (weight_offset + weight)
   layer,  // y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias
 };
+constexpr const char* names_of(Norm) { return "Norm, rms, layer"; }
 
 struct NormOp {
   Norm norm = Norm::rms;
@@ -19,6 +20,7 @@ struct NormOp {
   bool weighted = true;  // else y is not multiplied by anything
   bool bias = false;     // LayerNorm only
   bool residual = false;
+  AC_FIELDS(NormOp, norm, x, weight, y, weighted, bias, residual)
 
   constexpr bool layer() const { return norm == Norm::layer; }
 };
@@ -28,6 +30,7 @@ enum class Variance : unsigned char {
   two_pass,  // after the mean, in a pass of its own
   welford,   // with the mean, in one pass
 };
+constexpr const char* names_of(Variance) { return "Variance, two_pass, welford"; }
 
 struct NormPlan {
   Team team = Team::block;
@@ -38,6 +41,7 @@ struct NormPlan {
   int vector = 8;       // neighbouring elements that a thread takes at once
   int resident = 1024;  // threads an SM that registers and grid aim at
   bool persistent = true;
+  AC_FIELDS(NormPlan, team, keep, kept, variance, threads, vector, resident, persistent)
 
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
   constexpr int rows_at_once() const { return threads / team_threads(team, threads); }

@@ -12,6 +12,7 @@ struct PrefillAttentionOp {
   int head_dim = 128;
   int group = 4;  // query heads that share a KV head
   bool softcap = false;
+  AC_FIELDS(PrefillAttentionOp, type, head_dim, group, softcap)
 };
 
 struct PrefillAttentionPlan {
@@ -23,6 +24,8 @@ struct PrefillAttentionPlan {
   bool keep_queries = true;  // fragments of the queries stay in registers (not of scalar)
   int resident = 2;          // blocks an SM that registers aim at
   int splits = 1;            // warps (of mma) that share queries, and each tile's keys among them
+  AC_FIELDS(PrefillAttentionPlan, tile, query_tile, key_tile, warps, stages, keep_queries, resident,
+            splits)
 
   // Of wgmma, four warps more ask for copies and do nothing else.
   constexpr int threads() const { return 32 * (warps + (tile == Tile::wgmma ? 4 : 0)); }

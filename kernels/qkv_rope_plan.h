@@ -11,6 +11,7 @@ namespace ac::kernels {
 struct QkvRopeOp {
   GemmOp product;       // of three matrices, or of one with the rows of q, k and v
   RopeAppendOp append;  // of outputs
+  AC_FIELDS(QkvRopeOp, product, append)
 
   constexpr const char* why_illegal() const {
     if (product.pair != Pair::none || product.residual) return "a product of q, k and v is plain";

@@ -7,11 +7,13 @@
 namespace ac::kernels {
 
 enum class Fold : unsigned char { sum, mean, max };
+constexpr const char* names_of(Fold) { return "Fold, sum, mean, max"; }
 
 struct ReductionOp {
   Type x = Type::f16;
   Type y = Type::f16;
   Fold fold = Fold::sum;
+  AC_FIELDS(ReductionOp, x, y, fold)
 };
 
 struct ReductionPlan {
@@ -20,6 +22,7 @@ struct ReductionPlan {
   int vector = 8;       // neighbouring elements that a thread takes at once
   int resident = 1024;  // threads an SM that registers and grid aim at
   bool persistent = true;
+  AC_FIELDS(ReductionPlan, team, threads, vector, resident, persistent)
 
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
   constexpr int rows_at_once() const { return threads / team_threads(team, threads); }

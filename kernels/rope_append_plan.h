@@ -13,6 +13,7 @@ struct RopeAppendOp {
   bool qk_norm = false;      // RMSNorm of each query and key head
   int rotary = 128;          // leading dimensions that RoPE turns; 0: none
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
+  AC_FIELDS(RopeAppendOp, type, head_dim, qk_norm, rotary, interleaved)
 };
 
 struct RopeAppendPlan {
@@ -20,6 +21,7 @@ struct RopeAppendPlan {
   int heads = 8;  // of a token, which a warp has in registers at once
   int resident = 768;
   bool persistent = true;  // grid of what is resident; else a warp for each group of heads
+  AC_FIELDS(RopeAppendPlan, threads, heads, resident, persistent)
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }

@@ -7,6 +7,7 @@ namespace ac::kernels {
 
 // Who takes a row.
 enum class Team : unsigned char { warp, block };
+constexpr const char* names_of(Team) { return "Team, warp, block"; }
 
 // Where a row stays between the passes over it.
 enum class Keep : unsigned char {
@@ -14,6 +15,7 @@ enum class Keep : unsigned char {
   registers,  // rows of limited length
   shared,     // as float32
 };
+constexpr const char* names_of(Keep) { return "Keep, reread, registers, shared"; }
 
 constexpr int team_threads(Team team, int threads) { return team == Team::warp ? 32 : threads; }
 

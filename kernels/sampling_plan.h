@@ -16,6 +16,7 @@ constexpr BadLogit bad_logit(int token) { return static_cast<BadLogit>(~token % 
 
 struct SamplingOp {
   Type logits = Type::f32;
+  AC_FIELDS(SamplingOp, logits)
 };
 
 struct SamplingPlan {
@@ -23,6 +24,7 @@ struct SamplingPlan {
   int vector = 4;  // neighbouring elements that a thread takes at once
   int resident = 512;
   bool persistent = true;  // grid of what is resident; else a thread for each vector
+  AC_FIELDS(SamplingPlan, threads, vector, resident, persistent)
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }

@@ -9,6 +9,7 @@ namespace ac::kernels {
 struct SoftmaxOp {
   Type x = Type::f16;
   Type y = Type::f16;
+  AC_FIELDS(SoftmaxOp, x, y)
 };
 
 // How maximum and sum are found.
@@ -16,6 +17,7 @@ enum class SoftmaxPasses : unsigned char {
   online,  // together, the sum shrinking whenever the maximum grows
   two,     // one after the other
 };
+constexpr const char* names_of(SoftmaxPasses) { return "SoftmaxPasses, online, two"; }
 
 struct SoftmaxPlan {
   Team team = Team::block;
@@ -26,6 +28,7 @@ struct SoftmaxPlan {
   int vector = 8;       // neighbouring elements that a thread takes at once
   int resident = 1024;  // threads an SM that registers and grid aim at
   bool persistent = true;
+  AC_FIELDS(SoftmaxPlan, team, passes, keep, kept, threads, vector, resident, persistent)
 
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
   constexpr int rows_at_once() const { return threads / team_threads(team, threads); }

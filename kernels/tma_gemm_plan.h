@@ -16,6 +16,7 @@ struct TmaGemmPlan {
   int cluster_n = 1;  // blocks with other weights that share the tokens' tile
   int cluster_k = 1;  // blocks with other parts of K that share the tile of outputs
   int group_m = 8;    // clusters of tokens that go together through the weights
+  AC_FIELDS(TmaGemmPlan, tile_m, tile_n, stages, cluster_m, cluster_n, cluster_k, group_m)
 
   constexpr int cluster() const { return cluster_m * cluster_n * cluster_k; }
   constexpr int groups() const { return tile_m / 64; }  // of four warps that multiply

@@ -10,6 +10,7 @@ enum class Format : unsigned char {
   plain,      // elements of the type itself
   fp8_block,  // E4M3 codes, and a float32 scale for each block of 128 x 128
 };
+constexpr const char* names_of(Format) { return "Format, plain, fp8_block"; }
 
 struct FormatBlocks {
   int code_bits;      // of an element; 0: as many as its type has

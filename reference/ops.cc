@@ -57,8 +57,8 @@ Value cast(const Call& call) {
   return map(call, [](double x) { return std::trunc(x); });
 }
 
-// (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), and 1 + erf(y) is erfc(-y), without the cancellation for
-// negative y.
+// (1 + tanh(y)) / 2 is 1 / (1 + exp(-2 y)), and 1 + erf(y) is erfc(-y), without the cancellation
+// for negative y.
 Value gelu(const Call& call) {
   if (call.node().flag("tanh"))
     return map(call, [](double x) {

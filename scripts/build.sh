@@ -5,6 +5,7 @@
 # `cmake -S . -B build/dev -G Ninja` compiles each by itself, and so finds a missing include.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+mkdir -p build
 kind=$1
 shift
 options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON -DAC_PRECOMPILE=ON)

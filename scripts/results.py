@@ -162,6 +162,28 @@ def accuracy(found):
     )
 
 
+def beside_others(found):
+    last = {}
+    for record in found:
+        if record.get("what") == "workload" and "left_out" not in record:
+            last[(record["device"], model_of(record), record["workload"], record["system"])] = record
+    if not last:
+        return ""
+
+    def row(key, record):
+        eager = last.get((*key[:3], "eager"))
+        token = milliseconds(record["ms_token"]) if "ms_token" in record else ""
+        times = f"{eager['ms'] / record['ms']:.1f}" if eager else ""
+        return [*key, milliseconds(record["ms"]), token, times, record["commit"], f"`{record['file']}`"]
+
+    head = ("GPU", "model", "workload", "system", "ms a request", "ms a token", "times as fast as eager", "commit", "file")
+    return (
+        "\n## Beside other systems\n\nWhole requests with random weights of the same geometry, in one run of"
+        " `bench/compare/compare.py`. i128/o128 is a prompt of\n128 tokens and 128 new ones; milliseconds a token are of"
+        " those after the first.\n\n" + table(head, [row(*item) for item in sorted(last.items())])
+    )
+
+
 def tokenizers(found):
     last = {r["tokenizer"]: r for r in found if r.get("what") == "tokenize"}
     return (
@@ -194,7 +216,7 @@ def left_out():
 
 def page(folder=RECORDS):
     found = list(records(folder))
-    parts = (decode, prefill, techniques, accuracy, tokenizers)
+    parts = (decode, prefill, techniques, accuracy, beside_others, tokenizers)
     return INTRODUCTION + "".join(part(found) for part in parts) + left_out()
 
 

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 what=${1:-all}
 
 packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
-          libcurl4-openssl-dev libssl-dev libboost-context-dev libsqlite3-dev doctest-dev
+          libcurl4-openssl-dev libssl-dev libboost-dev libboost-context-dev libsqlite3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config)
 if [ "$what" = all ]; then
   packages+=(python3 python3-venv clang libclang-rt-dev

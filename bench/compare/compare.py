@@ -63,7 +63,9 @@ class Comparison:
         say(f"{system}: {' '.join(map(str, command))}")
         with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as process:
             for text in process.stdout:
-                self.write({"system": system, **json.loads(text), **fields})
+                # What each one calls the model differs.
+                model = pathlib.Path(self.given.config).stem
+                self.write({"system": system, **json.loads(text), "model": model, **fields})
         if process.returncode != 0:
             self.failed = True
             self.left_out(system, f"it ended with exit code {process.returncode}")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times transformers' greedy generation of one request, as lines of JSON:
     time_transformers.py MODEL              PyTorch eager: a cache that grows, SDPA attention
-    time_transformers.py MODEL --compile    torch.compile with a static cache and CUDA graphs
+    time_transformers.py MODEL --compile    decode steps by torch.compile, with a static cache and CUDA graphs, as
+                                            transformers does by itself for such a cache
 MODEL is a folder with config.json and weights. It runs on the GPU where there is one."""
 
 import time
@@ -41,8 +42,11 @@ def main():
     model = model.eval().to(DEVICE)
     options = {"do_sample": False, "pad_token_id": 0, "disable_compile": True}
     if given.compile:
-        model.forward = torch.compile(model.forward, mode="reduce-overhead")
-        options["cache_implementation"] = "static"
+        options |= {
+            "cache_implementation": "static",
+            "disable_compile": False,
+            "compile_config": transformers.CompileConfig(mode="reduce-overhead"),
+        }
 
     def generate(ids, tokens):
         first = FirstToken()

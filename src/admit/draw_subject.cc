@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "kernels/draw_plan.h"
+#include "program/draw.h"
 #include "program/sampling.h"
-#include "reference/draw.h"
 #include "validate/buffers.h"
 
 namespace ac {

@@ -54,40 +54,41 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
   for (const Launch& launch : trial.launches)
     if (!launch.product && kernels.count(launch.kernel) == 0)
       kernels.emplace(launch.kernel, HostKernel(files.at(launch.kernel), launch.kernel));
-  return run_trial(
-      trial,
-      [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
-          unsigned order) -> std::string {
-        using kernels::Schedule;
-        constexpr Schedule schedules[] = {Schedule::forward, Schedule::reverse, Schedule::shuffled,
-                                          Schedule::ahead};
-        std::vector<void*> addresses;
-        for (const std::span<std::byte>& place : places) addresses.push_back(place.data());
-        std::string error;
-        launch_all(at.launches, at.tokens, addresses, encode_map_on_host,
-                   [&](const Launch& launch, std::span<const std::byte> params) {
-                     if (!error.empty()) return;
-                     if (launch.product) return multiply_on_host(*launch.product, params);
-                     const HostKernel& kernel = kernels.at(launch.kernel);
-                     const auto grid = [&](std::size_t axis) {
-                       return static_cast<unsigned>(launch.grid[axis].at(at.tokens));
-                     };
-                     const kernels::HostLaunch shape{
-                         .grid = {grid(0), grid(1), grid(2)},
-                         .block = {static_cast<unsigned>(launch.threads)},
-                         .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
-                         .schedule = schedules[order % 4],
-                         .seed = order + 1,
-                         .copies_at_once = order % 3 == 1,
-                         .check_races = trial.purpose == Purpose::races,
-                         .must_wait = true,
-                         // A kernel that reads the position early may find that of the token
-                         // before.
-                         .relaxed_lag = static_cast<int>(order % 2)};
-                     error = kernel.launch(shape, params).error;
+  return run_trial(trial,
+                   [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
+                       unsigned order) -> std::string {
+                     using kernels::Schedule;
+                     constexpr Schedule schedules[] = {Schedule::forward, Schedule::reverse,
+                                                       Schedule::shuffled, Schedule::ahead};
+                     std::vector<void*> addresses;
+                     for (const std::span<std::byte>& place : places)
+                       addresses.push_back(place.data());
+                     std::string error;
+                     launch_all(at.launches, at.tokens, addresses, encode_map_on_host,
+                                [&](const Launch& launch, std::span<const std::byte> params) {
+                                  if (!error.empty()) return;
+                                  if (launch.product)
+                                    return multiply_on_host(*launch.product, params);
+                                  const HostKernel& kernel = kernels.at(launch.kernel);
+                                  const auto grid = [&](std::size_t axis) {
+                                    return static_cast<unsigned>(launch.grid[axis].at(at.tokens));
+                                  };
+                                  const kernels::HostLaunch shape{
+                                      .grid = {grid(0), grid(1), grid(2)},
+                                      .block = {static_cast<unsigned>(launch.threads)},
+                                      .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
+                                      .schedule = schedules[order % 4],
+                                      .seed = order + 1,
+                                      .copies_at_once = order % 3 == 1,
+                                      .check_races = trial.purpose == Purpose::races,
+                                      .must_wait = true,
+                                      // A kernel that reads the position early may find that of the
+                                      // token before.
+                                      .relaxed_lag = static_cast<int>(order % 2)};
+                                  error = kernel.launch(shape, params).error;
+                                });
+                     return error;
                    });
-        return error;
-      });
 }
 
 validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files,

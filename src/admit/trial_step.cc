@@ -6,7 +6,6 @@
 #include "analyze/use_def.h"
 #include "base/error.h"
 #include "ir/text.h"
-#include "plan/plans.h"
 
 namespace ac {
 
@@ -106,22 +105,12 @@ std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted
                                     const Candidate& candidate) {
   const StepGraph& fragment = trial.fragment();
   const Wanted part{trial.region(), wanted.argmax};
-  for (const FamilyMatch& found : match_families(fragment, part, trial.bindings())) {
-    const auto* matched = std::get_if<Matched>(&found.match);
-    if (!matched || found.family != family_of(candidate.choice)) continue;
-    const std::optional<Choice> choice = std::visit(
-        [&](const auto& made) -> std::optional<Choice> {
-          using T = std::decay_t<decltype(made.task)>;
-          const T* task = std::get_if<T>(&matched->task);
-          if (!task) return std::nullopt;
-          return Implementation<T>{*task, made.plan};
-        },
-        candidate.choice);
-    if (!choice || op_text(*choice) != op_text(candidate.choice)) return std::nullopt;
-    if (why_illegal(*choice, most_capable())) return std::nullopt;
-    return generate(fragment, *choice, matched->operands, trial.setting());
-  }
-  return std::nullopt;
+  const auto matched = match_again(candidate.choice, fragment, part, trial.bindings());
+  if (!matched) return std::nullopt;
+  const Choice choice = with_plan_of(candidate.choice, *matched);
+  if (op_text(choice) != op_text(candidate.choice)) return std::nullopt;
+  if (why_illegal(choice, most_capable())) return std::nullopt;
+  return generate(fragment, choice, *matched, trial.setting());
 }
 
 Request trial_of_choice(const std::string& name, DType logits, std::int64_t vocab, int processors,

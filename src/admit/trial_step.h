@@ -12,6 +12,10 @@
 
 namespace ac {
 
+// Tokens where those of a block do not say how many, tokens behind the last whole block, and rows
+// of a table.
+constexpr std::int64_t kFewTokens = 32, kTailTokens = 5, kFewIds = 1000;
+
 // The tables of embeddings with no more rows than this.
 StepGraph with_short_tables(const StepGraph& step, std::int64_t most);
 bool depends_on_tokens(const StepGraph& step);

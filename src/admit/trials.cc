@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 
-#include "admit/extent.h"
 #include "admit/trial_step.h"
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
@@ -13,7 +12,6 @@
 #include "ir/positions.h"
 #include "ir/text.h"
 #include "kernels/draw_plan.h"
-#include "plan/plans.h"
 
 namespace ac {
 namespace {
@@ -126,7 +124,7 @@ Request trial_of_sampling(const StepGraph& step, const Candidate& candidate) {
   auto made = std::get<Implementation<SamplingTask>>(candidate.choice);
   made.task.vocab = few_logits(logits.shape.back().constant());
   const auto generate = [&](const StepGraph& trial, NodeId node, const Setting& setting) {
-    return generate_sampling(trial, made, node, setting);
+    return made.task.lower({trial, setting}, made.plan, {node});
   };
   return trial_of_choice(candidate.id, logits.dtype, made.task.vocab, kTrialProcessors, generate);
 }
@@ -140,10 +138,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
   const StepGraph whole = with_fewer_heads(
       with_short_tables(fragment_of(step, wanted->region), kFewIds), extent.kv_heads);
   std::int64_t block = extent.tokens > 0 ? extent.tokens : kFewTokens;
-  // As few as make it take the algorithm that is wanted.
-  if (const auto* made = std::get_if<Implementation<LibraryTask>>(&candidate.choice);
-      made && at.judges_library)
-    block = made->plan.chosen_for.m / 2 + 1;
+  if (extent.library_tokens > 0 && at.judges_library) block = extent.library_tokens;
   const std::int64_t tokens = std::min(at.max_tokens, block + kTailTokens);
   const std::int64_t keys = at.setting.slots.empty() ? 0 : std::ranges::max(at.setting.slots);
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, extent); });
@@ -152,9 +147,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     auto made = regenerate(trials, *wanted, candidate);
     if (!made) continue;
     Request request = trials.finish(candidate.id, std::move(*made));
-    request.trial.spreads =
-        std::holds_alternative<Implementation<PrefillAttentionTask>>(candidate.choice) ||
-        std::holds_alternative<Implementation<QkvAttentionTask>>(candidate.choice);
+    request.trial.spreads = extent.spreads;
     return request;
   }
   return std::nullopt;

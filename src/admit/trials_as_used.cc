@@ -4,13 +4,11 @@
 
 #include <algorithm>
 
-#include "admit/extent.h"
 #include "admit/trial_step.h"
 #include "admit/trials.h"
 #include "analyze/fragment.h"
 #include "base/error.h"
 #include "generate/fallback.h"
-#include "generate/generate_for.h"
 #include "ir/positions.h"
 
 namespace ac {
@@ -186,8 +184,8 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   } else {
     const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
     const auto generate = [&](const StepGraph& trial, NodeId node, const Setting& setting) {
-      return generate_sampling(trial, std::get<Implementation<SamplingTask>>(candidate.choice),
-                               node, setting);
+      const auto& made = std::get<Implementation<SamplingTask>>(candidate.choice);
+      return made.task.lower({trial, setting}, made.plan, {node});
     };
     requests.push_back(trial_of_choice(candidate.id, logits.dtype, logits.shape.back().constant(),
                                        at.setting.multiprocessors, generate));

@@ -171,7 +171,7 @@ std::string candidates_text(const Question& question) {
     const Candidate& candidate = candidates[i];
     text += fmt::format("  {:<42} {:>9.2f} us, occupancy {:.2f}, {} bound, risk {}\n", candidate.id,
                         candidate.cost.microseconds, candidate.cost.occupancy,
-                        to_string(candidate.cost.limit), to_string(candidate.risk));
+                        to_string(candidate.cost.limit), to_string(candidate.cost.risk));
   }
   if (question.fusions.empty()) return text;
   text += "\nWays to cut the neighbourhood of the region, | between kernels:\n";

@@ -50,9 +50,17 @@ bool read_more(int from, std::string& received) {
   }
 }
 
+constexpr std::string_view kWaits = "~";
+int asked_by = -1;  // where the answers of this process go
+
 }  // namespace
 
+void ask_for_patience() {
+  if (asked_by >= 0) write_line(asked_by, std::string(kWaits));
+}
+
 void answer_questions(const Conversation::Prepare& prepare, int in, int out) {
+  asked_by = out;
   try {
     const Conversation::Answer answer = prepare();
     std::string received, question;
@@ -150,8 +158,11 @@ std::optional<ChildResult> Conversation::advance(short seen) {
     if (more < 0 && errno != EAGAIN && errno != EINTR) sent_ = asked_.size();
   }
   if ((seen & (POLLIN | POLLHUP | POLLERR)) && !read_more(socket_, received_)) return finish("");
-  std::string reply;
-  if (take_line(received_, reply)) {
+  for (std::string reply; take_line(received_, reply);) {
+    if (reply == kWaits) {
+      began_ = Clock::now();
+      continue;
+    }
     if (reply.empty() || reply[0] != '+')
       return finish(reply.empty() ? "said nothing" : reply.substr(1));
     return ChildResult{.text = reply.substr(1), .seconds = seconds()};

@@ -53,6 +53,10 @@ class Conversation {
   std::chrono::steady_clock::time_point began_;
 };
 
+// For who is asked and waits for something that is not its own work: the limit of the answer begins
+// anew. Outside of answer_questions() it does nothing.
+void ask_for_patience();
+
 // Until nobody asks any more. What is thrown is the last answer.
 void answer_questions(const Conversation::Prepare& prepare, int in, int out);
 

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -48,6 +50,14 @@ int wait_for(pid_t process) {
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }
   return status;
+}
+
+bool is_running(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const std::size_t name = stat.rfind(") ");
+  return name != std::string::npos && stat.compare(name + 2, 1, "Z") != 0;
 }
 
 void end_process(pid_t process) { kill(-process, SIGKILL); }

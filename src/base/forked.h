@@ -16,6 +16,9 @@ pid_t start_process(const std::function<void()>& child);
 // Until it has ended; what waitpid() says of that.
 int wait_for(pid_t process);
 
+// Of any process; one that has ended does not, though nobody may have waited for it yet.
+bool is_running(pid_t process);
+
 // With all of its group. Someone has to wait_for() it all the same.
 void end_process(pid_t process);
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 
@@ -20,6 +21,19 @@ constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 // Whether somebody hears SIGINT, and whether it has come.
 std::atomic<bool> is_heard = false, has_come = false;
+
+// Of an OrderlyEnd; empty: there is none, or it was called already.
+struct {
+  std::mutex mutex;
+  std::function<void()> call;
+} orderly_end;
+
+bool end_in_order() {
+  const std::lock_guard lock(orderly_end.mutex);
+  if (!orderly_end.call) return false;
+  std::exchange(orderly_end.call, nullptr)();
+  return true;
+}
 
 // Processes that were just killed may still have written into it.
 void clear_away(const std::filesystem::path& folder) {
@@ -77,8 +91,10 @@ void end_on_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread([set] {
     for (int which = 0; sigwait(&set, &which) == 0;) {
-      if (which != SIGINT || !is_heard) end_by(which);
-      has_come = true;
+      if (which == SIGINT && is_heard)
+        has_come = true;
+      else if (!end_in_order())
+        end_by(which);
     }
   }).detach();
 }
@@ -86,6 +102,16 @@ void end_on_signals() {
 void heed_signals() {
   const sigset_t set = set_of(true);
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+OrderlyEnd::OrderlyEnd(std::function<void()> end) {
+  const std::lock_guard lock(orderly_end.mutex);
+  AC_ASSERT(!orderly_end.call);
+  orderly_end.call = std::move(end);
+}
+OrderlyEnd::~OrderlyEnd() {
+  const std::lock_guard lock(orderly_end.mutex);
+  orderly_end.call = nullptr;
 }
 
 HeardInterrupts::HeardInterrupts() {

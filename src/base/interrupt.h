@@ -1,6 +1,7 @@
 // What happens when SIGINT, SIGTERM or SIGHUP ends the program: the processes that it started end
 // first, then its unfinished folders are removed, one line says so, and the program dies of the
-// signal. A dialogue hears SIGINT instead: it stops an answer, and not the program.
+// signal. A dialogue hears SIGINT instead: it stops an answer, and not the program. A server ends
+// its answers first.
 #pragma once
 
 #include <sys/types.h>
@@ -39,6 +40,16 @@ class UnfinishedFolder {
 
  private:
   const std::filesystem::path path_;
+};
+
+// While this exists, the first signal calls `end` instead, in a thread of its own; a second one
+// ends the program at once. There may be one at a time.
+class OrderlyEnd {
+ public:
+  explicit OrderlyEnd(std::function<void()> end);
+  ~OrderlyEnd();
+  OrderlyEnd(const OrderlyEnd&) = delete;
+  OrderlyEnd& operator=(const OrderlyEnd&) = delete;
 };
 
 // While this exists, SIGINT ends nothing. There may be one at a time.

@@ -69,6 +69,7 @@ struct Chat {
 
   void run() const {
     TextModel model(text, true);
+    model.select_beside();
     Dialogue dialogue(model, system);
     LineEditor lines;
     std::optional<HeardInterrupts> interrupts;
@@ -184,6 +185,7 @@ struct Chat {
 
     void answer(const std::string& message) {
       if (interrupts) interrupts->clear();
+      model.take_up();
       const bool json = chat.text.json;
       const bool terminal = isatty(STDOUT_FILENO) == 1;
       std::string shown;  // with --json

@@ -24,10 +24,12 @@ void add_inspect_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app);
+void add_serve_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);  // of the above
 void add_tokenize_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
+void add_tuned_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_worker_command(CLI::App& app);
 

@@ -8,6 +8,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/process_lock.h"
 #include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
@@ -17,7 +19,9 @@
 #include "device/devices.h"
 #include "emit/package.h"
 #include "ir/text.h"
+#include "runtime/engine.h"
 #include "text/text_files.h"
+#include "tuning/kernel_hash.h"
 
 namespace ac {
 namespace {
@@ -30,10 +34,14 @@ struct Compile {
   std::optional<int> step_seconds;
   std::vector<std::string> dump;
   AdvisorOptions advising;
+  std::string tuned, timeline;
   bool unmeasured = false, force = false, json = false, quiet = false;
+  bool once = false, no_tuned = false;
+  const CLI::App* command = nullptr;
 
   void run() {
     if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
+    if (once && targets.size() > 1) wrong_usage("--once is for one package");
     if (targets.size() < 2) {
       if (!targets.empty()) target = targets[0];
       compile_one();
@@ -54,10 +62,26 @@ struct Compile {
     }
   }
 
+  // Whether there is such a package as is wanted, made by whoever had the lock before.
+  bool is_done() const {
+    if (!std::filesystem::exists(std::filesystem::path(output) / "program.json")) return false;
+    return options.quick || !read_program(PackageFiles(output)).quick;
+  }
+
   void compile_one() {
+    std::optional<ProcessLock> lock;
+    if (once) {
+      lock.emplace(output + ".lock", [&](pid_t owner) {
+        if (!quiet) fmt::print(stderr, "process {} compiles it: waiting for that\n", owner);
+      });
+      if (is_done() && !force) {
+        if (!quiet) fmt::print(stderr, "{} is there\n", output);
+        return;
+      }
+    }
     choose_device();
     options.dtype = source.dtype;
-    PackageDraft package(output, force);
+    PackageDraft package(output, force || once);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
@@ -75,11 +99,39 @@ struct Compile {
     if (options.here)
       log = open_log(database, options.device, device_name, model.graph.name, building, builder);
     options.log = log.get();
+    if (options.here) find_known(building, builder);
     const Compiled compiled = compile(model, options, builder, stages);
     progress.stage("write the package");
     package.write(compiled, model, building.sources);
     progress.done();
+    if (!timeline.empty())
+      write_file_atomically(timeline, stages.timeline().chrome_trace().dump() + "\n");
     report(compiled);
+  }
+
+  // What kernels' times depend on besides themselves: the compiler, and whose products they race.
+  std::string toolkit(KernelBuilder& builder) const {
+    const std::string compiler = builder.compiler(target_of(options.device));
+    if (options.device.sm == 0) return compiler;
+    try {
+      return fmt::format("{}, cuBLASLt {}", compiler, cublaslt_version());
+    } catch (const Error&) {
+      return compiler;  // none is here
+    }
+  }
+
+  // A user who says how much is tried, or asks an advisor, wants a search.
+  void find_known(const BuilderOptions& building, KernelBuilder& builder) {
+    options.made_on = {tuning::fingerprint(options.device, device_name), toolkit(builder)};
+    for (const char* search : {"--tries", "--families", "--no-fusion", "--max-candidates",
+                               "--step-seconds", "--advisor"})
+      if (command->count(search) > 0) return;
+    if (no_tuned) return;
+    if (!tuned.empty() && !std::filesystem::is_directory(tuned))
+      wrong_usage("--tuned {}: there is no such folder", tuned);
+    options.known = known_choices_of(
+        tuned.empty() ? building.sources / kTunedFolder : std::filesystem::path(tuned),
+        options.made_on.device, options.made_on.toolkit, building.sources);
   }
 
   // As soon as it is there: what comes after it may fail.
@@ -102,6 +154,8 @@ struct Compile {
         options.device = device_info("host");
       }
     }
+    if (unmeasured && options.quick)
+      wrong_usage("--quick and --unmeasured: the first judges on the device, the second does not");
     if (unmeasured) options.here = false;
     if (options.here && options.device.sm == 0) device_name = find_devices().cpu;
     if (step_seconds) options.step_seconds = std::chrono::seconds(*step_seconds);
@@ -118,10 +172,14 @@ struct Compile {
         launches += selection.uses;
         if (selection.candidate.empty()) fallbacks += selection.uses;
       }
-      result[phase.spec.name] = {
-          {"regions", launches}, {"distinct", phase.selections.size()}, {"fallbacks", fallbacks}};
+      result[phase.spec.name] = {{"regions", launches},
+                                 {"distinct", phase.selections.size()},
+                                 {"fallbacks", fallbacks},
+                                 {"known", phase.known}};
     }
     result["measured"] = compiled.is_measured();
+    result["quick"] = compiled.program.quick;
+    if (options.device.is_uncalibrated()) result["uncalibrated"] = true;
     result["kernels"] = compiled.kernels.size();
     result["advisor"] = compiled.advisor;
     result["check"] = to_json(compiled.check);
@@ -142,7 +200,15 @@ struct Compile {
           "  converted: it computes in {}, and weights are converted as they are loaded; "
           "the model says {}\n",
           torch_name(compiled.dtype), torch_name(compiled.own_dtype));
-    if (!compiled.is_measured())
+    if (const std::string note = uncalibrated_note(options.device); !note.empty())
+      fmt::print("  {}\n", note);
+    const bool is_known = std::ranges::all_of(
+        compiled.phases, [](const CompiledPhase& phase) { return !phase.known.empty(); });
+    if (compiled.program.quick)
+      fmt::print("  quick: kernels are admitted, and of the cost model's choice\n");
+    else if (is_known)
+      fmt::print("  known choices: kernels are admitted, and were timed on such a device before\n");
+    else if (!compiled.is_measured())
       fmt::print("  unmeasured: kernels are admitted, and ordered by the cost model\n");
     const bool speaks = std::filesystem::exists(std::filesystem::path(output) / text::kTextFolder);
     fmt::print("  {}\n", summary_of(to_json(compiled.check)));
@@ -238,6 +304,28 @@ void add_compile_command(CLI::App& app) {
           "--unmeasured", compile->unmeasured,
           "Time nothing: take the candidate that the cost model likes best and the gate admits")
       ->group(kRare);
+  command->add_flag(
+      "--quick", compile->options.quick,
+      "Time nothing, and admit one candidate of a region: a package in seconds, whose kernels are "
+      "right, and slower than those that are chosen by measurement");
+  command
+      ->add_option("--tuned", compile->tuned,
+                   "A folder of known choices (agentcompile tuned), instead of the program's own. "
+                   "What they know of all regions of this device is taken, and not timed")
+      ->type_name("FOLDER")
+      ->group(kRare);
+  command->add_flag("--no-tuned", compile->no_tuned, "Use no known choices: time all candidates")
+      ->group(kRare);
+  command
+      ->add_flag("--once", compile->once,
+                 "If OUTPUT is a package, do nothing, unless it is a quick one and this is not; "
+                 "wait for another process that compiles it")
+      ->group(kRare);
+  command
+      ->add_option("--timeline", compile->timeline,
+                   "Write when what was built, judged and timed, for chrome://tracing")
+      ->type_name("FILE")
+      ->group(kRare);
   command
       ->add_option("--dump", compile->dump,
                    "Print the result of these stages: capture, normalise, "
@@ -257,6 +345,7 @@ void add_compile_command(CLI::App& app) {
       "  agentcompile compile MODEL -o PKG --target sm_90   # for a GPU that is not here\n"
       "  agentcompile compile model.py:factory -o PKG --max-context 8192 --dtype bfloat16\n"
       "Next: agentcompile generate PKG -p 'Hello', or agentcompile chat PKG");
+  compile->command = command;
   command->callback([compile] { compile->run(); });
 }
 

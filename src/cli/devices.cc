@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +25,13 @@ struct Report {
 
 Target target_of(const CudaDevice& device) {
   return {Target::cuda, fmt::format("sm_{}{}", device.compute_major, device.compute_minor)};
+}
+
+// Whether constants of the cost model were fitted to GPUs of this architecture.
+bool is_calibrated(const CudaDevice& device) {
+  return std::ranges::any_of(known_devices(), [&](const DeviceInfo& known) {
+    return known.target == target_of(device).arch && !known.is_uncalibrated();
+  });
 }
 
 Measured measure_gpu(int index, const CudaDevice& device) {
@@ -68,7 +76,8 @@ Json to_json(const Report& report) {
          {"multiprocessors", device.multiprocessors},
          {"memory_bytes", device.memory_bytes},
          {"l2_bytes", device.l2_bytes},
-         {"max_shared_bytes", device.max_shared_bytes}});
+         {"max_shared_bytes", device.max_shared_bytes},
+         {"calibrated", is_calibrated(device)}});
     if (const auto& measured = report.measured[i])
       cuda.back()["measured"] = {{"read_bytes_per_second", measured->read},
                                  {"copy_bytes_per_second", measured->copy},
@@ -89,10 +98,10 @@ void print(const Report& report) {
   fmt::print("host    {}, {} threads\n", devices.cpu, devices.cpu_threads);
   for (std::size_t i = 0; i < devices.cuda.size(); ++i) {
     const CudaDevice& device = devices.cuda[i];
-    fmt::print("cuda:{}  {}, sm_{}{}, {} SMs, {:.1f} GiB, L2 {} MiB, driver for CUDA {}\n", i,
+    fmt::print("cuda:{}  {}, sm_{}{}, {} SMs, {:.1f} GiB, L2 {} MiB, driver for CUDA {}{}\n", i,
                device.name, device.compute_major, device.compute_minor, device.multiprocessors,
                static_cast<double>(device.memory_bytes) / (1 << 30), device.l2_bytes >> 20,
-               devices.driver);
+               devices.driver, is_calibrated(device) ? "" : ", uncalibrated");
     if (const auto& measured = report.measured[i])
       fmt::print(
           "        measured: streaming reads {:.1f} GB/s, copies {:.1f} GB/s (read and written), "

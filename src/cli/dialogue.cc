@@ -23,14 +23,14 @@ TextAnswer Dialogue::ask(const std::string& message,
                          const std::function<bool()>& stopped) {
   Json messages = messages_;
   messages.push_back(message_of("user", message));
-  const TextModel::ChatPrompt prompt = model_.chat_prompt(messages);
+  const ModelText::ChatPrompt prompt = model_.text().chat_prompt({{"messages", messages}});
   text::ThinkTags tags(prompt.thinking);
   const auto show = [&](const std::vector<text::ThinkTags::Part>& parts) {
     for (const text::ThinkTags::Part& part : parts) on_text({part.text, part.thinking});
   };
-  TextAnswer answer = model_.answer(
-      prompt.ids, false, model_.choosing().max_new_tokens,
-      [&](const std::string& piece) { show(tags.push(piece)); }, stopped);
+  TextAnswer answer = model_.answerer().answer(
+      model_.request(prompt.ids), [&](const TextPiece& piece) { show(tags.push(piece.text)); },
+      stopped);
   show(tags.finish());
   if (answer.ids.empty() && answer.finish == "interrupted") return answer;
   messages.push_back(message_of("assistant", answer.text));

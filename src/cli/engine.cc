@@ -106,13 +106,21 @@ std::string choose_package(const std::string& package, const std::string& device
   return packages.at(target).string();
 }
 
-EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random) const {
+EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random,
+                                              std::unique_ptr<Device> known) const {
   const std::string package = choose_package(given, device);
   Opened opened;
-  opened.device = open_device(device, read_program(PackageFiles(package)).target);
+  opened.device =
+      known ? std::move(known) : open_device(device, read_program(PackageFiles(package)).target);
   if (with_random || random_weights)
     opened.random =
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
+  reopen(package, opened);
+  return opened;
+}
+
+void EngineArguments::reopen(const std::string& package, Opened& opened) const {
+  opened.engine.reset();  // there may be no room for two
   EngineOptions options;
   if (!quiet) options.on_weights = report_weights();
   options.checkpoint = weights;
@@ -120,7 +128,6 @@ EngineArguments::Opened EngineArguments::open(const std::string& given, bool wit
   options.records = records, options.overlaps = overlaps;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
   opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));
-  return opened;
 }
 
 }  // namespace ac

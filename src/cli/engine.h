@@ -41,7 +41,11 @@ struct EngineArguments {
     std::unique_ptr<Engine> engine;
   };
   // With the loading's progress on stderr, unless it is short.
-  Opened open(const std::string& package, bool with_random = false) const;
+  // On `device`, if that was opened before.
+  Opened open(const std::string& package, bool with_random = false,
+              std::unique_ptr<Device> device = nullptr) const;
+  // Another package, on the same device; nothing of the one before it stays.
+  void reopen(const std::string& package, Opened& opened) const;
 };
 
 }  // namespace ac

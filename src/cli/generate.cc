@@ -29,17 +29,26 @@ struct Generate {
     const std::string asked = read_prompt();
     TextModel model(text, chat);
     const std::vector<std::int64_t> ids =
-        chat ? model.chat_prompt(messages(asked)).ids : model.ids_of_text(asked, special);
+        chat ? model.text().chat_prompt({{"messages", messages(asked)}}).ids
+             : model.text().ids_of_text(asked, special);
     const Choosing& choosing = model.choosing();
-    const TextAnswer answer = model.answer(ids, !chat, choosing.max_new_tokens.value_or(kNewTokens),
-                                           [&](const std::string& piece) {
-                                             if (!text.json) print_text(piece);
-                                           });
+    TextRequest request = model.request(ids);
+    request.continues = !chat;
+    if (!request.max_new_tokens) request.max_new_tokens = kNewTokens;
+    const TextAnswer answer = model.answerer().answer(request, [&](const TextPiece& piece) {
+      if (!text.json && !piece.text.empty()) print_text(piece.text);
+    });
     if (text.json)
       fmt::print("{}\n", as_json(model, ids, answer).dump());
     else
       print_text("\n");
-    if (!text.engine.quiet) fmt::print(stderr, "[{}]\n", summary_of(answer, choosing));
+    model.say(summary_of(answer, choosing));
+    if (text.tune_after)
+      model.select_beside();
+    else if (model.is_quick())
+      model.say(
+          "quick kernels: --tune-after has faster ones selected after the answer, --full "
+          "before it");
   }
 
   Json messages(const std::string& asked) const {

@@ -21,6 +21,7 @@ constexpr const char* kFooter =
     "GPU\n"
     "  agentcompile generate PKG -p 'Once upon a time'      # text in, text out\n"
     "  agentcompile chat PKG                                # a conversation\n"
+    "  agentcompile serve PKG                               # for clients of OpenAI's API\n"
     "  agentcompile run PKG --ids 1,2,3 --max-new-tokens 8  # token ids in, token ids out\n"
     "  agentcompile compile --help                          # the options of one command\n"
     "Results go to stdout, messages to stderr.";
@@ -92,9 +93,11 @@ int main(int argc, char** argv) {
   ac::add_pull_command(app);
   ac::add_report_command(app);
   ac::add_run_command(app);
+  ac::add_serve_command(app);
   ac::add_study_command(app);
   ac::add_tokenize_command(app);
   ac::add_tune_command(app);
+  ac::add_tuned_command(app);
   ac::add_verify_command(app);
   ac::add_worker_command(app);
   app.footer(kFooter);  // now: commands would take it over

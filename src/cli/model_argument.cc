@@ -15,7 +15,7 @@
 #include "capture/download.h"
 #include "capture/download_progress.h"
 #include "capture/hub.h"
-#include "cli/gpu.h"
+#include "runtime/engine.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -103,7 +103,7 @@ void ModelArgument::add_to(CLI::App& command) {
   pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
 }
 
-fs::path ModelArgument::package(const Wanted& wanted) const {
+ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {
   if (!is_package_or_packages(model_)) return compiled(wanted);
   const auto refuse = [&](const std::string& option) {
     wrong_usage("{}: {} is a package, which is compiled already", option, model_);
@@ -112,11 +112,11 @@ fs::path ModelArgument::package(const Wanted& wanted) const {
     if (passed->option->count() > 0) refuse(passed->name);
   if (download_) refuse("--download");
   if (again_) refuse("--recompile");
-  return model_;
+  return {model_};
 }
 
-fs::path ModelArgument::compiled(const Wanted& wanted) const {
-  const auto& [device, tokenizer, quiet] = wanted;
+ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
+  const auto& [device, tokenizer, full, quiet] = wanted;
   const Environment environment = read_environment();
   std::error_code error;
   fs::path source = file_of(model_);
@@ -144,33 +144,46 @@ fs::path ModelArgument::compiled(const Wanted& wanted) const {
         "{}: there is no cache folder for its package: set XDG_CACHE_HOME or HOME, or "
         "compile it first",
         model_);
-  const std::optional<Gpu> gpu = device == "host" ? std::nullopt : find_gpu();
-  if (!gpu && device.starts_with("cuda")) the_gpu();  // says why there is none
+  std::unique_ptr<Device> gpu;
+  if (device != "host") try {
+      gpu = open_cuda_device();
+    } catch (const Error&) {
+      if (device.starts_with("cuda")) throw;  // it says why there is none
+    }
   std::vector<std::string> options = {"--device", gpu ? "cuda" : "host"};
   for (const auto& passed : passed_)
     if (passed->option->count() > 0) options.insert(options.end(), {passed->name, passed->value});
   const Json key = {{"version", AC_VERSION},
                     {"source", what},
                     {"files", state_of_source(source)},
-                    {"device", gpu ? gpu->info.target + " " + gpu->name : "host"},
+                    {"device", gpu ? gpu->info().target + " " + gpu->name() : "host"},
                     {"options", options}};
   const fs::path package =
       environment.cache / "agentcompile/packages" /
       fmt::format("{}-{}", plain_name(model_), sha256(key.dump()).substr(0, 16));
-  if (!again_ && fs::exists(package / "program.json", error)) {
+  std::vector<std::string> to_full = {"/proc/self/exe", "compile", what, "-o",
+                                      package.string(), "--once"};
+  to_full.insert(to_full.end(), options.begin(), options.end());
+  const auto is_there = [&] { return fs::exists(package / "program.json", error); };
+  const auto is_quick = [&] { return read_program(PackageFiles(package)).quick; };
+  const auto found = [&] {
+    const bool is_first = device.empty() || device == "cuda" || device == "cuda:0";
+    return Found{package, is_quick() ? to_full : std::vector<std::string>(),
+                 is_first ? std::move(gpu) : nullptr};
+  };
+  if (!again_ && is_there() && !(full && is_quick())) {
     if (!quiet) fmt::print(stderr, "{} is compiled: {}\n", model_, package.string());
-    return package;
+    return found();
   }
   if (!quiet)
     fmt::print(stderr, "compiling {} for {}, which is done once: {}\n", model_,
-               gpu ? gpu->name : "the CPU", package.string());
-  std::vector<std::string> command = {"/proc/self/exe", "compile", what, "-o", package.string()};
-  command.insert(command.end(), options.begin(), options.end());
-  if (again_) command.push_back("--force");
-  if (quiet) command.push_back("--quiet");
+               gpu ? gpu->name() : "the CPU", package.string());
+  std::vector<std::string> command = to_full;
+  if (!full) command.emplace_back("--quick");
+  if (again_) command.emplace_back("--force");
+  if (quiet) command.emplace_back("--quiet");
   const ProcessResult result = run_process(command, ChildOutput::errors_only);
-  // Another process may have compiled it meanwhile.
-  if (result.ok() || (!again_ && fs::exists(package / "program.json", error))) return package;
+  if (result.ok()) return found();
   if (result.signal != 0)
     job_failed("the compilation of {} was ended by signal {}", model_, result.signal);
   throw Error(static_cast<Fault>(result.exit_code), fmt::format("{} was not compiled", model_));

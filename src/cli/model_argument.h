@@ -1,5 +1,6 @@
 // The MODEL of `generate` and `chat`: a package, or what `compile` takes. That is compiled when it
-// is first used, to a package in the cache folder, which is taken from there from then on.
+// is first used, to a package in the cache folder, which is taken from there from then on: quickly
+// at first, and by measurement as soon as somebody has the time.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,6 +8,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "device/device.h"
 
 namespace ac {
 
@@ -19,13 +22,21 @@ class ModelArgument {
   struct Wanted {
     std::string device;     // the command's --device
     bool tokenizer = true;  // of the model's own, which must be there before it is compiled
+    bool full = false;      // it is not compiled quickly, but by measurement
     bool quiet = false;     // no progress on stderr
   };
-  std::filesystem::path package(const Wanted& wanted) const;
+  struct Found {
+    std::filesystem::path package;
+    // Of a quick package: the command that puts one in its place that is selected by measurement.
+    std::vector<std::string> to_full = {};
+    // The first GPU, if it was opened on the way: opening it once more takes as long again.
+    std::unique_ptr<Device> device = {};
+  };
+  Found package(const Wanted& wanted) const;
   const std::string& name() const { return model_; }
 
  private:
-  std::filesystem::path compiled(const Wanted& wanted) const;
+  Found compiled(const Wanted& wanted) const;
 
   std::string model_;
   bool download_ = false, again_ = false;

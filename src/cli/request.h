@@ -6,19 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "program/penalties.h"
-#include "program/sampling.h"
+#include "ask/token_request.h"
 
 namespace ac {
-
-struct TokenRequest {
-  std::vector<std::int64_t> ids;
-  std::int64_t max_new_tokens = 16;
-  std::vector<std::int64_t> stop_ids;  // tokens after which no more are generated
-  Sampling sampling;
-  Penalties penalties;
-  std::string where = {};  // "requests.jsonl: line 2: ", or nothing
-};
 
 // All of a file or pipe, or of stdin ("-").
 std::string read_whole(const std::string& file);

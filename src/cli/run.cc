@@ -8,8 +8,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/generator.h"
+#include "cli/engine.h"
 #include "cli/page.h"
+#include "cli/reference_generator.h"
+#include "cli/request.h"
 #include "cli/source.h"
 
 namespace ac {

@@ -1,7 +1,5 @@
 #include "cli/sampling_flags.h"
 
-#include <random>
-
 #include "base/error.h"
 
 namespace ac {
@@ -55,27 +53,16 @@ void SamplingFlags::check() const {
 Choosing SamplingFlags::with(const text::GenerationConfig& config,
                              const std::string& origin) const {
   check();
-  Choosing chosen;
-  Sampling& sampling = chosen.sampling;
-  sampling.temperature = temperature.value_or(config.draws ? config.temperature.value_or(1) : 0);
-  if (sampling.is_greedy()) {
+  const Choosing chosen = choose(*this, config);
+  if (chosen.sampling.is_greedy())
     for (const auto& [name, given] :
          {std::pair{"--top-k", top_k.has_value()}, std::pair{"--top-p", top_p.has_value()},
           std::pair{"--min-p", min_p.has_value()}})
       if (given)
         wrong_usage("{} has no effect at temperature 0, the model's default: give --temp, too",
                     name);
-  } else {
-    sampling.top_k = top_k.value_or(config.top_k.value_or(0));
-    sampling.top_p = top_p.value_or(config.top_p.value_or(1));
-    sampling.min_p = min_p.value_or(config.min_p.value_or(0));
-    sampling.seed = seed ? *seed : std::random_device{}();
-  }
-  chosen.penalties = {repeat_penalty.value_or(config.repetition_penalty.value_or(1)),
-                      presence_penalty.value_or(0)};
-  chosen.max_new_tokens = max_new_tokens ? max_new_tokens : config.max_new_tokens;
   try {
-    ac::check(sampling);
+    ac::check(chosen.sampling);
     ac::check(chosen.penalties);
   } catch (const Error& error) {  // the flags are right by themselves
     bad_input("{}: {}", origin, error.what());

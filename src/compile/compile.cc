@@ -1,11 +1,13 @@
 #include "compile/compile.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "base/warning.h"
 #include "compile/effort.h"
 #include "compile/model_folder.h"
@@ -43,30 +45,15 @@ void require_measured_scores(const Model& model, const Graph& graph) {
       assumed, model.checked.empty() ? "the capture says nothing of a check" : model.checked);
 }
 
-Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options,
-                      std::int64_t most, std::int64_t longest) {
-  Program program;
-  program.model = step.graph.name;
-  program.target = options.device.target;
-  program.max_context = most;
-  if (const TokenLimit limit = token_limit(step); limit.tokens < kMostTokens)
-    program.positions = limit.tokens, program.positions_because = limit.why;
-  program.states = sized_states(step, most, longest);
-  const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
-  program.vocab = logits.shape.back().constant();
-  program.dtype = logits.dtype;
-  for (const auto& [name, path] : model.stores)
-    program.stores[name] = std::filesystem::absolute(path).lexically_normal().string();
-  return program;
-}
-
-LabOptions lab_options(const CompileOptions& options, Progress& progress) {
+LabOptions lab_options(const CompileOptions& options, bool quick, Stages& stages) {
   LabOptions made;
   made.target = target_of(options.device);
-  made.here = options.here;
+  made.here = options.here, made.times = !quick;
   made.jobs = options.jobs;
   made.verdicts = options.cache / "verdicts";
-  made.on_built = [&progress](std::size_t done, std::size_t total) {
+  made.timeline = &stages.timeline();
+  made.turns = turns_file(options.cache, options.here && options.device.sm > 0);
+  made.on_built = [&progress = stages.progress()](std::size_t done, std::size_t total) {
     progress.step("kernels built", done, total);
   };
   return made;
@@ -93,6 +80,80 @@ PhasePlan plan_phase(const StepGraph& step, const PhaseSpec& spec, const Compile
   return phase;
 }
 
+// What a compilation selects: by search, as known choices say, or quickly.
+struct Phases {
+  std::vector<PhasePlan> plans;
+  std::vector<KnownPhase> known;
+  bool quick = false;
+
+  bool is_all_known() const {
+    return std::ranges::all_of(known, [](const KnownPhase& of) { return of.whole.has_value(); });
+  }
+};
+
+// Stages 4 and 5 of all phases. A quick compilation has fewer, unless all are known: those cost as
+// little.
+Phases plan_phases(const StepGraph& step, const CompileOptions& options, std::int64_t max_context,
+                   Stages& stages) {
+  Phases made;
+  const std::vector<PhaseSpec> specs = phases_of(options, max_context);
+  const bool foresees = !options.quick || !options.known.empty();
+  for (const PhaseSpec& spec : foresees ? specs : quick_phases(specs))
+    made.plans.push_back(plan_phase(step, spec, options, max_context, stages));
+  const auto look_up = [&] {
+    made.known.clear();
+    for (const PhasePlan& phase : made.plans) made.known.push_back(known_of(phase, options.known));
+  };
+  look_up();
+  made.quick = options.quick && !made.is_all_known();
+  if (!made.quick || !foresees) return made;
+  std::vector<PhasePlan> quick;
+  for (const PhaseSpec& spec : quick_phases(specs)) {
+    const auto planned = std::ranges::find(made.plans, spec.name,
+                                           [](const PhasePlan& phase) { return phase.spec.name; });
+    quick.push_back(*std::move(planned));
+    quick.back().spec = spec;
+  }
+  made.plans = std::move(quick);
+  look_up();
+  return made;
+}
+
+void say_known(const Phases& phases, const CompileOptions& options, Progress& progress) {
+  if (options.known.empty()) return;
+  std::vector<std::string> whole;
+  for (std::size_t i = 0; i < phases.plans.size(); ++i)
+    if (phases.known[i].whole)
+      whole.push_back(fmt::format("{} by {}", phases.plans[i].spec.name, phases.known[i].origin));
+  if (!whole.empty())
+    progress.note(
+        fmt::format("known choices, which are built, judged and checked, and not timed: {}",
+                    fmt::join(whole, ", ")));
+  for (const KnownChoices& known : options.known)
+    if (!known.stale.empty())
+      progress.note(
+          fmt::format("{}: {}: its choices are tried first, and timed", known.origin, known.stale));
+}
+
+Program empty_program(const Model& model, const StepGraph& step, const CompileOptions& options,
+                      const Phases& phases, std::int64_t most) {
+  std::int64_t longest = 1;
+  for (const PhasePlan& phase : phases.plans) longest = std::max(longest, phase.spec.max_tokens);
+  Program program;
+  program.model = step.graph.name;
+  program.target = options.device.target;
+  program.max_context = most;
+  if (const TokenLimit limit = token_limit(step); limit.tokens < kMostTokens)
+    program.positions = limit.tokens, program.positions_because = limit.why;
+  program.states = sized_states(step, most, longest);
+  const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
+  program.vocab = logits.shape.back().constant();
+  program.dtype = logits.dtype;
+  for (const auto& [name, path] : model.stores)
+    program.stores[name] = std::filesystem::absolute(path).lexically_normal().string();
+  return program;
+}
+
 // Stage 6, all phases at once: whoever answers sees all questions together. None without an
 // advisor.
 std::vector<Guide> advise(const std::vector<PhasePlan>& plans, const CompileOptions& options,
@@ -106,38 +167,75 @@ std::vector<Guide> advise(const std::vector<PhasePlan>& plans, const CompileOpti
   return guides;
 }
 
-// What the selection of this phase will build first, beside what is timed of another. With an
-// advisor, what it would rather have comes first.
-void build_ahead(const PhasePlan& phase, const Program& sized, const CompileOptions& options,
-                 Lab& lab) {
-  if (!options.here || options.device.sm == 0 || options.advisor ||
-      options.pinned.count(phase.spec.name) > 0)
-    return;
-  Selector selector(phase, sized.states, select_options(options, phase.spec, sized.max_context),
-                    lab);
-  lab.build_ahead(selector.first_sources());
-}
+// How each phase is chosen.
+class Choosing {
+ public:
+  Choosing(const Phases& phases, const Program& sized, const CompileOptions& options, Lab& lab,
+           Stages& stages)
+      : phases_(phases), sized_(sized), options_(options), lab_(lab), stages_(stages) {}
 
-// Stages 7 to 9 of one phase.
-PhaseChoice choose(const PhasePlan& phase, const Program& sized, const CompileOptions& options,
-                   Lab& lab, Guide* guide, Stages& stages) {
-  const auto pinned = options.pinned.find(phase.spec.name);
-  const ChooseOptions choosing{select_options(options, phase.spec, sized.max_context),
-                               in_context_options(options, phase.spec),
-                               pinned == options.pinned.end() ? nullptr : &pinned->second};
-  const Lab::Spent before = lab.spent();
-  PhaseChoice chosen = stages.run(
-      "selection",
-      [&] { return choose_phase(phase, sized, choosing, lab, guide, stages.progress()); },
-      [](const PhaseChoice& made) { return print(made.record.selections); }, phase.spec.name);
-  require_admitted(chosen, lab);
-  const Lab::Spent& after = lab.spent();
-  stages.progress().note(
-      fmt::format("{}: {:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
-                  phase.spec.name, after.building - before.building, after.judging - before.judging,
-                  after.timing - before.timing));
-  return chosen;
-}
+  // All judgements at once of the phases that time nothing.
+  void judge_at_once() {
+    stages_.progress().stage("admission");
+    lab_.rehearse([&] {
+      admit_draw(sized_, lab_);
+      for (std::size_t i = 0; i < phases_.plans.size(); ++i)
+        foresee_phase(phases_.plans[i], sized_, options_of(i), lab_);
+    });
+  }
+
+  // What the selections of the phases build first, beside what a GPU times. With an advisor, what
+  // it would rather have comes first.
+  void build_ahead() {
+    if (!lab_.measures() || !lab_.on_gpu() || options_.advisor) return;
+    for (std::size_t i = 0; i < phases_.plans.size(); ++i) {
+      const ChooseOptions choosing = options_of(i);
+      if (choosing.taken()) continue;
+      Selector selector(phases_.plans[i], sized_.states, choosing.select, lab_);
+      lab_.build_ahead(selector.first_sources());
+    }
+  }
+
+  // Stages 7 to 9 of one phase.
+  PhaseChoice choose(std::size_t i, Guide* guide) {
+    const PhasePlan& phase = phases_.plans[i];
+    const ChooseOptions choosing = options_of(i);
+    const Lab::Spent before = lab_.spent();
+    PhaseChoice chosen = stages_.run(
+        "selection",
+        [&] { return choose_phase(phase, sized_, choosing, lab_, guide, stages_.progress()); },
+        [](const PhaseChoice& made) { return print(made.record.selections); }, phase.spec.name);
+    require_admitted(chosen, lab_);
+    const Lab::Spent& after = lab_.spent();
+    stages_.progress().note(
+        fmt::format("{}: {:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
+                    phase.spec.name, after.building - before.building,
+                    after.judging - before.judging, after.timing - before.timing));
+    return chosen;
+  }
+
+ private:
+  ChooseOptions options_of(std::size_t i) const {
+    const PhaseSpec& spec = phases_.plans[i].spec;
+    const auto pinned = options_.pinned.find(spec.name);
+    ChooseOptions choosing{
+        .select = select_options(options_, phases_.quick, spec, sized_.max_context),
+        .in_context = in_context_options(options_, phases_.quick, spec),
+        .pinned = pinned == options_.pinned.end() ? nullptr : &pinned->second,
+        .known = &phases_.known[i]};
+    for (const auto& [signature, candidates] : phases_.known[i].order) {
+      std::vector<std::string>& first = choosing.select.preferred[signature];
+      first.insert(first.end(), candidates.begin(), candidates.end());
+    }
+    return choosing;
+  }
+
+  const Phases& phases_;
+  const Program& sized_;
+  const CompileOptions& options_;
+  Lab& lab_;
+  Stages& stages_;
+};
 
 // Stage 10.
 void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled& into) {
@@ -174,7 +272,8 @@ PackageCheck check_whole(const Compiled& compiled, Lab& lab, Progress& progress)
   std::vector<std::string> warnings;  // whoever writes the package says them
   write_fingerprint(fingerprint_of(compiled.program, warnings), folder.path());
   write_runnable(folder.path(), compiled.program, compiled.constants, lab);
-  PackageCheck check = check_package(folder.path(), compiled.program, compiled.step, lab, progress);
+  PackageCheck check = check_package(folder.path(), compiled.program, compiled.step, lab, progress,
+                                     {.quick = compiled.program.quick});
   if (!check.ok())
     job_failed(
         "the whole program does not compute what plain kernels do, one an op, though each of its "
@@ -211,25 +310,24 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   compiled.step = prefill_instance(step);
 
   const std::int64_t most = max_context(step, options.max_context, known_positions(model));
-  const std::vector<PhaseSpec> specs = phases_of(options, most);
-  const Program sized = empty_program(model, step, options, most, longest_step(specs));
-  std::vector<PhasePlan> plans;
-  for (const PhaseSpec& spec : specs)
-    plans.push_back(plan_phase(step, spec, options, most, stages));
-  std::vector<Guide> guides = advise(plans, options, stages.progress());
+  const Phases phases = plan_phases(step, options, most, stages);
+  say_known(phases, options, stages.progress());
+  const Program sized = empty_program(model, step, options, phases, most);
+  std::vector<Guide> guides = advise(phases.plans, options, stages.progress());
 
-  Lab lab(builder, lab_options(options, stages.progress()));
+  Lab lab(builder, lab_options(options, phases.quick, stages));
+  Choosing choosing(phases, sized, options, lab, stages);
+  choosing.build_ahead();
+  choosing.judge_at_once();
   std::vector<PhaseChoice> choices;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    if (i + 1 < plans.size()) build_ahead(plans[i + 1], sized, options, lab);
-    choices.push_back(
-        choose(plans[i], sized, options, lab, guides.empty() ? nullptr : &guides[i], stages));
-  }
+  for (std::size_t i = 0; i < phases.plans.size(); ++i)
+    choices.push_back(choosing.choose(i, guides.empty() ? nullptr : &guides[i]));
 
   compiled.program = stages.run(
       "program",
       [&] {
         compiled.program = sized;
+        compiled.program.quick = phases.quick;
         compiled.draw = admit_draw(sized, lab);
         assemble(choices, lab, compiled);
         return compiled.program;
@@ -243,6 +341,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
     compiled.advisor = options.advisor->name();
     compiled.advise_share = options.advisor->share();
   }
+  compiled.made_on = options.made_on;
   compiled.times = stages.times();
   return compiled;
 }

@@ -8,10 +8,17 @@
 #include "lab/package_check.h"
 #include "plan/planner.h"
 #include "program/program.h"
+#include "select/known.h"
 #include "select/pinned.h"
 #include "tuning/log.h"
 
 namespace ac {
+
+// Where candidates are timed; empty where they are not.
+struct MadeOn {
+  std::string device;   // tuning::fingerprint()
+  std::string toolkit;  // "NVRTC 13.0, cuBLASLt 13.1.0"
+};
 
 struct CompileOptions {
   DeviceInfo device;                  // planned and built for; "host" or a GPU
@@ -30,6 +37,9 @@ struct CompileOptions {
   bool fuse = true;
   // Candidates of a region that are tried, best first, before it is left to the fallback; 0: none.
   std::optional<std::size_t> tries;
+  // Nothing is timed or chosen for each context: kernels of the cost model's choice, admitted and
+  // checked like any others, so that there is something to run soon.
+  bool quick = false;
   // For whole decode steps, at each context; 0: regions are timed alone.
   std::optional<std::chrono::seconds> step_seconds;
   unsigned jobs = 1;
@@ -38,6 +48,8 @@ struct CompileOptions {
   Preferred preferred;         // tried before all others
   // By the name of a phase. Those that are not here are searched.
   std::map<std::string, Pinned> pinned;
+  MadeOn made_on = {};
+  std::vector<KnownChoices> known;  // of this device
   // Hears of what is judged and timed, where the device is here; null: nobody does.
   tuning::Log* log = nullptr;
 };
@@ -50,8 +62,9 @@ struct Compiled {
   std::vector<CompiledPhase> phases;
   StepGraph step;  // of any number of tokens, with the logits of the last one
   std::vector<StageTime> times;
-  Selection draw;            // what draws a token in all phases
-  PackageCheck check;        // of the whole program
+  Selection draw;      // what draws a token in all phases
+  PackageCheck check;  // of the whole program
+  MadeOn made_on;
   bool is_measured() const;  // all phases are
   std::string advisor = "none";
   double advise_share = 0;  // from which on regions were asked about

@@ -7,9 +7,10 @@
 
 namespace ac {
 
-SelectOptions select_options(const CompileOptions& options, const PhaseSpec& phase,
+SelectOptions select_options(const CompileOptions& options, bool quick, const PhaseSpec& phase,
                              std::int64_t max_context);
 // No contexts: whole steps are not timed.
-InContextOptions in_context_options(const CompileOptions& options, const PhaseSpec& phase);
+InContextOptions in_context_options(const CompileOptions& options, bool quick,
+                                    const PhaseSpec& phase);
 
 }  // namespace ac

@@ -50,10 +50,19 @@ std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max
   return phases;
 }
 
-std::int64_t longest_step(const std::vector<PhaseSpec>& phases) {
-  std::int64_t most = 1;
-  for (const PhaseSpec& phase : phases) most = std::max(most, phase.max_tokens);
-  return most;
+std::vector<PhaseSpec> quick_phases(std::vector<PhaseSpec> phases) {
+  for (PhaseSpec& phase : phases) phase.contexts.clear();
+  const auto is_prompt = [](const PhaseSpec& phase) {
+    return phase.rows == Rows::last && phase.max_tokens > 1;
+  };
+  const auto longest = std::ranges::max_element(
+      phases, {}, [&](const PhaseSpec& phase) { return is_prompt(phase) ? phase.max_tokens : 0; });
+  if (longest == phases.end() || !is_prompt(*longest)) return phases;
+  longest->min_tokens = 2;
+  std::erase_if(phases, [&, most = longest->max_tokens](const PhaseSpec& phase) {
+    return is_prompt(phase) && phase.max_tokens < most;
+  });
+  return phases;
 }
 
 StepGraph instance_of(const StepGraph& step, const PhaseSpec& phase) {

@@ -13,10 +13,11 @@ namespace ac {
 
 struct CompileOptions;
 
-// The phases of a package that holds `max_context` tokens. Each step of 1 to longest_step() tokens
-// has one phase.
+// The phases of a package that holds `max_context` tokens. Each step of 1 to
+// Program::longest_step() tokens has one phase.
 std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max_context);
-std::int64_t longest_step(const std::vector<PhaseSpec>& phases);
+// As few of them as can run every step, each with one choice for all contexts.
+std::vector<PhaseSpec> quick_phases(std::vector<PhaseSpec> phases);
 // The step that a phase plans: that of its tokens, with the logits of its rows.
 StepGraph instance_of(const StepGraph& step, const PhaseSpec& phase);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "base/timeline.h"
 
 namespace ac {
 
@@ -37,6 +38,7 @@ class Stages {
     verify(result, name);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     times_.push_back({name, took.count()});
+    timeline_.add("stages", name, began);
     if (shown_.count(stage) > 0) {
       progress_.done();  // its line must not run into the text
       show_(name, print(result));
@@ -46,12 +48,14 @@ class Stages {
 
   Progress& progress() { return progress_; }
   const std::vector<StageTime>& times() const { return times_; }
+  Timeline& timeline() { return timeline_; }
 
  private:
   Progress& progress_;
   const std::set<std::string> shown_;
   const Show show_;
   std::vector<StageTime> times_;
+  Timeline timeline_;
 };
 
 }  // namespace ac

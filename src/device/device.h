@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -112,7 +113,18 @@ class Device {
   virtual std::unique_ptr<Recording> record(const std::function<void()>& enqueue) = 0;
   // Seconds that the device takes for what `enqueue` asks of it. Where the CPU may be slower than
   // the device, record first and time replays.
-  virtual double time(const std::function<void()>& enqueue) = 0;
+  double time(const std::function<void()>& enqueue);
+  // What is waited for, and held, while something is timed: others leave the device alone then.
+  using Turn = std::function<std::shared_ptr<void>()>;
+  void time_in_turns(Turn turn) { turn_ = std::move(turn); }
+  // For such turns, so far.
+  std::chrono::steady_clock::duration waited() const { return waited_; }
+
+ private:
+  virtual double time_now(const std::function<void()>& enqueue) = 0;
+
+  Turn turn_;
+  std::chrono::steady_clock::duration waited_{0};
 };
 
 std::unique_ptr<Device> open_host_device();

@@ -5,6 +5,12 @@
 
 namespace ac {
 
+namespace {
+
+constexpr Calibration kH100;
+
+}  // namespace
+
 const std::vector<DeviceInfo>& known_devices() {
   // Bandwidths are about 93 % of the data sheets', which is what streaming reads reach.
   static const std::vector<DeviceInfo> devices = [] {
@@ -29,11 +35,12 @@ const std::vector<DeviceInfo>& known_devices() {
     h100.max_shared_bytes = 227 * kKb, h100.l2_bytes = 50 << 20;
     h100.bandwidth = 3.09e12, h100.flops = 66.9e12, h100.tensor_flops = 989e12;
     h100.bulk_copies = h100.warpgroups = true;
+    h100.calibration = &kH100;
 
     DeviceInfo b200 = h100;
     b200.target = "sm_100", b200.name = "B200", b200.sm = 100;
     b200.multiprocessors = 148, b200.l2_bytes = 126 << 20;
-    b200.warpgroups = false;
+    b200.warpgroups = false, b200.calibration = nullptr;
     b200.bandwidth = 7.4e12, b200.flops = 75e12, b200.tensor_flops = 2250e12;
 
     // Blocks in turn on the CPU: as roomy as the roomiest GPU, but a thread costs what it does, so
@@ -41,6 +48,7 @@ const std::vector<DeviceInfo>& known_devices() {
     DeviceInfo host = h100;
     host.target = "host", host.name = "host device", host.sm = 0;
     host.warpgroups = false;  // it runs such kernels, but gains nothing
+    host.calibration = nullptr;
     host.multiprocessors = 1, host.threads = 256;
     host.bandwidth = 1e9, host.flops = 1e9, host.tensor_flops = 1e8;
     return std::vector<DeviceInfo>{a100, ada, h100, b200, host};
@@ -55,6 +63,10 @@ const DeviceInfo& device_info(std::string_view target) {
     known += (known.empty() ? "" : ", ") + device.target;
   }
   wrong_usage("unknown target {}: known are {}", quote(target), known);
+}
+
+const Calibration& DeviceInfo::constants() const {
+  return calibration != nullptr ? *calibration : kH100;
 }
 
 namespace {
@@ -77,12 +89,15 @@ void each_field(Device& d, const Visit& visit) {
 Json to_json(const DeviceInfo& device) {
   Json json;
   each_field(device, [&](const char* name, const auto& value) { json[name] = value; });
+  json["calibrated"] = device.calibration != nullptr;
   return json;
 }
 
 DeviceInfo device_info_from_json(const Json& json) {
   DeviceInfo device;
   each_field(device, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  if (json.at("calibrated").get<bool>())
+    device.calibration = device_info(device.target).calibration;
   return device;
 }
 

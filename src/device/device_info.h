@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "device/calibration.h"
 
 namespace ac {
 
@@ -29,6 +30,11 @@ struct DeviceInfo {
   bool async_copies = true;  // cp.async
   bool bulk_copies = true;   // cp.async.bulk
   bool warpgroups = false;   // wgmma
+  const Calibration* calibration = nullptr;  // none: it is uncalibrated
+
+  // Of the cost model: the GPU's own, or the H100's as a guess.
+  const Calibration& constants() const;
+  bool is_uncalibrated() const { return sm > 0 && calibration == nullptr; }
 
   bool operator==(const DeviceInfo&) const = default;
 };

@@ -40,6 +40,13 @@ void find_cuda(Devices& devices) {
 
 std::string cublaslt_version() { return cuda::cublaslt().version_text(); }
 
+std::string uncalibrated_note(const DeviceInfo& device) {
+  if (!device.is_uncalibrated()) return {};
+  return fmt::format(
+      "uncalibrated: predictions for {} are guesses, by constants that were fitted to another GPU",
+      device.target);
+}
+
 Devices find_devices() {
   Devices devices;
   devices.cpu = cpu_name();

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device_info.h"
+
 namespace ac {
 
 struct CudaDevice {
@@ -24,6 +26,9 @@ struct Devices {
 };
 
 Devices find_devices();
+
+// A line for people if no constants of the cost model were fitted to this GPU; else empty.
+std::string uncalibrated_note(const DeviceInfo& device);
 
 // Of cuBLASLt, such as "13.1.0". An error (job_failed) where there is none that can be used.
 std::string cublaslt_version();

@@ -180,7 +180,7 @@ class HostDevice : public Device {
     recording_ = nullptr;
     return recording;
   }
-  double time(const Work& enqueue) override {
+  double time_now(const Work& enqueue) override {
     AC_ASSERT(!recording_);
     const double start = worked();
     enqueue();

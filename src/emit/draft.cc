@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/forked.h"
 
 namespace ac {
 namespace {
@@ -43,7 +43,7 @@ Draft::Draft(const fs::path& target)
   for (const auto& entry : fs::directory_iterator(target.parent_path(), error)) {
     const pid_t writer = writer_of(entry.path().filename(), target);
     std::error_code ignored;
-    if (writer > 0 && (writer == getpid() || (kill(writer, 0) != 0 && errno == ESRCH)))
+    if (writer > 0 && (writer == getpid() || !is_running(writer)))
       fs::remove_all(entry.path(), ignored);
   }
   if (!fs::create_directory(path_, error))

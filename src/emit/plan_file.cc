@@ -141,19 +141,9 @@ Pinned pinned_as(const Json& plan, const std::string& phase, const std::string& 
       }
       pinned.variants.push_back(std::move(variant));
     }
-    for (const Json& of : of_phase.at("cuts"))
-      pinned.cuts.push_back({of.at("other"), of.at("us"), of.at("taken")});
-    for (const Json& of : of_phase.at("in_context")) {
-      InContext& context = pinned.contexts.emplace_back();
-      of.at("context").get_to(context.context);
-      if (of.contains("untimed")) {
-        of.at("untimed").get_to(context.untimed);
-        continue;
-      }
-      of.at("first_us").get_to(context.first_us), of.at("us").get_to(context.us);
-      of.at("timed").get_to(context.timed), of.at("changed").get_to(context.changed);
-      of.at("from").get_to(context.from);
-    }
+    for (const Json& of : of_phase.at("cuts")) pinned.cuts.push_back(timed_cut_from_json(of));
+    for (const Json& of : of_phase.at("in_context"))
+      pinned.contexts.push_back(in_context_from_json(of));
     return pinned;
   });
 }

@@ -17,7 +17,7 @@
 
 namespace ac {
 
-constexpr int kPlanFormat = 7;
+constexpr int kPlanFormat = 8;
 
 // What was selected for a region, and what admitted it.
 struct Selected {

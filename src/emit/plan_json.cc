@@ -58,21 +58,14 @@ Json selection_json(const Selection& selection) {
   return json;
 }
 
-Json in_context_json(const InContext& of) {
-  if (!of.untimed.empty()) return {{"context", of.context}, {"untimed", of.untimed}};
-  return {{"context", of.context}, {"first_us", of.first_us}, {"us", of.us},
-          {"timed", of.timed},     {"changed", of.changed},   {"from", of.from}};
-}
-
 Json phase_json(const CompiledPhase& phase) {
   Json selections = Json::array(), abandoned = Json::array();
   for (const Selection& selection : phase.selections)
     selections.push_back(selection_json(selection));
   Json steps = Json::array();
-  for (const InContext& of : phase.in_context) steps.push_back(in_context_json(of));
+  for (const InContext& of : phase.in_context) steps.push_back(to_json(of));
   Json cuts = Json::array();
-  for (const TimedCut& cut : phase.cuts)
-    cuts.push_back({{"other", cut.what}, {"us", cut.us}, {"taken", cut.taken}});
+  for (const TimedCut& cut : phase.cuts) cuts.push_back(to_json(cut));
   for (const Abandoned& given_up : phase.abandoned)
     abandoned.push_back({{"signature", given_up.signature},
                          {"ops", given_up.ops},
@@ -95,6 +88,7 @@ Json phase_json(const CompiledPhase& phase) {
           {"tokens", phase.plans.options.at.T},
           {"context", phase.plans.options.at.P},
           {"measured", phase.is_measured()},
+          {"known", phase.known},
           {"region_table", region_table(phase)},
           {"space_table", space_table(phase)},
           {"fusion_table", fusion_table(phase)},
@@ -121,6 +115,8 @@ Json plan_json(const Compiled& compiled) {
           {"dtype", torch_name(compiled.dtype)},
           {"own_dtype", torch_name(compiled.own_dtype)},
           {"measured", compiled.is_measured()},
+          {"device", compiled.made_on.device},
+          {"toolkit", compiled.made_on.toolkit},
           {"stages", std::move(stages)},
           {"kernels", std::move(kernels)},
           {"advice", advice_json(compiled)},

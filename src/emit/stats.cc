@@ -4,7 +4,7 @@
 
 #include "emit/plan_file.h"
 #include "emit/stages.h"
-#include "plan/task.h"
+#include "families/cublaslt.h"
 
 namespace ac {
 namespace {

@@ -43,10 +43,9 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits) {
   const Buffer counters{.role = Buffer::Role::counters, .bytes = draw_bins_bytes + 4};
   Generated out;
   for (const char* pass : kPasses) {
-    out.sources.push_back(
-        instantiate("draw", "kernels/draw.cuh", "AC_DRAW_KERNEL", "DrawOp",
-                    fmt::format("{{{}, DrawPass::{}}}", type_text(type.dtype), pass), "DrawPlan",
-                    fmt::format("{{{}}}", plan.threads)));
+    out.sources.push_back(instantiate(
+        "draw", "DrawOp", fmt::format("{{{}, DrawPass::{}}}", type_text(type.dtype), pass),
+        "DrawPlan", fmt::format("{{{}}}", plan.threads)));
     ParamsOf<DrawParams> of(step, out);
     of.point(of.params.logits, logits);
     of.params.vocab = vocab;

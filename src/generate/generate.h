@@ -1,5 +1,5 @@
-// From a candidate to what can be built and launched: kernel source, which is an include, perhaps a
-// functor and an instantiation, and the launches that compute a region with it.
+// What can be built and launched: kernel source, which is an include, perhaps a functor and an
+// instantiation, and the launches that compute a region with it.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,6 @@
 #include "base/json.h"
 #include "build/compile.h"
 #include "ir/step_graph.h"
-#include "plan/operands.h"
-#include "plan/task.h"
 #include "program/buffer.h"
 #include "program/launch.h"
 
@@ -38,15 +36,8 @@ struct Setting {
   std::vector<std::int64_t> slots;  // of each state of the step
 };
 
-// `operands`: as matched in the very region that the launches are to compute; its candidates may
-// have been planned for an equal one.
-Generated generate(const StepGraph& step, const Choice& choice, const Operands& operands,
-                   const Setting& setting);
 // What ends a step over the input `ids` (kernels/advance_plan.h), with a log of so many positions.
 Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t positions);
-// Of the sampling kernel, over logits that a step has left.
-Generated generate_sampling(const StepGraph& step, const Implementation<SamplingTask>& sampling,
-                            NodeId logits, const Setting& setting);
 // Of the kernels that draw a token from logits that a step over `ids` has left, after the greedy
 // choice.
 Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);

@@ -66,6 +66,16 @@ PairJob pair_job_of(const Json& json) {
   return job;
 }
 
+Job job_of(const Json& json) {
+  const std::string kind = json.at("job");
+  if (kind == "serve") return ServeJob{};
+  if (kind == "bench")
+    return BenchJob{path_at(json, "package"), path_at(json, "random"), json.at("context")};
+  if (kind == "steps") return steps_job_of(json);
+  if (kind == "pair") return pair_job_of(json);
+  bad_input("a worker knows no job \"{}\"", kind);
+}
+
 }  // namespace
 
 Json to_json(Span span) { return {span.begin, span.end}; }
@@ -75,20 +85,13 @@ Span span_of(const Json& json) { return {json.at(0), json.at(1)}; }
 std::string line_of(const Assignment& assignment) {
   Json json = std::visit([](const auto& job) { return json_of(job); }, assignment.job);
   json["device"] = assignment.on_gpu ? "cuda" : "host";
+  json["turns"] = assignment.turns.string();
   return json.dump();
 }
 
 Assignment assignment_of(const std::string& line) {
   const Json json = Json::parse(line);
-  const bool on_gpu = json.at("device") == "cuda";
-  const std::string kind = json.at("job");
-  if (kind == "serve") return {on_gpu, ServeJob{}};
-  if (kind == "bench")
-    return {on_gpu,
-            BenchJob{path_at(json, "package"), path_at(json, "random"), json.at("context")}};
-  if (kind == "steps") return {on_gpu, steps_job_of(json)};
-  if (kind == "pair") return {on_gpu, pair_job_of(json)};
-  bad_input("a worker knows no job \"{}\"", kind);
+  return {json.at("device") == "cuda", job_of(json), path_at(json, "turns")};
 }
 
 std::string line_of(const Samples& samples) { return Json(samples).dump(); }

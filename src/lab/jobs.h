@@ -57,6 +57,7 @@ using Job = std::variant<ServeJob, BenchJob, StepsJob, PairJob>;
 struct Assignment {
   bool on_gpu = true;
   Job job;
+  std::filesystem::path turns = {};  // of the device: timing_turn.h
 };
 std::string line_of(const Assignment& assignment);
 Assignment assignment_of(const std::string& line);

@@ -1,9 +1,10 @@
 #include "lab/lab.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <limits>
 #include <set>
 
@@ -19,7 +20,6 @@
 namespace ac {
 namespace {
 
-constexpr int kNiceness = 10;
 constexpr unsigned kMostJudges = 16;  // that stay: each holds a part of the GPU's memory
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
@@ -35,20 +35,6 @@ std::string error_line(const std::string& log) {
   const std::size_t begin = log.rfind('\n', at);
   return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
 }
-
-// Adds the time of a scope.
-class Timer {
- public:
-  explicit Timer(double& seconds) : seconds_(seconds), began_(Clock::now()) {}
-  ~Timer() { seconds_ += std::chrono::duration<double>(Clock::now() - began_).count(); }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  double& seconds_;
-  const Clock::time_point began_;
-};
 
 }  // namespace
 
@@ -137,13 +123,38 @@ Target target_of(const DeviceInfo& device) {
   return {Target::cuda, device.target + (device.sm >= 90 ? "a" : "")};
 }
 
+class Lab::Timer {
+ public:
+  // `count`: of what is done.
+  Timer(double& seconds, Timeline* timeline, const char* what, std::size_t count)
+      : seconds_(seconds),
+        timeline_(timeline),
+        what_(what),
+        count_(count),
+        began_(Timeline::Clock::now()) {}
+  ~Timer() {
+    seconds_ += std::chrono::duration<double>(Timeline::Clock::now() - began_).count();
+    if (timeline_) timeline_->add("lab", what_, began_, count_);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  double& seconds_;
+  Timeline* const timeline_;
+  const char* const what_;
+  const std::size_t count_;
+  const Timeline::Clock::time_point began_;
+};
+
 Lab::Lab(KernelBuilder& builder, LabOptions options)
     : builder_(builder),
       options_(std::move(options)),
       verdicts_(std::make_unique<Verdicts>(options_.verdicts,
                                            sha256(read_file("/proc/self/exe", kMaxProgram)))),
       judges_([this] { return start_worker(ServeJob{}); }, std::min(options_.jobs, kMostJudges)),
-      racer_([this] { return start_worker(ServeJob{}); }, 1) {}
+      racer_([this] { return start_worker(ServeJob{}); }, 1),
+      ahead_(builder, options_.target, options_.jobs, options_.timeline) {}
 
 Lab::~Lab() = default;
 
@@ -157,9 +168,9 @@ void Lab::build(std::vector<KernelSource> sources) {
     return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
            !seen.insert(source.entry).second;
   });
-  const Timer timer(spent_.building);
-  const auto is_ahead = [&](const auto& source) { return built_ahead_.count(source.entry) > 0; };
-  if (ahead_.valid() && std::ranges::any_of(sources, is_ahead)) ahead_.get();
+  if (sources.empty()) return;
+  const Timer timer(spent_.building, options_.timeline, "build", sources.size());
+  ahead_.finish(sources);
   std::size_t done = 0;
   const std::size_t total = sources.size() * (options_.here ? 1 : 2);
   const auto on_done = [&](std::size_t, const BuildResult&) {
@@ -181,34 +192,63 @@ void Lab::build(std::vector<KernelSource> sources) {
   }
 }
 
-void Lab::build_ahead(std::vector<KernelSource> sources) {
-  if (ahead_.valid()) ahead_.get();
-  std::erase_if(sources, [&](const KernelSource& source) {
-    return kernels_.count(source.entry) > 0 || failures_.count(source.entry) > 0 ||
-           !built_ahead_.insert(source.entry).second;
-  });
-  ahead_ = std::async(std::launch::async, [this, sources = std::move(sources)] {
-    // Of this thread and those that it starts: whoever times must not wait for a processor.
-    setpriority(PRIO_PROCESS, 0, kNiceness);
-    builder_.build_all(sources, options_.target);
-  });
+void Lab::build_ahead(std::vector<KernelSource> sources) { ahead_.add(std::move(sources)); }
+
+void Lab::rehearse(const std::function<void()>& selection) {
+  rehearsed_.emplace();
+  try {
+    selection();
+  } catch (...) {
+    rehearsed_.reset();
+    throw;
+  }
+  const std::vector<Request> requests = *std::exchange(rehearsed_, std::nullopt);
+  judge(requests);
 }
 
 std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
                                 const std::function<void(std::size_t)>& on_done) {
+  std::vector<Outcome> outcomes(requests.size());
+  if (rehearsed_) {
+    rehearsed_->insert(rehearsed_->end(), requests.begin(), requests.end());
+    return outcomes;
+  }
   std::vector<KernelSource> sources;
   for (const Request& request : requests)
     sources.insert(sources.end(), request.sources.begin(), request.sources.end());
   build(std::move(sources));
-  build_for_races(requests);
+  const auto is_of_races = [](Purpose purpose) { return purpose == Purpose::races; };
+  if (on_gpu()) {
+    // Compilers fill the cores that the GPU's judges leave.
+    std::future<void> building = std::async(std::launch::async, [&] { build_for_races(requests); });
+    decide(requests, std::not_fn(is_of_races), outcomes, on_done);
+    building.get();
+    decide(requests, is_of_races, outcomes, on_done);
+  } else {
+    build_for_races(requests);
+    decide(requests, [](Purpose) { return true; }, outcomes, on_done);
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!outcomes[i].admitted()) continue;
+    if (!requests[i].left_open.empty())
+      outcomes[i].note += (outcomes[i].note.empty() ? "" : "; ") + requests[i].left_open;
+    admitted_.insert(sha256(to_json(requests[i].trial).dump()));
+    for (const KernelSource& source : requests[i].sources)
+      admitted_kernels_.emplace(source.entry, requests[i].trial.purpose);
+  }
+  return outcomes;
+}
 
-  std::vector<Outcome> outcomes(requests.size());
+// Those of such a purpose; their kernels are built, as far as they can be.
+void Lab::decide(const std::vector<Request>& requests, const std::function<bool(Purpose)>& of,
+                 std::vector<Outcome>& outcomes, const std::function<void(std::size_t)>& on_done) {
   std::vector<std::size_t> undecided;
   std::vector<std::string> keys;            // of those
   std::map<std::string, std::size_t> same;  // requests that are judged alike, by key
   std::vector<std::pair<std::size_t, std::size_t>> copies;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
+    if (!of(request.trial.purpose)) continue;
     if (const std::string* failed = failure(request)) {
       outcomes[i].kind = Outcome::Kind::not_compiled;
       outcomes[i].why = error_line(*failed);
@@ -229,13 +269,15 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
       copies.emplace_back(i, known->second);
       continue;
     }
+    std::optional<Outcome> before;
+    if (const auto now = decided_.find(key); now != decided_.end()) before = now->second;
     // What a library does now is not what was known of it.
-    if (!(on_gpu() && calls_library(request.trial))) {
-      if (std::optional<Outcome> before = verdicts_->find(key)) {
-        outcomes[i] = *std::move(before);
-        if (on_done) on_done(i);
-        continue;
-      }
+    else if (!(on_gpu() && calls_library(request.trial)))
+      before = verdicts_->find(key);
+    if (before) {
+      outcomes[i] = *std::move(before);
+      if (on_done) on_done(i);
+      continue;
     }
     undecided.push_back(i);
     keys.push_back(key);
@@ -243,26 +285,21 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
   judge_all(requests, undecided, [&](std::size_t j, const ChildResult& result) {
     Outcome& outcome = outcomes[undecided[j]];
     outcome = outcome_of(result);
+    if (options_.timeline)
+      options_.timeline->add_ended("judging", requests[undecided[j]].name, result.seconds);
     if (outcome.kind != Outcome::Kind::crashed) verdicts_->keep(keys[j], outcome);
+    decided_.emplace(keys[j], outcome);
     if (on_done) on_done(undecided[j]);
   });
   if (options_.target.kind == Target::cuda && !on_gpu())
     for (std::size_t i = 0; i < requests.size(); ++i)
-      if (outcomes[i].admitted() && calls_library(requests[i].trial))
+      if (of(requests[i].trial.purpose) && outcomes[i].admitted() &&
+          calls_library(requests[i].trial))
         outcomes[i].note = kLibraryStoodIn;
   for (const auto& [copy, original] : copies) {
     outcomes[copy] = outcomes[original];
     if (on_done) on_done(copy);
   }
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (!outcomes[i].admitted()) continue;
-    if (!requests[i].left_open.empty())
-      outcomes[i].note += (outcomes[i].note.empty() ? "" : "; ") + requests[i].left_open;
-    admitted_.insert(sha256(to_json(requests[i].trial).dump()));
-    for (const KernelSource& source : requests[i].sources)
-      admitted_kernels_.emplace(source.entry, requests[i].trial.purpose);
-  }
-  return outcomes;
 }
 
 // What a child that a kernel ran in says, if it can still say anything.
@@ -318,7 +355,9 @@ void Lab::build_for_races(const std::vector<Request>& requests) {
       for (const KernelSource& source : request.sources)
         if (judged_for_races_.try_emplace(source.entry).second) sources.push_back(source);
   if (sources.empty()) return;
-  const Timer timer(spent_.building);
+  double beside = 0;  // on a GPU, this goes on beside judging
+  const Timer timer(on_gpu() ? beside : spent_.building, options_.timeline, "build for races",
+                    sources.size());
   if (!race_builder_) {
     BuilderOptions options = builder_.options();
     options.checks = HostChecks::races;
@@ -346,7 +385,8 @@ void Lab::build_for_races(const std::vector<Request>& requests) {
 // These of the requests; `on_done` counts them. Races are looked for on the host device.
 void Lab::judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
                     const Done& on_done) {
-  const Timer timer(spent_.judging);
+  if (which.empty()) return;
+  const Timer timer(spent_.judging, options_.timeline, "judge", which.size());
   std::vector<std::size_t> on_device, on_host;  // in `which`
   for (std::size_t j = 0; j < which.size(); ++j)
     (on_gpu() && requests[which[j]].trial.purpose != Purpose::races ? on_device : on_host)
@@ -365,7 +405,7 @@ void Lab::judge_all(const std::vector<Request>& requests, const std::vector<std:
                 [&](std::size_t i, const ChildResult& result) { on_done(on_device[i], result); });
   }
   if (on_host.empty()) return;
-  if (ahead_.valid()) ahead_.wait();  // nothing else may run where children are forked
+  const AheadBuilds::Rest rest(ahead_);  // nothing else may run where children are forked
   // What a kernel breaks here, it breaks in the process that runs it.
   std::vector<ChildTask> judgements;
   for (const std::size_t j : on_host) {
@@ -381,24 +421,23 @@ void Lab::judge_all(const std::vector<Request>& requests, const std::vector<std:
 
 std::unique_ptr<Conversation> Lab::start_worker(Job job) {
   const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
-  write_file(file, line_of(Assignment{true, std::move(job)}));
+  write_file(file, line_of(Assignment{true, std::move(job), options_.turns}));
   return std::make_unique<Conversation>(
       std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
 }
 
 Lab::Race Lab::race(const StepGraph& step, const std::vector<Contender>& contenders,
                     const MeasureOptions& options) {
-  AC_ASSERT(options_.here);
+  AC_ASSERT(measures() && !rehearsed_);
   KernelFiles files;
   for (const Contender& contender : contenders)
     for (const KernelSource& source : contender.made.sources)
       files[source.entry] = kernels_.at(source.entry).artifact;
   const RaceQuestion question{step, contenders, files, options};
-  const Timer timer(spent_.timing);
-  const auto race_here = [&] { return line_of(ac::race(*open_host_device(), question)); };
-  const ChildResult result = on_gpu()
-                                 ? racer_.ask({line_of(question)}, options_.limit)[0]
-                                 : run_in_children({ChildTask(race_here)}, 1, options_.limit)[0];
+  const Timer timer(spent_.timing, options_.timeline, "time", contenders.size());
+  const ChildResult result =
+      on_gpu() ? racer_.ask({line_of(question)}, options_.limit)[0]
+               : converse_here(ServeJob{})->ask(line_of(question), options_.limit);
   if (!result.ok()) return {{}, {}, result.ended};
   Race race;
   race.samples = samples_of(result.text);
@@ -410,14 +449,19 @@ Lab::Race Lab::race(const StepGraph& step, const std::vector<Contender>& contend
 
 std::unique_ptr<Conversation> Lab::converse(Job job) {
   judges_.dismiss(), racer_.dismiss();
-  if (on_gpu()) return start_worker(std::move(job));
+  return on_gpu() ? start_worker(std::move(job)) : converse_here(std::move(job));
+}
+
+std::unique_ptr<Conversation> Lab::converse_here(Job job) const {
   return std::make_unique<Conversation>(
-      [assignment = Assignment{false, std::move(job)}] { return prepare(assignment); });
+      [assignment = Assignment{false, std::move(job), options_.turns}] {
+        return prepare(assignment);
+      });
 }
 
 ChildResult Lab::ask(Conversation& conversation, const std::string& question,
                      std::chrono::seconds limit) {
-  const Timer timer(spent_.timing);
+  const Timer timer(spent_.timing, options_.timeline, "time steps", 1);
   return conversation.ask(question, limit);
 }
 

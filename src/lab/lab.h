@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,8 +12,10 @@
 #include "admit/request.h"
 #include "base/conversation.h"
 #include "base/temporary_folder.h"
+#include "base/timeline.h"
 #include "base/workers.h"
 #include "build/compile.h"
+#include "lab/ahead_builds.h"
 #include "lab/jobs.h"
 #include "lab/measure.h"
 #include "search/strategy.h"
@@ -69,11 +70,14 @@ struct LabOptions {
   // Whether the target's device is in this machine. Its kernels are then judged and timed there;
   // otherwise they are judged on the host device, built from the same source, and not timed.
   bool here = true;
+  bool times = true;  // else nothing is timed though the device is here
   unsigned jobs = 1;
   std::filesystem::path verdicts;   // a folder
   std::chrono::seconds limit{120};  // of one admission or race
   // Hears how many kernels of how many are built; of one thread at a time.
   std::function<void(std::size_t done, std::size_t total)> on_built = {};
+  Timeline* timeline = nullptr;  // of what is done; null: nobody asks
+  std::filesystem::path turns;   // timing_turn.h; empty: nobody else has the device
 };
 
 class Verdicts;
@@ -87,10 +91,14 @@ class Lab {
   std::vector<Outcome> judge(const std::vector<Request>& requests,
                              const std::function<void(std::size_t)>& on_done = {});
 
+  // Judges at once all that `selection`, which times nothing, asks about if nothing is rejected:
+  // questions of several phases fill the cores together, and are known when it runs in earnest.
+  void rehearse(const std::function<void()>& selection);
+
   // For the target, and for the device that judges. What does not compile is left out of kernels(),
   // with its log kept.
   void build(std::vector<KernelSource> sources);
-  // The same for the target, beside whatever is timed meanwhile on a GPU: build() finds it done.
+  // The same for the target, beside whatever is timed meanwhile: build() finds it done.
   void build_ahead(std::vector<KernelSource> sources);
 
   // All contenders in turn, or why they could not. Kernels must have been built.
@@ -107,7 +115,9 @@ class Lab {
   ChildResult ask(Conversation& conversation, const std::string& question,
                   std::chrono::seconds limit);
 
-  bool measures() const { return options_.here; }
+  bool measures() const { return options_.here && options_.times; }
+  // Whether a GPU that is here judges.
+  bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
   // Whether what was built for the target runs here.
   bool has_device() const { return options_.here || options_.target.kind == Target::host; }
   // Where the time went, in seconds.
@@ -140,9 +150,13 @@ class Lab {
   void build_for_races(const std::vector<Request>& requests);
   // Why one of its kernels was not built; nullptr if all were.
   const std::string* failure(const Request& request) const;
-  // A child on the GPU for this job.
+  // A child on the GPU for this job, or on the host device.
   std::unique_ptr<Conversation> start_worker(Job job);
-  bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
+  std::unique_ptr<Conversation> converse_here(Job job) const;
+  void decide(const std::vector<Request>& requests, const std::function<bool(Purpose)>& of,
+              std::vector<Outcome>& outcomes, const std::function<void(std::size_t)>& on_done);
+  // Adds the time from here to the end of a scope.
+  class Timer;
 
   TemporaryFolder jobs_;
   int next_job_ = 0;
@@ -156,11 +170,12 @@ class Lab {
   bool races_ = true;                            // whether they are looked for
   std::map<std::string, std::string> failures_;  // by entry: the compiler's log
   std::unique_ptr<Verdicts> verdicts_;
-  std::set<std::string> admitted_;  // digests of trials
+  std::map<std::string, Outcome> decided_;           // in this run, by the verdict's key
+  std::optional<std::vector<Request>> rehearsed_{};  // what is asked while nothing is judged
+  std::set<std::string> admitted_;                   // digests of trials
   std::set<std::pair<std::string, Purpose>> admitted_kernels_;
-  Workers judges_, racer_;             // on a GPU, where opening it takes long
-  std::set<std::string> built_ahead_;  // entries
-  std::future<void> ahead_;            // ends before what it uses
+  Workers judges_, racer_;  // on a GPU, where opening it takes long
+  AheadBuilds ahead_;       // ends before what it uses
 };
 
 }  // namespace ac

@@ -29,7 +29,7 @@ struct Worth {
   double most, limit;
 };
 constexpr Worth kOnHost{4e6, 4e8}, kOnGpu{5e11, 2e12};
-constexpr double kCheckedTokens = 16, kMoreOfVerify = 4;
+constexpr double kCheckedTokens = 16, kMoreOfVerify = 4, kPartOfQuick = 1. / 3;
 constexpr double kMostInTruth = 2e9;
 
 PackageCheck not_done(std::string why) {
@@ -255,6 +255,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
                      work.of(shortest_long(program), program);
   double most = std::clamp(few, worth.most, worth.limit);
   if (options.verifies) most *= kMoreOfVerify;
+  if (options.quick) most *= kPartOfQuick;
   const CheckSteps steps =
       check_steps(program, [&](const CheckStep& at) { return work.of(at, program); }, most);
   PairJob pair{.chosen = package,

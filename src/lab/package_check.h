@@ -41,6 +41,7 @@ std::string summary_of(const Json& check);
 struct PackageCheckOptions {
   std::filesystem::path checkpoint = {};  // where it is now; empty: where it was
   bool verifies = false;                  // it may take longer
+  bool quick = false;                     // it shall take less
   bool with_truth = false;                // where the model is small enough
 };
 

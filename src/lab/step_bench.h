@@ -26,6 +26,7 @@ class StepBench {
   std::unique_ptr<Device::Recording> record(const Step& step, int steps);
   // Microseconds of a step, as an average over one recording of so many.
   double sample(Device::Recording& recording, int steps);
+  std::chrono::steady_clock::duration waited() const { return engine_.device().waited(); }
   // All of them in turn, after a first run of each that does not count: `rounds` samples of each.
   std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds);
 

@@ -4,7 +4,9 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "lab/measure.h"
@@ -79,6 +81,8 @@ class StepRace final : public StepTimer {
     for (std::vector<double>& of : samples) medians.push_back(median(std::move(of)));
     return medians;
   }
+
+  Clock::duration waited() const override { return bench_.waited(); }
 
  private:
   // Of few, all are worth more than a look.
@@ -160,7 +164,8 @@ Options fastest_options(StepTimer& timer, std::size_t site, std::size_t count, c
 StepTimes search_steps(StepTimer& timer, const SitePairs& pairs,
                        const std::vector<std::size_t>& count, const std::vector<Options>& starts,
                        std::chrono::seconds limit) {
-  const auto end = Clock::now() + limit;
+  const auto end = Clock::now() - timer.waited() + limit;
+  const auto is_over = [&] { return Clock::now() - timer.waited() >= end; };
   const Options& first = starts.at(0);
   Options best = first;
   std::set<Options> timed(starts.begin(), starts.end());
@@ -168,24 +173,39 @@ StepTimes search_steps(StepTimer& timer, const SitePairs& pairs,
     const std::vector<double> times = timer.run(starts);
     best = starts[static_cast<std::size_t>(std::ranges::min_element(times) - times.begin())];
   }
-  // Among which others a pair was raced last, and which of its own options.
+  // What a site meets: itself, and all that it is in a pair with. A kernel's time depends on those
+  // that run beside it, and not on what is far away in the step.
+  std::vector<std::set<std::size_t>> near(count.size());
+  for (const auto& [a, b] : pairs) near[a].insert({a, b}), near[b].insert({a, b});
+  const auto seen_from = [&](const std::set<std::size_t>& sites, const std::set<std::size_t>& but) {
+    Options seen(best.size());
+    for (const std::size_t site : sites)
+      if (!but.contains(site)) seen[site] = best[site];
+    return seen;
+  };
+  // Beside which others a site was looked at last; and a pair raced, and which of its own options.
+  std::vector<std::optional<Options>> looked(count.size());
+  std::vector<Options> met(count.size());
   std::vector<std::array<Options, 3>> raced(pairs.size());
   bool moved = true;
   for (int pass = 0; pass < kPasses && moved; ++pass) {
-    // In every pass anew: what was slow beside the neighbours that came first may be the fastest
-    // beside those that are there by now.
-    std::vector<Options> met(count.size());
+    // Again where a neighbour has changed: what was slow beside the ones that came first may be the
+    // fastest beside those that are there by now.
+    std::set<std::size_t> done;
     for (const auto& [a, b] : pairs)
-      for (const std::size_t site : {a, b})
-        if (met[site].empty() && Clock::now() < end)
-          met[site] = fastest_options(timer, site, count[site], best, timed);
+      for (const std::size_t site : {a, b}) {
+        if (!done.insert(site).second || is_over()) continue;
+        const Options beside = seen_from(near[site], {site});
+        if (std::exchange(looked[site], beside) == beside) continue;
+        met[site] = fastest_options(timer, site, count[site], best, timed);
+      }
     moved = false;
     for (std::size_t at = 0; at < pairs.size(); ++at) {
-      if (Clock::now() > end) break;
+      if (is_over()) break;
       const auto [a, b] = pairs[at];
-      Options others = best;
-      others[a] = others[b] = 0;
-      const std::array race{others, met[a], met[b]};
+      std::set<std::size_t> around = near[a];
+      around.insert(near[b].begin(), near[b].end());
+      const std::array race{seen_from(around, {a, b}), met[a], met[b]};
       if (raced[at] == race) continue;  // it would say the same
       raced[at] = race;
       std::vector<Options> choices{best};

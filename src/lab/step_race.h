@@ -31,6 +31,8 @@ class StepTimer {
   virtual ~StepTimer() = default;
   virtual std::vector<double> run(const std::vector<Options>& choices) = 0;
   virtual std::vector<double> glance(const std::vector<Options>& choices, int rounds) = 0;
+  // For others who use the device: of no limit's time.
+  virtual std::chrono::steady_clock::duration waited() const = 0;
 };
 
 // A search from the fastest of `starts`, neighbours by neighbours; of each site so many options.

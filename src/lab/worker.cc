@@ -2,6 +2,7 @@
 
 #include "base/child.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "ir/text.h"
 #include "lab/lab.h"
 #include "lab/program_pair.h"
@@ -108,6 +109,9 @@ Conversation::Answer prepare(std::shared_ptr<Device> device, const ServeJob&) {
 
 Conversation::Answer prepare(const Assignment& assignment) {
   std::shared_ptr<Device> device = assignment.on_gpu ? open_cuda_device() : open_host_device();
+  device->time_in_turns([turns = std::make_shared<TimingTurn>(assignment.turns)] {
+    return std::make_shared<TimingTurn::Turn>(turns->measure(ask_for_patience));
+  });
   return std::visit([&](const auto& job) { return prepare(std::move(device), job); },
                     assignment.job);
 }

@@ -154,6 +154,11 @@ class Coverer {
 
 bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
 
+std::vector<CoverPart> whole_cover(std::vector<CoverPart> cover) {
+  if (std::ranges::none_of(cover, chooses_token)) cover.push_back({});
+  return cover;
+}
+
 int last_position(const UseDef& uses, const CoverPart& part) {
   if (!part.wanted) return static_cast<int>(uses.order().size());
   int last = 0;

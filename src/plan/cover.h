@@ -19,6 +19,9 @@ struct CoverPart {
 
 bool chooses_token(const CoverPart& part);
 std::vector<std::string> op_names(const CoverPart& part);
+// With a part of its own for what chooses the token, where no part does: it is no node of the
+// graph.
+std::vector<CoverPart> whole_cover(std::vector<CoverPart> cover);
 // Of its last node, in an order in which the step can run; what chooses the token comes last.
 int last_position(const UseDef& uses, const CoverPart& part);
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/match.h"
+#include "families/list.h"
 
 namespace ac {
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "device/devices.h"
 #include "plan/planner.h"
 
 namespace ac {
@@ -33,7 +34,7 @@ std::string space_text(const Space& space, std::size_t index, int regions, std::
                        candidate.cost.microseconds, candidate.id,
                        candidate.cost.bytes / candidate.cost.microseconds / 1e3,
                        candidate.cost.occupancy, to_string(candidate.cost.limit),
-                       to_string(candidate.risk));
+                       to_string(candidate.cost.risk));
   }
   return out;
 }
@@ -67,7 +68,7 @@ Json to_json(const Candidate& candidate) {
             {"flops", candidate.cost.flops},
             {"occupancy", candidate.cost.occupancy},
             {"bound", to_string(candidate.cost.limit)}}},
-          {"risk", to_string(candidate.risk)}};
+          {"risk", to_string(candidate.cost.risk)}};
 }
 
 Json to_json(const Space& space, int regions) {
@@ -105,6 +106,7 @@ std::string print(const Plans& plans, const Regions& regions, std::size_t shown)
       "candidates {}: {} ({}), {} spaces, {} neighbourhoods; at T={}, P={}\n",
       quote(regions.step.graph.name), plans.device.target, plans.device.name, plans.spaces.size(),
       plans.neighbourhoods.size(), plans.options.at.T, plans.options.at.P);
+  if (const std::string note = uncalibrated_note(plans.device); !note.empty()) out += note + "\n";
   const std::vector<int> counts = regions_by_space(plans);
   for (std::size_t i = 0; i < plans.spaces.size(); ++i)
     out += space_text(plans.spaces[i], i, counts[i], shown);
@@ -131,14 +133,16 @@ Json to_json(const Plans& plans, const Regions& regions) {
     spaces.push_back(to_json(plans.spaces[i], counts[i]));
   for (const Neighbourhood& around : plans.neighbourhoods)
     neighbourhoods.push_back(to_json(around));
-  return {{"stage", "candidates"},
-          {"name", regions.step.graph.name},
-          {"target", plans.device.target},
-          {"at", {{"T", plans.options.at.T}, {"P", plans.options.at.P}}},
-          {"max_candidates", plans.options.max_candidates},
-          {"spaces", std::move(spaces)},
-          {"space_of_region", plans.space_of_region},
-          {"neighbourhoods", std::move(neighbourhoods)}};
+  Json json{{"stage", "candidates"},
+            {"name", regions.step.graph.name},
+            {"target", plans.device.target},
+            {"at", {{"T", plans.options.at.T}, {"P", plans.options.at.P}}},
+            {"max_candidates", plans.options.max_candidates},
+            {"spaces", std::move(spaces)},
+            {"space_of_region", plans.space_of_region},
+            {"neighbourhoods", std::move(neighbourhoods)}};
+  if (plans.device.is_uncalibrated()) json["uncalibrated"] = true;
+  return json;
 }
 
 }  // namespace ac

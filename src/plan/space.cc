@@ -8,29 +8,28 @@
 #include <set>
 
 #include "base/error.h"
-#include "plan/plans.h"
 
 namespace ac {
 namespace {
 
 // A grid that is resident as a whole is the same whether it is called persistent or not.
-template <class T>
-bool is_repeated(const T& task, typename T::Plan plan, const DeviceInfo& device) {
+template <class Task>
+bool is_repeated(const Task& task, typename Task::Plan plan, const DeviceInfo& device) {
   if constexpr (requires { plan.persistent; }) {
     if (plan.persistent) return false;
-    const long long grid = footprint(Implementation<T>{task, plan}, device).grid;
+    const long long grid = task.footprint(plan, device).grid;
     plan.persistent = true;
-    return footprint(Implementation<T>{task, plan}, device).grid == grid;
+    return task.footprint(plan, device).grid == grid;
   }
   return false;
 }
 
-template <class T>
-void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
+template <class Task>
+void add_candidates(const Task& task, const DeviceInfo& device, Space& space) {
   std::map<std::string_view, std::size_t> illegal;
-  for (const typename T::Plan& plan : enumerate_plans(task)) {
+  for (const typename Task::Plan& plan : task.plans()) {
     ++space.enumerated;
-    Choice choice = Implementation<T>{task, plan};
+    Choice choice = Implementation<Task>{task, plan};
     if (const char* reason = why_illegal(choice, device)) {
       ++illegal[reason];
       continue;
@@ -41,10 +40,10 @@ void add_candidates(const T& task, const DeviceInfo& device, Space& space) {
     }
     ++space.legal;
     const Cost cost = predict(choice, device);
-    space.candidates.push_back({{}, {}, std::move(choice), cost, Risk::low});
+    space.candidates.push_back({{}, {}, std::move(choice), cost});
   }
   for (const auto& [reason, count] : illegal)
-    space.illegal[fmt::format("{}: {}", T::family, reason)] += count;
+    space.illegal[fmt::format("{}: {}", Task::family, reason)] += count;
 }
 
 // Elements that a thread moves at once, where that is all that plans of equal cost differ in.
@@ -61,11 +60,10 @@ int vector_of(const Choice& choice) {
 
 // Best first. Costs of many plans are equal, as those of all that a small problem hides behind its
 // launch: then fewer and wider loads are better, and at last ids decide, so that the order is one.
-void rank(Space& space, const DeviceInfo& device) {
+void rank(Space& space) {
   for (Candidate& candidate : space.candidates) {
     candidate.id = id_of(candidate.choice);
     candidate.kind = kind_of(candidate.choice);
-    candidate.risk = risk_of(candidate.choice, device);
   }
   // Places instead of candidates: those are large.
   std::vector<std::size_t> order(space.candidates.size());
@@ -74,7 +72,7 @@ void rank(Space& space, const DeviceInfo& device) {
     const Candidate &a = space.candidates[i], &b = space.candidates[j];
     if (a.cost.microseconds != b.cost.microseconds)
       return a.cost.microseconds < b.cost.microseconds;
-    if (a.risk != b.risk) return a.risk < b.risk;
+    if (a.cost.risk != b.cost.risk) return a.cost.risk < b.cost.risk;
     const int wide = vector_of(a.choice), other = vector_of(b.choice);
     if (wide != other) return wide > other;
     return a.id < b.id;
@@ -117,13 +115,7 @@ const char* why_left_out(std::string_view family, const std::vector<std::string>
   if (!families.empty())
     return std::ranges::find(families, family) == families.end() ? "it is not among --families"
                                                                  : nullptr;
-  if (device.sm > 0) return nullptr;
-  if (family == LibraryTask::family)
-    return "the host has no such library, but for what --families names";
-  // So that a whole model can be run with it where there is no GPU.
-  if (family == QkvAttentionTask::family)
-    return "the host gains nothing by it, and takes it only where --families names it";
-  return nullptr;
+  return device.sm > 0 ? nullptr : why_left_out_on_host(family);
 }
 
 }  // namespace
@@ -154,10 +146,10 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
     else if (const char* reason = why_left_out(found.family, families, device))
       space.refusals.push_back({found.family, reason});
     else
-      std::visit([&](const auto& task) { add_candidates(task, device, space); },
-                 std::get<Matched>(found.match).task);
+      std::visit([&](const auto& matched) { add_candidates(matched.task, device, space); },
+                 std::get<AnyMatched>(found.match));
   }
-  rank(space, device);
+  rank(space);
   bound(space.candidates, max_candidates);
   return space;
 }
@@ -181,12 +173,10 @@ Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates) {
   Space space;
   space.signature = fmt::format("argmax {}[{}]", short_name(logits), vocab);
-  const SamplingTask task{{.logits = logits == DType::f32   ? kernels::Type::f32
-                                     : logits == DType::f16 ? kernels::Type::f16
-                                                            : kernels::Type::bf16},
+  const SamplingTask task{{.logits = kernel_type(logits).value_or(kernels::Type::bf16)},
                           static_cast<int>(vocab)};
   add_candidates(task, device, space);
-  rank(space, device);
+  rank(space);
   bound(space.candidates, max_candidates);
   return space;
 }

@@ -10,54 +10,16 @@
 #include <vector>
 
 #include "device/device_info.h"
-#include "plan/match.h"
+#include "families/list.h"
 
 namespace ac {
-
-// What holds a kernel up, by the cost model.
-enum class Limit : std::uint8_t { launch, memory, latency, compute };
-std::string_view to_string(Limit limit);
-
-// A roofline, with the share of it that loads in flight and occupancy allow. It ranks plans of one
-// task; it is no measurement.
-struct Cost {
-  double microseconds = 0;
-  double bytes = 0, flops = 0;
-  double occupancy = 0;  // resident threads of those that an SM can have
-  Limit limit = Limit::memory;
-};
-Cost predict(const Choice& choice, const DeviceInfo& device);
-
-// How likely a candidate is not to work out, for whoever orders attempts.
-enum class Risk : std::uint8_t { low, medium, high };
-std::string_view to_string(Risk risk);
 
 struct Candidate {
   std::string id;    // "gemv/R256x1x8/512": stable, and different for every plan
   std::string kind;  // "gemv registers": what the diversity filter keeps one of
   Choice choice;
   Cost cost;
-  Risk risk = Risk::low;
 };
-
-std::string_view family_of(const Choice& choice);
-std::string id_of(const Choice& choice);
-std::string kind_of(const Choice& choice);
-Risk risk_of(const Choice& choice, const DeviceInfo& device);
-// The op and the plan as C++ initialisers, for generated source: "{.threads = 256, ...}".
-std::string op_text(const Choice& choice);
-std::string plan_text(const Choice& choice);
-// The plan's fields in that order, their values without a type: {"threads", "256"}, {"ring",
-// "none"}. They are read from plan_text(), so that no field can be forgotten.
-struct PlanField {
-  std::string name, value;
-};
-std::vector<PlanField> plan_fields(const Choice& choice);
-// The fields that ids of its family leave out as long as they have these values.
-std::vector<PlanField> unsaid_fields(const Choice& choice);
-// Of the kernel that goes before prefill attention.
-std::string op_text(const kernels::RopeAppendOp& op);
-std::string plan_text(const kernels::RopeAppendPlan& plan);
 
 struct Refusal {
   std::string_view family;

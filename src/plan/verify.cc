@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "plan/planner.h"
-#include "plan/plans.h"
 
 namespace ac {
 namespace {

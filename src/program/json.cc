@@ -13,7 +13,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 10;  // 9: the role until; 10: parts of weights in formats
+constexpr int kFormat = 11;  // 10: parts of weights in formats; 11: whether it is quick
 constexpr std::array<std::string_view, 12> kRoles = {
     "ids",    "position", "token",      "log",   "until",   "settings",
     "weight", "constant", "rope_table", "state", "scratch", "counters"};
@@ -376,6 +376,7 @@ Json to_json(const Program& program) {
           {"dtype", short_name(program.dtype)},
           {"vocab", program.vocab},
           {"max_context", program.max_context},
+          {"quick", program.quick},
           {"positions", program.positions},
           {"positions_because", program.positions_because},
           {"states", std::move(states)},
@@ -398,6 +399,7 @@ Program program_from_json(const Json& json, const std::string& origin) {
   program.dtype = object.dtype("dtype");
   program.vocab = object.get<std::int64_t>("vocab");
   program.max_context = object.get<std::int64_t>("max_context");
+  program.quick = object.boolean("quick");
   program.positions = object.get<std::int64_t>("positions");
   program.positions_because = object.get<std::string>("positions_because");
   const Json& states = object.array("states");

@@ -24,10 +24,15 @@ void check(const Penalties& penalties) {
   if (!(penalties.presence >= -kMostPresence && penalties.presence <= kMostPresence))
     wrong_usage("the presence penalty {} is not {} to {}; 0 is none", penalties.presence,
                 -kMostPresence, kMostPresence);
+  if (!(penalties.frequency >= -kMostPresence && penalties.frequency <= kMostPresence))
+    wrong_usage("the frequency penalty {} is not {} to {}; 0 is none", penalties.frequency,
+                -kMostPresence, kMostPresence);
 }
 
 Json to_json(const Penalties& penalties) {
-  return {{"repeat_penalty", penalties.repeat}, {"presence_penalty", penalties.presence}};
+  Json json{{"repeat_penalty", penalties.repeat}, {"presence_penalty", penalties.presence}};
+  if (penalties.frequency != 0) json["frequency_penalty"] = penalties.frequency;
+  return json;
 }
 
 void penalise(std::vector<double>& logits, const Penalties& penalties,
@@ -38,6 +43,9 @@ void penalise(std::vector<double>& logits, const Penalties& penalties,
   }
   for (const std::int64_t token : distinct(seen.subspan(prompt_tokens)))
     logits.at(static_cast<std::size_t>(token)) -= penalties.presence;
+  if (penalties.frequency != 0)
+    for (const std::int64_t token : seen.subspan(prompt_tokens))
+      logits.at(static_cast<std::size_t>(token)) -= penalties.frequency;
 }
 
 }  // namespace ac

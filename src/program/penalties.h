@@ -15,8 +15,10 @@ struct Penalties {
   double repeat = 1;
   // Taken from the logit of each token that was generated. 0: none.
   double presence = 0;
+  // Taken from it for each time that it was generated. 0: none.
+  double frequency = 0;
 
-  bool none() const { return repeat == 1 && presence == 0; }
+  bool none() const { return repeat == 1 && presence == 0 && frequency == 0; }
   bool operator==(const Penalties&) const = default;
 };
 

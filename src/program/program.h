@@ -43,7 +43,8 @@ struct Program {
   std::string target;  // "host", "sm_90a"
   DType dtype = DType::f32;
   std::int64_t vocab = 0, max_context = 0;
-  std::int64_t positions = 0;     // that the model is right for; 0: any
+  bool quick = false;          // kernels of the cost model's choice: a faster program can be made
+  std::int64_t positions = 0;  // that the model is right for; 0: any
   std::string positions_because;  // why no more; may be empty
   std::vector<StateSpec> states;
   std::map<std::string, std::string> stores;  // name to path

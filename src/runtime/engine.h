@@ -50,7 +50,7 @@ class Engine {
   Engine(Device& device, const std::filesystem::path& package, EngineOptions options = {});
   ~Engine();
 
-  Device& device() { return device_; }
+  Device& device() const { return device_; }
   const Program& program() const { return program_; }
   // What loading the weights took, until they all were on the device.
   struct Loaded {

@@ -6,6 +6,7 @@
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "base/warning.h"
 #include "ir/positions.h"
 
 namespace ac {
@@ -79,11 +80,19 @@ PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
     record.cuts = choose_cut(selector, phase, program, options.in_context, last, lab, progress);
   Alternatives alternatives;
   InContextChoices chosen;
-  do {
+  for (;;) {
     alternatives = selector.alternatives();
     chosen = choose_in_context(phase.regions.step, program, alternatives, last, options.in_context,
                                lab, progress);
-  } while (!selector.confirm(chosen.choices, progress));
+    // One of them may have broken the steps that others were to be timed in.
+    const bool is_timed = std::ranges::all_of(
+        chosen.contexts, [](const InContext& of) { return of.untimed.empty(); });
+    if (!is_timed && selector.judge_left(progress)) {
+      selector.race_left(progress);
+      continue;
+    }
+    if (selector.confirm(chosen.choices, progress)) break;
+  }
   record.plans = selector.plans();
   record.selections = selector.selections(chosen.choices);
   record.abandoned = selector.abandoned();
@@ -92,6 +101,22 @@ PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
   for (const ContextChoice& choice : chosen.choices)
     made.variants.push_back({choice.from, implemented(alternatives, choice)});
   return made;
+}
+
+// Nothing where a known choice is not admitted here.
+std::optional<PhaseChoice> take_known(const PhasePlan& phase, const Program& program,
+                                      const ChooseOptions& options, Lab& lab, Progress& progress) {
+  try {
+    PhaseChoice made =
+        choose_pinned(phase, program.states, options.select, *options.known->whole, lab, progress);
+    made.record.known = options.known->origin;
+    return made;
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;
+    warn("{}: its choice for {} is not taken ({}); it is selected anew", options.known->origin,
+         phase.spec.name, error.what());
+    return std::nullopt;
+  }
 }
 
 // In this run, by the quick trial and by the final admission.
@@ -115,13 +140,33 @@ PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
   const StepGraph& step = phase.regions.step;
   Selection ending = admit_ending(phase, program, lab);
   const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1), "advance"};
-  PhaseChoice made =
-      options.pinned
-          ? choose_pinned(phase, program.states, options.select, *options.pinned, lab, progress)
-          : search_phase(phase, program, options, last, lab, guide, progress);
+  std::optional<PhaseChoice> chosen;
+  if (options.pinned)
+    chosen = choose_pinned(phase, program.states, options.select, *options.pinned, lab, progress);
+  else if (options.known && options.known->whole)
+    chosen = take_known(phase, program, options, lab, progress);
+  PhaseChoice made = chosen ? *std::move(chosen)
+                            : search_phase(phase, program, options, last, lab, guide, progress);
   made.record.ending = std::move(ending);
   for (StepVariant& variant : made.variants) variant.parts.push_back(last);
   return made;
+}
+
+void foresee_phase(const PhasePlan& phase, const Program& program, const ChooseOptions& options,
+                   Lab& lab) {
+  const StepGraph& step = phase.regions.step;
+  Progress quiet(true);
+  try {
+    admit_ending(phase, program, lab);
+    const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1),
+                           "advance"};
+    if (const Pinned* pinned = options.taken())
+      choose_pinned(phase, program.states, options.select, *pinned, lab, quiet);
+    else if (!lab.measures())
+      search_phase(phase, program, options, last, lab, nullptr, quiet);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;  // what is wrong is said when it is done
+  }
 }
 
 void verify(const PhaseChoice& chosen, const std::string&) {

@@ -1,6 +1,7 @@
 // Stage 9 for one phase: what computes its steps, and the record of why.
 #pragma once
 
+#include "select/known.h"
 #include "select/select.h"
 
 namespace ac {
@@ -8,7 +9,13 @@ namespace ac {
 struct ChooseOptions {
   SelectOptions select;
   InContextOptions in_context;     // no contexts: whole steps are not timed
-  const Pinned* pinned = nullptr;  // nothing is searched: this is taken
+  const Pinned* pinned = nullptr;  // nothing is searched: this is taken, or an error
+  // Of `whole`, likewise; where that is not admitted, the phase is searched as any other.
+  const KnownPhase* known = nullptr;
+
+  const Pinned* taken() const {
+    return pinned || !known || !known->whole ? pinned : &*known->whole;
+  }
 };
 
 struct PhaseChoice {
@@ -18,6 +25,9 @@ struct PhaseChoice {
 // `program`: without launches; its states, target and context are what is timed with.
 PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
                          const ChooseOptions& options, Lab& lab, Guide* guide, Progress& progress);
+// For Lab::rehearse(): asks what choose_phase() will ask of a phase where it times nothing.
+void foresee_phase(const PhasePlan& phase, const Program& program, const ChooseOptions& options,
+                   Lab& lab);
 // One variant from the first token on, and selections that are used.
 void verify(const PhaseChoice& chosen, const std::string& origin);
 // Nothing is chosen that was not built, and admitted in this run.

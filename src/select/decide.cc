@@ -97,7 +97,12 @@ std::vector<Attempt> attempts_of(const Space& space, const SpaceEvidence& of) {
   for (const SpaceEvidence::Judged& judged : of.judged) {
     const Candidate& candidate = at(space, judged.candidate);
     const auto refused = of.refused.find(judged.candidate);
-    attempts.push_back({candidate.id, candidate.cost.microseconds, measured(of, judged.candidate),
+    std::optional<double> us = measured(of, judged.candidate);
+    // What did not race was behind, and may have been chosen in the step all the same.
+    if (const auto quick = of.quick.find(judged.candidate);
+        !us && quick != of.quick.end() && is_admitted(of, judged.candidate))
+      us = quick->second;
+    attempts.push_back({candidate.id, candidate.cost.microseconds, us,
                         refused == of.refused.end() ? judged.outcome : refused->second});
   }
   for (const std::size_t i : of.order)

@@ -13,7 +13,7 @@ namespace ac {
 // Of a plan that cannot be tried by itself.
 Outcome does_not_fit();
 
-// Admitted by the quick trial, and not refused since.
+// Admitted by the quick trial, or left to be judged by it if it is chosen, and not refused since.
 bool is_admitted(const SpaceEvidence& of, int candidate);
 // The last race was of all that are admitted; one that failed counts, as it would fail again.
 bool is_raced(const SpaceEvidence& of);

@@ -21,11 +21,11 @@ struct SpaceEvidence {
     int candidate = -1;
     Outcome outcome;
   };
-  std::vector<Judged> judged;            // in the order in which they were
-  std::map<int, Trial> trials;           // that admitted them
+  std::vector<Judged> judged;            // in the order in which they were, or shall be
+  std::map<int, Trial> trials;           // that admitted them, or shall
   std::map<int, double> quick;           // microseconds, before any was judged
   std::optional<double> quick_fallback;  // likewise, where it took part
-  struct Race {                          // of all that were admitted, and the fallback
+  struct Race {                          // of the fastest that were admitted, and the fallback
     std::vector<int> candidates;
     std::vector<double> microseconds;  // of these; empty if it failed
     std::optional<double> fallback;

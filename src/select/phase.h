@@ -35,6 +35,7 @@ struct CompiledPhase : PhasePlan {
   std::vector<Abandoned> abandoned;
   Selection ending;  // what lets the next step follow: of no region
   std::vector<Advised> advice;
+  std::string known;  // the file of known choices that it took; empty: it was selected here
   // Whether every region's choice was timed on the device.
   bool is_measured() const;
 };

@@ -49,7 +49,52 @@ void add_missing(Plans& to, const Plans& from) {
   }
 }
 
+// The cut whose regions the variant names, as far as there is one.
+std::vector<CoverPart> cover_of(const Regions& regions, const Plans& plans,
+                                const Pinned::Variant& variant) {
+  const auto is_pinned = [&](int space) {
+    return space >= 0 &&
+           variant.candidates.contains(plans.spaces[static_cast<std::size_t>(space)].signature);
+  };
+  const SpaceCost cost = [&](int space) -> std::optional<double> {
+    if (is_pinned(space)) return 0.0;
+    return std::nullopt;
+  };
+  const auto take = [&](std::size_t neighbourhood) -> std::optional<std::size_t> {
+    const Neighbourhood& around = plans.neighbourhoods[neighbourhood];
+    if (!variant.fusions.empty()) {
+      const std::size_t option = variant.fusions.at(neighbourhood);
+      if (around.options.at(option).refused) return std::nullopt;
+      return option;
+    }
+    // The first of those with the fewest parts that are strange.
+    std::optional<std::size_t> best;
+    std::ptrdiff_t fewest = 0;
+    for (std::size_t i = 0; i < around.options.size(); ++i) {
+      if (around.options[i].refused) continue;
+      const auto strange = std::ranges::count_if(
+          around.options[i].parts, [&](const Part& part) { return !is_pinned(part.space); });
+      if (!best || strange < fewest) best = i, fewest = strange;
+    }
+    return best;
+  };
+  return choose_cover(regions, plans, cost, take);
+}
+
 }  // namespace
+
+std::vector<std::string> pinned_signatures(const PhasePlan& phase, const Pinned::Variant& variant) {
+  Plans plans = phase.plans;  // those of another cut are added
+  std::vector<std::string> signatures;
+  for (const CoverPart& part : whole_cover(cover_of(phase.regions, plans, variant)))
+    signatures.push_back(
+        plans
+            .spaces[static_cast<std::size_t>(
+                part.space >= 0 ? part.space
+                                : find_or_plan(phase.regions.step, part.wanted, plans))]
+            .signature);
+  return signatures;
+}
 
 PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& states,
                           const SelectOptions& options, const Pinned& pinned, Lab& lab,
@@ -96,33 +141,7 @@ PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& 
 // The cut that the variants share, and of each of its regions what they say.
 std::vector<ContextChoice> Selector::run_pinned(const std::vector<Pinned::Variant>& variants,
                                                 Progress& progress) {
-  const Pinned::Variant& first = variants.at(0);
-  const auto is_pinned = [&](int space) {
-    return space >= 0 && first.candidates.count(plans_.spaces[at(space)].signature) > 0;
-  };
-  const SpaceCost cost = [&](int space) -> std::optional<double> {
-    if (is_pinned(space)) return 0.0;
-    return std::nullopt;
-  };
-  const auto take = [&](std::size_t neighbourhood) -> std::optional<std::size_t> {
-    const Neighbourhood& around = plans_.neighbourhoods[neighbourhood];
-    if (!first.fusions.empty()) {
-      const std::size_t option = first.fusions.at(neighbourhood);
-      if (around.options.at(option).refused) return std::nullopt;
-      return option;
-    }
-    // The first of those with the fewest parts that are strange.
-    std::optional<std::size_t> best;
-    std::ptrdiff_t fewest = 0;
-    for (std::size_t i = 0; i < around.options.size(); ++i) {
-      if (around.options[i].refused) continue;
-      const auto strange = std::ranges::count_if(
-          around.options[i].parts, [&](const Part& part) { return !is_pinned(part.space); });
-      if (!best || strange < fewest) best = i, fewest = strange;
-    }
-    return best;
-  };
-  parts_ = planned(choose_cover(phase_.regions, plans_, cost, take));
+  parts_ = planned(cover_of(phase_.regions, plans_, variants.at(0)));
 
   std::vector<ContextChoice> choices;
   for (const Pinned::Variant& variant : variants) choices.push_back({variant.from, {}});

@@ -10,6 +10,8 @@
 
 namespace ac {
 
+struct PhasePlan;
+
 // Candidates, best first, by the signature of the region: what a search has found.
 using Preferred = std::map<std::string, std::vector<std::string>>;
 
@@ -25,5 +27,8 @@ struct Pinned {
   std::vector<TimedCut> cuts;       // that were timed, and
   std::vector<InContext> contexts;  // what timing the variants gave
 };
+
+// The regions of the cut that the variant comes to.
+std::vector<std::string> pinned_signatures(const PhasePlan& phase, const Pinned::Variant& variant);
 
 }  // namespace ac

@@ -91,7 +91,7 @@ std::vector<std::size_t> Selector::order_of(const Space& space) const {
 }
 
 TrialSetting Selector::trial_setting() const {
-  const bool on_gpu = lab_.measures() && plans_.device.sm > 0;
+  const bool on_gpu = lab_.on_gpu();
   // Steps of a phase may have more tokens than its kernels were chosen for.
   return {std::max(phase_.spec.max_tokens, plans_.options.at.T), setting_, on_gpu,
           options_.max_context};
@@ -139,11 +139,12 @@ std::string Selector::so_far() const {
   for (std::size_t i = 0; i < evidence_.spaces.size(); ++i) {
     const SpaceEvidence& of = evidence_.spaces[i];
     tried += attempts_of(plans_.spaces[i], of).size();
-    const auto count = [&](const auto& by_candidate) {
-      return static_cast<std::size_t>(std::ranges::count_if(
-          by_candidate, [&](const auto& entry) { return is_admitted(of, entry.first); }));
-    };
-    admitted += count(of.trials), confirmed += count(of.confirmed);
+    admitted += static_cast<std::size_t>(
+        std::ranges::count_if(of.judged, [&](const SpaceEvidence::Judged& judged) {
+          return judged.outcome.admitted() && is_admitted(of, judged.candidate);
+        }));
+    confirmed += static_cast<std::size_t>(std::ranges::count_if(
+        of.confirmed, [&](const auto& entry) { return is_admitted(of, entry.first); }));
   }
   std::string text = fmt::format("{} candidates tried, {} admitted", tried, admitted);
   if (confirmed + evidence_.confirmed_fallbacks.size() > 0)
@@ -218,8 +219,13 @@ bool Selector::time_all(const std::vector<CoverPart>& parts, Progress& progress)
       for (KernelSource& source : fallback_for(part).sources) sources.push_back(std::move(source));
   }
   if (due.empty()) return false;
-  lab_.build(std::move(sources));
+  // A GPU times those of one region while those of the next ones are built.
+  if (is_on_host())
+    lab_.build(std::move(sources));
+  else
+    lab_.build_ahead(std::move(sources));
   for (std::size_t i = 0; i < due.size(); ++i) {
+    if (!is_on_host()) lab_.build(sources_of(*due[i]));
     time_space(*due[i], progress);
     const SpaceEvidence& of = evidence_of(*due[i]);
     std::string best;
@@ -326,6 +332,7 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
   };
   std::vector<Request> requests;
   std::vector<Tried> tried;
+  bool is_put_off = false;
   std::set<int> seen;
   for (const CoverPart& part : parts) {
     if (!seen.insert(part.space).second) continue;
@@ -340,15 +347,21 @@ bool Selector::try_next(const std::vector<CoverPart>& parts, Progress& progress)
       if (std::optional<Request> request =
               trial_of(step(), part.wanted, candidate, trial_setting())) {
         request->trial.thorough = guide_ && guide_->is_thorough(space, candidate);
+        --wanted;
+        // What could not be timed may not be there, as a library.
+        if (judges_late(part.space) && evidence.quick.contains(static_cast<int>(index))) {
+          put_off(part.space, index, std::move(*request));
+          is_put_off = true;
+          continue;
+        }
         requests.push_back(std::move(*request));
         tried.push_back({part.space, index, &part});
-        --wanted;
         continue;
       }
       evidence.judged.push_back({static_cast<int>(index), does_not_fit()});
     }
   }
-  if (requests.empty()) return false;
+  if (requests.empty()) return is_put_off;
   std::size_t done = 0;
   const std::vector<Outcome> outcomes = lab_.judge(requests, [&](std::size_t i) {
     progress.step("candidates judged", ++done, requests.size(), requests[i].name);
@@ -383,22 +396,37 @@ void Selector::diagnose(const std::set<int>& failed, Progress& progress) {
   guide_->diagnose(failures, progress);
 }
 
-// All admitted candidates of each space against each other and the fallback.
+// Of those that were timed together before, the fastest.
+std::vector<int> Selector::racers_of(const CoverPart& part) const {
+  const SpaceEvidence& evidence = evidence_of(part);
+  std::vector<int> racers;
+  for (const std::size_t i : evidence.order)
+    if (const auto candidate = static_cast<int>(i);
+        is_admitted(evidence, candidate) &&
+        (racers.size() < options_.raced || !evidence.quick.contains(candidate)))
+      racers.push_back(candidate);
+  std::ranges::sort(racers);
+  return racers;
+}
+
+// The admitted candidates of each space against each other and the fallback.
 bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
   std::vector<CoverPart> due;
   std::set<int> seen;
   for (const CoverPart& part : parts)
     if (seen.insert(part.space).second && !is_raced(evidence_of(part))) due.push_back(part);
   if (due.empty()) return false;
-  admit_fallbacks(due, progress);
+  if (options_.judges_late)
+    build_fallbacks(due);
+  else
+    admit_fallbacks(due, progress);
   std::vector<double> ratios;
   for (std::size_t i = 0; i < due.size(); ++i) {
     const CoverPart& part = due[i];
     SpaceEvidence& evidence = evidence_.spaces[at(part.space)];
     SpaceEvidence::Race of;
     std::vector<Contender> contenders;
-    for (const auto& [candidate, trial] : evidence.trials) {
-      if (!is_admitted(evidence, candidate)) continue;
+    for (const int candidate : racers_of(part)) {
       const Candidate& racer = candidate_of(part, candidate);
       contenders.push_back({racer.id, generate_for(part, racer)});
       of.candidates.push_back(candidate);
@@ -411,6 +439,10 @@ bool Selector::race(const std::vector<CoverPart>& parts, Progress& progress) {
                                ? Lab::Race{{*evidence.quick_fallback}, {}, ""}
                                : run_race(contenders, options);
     of.failed = race.failed;
+    if (!race.failed.empty() && judge({part}, progress)) {  // one of them was wrong
+      --i;
+      continue;
+    }
     if (!race.failed.empty()) {
       progress.step("regions raced", i + 1, due.size());
       progress.note(fmt::format("{}: not timed ({})", contenders[0].name, race.failed));
@@ -468,6 +500,16 @@ void Selector::admit_fallbacks(const std::vector<CoverPart>& parts, Progress& pr
   }
 }
 
+void Selector::build_fallbacks(const std::vector<CoverPart>& parts) {
+  std::vector<KernelSource> sources;
+  for (const CoverPart& part : parts)
+    for (KernelSource& source : fallback_for(part).sources) sources.push_back(std::move(source));
+  lab_.build(sources);
+  for (const KernelSource& source : sources)
+    if (const std::string* log = lab_.failure(source.entry))
+      job_failed("the fallback {} does not compile: {}", source.entry, *log);
+}
+
 Generated Selector::fallback_for(const CoverPart& part) const {
   if (!part.wanted) return fallback_argmax(step(), step().graph.outputs.at(0).node, setting_);
   return fallback(step(), part.wanted->region, setting_, part.wanted->argmax);
@@ -481,9 +523,7 @@ std::vector<CoverPart> Selector::cut() {
 
 // With the spaces of what no other cut has.
 std::vector<CoverPart> Selector::planned(std::vector<CoverPart> cover) {
-  // What chooses the token is no node of the graph.
-  if (std::ranges::none_of(cover, [](const CoverPart& part) { return chooses_token(part); }))
-    cover.push_back({});
+  cover = whole_cover(std::move(cover));
   for (CoverPart& part : cover)
     if (part.space < 0) part.space = find_or_plan(step(), part.wanted, plans_);
   while (agenda_.size() < plans_.spaces.size()) add_space();

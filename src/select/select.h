@@ -10,8 +10,8 @@
 #include <set>
 
 #include "admit/trials.h"
+#include "families/list.h"
 #include "generate/assemble.h"
-#include "generate/generate_for.h"
 #include "plan/cover.h"
 #include "select/decide.h"
 #include "select/guide.h"
@@ -28,6 +28,11 @@ struct SelectOptions {
   // Tokens before the step's, with which attention is timed.
   std::vector<std::int64_t> contexts = {};
   Preferred preferred = {};  // tried before all others
+  // The gate judges what is chosen, and not what was timed beside it: what is refused then loses
+  // its place to what is next. Else all that is timed against each other was admitted before.
+  bool judges_late = false;
+  // Of the candidates that were timed together, the fastest that are timed once more, longer.
+  std::size_t raced = 64;
   tuning::Log* log = nullptr;
   std::int64_t max_context = 0;  // of the package: for confirm()
 };
@@ -59,6 +64,10 @@ class Selector {
   bool confirm(const std::vector<ContextChoice>& chosen, Progress& progress);
   // The same of what is pinned, where it is an error (job_failed).
   void confirm_pinned(const std::vector<ContextChoice>& chosen, Progress& progress);
+  // Where the gate judges late: all that is left to judge, as something is wrong with one of them.
+  // False if none was refused; else others take their places, and race_left() has them timed.
+  bool judge_left(Progress& progress);
+  void race_left(Progress& progress);
 
   // What was chosen from the alternatives for each context, with the evidence for it; and what was
   // tried for cuts that another one has beaten.
@@ -103,7 +112,16 @@ class Selector {
     return ac::generate_for(step(), part.wanted, candidate.choice, plans_.options.at, setting_);
   }
   std::size_t missing(int space) const;
+  bool judges_late(int space) const {
+    return options_.judges_late && lab_.measures() && agenda_[at(space)].fixed.empty();
+  }
+  void put_off(int space, std::size_t candidate, Request request);
+  SpaceEvidence::Judged& judged_of(const CoverPart& part, int candidate);
+  Request trial_again(const CoverPart& part, int candidate) const;
+  std::vector<int> racers_of(const CoverPart& part) const;
+  bool judge(const std::vector<CoverPart>& parts, Progress& progress);
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);
+  void build_fallbacks(const std::vector<CoverPart>& parts);
   bool is_fallback(const CoverPart& part) const { return winner_of(evidence_of(part)) < 0; }
   Generated fallback_for(const CoverPart& part) const;
   Implemented implement(const CoverPart& part, int candidate) const;  // -1: the fallback

@@ -87,7 +87,9 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
       if (evidence.confirmed.contains(candidate) || !seen.emplace(part.space, candidate).second)
         continue;
       const Candidate& of = candidate_of(part, candidate);
+      const bool is_unjudged = judged_of(part, candidate).outcome.kind == Outcome::Kind::unjudged;
       if (auto needed = confirmation_of(step(), part.wanted, of, setting)) {
+        if (is_unjudged) needed->insert(needed->begin(), trial_again(part, candidate));
         ask({&part, candidate, of.id, ""}, std::move(*needed));
         continue;
       }
@@ -101,6 +103,11 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Asked& of = asked[whose[i]];
     const Purpose purpose = requests[i].trial.purpose;
+    if (purpose == Purpose::quick) {
+      judged_of(*of.part, of.candidate).outcome = outcomes[i];
+      if (!outcomes[i].admitted()) failed.push_back({of.part, of.candidate, outcomes[i]});
+      continue;
+    }
     if (!outcomes[i].admitted()) {
       Outcome outcome = outcomes[i];
       outcome.why = fmt::format("final admission, {}: {}", to_string(purpose), outcome.why);
@@ -122,18 +129,23 @@ bool Selector::confirm(const std::vector<ContextChoice>& chosen, Progress& progr
   const std::vector<Unconfirmed> failed = unconfirmed(chosen, progress);
   for (const Unconfirmed& one : failed) {
     const Candidate& candidate = candidate_of(*one.part, one.candidate);
+    std::map<int, Outcome>& refused = evidence_.spaces[at(one.part->space)].refused;
+    if (!refused.emplace(one.candidate, one.outcome).second) continue;  // for several reasons
     warn("{}: {} ({}); the next best takes its place", candidate.id, to_string(one.outcome.kind),
          one.outcome.why);
     log_failure(*one.part, candidate, one.outcome);
-    evidence_.spaces[at(one.part->space)].refused.emplace(one.candidate, one.outcome);
   }
   if (failed.empty()) {
     progress.summary(so_far());
     return true;
   }
+  race_left(progress);
+  return false;
+}
+
+void Selector::race_left(Progress& progress) {
   try_all(parts_, progress);
   admit_left(progress);
-  return false;
 }
 
 void Selector::confirm_pinned(const std::vector<ContextChoice>& chosen, Progress& progress) {

@@ -39,8 +39,9 @@ void Selector::log_race(const CoverPart& part, const std::vector<int>& candidate
                         const Lab::Race& race, const MeasureOptions& options) const {
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (!race.samples[i].empty())
-      log(part, candidate_of(part, candidates[i]), search::Verdict::measured, "", race.samples[i],
-          options.tokens, options.position);
+      log(part, candidate_of(part, candidates[i]), search::Verdict::measured,
+          judges_late(part.space) ? tuning::kUnjudged : "", race.samples[i], options.tokens,
+          options.position);
 }
 
 }  // namespace ac

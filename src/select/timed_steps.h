@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/json.h"
+
 namespace ac {
 
 // What timing whole steps after so many tokens gave.
@@ -22,5 +24,11 @@ struct TimedCut {
   double us = 0;
   bool taken = false;
 };
+
+Json to_json(const InContext& of);
+Json to_json(const TimedCut& cut);
+// Of what to_json() makes; a field that is not there is an exception of Json.
+InContext in_context_from_json(const Json& json);
+TimedCut timed_cut_from_json(const Json& json);
 
 }  // namespace ac

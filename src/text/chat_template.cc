@@ -52,7 +52,7 @@ std::string at(const std::string& origin, const jinja::Position& position,
 }  // namespace
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string origin, Json variables)
-    : origin_(std::move(origin)), variables_(std::move(variables)) {
+    : source_(source), origin_(std::move(origin)), variables_(std::move(variables)) {
   if (!jinja::is_valid_utf8(source)) bad_input("{}: not UTF-8", origin_);
   try {
     syntax_ = std::make_shared<const jinja::Syntax>(jinja::parse(source));

@@ -29,10 +29,11 @@ class ChatTemplate {
   // and whatever else the template reads. May be called from several threads at once. An input
   // that the template refuses is a failed job, and the error has the template's own words.
   std::string render(const Json& input, const jinja::Limits& limits = {}) const;
+  const std::string& source() const { return source_; }
 
  private:
   std::shared_ptr<const jinja::Syntax> syntax_;
-  std::string origin_;
+  std::string source_, origin_;
   Json variables_;
 };
 

@@ -20,6 +20,7 @@ std::string StopStrings::push(std::string_view piece) {
     if (const std::size_t at = held_.find(string); at != std::string::npos)
       first = std::min(first, {at + string.size(), at});
   found_ = first.first != std::string::npos;
+  if (found_) which_ = held_.substr(first.second, first.first - first.second);
   std::string before = held_.substr(0, found_ ? first.second : held_.size() - kept());
   held_.erase(0, found_ ? held_.size() : before.size());
   return before;

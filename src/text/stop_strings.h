@@ -19,12 +19,13 @@ class StopStrings {
   std::string finish();
   // Whether a stop string has come. Nothing may be pushed then.
   bool found() const { return found_; }
+  const std::string& which() const { return which_; }  // that was found
 
  private:
   std::size_t kept() const;
 
   std::vector<std::string> strings_;
-  std::string held_;
+  std::string held_, which_;
   bool found_ = false;
 };
 

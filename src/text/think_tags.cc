@@ -1,19 +1,13 @@
 #include "text/think_tags.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "text/marker.h"
 
 namespace ac::text {
 namespace {
 
 constexpr std::string_view kOpen = "<think>", kClose = "</think>";
-
-// The length of the longest end of the text that the tag begins with.
-std::size_t beginning_of(std::string_view tag, std::string_view text) {
-  std::size_t length = std::min(tag.size() - 1, text.size());
-  while (!text.ends_with(tag.substr(0, length))) --length;
-  return length;
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "base/timing_turn.h"
 #include "compile/states.h"
 #include "generate/fallback.h"
 #include "ir/assumptions.h"
@@ -27,6 +28,7 @@ Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
 
 LabOptions lab_options(const WorkshopOptions& options) {
   LabOptions made;
+  made.turns = turns_file(options.cache, options.device.sm > 0);
   made.target = target_of(options.device);
   made.jobs = options.jobs;
   made.verdicts = options.cache / "verdicts";

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "capture/model.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "lab/lab.h"
 #include "plan/planner.h"
 #include "tune/timed_point.h"

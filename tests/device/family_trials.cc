@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "plan/cover.h"
-#include "plan/plans.h"
 #include "tests/device/admission.h"
 
 namespace ac::test {
@@ -77,7 +76,7 @@ std::vector<std::string> Chooser::aspects_of_op(const FamilyModel& model,
   for (const std::string& field : fields_of(op_text(candidate.choice)))
     aspects.push_back(of_ops + " of " + field);
   if (const auto* made = std::get_if<Implementation<PrefillAttentionTask>>(&candidate.choice))
-    for (const std::string& field : fields_of(op_text(made->task.append)))
+    for (const std::string& field : fields_of(cpp_of(made->task.append)))
       aspects.push_back("rope_append of " + field);
   return aspects;
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "plan/match.h"
+#include "families/list.h"
 #include "tests/device/admission.h"
 
 namespace ac::test {
@@ -23,9 +23,9 @@ Admission admission_of_whole_step(const std::string& name, const StepGraph& step
   for (const FamilyMatch& found : match_families(step, wanted, {.S = -1, .T = tokens, .P = 64})) {
     if (found.family != Task::family) continue;
     if (const auto* why = std::get_if<std::string>(&found.match)) job_failed("{}: {}", name, *why);
-    const Choice choice =
-        Implementation<Task>{std::get<Task>(std::get<Matched>(found.match).task), plan};
-    const Candidate candidate{id_of(choice), kind_of(choice), choice, {}, Risk::low};
+    const auto& matched = std::get<Matched<Task>>(std::get<AnyMatched>(found.match));
+    const Choice choice = Implementation<Task>{matched.task, plan};
+    const Candidate candidate{id_of(choice), kind_of(choice), choice, {}};
     if (auto all = admission_of(step, wanted, candidate, tokens)) return std::move(*all);
   }
   job_failed("{}: it has no trial", name);

@@ -90,7 +90,7 @@ void add_sampling(Trials& trials, const char* name, DType dtype, int vocab,
                   const SamplingTask::Plan& plan) {
   const kernels::Type type = dtype == DType::f32 ? kernels::Type::f32 : kernels::Type::bf16;
   const Choice choice = Implementation<SamplingTask>{{{type}, vocab}, plan};
-  const Candidate candidate{id_of(choice), kind_of(choice), choice, {}, Risk::low};
+  const Candidate candidate{id_of(choice), kind_of(choice), choice, {}};
   trials.add(SamplingTask::family, name,
              *test::admission_of(logits(dtype, vocab), std::nullopt, candidate, 1));
 }

@@ -63,13 +63,13 @@ class Browser:
         assert "error" not in answer, (method, answer)
         return answer["result"]
 
-    def open(self, file: Path, width: int = 1200, dark: bool = False, drawn: str = "footer") -> "Tab":
-        """Waits until there is an element that `drawn` selects."""
+    def open(self, file: Path | str, width: int = 1200, dark: bool = False, drawn: str = "footer") -> "Tab":
+        """A file, or an address. Waits until there is an element that `drawn` selects."""
         return Tab(self, file, width, dark, drawn)
 
 
 class Tab:
-    def __init__(self, browser: Browser, file: Path, width: int, dark: bool, drawn: str):
+    def __init__(self, browser: Browser, file: Path | str, width: int, dark: bool, drawn: str):
         self.browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -80,11 +80,8 @@ class Tab:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=file.absolute().as_uri())
-        until = time.monotonic() + PATIENCE
-        while self.run("document.readyState") != "complete" or not self.run(f"!!document.querySelector('{drawn}')"):
-            assert time.monotonic() < until, self.errors()
-            time.sleep(0.02)
+        self.call("Page.navigate", url=file if isinstance(file, str) else file.absolute().as_uri())
+        self.until(f"document.readyState === 'complete' && !!document.querySelector('{drawn}')")
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # charts are drawn
 
     def call(self, method: str, **params) -> dict:
@@ -94,6 +91,12 @@ class Tab:
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def until(self, condition: str):
+        deadline = time.monotonic() + PATIENCE
+        while not self.run(condition):
+            assert time.monotonic() < deadline, self.errors()
+            time.sleep(0.02)
 
     def picture(self) -> bytes:
         return base64.b64decode(self.call("Page.captureScreenshot")["data"])

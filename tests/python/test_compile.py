@@ -582,6 +582,7 @@ def test_several_targets_get_a_package_each(small, tmp_path):
     )
     reports = [json.loads(line) for line in result.stdout.splitlines()]
     assert [report["target"] for report in reports] == ["sm_80", "sm_90"]
+    assert [report.get("uncalibrated", False) for report in reports] == [True, False]
     assert sorted(os.listdir(packages)) == ["sm_80", "sm_90"]
     for target in ("sm_80", "sm_90"):
         program("inspect", packages / target, "--stage", "stats")

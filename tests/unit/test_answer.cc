@@ -58,6 +58,7 @@ TEST_CASE("a text ends before the first stop string, however it comes in pieces"
       if (stop.found()) break;
     }
     CHECK(stop.found() == (end != std::string::npos));
+    if (stop.found()) CHECK(stop.which() == text.substr(end, first.first - end));
     if (!stop.found()) shown += stop.finish();
     CHECK(shown == text.substr(0, end));
     found += stop.found();
@@ -109,12 +110,17 @@ TEST_CASE("penalties") {
   const std::vector<std::int64_t> seen = {0, 1, 0, 2, 3, 3, 4};
   penalise(logits, {.repeat = 2, .presence = 0.5}, seen, 3);
   CHECK(logits == std::vector<double>{1, -4, 0.5, -4.5, -0.5, 3});
+  logits = {2, -2, 2, -2, 0, 3};
+  penalise(logits, {.presence = 0.5, .frequency = 0.25}, seen, 3);
+  CHECK(logits == std::vector<double>{2, -2, 1.25, -3, -0.75, 3});
   check(Penalties{});
   CHECK(Penalties{}.none());
   const auto refused = [](const Penalties& penalties) {
     return error_of(Fault::wrong_usage, [&] { check(penalties); });
   };
   CHECK(refused({.repeat = 0}).starts_with("the repeat penalty 0 is not"));
+  CHECK(!Penalties{.frequency = 1}.none());
+  CHECK(refused({.frequency = 101}).starts_with("the frequency penalty 101 is not"));
   CHECK(refused({.presence = std::nan("")}).starts_with("the presence penalty nan is not"));
 }
 

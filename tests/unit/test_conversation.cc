@@ -52,6 +52,24 @@ TEST_CASE("conversation: how a child ends is said") {
   CHECK(unprepared.ask("q", 60s).ended == "no device");
 }
 
+TEST_CASE("conversation: the limit begins anew for a child that asks for patience") {
+  const auto asked = [](bool patiently) {
+    Conversation child([=] {
+      return [=](const std::string&) -> std::string {
+        for (int i = 0; i < 8; ++i) {
+          usleep(200'000);
+          if (patiently) ask_for_patience();
+        }
+        return "at last";
+      };
+    });
+    return child.ask("q", 1s);
+  };
+  CHECK(asked(true).text == "at last");
+  CHECK(asked(false).ended == "took longer than 1 s");
+  ask_for_patience();  // here nobody asks
+}
+
 TEST_CASE("conversation: with a program") {
   Conversation cat({"/bin/sh", "-c", "while read line; do echo \"+$line!\"; done"});
   CHECK(cat.ask("one", 60s).text == "one!");

@@ -126,6 +126,27 @@ TEST_CASE("device: a GPU's limits replace those of the nearest known card") {
   CHECK_FALSE(cuda::device_info_with(gpu).warpgroups);
 }
 
+TEST_CASE("device: only the H100 has constants of its own, and other GPUs say so") {
+  for (const DeviceInfo& known : known_devices()) {
+    CAPTURE(known.target);
+    CHECK(known.is_uncalibrated() == (known.sm > 0 && known.sm != 90));
+    CHECK(uncalibrated_note(known).empty() != known.is_uncalibrated());
+    CHECK(device_info_from_json(to_json(known)) == known);
+  }
+  CHECK(contains(uncalibrated_note(device_info("sm_80")), "uncalibrated: predictions for sm_80"));
+  // Its own are taken where it has some.
+  DeviceInfo fitted = device_info("sm_80");
+  CHECK(fitted.constants().gemv.next_group == device_info("sm_90").constants().gemv.next_group);
+  const Calibration own{.gemv = {.next_group = 1}};
+  fitted.calibration = &own;
+  CHECK(fitted.constants().gemv.next_group == 1);
+  // A newer GPU than any that is known is not the one that the constants were fitted to.
+  CHECK(
+      cuda::device_info_with({.name = "next", .sm = 95, .multiprocessors = 132}).is_uncalibrated());
+  CHECK_FALSE(
+      cuda::device_info_with({.name = "H200", .sm = 90, .multiprocessors = 132}).is_uncalibrated());
+}
+
 TEST_CASE("device: a cubin says what it was built for, and what is none says nothing") {
   std::string cubin(100, '\0');
   cubin.replace(0, 4,

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/json.h"
-#include "reference/draw.h"
+#include "program/draw.h"
 #include "tests/unit/draw_case.h"
 
 namespace ac::kernels {

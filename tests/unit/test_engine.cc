@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/draw.h"
+#include "program/draw.h"
 #include "tests/unit/contains.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/named_phase.h"

@@ -6,9 +6,8 @@
 #include "admit/judge.h"
 #include "admit/trials.h"
 #include "base/temporary_folder.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "plan/planner.h"
-#include "plan/plans.h"
 #include "regions_models.h"
 
 using namespace ac;

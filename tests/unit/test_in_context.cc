@@ -112,6 +112,7 @@ class Sums final : public StepTimer {
   std::vector<double> glance(const std::vector<Options>& choices, int) override {
     return run(choices);
   }
+  std::chrono::steady_clock::duration waited() const override { return {}; }
 
  private:
   std::vector<std::vector<double>> us_;
@@ -138,6 +139,7 @@ class Neighbours final : public StepTimer {
   std::vector<double> glance(const std::vector<Options>& choices, int) override {
     return run(choices);
   }
+  std::chrono::steady_clock::duration waited() const override { return {}; }
 
  private:
   static double time(std::size_t a, std::size_t b) {
@@ -159,6 +161,77 @@ TEST_CASE("in context: what is slow beside the first neighbours may be fastest b
   CHECK(found.timed < 12 * 12);
   // Without time nothing changes.
   CHECK(search(std::chrono::seconds(-1)).options == Options{0, 0});
+}
+
+// Many sites in a ring, which know their neighbours only; counts how often steps were timed.
+class Ring final : public StepTimer {
+ public:
+  explicit Ring(std::size_t sites) : sites_(sites) {}
+  std::vector<double> run(const std::vector<Options>& choices) override {
+    ++runs;
+    std::vector<double> times;
+    for (const Options& choice : choices) {
+      double us = 1000;
+      // Option 2 is best, but for the fifth site, which is best with 1 before its neighbour.
+      for (std::size_t i = 0; i < sites_; ++i) us -= 5 * static_cast<double>(choice[i]);
+      if (choice[4] == 1 && choice[5] == 2) us -= 20;
+      times.push_back(us);
+    }
+    return times;
+  }
+  std::vector<double> glance(const std::vector<Options>& choices, int) override {
+    return run(choices);
+  }
+  std::chrono::steady_clock::duration waited() const override { return {}; }
+
+  int runs = 0;
+
+ private:
+  const std::size_t sites_;
+};
+
+TEST_CASE("in context: what is far from all that changed is not timed again") {
+  constexpr std::size_t kSites = 8;
+  SitePairs pairs;
+  for (std::size_t i = 0; i < kSites; ++i) pairs.emplace_back(i, (i + 1) % kSites);
+  const std::vector<std::size_t> count(kSites, 3);
+  const auto search = [&](Ring& ring, const Options& start) {
+    return search_steps(ring, pairs, count, {start}, std::chrono::seconds(60)).options;
+  };
+  Options best(kSites, 2);
+  best[4] = 1;
+  Ring ring(kSites);
+  CHECK(search(ring, Options(kSites)) == best);
+  // All pairs once, and the end.
+  Ring same(kSites);
+  CHECK(search(same, best) == best);
+  CHECK(same.runs == static_cast<int>(kSites) + 1);
+  // The fifth site changes with the fourth pair: of those before, the third one sees it.
+  Ring one(kSites);
+  CHECK(search(one, Options(kSites, 2)) == best);
+  CHECK(one.runs == static_cast<int>(kSites) + 1 + 1);
+}
+
+TEST_CASE("in context: the time that others had the device is not the search's") {
+  class Waiting final : public StepTimer {
+   public:
+    std::vector<double> run(const std::vector<Options>& choices) override {
+      waited_ += std::chrono::hours(1);
+      std::vector<double> times;
+      for (const Options& choice : choices)
+        times.push_back(1000 - 10 * double(choice[0] + choice[1]));
+      return times;
+    }
+    std::vector<double> glance(const std::vector<Options>& choices, int) override {
+      return run(choices);
+    }
+    std::chrono::steady_clock::duration waited() const override { return waited_; }
+
+   private:
+    std::chrono::steady_clock::duration waited_{0};
+  } timer;
+  CHECK(search_steps(timer, {{0, 1}}, {3, 3}, {{0, 0}}, std::chrono::seconds(60)).options ==
+        Options{2, 2});
 }
 
 TEST_CASE("in context: every context is on record, with what came of it") {

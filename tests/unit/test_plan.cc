@@ -10,7 +10,6 @@
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "plan/planner.h"
-#include "plan/plans.h"
 #include "regions_models.h"
 
 using namespace ac;
@@ -214,6 +213,24 @@ TEST_CASE("what a device does not have is illegal there") {
   CHECK(count(planned(regions, "sm_90"), "gemv bulk_copy") > 0);
   const std::string unknown = error_of(Fault::wrong_usage, [] { device_info("sm_12"); });
   CHECK(unknown.find("sm_80, sm_89, sm_90, sm_100, host") != std::string::npos);
+}
+
+TEST_CASE("predictions by another GPU's constants are called so") {
+  const Regions regions = analyse(published("llama-3.2-1b", true));
+  for (const char* target : {"sm_80", "sm_90", "host"}) {
+    const Plans plans = planned(regions, target);
+    const bool is_guess = plans.device.is_uncalibrated();
+    CHECK(is_guess == (std::string(target) == "sm_80"));
+    CHECK((print(plans, regions, 1).find("\nuncalibrated: ") != std::string::npos) == is_guess);
+    CHECK(to_json(plans, regions).contains("uncalibrated") == is_guess);
+  }
+  // A GPU's own constants order its candidates.
+  DeviceInfo slow = device_info("sm_80");
+  Calibration own;
+  own.gemv.next_group = own.gemv.next_shared_group = 1;
+  slow.calibration = &own;
+  const Plans plans = plan(regions, slow);
+  CHECK(plans.spaces.back().candidates.at(0).cost.microseconds > 1e6);
 }
 
 TEST_CASE("odd sizes still get legal kernels") {

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/json.h"
-#include "plan/plans.h"
+#include "families/list.h"
 #include "plan/space.h"
 
 using namespace ac;

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "expect_error.h"
+#include "families/list.h"
 #include "fusion_option.h"
-#include "generate/generate_for.h"
 #include "plan/cover.h"
 #include "plan/planner.h"
 #include "regions_models.h"

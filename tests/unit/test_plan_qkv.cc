@@ -10,12 +10,11 @@
 #include "admit/trial.h"
 #include "admit/trials.h"
 #include "analyze/fragment.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "ir/builder.h"
 #include "ir/text.h"
 #include "plan/cover.h"
 #include "plan/planner.h"
-#include "plan/plans.h"
 #include "regions_models.h"
 
 using namespace ac;

@@ -12,13 +12,12 @@
 #include "admit/trial.h"
 #include "admit/trials.h"
 #include "expect_error.h"
+#include "families/list.h"
 #include "fusion_option.h"
 #include "generate/assemble.h"
-#include "generate/generate_for.h"
 #include "generate/params.h"
 #include "ir/text.h"
 #include "plan/planner.h"
-#include "plan/plans.h"
 #include "program/traffic.h"
 #include "regions_models.h"
 
@@ -101,14 +100,16 @@ TEST_CASE("tma_gemm is a candidate where the copy engine and wgmma are") {
 }
 
 TEST_CASE("a plan of tma_gemm by its name and fields") {
-  const Choice choice = Implementation<TmaGemmTask>{
-      {{}, {128, {64}, 64}}, {.tile_m = 64, .stages = 6, .cluster_m = 1, .cluster_n = 2}};
+  const Choice choice =
+      Implementation<TmaGemmTask>{{kernels::GemmOp{}, {128, {64}, 64}},
+                                  {.tile_m = 64, .stages = 6, .cluster_m = 1, .cluster_n = 2}};
   CHECK(id_of(choice) == "tma_gemm/64x256/6/c1x2/group8");
   CHECK(plan_text(choice) ==
         "{.tile_m = 64, .tile_n = 256, .stages = 6, .cluster_m = 1, .cluster_n = 2, "
         ".cluster_k = 1, .group_m = 8}");
-  const Choice split = Implementation<TmaGemmTask>{
-      {{}, {128, {64}, 512}}, {.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4}};
+  const Choice split =
+      Implementation<TmaGemmTask>{{kernels::GemmOp{}, {128, {64}, 512}},
+                                  {.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4}};
   CHECK(id_of(split) == "tma_gemm/128x64k4/6/c1x1/group8");
   CHECK(outline_of(id_of(split)) == "tma_gemm/128x64k4");
   CHECK(kind_of(split) == "tma_gemm split");
@@ -160,7 +161,7 @@ TEST_CASE("K of tma_gemm is not split where tiles are enough, nor where it has t
   const DeviceInfo device = device_info("sm_90");
   const auto why = [&](const kernels::GemmShape& shape, const TmaGemmPlan& plan) {
     const char* reason =
-        why_illegal(Choice(Implementation<TmaGemmTask>{{{}, shape}, plan}), device);
+        why_illegal(Choice(Implementation<TmaGemmTask>{{kernels::GemmOp{}, shape}, plan}), device);
     return std::string(reason ? reason : "");
   };
   const TmaGemmPlan four{.tile_n = 64, .stages = 6, .cluster_m = 1, .cluster_k = 4};

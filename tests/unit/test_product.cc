@@ -212,7 +212,7 @@ class RoomOnly : public Device {
   void encode_map(const kernels::MatrixView&, kernels::TensorMap&) const override { refuse(); }
   void synchronize() override {}
   std::unique_ptr<Recording> record(const std::function<void()>&) override { refuse(); }
-  double time(const std::function<void()>&) override { refuse(); }
+  double time_now(const std::function<void()>&) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() { job_failed("nothing runs"); }

@@ -187,7 +187,8 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   CHECK(fallbacks == 1);
 
   const auto fails = [&](const Pinned& with) {
-    CHECK_THROWS_AS(choose_pinned(phase, {}, {.max_context = 64}, with, lab, f.quiet), Error);
+    Lab again(f.builder, f.unmeasured());
+    CHECK_THROWS_AS(choose_pinned(phase, {}, {.max_context = 64}, with, again, f.quiet), Error);
   };
   Pinned bad = pinned;
   bad.variants[0].candidates.begin()->second = "gemv/none";
@@ -197,6 +198,107 @@ TEST_CASE("selection: what is pinned is taken, each variant with its own cut") {
   fails(bad);
   f.reject_all();
   fails(pinned);
+}
+
+namespace {
+
+// Norms of many rows, which a warp each computes in less time than the fallback does.
+struct LateFixture : FreshBuilder {
+  static constexpr std::int64_t kTokens = 64;
+  Progress quiet{true};
+  CompiledPhase phase;
+  const std::vector<StateSpec> states;
+  LabOptions here = unmeasured();
+
+  LateFixture() {
+    StepGraph step;
+    step.graph.name = "norm";
+    Builder b(step.graph);
+    const NodeId x = b.input("x", {DType::f32, {Dim(Symbol::T), Dim(512)}});
+    const NodeId scale = b.weight("norm", {DType::f32, {Dim(512)}});
+    step.graph.outputs = {{"y", b.rms_norm(x, scale, 1e-5, 0)}};
+    phase.spec.max_tokens = kTokens;
+    phase.regions = analyse(step);
+    phase.plans = plan(phase.regions, device_info("host"),
+                       {.max_candidates = 4, .at = {.S = -1, .T = kTokens, .P = 0}});
+    here.here = true;
+  }
+
+  Selector selector(Lab& lab) {
+    return {phase,
+            states,
+            {.tries = 3, .leaders = 3, .judges_late = true, .raced = 2, .max_context = kTokens},
+            lab};
+  }
+  static const Selection& norm_of(const std::vector<Selection>& selections) {
+    return *std::ranges::find(selections, "rms_norm", [](const Selection& selection) {
+      return selection.ops.empty() ? "" : selection.ops[0];
+    });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("selection: what is judged late is timed unjudged, and judged once it is chosen") {
+  LateFixture f;
+  Lab lab(f.builder, f.here);
+  Selector selector = f.selector(lab);
+  selector.run(f.quiet);
+  const auto chosen = [&] { return first_choice(selector.alternatives()); };
+  REQUIRE(selector.alternatives().parts[0].options[0].note.find("norm/") == 0);
+  CHECK(selector.confirm({chosen()}, f.quiet));
+  const std::vector<Selection> selections = selector.selections({chosen()});
+  const Selection& norm = LateFixture::norm_of(selections);
+  CHECK(norm.measured);
+  CHECK(lab.has_admitted(norm.trials.at(0)));
+  int admitted = 0, unjudged = 0;
+  for (const Attempt& attempt : norm.attempts) {
+    CHECK((attempt.candidate == norm.candidate) == attempt.outcome.admitted());
+    CHECK(attempt.measured);  // by the race, or by the look before it
+    admitted += attempt.outcome.admitted();
+    unjudged += attempt.outcome.kind == Outcome::Kind::unjudged;
+  }
+  CHECK(admitted == 1);
+  CHECK(unjudged == static_cast<int>(norm.attempts.size()) - 1);
+  // Asked about all that is left: right as well.
+  CHECK(!selector.judge_left(f.quiet));
+  for (const Attempt& attempt : LateFixture::norm_of(selector.selections({chosen()})).attempts)
+    CHECK(attempt.outcome.admitted());
+}
+
+TEST_CASE(
+    "selection: what is refused late loses its place to the next best, down to the fallback") {
+  LateFixture f;
+  const Space& space = *std::ranges::find_if(
+      f.phase.plans.spaces, [](const Space& of) { return !of.candidates.empty(); });
+  {
+    Lab lab(f.builder, f.here);
+    std::vector<Request> requests;
+    const TrialSetting at{LateFixture::kTokens,
+                          {f.phase.plans.device.multiprocessors, {}},
+                          false,
+                          LateFixture::kTokens};
+    for (const Candidate& candidate : space.candidates)
+      requests.push_back(*trial_of(f.phase.regions.step, Wanted{f.phase.regions.regions[0], false},
+                                   candidate, at));
+    for (const Outcome& outcome : lab.judge(requests)) CHECK(outcome.admitted());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(f.folder.path() / "verdicts"))
+    write_file(entry.path(),
+               record_text(entry.path().stem(),
+                           {{"verdict", {{"kind", "rejected"}, {"why", "planted"}}}}));
+  Lab lab(f.builder, f.here);
+  Selector selector = f.selector(lab);
+  selector.run(f.quiet);
+  REQUIRE(selector.alternatives().parts[0].options[0].note.find("norm/") == 0);
+  int rounds = 0;
+  while (!selector.confirm({first_choice(selector.alternatives())}, f.quiet)) ++rounds;
+  CHECK(rounds >= 1);
+  const std::vector<Selection> selections =
+      selector.selections({first_choice(selector.alternatives())});
+  const Selection& norm = LateFixture::norm_of(selections);
+  CHECK(norm.candidate.empty());  // the fallback
+  for (const Attempt& attempt : norm.attempts) CHECK(attempt.outcome.why == "planted");
 }
 
 TEST_CASE("selection: a schedule is read from a plan, with what runs at each context") {

@@ -5,7 +5,7 @@
 
 #include "admit/trials.h"
 #include "expect_error.h"
-#include "generate/generate_for.h"
+#include "families/list.h"
 #include "ir/builder.h"
 #include "lab/worker.h"
 #include "plan/planner.h"

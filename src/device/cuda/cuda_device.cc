@@ -268,7 +268,7 @@ class CudaGpu : public Device {
   }
   std::unique_ptr<Recording> record(const std::function<void()>& enqueue) override;
 
-  double time(const std::function<void()>& enqueue) override {
+  double time_now(const std::function<void()>& enqueue) override {
     AC_ASSERT(!recording_);
     CudaMark begin(session_), end(session_);
     begin.set();

@@ -64,6 +64,7 @@ DeviceInfo device_info_with(const GpuLimits& gpu) {
   const DeviceInfo& known = nearest_known(gpu);
   DeviceInfo info = known;
   info.target = fmt::format("sm_{}", gpu.sm), info.name = gpu.name, info.sm = gpu.sm;
+  if (gpu.sm != known.sm) info.calibration = nullptr;
   info.multiprocessors = gpu.multiprocessors, info.registers = gpu.registers;
   info.threads = gpu.threads, info.blocks = gpu.blocks;
   info.shared_bytes = gpu.shared_bytes, info.max_shared_bytes = gpu.max_shared_bytes;

@@ -1,0 +1,142 @@
+#include "answer/answerer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+
+#include "answer/answer_text.h"
+#include "base/error.h"
+#include "program/traffic.h"
+
+namespace ac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// Tokens are computed some steps ahead of those that are given: the pace of fewer says nothing.
+constexpr int kTimedTokens = 16;
+
+TokenLogprobs logprobs_of(const std::vector<double>& logits, std::int64_t token, int likeliest) {
+  const double most = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const double logit : logits) sum += std::exp(logit - most);
+  const double whole = most + std::log(sum);
+  std::vector<std::int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto count = std::min<std::ptrdiff_t>(likeliest, std::ssize(order));
+  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
+  std::partial_sort(order.begin(), order.begin() + count, order.end(),
+                    [&](std::int64_t a, std::int64_t b) {
+                      return std::pair(-logit(a), a) < std::pair(-logit(b), b);
+                    });
+  TokenLogprobs result{.own = logit(token) - whole, .likeliest = {}};
+  for (std::ptrdiff_t i = 0; i < count; ++i)
+    result.likeliest.emplace_back(order[static_cast<std::size_t>(i)],
+                                  logit(order[static_cast<std::size_t>(i)]) - whole);
+  return result;
+}
+
+}  // namespace
+
+Answerer::Answerer(const ModelText& text, Engine& engine, TimingTurn& turns)
+    : text_(text), turns_(turns), engine_(&engine), generator_(package_generator(engine)) {
+  text.check_vocabulary(program().vocab);
+}
+
+void Answerer::replace_engine(const std::function<Engine&()>& open) {
+  const std::lock_guard lock(replacing_);
+  generator_.reset();
+  engine_ = &open();
+  generator_ = package_generator(*engine_);
+}
+
+std::int64_t Answerer::room_for(const TextRequest& request) const {
+  return program().max_context - std::ssize(request.ids) + 1;  // the last one is not run
+}
+
+TokenRequest Answerer::tokens_of(const TextRequest& request) const {
+  if (request.ids.empty())
+    bad_input("the prompt is empty, and the tokenizer puts nothing before a text: write some text");
+  const std::int64_t room = room_for(request);
+  if (room < 1) bad_input("{}, and the prompt has {}", room_of(program()), request.ids.size());
+  TokenRequest tokens{.ids = request.ids,
+                      .max_new_tokens = std::min(request.max_new_tokens.value_or(room), room),
+                      .stop_ids = {},
+                      .sampling = request.sampling,
+                      .penalties = request.penalties,
+                      .bias = request.bias,
+                      .wants_logits = request.logprobs.has_value(),
+                      .reuse = request.reuse};
+  for (const text::TokenId id : text_.tokenizer().end_of_text())
+    if (id < program().vocab) tokens.stop_ids.push_back(id);
+  return tokens;
+}
+
+void Answerer::check(const TextRequest& request) const {
+  ac::check(request.sampling);
+  ac::check(request.penalties);
+  const std::lock_guard lock(replacing_);
+  if (!generator_) job_failed("the model could not be loaded again");
+  generator_->check(tokens_of(request));
+  if (!request.sampling.is_greedy() && !program().draws())
+    wrong_usage("the package can only take the likeliest token: compile the model again");
+}
+
+TextAnswer Answerer::answer(const TextRequest& request,
+                            const std::function<void(const TextPiece&)>& on_piece,
+                            const std::function<bool()>& stopped) {
+  const TokenRequest tokens = tokens_of(request);
+  generator_->check(tokens);
+  const TimingTurn::Turn turn = turns_.answer();
+  TextAnswer answer;
+  answer.prompt_tokens = std::ssize(tokens.ids);
+  const auto is_stopped = [&] { return stopped && stopped(); };
+  AnswerText text(text_.tokenizer(), request.continues ? request.ids : std::vector<std::int64_t>{},
+                  request.stop, request.shown);
+  const auto begin = Clock::now();
+  auto first = begin, last = begin;
+  answer.cached = generator_->prompt(tokens, 0, is_stopped);
+  if (!is_stopped())
+    generator_->generate(tokens, [&](std::int64_t token) {
+      last = Clock::now();
+      if (answer.ids.empty()) first = last;
+      answer.ids.push_back(token);
+      TextPiece piece{.text = {}, .token = token};
+      if (request.logprobs)
+        piece.logprobs = logprobs_of(generator_->token_logits(), token, *request.logprobs);
+      const bool ends = std::ranges::find(tokens.stop_ids, token) != tokens.stop_ids.end();
+      if (!ends) piece.text = text.push(token);
+      if (ends || text.stopped()) answer.finish = "stop";
+      on_piece(piece);
+      return answer.finish != "stop" && !is_stopped();
+    });
+  if (answer.finish != "stop" && is_stopped()) answer.finish = "interrupted";
+  if (std::string rest = text.finish(); !rest.empty()) on_piece({.text = std::move(rest)});
+  if (text.stopped()) answer.finish = "stop";
+  answer.stopped_by = text.stopped_by();
+  answer.text = text.text();
+  const std::int64_t room = room_for(request);
+  answer.full =
+      tokens.max_new_tokens == room && !(request.max_new_tokens && *request.max_new_tokens == room);
+  answer.first_token_seconds = seconds_between(begin, first);
+  if (const auto more = static_cast<double>(answer.ids.size()) - 1; more >= kTimedTokens) {
+    answer.token_seconds = seconds_between(first, last) / more;
+    answer.memory_share = memory_share(answer.prompt_tokens + static_cast<std::int64_t>(more) / 2,
+                                       answer.token_seconds);
+  }
+  return answer;
+}
+
+std::optional<double> Answerer::memory_share(std::int64_t context, double seconds) const {
+  const DeviceInfo& device = engine_->device().info();
+  if (device.sm == 0 || device.bandwidth <= 0) return std::nullopt;
+  const Traffic traffic = traffic_of(program(), program().phase_of(1, context), 1, context);
+  return static_cast<double>(traffic.weights + traffic.cache) / seconds / device.bandwidth;
+}
+
+}  // namespace ac

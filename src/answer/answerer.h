@@ -1,0 +1,50 @@
+// Answers prompts with a package: what `generate`, `chat` and `serve` share. One at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "answer/generator.h"
+#include "ask/model_text.h"
+#include "ask/text_request.h"
+#include "base/timing_turn.h"
+#include "runtime/engine.h"
+
+namespace ac {
+
+class Answerer {
+ public:
+  // That their vocabularies do not fit is an error (bad_input). `turns`: who else has the device.
+  Answerer(const ModelText& text, Engine& engine, TimingTurn& turns);
+
+  // Goes on with what `open` gives, which is called when nothing refers to the engine before. If it
+  // throws, nothing can be answered until another one is there.
+  void replace_engine(const std::function<Engine&()>& open);
+
+  const ModelText& text() const { return text_; }
+  const Program& program() const { return engine_->program(); }
+  std::int64_t cached_tokens() const { return generator_->position(); }
+
+  // That there is room for it, and that all it asks for can be done: an error (bad_input or
+  // wrong_usage) says what is not so. May be called from any thread.
+  void check(const TextRequest& request) const;
+  // `on_piece` hears each token. The answer ends soon after `stopped` says so.
+  TextAnswer answer(const TextRequest& request,
+                    const std::function<void(const TextPiece&)>& on_piece,
+                    const std::function<bool()>& stopped = {});
+
+ private:
+  std::int64_t room_for(const TextRequest& request) const;
+  TokenRequest tokens_of(const TextRequest& request) const;
+  std::optional<double> memory_share(std::int64_t context, double seconds) const;
+
+  const ModelText& text_;
+  TimingTurn& turns_;
+  mutable std::mutex replacing_;  // held by check(), which other threads call, and replace_engine()
+  Engine* engine_;
+  std::unique_ptr<Generator> generator_;
+};
+
+}  // namespace ac

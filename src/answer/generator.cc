@@ -1,0 +1,126 @@
+#include "answer/generator.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/draw.h"
+
+namespace ac {
+namespace {
+
+class PackageGenerator : public Generator {
+ public:
+  explicit PackageGenerator(Engine& engine) : engine_(engine) {}
+
+  std::vector<double> logits() override { return engine_.logits(); }
+
+  std::int64_t position() const override { return engine_.position(); }
+
+ protected:
+  std::int64_t vocabulary() const override { return engine_.program().vocab; }
+  std::int64_t most_tokens() const override { return engine_.program().max_context; }
+  std::string room() const override { return room_of(engine_.program()); }
+  bool go_back(std::int64_t tokens) override {
+    if (!engine_.can_truncate(tokens)) return false;
+    engine_.truncate(tokens);
+    return true;
+  }
+  void choose_by(const Sampling& sampling) override { engine_.sample(sampling); }
+  std::int64_t most_at_once() const override { return engine_.program().longest_step(); }
+  void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
+  void step(std::int64_t token) override { engine_.decode(token); }
+  void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    engine_.generate(count, on_token, stops);
+  }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+void Generator::check(const TokenRequest& request) const {
+  const auto check_ids = [&](const std::vector<std::int64_t>& ids, const char* what) {
+    for (const std::int64_t id : ids)
+      if (id < 0 || id >= vocabulary())
+        bad_input("{}the {} {} is outside the vocabulary of {}", request.where, what, id,
+                  vocabulary());
+  };
+  check_ids(request.ids, "token id");
+  check_ids(request.stop_ids, "stop id");
+  for (const auto& [token, bias] : request.bias) check_ids({token}, "biased token id");
+  // The last token is not run.
+  const std::int64_t run =
+      std::ssize(request.ids) + std::max<std::int64_t>(request.max_new_tokens - 1, 0);
+  if (run > most_tokens())
+    bad_input("{}{}, and {} ids with {} new tokens need {}", request.where, room(),
+              request.ids.size(), request.max_new_tokens, run);
+}
+
+std::int64_t Generator::reusable(const TokenRequest& request, std::int64_t piece) const {
+  const std::vector<std::int64_t>& ids = request.ids;
+  const auto cached = seen_.begin() + static_cast<std::ptrdiff_t>(
+                                          std::min<std::int64_t>(std::ssize(seen_), position()));
+  // The last one is run in any case: it gives the logits.
+  const auto differs = std::mismatch(ids.begin(), ids.end() - 1, seen_.begin(), cached).first;
+  const std::int64_t alike = differs - ids.begin();
+  if (request.reuse == Reuse::alike) return alike;
+  return piece == piece_ ? std::min(alike, whole_) / piece * piece : 0;
+}
+
+std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
+                               const std::function<bool()>& stopped) {
+  const std::vector<std::int64_t>& ids = request.ids;
+  AC_ASSERT(!ids.empty());
+  choose_by(request.on_host() ? Sampling{} : request.sampling);
+  const std::int64_t piece = chunk > 0 ? chunk : most_at_once();
+  std::int64_t alike = reusable(request, piece);
+  if (!go_back(alike)) {
+    alike = 0;
+    go_back(0);
+  }
+  seen_ = ids;
+  if (piece != piece_) piece_ = piece, whole_ = 0;
+  whole_ = std::min(whole_, alike) / piece * piece;
+  for (auto at = ids.begin() + static_cast<std::ptrdiff_t>(alike);
+       at != ids.end() && !(stopped && stopped());) {
+    const auto end = ids.end() - at > piece ? at + static_cast<std::ptrdiff_t>(piece) : ids.end();
+    run({at, end});
+    if (whole_ == at - ids.begin() && end - at == piece) whole_ += piece;
+    at = end;
+  }
+  return alike;
+}
+
+void Generator::generate(const TokenRequest& request,
+                         const std::function<bool(std::int64_t)>& on_token) {
+  const auto take = [&](std::int64_t token) {
+    seen_.push_back(token);
+    return on_token(token);
+  };
+  const std::vector<std::int64_t>& stops = request.stop_ids;
+  if (!request.on_host()) return follow(request.max_new_tokens, stops, take);
+  for (std::int64_t i = 0; i < request.max_new_tokens; ++i) {
+    std::vector<double> changed = logits();
+    if (request.wants_logits) token_logits_ = changed;
+    penalise(changed, request.penalties, seen_, request.ids.size());
+    for (const auto& [token, bias] : request.bias)
+      changed.at(static_cast<std::size_t>(token)) += bias;
+    const std::int64_t token = choose_token(changed, request.sampling, position());
+    if (!take(token) || std::ranges::find(stops, token) != stops.end()) return;
+    if (i + 1 < request.max_new_tokens) step(token);
+  }
+}
+
+std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sampling,
+                          std::int64_t position) {
+  if (!sampling.is_greedy()) return draw_token(logits, draw_settings(sampling), position);
+  return std::ranges::max_element(logits) - logits.begin();
+}
+
+std::unique_ptr<Generator> package_generator(Engine& engine) {
+  return std::make_unique<PackageGenerator>(engine);
+}
+
+}  // namespace ac

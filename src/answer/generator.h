@@ -1,0 +1,66 @@
+// What `run`, `generate`, `chat` and `serve` generate with: a package, or the reference executor.
+// Requests may follow one another; what they begin with alike is run once.
+//
+// The device chooses tokens. Where a request changes logits or wants them, the host does, from the
+// logits of each step: that takes longer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ask/token_request.h"
+#include "runtime/engine.h"
+
+namespace ac {
+
+class Generator {
+ public:
+  virtual ~Generator() = default;
+
+  // Runs the ids of a request, in pieces of `chunk` tokens (0: what suits). Returns how many of
+  // them were cached from the request before. Once `stopped` says so, no further piece is run, and
+  // there is nothing to generate from.
+  std::int64_t prompt(const TokenRequest& request, std::int64_t chunk,
+                      const std::function<bool()>& stopped = {});
+  // Then what follows them, until there are as many as it wants or `on_token` returns false.
+  void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
+  // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
+  // without penalties and bias.
+  const std::vector<double>& token_logits() const { return token_logits_; }
+  virtual std::vector<double> logits() = 0;   // after the last token that was run
+  virtual std::int64_t position() const = 0;  // tokens that are cached
+  // That the ids are tokens of the model and that there is room for all that the request wants,
+  // before any of it is run. An error (bad_input) begins with where the request stands.
+  void check(const TokenRequest& request) const;
+
+ protected:
+  virtual std::int64_t vocabulary() const = 0;
+  virtual std::int64_t most_tokens() const = 0;   // that can be cached
+  virtual std::string room() const = 0;           // the same, for people
+  virtual std::int64_t most_at_once() const = 0;  // tokens of a piece
+  // Forgets all but the first so many; false if the cache does not hold what they need any more.
+  virtual bool go_back(std::int64_t tokens) = 0;
+  virtual void choose_by(const Sampling& sampling) = 0;
+  virtual void run(const std::vector<std::int64_t>& ids) = 0;  // a piece
+  virtual void step(std::int64_t token) = 0;
+  // Tokens as the device chooses them, up to one of `stops`.
+  virtual void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
+                      const std::function<bool(std::int64_t)>& on_token) = 0;
+
+ private:
+  std::int64_t reusable(const TokenRequest& request, std::int64_t piece) const;
+
+  std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
+  // So many of the first ones were run in whole pieces of so many tokens.
+  std::int64_t whole_ = 0, piece_ = 0;
+  std::vector<double> token_logits_;
+};
+
+std::unique_ptr<Generator> package_generator(Engine& engine);
+
+// After so many tokens, which the random numbers of a draw depend on.
+std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sampling,
+                          std::int64_t position);
+
+}  // namespace ac

@@ -1,0 +1,14 @@
+// Generates with the reference executor, for `run --reference`.
+#pragma once
+
+#include <memory>
+
+#include "answer/generator.h"
+#include "capture/model.h"
+
+namespace ac {
+
+std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,
+                                               int threads);
+
+}  // namespace ac

@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/table.h"
+#include "build/compile.h"
+#include "cli/commands.h"
+#include "emit/plan_file.h"
+#include "runtime/engine.h"
+#include "select/known.h"
+
+namespace ac {
+namespace {
+
+struct TunedFiles {
+  std::string package, output, folder;
+  bool json = false;
+
+  void write() const {
+    const PackageFiles files(package);
+    const std::string origin = package + "/plan.json";
+    const Json plan = read_plan_json(files);
+    const Program program = read_program(files);
+    KnownChoices known = reading_plan(origin, [&] {
+      if (!plan.at("measured").get<bool>())
+        wrong_usage(
+            "{}: its kernels were not timed where it was compiled, so that it knows no "
+            "choices: compile it with --device and --no-tuned",
+            package);
+      return KnownChoices{.origin = output,
+                          .model = program.model,
+                          .device = plan.at("device"),
+                          .toolkit = plan.at("toolkit"),
+                          .headers = {},
+                          .phases = {}};
+    });
+    std::vector<KernelSource> sources;
+    for (const auto& [entry, source] : plan_file(plan, origin).kernels) sources.push_back(source);
+    known.headers = header_digests(sources, files.folder());
+    for (const PhaseSpec& spec : specs_of(program, plan, origin))
+      known.phases.push_back(
+          {spec.name, spec.tuned_at, spec.contexts, pinned_as(plan, spec.name, origin)});
+    const std::string text = to_json(known).dump(1) + "\n";
+    known_choices_from_json(parse_json(text, output), output);
+    write_file_atomically(output, text);
+    fmt::print("{}: the choices of {} for {}, {}\n", output, known.model, known.device,
+               known.toolkit);
+  }
+
+  void list() const {
+    const BuilderOptions building = builder_options(read_environment());
+    const std::filesystem::path from =
+        folder.empty() ? building.sources / kTunedFolder : std::filesystem::path(folder);
+    if (!folder.empty() && !std::filesystem::is_directory(from))
+      bad_input("{}: there is no such folder", folder);
+    Json all = Json::array();
+    Table table({"file", "model", "device", "toolkit", "phases", "kernels"});
+    for (const KnownChoices& known : read_known_choices(from)) {
+      std::string phases;
+      for (const KnownChoices::Phase& phase : known.phases)
+        phases += (phases.empty() ? "" : ", ") + phase.name;
+      const std::string changed = changed_header(known, building.sources);
+      all.push_back({{"file", known.origin},
+                     {"model", known.model},
+                     {"device", known.device},
+                     {"toolkit", known.toolkit},
+                     {"phases", phases},
+                     {"changed", changed}});
+      table.add({known.origin, known.model, known.device, known.toolkit, phases,
+                 changed.empty() ? "as they are" : changed + " is another one since"});
+    }
+    if (json)
+      fmt::print("{}\n", all.dump());
+    else if (all.empty())
+      fmt::print("{}: no known choices\n", from.string());
+    else
+      fmt::print("{}", table.text());
+  }
+};
+
+}  // namespace
+
+void add_tuned_command(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "tuned", "Known choices: what compilations on real devices chose, for others to take");
+  command->require_subcommand(1);
+  const auto tuned = std::make_shared<TunedFiles>();
+  CLI::App* to = command->add_subcommand("export", "Write what a package's compilation chose");
+  to->add_option("PACKAGE", tuned->package, "A package whose kernels were timed")->required();
+  to->add_option("-o,--output", tuned->output, "The file, such as tuned/h100-qwen3-1.7b.json")
+      ->type_name("FILE")
+      ->required();
+  to->callback([tuned] { tuned->write(); });
+  CLI::App* list = command->add_subcommand("list", "Which known choices there are");
+  list->add_option("--tuned", tuned->folder, "A folder of them, instead of the program's own")
+      ->type_name("FOLDER");
+  list->add_flag("--json", tuned->json, "Print JSON");
+  list->callback([tuned] { tuned->list(); });
+  command->footer(
+      "Examples:\n"
+      "  agentcompile tuned export PKG -o tuned/h100-qwen3-1.7b.json\n"
+      "  agentcompile tuned list\n"
+      "compile takes a choice that is known for all regions of a phase on this very kind of "
+      "device:\n"
+      "it is built, judged and checked as any other, and not timed. --no-tuned leaves them out.");
+}
+
+}  // namespace ac

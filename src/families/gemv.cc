@@ -1,0 +1,187 @@
+#include "families/gemv.h"
+
+#include <algorithm>
+
+namespace ac {
+
+using namespace kernels;
+
+Match<GemvTask> GemvTask::match(const Body& body) {
+  const auto product = find_product(body, true);
+  if (const auto* why = std::get_if<std::string>(&product)) return *why;
+  const auto& [op, shape, format, operands] = std::get<FoundProduct>(product);
+  if (body.argmax() && op.matrices > 1) return "argmax is over one matrix";
+  const GemvTask task{
+      {.weight = op.weight,
+       .x = op.x,
+       .y = op.y,
+       .norm = operands.norm >= 0,
+       .pair = op.pair,
+       .bias = op.bias,
+       .residual = op.residual,
+       .argmax = body.argmax(),
+       .matrices = op.matrices,
+       .format = format},
+      op.pair != Pair::none ? shape.rows[0] : shape.rows[0] + shape.rows[1] + shape.rows[2],
+      shape.k};
+  return Matched<GemvTask>{task, operands};
+}
+
+std::vector<GemvPlan> GemvTask::plans() const {
+  struct Memory {
+    Ring ring;
+    int depth, chunks;
+    kernels::Cache cache = kernels::Cache::streaming;
+  };
+  std::vector<Memory> memory{{Ring::none, 1, 1}};
+  for (const int depth : {4, 5, 8, 10, 16})
+    for (const auto cache :
+         {kernels::Cache::streaming, kernels::Cache::no_allocate, kernels::Cache::evict_first})
+      memory.push_back({Ring::registers, depth, 1, cache});
+  for (const int depth : {5, 8, 12, 16}) memory.push_back({Ring::async_copy, depth, 1});
+  for (const int chunks : {2, 4, 8})
+    for (const int depth : {2, 3, 4, 6, 8}) memory.push_back({Ring::bulk_copy, depth, chunks});
+
+  std::vector<GemvPlan> plans;
+  for (const Memory& m : memory)
+    for (const int threads : {128, 256, 320, 384, 512, 768, 1024})
+      for (const int rows : {1, 2, 4})
+        for (const int split : {1, 2})
+          for (const int blocks : {1, 2, 3, 4})
+            for (const bool persistent : {true, false})
+              for (const Signal signal : {Signal::entry, Signal::last_group})
+                plans.push_back({.threads = threads,
+                                 .rows = rows,
+                                 .depth = m.depth,
+                                 .chunks = m.chunks,
+                                 .ring = m.ring,
+                                 .split = split,
+                                 .resident = threads * blocks,
+                                 .persistent = persistent,
+                                 .signal = signal,
+                                 .cache = m.cache});
+  return plans;
+}
+
+const char* GemvTask::why_illegal(const Plan& plan, const DeviceInfo& device) const {
+  if (const char* reason = plan.why_illegal(op, k, device.max_shared_bytes)) return reason;
+  if (plan.ring == Ring::bulk_copy && !device.bulk_copies) return "bulk copies need sm_90";
+  if (plan.ring == Ring::async_copy && !device.async_copies)
+    return "asynchronous copies need sm_80";
+  return nullptr;
+}
+
+namespace {
+
+constexpr int kGemvRegisters = 26;  // so that measured plans of 64 registers stay legal
+
+double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded,
+                   const Calibration::Gemv& fit) {
+  double factor = 1 + fit.padding * (padded / task.k - 1);
+  if (plan.ring == Ring::async_copy) factor *= fit.async_copies;
+  if (plan.ring == Ring::bulk_copy) factor *= fit.bulk_copies;
+  if (plan.ring == Ring::registers && plan.cache != kernels::Cache::streaming)
+    factor *= fit.cache_hint;
+  return factor;
+}
+
+}  // namespace
+
+Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const {
+  const Calibration::Gemv& fit = device.constants().gemv;
+  const bool in_registers = plan.ring == Ring::registers || plan.ring == Ring::none;
+  const int held = plan.ring == Ring::registers ? plan.rows * plan.depth * 4 : 8;
+  const int grid = plan.grid(op, n, device.multiprocessors);
+  const double groups = divide_up(n, plan.outputs_per_group(op));
+  const double at_once = std::min(groups, double(grid) * plan.groups_per_block());
+  // Rings in shared memory run on into the next group, where there is one.
+  const int steps = plan.steps(op, k);
+  const int depth = in_registers || groups <= at_once ? std::min(plan.depth, steps) : plan.depth;
+  const double load = plan.ring == Ring::none ? code_bits(op.format, op.weight) / 4.0 : 16.0;
+  // Of a format, a vector of x and one of a row are longer, and each row has scales.
+  const bool plain = op.format == Format::plain;
+  const int further = plain ? 0 : 2 * (op.vector() - 16 / bytes_of(op.weight)) + 4 * plan.rows + 8;
+  const double padded = double(plan.padded_vectors(op, k)) * op.vector();
+  return {.threads = plan.threads,
+          .shared_bytes = plan.shared_bytes(op, k) + 2048 + 8 * plan.warps() * plan.rows,
+          .registers = kGemvRegisters + held + plan.rows * 2 + further,
+          .blocks_per_sm = plan.blocks_per_sm(),
+          .grid = grid,
+          .units = groups,
+          .units_at_once = double(plan.groups_per_block()),
+          .unit_in_flight = load * 32 * plan.split * plan.rows * depth * plan.chunks,
+          .unit_seconds = in_registers ? fit.next_group : fit.next_shared_group,
+          .block_seconds = fit.stage_element * padded,
+          .finish_seconds = fit.further_row * (plan.rows - 1) +
+                            (plan.signal == Signal::last_group ? fit.late_signal : 0),
+          .slowdown = slowdown_of(*this, plan, padded, fit)};
+}
+
+Extent GemvTask::extent(const Plan& plan) const {
+  const int block = plan.groups_per_block() * plan.outputs_per_group(op);
+  // Rows that share a scale, and more.
+  const int scaled = divide_up(blocks_of(op.format).rows, block);
+  return {.block = block, .at_once = std::max(plan.blocks_per_sm() * kTrialProcessors, scaled)};
+}
+
+void GemvTask::write_id(const Plan& plan, IdText& id) {
+  constexpr std::string_view kRings[] = {"N", "R", "S", "B"};
+  id.add("{}{}x{}x{}", kRings[static_cast<int>(plan.ring)], plan.threads, plan.rows, plan.depth)
+      .unless("chunks", plan.chunks, 1, "x{}", plan.chunks)
+      .grid(plan.persistent, plan.resident)
+      .unless("split", plan.split, 1, "/split{}", plan.split)
+      .unless("signal", plan.signal, Signal::entry, "/late")
+      .unless("cache", plan.cache, kernels::Cache::streaming, "{}",
+              plan.cache == kernels::Cache::no_allocate ? "/noalloc" : "/evict");
+}
+
+namespace {
+
+template <Format format>
+Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& plan,
+                     const ProductOperands& o) {
+  Generated out;
+  KernelOf<GemvParamsOf<format>> of(to, out, "gemv", task.op, plan);
+  auto& p = of.params;
+  for (int i = 0; i < task.op.matrices; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if constexpr (format != Format::plain)
+      of.point(p.scales[i], buffer_of(to.step, o.weight[at], 1));
+    of.point(p.matrix[i].weight, o.weight[at]);
+    if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
+    if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
+    p.matrix[i].rows = number(to.shape(o.weight[at])[0]);
+  }
+  p.k = p.pitch = task.k;
+  of.point(p.x, o.x);
+  if (o.norm >= 0) {
+    of.point(p.norm_weight, to[o.norm].inputs[1]);
+    p.norm_eps = static_cast<float>(to[o.norm].number("eps"));
+    p.norm_offset = static_cast<float>(to[o.norm].number("weight_offset"));
+  }
+  p.scale = static_cast<float>(o.scale);
+  p.softcap = static_cast<float>(o.softcap);
+  if (task.op.residual) of.point(p.residual, o.residual);
+  const int grid = plan.grid(task.op, task.n, to.setting.multiprocessors);
+  if (task.op.argmax) {
+    of.point(p.block_best, workspace(8 * grid));
+    of.point(p.finished_blocks, counters(4));
+    of.point(p.best_row, {.role = Buffer::Role::token});
+  }
+  of.launch({grid, 1, 1}, plan.threads, plan.shared_bytes(task.op, task.k));
+  return out;
+}
+
+}  // namespace
+
+Generated GemvTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
+  switch (op.format) {
+    case Format::plain:
+      return lower_gemv<Format::plain>(*this, to, plan, operands);
+    case Format::fp8_block:
+      return lower_gemv<Format::fp8_block>(*this, to, plan, operands);
+  }
+  AC_UNREACHABLE();
+}
+
+}  // namespace ac

@@ -1,0 +1,111 @@
+// What the families of products have in common: weights with one token (gemv) or many (gemm,
+// mma_gemm, tma_gemm, cublaslt, and qkv_attention with more behind it).
+#pragma once
+
+#include <array>
+#include <string>
+#include <variant>
+
+#include "families/family.h"
+#include "kernels/tma_gemm_plan.h"
+#include "kernels/weight_format.h"
+
+namespace ac {
+
+using kernels::Format;
+
+// Of a pair, gate comes before up, and only y[0] is written.
+struct ProductOperands {
+  NodeId x = -1;     // of the norm, if there is one
+  NodeId norm = -1;  // the rms_norm node
+  std::array<NodeId, 3> weight = {-1, -1, -1}, bias = {-1, -1, -1}, y = {-1, -1, -1};
+  NodeId residual = -1;
+  double scale = 1, softcap = 0;
+};
+
+// The task of a family that computes many tokens.
+struct GemmProblem {
+  using Operands = ProductOperands;
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+
+  double bytes() const { return kernels::gemm_bytes(op, shape); }
+  double flops() const { return kernels::gemm_flops(op, shape); }
+};
+
+struct FoundProduct {
+  kernels::GemmOp op;
+  kernels::GemmShape shape;
+  Format format = Format::plain;
+  ProductOperands operands;
+};
+
+// A norm (for one token only) -> up to three linears -> pair, bias, scale, residual, softcap, in
+// the order in which kernels do them. Or why the region is none.
+std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_token);
+// A product of many tokens, unless there is a reason why this family does not compute it.
+template <class Task, class WhyNot>
+Match<Task> match_gemm(const Body& body, const WhyNot& why_not) {
+  const auto product = find_product(body, false);
+  if (const auto* why = std::get_if<std::string>(&product)) return *why;
+  const auto& found = std::get<FoundProduct>(product);
+  if (const char* why = why_not(found)) return why;
+  return Matched<Task>{{{found.op, found.shape}}, found.operands};
+}
+// A reason or null.
+const char* why_not_by_tensor_cores(const Body& body, const FoundProduct& found);
+
+// Of tiles that share an SM's arithmetic: what the last round leaves idle counts.
+double busy_share(double tiles, double at_once);
+// The share of what tiles compute that is asked for.
+double useful_share(const kernels::GemmOp& op, const kernels::GemmShape& shape, double tiles,
+                    int tile_m, int tile_n);
+
+// What launches of products of many tokens are filled in with.
+template <class Params>
+void fill_product(ParamsOf<Params>& of, kernels::GemmParams& p, const Lowering& to,
+                  const kernels::GemmOp& op, const kernels::GemmShape& shape,
+                  const ProductOperands& o) {
+  for (int i = 0; i < op.matrices; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    of.point(p.matrix[i].weight, o.weight[at]);
+    if (op.bias) of.point(p.matrix[i].bias, o.bias[at]);
+    p.matrix[i].rows = shape.rows[i];
+    p.matrix[i].y_pitch = shape.rows[i];
+    if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
+    if (op.residual) of.point(p.matrix[i].residual, o.residual);
+  }
+  of.count(p.m, rows_of(to.shape(o.x)));
+  p.k = p.pitch = shape.k;
+  of.point(p.x, o.x);
+  p.x_pitch = static_cast<int>(to.pitch(o.x));
+  p.scale = static_cast<float>(o.scale);
+  p.softcap = static_cast<float>(o.softcap);
+}
+
+// Tiles of all tokens and matrices.
+inline Count tiles_of(const Lowering& to, const kernels::GemmOp& op,
+                      const kernels::GemmShape& shape, int tile_m, int tile_n, NodeId x) {
+  Count tiles = count_of(rows_of(to.shape(x)));
+  tiles.per = tile_m;
+  tiles.times = kernels::gemm_tiles_n(op, shape, tile_n);
+  return tiles;
+}
+
+// With the copy engine's maps. Returns how many blocks there are.
+template <class Params>
+Count fill_product(ParamsOf<Params>& of, kernels::TmaGemmParams& p, const Lowering& to,
+                   const kernels::GemmOp& op, const kernels::GemmShape& shape,
+                   const kernels::TmaGemmPlan& plan, const ProductOperands& o) {
+  fill_product(of, p.gemm, to, op, shape, o);
+  of.map(p.x, o.x, rows_of(to.shape(o.x)), shape.k, to.pitch(o.x), plan.box_m());
+  for (int i = 0; i < op.matrices; ++i)
+    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k, shape.k,
+           plan.box_n(op));
+  Count blocks = tiles_of(to, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
+  blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
+  blocks.at_most = plan.most_blocks(to.setting.multiprocessors);
+  return blocks;
+}
+
+}  // namespace ac

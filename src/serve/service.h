@@ -1,0 +1,36 @@
+// The routes of the server: each request is read, queued, and answered in the form of its API.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "api/asking.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/queue.h"
+
+namespace ac::serve {
+
+using namespace api;
+
+struct ServiceOptions {
+  std::set<std::string> keys;  // one of them is demanded; empty: none
+  bool logs = true;            // a line on stderr for each request
+};
+
+class Service {
+ public:
+  Service(ServedModel model, Queue& queue, Metrics& metrics, ServiceOptions options);
+  ~Service();
+
+  void handle(HttpRequest request, std::shared_ptr<HttpResponse> response);
+  // The body that tells of an error before there is a request.
+  static std::string refusal(int status, const std::string& message);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ac::serve

@@ -1,0 +1,147 @@
+// What a generator keeps of the request before, with one whose states tell by which steps they
+// came.
+#include "answer/generator.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace ac::test {
+namespace {
+
+constexpr std::int64_t kPiece = 4, kMost = 64;
+
+// The state of a token is its step: where that began, how many tokens it had, and all tokens up to
+// its end. A step of one token that was generated is another one than a prompt's.
+class Traced : public Generator {
+ public:
+  struct State {
+    std::int64_t begin = 0;
+    bool generated = false;
+    std::vector<std::int64_t> tokens;
+    bool operator==(const State&) const = default;
+  };
+  explicit Traced(std::int64_t forgets = 0) : forgets_(forgets) {}
+
+  std::vector<double> logits() override { return std::vector<double>(10); }
+  std::int64_t position() const override { return std::ssize(states_); }
+  const std::vector<State>& states() const { return states_; }
+  std::int64_t ran = 0;  // tokens of prompts
+
+ protected:
+  std::int64_t vocabulary() const override { return 10; }
+  std::int64_t most_tokens() const override { return kMost; }
+  std::string room() const override { return ""; }
+  std::int64_t most_at_once() const override { return kPiece; }
+  bool go_back(std::int64_t tokens) override {
+    // As a window does.
+    if (tokens > 0 && forgets_ > 0 && position() - tokens > forgets_) return false;
+    states_.resize(static_cast<std::size_t>(tokens));
+    ids_.resize(static_cast<std::size_t>(tokens));
+    return true;
+  }
+  void choose_by(const Sampling&) override {}
+  void run(const std::vector<std::int64_t>& ids) override {
+    ran += std::ssize(ids);
+    add(ids, false);
+  }
+  void step(std::int64_t token) override { add({token}, true); }
+  void follow(std::int64_t count, const std::vector<std::int64_t>&,
+              const std::function<bool(std::int64_t)>& on_token) override {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t token = (position() * 7) % 3;
+      if (!on_token(token)) return;
+      if (i + 1 < count) step(token);
+    }
+  }
+
+ private:
+  void add(const std::vector<std::int64_t>& ids, bool generated) {
+    const std::int64_t begin = position();
+    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    for (std::size_t i = 0; i < ids.size(); ++i) states_.push_back({begin, generated, ids_});
+  }
+
+  const std::int64_t forgets_;
+  std::vector<std::int64_t> ids_;
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+TEST_CASE("generator: exact reuse gives the states of a prompt that is run from its beginning") {
+  std::mt19937 random(1);
+  int reused = 0, inexact = 0;
+  for (const std::int64_t forgets : {0, 6}) {
+    Traced warm(forgets), alike(forgets);
+    std::vector<std::int64_t> talk = {1};
+    for (int round = 0; round < 2000; ++round) {
+      // Mostly the conversation goes on; now and then it goes back, or is another one.
+      if (random() % 4 == 0) talk.resize(1 + random() % talk.size());
+      for (auto more = random() % 9; more > 0; --more)
+        talk.push_back(static_cast<std::int64_t>(random() % 2));
+      if (talk.size() > 40) talk = {static_cast<std::int64_t>(random() % 3)};
+      TokenRequest request{.ids = talk, .max_new_tokens = static_cast<std::int64_t>(random() % 6)};
+      const bool stops = random() % 7 == 0;
+      const auto stopped = [&, asked = 0]() mutable { return stops && ++asked > 2; };
+      request.reuse = random() % 5 == 0 ? Reuse::alike : Reuse::exact;
+      const std::int64_t before = warm.ran;
+      const std::int64_t cached = warm.prompt(request, 0, stopped);
+      if (!stops) {
+        CHECK(warm.ran - before == std::ssize(talk) - cached);
+        if (request.reuse == Reuse::exact) {
+          Traced cold;
+          CHECK(cold.prompt(request, 0) == 0);
+          REQUIRE(warm.states() == cold.states());
+          reused += cached > 0;
+        }
+        warm.generate(request, [&](std::int64_t token) {
+          talk.push_back(token);
+          return true;
+        });
+      }
+      // The other kind keeps more, and other states.
+      TokenRequest any{.ids = request.ids, .max_new_tokens = 3};
+      alike.prompt(any, 0);
+      Traced cold;
+      cold.prompt(any, 0);
+      inexact += alike.states() != cold.states();
+      alike.generate(any, [](std::int64_t) { return true; });
+    }
+  }
+  CHECK(reused > 500);
+  CHECK(inexact > 500);
+}
+
+TEST_CASE(
+    "generator: a conversation that goes on runs what is new and the last step that was not full") {
+  Traced generator;
+  TokenRequest request{.ids = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}, .max_new_tokens = 3};
+  request.reuse = Reuse::exact;
+  CHECK(generator.prompt(request, 0) == 0);
+  generator.generate(request, [](std::int64_t) { return true; });
+  request.ids.insert(request.ids.end(), {0, 1, 2, 3, 4});
+  CHECK(generator.prompt(request, 0) == 8);
+  CHECK(generator.prompt(request, 0) == 12);  // of 15; the last step gives the logits
+  request.ids.resize(8);
+  CHECK(generator.prompt(request, 0) == 4);
+  CHECK(generator.prompt(request, 2) == 0);  // in other steps
+}
+
+TEST_CASE("generator: bias, penalties and logits") {
+  Traced generator;
+  TokenRequest request{.ids = {1, 2}, .max_new_tokens = 3, .bias = {{7, 1.0}}};
+  request.wants_logits = true;
+  request.penalties.frequency = 0.75;
+  generator.prompt(request, 0);
+  std::vector<std::int64_t> tokens;
+  generator.generate(request, [&](std::int64_t token) {
+    tokens.push_back(token);
+    CHECK(generator.token_logits() == std::vector<double>(10));  // the model's own
+    return true;
+  });
+  CHECK(tokens == std::vector<std::int64_t>{7, 7, 0});
+}
+
+}  // namespace ac::test
