@@ -21,6 +21,7 @@ struct FamilyTrial {
   std::string family, what;
   Request request;
   std::vector<Request> confirmation = {};  // once it was chosen
+  bool is_special = false;                 // was made to show what few plans and sizes do
 };
 
 // With what chooses the token.

@@ -245,11 +245,14 @@ MutantJudge::MutantJudge(std::vector<test::FamilyTrial> trials, JudgeOptions opt
   run_in_children(tasks, options_.jobs, std::chrono::hours(1), on_done);
   for (std::size_t i = 0; i < trials.size(); ++i)
     baselines_.push_back(baseline_from(std::move(trials[i]), read_json(kept[i])));
-  std::ranges::sort(baselines_, {}, &Baseline::seconds);
+  std::ranges::sort(baselines_, {}, [](const Baseline& baseline) {
+    return std::pair(!baseline.trial.is_special, baseline.seconds);
+  });
 }
 
-// Those that have code of its lines, then those of lines near by; the cheapest of each family
-// first. Of lines that only constant expressions have, all that include the header.
+// Those that have code of its lines, then those of lines near by; of each family special ones
+// first, and the cheapest of them. Of lines that only constant expressions have, all that include
+// the header.
 std::vector<std::size_t> MutantJudge::trials_of(const Mutant& mutant) const {
   std::vector<std::size_t> with_line, with_header;
   for (std::size_t i = 0; i < baselines_.size(); ++i) {

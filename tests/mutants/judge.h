@@ -23,7 +23,7 @@ struct JudgeOptions {
   std::string compiler = "g++";
   unsigned jobs = 1;
   bool judge_baselines = true;  // else the trials are taken to admit the kernels as they are
-  int most_trials = 24;         // that a mutant has to pass
+  int most_trials = 32;         // that a mutant has to pass
   int cpu_seconds = 60;         // of one judgement
   std::chrono::seconds all{0};  // no mutant is begun after this; 0: none is left out
 };
@@ -64,7 +64,7 @@ class MutantJudge {
 
   JudgeOptions options_;
   std::map<std::string, std::string> texts_;  // of the headers, by name
-  std::vector<Baseline> baselines_;           // cheapest first
+  std::vector<Baseline> baselines_;           // special ones first, the cheapest of them
 };
 
 // All headers with mutants, by name: "gemv.cuh". The gate judges no kernel that fills memory or

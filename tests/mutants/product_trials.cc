@@ -200,6 +200,10 @@ void add_mma_gemm(ProductTrials& all) {
   slots.stages = 8;
   parts.split = 4;
   all.add<MmaGemmTask>("many steps by wgmma", {.k = 1096, .rows = {137}, .bias = true}, groups);
+  all.add<MmaGemmTask>(
+      "sums where slots are left", {.k = 128, .rows = {137}},
+      {.tile_m = 128, .tile_n = 128, .warp_m = 16, .warp_n = 64, .stages = 6, .tile = Tile::wgmma},
+      133);
   all.add<MmaGemmTask>("more slots than steps", {.rows = {73, 73}, .pair = Pair::swiglu}, slots);
   all.add<MmaGemmTask>("parts of K by wgmma", {.dtype = DType::f16, .k = 1080, .rows = {73}},
                        parts);
@@ -300,7 +304,10 @@ void add_qkv(ProductTrials& all) {
       "heads of one matrix, scaled turns",
       {.k = 264, .heads = 3, .head_dim = 64, .one_matrix = true, .bias = true, .rope_scale = 1.25},
       with(256, 1, 1));
-  all.add("biased heads", {.heads = 6, .head_dim = 64, .bias = true, .qk_norm = true}, plan);
+  // A warp whose copies of keys do not repeat how they are swizzled.
+  QkvAttentionPlan alone = plan;
+  alone.query_tile = 16, alone.key_tile = 32, alone.warps = 1;
+  all.add("biased heads", {.heads = 6, .head_dim = 64, .bias = true, .qk_norm = true}, alone);
   all.add("neighbours turned",
           {.dtype = DType::f16,
            .heads = 5,

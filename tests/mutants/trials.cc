@@ -100,6 +100,7 @@ std::vector<test::FamilyTrial> all_trials() {
     trials.push_back({family_of_case(all.quick), "case " + name, std::move(all.quick),
                       std::move(all.confirmation)});
   }
+  const auto first_special = std::ssize(trials);
   trials.push_back(extra<EmbeddingTask>("scaled embedding", scaled_embedding()));
   trials.push_back(extra<ReductionTask>("maximum of any sign", reduced(true)));
   trials.push_back(extra<ReductionTask>("sum of cosines", reduced(false)));
@@ -118,6 +119,8 @@ std::vector<test::FamilyTrial> all_trials() {
   trials.push_back(extra<ElementwiseTask>("elements in flight", chain(DType::bf16), {.unroll = 2}));
   std::ranges::move(trials_of_attention(), std::back_inserter(trials));
   std::ranges::move(trials_of_rows(), std::back_inserter(trials));
+  std::for_each(trials.begin() + first_special, trials.end(),
+                [](test::FamilyTrial& trial) { trial.is_special = true; });
   return trials;
 }
 
