@@ -11,7 +11,7 @@ void learn(Clock& clock, const Clock& from) {
 
 void GlobalMemory::begin_block(unsigned threads) {
   ++block_;
-  has_fences_ = false;
+  does_anything_ = false;
   threads_.assign(threads, {});
 }
 
@@ -46,7 +46,7 @@ const char* GlobalMemory::wrong(const Write& write, unsigned thread, const Clock
 
 GlobalMemory::Fault GlobalMemory::read(const void* address, std::size_t bytes, unsigned thread,
                                        const Clock& clock) const {
-  if (threads_[thread].known.empty()) return {};
+  if (threads_[thread].seen.empty()) return {};
   const auto begin = reinterpret_cast<Address>(address);
   for (Address word_at = begin / word; word_at <= (begin + bytes - 1) / word; ++word_at) {
     if (const auto found = written_.find(word_at); found != written_.end())
@@ -63,20 +63,20 @@ void GlobalMemory::fence(unsigned thread, const Clock& clock) {
   Thread& own = threads_[thread];
   learn(own.fenced, clock);
   for (const auto& [counter, count] : own.seen) own.known[counter] = count;
-  has_fences_ = true;
+  does_anything_ = true;
 }
 
 void GlobalMemory::count(const void* counter, unsigned thread) {
   Thread& own = threads_[thread];
-  if (own.fenced.empty()) return;
   const auto address = reinterpret_cast<Address>(counter);
   std::vector<Published>& all = published_[address];
   all.push_back({block_, own.fenced});
   own.seen[address] = all.size();
+  does_anything_ = true;
 }
 
 void GlobalMemory::meet(const std::vector<unsigned>& threads) {
-  if (!has_fences_) return;
+  if (!does_anything_) return;
   Thread all;
   const auto join = [](auto& counts, const auto& more) {
     for (const auto& [counter, count] : more) counts[counter] = std::max(counts[counter], count);

@@ -2,8 +2,8 @@
 // counter: each writes, makes that visible by a fence, and counts itself; the one that finds all
 // others counted reads what they wrote. The host runs blocks one after another, so that a missing
 // barrier or fence changes no result there: this keeps who wrote what, and what came before which
-// fence (vector clocks, as race_check.h has them). Only threads that know of a counter are asked,
-// as a cache may be read while its newest slot is written.
+// fence (vector clocks, as race_check.h has them). Only reads behind a counter are looked at, as a
+// cache may be read while its newest slot is written.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class GlobalMemory {
   const char* wrong(const Write& write, unsigned thread, const Clock& clock) const;
 
   unsigned block_ = 0;
-  bool has_fences_ = false;  // this block
+  bool does_anything_ = false;  // this block, of what is here
   std::vector<Thread> threads_;
   std::unordered_map<Address, Write> written_;             // by word
   std::unordered_map<Address, std::vector<Write>> added_;  // of each block
