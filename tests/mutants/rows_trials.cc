@@ -64,9 +64,9 @@ StepGraph reduction(Op fold, Op map, std::int64_t columns) {
 StepGraph interleaved_gate(DType dtype) {
   StepGraph step;
   Builder b(step.graph);
-  const NodeId both = b.input("x", {dtype, {Dim(Symbol::T), 75, 2}});
+  const NodeId both = b.input("x", {dtype, {Dim(Symbol::T), 78, 2}});
   const auto half = [&](std::int64_t at) {
-    return b.reshape(b.slice(both, 2, at, at + 1), {Dim(Symbol::T), 75});
+    return b.reshape(b.slice(both, 2, at, at + 1), {Dim(Symbol::T), 78});
   };
   step.graph.outputs = {{"y", b.binary(Op::mul, b.unary(Op::silu, half(0)), half(1))}};
   return step;
