@@ -39,7 +39,8 @@ Json to_json(const KnownChoices& known);
 // Anything that to_json() does not make is an error (bad_input).
 KnownChoices known_choices_from_json(const Json& json, const std::string& origin);
 
-// The digests of all kernel headers in the folder that these sources reach.
+// The digests of all kernel headers in the folder that these sources reach, but those of
+// kernels/shim/, which no GPU's kernel has.
 std::map<std::string, std::string> header_digests(const std::vector<KernelSource>& sources,
                                                   const std::filesystem::path& folder);
 

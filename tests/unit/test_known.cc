@@ -117,12 +117,13 @@ TEST_CASE("known choices: another toolkit or kernel makes them stale, another de
   const Fixture f;
   const auto folder = f.folder.path() / "tuned", headers = f.folder.path() / "sources";
   std::filesystem::create_directories(folder);
-  std::filesystem::create_directories(headers / "kernels");
+  std::filesystem::create_directories(headers / "kernels/shim");
   write_file(headers / "kernels/a.cuh", "#include \"kernels/b.cuh\"\n");
-  write_file(headers / "kernels/b.cuh", "int b;\n");
+  write_file(headers / "kernels/b.cuh", "#include \"kernels/shim/device.h\"\nint b;\n");
+  write_file(headers / "kernels/shim/device.h", "int host;\n");
   KnownChoices known = f.known();
   known.headers = header_digests({{"a", "#include \"kernels/a.cuh\"\n"}}, headers);
-  REQUIRE(known.headers.size() == 2);
+  REQUIRE(known.headers.size() == 2);  // what only the CPU needs is left out
   write_file(folder / "a.json", to_json(known).dump());
   known.toolkit = "NVRTC 12.8";
   write_file(folder / "0.json", to_json(known).dump());
