@@ -108,8 +108,7 @@ std::map<std::string, std::string> header_digests(const std::vector<KernelSource
   std::map<std::string, std::string> digests;
   for (const KernelSource& source : sources)
     for (const Header* header : headers.reached_by(source.text))
-      if (!header->name.starts_with("kernels/shim/"))
-        digests.emplace(header->name, header->digest);
+      if (!header->name.starts_with("kernels/shim/")) digests.emplace(header->name, header->digest);
   return digests;
 }
 
