@@ -34,6 +34,7 @@ SMALLER = [
     (r"\| man -l -", "| cat"),
 ]
 NEEDS_HUB = "agentcompile pull"  # test_download.py has a hub of its own
+SERVES = "agentcompile serve"  # test_serve_manual.py asks servers
 TAKES_MINUTES = ("agentcompile tune", "agentcompile study", "--advisor ask:", "ls questions", "model.py", "build.sh")
 NEEDS_GPU = "--device cuda"
 EXIT_CODES = {"ask:questions": 5}  # replies are awaited
@@ -120,7 +121,7 @@ def test_examples_run(place):
             line, found = re.subn(pattern, replacement, line)
             if found:
                 break
-        if NEEDS_HUB in shown:
+        if NEEDS_HUB in shown or SERVES in shown:
             check_options(shown)
             continue
         if any(part in shown for part in TAKES_MINUTES) and not LONG:

@@ -58,7 +58,7 @@ def cache(tmp_path):
     return Cache(tmp_path / "cache")
 
 
-def until(what, seconds=120):
+def until(what, seconds=300):
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
