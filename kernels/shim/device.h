@@ -105,9 +105,10 @@ void commit_deferred();
 void wait_for_deferred(unsigned groups_left, Place place);
 
 void mark_dependency_wait();
-// For the race checker.
+// For the race checker. By atomicInc() blocks count themselves.
 void note_fence();
 void note_atomic(const void* address, std::size_t bytes);
+void note_count(const void* counter);
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
 int relaxed_lag();
 
@@ -203,7 +204,7 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* address, T value) {
 }
 __attribute__((no_sanitize("thread"))) inline unsigned atomicInc(unsigned* address,
                                                                  unsigned limit) {
-  host::note_atomic(address, sizeof *address);
+  host::note_count(address);
   const unsigned old = *address;
   *address = old >= limit ? 0 : old + 1;
   return old;

@@ -181,7 +181,10 @@ void RaceChecker::fence(unsigned thread) {
 void RaceChecker::atomic(const void* address, std::size_t bytes, unsigned thread) {
   if (find(address) != nullptr) return;
   global_.add(address, bytes, thread, clocks_[thread]);
-  global_.count(address, thread);
+}
+
+void RaceChecker::count(const void* counter, unsigned thread) {
+  if (find(counter) == nullptr) global_.count(counter, thread);
 }
 
 void RaceChecker::set_owner(const void* address, std::size_t bytes, int writer, unsigned written) {
@@ -218,6 +221,9 @@ void note_fence() {
 }
 void note_atomic(const void* address, std::size_t bytes) {
   if (race_checker != nullptr) race_checker->atomic(address, bytes, race_moment.thread);
+}
+void note_count(const void* counter) {
+  if (race_checker != nullptr) race_checker->count(counter, race_moment.thread);
 }
 
 }  // namespace ac::kernels::host

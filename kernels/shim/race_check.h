@@ -51,6 +51,7 @@ class RaceChecker {
   // In global memory.
   void fence(unsigned thread);
   void atomic(const void* address, std::size_t bytes, unsigned thread);
+  void count(const void* counter, unsigned thread);
 
   bool found() const { return race_.what != nullptr; }
   const Race& race() const { return race_; }

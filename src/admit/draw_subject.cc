@@ -37,8 +37,8 @@ void make_settings(std::vector<double>& words) {
   const std::int64_t filter = random(2) % 4;
   const auto is_on = [&](std::int64_t which) { return filter == which || filter == 3; };
   const float temperature = 0.25f + 1.5f * share(2);
-  const std::int64_t most = random(3) % 5 == 0 ? 2 : 300;
-  const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) / 5 % most : 0);
+  const std::int64_t most = random(3) % 3 == 0 ? 1 : 300;
+  const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) % most : 0);
   const float top_p = is_on(1) ? 0.02f + 0.97f * share(4) : 1;
   const float min_p = is_on(2) ? 0.4f * share(5) : 0;
   const auto seed = static_cast<std::int32_t>(random(2) + random(5));
@@ -69,6 +69,20 @@ void make_edge(DType dtype, std::vector<double>& logits, std::vector<double>& se
   settings = {static_cast<double>(word_of(static_cast<float>(kFarthest / kDistance))),
               static_cast<double>(std::max<std::int64_t>(asked, 1)),
               static_cast<double>(word_of(1)),
+              static_cast<double>(word_of(0)),
+              static_cast<double>(random),
+              0};
+}
+
+// The first half of the tokens are as likely as can be, so that weights of blocks are as large as
+// they get; top-p is about their share.
+void make_halves(DType dtype, std::vector<double>& logits, std::vector<double>& settings,
+                 std::int64_t random) {
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = i < logits.size() / 2 ? 1 : round_to(dtype, -static_cast<double>(i % 3) / 4);
+  settings = {static_cast<double>(word_of(0.5f + static_cast<float>(random % 3))),
+              0,
+              static_cast<double>(word_of(0.3f + 0.1f * static_cast<float>(random % 7))),
               static_cast<double>(word_of(0)),
               static_cast<double>(random),
               0};
@@ -119,8 +133,12 @@ validate::Subject draw_subject(const Trial& trial) {
   subject.constrain = [dtype = trial.logits](Elements& elements) {
     const auto random = static_cast<std::int64_t>(elements[kSettings].back());
     make_settings(elements[kSettings]);
-    if (random % 4 == 0 && greedy_token(elements[kLogits]) >= 0)
-      make_edge(dtype, elements[kLogits], elements[kSettings], random / 4);
+    if (greedy_token(elements[kLogits]) >= 0) {  // all are finite
+      if (random % 4 == 0)
+        make_edge(dtype, elements[kLogits], elements[kSettings], random / 4);
+      else if (random % 8 == 1)
+        make_halves(dtype, elements[kLogits], elements[kSettings], random / 8);
+    }
     elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
   };
   subject.truth = subject.plain = [tokens = trial.tokens](const Elements& in) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -29,6 +30,21 @@ using validate::TensorSpec;
 constexpr std::int64_t kFewRows = 4, kSamples = kJudgedRows / kFewRows;
 
 constexpr std::array<std::string_view, 3> kPurposes = {"quick", "as used", "races"};
+
+// The largest logit goes where it is a block's alone: of one beside those that a warp, or a block,
+// has threads for.
+void move_largest(std::vector<double>& logits, std::int64_t blocks, std::int64_t threads) {
+  const std::int32_t at = greedy_token(logits);
+  if (at < 0) return;                                                      // one is not finite
+  const auto chance = std::bit_cast<std::uint64_t>(logits.front()) >> 29;  // float32's last bits
+  const auto of = [&](std::uint64_t count) { return static_cast<std::int64_t>(chance % count); };
+  const std::array<std::int64_t, 4> chosen = {30 + of(5), threads - 1 + of(5), blocks - 1 - of(2),
+                                              0};
+  const std::int64_t block = chosen[chance / 5 % chosen.size()];
+  if (block >= blocks) return;
+  const auto to = static_cast<std::size_t>((2 * block + 1) * std::ssize(logits) / (2 * blocks));
+  std::swap(logits[to], logits[static_cast<std::size_t>(at)]);
+}
 
 // The largest logit, if it is alone, gets a neighbour that comes before it and differs in the last
 // bit; one that is nearly 0 gets zeros about it.
@@ -93,7 +109,12 @@ class TrialRun {
     subject_.tensors = {
         {.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
         {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::output}};
-    subject_.constrain = [dtype = trial_.logits](Elements& in) { make_close(dtype, in[0]); };
+    const Launch& first = trial_.launches.front();
+    subject_.constrain = [dtype = trial_.logits, blocks = first.grid[0].at(1),
+                          threads = first.threads](Elements& in) {
+      move_largest(in[0], blocks, threads);
+      make_close(dtype, in[0]);
+    };
     subject_.truth = subject_.plain = [](const Elements& in) {
       return Elements{{}, {static_cast<double>(greedy_token(in[0]))}};
     };
@@ -230,8 +251,12 @@ validate::GateOptions gate_for(const Trial& trial) {
   if (trial.purpose != Purpose::quick) {
     // The quick trial has asked all other questions. One run of a kernel that chooses or draws a
     // token says little.
-    options.seeds = trial.vocab > 0 ? 4 : 1, options.scales = {1}, options.repeated = 0;
-    options.structured = options.hostile = options.asks_influence = false;
+    const bool chooses = trial.vocab > 0 && !trial.draws && trial.purpose == Purpose::as_used;
+    options.seeds = chooses ? 16 : trial.vocab > 0 ? 4 : 1;
+    options.scales = {1}, options.repeated = 0;
+    options.structured = options.asks_influence = false;
+    // What ids outside of a table do is code of its own.
+    options.hostile = trial.purpose == Purpose::races && !trial.limits.empty() && !trial.spreads;
     options.rows_at_once = kFewRows;
     options.samples = trial.purpose == Purpose::as_used ? kSamples : 1;
     return options;

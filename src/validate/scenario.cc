@@ -125,7 +125,7 @@ void fill_activation(std::vector<double>& out, const TensorSpec& spec, const Sce
         return drawn * row;
       });
     case Pattern::signed_zeros:
-      return fill([&](std::size_t, double) { return random.sign() * 0.0; });
+      return fill([&](std::size_t i, double) { return (i == 0 ? -1 : random.sign()) * 0.0; });
     case Pattern::masked:
       return fill([&](std::size_t i, double drawn) {
         constexpr double infinity = std::numeric_limits<double>::infinity();

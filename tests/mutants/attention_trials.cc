@@ -17,17 +17,19 @@ struct Attention {
   bool interleaved = false;
   // Query, key and value are parts of one matrix whose rows have so many columns before them.
   std::int64_t before = -1;
+  bool has_own_queries = false;  // which are no part of that
 };
 
 StepGraph step_of(const Attention& a, const Dim& tokens) {
   StepGraph step;
   Builder b(step.graph);
-  const std::int64_t all = (a.heads + 2 * a.kv_heads) * a.dim;
+  const std::int64_t all = ((a.has_own_queries ? 0 : a.heads) + 2 * a.kv_heads) * a.dim;
   const NodeId matrix = a.before < 0 ? -1 : b.input("qkv", {a.dtype, {tokens, a.before + all}});
   std::int64_t at = a.before;
   const auto part = [&](const char* name, std::int64_t heads) {
     const Shape shape{tokens, heads, a.dim};
-    if (a.before < 0) return b.input(name, {a.dtype, shape});
+    if (a.before < 0 || (a.has_own_queries && heads == a.heads))
+      return b.input(name, {a.dtype, shape});
     const std::int64_t first = at;
     at += heads * a.dim;
     return b.reshape(b.slice(matrix, 1, first, at), shape);
@@ -125,6 +127,8 @@ std::vector<test::FamilyTrial> trials_of_attention() {
               {.query_tile = 32, .key_tile = 32, .warps = 2}),
       prefill("rows of odd length",
               {.dtype = DType::f16, .normed = true, .interleaved = true, .before = 0}, {}),
+      prefill("rows of odd length beside queries",
+              {.dtype = DType::f16, .normed = true, .before = 1, .has_own_queries = true}, {}),
   };
 }
 

@@ -220,7 +220,7 @@ MutantJudge::MutantJudge(std::vector<test::FamilyTrial> trials, JudgeOptions opt
   std::erase_if(trials, [](const test::FamilyTrial& t) { return t.request.sources.empty(); });
   std::string headers;
   std::set<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(options_.sources / "kernels"))
+  for (const auto& entry : fs::recursive_directory_iterator(options_.sources / "kernels"))
     if (entry.is_regular_file()) files.insert(entry.path());
   for (const fs::path& file : files) headers += sha256(bytes_of(file));
   fs::create_directories(options_.work / "baseline");

@@ -64,9 +64,9 @@ StepGraph reduction(Op fold, Op map, std::int64_t columns) {
 StepGraph interleaved_gate(DType dtype) {
   StepGraph step;
   Builder b(step.graph);
-  const NodeId both = b.input("x", {dtype, {Dim(Symbol::T), 75, 2}});
+  const NodeId both = b.input("x", {dtype, {Dim(Symbol::T), 78, 2}});
   const auto half = [&](std::int64_t at) {
-    return b.reshape(b.slice(both, 2, at, at + 1), {Dim(Symbol::T), 75});
+    return b.reshape(b.slice(both, 2, at, at + 1), {Dim(Symbol::T), 78});
   };
   step.graph.outputs = {{"y", b.binary(Op::mul, b.unary(Op::silu, half(0)), half(1))}};
   return step;
@@ -127,9 +127,17 @@ StepGraph long_loops() {
   return step;
 }
 
+// So long that sums lose digits, unless they are taken by parts.
+StepGraph long_sum() {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f32, {Dim(Symbol::T), 60'001}});
+  step.graph.outputs = {{"row", b.reduce(Op::sum, x, {1}, true)}};
+  return step;
+}
+
 // By warps, as a GPU has them, and by threads, as the host has.
-void add_fallbacks(Trials& trials) {
-  const StepGraph step = long_loops();
+void add_fallbacks(Trials& trials, const StepGraph& step) {
   const UseDef uses(step);
   for (const Output& output : step.graph.outputs) {
     const Region region = std::get<Region>(make_region(uses, {output.node}));
@@ -188,7 +196,8 @@ std::vector<test::FamilyTrial> trials_of_rows() {
                {.threads = 128, .vector = 4, .persistent = false});
   add_sampling(trials, "sampling of float32", DType::f32, 20'003, {.threads = 64, .vector = 8});
   add_sampling(trials, "sampling one by one", DType::f32, 5'001, {.threads = 32, .vector = 1});
-  add_fallbacks(trials);
+  add_fallbacks(trials, long_loops());
+  add_fallbacks(trials, long_sum());
   return trials.take();
 }
 
