@@ -85,7 +85,6 @@ void GlobalMemory::count(const void* counter, unsigned thread) {
   std::vector<Published>& all = published_[address];
   all.push_back({cluster_, own.fenced});
   own.seen[address] = all.size();
-  does_anything_ = true;
 }
 
 void GlobalMemory::meet(const std::vector<unsigned>& threads) {
