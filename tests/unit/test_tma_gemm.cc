@@ -29,7 +29,7 @@ constexpr TmaGemmPlan both{
 // Parts of K: shares of 32, 16 and, of a pair, 16 outputs; parts that go around their ring.
 constexpr TmaGemmPlan halves{
     .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_k = 2};
-constexpr TmaGemmPlan quarters{.tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_k = 4};
+constexpr TmaGemmPlan quarters{.tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_k = 4};
 constexpr TmaGemmPlan of_both{
     .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 2, .cluster_n = 2, .cluster_k = 2};
 constexpr TmaGemmPlan wide{
