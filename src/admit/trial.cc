@@ -41,7 +41,7 @@ void move_largest(std::vector<double>& logits, std::int64_t blocks, std::int64_t
   const std::array<std::int64_t, 4> chosen = {30 + of(5), threads - 1 + of(5), blocks - 1 - of(2),
                                               0};
   const std::int64_t block = chosen[chance / 5 % chosen.size()];
-  if (block >= blocks) return;
+  if (block < 0 || block >= blocks) return;
   const auto to = static_cast<std::size_t>((2 * block + 1) * std::ssize(logits) / (2 * blocks));
   std::swap(logits[to], logits[static_cast<std::size_t>(at)]);
 }
