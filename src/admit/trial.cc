@@ -32,10 +32,10 @@ constexpr std::int64_t kFewRows = 4, kSamples = kJudgedRows / kFewRows;
 constexpr std::array<std::string_view, 3> kPurposes = {"quick", "as used", "races"};
 
 // The largest logit goes where it is a block's alone: of one beside those that a warp, or a block,
-// has threads for.
+// has threads for. One at the very end stays there.
 void move_largest(std::vector<double>& logits, std::int64_t blocks, std::int64_t threads) {
   const std::int32_t at = greedy_token(logits);
-  if (at < 0) return;                                                      // one is not finite
+  if (at < 0 || at + 1 == std::ssize(logits)) return;  // one is not finite; the end
   const auto chance = std::bit_cast<std::uint64_t>(logits.front()) >> 29;  // float32's last bits
   const auto of = [&](std::uint64_t count) { return static_cast<std::int64_t>(chance % count); };
   const std::array<std::int64_t, 4> chosen = {30 + of(5), threads - 1 + of(5), blocks - 1 - of(2),

@@ -37,7 +37,7 @@ const std::vector<Fault> product_faults = {
      {"parts of k"}},
     {"two parts are sent to one place",
      cluster_sums,
-     {{"received + from * bytes", "received + from / 2 * bytes"}},
+     {{"received + from * bytes", "received + from / parts * bytes"}},
      {"parts of k"}},
     {"the other block's columns are sent",
      cluster_sums,
