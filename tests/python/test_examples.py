@@ -53,7 +53,7 @@ def shown_in_help() -> list:
     lines = []
     for words in commands():
         section = whole_help(*words).partition("\nExamples:\n")[2]
-        lines += re.findall(r"^  (.*)$", section.partition("\n\n")[0], re.MULTILINE)
+        lines += re.findall(r"^  ((?:.*\\\n)*.*)$", section.partition("\n\n")[0], re.MULTILINE)
     return lines
 
 
