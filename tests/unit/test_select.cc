@@ -262,7 +262,8 @@ TEST_CASE("selection: what is judged late is timed unjudged, and judged once it 
   CHECK(unjudged == static_cast<int>(norm.attempts.size()) - 1);
   // Asked about all that is left: right as well.
   CHECK(!selector.judge_left(f.quiet));
-  for (const Attempt& attempt : LateFixture::norm_of(selector.selections({chosen()})).attempts)
+  const std::vector<Selection> all = selector.selections({chosen()});
+  for (const Attempt& attempt : LateFixture::norm_of(all).attempts)
     CHECK(attempt.outcome.admitted());
 }
 
