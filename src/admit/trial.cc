@@ -280,8 +280,8 @@ validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
     validate::GateOptions few = usual;
     few.seeds = 1, few.scales = {1}, few.structured = few.hostile = false;
     few.repeated = 0, few.asks_influence = false;
-    // Just behind a page that may not be touched, then just before one, in turn.
-    few.first_launch = 3 - static_cast<unsigned>(i % 2);
+    // Just before a page that may not be touched; of one token, just behind one.
+    few.first_launch = other.tokens > 1 ? 2 : 3;
     few.first_seed = usual.first_seed + 1000 * (static_cast<unsigned>(i) + 1);
     validate::Verdict more = validate::admit(TrialRun(other, launch).subject(), few);
     if (more.rejection)

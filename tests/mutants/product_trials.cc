@@ -173,8 +173,9 @@ void add_mma_gemm(ProductTrials& all) {
         "many steps", {.dtype = DType::f16, .k = 1096, .rows = {73}},
         {.tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .stages = stages});
   all.add<MmaGemmTask>(
-      "short steps", {.k = 328, .rows = {73}, .bias = true, .residual = true},
-      {.tile_m = 16, .tile_n = 64, .tile_k = 32, .warp_m = 16, .warp_n = 32, .group_m = 4});
+      "short steps",
+      {.k = 328, .rows = {73}, .bias = true, .residual = true, .scale = 0.25, .softcap = 0.5},
+      {.tile_m = 16, .tile_n = 128, .tile_k = 32, .warp_m = 16, .warp_n = 32, .group_m = 4});
   all.add<MmaGemmTask>("parts of K", {.k = 1080, .rows = {73, 40, 33}, .bias = true},
                        {.tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .split = 4});
   all.add<MmaGemmTask>("a pair in parts of K",
@@ -221,7 +222,7 @@ void add_tma_gemm(ProductTrials& all) {
                                 .cluster_k = k,
                                 .group_m = group};
   };
-  all.add<TmaGemmTask>("lines askew", {.k = 520, .rows = {201}}, plan(64, 128, 2, 1, 1));
+  all.add<TmaGemmTask>("lines askew", {.k = 392, .rows = {201}}, plan(128, 128, 2, 1, 1), 133);
   all.add<TmaGemmTask>("a cluster of weights",
                        {.dtype = DType::f16, .k = 1096, .rows = {72, 40, 65}},
                        plan(64, 64, 1, 2, 1));
