@@ -54,6 +54,8 @@ Report report_of(const std::vector<Json>& results,
         ++rate->not_compiled;
     }
     if (outcome == "survived" && !argued) report.survivors.push_back(result);
+    if (outcome == "killed" && equivalent.contains(result.at("id")))
+      report.refuted.push_back(result.at("id"));
   }
   return report;
 }
@@ -78,6 +80,8 @@ std::string text(const Report& report) {
   for (const Json& one : report.survivors)
     all += fmt::format("survives: {} line {}: {}\n", one.at("id").get<std::string>(),
                        one.at("line").get<int>(), one.at("text").get<std::string>());
+  for (const std::string& id : report.refuted)
+    all += fmt::format("argued to be equivalent, but killed: {}\n", id);
   return all;
 }
 
@@ -97,6 +101,8 @@ std::string markdown(const Report& report) {
     all += fmt::format("| `{}` | {} | {} |\n", one.at("id").get<std::string>(),
                        one.at("line").get<int>(), change);
   }
+  for (const std::string& id : report.refuted)
+    all += fmt::format("\nArgued to be equivalent, but killed: `{}`\n", id);
   return all;
 }
 

@@ -26,6 +26,7 @@ struct Report {
   std::map<std::string, Rate> families;
   Rate all;
   std::vector<Json> survivors;
+  std::vector<std::string> refuted;  // ids that have an argument, and were killed
 };
 Report report_of(const std::vector<Json>& results,
                  const std::map<std::string, std::string>& equivalent);
