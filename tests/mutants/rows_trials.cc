@@ -127,6 +127,21 @@ StepGraph long_loops() {
   return step;
 }
 
+// Values wider than keys, whose features lie between others.
+StepGraph wide_values() {
+  const auto tokens = Dim(Symbol::T);
+  StepGraph step;
+  Builder b(step.graph);
+  const auto heads = [&](const char* name, std::int64_t count, std::int64_t size) {
+    const NodeId both = b.input(name, {DType::f32, {tokens, count, size, 2}});
+    return b.reshape(b.slice(both, 3, 0, 1), {tokens, count, size});
+  };
+  const NodeId q = heads("q", 4, 24), k = heads("k", 2, 24), v = heads("v", 2, 42);
+  step.states.push_back(kv_state(DType::f32, 2, 24, 42, 0, ""));
+  step.graph.outputs = {{"wide values", b.append_attend(q, k, v, 0, 0.25, 0, 0)}};
+  return step;
+}
+
 // So long that sums lose digits, unless they are taken by parts.
 StepGraph long_sum() {
   StepGraph step;
@@ -197,6 +212,7 @@ std::vector<test::FamilyTrial> trials_of_rows() {
   add_sampling(trials, "sampling of float32", DType::f32, 20'003, {.threads = 64, .vector = 8});
   add_sampling(trials, "sampling one by one", DType::f32, 5'001, {.threads = 32, .vector = 1});
   add_fallbacks(trials, long_loops());
+  add_fallbacks(trials, wide_values());
   add_fallbacks(trials, long_sum());
   return trials.take();
 }
