@@ -12,7 +12,7 @@
 namespace ac::study {
 namespace {
 
-using search::Advice;
+using search::Ranking;
 using search::Strategy;
 
 // Advice as far as it goes, then the strategy, which hears of everything.
@@ -24,7 +24,9 @@ class AdviceFirst : public Strategy {
     if (next_ < advice_.order.size()) return advice_.order[next_++];
     return strategy_->propose();
   }
-  void hear(int point, const search::Outcome& outcome) override { strategy_->hear(point, outcome); }
+  void hear(int point, const search::PointOutcome& outcome) override {
+    strategy_->hear(point, outcome);
+  }
 
  private:
   std::unique_ptr<Strategy> strategy_;
@@ -32,7 +34,7 @@ class AdviceFirst : public Strategy {
   std::size_t next_ = 0;
 };
 
-Advice spoil(Advice advice, Spoilt how, const search::Space& space,
+Advice spoil(Advice advice, Spoilt how, const search::PointSpace& space,
              const std::vector<const Reply*>& others, search::Random& random) {
   const std::size_t count = advice.order.size();
   advice.weights.clear();  // they are of the points, which change
@@ -60,7 +62,7 @@ Advice spoil(Advice advice, Spoilt how, const search::Space& space,
   return advice;
 }
 
-std::vector<int> diverse_order(const search::Space& space) {
+std::vector<int> diverse_order(const search::PointSpace& space) {
   std::vector<int> ranked;
   for (std::uint64_t i = 0; i < space.size(); ++i) ranked.push_back(space.at(i));
   std::ranges::stable_sort(ranked, {}, [&](int point) { return space.predicted(point); });
@@ -73,7 +75,7 @@ std::vector<int> diverse_order(const search::Space& space) {
   return ranked;
 }
 
-std::unique_ptr<Strategy> strategy_of(const std::string& name, const search::Space& space,
+std::unique_ptr<Strategy> strategy_of(const std::string& name, const search::PointSpace& space,
                                       std::uint64_t seed, const Advice& prior = {}) {
   if (name != kDiverse) return search::make_strategy(name, space, seed, prior);
   return std::make_unique<AdviceFirst>(search::make_strategy("exhaustive", space, seed),
@@ -122,7 +124,7 @@ std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_a
   return arms;
 }
 
-std::unique_ptr<Strategy> start(const Arm& arm, const search::Space& space, const Reply* reply,
+std::unique_ptr<Strategy> start(const Arm& arm, const search::PointSpace& space, const Reply* reply,
                                 const std::vector<const Reply*>& others, std::uint64_t seed) {
   if (arm.use == Arm::Use::none) return strategy_of(arm.strategy, space, seed);
   AC_ASSERT(reply);
@@ -135,11 +137,11 @@ std::unique_ptr<Strategy> start(const Arm& arm, const search::Space& space, cons
       return std::make_unique<AdviceFirst>(strategy_of(arm.strategy, space, seed),
                                            std::move(advice));
     case Arm::Use::as_prior:
-      return std::make_unique<search::Advised>(strategy_of(arm.strategy, space, seed, advice),
-                                               std::move(advice));
+      return std::make_unique<search::RankedStrategy>(
+          strategy_of(arm.strategy, space, seed, advice), std::move(advice));
     default:
-      return std::make_unique<search::Advised>(strategy_of(arm.strategy, space, seed),
-                                               std::move(advice));
+      return std::make_unique<search::RankedStrategy>(strategy_of(arm.strategy, space, seed),
+                                                      std::move(advice));
   }
 }
 

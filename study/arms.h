@@ -38,7 +38,7 @@ constexpr std::string_view kDiverse = "diverse";
 std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_advice);
 
 // One search of an arm. `others`: replies for other regions, for the falsifier that takes them.
-std::unique_ptr<search::Strategy> start(const Arm& arm, const search::Space& space,
+std::unique_ptr<search::Strategy> start(const Arm& arm, const search::PointSpace& space,
                                         const Reply* reply, const std::vector<const Reply*>& others,
                                         std::uint64_t seed);
 

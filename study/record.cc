@@ -89,7 +89,7 @@ class Recorder {
   void log(const tune::Subject& subject, const Candidate& candidate,
            const tune::TimedPoint& point) {
     if (!options_.log) return;
-    tuning::Attempt tried;
+    tuning::TimedAttempt tried;
     tried.key.region = subject.space->signature;
     tried.key.plan = candidate.id;
     tried.key.setting = tuning::setting_of(1, options_.context);

@@ -90,7 +90,7 @@ class StepRecorder {
     if (timed.verdict == search::Verdict::failed)
       progress_.note(fmt::format("{}: failed ({})", timed.point.id, timed.why));
     if (options_.log) {
-      tuning::Attempt tried;
+      tuning::TimedAttempt tried;
       tried.key.region = workshop_.signature();
       tried.key.plan = timed.point.id;
       tried.key.setting = tuning::setting_of(1, options_.context);
@@ -107,7 +107,7 @@ class StepRecorder {
   void log_failures() {
     for (tune::StepWorkshop::Failure& failure : workshop_.take_failures()) {
       if (!options_.log) continue;
-      tuning::Attempt tried;
+      tuning::TimedAttempt tried;
       tried.key.region = failure.signature;
       tried.key.plan = failure.plan;
       tried.key.setting = tuning::setting_of(1, options_.context);

@@ -47,8 +47,8 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
   if (const auto known = replies.find(table.signature); known != replies.end())
     for (const Reply& reply : known->second) {
       std::vector<double> rank, time;
-      for (const int point : search::Advice::of(*made.space, reply.order).order) {
-        const search::Outcome& outcome = made.outcomes[static_cast<std::size_t>(point)];
+      for (const int point : search::Ranking::of(*made.space, reply.order).order) {
+        const search::PointOutcome& outcome = made.outcomes[static_cast<std::size_t>(point)];
         if (!outcome.ok()) continue;
         rank.push_back(static_cast<double>(rank.size()));
         time.push_back(outcome.microseconds);
@@ -60,12 +60,12 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
 
 Curve search_once(const Case& of, search::Strategy& strategy, std::size_t attempts) {
   const auto answer = [&](int point) {
-    return search::Tried{of.outcomes[static_cast<std::size_t>(point)]};
+    return search::AttemptCost{of.outcomes[static_cast<std::size_t>(point)]};
   };
   const search::Trace trace = run_search(strategy, answer, {.attempts = attempts});
   Curve curve;
   float best = 0;
-  for (const search::Attempt& attempt : trace.attempts) {
+  for (const search::PointAttempt& attempt : trace.attempts) {
     if (attempt.outcome.ok())
       best = std::max(best, static_cast<float>(of.optimum / attempt.outcome.microseconds));
     curve.push_back(best);
@@ -162,7 +162,7 @@ class Replayer {
     for (const std::size_t index : group.cases) {
       const Case& of = result_.cases[index];
       std::vector<double> shares;
-      for (const search::Outcome& outcome : of.outcomes)
+      for (const search::PointOutcome& outcome : of.outcomes)
         shares.push_back(outcome.ok() ? of.optimum / outcome.microseconds : 0);
       arm.shares.push_back({expected_best(shares, result_.options.attempts)});
       for (std::size_t goal = 0; goal < kGoals; ++goal) {
@@ -306,7 +306,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       advisors.insert(fmt::format("{}, {}", reply.model, reply.date));
       ++result.replies;
       result.named_plans += reply.order.size();
-      result.known_plans += search::Advice::of(*of.space, reply.order).order.size();
+      result.known_plans += search::Ranking::of(*of.space, reply.order).order.size();
       result.reply_tokens += reply.tokens, result.reply_seconds += reply.seconds;
     }
   }

@@ -26,8 +26,8 @@ struct Case {
   std::size_t table = 0;  // of all
   bool is_step = false;
   std::shared_ptr<const search::ListedSpace> space;
-  std::vector<search::Outcome> outcomes;  // by point
-  double optimum = 0;                     // microseconds
+  std::vector<search::PointOutcome> outcomes;  // by point
+  double optimum = 0;                          // microseconds
   std::size_t failures = 0, unjudged = 0;
   std::size_t good = 0;                     // within 5 % of the optimum
   double spread = 0;                        // of a point's samples: slowest over fastest, less 1

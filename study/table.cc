@@ -65,8 +65,8 @@ class RecordedLine {
   const std::string where_;
 };
 
-search::Part part_of(const RecordedLine& line, std::string site) {
-  search::Part part{std::move(site), line.text("family"), {}};
+search::SitePlan part_of(const RecordedLine& line, std::string site) {
+  search::SitePlan part{std::move(site), line.text("family"), {}};
   if (!line.at("fields").is_object()) line.wrong("fields", "an object");
   for (const auto& [name, value] : line.at("fields").items()) {
     if (value.is_number_integer())
@@ -107,7 +107,7 @@ tune::TimedPoint point_of(const RecordedLine& line) {
   return timed;
 }
 
-Json fields_json(const search::Part& part) {
+Json fields_json(const search::SitePlan& part) {
   Json fields = Json::object();
   for (const search::Field& field : part.fields)
     std::visit([&](const auto& value) { fields[field.name] = value; }, field.value);
@@ -212,7 +212,7 @@ const tune::TimedPoint* Table::find(const std::string& plan) const {
 std::optional<double> Table::optimum() const {
   std::optional<double> best;
   for (const tune::TimedPoint& point : points)
-    if (const search::Outcome outcome = point.outcome(); outcome.ok())
+    if (const search::PointOutcome outcome = point.outcome(); outcome.ok())
       best = std::min(best.value_or(outcome.microseconds), outcome.microseconds);
   return best;
 }
@@ -249,13 +249,13 @@ Recording read_recording(const std::filesystem::path& file) {
 
 Json to_json(const tune::TimedPoint& timed, int region) {
   Json json{{"region", region}, {"plan", timed.point.id}};
-  const std::vector<search::Part>& parts = timed.point.parts;
+  const std::vector<search::SitePlan>& parts = timed.point.parts;
   if (parts.size() == 1 && parts[0].site.empty()) {
     json["family"] = parts[0].family;
     json["fields"] = fields_json(parts[0]);
   } else {
     json["parts"] = Json::array();
-    for (const search::Part& part : parts)
+    for (const search::SitePlan& part : parts)
       json["parts"].push_back(
           {{"site", part.site}, {"family", part.family}, {"fields", fields_json(part)}});
   }

@@ -127,7 +127,7 @@ validate::Subject draw_subject(const Trial& trial) {
   validate::Subject subject;
   subject.tensors = {
       {.name = "logits", .dtype = trial.logits, .shape = {trial.vocab}},
-      {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::state},
+      {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::TensorRole::state},
       {.name = "position", .dtype = DType::i32, .shape = {1}, .high = 1 << 20},
       {.name = "settings", .dtype = DType::i32, .shape = {kWords}, .high = 1 << 20}};
   subject.constrain = [dtype = trial.logits](Elements& elements) {

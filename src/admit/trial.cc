@@ -108,7 +108,7 @@ class TrialRun {
   void make_sampling() {
     subject_.tensors = {
         {.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
-        {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::Role::output}};
+        {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::TensorRole::output}};
     const Launch& first = trial_.launches.front();
     subject_.constrain = [dtype = trial_.logits, blocks = first.grid[0].at(1),
                           threads = first.threads](Elements& in) {
@@ -127,7 +127,7 @@ class TrialRun {
   }
 
   Place scratch(const char* name, const Buffer& buffer,
-                validate::Role role = validate::Role::workspace) {
+                validate::TensorRole role = validate::TensorRole::workspace) {
     const std::int64_t bytes = buffer.bytes.at(trial_.tokens);
     subject_.tensors.push_back({.name = fmt::format("{}{}", name, subject_.tensors.size()),
                                 .dtype = DType::i32,
@@ -165,7 +165,7 @@ class TrialRun {
       case BufferRole::scratch:
         return buffer.is_workspace() ? scratch("workspace", buffer) : place_of_value(buffer);
       case BufferRole::counters:
-        return scratch("counters", buffer, validate::Role::counter);
+        return scratch("counters", buffer, validate::TensorRole::counter);
     }
     AC_UNREACHABLE();
   }

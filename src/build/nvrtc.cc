@@ -50,10 +50,10 @@ bool load_all(void* library, Nvrtc& n) {
          find_symbol(library, "nvrtcGetErrorString", n.describe);
 }
 
-class Program {
+class NvrtcProgram {
  public:
-  Program(const Nvrtc& nvrtc, const std::string& name, const std::string& text,
-          const std::vector<const Header*>& headers)
+  NvrtcProgram(const Nvrtc& nvrtc, const std::string& name, const std::string& text,
+               const std::vector<const Header*>& headers)
       : nvrtc_(nvrtc) {
     std::vector<const char*> texts, names;
     for (const Header* header : headers) {
@@ -63,9 +63,9 @@ class Program {
     check(nvrtc_.create(&program_, text.c_str(), name.c_str(), static_cast<int>(names.size()),
                         texts.data(), names.data()));
   }
-  ~Program() { nvrtc_.destroy(&program_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~NvrtcProgram() { nvrtc_.destroy(&program_); }
+  NvrtcProgram(const NvrtcProgram&) = delete;
+  NvrtcProgram& operator=(const NvrtcProgram&) = delete;
 
   int compile(const std::vector<std::string>& options) {
     std::vector<const char*> pointers;
@@ -105,7 +105,7 @@ class NvrtcCompiler : public Compiler {
   NvrtcCompiler(const Nvrtc& nvrtc, int major, int minor)
       : nvrtc_(nvrtc), major_(major), minor_(minor) {
     // Only PTX tells one build of a version from another, in the lines at its beginning.
-    Program program(nvrtc_, "version.cu", "", {});
+    NvrtcProgram program(nvrtc_, "version.cu", "", {});
     const int status = program.compile({});
     if (status != success)
       job_failed("NVRTC {}.{} does not work: {}\n{}", major_, minor_, nvrtc_.describe(status),
@@ -120,8 +120,8 @@ class NvrtcCompiler : public Compiler {
   const char* artifact_name() const override { return "kernel.cubin"; }
 
   CompilerOutput compile(const Compilation& compilation) const override {
-    Program program(nvrtc_, compilation.source.entry + ".cu", compilation.source.text,
-                    compilation.headers);
+    NvrtcProgram program(nvrtc_, compilation.source.entry + ".cu", compilation.source.text,
+                         compilation.headers);
     std::vector<std::string> options = kNvrtcFlags;
     options.push_back("--gpu-architecture=" + compilation.arch);
     const int status = program.compile(options);

@@ -9,19 +9,19 @@
 namespace ac {
 namespace {
 
-struct Parameter {
+struct OpParameter {
   std::string name, type;
   bool may_be_none;
 };
 
-std::vector<Parameter> parse_parameters(const std::string& text) {
-  std::vector<Parameter> parameters;
+std::vector<OpParameter> parse_parameters(const std::string& text) {
+  std::vector<OpParameter> parameters;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     const std::size_t colon = text.find(':', at);
     AC_ASSERT(colon < end);
-    Parameter parameter{text.substr(at, colon - at), text.substr(colon + 1, end - colon - 1),
-                        text[end - 1] == '?'};
+    OpParameter parameter{text.substr(at, colon - at), text.substr(colon + 1, end - colon - 1),
+                          text[end - 1] == '?'};
     if (parameter.may_be_none) parameter.type.pop_back();
     parameters.push_back(std::move(parameter));
     at = end + 1;
@@ -29,16 +29,16 @@ std::vector<Parameter> parse_parameters(const std::string& text) {
   return parameters;
 }
 
-struct Entry {
+struct OpEntry {
   AtenOp op;
-  std::vector<Parameter> parameters;
+  std::vector<OpParameter> parameters;
 };
 
-const std::unordered_map<std::string_view, Entry>& entries() {
+const std::unordered_map<std::string_view, OpEntry>& entries() {
   static const auto table = [] {
-    std::unordered_map<std::string_view, Entry> made;
+    std::unordered_map<std::string_view, OpEntry> made;
     for (const AtenOp& op : aten_table())
-      AC_ASSERT(made.try_emplace(op.name, Entry{op, parse_parameters(op.arguments)}).second);
+      AC_ASSERT(made.try_emplace(op.name, OpEntry{op, parse_parameters(op.arguments)}).second);
     return made;
   }();
   return table;
@@ -52,7 +52,7 @@ class Decoder {
   Decoder(const SymbolRange& range, const std::function<NodeId(const Json&)>& resolve)
       : range_(range), resolve_(resolve) {}
 
-  Argument decode(const Parameter& parameter, const Json& value) const {
+  Argument decode(const OpParameter& parameter, const Json& value) const {
     const std::string& type = parameter.type;
     if (type == "tensors") return tensors(parameter, value);
     if (parameter.may_be_none && value.is_null()) return std::monostate{};
@@ -89,7 +89,7 @@ class Decoder {
   }
 
  private:
-  [[noreturn]] static void mismatch(const Parameter& parameter, const Json& value) {
+  [[noreturn]] static void mismatch(const OpParameter& parameter, const Json& value) {
     bad_input("argument \"{}\" is {}, expected {}{}", parameter.name, value.dump().substr(0, 100),
               parameter.type, parameter.may_be_none ? " or null" : "");
   }
@@ -98,7 +98,7 @@ class Decoder {
     return read_size(is_dim(value) ? value["dim"] : value, range_);
   }
 
-  Argument tensors(const Parameter& parameter, const Json& value) const {
+  Argument tensors(const OpParameter& parameter, const Json& value) const {
     if (!value.is_array()) mismatch(parameter, value);
     std::vector<std::optional<NodeId>> items;
     for (const Json& item : value) {
@@ -230,10 +230,10 @@ const AtenOp* find_aten_op(std::string_view name) {
 std::vector<NodeId> translate_aten(AtenContext& context, const AtenOp& op, const Json& args,
                                    const std::vector<TensorType>& declared,
                                    const std::function<NodeId(const Json&)>& resolve) {
-  const std::vector<Parameter>& parameters = entries().at(op.name).parameters;
+  const std::vector<OpParameter>& parameters = entries().at(op.name).parameters;
   const Decoder decoder(context.range, resolve);
   std::map<std::string, Argument, std::less<>> decoded;
-  for (const Parameter& parameter : parameters) {
+  for (const OpParameter& parameter : parameters) {
     const auto found = args.find(parameter.name);
     if (found == args.end()) bad_input("argument \"{}\" is missing", parameter.name);
     decoded.emplace(parameter.name, decoder.decode(parameter, *found));

@@ -168,10 +168,10 @@ std::vector<Guide> advise(const std::vector<PhasePlan>& plans, const CompileOpti
 }
 
 // How each phase is chosen.
-class Choosing {
+class PhaseChoosing {
  public:
-  Choosing(const Phases& phases, const Program& sized, const CompileOptions& options, Lab& lab,
-           Stages& stages)
+  PhaseChoosing(const Phases& phases, const Program& sized, const CompileOptions& options, Lab& lab,
+                Stages& stages)
       : phases_(phases), sized_(sized), options_(options), lab_(lab), stages_(stages) {}
 
   // All judgements at once of the phases that time nothing.
@@ -316,7 +316,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   std::vector<Guide> guides = advise(phases.plans, options, stages.progress());
 
   Lab lab(builder, lab_options(options, phases.quick, stages));
-  Choosing choosing(phases, sized, options, lab, stages);
+  PhaseChoosing choosing(phases, sized, options, lab, stages);
   choosing.build_ahead();
   choosing.judge_at_once();
   std::vector<PhaseChoice> choices;

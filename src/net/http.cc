@@ -91,12 +91,12 @@ std::size_t on_text(char* data, std::size_t, std::size_t size, void* user) {
   return size;
 }
 
-class Headers {
+class HeaderList {
  public:
-  Headers() = default;
-  Headers(const Headers&) = delete;
-  Headers& operator=(const Headers&) = delete;
-  ~Headers() { curl_slist_free_all(list_); }
+  HeaderList() = default;
+  HeaderList(const HeaderList&) = delete;
+  HeaderList& operator=(const HeaderList&) = delete;
+  ~HeaderList() { curl_slist_free_all(list_); }
   void add(const std::string& line) {
     curl_slist* longer = curl_slist_append(list_, line.c_str());
     if (!longer) job_failed("out of memory for a request");
@@ -219,7 +219,7 @@ HttpResult HttpClient::get_once(const std::string& url, const Origin& origin, st
   Transfer transfer{.head = {}, .body = body, .thrown = nullptr};
   BodyTarget target{transfer, curl_};
   std::array<char, CURL_ERROR_SIZE> details{};
-  Headers headers;
+  HeaderList headers;
   if (!token_.empty() && origin == endpoint_) headers.add("Authorization: Bearer " + token_);
   prepare(url, origin, details.data());
   set(curl_, CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -249,7 +249,7 @@ HttpResult HttpClient::post(const HttpPost& request, std::string& response) {
   CappedText text{response, request.max_bytes};
   response.clear();
   std::array<char, CURL_ERROR_SIZE> details{};
-  Headers headers;
+  HeaderList headers;
   headers.add("Content-Type: application/json");
   headers.add("Expect:");  // no round trip to ask whether the content may come
   for (const std::string& header : request.headers) headers.add(header);

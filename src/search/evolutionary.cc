@@ -14,7 +14,7 @@ constexpr int kChildren = 40;  // that are known already, before a stranger is t
 
 }  // namespace
 
-Evolutionary::Evolutionary(const Space& space, std::uint64_t seed, std::size_t population)
+Evolutionary::Evolutionary(const PointSpace& space, std::uint64_t seed, std::size_t population)
     : Explorer(space), random_(seed), population_(population) {}
 
 // The first generation is the best predicted and strangers.
@@ -34,7 +34,7 @@ std::optional<int> Evolutionary::propose() {
   return untried(space_, random_, heard_);
 }
 
-void Evolutionary::hear(int point, const Outcome& outcome) {
+void Evolutionary::hear(int point, const PointOutcome& outcome) {
   Explorer::hear(point, outcome);
   if (!outcome.ok()) return;
   const std::pair<double, int> found{outcome.microseconds, point};

@@ -7,9 +7,9 @@ namespace ac::search {
 
 class Evolutionary : public Explorer {
  public:
-  Evolutionary(const Space& space, std::uint64_t seed, std::size_t population = 16);
+  Evolutionary(const PointSpace& space, std::uint64_t seed, std::size_t population = 16);
   std::optional<int> propose() override;
-  void hear(int point, const Outcome& outcome) override;
+  void hear(int point, const PointOutcome& outcome) override;
 
  private:
   int parent();

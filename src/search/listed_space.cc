@@ -48,7 +48,7 @@ void ListedSpace::find_traits() {
   std::map<Name, std::map<Value, int>> values;
   const auto each = [](const Point& point, const auto& see) {
     for (std::size_t site = 0; site < point.parts.size(); ++site) {
-      const Part& part = point.parts[site];
+      const SitePlan& part = point.parts[site];
       see(Name(site, ""), Value(part.family));
       for (const Field& field : part.fields) see(Name(site, field.name), field.value);
     }

@@ -10,8 +10,8 @@ constexpr int kUntriedDraws = 2000;
 
 }  // namespace
 
-std::optional<int> untried(const Space& space, Random& random,
-                           const std::unordered_map<int, Outcome>& tried) {
+std::optional<int> untried(const PointSpace& space, Random& random,
+                           const std::unordered_map<int, PointOutcome>& tried) {
   for (int draw = 0; draw < kUntriedDraws; ++draw)
     if (const int point = space.at(random.below(space.size())); tried.count(point) == 0)
       return point;
@@ -27,7 +27,7 @@ std::optional<int> Exhaustive::propose() {
   return std::nullopt;
 }
 
-ByPrediction::ByPrediction(const Space& space) : Explorer(space) {
+ByPrediction::ByPrediction(const PointSpace& space) : Explorer(space) {
   for (std::uint64_t i = 0; i < space.size(); ++i) order_.push_back(space.at(i));
   std::stable_sort(order_.begin(), order_.end(),
                    [&](int a, int b) { return space.predicted(a) < space.predicted(b); });
@@ -39,7 +39,8 @@ std::optional<int> ByPrediction::propose() {
   return std::nullopt;
 }
 
-RandomOrder::RandomOrder(const Space& space, std::uint64_t seed) : Explorer(space), random_(seed) {
+RandomOrder::RandomOrder(const PointSpace& space, std::uint64_t seed)
+    : Explorer(space), random_(seed) {
   if (!space.is_listed()) return;
   for (std::uint64_t i = 0; i < space.size(); ++i) order_.push_back(space.at(i));
   random_.shuffle(order_);
@@ -65,7 +66,7 @@ std::optional<int> Descent::propose() {
   return std::nullopt;
 }
 
-void Descent::hear(int point, const Outcome& outcome) {
+void Descent::hear(int point, const PointOutcome& outcome) {
   Explorer::hear(point, outcome);
   // A failed start is where the search begins all the same.
   const std::pair<double, int> found{outcome.ok() ? outcome.microseconds : 1e30, point};

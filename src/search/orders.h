@@ -17,7 +17,7 @@ class Exhaustive : public Explorer {
 // Of a listed space.
 class ByPrediction : public Explorer {
  public:
-  explicit ByPrediction(const Space& space);
+  explicit ByPrediction(const PointSpace& space);
   std::optional<int> propose() override;
 
  private:
@@ -27,7 +27,7 @@ class ByPrediction : public Explorer {
 
 class RandomOrder : public Explorer {
  public:
-  RandomOrder(const Space& space, std::uint64_t seed);
+  RandomOrder(const PointSpace& space, std::uint64_t seed);
   std::optional<int> propose() override;
 
  private:
@@ -42,14 +42,14 @@ class Descent : public Explorer {
  public:
   using Explorer::Explorer;
   std::optional<int> propose() override;
-  void hear(int point, const Outcome& outcome) override;
+  void hear(int point, const PointOutcome& outcome) override;
 
  private:
   std::vector<std::pair<double, int>> open_;  // measured, with neighbours left; best first
 };
 
 // A point that was not tried, or nothing if none is found.
-std::optional<int> untried(const Space& space, Random& random,
-                           const std::unordered_map<int, Outcome>& tried);
+std::optional<int> untried(const PointSpace& space, Random& random,
+                           const std::unordered_map<int, PointOutcome>& tried);
 
 }  // namespace ac::search

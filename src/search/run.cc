@@ -2,9 +2,9 @@
 
 namespace ac::search {
 
-std::optional<Attempt> Trace::best() const {
-  std::optional<Attempt> best;
-  for (const Attempt& attempt : attempts)
+std::optional<PointAttempt> Trace::best() const {
+  std::optional<PointAttempt> best;
+  for (const PointAttempt& attempt : attempts)
     if (attempt.outcome.ok() &&
         (!best || attempt.outcome.microseconds < best->outcome.microseconds))
       best = attempt;
@@ -16,7 +16,7 @@ Trace run_search(Strategy& strategy, const Try& attempt, const Budget& budget, S
   while (trace.spent.within(budget)) {
     const std::optional<int> point = strategy.propose();
     if (!point) break;
-    const Tried tried = attempt(*point);
+    const AttemptCost tried = attempt(*point);
     ++trace.spent.attempts;
     trace.spent.seconds += tried.seconds;
     trace.spent.tokens += tried.tokens;

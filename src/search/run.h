@@ -26,24 +26,24 @@ struct Spent {
   }
 };
 
-struct Attempt {
+struct PointAttempt {
   int point = 0;
-  Outcome outcome;
+  PointOutcome outcome;
 };
 
 struct Trace {
-  std::vector<Attempt> attempts;
+  std::vector<PointAttempt> attempts;
   Spent spent;
-  std::optional<Attempt> best() const;
+  std::optional<PointAttempt> best() const;
 };
 
 // What became of a point, and what trying it cost besides one attempt.
-struct Tried {
-  Outcome outcome;
+struct AttemptCost {
+  PointOutcome outcome;
   double seconds = 0;
   std::uint64_t tokens = 0;
 };
-using Try = std::function<Tried(int point)>;
+using Try = std::function<AttemptCost(int point)>;
 
 Trace run_search(Strategy& strategy, const Try& attempt, const Budget& budget, Spent spent = {});
 

@@ -26,22 +26,22 @@ struct Field {
 };
 
 // How one site is done.
-struct Part {
+struct SitePlan {
   std::string site;  // empty where there is only one
   std::string family;
   std::vector<Field> fields;
-  bool operator==(const Part&) const = default;
+  bool operator==(const SitePlan&) const = default;
 };
 
 struct Point {
   std::string id;  // canonical: equal plans have equal ids
-  std::vector<Part> parts;
+  std::vector<SitePlan> parts;
   double predicted = 0;  // microseconds
 };
 
-class Space {
+class PointSpace {
  public:
-  virtual ~Space() = default;
+  virtual ~PointSpace() = default;
 
   virtual std::uint64_t size() const = 0;  // a bound where there are too many to count
   // The point with this index, below size(). Two indices may give one point.
@@ -64,7 +64,7 @@ class Space {
 };
 
 // All points are known. May be shared between threads.
-class ListedSpace : public Space {
+class ListedSpace : public PointSpace {
  public:
   // At least one point; ids differ, and all points have the same sites.
   explicit ListedSpace(std::vector<Point> points);
@@ -127,7 +127,7 @@ struct Site {
 };
 
 // Points are interned as they are met, so that one object is for one thread and one search.
-class ProductSpace : public Space {
+class ProductSpace : public PointSpace {
  public:
   explicit ProductSpace(std::vector<Site> sites);
 

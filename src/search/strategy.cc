@@ -40,8 +40,8 @@ std::optional<Verdict> verdict_from(std::string_view name) {
 
 std::span<const StrategyInfo> strategies() { return kStrategies; }
 
-std::unique_ptr<Strategy> make_strategy(std::string_view name, const Space& space,
-                                        std::uint64_t seed, const Advice& prior) {
+std::unique_ptr<Strategy> make_strategy(std::string_view name, const PointSpace& space,
+                                        std::uint64_t seed, const Ranking& prior) {
   if (name == "exhaustive") return std::make_unique<Exhaustive>(space);
   if (name == "heuristic" && space.is_listed()) return std::make_unique<ByPrediction>(space);
   if (name == "heuristic" || name == "descent") return std::make_unique<Descent>(space);
@@ -55,10 +55,10 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const Space& spac
   wrong_usage("there is no search strategy \"{}\": choose one of {}", name, names);
 }
 
-Advice Advice::of(const Space& space, const std::vector<std::string>& ids,
-                  const std::vector<double>& weights) {
+Ranking Ranking::of(const PointSpace& space, const std::vector<std::string>& ids,
+                    const std::vector<double>& weights) {
   AC_ASSERT(weights.empty() || weights.size() == ids.size());
-  Advice advice;
+  Ranking advice;
   std::set<int> seen;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const std::optional<int> point = space.find(ids[i]);
@@ -69,14 +69,14 @@ Advice Advice::of(const Space& space, const std::vector<std::string>& ids,
   return advice;
 }
 
-double Advice::weight(std::size_t rank) const {
+double Ranking::weight(std::size_t rank) const {
   return weights.empty() ? 1.0 / static_cast<double>(rank + 1) : weights[rank];
 }
 
-Advised::Advised(std::unique_ptr<Strategy> strategy, Advice advice)
+RankedStrategy::RankedStrategy(std::unique_ptr<Strategy> strategy, Ranking advice)
     : strategy_(std::move(strategy)), advice_(std::move(advice)) {}
 
-std::optional<int> Advised::propose() {
+std::optional<int> RankedStrategy::propose() {
   const bool advice_first = advice_is_due_;
   advice_is_due_ = !advice_is_due_;
   std::optional<int> point = advice_first ? from_advice() : from_strategy();
@@ -84,7 +84,7 @@ std::optional<int> Advised::propose() {
   return point;
 }
 
-std::optional<int> Advised::from_advice() {
+std::optional<int> RankedStrategy::from_advice() {
   while (next_ < advice_.order.size()) {
     const int point = advice_.order[next_++];
     if (known_.count(point) == 0 && point != asked_) return point;
@@ -92,7 +92,7 @@ std::optional<int> Advised::from_advice() {
   return std::nullopt;
 }
 
-std::optional<int> Advised::from_strategy() {
+std::optional<int> RankedStrategy::from_strategy() {
   for (;;) {
     if (!asked_) asked_ = strategy_->propose();
     if (!asked_) return std::nullopt;
@@ -103,7 +103,7 @@ std::optional<int> Advised::from_strategy() {
   }
 }
 
-void Advised::hear(int point, const Outcome& outcome) {
+void RankedStrategy::hear(int point, const PointOutcome& outcome) {
   known_[point] = outcome;
   if (point != asked_) return;
   strategy_->hear(point, outcome);

@@ -18,11 +18,11 @@ enum class Verdict : std::uint8_t { measured, illegal, uncompilable, wrong, fail
 std::string_view to_string(Verdict verdict);
 std::optional<Verdict> verdict_from(std::string_view name);
 
-struct Outcome {
+struct PointOutcome {
   Verdict verdict = Verdict::measured;
   double microseconds = 0;  // if it was measured
   bool ok() const { return verdict == Verdict::measured; }
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const PointOutcome&) const = default;
 };
 
 class Strategy {
@@ -31,18 +31,18 @@ class Strategy {
   // Nothing if all that the strategy can reach was tried.
   virtual std::optional<int> propose() = 0;
   // Of what was proposed, and of what others have tried.
-  virtual void hear(int point, const Outcome& outcome) = 0;
+  virtual void hear(int point, const PointOutcome& outcome) = 0;
 };
 
 // What somebody who does not search thinks of the points: an order of some of them, best first, and
 // how much each deserves to be tried (by default, the less the later it comes).
-struct Advice {
+struct Ranking {
   std::vector<int> order;
   std::vector<double> weights;  // none, or one for each
 
   // From ids; those that the space does not have, and repeated ones, are left out.
-  static Advice of(const Space& space, const std::vector<std::string>& ids,
-                   const std::vector<double>& weights = {});
+  static Ranking of(const PointSpace& space, const std::vector<std::string>& ids,
+                    const std::vector<double>& weights = {});
   double weight(std::size_t rank) const;
 };
 
@@ -55,41 +55,41 @@ std::span<const StrategyInfo> strategies();
 
 // An unknown name is an error (wrong_usage) naming those that are known. `prior`: for those that
 // take advice into their own choice of what to try. The space must outlive the strategy.
-std::unique_ptr<Strategy> make_strategy(std::string_view name, const Space& space,
-                                        std::uint64_t seed, const Advice& prior = {});
+std::unique_ptr<Strategy> make_strategy(std::string_view name, const PointSpace& space,
+                                        std::uint64_t seed, const Ranking& prior = {});
 
 // Advice and a strategy in turn, advice first. The strategy proposes what it would propose without
 // advice: what it asks for that was tried already, it is told of at no cost. So it never needs more
 // than twice the attempts that it needs alone.
-class Advised : public Strategy {
+class RankedStrategy : public Strategy {
  public:
-  Advised(std::unique_ptr<Strategy> strategy, Advice advice);
+  RankedStrategy(std::unique_ptr<Strategy> strategy, Ranking advice);
   std::optional<int> propose() override;
-  void hear(int point, const Outcome& outcome) override;
+  void hear(int point, const PointOutcome& outcome) override;
 
  private:
   std::optional<int> from_advice();
   std::optional<int> from_strategy();
 
   std::unique_ptr<Strategy> strategy_;
-  const Advice advice_;
+  const Ranking advice_;
   std::size_t next_ = 0;  // in the advice
   bool advice_is_due_ = true;
   std::optional<int> asked_;  // by the strategy
-  std::unordered_map<int, Outcome> known_;
+  std::unordered_map<int, PointOutcome> known_;
 };
 
 // What strategies share: which points were tried.
 class Explorer : public Strategy {
  public:
-  explicit Explorer(const Space& space) : space_(space) {}
-  void hear(int point, const Outcome& outcome) override { heard_[point] = outcome; }
+  explicit Explorer(const PointSpace& space) : space_(space) {}
+  void hear(int point, const PointOutcome& outcome) override { heard_[point] = outcome; }
 
  protected:
   bool is_tried(int point) const { return heard_.count(point) > 0; }
 
-  const Space& space_;
-  std::unordered_map<int, Outcome> heard_;
+  const PointSpace& space_;
+  std::unordered_map<int, PointOutcome> heard_;
 };
 
 }  // namespace ac::search

@@ -20,13 +20,13 @@ constexpr std::uint64_t kListed = 20'000;
 constexpr double kCuriosity = 0.7;  // deviations that what is not known may turn out better
 constexpr double kAdvised = 0.8;    // of the first that was advised: so much better, in logarithms
 
-double log_predicted(const Space& space, int point) {
+double log_predicted(const PointSpace& space, int point) {
   return std::log(std::max(space.predicted(point), 1e-3));
 }
 
 }  // namespace
 
-Surrogate::Surrogate(const Space& space) : space_(space) {
+Surrogate::Surrogate(const PointSpace& space) : space_(space) {
   Random random(1);
   double predictions = 0, squares = 0;
   for (int i = 0; i < kScaleDraws; ++i) {
@@ -62,7 +62,7 @@ Surrogate::Row& Surrogate::row(int point) {
   return row;
 }
 
-void Surrogate::hear(int point, const Outcome& outcome) {
+void Surrogate::hear(int point, const PointOutcome& outcome) {
   double residual;
   if (outcome.ok()) {
     residual = std::log(std::max(outcome.microseconds, 1e-3)) - log_predicted(space_, point);
@@ -90,7 +90,7 @@ Surrogate::Belief Surrogate::belief(int point) {
   return {log_predicted(space_, point) + known.mean, scale * std::sqrt(variance)};
 }
 
-SurrogateSearch::SurrogateSearch(const Space& space, const Advice& prior)
+SurrogateSearch::SurrogateSearch(const PointSpace& space, const Ranking& prior)
     : Explorer(space), model_(space) {
   if (space.size() <= kListed)
     for (std::uint64_t i = 0; i < space.size(); ++i) add(space.at(i));
@@ -120,7 +120,7 @@ std::optional<int> SurrogateSearch::propose() {
   return best;
 }
 
-void SurrogateSearch::hear(int point, const Outcome& outcome) {
+void SurrogateSearch::hear(int point, const PointOutcome& outcome) {
   Explorer::hear(point, outcome);
   model_.hear(point, outcome);
   if (space_.size() > kListed && (outcome.ok() || heard_.size() == 1))

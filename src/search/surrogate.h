@@ -12,10 +12,10 @@ namespace ac::search {
 
 class Surrogate {
  public:
-  explicit Surrogate(const Space& space);
+  explicit Surrogate(const PointSpace& space);
 
   // Failures count as slower than all that was measured.
-  void hear(int point, const Outcome& outcome);
+  void hear(int point, const PointOutcome& outcome);
 
   struct Belief {
     double mean = 0, deviation = 0;  // of the logarithm of microseconds
@@ -32,7 +32,7 @@ class Surrogate {
   double relative_prediction(int point) const;
   Row& row(int point);
 
-  const Space& space_;
+  const PointSpace& space_;
   double middle_ = 0, spread_ = 0;           // of the logarithms of what is predicted
   std::vector<int> observed_;                // points
   std::vector<std::vector<double>> factor_;  // rows of the lower Cholesky factor
@@ -45,9 +45,9 @@ class Surrogate {
 // Tries what the model expects to be best, or may be if what it does not know turns out well.
 class SurrogateSearch : public Explorer {
  public:
-  SurrogateSearch(const Space& space, const Advice& prior);
+  SurrogateSearch(const PointSpace& space, const Ranking& prior);
   std::optional<int> propose() override;
-  void hear(int point, const Outcome& outcome) override;
+  void hear(int point, const PointOutcome& outcome) override;
 
  private:
   Surrogate model_;

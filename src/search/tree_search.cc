@@ -21,7 +21,8 @@ constexpr double kFailedBranch = 0.7;  // a failure counts as so much slower tha
 
 }  // namespace
 
-TreeSearch::TreeSearch(const Space& space, const Advice& prior) : Explorer(space), model_(space) {
+TreeSearch::TreeSearch(const PointSpace& space, const Ranking& prior)
+    : Explorer(space), model_(space) {
   for (std::size_t rank = 0; rank < prior.order.size(); ++rank)
     advised_[prior.order[rank]] = prior.weight(rank);
 }
@@ -119,7 +120,7 @@ std::optional<int> TreeSearch::propose() {
   return untried(space_, random_, heard_);
 }
 
-void TreeSearch::hear(int point, const Outcome& outcome) {
+void TreeSearch::hear(int point, const PointOutcome& outcome) {
   Explorer::hear(point, outcome);
   model_.hear(point, outcome);
   double logarithm = high_ + kFailedBranch;

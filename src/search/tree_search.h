@@ -11,9 +11,9 @@ namespace ac::search {
 
 class TreeSearch : public Explorer {
  public:
-  TreeSearch(const Space& space, const Advice& prior);
+  TreeSearch(const PointSpace& space, const Ranking& prior);
   std::optional<int> propose() override;
-  void hear(int point, const Outcome& outcome) override;
+  void hear(int point, const PointOutcome& outcome) override;
 
  private:
   struct Node {

@@ -7,7 +7,7 @@ void Selector::log(const CoverPart& part, const Candidate& candidate, search::Ve
                    const std::string& why, const std::vector<double>& samples, std::int64_t tokens,
                    std::int64_t position) const {
   if (!options_.log) return;
-  tuning::Attempt attempt;
+  tuning::TimedAttempt attempt;
   attempt.key.region = space_of(part).signature;
   attempt.key.plan = candidate.id;
   attempt.key.setting = tuning::setting_of(tokens, position);

@@ -60,7 +60,7 @@ struct Tokenizer::Impl {
     Pieces pieces{std::move(text), {}};
     if (!pieces.text.empty()) pieces.list = {{0, pieces.text.size(), at_start}};
     for (const auto& step : parts.pre_tokenizers.steps) step->apply(pieces);
-    for (const Piece& piece : pieces.list)
+    for (const PreToken& piece : pieces.list)
       parts.model->encode(
           std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), out, cache);
   }

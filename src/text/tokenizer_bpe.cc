@@ -50,7 +50,7 @@ class MergeTable {
   int shift_ = 60;
 };
 
-class Bpe : public Model {
+class Bpe : public TokenModel {
  public:
   Bpe(const Vocabulary& vocabulary, const std::vector<Merge>& merges, BpeOptions options,
       std::string where)
@@ -291,9 +291,9 @@ class Bpe : public Model {
 
 }  // namespace
 
-std::unique_ptr<const Model> make_bpe(const Vocabulary& vocabulary,
-                                      const std::vector<Merge>& merges, BpeOptions options,
-                                      std::string where) {
+std::unique_ptr<const TokenModel> make_bpe(const Vocabulary& vocabulary,
+                                           const std::vector<Merge>& merges, BpeOptions options,
+                                           std::string where) {
   return std::make_unique<Bpe>(vocabulary, merges, std::move(options), std::move(where));
 }
 

@@ -231,7 +231,8 @@ class Reader {
     }
   }
 
-  std::unique_ptr<const Model> read_bpe(const TokenizerFields& fields, const Vocabulary& tokens) {
+  std::unique_ptr<const TokenModel> read_bpe(const TokenizerFields& fields,
+                                             const Vocabulary& tokens) {
     if (!merges_) fields.refuse("merges", "missing");
     if (fields.has_value("dropout") && fields.value("dropout") != 0)
       fields.refuse("dropout", "tokens at random are for training: make it null");

@@ -24,7 +24,7 @@ struct TokenizerParts {
   PreTokenizers pre_tokenizers;
   // The model's own tokens; it refers to them.
   std::unique_ptr<Vocabulary> model_tokens = std::make_unique<Vocabulary>();
-  std::unique_ptr<const Model> model;
+  std::unique_ptr<const TokenModel> model;
   TokenTable tokens;
   std::vector<Template> templates;
   Decoders decoders;

@@ -13,9 +13,9 @@
 
 namespace ac::text {
 
-class Model {
+class TokenModel {
  public:
-  virtual ~Model() = default;
+  virtual ~TokenModel() = default;
   // Appends the tokens of a piece, which is not empty and valid UTF-8. The cache is this model's.
   virtual void encode(std::string_view piece, std::vector<TokenId>& out,
                       PieceCache& cache) const = 0;
@@ -32,9 +32,9 @@ struct Merge {
   std::string_view left, right;
 };
 // The vocabularies must outlive the models. `where` names the model: "FILE: model".
-std::unique_ptr<const Model> make_bpe(const Vocabulary& vocabulary,
-                                      const std::vector<Merge>& merges, BpeOptions options,
-                                      std::string where);
+std::unique_ptr<const TokenModel> make_bpe(const Vocabulary& vocabulary,
+                                           const std::vector<Merge>& merges, BpeOptions options,
+                                           std::string where);
 
 // The vocabulary's tokens from 0 on have these scores. Of tokens with the same text, which the
 // vocabulary cannot hold, the last one counts.
@@ -42,18 +42,19 @@ struct UnigramOptions {
   std::optional<TokenId> unknown;
   bool byte_fallback = false;
 };
-std::unique_ptr<const Model> make_unigram(const Vocabulary& vocabulary, std::vector<double> scores,
-                                          UnigramOptions options, std::string where);
+std::unique_ptr<const TokenModel> make_unigram(const Vocabulary& vocabulary,
+                                               std::vector<double> scores, UnigramOptions options,
+                                               std::string where);
 
 struct WordPieceOptions {
   std::string unknown, prefix;
   std::size_t longest = 100;  // characters of a word that is not unknown at once
 };
-std::unique_ptr<const Model> make_word_piece(const Vocabulary& vocabulary, WordPieceOptions options,
-                                             std::string where);
+std::unique_ptr<const TokenModel> make_word_piece(const Vocabulary& vocabulary,
+                                                  WordPieceOptions options, std::string where);
 
 // Each piece is one token.
-std::unique_ptr<const Model> make_word_level(const Vocabulary& vocabulary, std::string unknown,
-                                             std::string where);
+std::unique_ptr<const TokenModel> make_word_level(const Vocabulary& vocabulary, std::string unknown,
+                                                  std::string where);
 
 }  // namespace ac::text

@@ -18,7 +18,7 @@ Pattern Pattern::regex(const std::string& pattern, const std::string& origin) {
   return made;
 }
 
-void Pattern::spans(std::string_view text, std::vector<Span>& spans) const {
+void Pattern::spans(std::string_view text, std::vector<PatternSpan>& spans) const {
   spans.clear();
   std::size_t before = 0;
   each(text, [&](std::size_t begin, std::size_t end) {

@@ -12,7 +12,7 @@
 namespace ac::text {
 
 // A text cut into what matches and what lies between, in order and without a gap.
-struct Span {
+struct PatternSpan {
   std::size_t begin, end;
   bool match;
 };
@@ -34,7 +34,7 @@ class Pattern {
         visit(at, at + literal_.size());
     }
   }
-  void spans(std::string_view text, std::vector<Span>& spans) const;
+  void spans(std::string_view text, std::vector<PatternSpan>& spans) const;
   std::string replaced(std::string_view text, std::string_view content) const;
   // The text that it looks for, empty for a regular expression.
   const std::string& literal() const { return literal_; }

@@ -29,20 +29,20 @@ Behavior read_behavior(const TokenizerFields& fields) {
 }
 
 // Joins spans as the behaviour says; those to be removed go.
-void join(std::vector<Span>& spans, Behavior behavior) {
+void join(std::vector<PatternSpan>& spans, Behavior behavior) {
   std::size_t kept = 0;
   bool before = false;  // the span before this one was a match
-  const auto keep = [&](const Span& span) { spans[kept++] = span; };
+  const auto keep = [&](const PatternSpan& span) { spans[kept++] = span; };
   switch (behavior) {
     case Behavior::isolated:
       return;
     case Behavior::removed:
-      for (const Span span : spans)
+      for (const PatternSpan span : spans)
         if (!span.match) keep(span);
       break;
     case Behavior::contiguous:
     case Behavior::merged_with_previous:
-      for (const Span span : spans) {
+      for (const PatternSpan span : spans) {
         const bool joins =
             behavior == Behavior::contiguous ? span.match == before : span.match && !before;
         if (joins && kept > 0)
@@ -55,7 +55,7 @@ void join(std::vector<Span>& spans, Behavior behavior) {
     case Behavior::merged_with_next: {
       kept = spans.size();
       for (std::size_t i = spans.size(); i-- > 0;) {
-        const Span span = spans[i];
+        const PatternSpan span = spans[i];
         if (span.match && !before && kept < spans.size())
           spans[kept].begin = span.begin;
         else
@@ -75,12 +75,12 @@ class Cut : public PreTokenizer {
  public:
   explicit Cut(Find find) : find_(std::move(find)) {}
   void apply(Pieces& pieces) const override {
-    std::vector<Piece> list;
+    std::vector<PreToken> list;
     list.reserve(pieces.text.size() / 4 + 1);
-    std::vector<Span> spans;
-    for (const Piece& piece : pieces.list) {
+    std::vector<PatternSpan> spans;
+    for (const PreToken& piece : pieces.list) {
       find_(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), spans);
-      for (const Span& span : spans)
+      for (const PatternSpan& span : spans)
         if (span.begin < span.end)
           list.push_back({piece.begin + span.begin, piece.begin + span.end,
                           piece.at_start && span.begin == 0});
@@ -98,10 +98,10 @@ std::unique_ptr<const PreTokenizer> cut(Find find) {
 
 // Cuts at the matches of a pattern.
 auto cut_at(Pattern pattern, Behavior behavior, bool invert) {
-  return cut([=](std::string_view text, std::vector<Span>& spans) {
+  return cut([=](std::string_view text, std::vector<PatternSpan>& spans) {
     pattern.spans(text, spans);
     if (invert)
-      for (Span& span : spans) span.match = !span.match;
+      for (PatternSpan& span : spans) span.match = !span.match;
     join(spans, behavior);
   });
 }
@@ -109,7 +109,7 @@ auto cut_at(Pattern pattern, Behavior behavior, bool invert) {
 // Cuts at characters of a kind.
 template <class Is>
 auto cut_at_characters(Is is, Behavior behavior) {
-  return cut([=](std::string_view text, std::vector<Span>& spans) {
+  return cut([=](std::string_view text, std::vector<PatternSpan>& spans) {
     spans.clear();
     std::size_t before = 0;
     for (std::size_t at = 0; at < text.size();) {
@@ -132,7 +132,7 @@ class Rewrite : public PreTokenizer {
   void apply(Pieces& pieces) const override {
     std::string out;
     out.reserve(pieces.text.size());
-    for (Piece& piece : pieces.list) {
+    for (PreToken& piece : pieces.list) {
       const std::size_t begin = out.size();
       write_(out, std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin),
              piece.at_start);
@@ -188,7 +188,7 @@ void read_metaspace(const TokenizerFields& fields, PreTokenizers& steps) {
     }
   }));
   if (fields.boolean("split", true))
-    steps.steps.push_back(cut([=](std::string_view text, std::vector<Span>& spans) {
+    steps.steps.push_back(cut([=](std::string_view text, std::vector<PatternSpan>& spans) {
       spans.clear();
       std::size_t begin = 0;
       for (std::size_t at = 0; (at = text.find(replacement, at)) != std::string_view::npos;
@@ -347,7 +347,7 @@ Pattern script_runs(const std::string& origin) {
 
 void read_fixed_length(const TokenizerFields& fields, PreTokenizers& steps) {
   const std::int64_t length = fields.integer("length", 1, INT32_MAX, 5);
-  steps.steps.push_back(cut([=](std::string_view text, std::vector<Span>& spans) {
+  steps.steps.push_back(cut([=](std::string_view text, std::vector<PatternSpan>& spans) {
     spans.clear();
     std::int64_t count = 0;
     std::size_t begin = 0;
@@ -386,7 +386,7 @@ void read_pre_tokenizers(const TokenizerFields& fields, PreTokenizers& steps) {
         is_punctuation, fields.has_value("behavior") ? read_behavior(fields) : Behavior::isolated));
   } else if (type == "Whitespace") {
     // Runs of word characters, and runs of what is neither those nor white space.
-    add(cut([](std::string_view text, std::vector<Span>& spans) {
+    add(cut([](std::string_view text, std::vector<PatternSpan>& spans) {
       spans.clear();
       int before = 0;
       for (std::size_t at = 0; at < text.size();) {

@@ -10,7 +10,7 @@
 
 namespace ac::text {
 
-struct Piece {
+struct PreToken {
   std::size_t begin, end;
   bool at_start;  // it begins where the whole input does
 };
@@ -18,7 +18,7 @@ struct Piece {
 // Pieces of a text, in order and none empty.
 struct Pieces {
   std::string text;
-  std::vector<Piece> list;
+  std::vector<PreToken> list;
 };
 
 class PreTokenizer {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kUnknownPenalty = 10;  // below the lowest score
 
-class Unigram : public Model {
+class Unigram : public TokenModel {
  public:
   Unigram(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options,
           std::string where)
@@ -105,8 +105,9 @@ class Unigram : public Model {
 
 }  // namespace
 
-std::unique_ptr<const Model> make_unigram(const Vocabulary& vocabulary, std::vector<double> scores,
-                                          UnigramOptions options, std::string where) {
+std::unique_ptr<const TokenModel> make_unigram(const Vocabulary& vocabulary,
+                                               std::vector<double> scores, UnigramOptions options,
+                                               std::string where) {
   return std::make_unique<Unigram>(vocabulary, std::move(scores), options, std::move(where));
 }
 

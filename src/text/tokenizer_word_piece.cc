@@ -9,7 +9,7 @@
 namespace ac::text {
 namespace {
 
-class WordModel : public Model {
+class WordModel : public TokenModel {
  protected:
   WordModel(const Vocabulary& vocabulary, std::string unknown, std::string where)
       : vocabulary_(vocabulary), unknown_(std::move(unknown)), where_(std::move(where)) {}
@@ -83,13 +83,13 @@ class WordLevel : public WordModel {
 
 }  // namespace
 
-std::unique_ptr<const Model> make_word_piece(const Vocabulary& vocabulary, WordPieceOptions options,
-                                             std::string where) {
+std::unique_ptr<const TokenModel> make_word_piece(const Vocabulary& vocabulary,
+                                                  WordPieceOptions options, std::string where) {
   return std::make_unique<WordPiece>(vocabulary, std::move(options), std::move(where));
 }
 
-std::unique_ptr<const Model> make_word_level(const Vocabulary& vocabulary, std::string unknown,
-                                             std::string where) {
+std::unique_ptr<const TokenModel> make_word_level(const Vocabulary& vocabulary, std::string unknown,
+                                                  std::string where) {
   return std::make_unique<WordLevel>(vocabulary, std::move(unknown), std::move(where));
 }
 

@@ -35,7 +35,7 @@ StepAdvice advice_of(const std::vector<Question>& questions, const std::vector<A
   return advice;
 }
 
-search::Advice advised_points(const StepSpace& space, const StepAdvice& advice) {
+search::Ranking advised_points(const StepSpace& space, const StepAdvice& advice) {
   const search::ProductSpace& points = space.points();
   std::vector<std::vector<int>> advised(points.sites().size());  // choices of each site
   const auto add = [&](const std::optional<StepSpace::Choice>& found) {
@@ -61,7 +61,7 @@ search::Advice advised_points(const StepSpace& space, const StepAdvice& advice) 
   std::ranges::stable_sort(order, std::greater{},
                            [&](std::size_t site) { return space.microseconds(site); });
 
-  search::Advice made;
+  search::Ranking made;
   std::set<int> seen;  // what differs only in a site that is not there is the same point
   const auto propose = [&](const std::vector<int>& choices) {
     const int point = points.point(choices);

@@ -28,6 +28,6 @@ StepAdvice advice_of(const std::vector<Question>& questions, const std::vector<A
 // First the point that has whatever is advised first, and where nothing is, the best predicted.
 // Then points that differ from it in one site: in the second that is advised there, the sites that
 // take longest first; then in the third, and so on. None if nothing advised is a choice.
-search::Advice advised_points(const StepSpace& space, const StepAdvice& advice);
+search::Ranking advised_points(const StepSpace& space, const StepAdvice& advice);
 
 }  // namespace ac::tune

@@ -378,7 +378,7 @@ search::Point StepSpace::listed(int point) const {
   for (std::size_t i = 0; i < points_->sites().size(); ++i) {
     const search::Site& site = points_->sites()[i];
     const int choice = points_->choices(point)[i];
-    search::Part part{site.name, "absent", {}};
+    search::SitePlan part{site.name, "absent", {}};
     if (choice >= 0) {
       part = site.choices[static_cast<std::size_t>(choice)].parts.at(0);
       part.site = site.name;

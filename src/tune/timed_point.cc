@@ -4,7 +4,7 @@
 
 namespace ac::tune {
 
-search::Outcome TimedPoint::outcome() const {
+search::PointOutcome TimedPoint::outcome() const {
   if (verdict != search::Verdict::measured) return {verdict, 0};
   return {verdict, median(samples)};
 }

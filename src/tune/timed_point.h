@@ -15,7 +15,7 @@ struct TimedPoint {
   bool was_admitted = true;     // false: its admission was skipped
   std::vector<double> samples;  // microseconds
 
-  search::Outcome outcome() const;  // the median of the samples
+  search::PointOutcome outcome() const;  // the median of the samples
 };
 
 }  // namespace ac::tune

@@ -44,15 +44,15 @@ class Tuner {
 
  private:
   // With advice, in turn with it, so that bad advice costs no more than twice the attempts.
-  std::unique_ptr<search::Strategy> strategy_for(const search::Space& space,
+  std::unique_ptr<search::Strategy> strategy_for(const search::PointSpace& space,
                                                  TunedRegion& region) const {
     const auto known = advised_.find(region.signature);
     if (known == advised_.end())
       return search::make_strategy(options_.search, space, options_.seed);
-    search::Advice advice = search::Advice::of(space, known->second);
+    search::Ranking advice = search::Ranking::of(space, known->second);
     region.advised = advice.order.size();
     auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
-    return std::make_unique<search::Advised>(std::move(strategy), std::move(advice));
+    return std::make_unique<search::RankedStrategy>(std::move(strategy), std::move(advice));
   }
 
   void run(const tune::Subject& subject) {
@@ -69,7 +69,7 @@ class Tuner {
         *strategy,
         [&](int point) {
           const auto began = std::chrono::steady_clock::now();
-          const search::Outcome outcome =
+          const search::PointOutcome outcome =
               attempt(subject, subject.space->candidates[static_cast<std::size_t>(point)], region);
           if (outcome.ok()) {
             if (!region.first) region.first = outcome.microseconds;
@@ -80,7 +80,7 @@ class Tuner {
                          std::min<std::size_t>(options_.budget.attempts, space.size()),
                          region.best ? fmt::format("best {:.2f} us", *region.best) : "");
           const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-          return search::Tried{outcome, took.count()};
+          return search::AttemptCost{outcome, took.count()};
         },
         options_.budget);
     if (const auto best = trace.best()) region.plan = space.id(best->point);
@@ -88,9 +88,9 @@ class Tuner {
     tuned_.regions.push_back(std::move(region));
   }
 
-  search::Outcome attempt(const tune::Subject& subject, const Candidate& candidate,
-                          TunedRegion& region) {
-    tuning::Attempt tried;
+  search::PointOutcome attempt(const tune::Subject& subject, const Candidate& candidate,
+                               TunedRegion& region) {
+    tuning::TimedAttempt tried;
     tried.key = {subject.space->signature,
                  candidate.id,
                  tuning::kernel_hash(workshop_.generate_for(subject, candidate).sources, headers_),
@@ -112,7 +112,7 @@ class Tuner {
     return outcome_of(tried);
   }
 
-  static search::Outcome outcome_of(const tuning::Attempt& attempt) {
+  static search::PointOutcome outcome_of(const tuning::TimedAttempt& attempt) {
     tune::TimedPoint point;
     point.verdict = attempt.verdict, point.samples = attempt.samples;
     return point.outcome();
@@ -120,15 +120,15 @@ class Tuner {
 
   void keep_best(const std::string& signature, const search::ListedSpace& space,
                  const search::Trace& trace) {
-    std::vector<search::Attempt> measured;
-    for (const search::Attempt& attempt : trace.attempts)
+    std::vector<search::PointAttempt> measured;
+    for (const search::PointAttempt& attempt : trace.attempts)
       if (attempt.outcome.ok()) measured.push_back(attempt);
     std::stable_sort(measured.begin(), measured.end(),
-                     [](const search::Attempt& a, const search::Attempt& b) {
+                     [](const search::PointAttempt& a, const search::PointAttempt& b) {
                        return a.outcome.microseconds < b.outcome.microseconds;
                      });
     measured.resize(std::min(measured.size(), kKept));
-    for (const search::Attempt& attempt : measured)
+    for (const search::PointAttempt& attempt : measured)
       tuned_.preferred[signature].push_back(space.id(attempt.point));
   }
 

@@ -59,7 +59,7 @@ class StepTuner {
     tuned_.signature = workshop_.signature();
     for (const search::Site& site : space.sites()) tuned_.sites += site.choices.size() > 1;
     record_failures();
-    const search::Advice advice = tune::advised_points(workshop_.space(), workshop_.advice());
+    const search::Ranking advice = tune::advised_points(workshop_.space(), workshop_.advice());
     tuned_.advised = advice.order.size();
     auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
     const tune::TimedPoint first = workshop_.time(*own);
@@ -68,7 +68,7 @@ class StepTuner {
     strategy->hear(*own, first.outcome());
     if (tuned_.advised > 0) {
       // Which is to know of it as well, so that it is not timed because it is advised.
-      strategy = std::make_unique<search::Advised>(std::move(strategy), advice);
+      strategy = std::make_unique<search::RankedStrategy>(std::move(strategy), advice);
       strategy->hear(*own, first.outcome());
     }
     double best = tuned_.first_us;
@@ -76,7 +76,7 @@ class StepTuner {
         *strategy,
         [&](int point) {
           const auto began = std::chrono::steady_clock::now();
-          const search::Outcome outcome = attempt(point);
+          const search::PointOutcome outcome = attempt(point);
           ++tuned_.attempts;
           if (outcome.ok())
             best = std::min(best, outcome.microseconds);
@@ -85,7 +85,7 @@ class StepTuner {
           progress_.step(tuned_.attempts, options_.budget.attempts,
                          fmt::format("best {:.1f} us", best));
           const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-          return search::Tried{outcome, took.count()};
+          return search::AttemptCost{outcome, took.count()};
         },
         options_.budget);
     decide(*own, trace);
@@ -103,8 +103,8 @@ class StepTuner {
             setting_};
   }
 
-  search::Outcome attempt(int point) {
-    tuning::Attempt tried;
+  search::PointOutcome attempt(int point) {
+    tuning::TimedAttempt tried;
     tried.key = key_of(point);
     tune::TimedPoint timed;
     if (const auto known = database_.find(tried.key)) {
@@ -126,9 +126,9 @@ class StepTuner {
 
   // Candidates of regions that do not compile, or are not admitted.
   void record_failures() {
-    std::vector<tuning::Attempt> attempts;
+    std::vector<tuning::TimedAttempt> attempts;
     for (tune::StepWorkshop::Failure& failure : workshop_.take_failures()) {
-      tuning::Attempt& tried = attempts.emplace_back();
+      tuning::TimedAttempt& tried = attempts.emplace_back();
       tried.key = {failure.signature, failure.plan, tuning::kernel_hash(failure.sources, headers_),
                    device_,           toolkit_,     setting_};
       tried.verdict = failure.verdict;
@@ -141,15 +141,16 @@ class StepTuner {
 
   // The fastest that are admitted, against the package's own.
   void decide(int own, const search::Trace& trace) {
-    std::vector<search::Attempt> faster;
-    for (const search::Attempt& attempt : trace.attempts)
+    std::vector<search::PointAttempt> faster;
+    for (const search::PointAttempt& attempt : trace.attempts)
       if (attempt.outcome.ok() && attempt.point != own &&
           attempt.outcome.microseconds <= tuned_.first_us * kWorthwhile)
         faster.push_back(attempt);
-    std::ranges::stable_sort(
-        faster, {}, [](const search::Attempt& attempt) { return attempt.outcome.microseconds; });
+    std::ranges::stable_sort(faster, {}, [](const search::PointAttempt& attempt) {
+      return attempt.outcome.microseconds;
+    });
     std::vector<int> finalists{own};
-    for (const search::Attempt& attempt : faster) {
+    for (const search::PointAttempt& attempt : faster) {
       if (finalists.size() > kFinalists) break;
       if (workshop_.why_not(attempt.point).empty()) finalists.push_back(attempt.point);
       record_failures();

@@ -85,8 +85,8 @@ class Database::Statement {
   std::int64_t integer(int column) const { return sqlite3_column_int64(statement_, column); }
   double number(int column) const { return sqlite3_column_double(statement_, column); }
 
-  Attempt attempt() const {
-    Attempt attempt;
+  TimedAttempt attempt() const {
+    TimedAttempt attempt;
     attempt.key = {text(0), text(1), text(2), text(3), text(4), text(5)};
     const auto verdict = search::verdict_from(text(6));
     if (!verdict)
@@ -187,13 +187,13 @@ void Database::fail() const {
   job_failed("{}: {}", path_.string(), message);
 }
 
-std::size_t Database::add(std::span<const Attempt> attempts) {
+std::size_t Database::add(std::span<const TimedAttempt> attempts) {
   execute("BEGIN IMMEDIATE");
   std::size_t added = 0;
   Statement insert(*this, fmt::format("INSERT OR IGNORE INTO attempts ({}) VALUES "
                                       "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                                       kColumns));
-  for (const Attempt& attempt : attempts) {
+  for (const TimedAttempt& attempt : attempts) {
     insert.bind(attempt.key)
         .bind(std::string(search::to_string(attempt.verdict)))
         .bind(attempt.why)
@@ -209,7 +209,7 @@ std::size_t Database::add(std::span<const Attempt> attempts) {
   return added;
 }
 
-std::optional<Attempt> Database::find(const Key& key) const {
+std::optional<TimedAttempt> Database::find(const Key& key) const {
   Statement query(*this, fmt::format("SELECT {} FROM attempts WHERE region = ? AND plan = ? AND "
                                      "kernels = ? AND device = ? AND toolkit = ? AND setting = ? "
                                      "ORDER BY time DESC, rowid DESC LIMIT 1",
@@ -219,14 +219,14 @@ std::optional<Attempt> Database::find(const Key& key) const {
   return query.attempt();
 }
 
-std::vector<Attempt> Database::of_region(const Key& key) const {
+std::vector<TimedAttempt> Database::of_region(const Key& key) const {
   Statement query(*this, fmt::format("SELECT {} FROM attempts WHERE region = ? AND device = ? AND "
                                      "toolkit = ? AND setting = ? ORDER BY plan, time, rowid",
                                      kColumns));
   query.bind(key.region).bind(key.device).bind(key.toolkit).bind(key.setting);
-  std::vector<Attempt> found;
+  std::vector<TimedAttempt> found;
   while (query.step()) {
-    Attempt attempt = query.attempt();
+    TimedAttempt attempt = query.attempt();
     if (!found.empty() && found.back().key.plan == attempt.key.plan)
       found.back() = std::move(attempt);
     else
@@ -262,7 +262,7 @@ Json Database::stats() const {
           {"oldest", times.integer(0)},      {"newest", times.integer(1)}};
 }
 
-void Database::each(const std::function<void(const Attempt&)>& see) const {
+void Database::each(const std::function<void(const TimedAttempt&)>& see) const {
   Statement query(*this, fmt::format("SELECT {} FROM attempts ORDER BY rowid", kColumns));
   while (query.step()) see(query.attempt());
 }

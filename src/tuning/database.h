@@ -36,7 +36,7 @@ struct Key {
 // Why an attempt that was measured says no more than that: the gate was not asked.
 constexpr const char* kUnjudged = "timed, not judged";
 
-struct Attempt {
+struct TimedAttempt {
   Key key;
   search::Verdict verdict = search::Verdict::measured;
   std::string why;              // if it was not measured; kUnjudged
@@ -44,11 +44,11 @@ struct Attempt {
   double predicted = 0;         // microseconds
   std::string model;            // that it was tried for
   std::int64_t time = 0;        // milliseconds since 1970; 0: now, when it is added
-  bool operator==(const Attempt&) const = default;
+  bool operator==(const TimedAttempt&) const = default;
 };
 
-Json to_json(const Attempt& attempt);
-Attempt attempt_from_json(const Json& json, const std::string& origin);
+Json to_json(const TimedAttempt& attempt);
+TimedAttempt attempt_from_json(const Json& json, const std::string& origin);
 
 struct Prune {
   bool superseded = false;  // of what was tried again later, with whatever kernels or toolkit
@@ -67,18 +67,18 @@ class Database {
   ~Database();
   Database(Database&&) noexcept;
 
-  void add(const Attempt& attempt) { add(std::span(&attempt, 1)); }
+  void add(const TimedAttempt& attempt) { add(std::span(&attempt, 1)); }
   // All or none. What is there already is left alone.
-  std::size_t add(std::span<const Attempt> attempts);
+  std::size_t add(std::span<const TimedAttempt> attempts);
 
   // The latest under this key.
-  std::optional<Attempt> find(const Key& key) const;
+  std::optional<TimedAttempt> find(const Key& key) const;
   // The latest of every plan of a region, of which the key's plan and kernels say nothing.
-  std::vector<Attempt> of_region(const Key& key) const;
+  std::vector<TimedAttempt> of_region(const Key& key) const;
 
   Json stats() const;
   // In the order in which they were added.
-  void each(const std::function<void(const Attempt&)>& see) const;
+  void each(const std::function<void(const TimedAttempt&)>& see) const;
   // Removes what all that is set in it describes, and gives the room back; how many there were.
   std::size_t prune(const Prune& which);
 

@@ -16,7 +16,7 @@ constexpr JsonLimits kLine{.bytes = 1 << 20, .depth = 4, .values = 20'000};
 
 }  // namespace
 
-Json to_json(const Attempt& attempt) {
+Json to_json(const TimedAttempt& attempt) {
   Json json{{"region", attempt.key.region},
             {"plan", attempt.key.plan},
             {"kernels", attempt.key.kernels},
@@ -32,7 +32,7 @@ Json to_json(const Attempt& attempt) {
   return json;
 }
 
-Attempt attempt_from_json(const Json& json, const std::string& origin) {
+TimedAttempt attempt_from_json(const Json& json, const std::string& origin) {
   if (!json.is_object()) bad_input("{}: is no object", origin);
   const auto field = [&](const char* name, bool right, const char* what) -> const Json& {
     if (!json.contains(name)) bad_input("{}: has no field \"{}\"", origin, name);
@@ -48,7 +48,7 @@ Attempt attempt_from_json(const Json& json, const std::string& origin) {
       bad_input("{}: \"{}\" is not a number that is not negative", origin, name);
     return value.get<double>();
   };
-  Attempt attempt;
+  TimedAttempt attempt;
   attempt.key = {text("region"), text("plan"),    text("kernels"),
                  text("device"), text("toolkit"), text("setting")};
   const auto verdict = search::verdict_from(text("verdict"));
@@ -72,12 +72,12 @@ Attempt attempt_from_json(const Json& json, const std::string& origin) {
 
 void export_attempts(const Database& database, std::ostream& to) {
   to << R"({"tuning":1})" << "\n";
-  database.each([&](const Attempt& attempt) { to << to_json(attempt).dump() << "\n"; });
+  database.each([&](const TimedAttempt& attempt) { to << to_json(attempt).dump() << "\n"; });
 }
 
 std::size_t import_attempts(Database& database, const std::filesystem::path& file) {
   const std::string text = read_file(file, kMaxBytes);
-  std::vector<Attempt> attempts;
+  std::vector<TimedAttempt> attempts;
   std::size_t number = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());

@@ -21,7 +21,7 @@ Log::Log(const std::filesystem::path& database, Origin origin, Say say)
   }
 }
 
-void Log::add(Attempt attempt, const std::vector<KernelSource>& sources) {
+void Log::add(TimedAttempt attempt, const std::vector<KernelSource>& sources) {
   if (!database_) return;
   attempt.key.kernels = kernel_hash(sources, headers_);
   attempt.key.device = origin_.device;

@@ -25,7 +25,7 @@ class Log {
   Log(const std::filesystem::path& database, Origin origin, Say say);
 
   // With the kernels that it is an attempt of; the rest of the key's origin is filled in.
-  void add(Attempt attempt, const std::vector<KernelSource>& sources);
+  void add(TimedAttempt attempt, const std::vector<KernelSource>& sources);
 
  private:
   void give_up(const std::string& why);

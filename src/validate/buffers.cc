@@ -96,16 +96,17 @@ void BufferSet::load(const Elements& elements) {
   for (std::size_t t = 0; t < specs_.size(); ++t) {
     const TensorSpec& spec = specs_[t];
     const std::span<std::byte> bytes = buffers_[t];
-    if (spec.role == Role::output || (spec.role == Role::workspace && !loaded_))
+    if (spec.role == TensorRole::output || (spec.role == TensorRole::workspace && !loaded_))
       fill_poison(bytes, poison_);
     // What a kernel takes for a number of its own may be small.
-    if (spec.role == Role::workspace && !loaded_ && is_small_)
+    if (spec.role == TensorRole::workspace && !loaded_ && is_small_)
       std::ranges::fill(bytes, std::byte{0});
-    if (spec.role == Role::counter && !loaded_) std::ranges::fill(bytes, std::byte{0});
-    if (spec.role == Role::input || spec.role == Role::weight || spec.role == Role::state) {
+    if (spec.role == TensorRole::counter && !loaded_) std::ranges::fill(bytes, std::byte{0});
+    if (spec.role == TensorRole::input || spec.role == TensorRole::weight ||
+        spec.role == TensorRole::state) {
       AC_ASSERT(elements[t].size() == static_cast<std::size_t>(spec.count()));
       store_elements(spec.dtype, elements[t], bytes.data());
-      if (spec.role == Role::state) empty_slots(spec, elements[t], bytes, poison_);
+      if (spec.role == TensorRole::state) empty_slots(spec, elements[t], bytes, poison_);
     }
     before_[t].assign(bytes.begin(), bytes.end());
   }
@@ -129,11 +130,11 @@ std::optional<BufferSet::Damage> BufferSet::damage_of(std::size_t t) const {
   const auto element_at = [&](auto byte) {
     return (byte - now.begin()) / static_cast<std::int64_t>(bytes_of(spec.dtype));
   };
-  if (spec.role == Role::input || spec.role == Role::weight)
+  if (spec.role == TensorRole::input || spec.role == TensorRole::weight)
     if (std::memcmp(now.data(), before_[t].data(), now.size()) != 0)
       return Damage{t, element_at(std::ranges::mismatch(now, before_[t]).in1),
                     "modified what it may only read"};
-  if (spec.role == Role::counter) {
+  if (spec.role == TensorRole::counter) {
     const auto left = std::ranges::find_if(now, [](std::byte b) { return b != std::byte{0}; });
     if (left != now.end()) return Damage{t, element_at(left), "did not leave a counter at 0"};
   }

@@ -35,7 +35,7 @@ Figure Verdict::worst() const {
 namespace {
 
 bool is_written(const TensorSpec& spec) {
-  return spec.role == Role::output || spec.role == Role::state;
+  return spec.role == TensorRole::output || spec.role == TensorRole::state;
 }
 
 // Inputs and what should come of them, in all rows of the outputs or in some.
@@ -293,7 +293,7 @@ class Gate {
   Untouched untouched(const BufferSet& set) const {
     Untouched all;
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
-      if (spec(t).role != Role::output || !is_float(spec(t).dtype)) continue;
+      if (spec(t).role != TensorRole::output || !is_float(spec(t).dtype)) continue;
       const auto count =
           static_cast<std::int64_t>(set.buffers()[t].size() / bytes_of(spec(t).dtype));
       for (std::int64_t i = 0; i < count; ++i)
@@ -424,7 +424,7 @@ class Gate {
                 .got = got,
                 .truth = e.truth[t],
                 .plain = plain,
-                .old = spec(t).role == Role::state ? &e.elements[t] : nullptr,
+                .old = spec(t).role == TensorRole::state ? &e.elements[t] : nullptr,
                 .exact = subject_.linear && pattern == Pattern::bits,
                 .independent = !subject_.constrain};
       };

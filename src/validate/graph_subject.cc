@@ -210,7 +210,7 @@ class GraphSubject {
       if (node.op != Op::input) continue;
       const std::string& name = node.text("name");
       TensorSpec spec{.name = name, .dtype = node.type.dtype, .shape = sizes_of(node)};
-      if (overwritten_.contains(name)) spec.role = Role::state;
+      if (overwritten_.contains(name)) spec.role = TensorRole::state;
       if (!is_float(spec.dtype)) {
         const auto limit = options_.limits.find(name);
         if (spec.dtype == DType::boolean)
@@ -238,7 +238,7 @@ class GraphSubject {
         TensorSpec spec{.name = key,
                         .dtype = parts[i].type.dtype,
                         .shape = sizes_of(parts[i]),
-                        .role = Role::weight,
+                        .role = TensorRole::weight,
                         .may_be_huge = !makes_scores(node)};
         if (!format.is_plain()) {
           spec.may_be_huge = false;  // a code of 0 times an infinite scale would be NaN
@@ -281,7 +281,7 @@ class GraphSubject {
             {.name = name_of_state(static_cast<std::int64_t>(i), state.tensors[t]),
              .dtype = state.dtype,
              .shape = {state.tensors[t].rows, options_.capacity, state.tensors[t].size},
-             .role = Role::state,
+             .role = TensorRole::state,
              .may_be_huge = may_be_huge(state, t)});
     }
   }
@@ -301,7 +301,7 @@ class GraphSubject {
       tensors_.push_back({.name = output.name,
                           .dtype = node.type.dtype,
                           .shape = sizes_of(node),
-                          .role = Role::output});
+                          .role = TensorRole::output});
     }
   }
 

@@ -267,9 +267,9 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_scales(out, spec, s, random);
   else if (!is_float(spec.dtype))
     fill_integers(out, spec, s, random);
-  else if (spec.role == Role::weight)
+  else if (spec.role == TensorRole::weight)
     fill_weight(out, spec, s, random);
-  else if (spec.role == Role::state)
+  else if (spec.role == TensorRole::state)
     fill_state(out, spec, s, random);
   else
     fill_activation(out, spec, s, random);
@@ -362,9 +362,9 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];
       if (!is_float(spec.dtype) && !is_code(spec.dtype)) continue;
-      if (spec.role == Role::input || spec.role == Role::weight)
+      if (spec.role == TensorRole::input || spec.role == TensorRole::weight)
         add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
-      if (spec.role == Role::input || (spec.role == Role::weight && spec.may_be_huge))
+      if (spec.role == TensorRole::input || (spec.role == TensorRole::weight && spec.may_be_huge))
         add({"an infinity in " + spec.name, Pattern::an_infinity, seed + 51, 1, 0, t});
     }
   return scenarios;

@@ -14,7 +14,7 @@
 
 namespace ac::validate {
 
-enum class Role : std::uint8_t {
+enum class TensorRole : std::uint8_t {
   input,      // activations and integers: read only
   weight,     // parameters: read only
   output,     // written in full
@@ -27,7 +27,7 @@ struct TensorSpec {
   std::string name;
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
-  Role role = Role::input;
+  TensorRole role = TensorRole::input;
   // Of integer inputs: the legal range, and values that deserve a run of their own (positions at
   // the edges of windows and tiles).
   std::int64_t low = 0, high = 0;
@@ -45,7 +45,7 @@ struct TensorSpec {
   std::int64_t count() const;
   std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }
   bool is_read() const {
-    return role == Role::input || role == Role::weight || role == Role::state;
+    return role == TensorRole::input || role == TensorRole::weight || role == TensorRole::state;
   }
 };
 

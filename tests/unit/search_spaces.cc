@@ -39,7 +39,7 @@ Known structured(std::uint64_t seed, double spread) {
                             (bulk ? 0.12 - 0.04 * std::log2(depth) : 0) +
                             0.03 * std::log2(threads / 128.0) * std::log2(rows);
             log_us += 0.02 * noise(random);
-            Outcome outcome{Verdict::measured, std::exp(log_us)};
+            PointOutcome outcome{Verdict::measured, std::exp(log_us)};
             if (bulk && threads == 1024 && depth > 4) outcome = {Verdict::uncompilable, 0};
             known.points.push_back(
                 {fmt::format("{}/{}x{}x{}/{}", ring, threads, rows, depth, split),
@@ -96,14 +96,14 @@ std::vector<Known> known_of(std::size_t count, std::uint64_t seed) {
 Step::Step(std::size_t count, std::uint64_t seed)
     : space(sites(known_of(count, seed))), known(known_of(count, seed)) {}
 
-Outcome Step::outcome(int point) const {
+PointOutcome Step::outcome(int point) const {
   const std::vector<int>& choices = space.choices(point);
   double sum = choices[0] == 0 ? 45 : 0;
   std::string before;
   for (std::size_t i = 1; i < choices.size(); ++i) {
     if (choices[i] < 0) continue;
     const auto choice = static_cast<std::size_t>(choices[i]);
-    const Outcome& outcome = known[i - 1].outcomes[choice];
+    const PointOutcome& outcome = known[i - 1].outcomes[choice];
     if (!outcome.ok()) return outcome;
     sum += space.sites()[i].uses * outcome.microseconds;
     const std::string& family = known[i - 1].points[choice].parts[0].family;

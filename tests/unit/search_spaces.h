@@ -9,7 +9,7 @@ namespace ac::search::test {
 
 struct Known {
   std::vector<Point> points;
-  std::vector<Outcome> outcomes;
+  std::vector<PointOutcome> outcomes;
 };
 
 // Plans of two families over a handful of fields that act together, as real kernels' do; what is
@@ -27,7 +27,7 @@ struct Step {
   ProductSpace space;
   std::vector<Known> known;  // of the sites behind the one that fuses
 
-  Outcome outcome(int point) const;
+  PointOutcome outcome(int point) const;
 };
 
 }  // namespace ac::search::test

@@ -18,13 +18,13 @@ using ac::search::test::Step;
 
 namespace {
 
-Try look_up(const std::vector<Outcome>& outcomes) {
-  return [&outcomes](int point) { return Tried{outcomes[static_cast<std::size_t>(point)]}; };
+Try look_up(const std::vector<PointOutcome>& outcomes) {
+  return [&outcomes](int point) { return AttemptCost{outcomes[static_cast<std::size_t>(point)]}; };
 }
 
 std::vector<int> points_of(const Trace& trace) {
   std::vector<int> points;
-  for (const search::Attempt& attempt : trace.attempts) points.push_back(attempt.point);
+  for (const search::PointAttempt& attempt : trace.attempts) points.push_back(attempt.point);
   return points;
 }
 
@@ -38,7 +38,7 @@ std::vector<int> run(std::string_view name, const ListedSpace& space, const Know
 std::size_t attempts_to(Strategy& strategy, const Known& known, double microseconds) {
   const Trace trace = run_search(strategy, look_up(known.outcomes), {});
   for (std::size_t i = 0; i < trace.attempts.size(); ++i)
-    if (const Outcome& outcome = trace.attempts[i].outcome;
+    if (const PointOutcome& outcome = trace.attempts[i].outcome;
         outcome.ok() && outcome.microseconds <= microseconds)
       return i + 1;
   return SIZE_MAX;
@@ -46,7 +46,7 @@ std::size_t attempts_to(Strategy& strategy, const Known& known, double microseco
 
 double best_of(const Known& known) {
   double best = INFINITY;
-  for (const Outcome& outcome : known.outcomes)
+  for (const PointOutcome& outcome : known.outcomes)
     if (outcome.ok()) best = std::min(best, outcome.microseconds);
   return best;
 }
@@ -145,7 +145,7 @@ TEST_CASE("search: what learns beats random on structured spaces, and copes with
   Known flat = search::test::unstructured(50, 45, 3);  // five of fifty work
   const ListedSpace space(flat.points);
   for (const StrategyInfo& info : strategies()) CHECK(run(info.name, space, flat, 1).size() == 50);
-  for (Outcome& outcome : flat.outcomes) outcome = {Verdict::illegal, 0};
+  for (PointOutcome& outcome : flat.outcomes) outcome = {Verdict::illegal, 0};
   for (const StrategyInfo& info : strategies()) {
     const auto strategy = make_strategy(info.name, space, 1);
     CHECK_FALSE(run_search(*strategy, look_up(flat.outcomes), {}).best());
@@ -166,7 +166,7 @@ TEST_CASE("search: the schedules of a step, with fusing and splitting") {
                                        [&](int point) {
                                          CHECK(seen.insert(step.space.id(point)).second);
                                          CHECK(step.space.find(step.space.id(point)) == point);
-                                         return Tried{step.outcome(point)};
+                                         return AttemptCost{step.outcome(point)};
                                        },
                                        {.attempts = kBudget});
         CHECK(trace.attempts.size() == kBudget);
@@ -224,21 +224,21 @@ TEST_CASE("search: advice that is good is taken at once, and bad advice at most 
     std::vector<int> order;
     for (std::size_t i = 0; i < known.points.size(); ++i) order.push_back(static_cast<int>(i));
     std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      const Outcome &left = known.outcomes[static_cast<std::size_t>(a)],
-                    &right = known.outcomes[static_cast<std::size_t>(b)];
+      const PointOutcome &left = known.outcomes[static_cast<std::size_t>(a)],
+                         &right = known.outcomes[static_cast<std::size_t>(b)];
       return std::pair(!left.ok(), left.microseconds) < std::pair(!right.ok(), right.microseconds);
     });
-    const Advice good{order, {}};
-    const Advice bad{{order.rbegin(), order.rend()}, {}};
+    const Ranking good{order, {}};
+    const Ranking bad{{order.rbegin(), order.rend()}, {}};
     for (const StrategyInfo& info : strategies()) {
       CAPTURE(info.name);
       for (const double goal : {1.0, 1.05, 1.3}) {
         const auto alone = make_strategy(info.name, space, seed);
         const std::size_t needed = attempts_to(*alone, known, best * goal);
-        Advised advised(make_strategy(info.name, space, seed), bad);
+        RankedStrategy advised(make_strategy(info.name, space, seed), bad);
         CHECK(attempts_to(advised, known, best * goal) <= 2 * needed);
       }
-      Advised advised(make_strategy(info.name, space, seed), good);
+      RankedStrategy advised(make_strategy(info.name, space, seed), good);
       CHECK(attempts_to(advised, known, best) == 1);
     }
     // As a prior, good advice comes early, and bad advice is got over.
@@ -252,13 +252,13 @@ TEST_CASE("search: advice that is good is taken at once, and bad advice at most 
 TEST_CASE("search: advice names points, and what is none is left out") {
   const Known known = search::test::structured(7);
   const ListedSpace space(known.points);
-  const Advice advice =
-      Advice::of(space, {"registers/128x1x4/1", "no such", "registers/128x1x4/1", "bulk/64x1x2/1"},
-                 {0.5, 1, 1, 0.25});
+  const Ranking advice =
+      Ranking::of(space, {"registers/128x1x4/1", "no such", "registers/128x1x4/1", "bulk/64x1x2/1"},
+                  {0.5, 1, 1, 0.25});
   REQUIRE(advice.order.size() == 2);
   CHECK(space.id(advice.order[1]) == "bulk/64x1x2/1");
   CHECK(advice.weight(1) == 0.25);
-  CHECK(Advice::of(space, {"bulk/64x1x2/1", "bulk/64x1x2/2"}).weight(1) == 0.5);
+  CHECK(Ranking::of(space, {"bulk/64x1x2/1", "bulk/64x1x2/2"}).weight(1) == 0.5);
 }
 
 TEST_CASE("search: budgets end a search, and what was spent before counts") {
@@ -269,7 +269,7 @@ TEST_CASE("search: budgets end a search, and what was spent before counts") {
     return run_search(
                *strategy,
                [&](int point) {
-                 return Tried{known.outcomes[static_cast<std::size_t>(point)], 2.0, 10};
+                 return AttemptCost{known.outcomes[static_cast<std::size_t>(point)], 2.0, 10};
                },
                budget, spent)
         .attempts.size();
@@ -290,6 +290,6 @@ TEST_CASE("search: spaces that are none are refused") {
   const ListedSpace one({{"a", {{"", "f", {}}}, 0}});
   for (const StrategyInfo& info : strategies()) {
     const auto strategy = make_strategy(info.name, one, 1);
-    CHECK(run_search(*strategy, [](int) { return Tried{}; }, {}).attempts.size() == 1);
+    CHECK(run_search(*strategy, [](int) { return AttemptCost{}; }, {}).attempts.size() == 1);
   }
 }

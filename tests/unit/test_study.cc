@@ -76,9 +76,9 @@ TEST_CASE("study: a table is read as it was written") {
   CHECK(table.fallback == std::vector<double>{9, 8});
   const TimedPoint* point = table.find("a");
   REQUIRE(point);
-  CHECK(point->outcome() == search::Outcome{search::Verdict::measured, 2});
+  CHECK(point->outcome() == search::PointOutcome{search::Verdict::measured, 2});
   CHECK(point->was_admitted);
-  const search::Part& part = point->point.parts.at(0);
+  const search::SitePlan& part = point->point.parts.at(0);
   CHECK(part.fields.at(0) == search::Field{"threads", std::int64_t{64}});
   CHECK(part.fields.at(1) == search::Field{"ring", "bulk"});
   CHECK(part.fields.at(2) == search::Field{"persistent", std::int64_t{1}});
@@ -194,7 +194,7 @@ TEST_CASE("study: what random search is expected to find is what it finds") {
   const search::test::Known known = search::test::unstructured(30, 8, 5);
   const search::ListedSpace space(known.points);
   std::vector<double> shares;
-  for (const search::Outcome& outcome : known.outcomes)
+  for (const search::PointOutcome& outcome : known.outcomes)
     shares.push_back(outcome.ok() ? 1 / outcome.microseconds : 0);
   const Curve expected = expected_best(shares, 40);
   CHECK(expected[0] == doctest::Approx(std::accumulate(shares.begin(), shares.end(), 0.0) / 30));
@@ -437,14 +437,14 @@ TEST_CASE("study: a recorded step is searched site by site") {
     for (std::size_t site = 0; site < step.space.sites().size(); ++site) {
       const int choice = step.space.choices(schedule)[site];
       const search::Site& of = step.space.sites()[site];
-      search::Part part{of.name, "absent", {}};
+      search::SitePlan part{of.name, "absent", {}};
       if (choice >= 0) {
         part = of.choices[static_cast<std::size_t>(choice)].parts[0];
         part.site = of.name;
       }
       timed.point.parts.push_back(part);
     }
-    const search::Outcome outcome = step.outcome(schedule);
+    const search::PointOutcome outcome = step.outcome(schedule);
     timed.verdict = outcome.verdict;
     if (outcome.ok()) timed.samples = {outcome.microseconds};
     table.add(timed);

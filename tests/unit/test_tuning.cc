@@ -22,8 +22,8 @@ namespace {
 
 const Key kKey{"region", "gemv/R256", "text", "card", "NVRTC 13.0", "T=1 P=1024"};
 
-tuning::Attempt attempt(const Key& key, double us, std::int64_t time) {
-  tuning::Attempt made;
+tuning::TimedAttempt attempt(const Key& key, double us, std::int64_t time) {
+  tuning::TimedAttempt made;
   made.key = key;
   made.samples = {us, us + 1};
   made.predicted = 2.5;
@@ -72,7 +72,7 @@ TEST_CASE("tuning: what was added is found under its key, the latest first") {
     database.add(attempt(kKey, 3, 100));
     database.add(attempt(kKey, 4, 200));
     CHECK(database.add(std::vector{attempt(kKey, 4, 200)}) == 0);  // it is there
-    tuning::Attempt failed = attempt(with_plan("bad"), 0, 0);
+    tuning::TimedAttempt failed = attempt(with_plan("bad"), 0, 0);
     failed.verdict = search::Verdict::wrong, failed.why = "numerics: 'x'; \"y\"",
     failed.samples = {};
     database.add(failed);
@@ -170,7 +170,7 @@ TEST_CASE("tuning: attempts travel as text") {
   const TemporaryFolder folder;
   Database from(folder.path() / "a.sqlite"), to(folder.path() / "b.sqlite");
   from.add(attempt(kKey, 3, 100));
-  tuning::Attempt failed = attempt(with_plan("x"), 0, 5);
+  tuning::TimedAttempt failed = attempt(with_plan("x"), 0, 5);
   failed.verdict = search::Verdict::uncompilable, failed.why = "line\nbreak", failed.samples = {};
   from.add(failed);
   const std::filesystem::path file = folder.path() / "out.jsonl";

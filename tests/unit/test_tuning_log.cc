@@ -19,8 +19,8 @@ namespace {
 
 const std::vector<KernelSource> kSources = {{"entry", "#include \"a.h\"\nint x;\n"}};
 
-tuning::Attempt attempt(std::string plan) {
-  tuning::Attempt made;
+tuning::TimedAttempt attempt(std::string plan) {
+  tuning::TimedAttempt made;
   made.key.region = "region", made.key.plan = std::move(plan), made.key.setting = "T=1 P=7";
   made.samples = {1.5, 2};
   made.predicted = 3;
@@ -85,6 +85,6 @@ TEST_CASE("log: a disk that is full is said once, and what was added before is k
   CHECK(added > 10);
   CHECK(added < 5000);
   int kept = 0;
-  Database(f.file).each([&](const tuning::Attempt&) { ++kept; });
+  Database(f.file).each([&](const tuning::TimedAttempt&) { ++kept; });
   CHECK(kept == added - 1);  // all but the one that did not fit
 }

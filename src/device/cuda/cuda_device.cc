@@ -414,7 +414,7 @@ std::unique_ptr<Device::Recording> CudaGpu::record(const std::function<void()>& 
   session_.check(driver.begin_capture(stream, kCaptureThreadLocal), "beginning a recording");
   Open open;
   recording_ = &open;
-  Graph graph = nullptr;
+  ExecutableGraph graph = nullptr;
   try {
     enqueue();
   } catch (...) {

@@ -15,7 +15,7 @@ using Stream = struct StreamHandle*;
 using Event = struct EventHandle*;
 using Module = struct ModuleHandle*;
 using Function = struct FunctionHandle*;
-using Graph = struct GraphHandle*;
+using ExecutableGraph = struct GraphHandle*;
 using GraphExec = struct GraphExecHandle*;
 using Address = unsigned long long;
 
@@ -159,11 +159,12 @@ struct Driver {
   Call<Stream> destroy_stream{library, "cuStreamDestroy_v2"};
   Call<Stream> synchronize{library, "cuStreamSynchronize"};
   Call<Stream, int> begin_capture{library, "cuStreamBeginCapture_v2"};
-  Call<Stream, Graph*> end_capture{library, "cuStreamEndCapture"};
-  Call<GraphExec*, Graph, unsigned long long> instantiate{library, "cuGraphInstantiateWithFlags"};
+  Call<Stream, ExecutableGraph*> end_capture{library, "cuStreamEndCapture"};
+  Call<GraphExec*, ExecutableGraph, unsigned long long> instantiate{library,
+                                                                    "cuGraphInstantiateWithFlags"};
   Call<GraphExec, Stream> launch_graph{library, "cuGraphLaunch"};
   Call<GraphExec> destroy_exec{library, "cuGraphExecDestroy"};
-  Call<Graph> destroy_graph{library, "cuGraphDestroy"};
+  Call<ExecutableGraph> destroy_graph{library, "cuGraphDestroy"};
 
   Call<Event*, unsigned> create_event{library, "cuEventCreate"};
   Call<Event> destroy_event{library, "cuEventDestroy_v2"};

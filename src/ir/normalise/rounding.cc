@@ -83,9 +83,9 @@ const std::vector<double>* line_of(const Graph& graph, NodeId id) {
 }
 
 // Computes a node for one position or id after the other, if it is a function of that alone.
-class Trial {
+class RoundingTrial {
  public:
-  explicit Trial(const Graph& graph) : graph_(graph) {}
+  explicit RoundingTrial(const Graph& graph) : graph_(graph) {}
 
   // Whether the node can be tried.
   bool follow(NodeId id) {
@@ -368,7 +368,7 @@ class Exactness {
     const NodeId index = node.inputs[1];
     const Dim& rows = type(node.inputs[0]).shape[0];
     if (source_of(index) != Source::position || !rows.is_constant()) return;
-    Trial trial(graph_);
+    RoundingTrial trial(graph_);
     if (!trial.follow(index)) return;
     const auto last = static_cast<double>(rows.constant() - 1);
     for (std::int64_t i = 0; i < graph_.limit.tokens; ++i) {
@@ -394,7 +394,7 @@ class Exactness {
                 info(node.op).rule == ShapeRule::compare ? "comparison" : "number",
                 of_positions ? "positions" : "token ids");
     };
-    Trial trial(graph_);
+    RoundingTrial trial(graph_);
     if (source_of(id) == Source::both || !trial.follow(id)) refuse();
     Whole all{INFINITY, -INFINITY};
     const std::int64_t count = of_positions ? graph_.limit.tokens : static_cast<std::int64_t>(ids_);

@@ -91,7 +91,7 @@ Value indent(Renderer&, const Value& value, const Arguments& arguments) {
                                     : to_text(arithmetic("*", " ", Value(given.integer(0, 4))));
   const bool first = given.flag(1), blank = given.flag(2);
   const std::vector<Value> lines = split_lines(value.as_string()->text + "\n", false);
-  Builder out;
+  TextBuilder out;
   if (first) out += indention;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i].as_string()->text;
@@ -130,7 +130,7 @@ Value join(Renderer&, const Value& value, const Arguments& arguments) {
   const Bound given("join", arguments, {"d", "attribute"});
   const std::string separator = given.given(0) ? to_text(given[0]) : "";
   const AttributePath path(given.get(1, Value(None())));
-  Builder out;
+  TextBuilder out;
   bool first = true;
   for_each(value, [&](const Value& item) {
     if (!std::exchange(first, false)) out += separator;
@@ -175,7 +175,7 @@ Value string(Renderer&, const Value& value, const Arguments&) { return soft_text
 // Words begin after white space, hyphens and opening brackets.
 Value title(Renderer&, const Value& value, const Arguments&) {
   const std::string text = to_text(value);
-  Builder out;
+  TextBuilder out;
   bool begins = true;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
@@ -236,7 +236,7 @@ Value truncate(Renderer&, const Value& value, const Arguments& arguments) {
 }
 
 std::string url_quoted(const Value& value, bool query) {
-  Builder out;
+  TextBuilder out;
   for (const char byte : to_text(value)) {
     const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') ||
                        (byte >= 'A' && byte <= 'Z') ||
@@ -253,7 +253,7 @@ std::string url_quoted(const Value& value, bool query) {
 
 Value url_encode(Renderer&, const Value& value, const Arguments&) {
   if (value.as_string() != nullptr || !is_iterable(value)) return Value(url_quoted(value, false));
-  Builder out;
+  TextBuilder out;
   const auto add = [&out](const Value& key, const Value& item) {
     if (!out.text().empty()) out += '&';
     out += url_quoted(key, true);

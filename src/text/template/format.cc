@@ -30,7 +30,7 @@ std::string padded(const Spec& spec, char align, std::string_view prefix, std::s
   if (spec.width > kMaxWidth) fail("a width of {} is too large", spec.width);
   std::int64_t missing = std::max<std::int64_t>(spec.width - size, 0);
   const std::int64_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
-  Builder out;
+  TextBuilder out;
   if (align == '=') out += prefix;
   for (std::int64_t i = 0; i < left; ++i) out += spec.fill;
   if (align != '=') out += prefix;
@@ -160,7 +160,7 @@ class Printf {
   }
 
   std::string run() {
-    Builder out;
+    TextBuilder out;
     while (at_ < format_.size()) {
       const std::size_t percent = format_.find('%', at_);
       if (percent == std::string_view::npos) {
@@ -310,7 +310,7 @@ class Braces {
 
   std::string run(std::string_view format, int depth) {
     if (depth < 0) fail("Max string recursion exceeded");
-    Builder out;
+    TextBuilder out;
     for (std::size_t at = 0; at < format.size();) {
       const char character = format[at];
       if (character != '{' && character != '}') {

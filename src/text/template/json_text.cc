@@ -132,7 +132,7 @@ class Writer {
   }
 
   const JsonStyle& style_;
-  Builder out_;
+  TextBuilder out_;
   int level_ = 0;
 };
 

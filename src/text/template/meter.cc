@@ -38,7 +38,7 @@ Charge::~Charge() {
   if (meter_ != nullptr) meter_->give_back(bytes_);
 }
 
-Builder& Builder::operator+=(std::string_view more) {
+TextBuilder& TextBuilder::operator+=(std::string_view more) {
   if (meter_ != nullptr) {
     meter_->work(1 + more.size() / 64);
     meter_->take(more.size());

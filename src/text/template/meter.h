@@ -74,15 +74,15 @@ class Nested {
 void work(std::size_t steps);
 
 // Text that grows: its memory and the work of copying are counted as it does.
-class Builder {
+class TextBuilder {
  public:
-  Builder() : meter_(Meter::current()) {}
-  ~Builder() {
+  TextBuilder() : meter_(Meter::current()) {}
+  ~TextBuilder() {
     if (meter_ != nullptr) meter_->give_back(taken_);
   }
-  Builder(const Builder&) = delete;
-  Builder& operator+=(std::string_view more);
-  Builder& operator+=(char more) { return *this += std::string_view(&more, 1); }
+  TextBuilder(const TextBuilder&) = delete;
+  TextBuilder& operator+=(std::string_view more);
+  TextBuilder& operator+=(char more) { return *this += std::string_view(&more, 1); }
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }
 

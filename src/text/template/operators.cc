@@ -80,7 +80,7 @@ Value on_reals(std::string_view sign, double a, double b) {
 Value repeated(const Value& value, std::int64_t times) {
   times = std::max<std::int64_t>(times, 0);
   if (const String* string = value.as_string()) {
-    Builder out;
+    TextBuilder out;
     if (!string->text.empty())
       for (; times > 0; --times) out += string->text;
     return Value(out.take(), string->markup);
@@ -99,7 +99,7 @@ Value repeated(const Value& value, std::int64_t times) {
 Value joined(const Value& a, const Value& b) {
   if (const String *left = a.as_string(), *right = b.as_string();
       left != nullptr && right != nullptr) {
-    Builder out;
+    TextBuilder out;
     const bool markup = left->markup || right->markup;
     out += markup ? escaped(a).as_string()->text : left->text;
     out += markup ? escaped(b).as_string()->text : right->text;
@@ -286,7 +286,7 @@ Value slice_of(const Value& object, const Value& start, const Value& stop, const
   for (std::size_t at = 0; at < string->text.size(); next_character(string->text, at))
     begins.push_back(at);
   begins.push_back(string->text.size());
-  Builder out;
+  TextBuilder out;
   for (std::int64_t at = from; !past(at); at = jump(at)) {
     const auto i = static_cast<std::size_t>(at);
     out += std::string_view(string->text).substr(begins[i], begins[i + 1] - begins[i]);
@@ -297,7 +297,7 @@ Value slice_of(const Value& object, const Value& start, const Value& stop, const
 Value escaped(const Value& value) {
   const String* string = value.as_string();
   if (string != nullptr && string->markup) return value;
-  Builder out;
+  TextBuilder out;
   for (const char character : to_text(value)) {
     switch (character) {
       case '&':

@@ -201,14 +201,14 @@ class Parser : ExpressionParser {
     expect_sign("(");
     while (!is_sign(")")) {
       if (!callee.parameters.empty()) expect_sign(",");
-      Parameter parameter;
+      MacroParameter parameter;
       parameter.name = name();
       check_target(parameter.name);
       if (skip_sign("="))
         parameter.fallback = expression();
       else if (!callee.parameters.empty() && callee.parameters.back().fallback != nullptr)
         fail_here("non-default argument follows default argument");
-      for (const Parameter& other : callee.parameters)
+      for (const MacroParameter& other : callee.parameters)
         if (other.name == parameter.name)
           fail_here(fmt::format("two parameters are called '{}'", other.name));
       callee.parameters.push_back(std::move(parameter));

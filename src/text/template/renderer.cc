@@ -149,7 +149,7 @@ class Macro : public Object {
     if (name == "caller") return Value(callee().takes_caller);
     if (name != "arguments") return {};
     std::vector<Value> names;
-    for (const Parameter& parameter : callee().parameters) names.emplace_back(parameter.name);
+    for (const MacroParameter& parameter : callee().parameters) names.emplace_back(parameter.name);
     return Value::tuple(std::move(names));
   }
 
@@ -169,7 +169,7 @@ Renderer::~Renderer() {
 }
 
 std::string Renderer::run() {
-  Builder out;
+  TextBuilder out;
   out_ = &out;
   const auto frame = std::make_shared<Activation>(syntax_.slots, nullptr);
   enter(syntax_.scope, frame);
@@ -272,7 +272,7 @@ std::string Renderer::run_macro(const Stmt& statement, const Frame& around,
   };
   const std::size_t wanted = callee.parameters.size();
   for (std::size_t i = 0; i < wanted; ++i) {
-    const Parameter& parameter = callee.parameters[i];
+    const MacroParameter& parameter = callee.parameters[i];
     slot(frame, parameter.ref) =
         i < arguments.positional.size() ? arguments.positional[i] : take(parameter.name);
   }
@@ -298,7 +298,7 @@ std::string Renderer::run_macro(const Stmt& statement, const Frame& around,
     fail("macro {} takes not more than {} argument(s)", repr_text(callee.name), wanted);
   }
   enter(statement.scope, frame);
-  for (const Parameter& parameter : callee.parameters) {
+  for (const MacroParameter& parameter : callee.parameters) {
     if (!slot(frame, parameter.ref).is_missing()) continue;
     slot(frame, parameter.ref) = parameter.fallback != nullptr
                                      ? evaluate(*parameter.fallback, frame)
@@ -322,11 +322,11 @@ Renderer::Flow Renderer::execute(const Body& body, const Frame& frame) {
 // The body's output as a text.
 Renderer::Flow Renderer::execute_captured(const Stmt& statement, const Frame& frame,
                                           std::string& text) {
-  Builder captured;
-  Builder* const before = std::exchange(out_, &captured);
+  TextBuilder captured;
+  TextBuilder* const before = std::exchange(out_, &captured);
   struct Restore {
-    Builder*& out;
-    Builder* before;
+    TextBuilder*& out;
+    TextBuilder* before;
     ~Restore() { out = before; }
   } const restore{out_, before};
   const Flow flow = execute(statement.body, frame);
@@ -419,11 +419,11 @@ std::string Renderer::recurse(const Stmt& statement, const Frame& around, const 
                               std::int64_t depth) {
   const Nested nested;
   const auto frame = std::make_shared<Activation>(statement.callee->slots, around);
-  Builder captured;
-  Builder* const before = std::exchange(out_, &captured);
+  TextBuilder captured;
+  TextBuilder* const before = std::exchange(out_, &captured);
   struct Restore {
-    Builder*& out;
-    Builder* before;
+    TextBuilder*& out;
+    TextBuilder* before;
     ~Restore() { out = before; }
   } const restore{out_, before};
   run_loop(statement, frame, iterable, depth);
@@ -606,7 +606,7 @@ Value Renderer::evaluate(const Expr& expr, const Frame& frame) {
       return arithmetic(expr.name, left, right);
     }
     case Expr::Kind::concatenate: {
-      Builder out;
+      TextBuilder out;
       for (std::size_t i = 0; i < items.size(); ++i) out += to_text(operand(i));
       return Value(out.take());
     }

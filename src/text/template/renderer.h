@@ -63,7 +63,7 @@ class Renderer {
   const Syntax& syntax_;
   Meter& meter_;
   Value input_;
-  Builder* out_ = nullptr;
+  TextBuilder* out_ = nullptr;
   Value block_text_;  // what the filter of a block begins with
   Position at_;
   // What may refer to itself: emptied at the end.

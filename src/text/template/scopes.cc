@@ -212,7 +212,7 @@ bool reads(const Stmt& statement, std::string_view name) {
   for (const ExprPtr& expr : statement.exprs)
     if (reads(expr.get(), name)) return true;
   if (statement.callee != nullptr)
-    for (const Parameter& parameter : statement.callee->parameters)
+    for (const MacroParameter& parameter : statement.callee->parameters)
       if (reads(parameter.fallback.get(), name)) return true;
   return reads(statement.value.get(), name) || reads(statement.filter.get(), name) ||
          reads(statement.body, name) || reads(statement.else_, name);
@@ -369,7 +369,7 @@ class Resolver {
     FunctionScope function{.outer = &symbols.function(), .depth = symbols.function().depth + 1};
     Symbols inner(function, &symbols);
     bool own_caller = false, own_kwargs = false, own_varargs = false;
-    for (Parameter& parameter : callee.parameters) {
+    for (MacroParameter& parameter : callee.parameters) {
       parameter.ref = inner.parameter(parameter.name);
       own_caller |= parameter.name == "caller";
       own_kwargs |= parameter.name == "kwargs";
@@ -386,11 +386,12 @@ class Resolver {
     if (callee.takes_caller && !own_caller) callee.caller = inner.parameter("caller");
     if (callee.takes_kwargs) callee.kwargs = inner.parameter("kwargs");
     if (callee.takes_varargs) callee.varargs = inner.parameter("varargs");
-    for (Parameter& parameter : callee.parameters) visit(parameter.fallback.get(), inner);
+    for (MacroParameter& parameter : callee.parameters) visit(parameter.fallback.get(), inner);
     visit(statement.body, inner);
     statement.scope = inner.scope();
     const int breakable = std::exchange(breakable_, 0);
-    for (Parameter& parameter : callee.parameters) resolve(parameter.fallback.get(), inner, false);
+    for (MacroParameter& parameter : callee.parameters)
+      resolve(parameter.fallback.get(), inner, false);
     resolve(statement.body, inner, false);
     breakable_ = breakable;
     callee.slots = function.slots;

@@ -20,7 +20,7 @@ Value text_value(const String& self, std::string text) {
 
 template <class Each>
 std::string each_character(std::string_view text, Each each) {
-  Builder out;
+  TextBuilder out;
   for (std::size_t at = 0; at < text.size();) out += each(next_character(text, at));
   return out.take();
 }
@@ -226,7 +226,7 @@ Value partition(const String& self, const Arguments& arguments, bool from_right)
 
 Value join(const String& self, const Arguments& arguments) {
   const Bound given("join", arguments, {"iterable"}, 1);
-  Builder out;
+  TextBuilder out;
   std::size_t at = 0;
   for_each(given[0], [&](const Value& item) {
     const String* string = item.as_string();
@@ -248,7 +248,7 @@ Value strip_method(const String& self, const Arguments& arguments, bool left, bo
 }
 
 std::string padding(std::int64_t count, std::string_view fill) {
-  Builder out;
+  TextBuilder out;
   for (; count > 0; --count) out += fill;
   return out.take();
 }
@@ -278,7 +278,7 @@ Value zero_fill(const String& self, const Arguments& arguments) {
 Value expand_tabs(const String& self, const Arguments& arguments) {
   const Bound given("expandtabs", arguments, {"tabsize"});
   const std::int64_t size = given.integer(0, 8);
-  Builder out;
+  TextBuilder out;
   std::int64_t column = 0;
   for (std::size_t at = 0; at < self.text.size();) {
     const std::size_t begin = at;
@@ -422,7 +422,7 @@ std::vector<Value> split_lines(const std::string& text, bool keep_ends) {
 std::string replaced(const std::string& text, const std::string& from, const std::string& to,
                      std::int64_t count) {
   work(1 + text.size() / 16);
-  Builder out;
+  TextBuilder out;
   std::size_t at = 0;
   if (from.empty()) {  // between all characters
     for (; count != 0; --count) {

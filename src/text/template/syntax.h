@@ -83,7 +83,7 @@ struct Scope {
 struct Stmt;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
-struct Parameter {
+struct MacroParameter {
   std::string name;
   ExprPtr fallback;  // may be null
   Ref ref;
@@ -92,7 +92,7 @@ struct Parameter {
 // A body that is called: a macro, a call block, the body of a recursive loop.
 struct Callee {
   std::string name;
-  std::vector<Parameter> parameters;
+  std::vector<MacroParameter> parameters;
   bool takes_caller = false, takes_kwargs = false, takes_varargs = false;
   Ref caller, kwargs, varargs;
   int slots = 0;

@@ -46,7 +46,7 @@ class Lazy : public Iterator {
 
 [[noreturn]] void fail_undefined(const Undefined& undefined) { throw Failure(undefined.message); }
 
-void append_repr(Builder& out, const Value& value) {
+void append_repr(TextBuilder& out, const Value& value) {
   work(1);
   if (const String* string = value.as_string()) {
     if (string->markup) out += "Markup(";
@@ -287,7 +287,7 @@ std::string to_text(const Value& value) {
 std::string repr_text(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
-  Builder out;
+  TextBuilder out;
   out += quote;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
@@ -316,7 +316,7 @@ std::string repr_text(std::string_view text) {
 }
 
 std::string repr(const Value& value) {
-  Builder out;
+  TextBuilder out;
   append_repr(out, value);
   return out.take();
 }
