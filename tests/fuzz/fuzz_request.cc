@@ -74,6 +74,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                     .check = [](const TextRequest&) {},
                     .name = "m",
                     .fingerprint = "f",
+                    .wishes = {},
+                    .stop = {},
                     .format = kToolFormats[data[0] / 4 % formats].first,
                     .thinks = data[1] % 2 == 0};
   using Read = Asking (*)(const Json&, const ServedModel&);

@@ -75,7 +75,7 @@ TEST_CASE("ATen ops become ours") {
     node.update({{"name", "result"}, {"module", "some.module"}});
     CAPTURE(entry.dump());
     try {
-      CHECK(added_ops(read(capture_with(&node)), without) == entry["nodes"]);
+      CHECK(Json(added_ops(read(capture_with(&node)), without)) == entry["nodes"]);
     } catch (const Error& error) {
       FAIL_CHECK(error.what());
     }

@@ -204,7 +204,8 @@ TEST_CASE("constants that count, and triangles of two values") {
   CHECK_ERROR("a range along several axes", f["constants"][0].erase("data");
               f["constants"][0]["range"] = Json({0, 1}));
   CHECK_ERROR("is not [start, step]", f["constants"][0].erase("data");
-              f["constants"][0]["shape"] = Json({4}); f["constants"][0]["range"] = Json({0}));
+              f["constants"][0]["shape"] = Json({4});
+              f["constants"][0]["range"] = Json::array({0}));
   CHECK_ERROR("a range of 4 elements", f["constants"][0].erase("data");
               f["constants"][0]["shape"] = Json({4});
               f["constants"][0]["range"] = Json({0, std::int64_t{1} << 62}));

@@ -331,7 +331,7 @@ TEST_CASE("fallback: loops that threads share") {
     add_trials(std::string(info(op).name), make.at(op), trials);
   // More than a block's threads, each of which has one token, or two.
   for (const std::int64_t window : {0, 290}) {
-    Variants v(Dim(Symbol::T));
+    Variants v{Dim(Symbol::T)};
     append_attend(v, window);
     trials.push_back({.name = fmt::format("far, with a window of {}", window),
                       .step = v.step,
