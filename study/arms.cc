@@ -18,7 +18,7 @@ using search::Strategy;
 // Advice as far as it goes, then the strategy, which hears of everything.
 class AdviceFirst : public Strategy {
  public:
-  AdviceFirst(std::unique_ptr<Strategy> strategy, Advice advice)
+  AdviceFirst(std::unique_ptr<Strategy> strategy, Ranking advice)
       : strategy_(std::move(strategy)), advice_(std::move(advice)) {}
   std::optional<int> propose() override {
     if (next_ < advice_.order.size()) return advice_.order[next_++];
@@ -30,12 +30,12 @@ class AdviceFirst : public Strategy {
 
  private:
   std::unique_ptr<Strategy> strategy_;
-  const Advice advice_;
+  const Ranking advice_;
   std::size_t next_ = 0;
 };
 
-Advice spoil(Advice advice, Spoilt how, const search::PointSpace& space,
-             const std::vector<const Reply*>& others, search::Random& random) {
+Ranking spoil(Ranking advice, Spoilt how, const search::PointSpace& space,
+              const std::vector<const Reply*>& others, search::Random& random) {
   const std::size_t count = advice.order.size();
   advice.weights.clear();  // they are of the points, which change
   switch (how) {
@@ -50,7 +50,7 @@ Advice spoil(Advice advice, Spoilt how, const search::PointSpace& space,
     case Spoilt::other_region:
       // As far as this space has the other's plans.
       advice.order.clear();
-      if (!others.empty()) advice = Advice::of(space, others[random.index(others.size())]->order);
+      if (!others.empty()) advice = Ranking::of(space, others[random.index(others.size())]->order);
       break;
     case Spoilt::random_points:
       advice.order.clear();
@@ -76,10 +76,10 @@ std::vector<int> diverse_order(const search::PointSpace& space) {
 }
 
 std::unique_ptr<Strategy> strategy_of(const std::string& name, const search::PointSpace& space,
-                                      std::uint64_t seed, const Advice& prior = {}) {
+                                      std::uint64_t seed, const Ranking& prior = {}) {
   if (name != kDiverse) return search::make_strategy(name, space, seed, prior);
   return std::make_unique<AdviceFirst>(search::make_strategy("exhaustive", space, seed),
-                                       Advice{diverse_order(space), {}});
+                                       Ranking{diverse_order(space), {}});
 }
 
 bool takes_prior(const std::string& strategy) {
@@ -129,7 +129,7 @@ std::unique_ptr<Strategy> start(const Arm& arm, const search::PointSpace& space,
   if (arm.use == Arm::Use::none) return strategy_of(arm.strategy, space, seed);
   AC_ASSERT(reply);
   search::Random random(search::derived_seed(seed, 1));
-  Advice advice = Advice::of(space, reply->order, reply->weights);
+  Ranking advice = Ranking::of(space, reply->order, reply->weights);
   if (arm.spoilt != Spoilt::no)
     advice = spoil(std::move(advice), arm.spoilt, space, others, random);
   switch (arm.use) {

@@ -37,10 +37,13 @@ void make_settings(std::vector<double>& words) {
   const std::int64_t filter = random(2) % 4;
   const auto is_on = [&](std::int64_t which) { return filter == which || filter == 3; };
   const float temperature = 0.25f + 1.5f * share(2);
-  const std::int64_t most = random(3) % 3 == 0 ? 1 : 300;
+  const std::int64_t most = std::array{1, 4, 300}[static_cast<std::size_t>(random(3) % 3)];
   const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) % most : 0);
-  const float top_p = is_on(1) ? 0.02f + 0.97f * share(4) : 1;
-  const float min_p = is_on(2) ? 0.4f * share(5) : 0;
+  // Now and then, only the likeliest is kept.
+  const float few_p = random(4) % 8 == 0 ? 1e-20f : 0.02f + 0.97f * share(4);
+  const float top_p = is_on(1) ? few_p : 1;
+  const float most_p = filter == 2 && random(5) % 3 == 0 ? 1 : 0.4f * share(5);
+  const float min_p = is_on(2) ? most_p : 0;
   const auto seed = static_cast<std::int32_t>(random(2) + random(5));
   words = {static_cast<double>(word_of(temperature)),
            static_cast<double>(top_k),

@@ -95,6 +95,9 @@ std::vector<test::FamilyTrial> trials_of_attention() {
               {.query_tile = 64, .key_tile = 32, .warps = 4, .stages = 3, .splits = 2}),
       prefill("mma with four tiles, in a window", {.dim = 64, .rotary = 32, .window = 50},
               {.query_tile = 32, .key_tile = 16, .warps = 2, .stages = 4, .keep_queries = false}),
+      prefill("warps of 32 queries in a window", {.dim = 64, .rotary = 64, .window = 50},
+              {.query_tile = 64, .key_tile = 16, .warps = 2}, 140),
+      prefill("normed heads of 32", {.dim = 32, .rotary = 32, .normed = true}, {}),
       prefill(
           "warps that meet in more memory than tiles take", {.dtype = DType::f16, .normed = true},
           {.query_tile = 64, .key_tile = 32, .warps = 8, .stages = 2, .resident = 1, .splits = 2}),

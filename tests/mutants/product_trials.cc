@@ -22,6 +22,7 @@ struct Product {
   kernels::Pair pair = kernels::Pair::none;
   bool norm = false, bias = false, residual = false;
   double scale = 1, softcap = 0;
+  Format format = Format::plain;
 };
 
 StepGraph step_of(const Product& product, bool one_token) {
@@ -34,7 +35,7 @@ StepGraph step_of(const Product& product, bool one_token) {
   if (product.norm) x = b.rms_norm(x, b.weight("norm", {dtype, {product.k}}), 1e-6, 1.0);
   const auto project = [&](std::size_t i) {
     const std::int64_t rows = product.rows[i];
-    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}});
+    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}}, product.format);
     return product.bias ? b.linear(x, w, b.weight(fmt::format("b{}", i), {dtype, {rows}}))
                         : b.linear(x, w);
   };
@@ -227,7 +228,7 @@ void add_tma_gemm(ProductTrials& all) {
                        {.dtype = DType::f16, .k = 1096, .rows = {72, 40, 65}},
                        plan(64, 64, 1, 2, 1));
   all.add<TmaGemmTask>("tokens and weights together", {.k = 520, .rows = {328}, .residual = true},
-                       plan(64, 64, 2, 2, 1));
+                       plan(64, 64, 2, 2, 1), 200);
   all.add<TmaGemmTask>("groups of tokens", {.rows = {72, 40, 33}, .bias = true},
                        plan(64, 64, 1, 1, 1, 4), 330);
   all.add<TmaGemmTask>("two parts of K, tokens together",
@@ -279,6 +280,9 @@ void add_gemv(ProductTrials& all) {
                      .resident = 256,
                      .persistent = false,
                      .signal = Signal::last_group});
+  all.add<GemvTask>("many turns of 8 bits",
+                    {.k = 2720, .rows = {37, 20, 9}, .format = Format::fp8_block},
+                    {.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128});
   all.add<GemvTask>(
       "odd columns without a ring", {.k = 173, .rows = {37, 20, 9}, .norm = true, .bias = true},
       {.threads = 128, .rows = 4, .depth = 1, .ring = Ring::none, .split = 2, .resident = 128});

@@ -45,7 +45,7 @@ void run_plain(Subject& subject, std::function<void(const Elements&, Elements&)>
     for (std::size_t t = 0; t < tensors.size(); ++t)
       for (std::size_t i = 0; i < out[t].size(); ++i) {
         const bool kept =
-            tensors[t].role == Role::state &&
+            tensors[t].role == TensorRole::state &&
             (out[t][i] == in[t][i] || (std::isnan(out[t][i]) && std::isnan(in[t][i])));
         if (!kept)
           store_element(tensors[t].dtype, out[t][i],
@@ -67,7 +67,7 @@ TEST_CASE("graph subject: tensors of an attention") {
         std::vector<std::int64_t>{1, kHeads, kSize});
   const TensorSpec& keys = subject.tensors[index_of(subject, "state0.keys")];
   CHECK(keys.shape == std::vector<std::int64_t>{kKvHeads, 32, kSize});
-  CHECK(keys.role == Role::state);
+  CHECK(keys.role == TensorRole::state);
   const TensorSpec& position = subject.tensors[index_of(subject, "position")];
   CHECK(position.high == 31);
   CHECK(position.edges.size() == 4);
@@ -112,7 +112,7 @@ TEST_CASE("graph subject: several tokens, and an output in place") {
   step.graph.outputs.push_back({"y", b.binary(Op::add, residual, y)});
   Subject subject = subject_of(step, {.tokens = 3, .in_place = {{"y", "residual"}}});
   CHECK(subject.tensors.size() == 4);
-  CHECK(subject.tensors[index_of(subject, "residual")].role == Role::state);
+  CHECK(subject.tensors[index_of(subject, "residual")].role == TensorRole::state);
   run_plain(subject);
   CHECK(reason(subject) == "");
   const std::size_t place = index_of(subject, "residual");

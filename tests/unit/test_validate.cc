@@ -61,11 +61,12 @@ void honest(const Buffers& buffers, DType dtype) {
 // An honest kernel; with `fault`, what it does besides, before or after.
 Subject layer(DType dtype, std::function<void(const Buffers&, unsigned)> fault = nullptr) {
   Subject subject;
-  subject.tensors = {{.name = "x", .dtype = dtype, .shape = {1, kInner}},
-                     {.name = "w", .dtype = dtype, .shape = {kRows, kInner}, .role = Role::weight},
-                     {.name = "b", .dtype = dtype, .shape = {kRows}, .role = Role::weight},
-                     {.name = "scratch", .shape = {kRows}, .role = Role::workspace},
-                     {.name = "y", .dtype = dtype, .shape = {1, kRows}, .role = Role::output}};
+  subject.tensors = {
+      {.name = "x", .dtype = dtype, .shape = {1, kInner}},
+      {.name = "w", .dtype = dtype, .shape = {kRows, kInner}, .role = TensorRole::weight},
+      {.name = "b", .dtype = dtype, .shape = {kRows}, .role = TensorRole::weight},
+      {.name = "scratch", .shape = {kRows}, .role = TensorRole::workspace},
+      {.name = "y", .dtype = dtype, .shape = {1, kRows}, .role = TensorRole::output}};
   subject.truth = [dtype](const Elements& in) { return expected(in, dtype, false); };
   subject.plain = [dtype](const Elements& in) { return expected(in, dtype, true); };
   subject.run = [dtype, fault](const Buffers& buffers, unsigned launch) -> std::string {
@@ -123,7 +124,7 @@ TEST_CASE("gate: the interface must be one that can be judged") {
   CHECK(says(rejected(twice), "this name"));
 
   Subject no_output = layer(DType::f16);
-  no_output.tensors[kY].role = Role::workspace;
+  no_output.tensors[kY].role = TensorRole::workspace;
   CHECK(says(rejected(no_output), "nothing that this kernel writes"));
 
   Subject empty = layer(DType::f16);
@@ -149,7 +150,7 @@ TEST_CASE("gate: the interface must be one that can be judged") {
     for (std::size_t i = 0; i < 4; ++i) set(b[5], DType::f16, i, 1);
   });
   constant.tensors.push_back(
-      {.name = "ones", .dtype = DType::f16, .shape = {4}, .role = Role::output});
+      {.name = "ones", .dtype = DType::f16, .shape = {4}, .role = TensorRole::output});
   for (Evaluate* evaluate : {&constant.truth, &constant.plain})
     *evaluate = [inner = *evaluate](const Elements& in) {
       Elements out = inner(in);
@@ -218,7 +219,7 @@ TEST_CASE("gate: of many rows, each run computes the truth of others") {
     Subject subject;
     subject.tensors = {
         {.name = "x", .dtype = DType::f16, .shape = {kCount, 3}},
-        {.name = "y", .dtype = DType::f16, .shape = {kCount, 3}, .role = Role::output}};
+        {.name = "y", .dtype = DType::f16, .shape = {kCount, 3}, .role = TensorRole::output}};
     subject.truth_of_rows = subject.plain_of_rows = [](const Elements& in, const Rows& rows) {
       CHECK(rows.count <= 4);
       Elements out(2);
@@ -289,8 +290,9 @@ TEST_CASE("gate: an error that rounding makes on neighbouring inputs is bad luck
   const auto with_error = [](double error) {
     const auto last = std::make_shared<std::vector<double>>(4);
     Subject subject;
-    subject.tensors = {{.name = "x", .dtype = DType::f16, .shape = {4}},
-                       {.name = "y", .dtype = DType::f16, .shape = {4}, .role = Role::output}};
+    subject.tensors = {
+        {.name = "x", .dtype = DType::f16, .shape = {4}},
+        {.name = "y", .dtype = DType::f16, .shape = {4}, .role = TensorRole::output}};
     const auto moved = [](const Elements& in, double by) {
       Elements out(2);
       for (const double x : in[0]) out[1].push_back(x + by);
@@ -324,7 +326,7 @@ TEST_CASE("gate: small elements have bounds of their own") {
   constexpr std::int64_t kCount = 8, kColumns = 160;
   subject.tensors = {
       {.name = "x", .dtype = DType::bf16, .shape = {kCount, kColumns}},
-      {.name = "y", .dtype = DType::f32, .shape = {kCount, kColumns}, .role = Role::output}};
+      {.name = "y", .dtype = DType::f32, .shape = {kCount, kColumns}, .role = TensorRole::output}};
   const auto root = [](const Elements& in, double rounding) {
     Elements out(2);
     for (const double x : in[0]) out[1].push_back(x * 1.1 * (1 + rounding));
@@ -364,7 +366,7 @@ TEST_CASE("gate: a counter that is not given back at 0") {
     Subject subject =
         layer(DType::f16, [left](const Buffers& b, unsigned) { set(b[5], DType::i32, 0, left); });
     subject.tensors.push_back(
-        {.name = "done", .dtype = DType::i32, .shape = {1}, .role = Role::counter});
+        {.name = "done", .dtype = DType::i32, .shape = {1}, .role = TensorRole::counter});
     return subject;
   };
   CHECK(admit(with_counter(0)).admitted());
@@ -488,7 +490,7 @@ Subject maxima(std::int64_t rows, double least) {
   };
   Subject subject;
   const TensorSpec x{.name = "x", .shape = {rows, kLong}, .may_be_masked = true};
-  subject.tensors = {x, {.name = "y", .shape = {rows}, .role = Role::output}};
+  subject.tensors = {x, {.name = "y", .shape = {rows}, .role = TensorRole::output}};
   subject.truth =
       subject.plain = [of](const Elements& in) { return Elements{{}, of(in[0], -kInfinity)}; };
   subject.run = [=](const Buffers& buffers, unsigned) -> std::string {
@@ -516,7 +518,7 @@ TEST_CASE("gate: ids that a table does not have give NaN") {
                         .shape = {kRows},
                         .high = kEntries - 1,
                         .may_be_outside = true},
-                       {.name = "y", .shape = {kRows}, .role = Role::output}};
+                       {.name = "y", .shape = {kRows}, .role = TensorRole::output}};
     const auto look_up = [](double id, std::int64_t entries) {
       const bool has = id >= 0 && id < static_cast<double>(entries);
       return has ? 1 + id : std::numeric_limits<double>::quiet_NaN();
