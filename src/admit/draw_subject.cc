@@ -37,7 +37,7 @@ void make_settings(std::vector<double>& words) {
   const std::int64_t filter = random(2) % 4;
   const auto is_on = [&](std::int64_t which) { return filter == which || filter == 3; };
   const float temperature = 0.25f + 1.5f * share(2);
-  const std::int64_t most = std::array{1, 4, 300}[static_cast<std::size_t>(random(3) % 3)];
+  const std::int64_t most = random(3) % 3 == 0 ? 1 : 300;
   const auto top_k = static_cast<std::int32_t>(is_on(0) ? 1 + random(3) % most : 0);
   // Now and then, only the likeliest is kept.
   const float few_p = random(4) % 8 == 0 ? 1e-20f : 0.02f + 0.97f * share(4);
