@@ -35,7 +35,7 @@ class PackageGenerator : public Generator {
   std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
     return cache_ ? cache_->recall(ids, cached) : cached;
   }
-  void keep(Tokens pieces) override {
+  void keep_pieces(Tokens pieces) override {
     if (cache_) cache_->keep(pieces);
   }
   bool forgets() const override {
@@ -84,7 +84,7 @@ std::int64_t Generator::alike(const std::vector<std::int64_t>& ids) const {
 
 void Generator::keep() {
   if (piece_ != most_at_once() || kept_ >= whole_) return;
-  keep(Tokens(seen_).first(static_cast<std::size_t>(whole_)));
+  keep_pieces(Tokens(seen_).first(static_cast<std::size_t>(whole_)));
   kept_ = whole_;
 }
 
