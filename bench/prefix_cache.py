@@ -3,12 +3,13 @@
 
   prefix_cache.py PROGRAM PACKAGE [--tokens 1000] [--more 50] [--step TOKENS] [--rounds N]
 
-Each round asks a server for one token after a prompt of --tokens, and then after the same one and --more others, which
-differ from round to round. The second is timed, as its client sees it:
+A prompt of --tokens was asked before. Each round asks for one token after the same prompt and --more tokens, which differ
+from round to round, and takes the time of that as its client sees it. What the engine itself still has of the last prompt is
+of no use, since another one, of one token, came between:
 
-  cold    the server keeps nothing, and another prompt came between
-  memory  another prompt came between
-  disk    the server was started anew, over the folder that the last one left
+  cold    the server keeps nothing
+  memory  it keeps prompts in memory
+  disk    it was started anew, over the folder that the last one left
 
 `known` is how many of its tokens were not run.
 """
@@ -57,11 +58,11 @@ def main():
     a = parser.parse_args()
     program = json.loads((Path(a.package) / "program.json").read_text())
     begun = [7 + i * i % 300 for i in range(a.tokens)]
-    other = [5 + 7 * i % 300 for i in range(a.tokens)]
+    other = [5]
     step = ("--cache-step", a.step) if a.step else ()
 
-    def prompt(round):
-        return begun + [11 + round + 3 * i % 300 for i in range(a.more)]
+    def prompt(turn):
+        return begun + [11 + turn + 3 * i % 300 for i in range(a.more)]
 
     def say(what, seconds, known):
         figures = {"first_token_s": round(statistics.median(seconds), 4), "least_s": round(min(seconds), 4)}
@@ -72,10 +73,11 @@ def main():
     for what, options in (("cold", ("--cache-memory", 0)), ("memory", ())):
         seconds = []
         with Server(a.program, a.package, *step, *options) as server:
-            for round in range(a.rounds):
+            if what == "memory":
                 server.ask(begun)
+            for turn in range(a.rounds):
                 server.ask(other)
-                took, known = server.ask(prompt(round))
+                took, known = server.ask(prompt(turn))
                 seconds.append(took)
         say(what, seconds, known)
     seconds = []
@@ -83,10 +85,10 @@ def main():
         options = (*step, "--cache-dir", os.path.join(folder, "states"))
         with Server(a.program, a.package, *options) as server:
             server.ask(begun)
-        for round in range(a.rounds):
+        for turn in range(a.rounds):
             with Server(a.program, a.package, *options) as server:
-                server.ask([5])  # what a first request costs besides
-                took, known = server.ask(prompt(round))
+                server.ask(other)
+                took, known = server.ask(prompt(turn))
                 seconds.append(took)
     say("disk", seconds, known)
 
