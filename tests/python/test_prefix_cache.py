@@ -12,8 +12,8 @@ import transformers
 from compiled import program
 from served import Server, compiled_once
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo_model"
-CHUNK, CONTEXT = 16, 512
+DEMO = Path(__file__).parents[2] / "examples" / "demo_draft"
+CHUNK, CONTEXT = 16, 256
 
 
 def write_windowed(folder):
@@ -45,15 +45,15 @@ def ids(of, count) -> list:
 def asked(server, prompt, seed=None) -> dict:
     """Drawn with the seed, or with logprobs, in all their digits."""
     drawn = dict(temperature=0.9, seed=seed) if seed is not None else dict(temperature=0, logprobs=5)
-    got = server.post("/v1/completions", prompt=prompt, max_tokens=8, **drawn)
+    got = server.post("/v1/completions", prompt=prompt, max_tokens=6, **drawn)
     return got["choices"], got["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 def conversations(server) -> tuple[list, list]:
     """Two that alternate; each turn goes on with what the one before it gave."""
     choices, cached = [], []
-    talks = [ids(1, 150), ids(2, 170)]
-    for turn in range(4):
+    talks = [ids(1, 90), ids(2, 100)]
+    for turn in range(3):
         for talk in talks:
             got, known = asked(server, talk, seed=turn if turn % 2 else None)
             choices.append(got)
@@ -76,13 +76,13 @@ def test_conversations_that_alternate_are_read_once(package):
         first = [0, 32]
         assert [known for known, _ in cached[:2]] == first
         for known, tokens in cached[2:]:
-            assert known >= (tokens - 19 - 1) // CHUNK * CHUNK - CHUNK > 100
-        assert server.metric("prefix_hits_total") == 7 and server.metric("prefix_misses_total") == 1
-        assert placed(server, "tokens_total", "memory") > 500
+            assert known == (tokens - 19) // CHUNK * CHUNK > 60  # of the turn before
+        assert server.metric("prefix_hits_total") == 5 and server.metric("prefix_misses_total") == 1
+        assert placed(server, "tokens_total", "memory") > 250
         assert 0 < placed(server, "bytes", "memory") <= placed(server, "room_bytes", "memory")
         assert server.metric("prompt_tokens_cached_total") == sum(known for known, _ in cached)
         # Several answers, and a prompt that ends where a step does.
-        for prompt in (ids(1, 150)[:128], ids(1, 150)[:129], ids(1, 150)[:1]):
+        for prompt in (ids(1, 90)[:64], ids(1, 90)[:65], ids(1, 90)[:1]):
             assert asked(server, prompt)[0] == asked(plain, prompt)[0]
             assert asked(server, prompt)[0] == asked(plain, prompt)[0]
 
@@ -90,13 +90,13 @@ def test_conversations_that_alternate_are_read_once(package):
 def test_little_room_and_shorter_steps(package):
     with Server(package, "--cache-memory", 0, "--cache-step", 8) as plain:
         truth, _ = conversations(plain)
-    little = ("--cache-memory", "200K", "--cache-step", 8, "--cache-device-memory", "100K")
+    little = ("--cache-memory", "100K", "--cache-step", 8, "--cache-device-memory", "50K")
     with Server(package, *little) as server:
         got, cached = conversations(server)
         assert got == truth
         assert placed(server, "evictions_total", "memory") > 0
-        assert placed(server, "bytes", "memory") <= 200 << 10
-        assert placed(server, "bytes", "device") <= 100 << 10
+        assert placed(server, "bytes", "memory") <= 100 << 10
+        assert placed(server, "bytes", "device") <= 50 << 10
 
 
 def test_the_next_server_knows_what_the_last_one_read(package, tmp_path):
@@ -105,52 +105,52 @@ def test_the_next_server_knows_what_the_last_one_read(package, tmp_path):
     with Server(package, *options) as server:
         truth, _ = conversations(server)
     with Server(package, *options) as server:
-        got, known = asked(server, ids(1, 150))
-        assert got == truth[0] and known == 144
-        assert placed(server, "tokens_total", "disk") == 144
+        got, known = asked(server, ids(1, 90))
+        assert got == truth[0] and known == 80
+        assert placed(server, "tokens_total", "disk") == 80
         assert conversations(server)[0] == truth
     # Files that were harmed are said once, removed, and written again.
     files = sorted(folder.glob("*.states"))
-    assert len(files) > 20
+    assert len(files) > 12
     for i, file in enumerate(files):
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 4
         file.write_bytes(content if i % 2 else content[: len(content) // 2])
     with Server(package, *options) as server:
-        got, known = asked(server, ids(1, 150))
+        got, known = asked(server, ids(1, 90))
         assert got == truth[0] and known == 0
-        assert asked(server, ids(1, 150))[1] == 144
+        assert asked(server, ids(1, 90))[1] == 80
         damaged = server.metric("prefix_cache_damaged_files_total")
     assert damaged == 1
     said = [line for line in server.lines if "it is not used" in line]
     assert len(said) == damaged
     # Other steps, and other weights, are other models.
     with Server(package, *options, "--cache-step", 8) as server:
-        assert asked(server, ids(1, 150))[1] == 0
+        assert asked(server, ids(1, 90))[1] == 0
     with Server(package, *options, "--random-weights", 1) as server:
-        assert asked(server, ids(1, 150))[1] == 0
+        assert asked(server, ids(1, 90))[1] == 0
 
 
 def test_servers_that_share_a_folder_or_are_killed(package, tmp_path):
-    options = ("--cache-dir", tmp_path / "states", "--cache-disk", "2M")
+    options = ("--cache-dir", tmp_path / "states", "--cache-disk", "600K")
     with Server(package, *options) as one, Server(package, *options) as other:
         truth, _ = conversations(one)
         for _ in range(100):
-            if known := asked(other, ids(2, 170))[1]:
+            if known := asked(other, ids(2, 100))[1]:
                 break
             time.sleep(0.1)
-        assert known > 100
+        assert known > 60
         assert conversations(other)[0] == truth
     killed = Server(package, *options)
-    asked(killed, ids(3, 400))
+    asked(killed, ids(3, 200))
     killed.process.send_signal(signal.SIGKILL)
     killed.process.wait()
     with Server(package, *options) as server:
-        got = asked(server, ids(3, 400))[0]
+        got = asked(server, ids(3, 200))[0]
         assert server.metric("prefix_cache_damaged_files_total") == 0
-    assert sum(file.stat().st_size for file in (tmp_path / "states").glob("*.states")) <= 2 << 20
+    assert sum(file.stat().st_size for file in (tmp_path / "states").glob("*.states")) <= 600 << 10
     with Server(package, "--cache-memory", 0) as plain:
-        assert asked(plain, ids(3, 400))[0] == got
+        assert asked(plain, ids(3, 200))[0] == got
 
 
 def test_what_cannot_be_used_is_said(package, tmp_path):
