@@ -241,6 +241,8 @@ void PrefixFiles::work() {
       write(std::move(pieces));
     } catch (const std::exception& error) {
       warn("states are not kept on the disk: {}", error.what());
+      const std::lock_guard lock(mutex_);
+      if (closed_) waiting_.clear();  // the same would become of them
     }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
