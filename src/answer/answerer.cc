@@ -43,16 +43,23 @@ TokenLogprobs logprobs_of(const std::vector<double>& logits, std::int64_t token,
 
 }  // namespace
 
-Answerer::Answerer(const ModelText& text, Engine& engine, TimingTurn& turns)
-    : text_(text), turns_(turns), engine_(&engine), generator_(package_generator(engine)) {
+Answerer::Answerer(const ModelText& text, Engine& engine, TimingTurn& turns, MakeCache make_cache)
+    : text_(text), turns_(turns), make_cache_(std::move(make_cache)) {
+  set_engine(engine);
   text.check_vocabulary(program().vocab);
+}
+
+void Answerer::set_engine(Engine& engine) {
+  engine_ = &engine;
+  cache_ = make_cache_ ? make_cache_(engine) : nullptr;
+  generator_ = package_generator(engine, cache_.get());
 }
 
 void Answerer::replace_engine(const std::function<Engine&()>& open) {
   const std::lock_guard lock(replacing_);
   generator_.reset();
-  engine_ = &open();
-  generator_ = package_generator(*engine_);
+  cache_.reset();
+  set_engine(open());
 }
 
 std::int64_t Answerer::room_for(const TextRequest& request) const {
@@ -130,6 +137,16 @@ TextAnswer Answerer::answer(const TextRequest& request,
                                        answer.token_seconds);
   }
   return answer;
+}
+
+void Answerer::keep() {
+  if (!generator_) return;
+  const TimingTurn::Turn turn = turns_.answer();
+  generator_->keep();
+}
+
+std::optional<PrefixCounts> Answerer::cache_counts() const {
+  return cache_ ? std::optional(cache_->counts()) : std::nullopt;
 }
 
 std::optional<double> Answerer::memory_share(std::int64_t context, double seconds) const {

@@ -16,8 +16,10 @@ namespace ac {
 
 class Answerer {
  public:
+  // A cache for the engine; null: none.
+  using MakeCache = std::function<std::unique_ptr<PrefixCache>(Engine&)>;
   // That their vocabularies do not fit is an error (bad_input). `turns`: who else has the device.
-  Answerer(const ModelText& text, Engine& engine, TimingTurn& turns);
+  Answerer(const ModelText& text, Engine& engine, TimingTurn& turns, MakeCache make_cache = {});
 
   // Goes on with what `open` gives, which is called when nothing refers to the engine before. If it
   // throws, nothing can be answered until another one is there.
@@ -34,8 +36,12 @@ class Answerer {
   TextAnswer answer(const TextRequest& request,
                     const std::function<void(const TextPiece&)>& on_piece,
                     const std::function<bool()>& stopped = {});
+  // What can wait until an answer is out: the cache takes what is new of its prompt.
+  void keep();
+  std::optional<PrefixCounts> cache_counts() const;  // nothing: there is no cache
 
  private:
+  void set_engine(Engine& engine);
   std::int64_t room_for(const TextRequest& request) const;
   TokenRequest tokens_of(const TextRequest& request) const;
   std::optional<double> memory_share(std::int64_t context, double seconds) const;
@@ -43,7 +49,9 @@ class Answerer {
   const ModelText& text_;
   TimingTurn& turns_;
   mutable std::mutex replacing_;  // held by check(), which other threads call, and replace_engine()
+  const MakeCache make_cache_;
   Engine* engine_;
+  std::unique_ptr<PrefixCache> cache_;
   std::unique_ptr<Generator> generator_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 class PackageGenerator : public Generator {
  public:
-  explicit PackageGenerator(Engine& engine) : engine_(engine) {}
+  PackageGenerator(Engine& engine, PrefixCache* cache) : engine_(engine), cache_(cache) {}
 
   std::vector<double> logits() override { return engine_.logits(); }
 
@@ -26,7 +26,23 @@ class PackageGenerator : public Generator {
     return true;
   }
   void choose_by(const Sampling& sampling) override { engine_.sample(sampling); }
-  std::int64_t most_at_once() const override { return engine_.program().longest_step(); }
+  std::int64_t most_at_once() const override {
+    return cache_ ? cache_->step() : engine_.program().longest_step();
+  }
+  std::int64_t known(const std::vector<std::int64_t>& ids) const override {
+    return cache_ ? cache_->known(ids) : 0;
+  }
+  std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
+    return cache_ ? cache_->recall(ids, cached) : cached;
+  }
+  void keep_pieces(Tokens pieces) override {
+    if (cache_) cache_->keep(pieces);
+  }
+  bool forgets() const override {
+    return std::ranges::any_of(engine_.program().states, [&](const StateSpec& state) {
+      return state.slots < engine_.program().max_context;
+    });
+  }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
   void step(std::int64_t token) override { engine_.decode(token); }
   void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
@@ -36,6 +52,7 @@ class PackageGenerator : public Generator {
 
  private:
   Engine& engine_;
+  PrefixCache* const cache_;
 };
 
 }  // namespace
@@ -58,15 +75,17 @@ void Generator::check(const TokenRequest& request) const {
               request.ids.size(), request.max_new_tokens, run);
 }
 
-std::int64_t Generator::reusable(const TokenRequest& request, std::int64_t piece) const {
-  const std::vector<std::int64_t>& ids = request.ids;
+std::int64_t Generator::alike(const std::vector<std::int64_t>& ids) const {
   const auto cached = seen_.begin() + static_cast<std::ptrdiff_t>(
                                           std::min<std::int64_t>(std::ssize(seen_), position()));
   // The last one is run in any case: it gives the logits.
-  const auto differs = std::mismatch(ids.begin(), ids.end() - 1, seen_.begin(), cached).first;
-  const std::int64_t alike = differs - ids.begin();
-  if (request.reuse == Reuse::alike) return alike;
-  return piece == piece_ ? std::min(alike, whole_) / piece * piece : 0;
+  return std::mismatch(ids.begin(), ids.end() - 1, seen_.begin(), cached).first - ids.begin();
+}
+
+void Generator::keep() {
+  if (piece_ != most_at_once() || kept_ >= whole_) return;
+  keep_pieces(Tokens(seen_).first(static_cast<std::size_t>(whole_)));
+  kept_ = whole_;
 }
 
 std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
@@ -75,22 +94,28 @@ std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
   AC_ASSERT(!ids.empty());
   choose_by(request.on_host() ? Sampling{} : request.sampling);
   const std::int64_t piece = chunk > 0 ? chunk : most_at_once();
-  std::int64_t alike = reusable(request, piece);
-  if (!go_back(alike)) {
-    alike = 0;
+  keep();
+  if (piece != piece_) piece_ = piece, whole_ = 0;
+  const std::int64_t here = alike(ids), exact = std::min(here, whole_) / piece * piece;
+  const std::int64_t known = piece == most_at_once() ? this->known(ids) : 0;
+  std::int64_t cached = request.reuse == Reuse::alike && known <= here ? here : exact;
+  if (!go_back(cached)) {
+    cached = 0;
     go_back(0);
   }
+  whole_ = std::min(whole_, cached) / piece * piece;
+  kept_ = 0;
   seen_ = ids;
-  if (piece != piece_) piece_ = piece, whole_ = 0;
-  whole_ = std::min(whole_, alike) / piece * piece;
-  for (auto at = ids.begin() + static_cast<std::ptrdiff_t>(alike);
+  if (known > cached) whole_ = cached = recall(ids, cached);
+  for (auto at = ids.begin() + static_cast<std::ptrdiff_t>(cached);
        at != ids.end() && !(stopped && stopped());) {
     const auto end = ids.end() - at > piece ? at + static_cast<std::ptrdiff_t>(piece) : ids.end();
     run({at, end});
     if (whole_ == at - ids.begin() && end - at == piece) whole_ += piece;
     at = end;
+    if (forgets()) keep();
   }
-  return alike;
+  return cached;
 }
 
 void Generator::generate(const TokenRequest& request,
@@ -119,8 +144,8 @@ std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sam
   return std::ranges::max_element(logits) - logits.begin();
 }
 
-std::unique_ptr<Generator> package_generator(Engine& engine) {
-  return std::make_unique<PackageGenerator>(engine);
+std::unique_ptr<Generator> package_generator(Engine& engine, PrefixCache* cache) {
+  return std::make_unique<PackageGenerator>(engine, cache);
 }
 
 }  // namespace ac

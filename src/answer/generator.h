@@ -1,5 +1,6 @@
 // What `run`, `generate`, `chat` and `serve` generate with: a package, or the reference executor.
-// Requests may follow one another; what they begin with alike is run once.
+// Requests may follow one another; what they begin with alike is run once, or brought back from
+// a cache of what was run before.
 //
 // The device chooses tokens. Where a request changes logits or wants them, the host does, from the
 // logits of each step: that takes longer.
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ask/token_request.h"
+#include "prefix/prefix_cache.h"
 #include "runtime/engine.h"
 
 namespace ac {
@@ -19,12 +21,15 @@ class Generator {
   virtual ~Generator() = default;
 
   // Runs the ids of a request, in pieces of `chunk` tokens (0: what suits). Returns how many of
-  // them were cached from the request before. Once `stopped` says so, no further piece is run, and
+  // them were cached from requests before. Once `stopped` says so, no further piece is run, and
   // there is nothing to generate from.
   std::int64_t prompt(const TokenRequest& request, std::int64_t chunk,
                       const std::function<bool()>& stopped = {});
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
   void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
+  // Gives the cache what it has not of the prompt that was run last. May be called whenever there
+  // is time; else the next prompt does it.
+  void keep();
   // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
   // without penalties and bias.
   const std::vector<double>& token_logits() const { return token_logits_; }
@@ -39,6 +44,13 @@ class Generator {
   virtual std::int64_t most_tokens() const = 0;   // that can be cached
   virtual std::string room() const = 0;           // the same, for people
   virtual std::int64_t most_at_once() const = 0;  // tokens of a piece
+  // Of a cache (prefix/prefix_cache.h), whose pieces have most_at_once() tokens. None: nothing.
+  virtual std::int64_t known(const std::vector<std::int64_t>&) const { return 0; }
+  virtual std::int64_t recall(const std::vector<std::int64_t>&, std::int64_t cached) {
+    return cached;
+  }
+  virtual void keep_pieces(Tokens) {}
+  virtual bool forgets() const { return false; }  // whether a piece is gone when others are run
   // Forgets all but the first so many; false if the cache does not hold what they need any more.
   virtual bool go_back(std::int64_t tokens) = 0;
   virtual void choose_by(const Sampling& sampling) = 0;
@@ -49,15 +61,18 @@ class Generator {
                       const std::function<bool(std::int64_t)>& on_token) = 0;
 
  private:
-  std::int64_t reusable(const TokenRequest& request, std::int64_t piece) const;
+  // Of the tokens that a prompt begins with as the last one did.
+  std::int64_t alike(const std::vector<std::int64_t>& ids) const;
 
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
   // So many of the first ones were run in whole pieces of so many tokens.
   std::int64_t whole_ = 0, piece_ = 0;
+  std::int64_t kept_ = 0;  // so many of those were given to the cache since the prompt came
   std::vector<double> token_logits_;
 };
 
-std::unique_ptr<Generator> package_generator(Engine& engine);
+// `cache`: of the same engine; null: none.
+std::unique_ptr<Generator> package_generator(Engine& engine, PrefixCache* cache = nullptr);
 
 // After so many tokens, which the random numbers of a draw depend on.
 std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sampling,

@@ -186,6 +186,11 @@ struct Chat {
     void answer(const std::string& message) {
       if (interrupts) interrupts->clear();
       model.take_up();
+      reply(message);
+      model.answerer().keep();
+    }
+
+    void reply(const std::string& message) {
       const bool json = chat.text.json;
       const bool terminal = isatty(STDOUT_FILENO) == 1;
       std::string shown;  // with --json
@@ -226,6 +231,7 @@ void add_chat_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a model");
   const auto chat = std::make_shared<Chat>();
   chat->text.add_to(*command, "as many as there is room for");
+  chat->text.cache.add_to(*command);
   command->add_option("--system", chat->system, "What the system says before all messages");
   command->add_flag(
       "--hide-thinking", chat->hide_thinking,

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/page.h"
+#include "runtime/fingerprint.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -117,6 +118,13 @@ EngineArguments::Opened EngineArguments::open(const std::string& given, bool wit
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
   reopen(package, opened);
   return opened;
+}
+
+std::string EngineArguments::identity_of(const Engine& engine) const {
+  const std::string weights_of = random_weights
+                                     ? fmt::format("random weights of {}", *random_weights)
+                                     : identity_of_weights(engine.program(), weights);
+  return fmt::format("{} with {}", engine.files().digest(), weights_of);
 }
 
 void EngineArguments::reopen(const std::string& package, Opened& opened) const {

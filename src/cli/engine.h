@@ -44,6 +44,8 @@ struct EngineArguments {
   // On `device`, if that was opened before.
   Opened open(const std::string& package, bool with_random = false,
               std::unique_ptr<Device> device = nullptr) const;
+  // Stands for the package and its weights: what they compute is the same where this is.
+  std::string identity_of(const Engine& engine) const;
   // Another package, on the same device; nothing of the one before it stays.
   void reopen(const std::string& package, Opened& opened) const;
 };

@@ -110,6 +110,7 @@ void add_serve_command(CLI::App& app) {
       app.add_subcommand("serve", "Answer over HTTP, as OpenAI's and Anthropic's APIs do");
   const auto serve = std::make_shared<Serve>();
   serve->text.add_to(*command, "as many as there is room for");
+  serve->text.cache.add_to(*command);
   command->add_option("--host", serve->host, "The address to listen at; 0.0.0.0 is all of them")
       ->capture_default_str()
       ->type_name("ADDRESS");

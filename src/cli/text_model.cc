@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/warning.h"
 #include "build/digest.h"
 #include "cli/page.h"
 #include "runtime/package_files.h"
@@ -131,6 +132,7 @@ std::string summary_of(const TextAnswer& answer, const Choosing& choosing) {
 TextModel::TextModel(const TextArguments& arguments, bool chats)
     : arguments_(arguments), stop_(arguments.flags.stop) {
   arguments.flags.check();
+  arguments.cache.check();
   const Json variables = arguments.template_variables();
   found_ = arguments.model.package({.device = arguments.engine.device,
                                     .tokenizer = arguments.tokenizer.empty(),
@@ -149,7 +151,23 @@ TextModel::TextModel(const TextArguments& arguments, bool chats)
   turns_.emplace(environment.cache.empty() ? fs::path()
                                            : turns_file(builder_options(environment).cache,
                                                         opened_.device->info().sm > 0));
-  answerer_ = std::make_unique<Answerer>(*text_, engine, *turns_);
+  Answerer::MakeCache make_cache;
+  if (arguments.cache.is_on()) make_cache = [this](Engine& of) { return this->make_cache(of); };
+  answerer_ = std::make_unique<Answerer>(*text_, engine, *turns_, std::move(make_cache));
+}
+
+std::unique_ptr<PrefixCache> TextModel::make_cache(Engine& engine) const {
+  try {
+    std::string model;
+    if (!arguments_.cache.folder.empty())
+      model =
+          fmt::format("{} on {}", arguments_.engine.identity_of(engine), engine.device().name());
+    return std::make_unique<PrefixCache>(engine, arguments_.cache.options(), model);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;
+    warn("no prompts are kept: {}", error.what());
+    return nullptr;
+  }
 }
 
 Engine& TextModel::load() {

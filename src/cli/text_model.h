@@ -12,6 +12,7 @@
 #include "ask/model_text.h"
 #include "base/background.h"
 #include "base/timing_turn.h"
+#include "cli/cache_arguments.h"
 #include "cli/engine.h"
 #include "cli/model_argument.h"
 #include "cli/sampling_flags.h"
@@ -21,6 +22,7 @@ namespace ac {
 struct TextArguments {
   ModelArgument model;
   EngineArguments engine;
+  CacheArguments cache;  // of commands that answer more than one prompt
   SamplingFlags flags;
   std::string tokenizer, chat_template;
   std::vector<std::string> variables;  // NAME=VALUE, of the template
@@ -62,6 +64,7 @@ class TextModel {
 
  private:
   Engine& load();
+  std::unique_ptr<PrefixCache> make_cache(Engine& engine) const;
 
   const TextArguments& arguments_;
   ModelArgument::Found found_;

@@ -111,7 +111,7 @@ std::string describe(const CheckStep& step) {
     case Kind::rows:
       return fmt::format("all logits of a step of {} after {}", tokens(step.tokens), step.cached);
     case Kind::back:
-      return fmt::format("a prompt of {}, which truncate and restore go back to from {}",
+      return fmt::format("a prompt of {}, which truncate and append go back to from {}",
                          tokens(step.tokens), tokens(step.more));
   }
   AC_UNREACHABLE();

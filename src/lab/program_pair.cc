@@ -297,7 +297,8 @@ void ProgramPair::run_back(const CheckStep& step) {
     for (const std::int64_t id : rest) chosen_->decode(id);
   };
   run_prompt({CheckStep::Kind::prompt, 0, step.tokens, 0});
-  const Engine::Snapshot saved = chosen_->save(step.tokens);
+  const auto saved = device_.allocate(chosen_->piece_bytes(step.tokens));
+  chosen_->save(0, step.tokens, *saved);
   for (const std::int64_t id : rest) run_both({id}, true);
   // A ring may have forgotten what it would go back to.
   if (is_wrong() || !chosen_->can_truncate(step.tokens)) return;
@@ -312,9 +313,10 @@ void ProgramPair::run_back(const CheckStep& step) {
   must_be_the_same(once, "after truncate");
   chosen_->decode(next);
   const std::int64_t after_next = chosen_->chosen();
-  chosen_->restore(saved);
+  chosen_->reset();
+  chosen_->append(*saved, step.tokens);
   go_on();
-  must_be_the_same(once, "after restore");
+  must_be_the_same(once, "after it was brought back");
   // What a step leaves for the next one on the device is what the host would give it.
   std::vector<std::int64_t> generated;
   chosen_->generate(2, [&](std::int64_t id) {

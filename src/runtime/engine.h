@@ -52,6 +52,7 @@ class Engine {
 
   Device& device() const { return device_; }
   const Program& program() const { return program_; }
+  const PackageFiles& files() const { return files_; }
   // What loading the weights took, until they all were on the device.
   struct Loaded {
     std::int64_t bytes = 0;
@@ -65,23 +66,17 @@ class Engine {
   // Forgets all tokens but the first so many. What a window no longer holds is an error.
   void truncate(std::int64_t tokens);
   bool can_truncate(std::int64_t tokens) const;
-  // The states of a sequence's first tokens, on the device. Requests that begin with the
-  // same tokens can go on from there; also those of a window that has forgotten them since.
-  class Snapshot {
-   public:
-    std::int64_t tokens() const { return tokens_; }
-    std::size_t bytes() const;
 
-   private:
-    friend class Engine;
-    const Engine* engine_ = nullptr;
-    std::int64_t tokens_ = 0, reached_ = 0;
-    std::vector<std::unique_ptr<Device::Memory>> memory_;  // of each buffer of a state
-  };
-  // Of as many tokens as could be truncated to. Neither waits.
-  Snapshot save(std::int64_t tokens);
-  // Instead of all that is cached. There are no logits then, until a token is run.
-  void restore(const Snapshot& snapshot);
+  // A piece: what some tokens of a sequence left in the states. Pieces that follow one another
+  // bring the sequence back, also in another engine of the same program, and whatever a window has
+  // forgotten since.
+  std::size_t piece_bytes(std::int64_t tokens) const;
+  // Whether the states still have what the cached tokens `begin` to `end` left.
+  bool holds(std::int64_t begin, std::int64_t end) const;
+  // Copies that, within the device; neither waits.
+  void save(std::int64_t begin, std::int64_t end, const Device::Memory& to);
+  // As if the piece's tokens were run now. There are no logits then, until a token is run.
+  void append(const Device::Memory& piece, std::int64_t tokens);
 
   // For measurements: random keys and values, and as if so many tokens were cached.
   void fill_caches(const RandomValues& random);
@@ -140,11 +135,10 @@ class Engine {
   // After steps that may have been void: where they stopped.
   void read_position(std::int64_t reached_before);
   void check_truncate(std::int64_t tokens) const;
-  // Calls `copy` for each contiguous piece that a snapshot has of a state: its buffer, the index
-  // and place in the snapshot's memory, the place in the state, and the bytes.
-  void pieces_of(const Snapshot& snapshot,
-                 const std::function<void(std::size_t memory, std::size_t at, std::byte* in_state,
-                                          std::size_t bytes)>& copy) const;
+  // Calls `copy` for each contiguous part of a piece: its place in the piece and in the states.
+  void parts_of(std::int64_t begin, std::int64_t end,
+                const std::function<void(std::size_t at, std::byte* in_state, std::size_t bytes)>&
+                    copy) const;
   void* address_of(Buffer::Role role) const;  // of which there is one
   // The state that cannot go back to so many tokens; null if all can.
   const StateSpec* forgetful(std::int64_t tokens) const;

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -119,7 +122,9 @@ Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& war
   return fingerprint;
 }
 
-void write_fingerprint(const Fingerprint& fingerprint, const fs::path& package) {
+namespace {
+
+Json to_json(const Fingerprint& fingerprint) {
   Json stores = Json::object();
   for (const auto& [store, print] : fingerprint) {
     Json tensors = Json::object();
@@ -127,8 +132,45 @@ void write_fingerprint(const Fingerprint& fingerprint, const fs::path& package) 
       tensors[name] = {tensor.dtype, tensor.shape, tensor.sample};
     stores[store] = {{"config", print.config}, {"tensors", std::move(tensors)}};
   }
+  return stores;
+}
+
+// Of each file of weights, by name.
+std::map<std::string, std::string> stamps_of(const fs::path& path) {
+  std::map<std::string, std::string> stamps;
+  const auto add = [&](const fs::path& file) {
+    struct stat info{};
+    if (stat(file.c_str(), &info) != 0) job_failed("{}: {}", file.string(), std::strerror(errno));
+    stamps[file.filename().string()] = fmt::format("{} bytes of {}.{:09}", info.st_size,
+                                                   info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  };
+  if (!fs::is_directory(path))
+    add(path);
+  else
+    for (const auto& entry : fs::directory_iterator(path))
+      if (entry.path().extension() == ".safetensors") add(entry.path());
+  return stamps;
+}
+
+}  // namespace
+
+void write_fingerprint(const Fingerprint& fingerprint, const fs::path& package) {
   write_file(package / kFile,
-             Json{{"format", kFormat}, {"stores", std::move(stores)}}.dump(1) + "\n");
+             Json{{"format", kFormat}, {"stores", to_json(fingerprint)}}.dump(1) + "\n");
+}
+
+std::string identity_of_weights(const Program& program, const fs::path& named) {
+  Program placed = program;
+  Json stamps = Json::object();
+  for (auto& [store, path] : placed.stores) {
+    if (is_own(path)) continue;
+    if (!named.empty()) path = named.string();
+    stamps[store] = stamps_of(path);
+  }
+  std::vector<std::string> warnings;
+  const Fingerprint fingerprint = fingerprint_of(placed, warnings);
+  if (!warnings.empty()) job_failed("{}", warnings.front());
+  return sha256(to_json(fingerprint).dump() + stamps.dump());
 }
 
 Fingerprint read_fingerprint(const PackageFiles& files) {

@@ -38,6 +38,10 @@ Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& war
 void write_fingerprint(const Fingerprint& fingerprint, const std::filesystem::path& package);
 Fingerprint read_fingerprint(const PackageFiles& files);
 
+// Of the checkpoints outside of the package, or the one that is `named` instead: a digest of what a
+// fingerprint has of them, and of their files' sizes and times.
+std::string identity_of_weights(const Program& program, const std::filesystem::path& named = {});
+
 Checkpoint open_store(const std::filesystem::path& path);
 
 struct Difference {

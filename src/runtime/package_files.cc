@@ -78,6 +78,8 @@ PackageFiles::PackageFiles(const fs::path& package) : folder_(package) {
   }
 }
 
+std::string PackageFiles::digest() const { return sha256(Json(digests_).dump()); }
+
 void PackageFiles::compare(const std::string& name, std::string_view content) const {
   if (sha256(content) != digests_.at(name))
     bad_input("{}: is not the file that was compiled: {}", (folder_ / name).string(), kAgain);

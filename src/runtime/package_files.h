@@ -20,6 +20,7 @@ class PackageFiles {
   explicit PackageFiles(const std::filesystem::path& package);
 
   const std::filesystem::path& folder() const { return folder_; }
+  std::string digest() const;  // of all files
   // The content of a file. One that is missing, not listed or not as it was compiled is an error
   // (bad_input) that names it.
   std::string read(const std::string& name) const;

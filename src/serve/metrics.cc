@@ -17,6 +17,23 @@ void one(const char* name, const char* type, const char* help, Value value, std:
   to += fmt::format("agentcompile_{} {}\n", name, value);
 }
 
+void write(const PrefixCounts& counts, std::string& to) {
+  using Place = PrefixCounts::Place;
+  const auto each = [&](const char* name, const char* type, const char* help, auto Place::* value) {
+    describe(name, type, help, to);
+    for (std::size_t i = 0; i < counts.places.size(); ++i)
+      to += fmt::format("agentcompile_{}{{place=\"{}\"}} {}\n", name, PrefixCounts::kPlaces[i],
+                        counts.places[i].*value);
+  };
+  each("prefix_cache_tokens_total", "counter", "Tokens whose states were brought back.",
+       &Place::tokens);
+  each("prefix_cache_bytes", "gauge", "Bytes of states that are kept.", &Place::bytes);
+  each("prefix_cache_room_bytes", "gauge", "Bytes that there is room for.", &Place::room);
+  each("prefix_cache_evictions_total", "counter", "Pieces that had to go.", &Place::evictions);
+  one("prefix_cache_damaged_files_total", "counter", "Files that could not be used.",
+      counts.damaged_files, to);
+}
+
 }  // namespace
 
 void Histogram::add(double value) {
@@ -75,6 +92,11 @@ void Metrics::context(std::int64_t tokens, std::int64_t most) {
   context_ = tokens, context_most_ = most;
 }
 
+void Metrics::prefix_cache(const std::optional<PrefixCounts>& counts) {
+  const std::lock_guard lock(mutex_);
+  prefix_cache_ = counts;
+}
+
 std::string Metrics::text() const {
   const std::lock_guard lock(mutex_);
   std::string to;
@@ -92,6 +114,9 @@ std::string Metrics::text() const {
   one("prompts_total", "counter", "Prompts.", prompts_, to);
   one("prefix_hits_total", "counter", "Prompts of which some tokens were not run again.", hits_,
       to);
+  one("prefix_misses_total", "counter", "Prompts of which all tokens were run.", prompts_ - hits_,
+      to);
+  if (prefix_cache_) write(*prefix_cache_, to);
   one("generated_tokens_total", "counter", "Tokens that were generated.", generated_, to);
   one("kv_tokens", "gauge", "Tokens whose states are kept.", context_, to);
   one("kv_usage_ratio", "gauge", "The same as a share of the context.",

@@ -6,9 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "prefix/prefix_cache.h"
 
 namespace ac::serve {
 
@@ -37,6 +40,7 @@ class Metrics {
   void answered(double seconds);
   void cancelled();
   void context(std::int64_t tokens, std::int64_t most);  // cached now, and at most
+  void prefix_cache(const std::optional<PrefixCounts>& counts);
 
   std::string text() const;
 
@@ -46,6 +50,7 @@ class Metrics {
   std::int64_t queued_ = 0, running_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::int64_t prompts_ = 0, hits_ = 0, generated_ = 0, cancelled_ = 0;
   std::int64_t context_ = 0, context_most_ = 0;
+  std::optional<PrefixCounts> prefix_cache_;
   Histogram first_{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}};
   Histogram next_{{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}};
   Histogram whole_{{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}};

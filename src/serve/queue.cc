@@ -3,6 +3,8 @@
 #include <exception>
 #include <utility>
 
+#include "base/warning.h"
+
 namespace ac::serve {
 namespace {
 
@@ -51,6 +53,7 @@ void Queue::close() {
 void Queue::work(const std::function<void()>& between) {
   for (;;) {
     if (between) between();
+    metrics_.prefix_cache(answerer_.cache_counts());
     Waiting next;
     {
       std::unique_lock lock(mutex_);
@@ -73,15 +76,28 @@ void Queue::work(const std::function<void()>& between) {
       metrics_.running(-1);
       next.listener->failed(error);
       if (error.fault() != Fault::device_lost) continue;
-      close();
-      const std::lock_guard lock(mutex_);
-      for (const Waiting& each : waiting_) each.listener->failed(error);
+      fail_all(error);
       throw;
     }
     // Whoever has its answer sees nothing running.
     metrics_.running(-1);
     next.listener->done();
+    try {
+      answerer_.keep();
+    } catch (const Error& error) {
+      if (error.fault() == Fault::device_lost) {
+        fail_all(error);
+        throw;
+      }
+      warn("the prompt was not kept: {}", error.what());
+    }
   }
+}
+
+void Queue::fail_all(const Error& error) {
+  close();
+  const std::lock_guard lock(mutex_);
+  for (const Waiting& each : waiting_) each.listener->failed(error);
 }
 
 void Queue::answer(const Waiting& waiting) {

@@ -53,6 +53,7 @@ class Queue {
     std::chrono::steady_clock::time_point since;
   };
   void answer(const Waiting& waiting);
+  void fail_all(const Error& error);
 
   Answerer& answerer_;
   Metrics& metrics_;

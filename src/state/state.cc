@@ -58,10 +58,19 @@ std::int64_t slots_touched(const StateSpec& state, std::int64_t cached, std::int
   return std::min(slots, state.window + tokens - 1);
 }
 
-// A ring keeps all slots that hold something: which token lies where follows from how many there
-// were.
-std::int64_t slots_kept(const StateSpec& state, std::int64_t tokens, std::int64_t reached) {
-  return std::min(state.window > 0 ? reached : tokens, state.slots);
+// A ring may go round between two tokens.
+std::vector<SlotRun> slots_of(const StateSpec& state, std::int64_t begin, std::int64_t end) {
+  AC_ASSERT(0 <= begin && begin <= end && end - begin <= state.slots);
+  const std::int64_t first = begin % state.slots;
+  const std::int64_t before = std::min(end - begin, state.slots - first);
+  std::vector<SlotRun> runs;
+  if (before > 0) runs.push_back({first, before});
+  if (before < end - begin) runs.push_back({0, end - begin - before});
+  return runs;
+}
+
+bool holds(const StateSpec& state, std::int64_t begin, std::int64_t reached) {
+  return begin >= reached - state.slots;
 }
 
 bool can_rewind(const StateSpec& state, std::int64_t tokens, std::int64_t reached) {

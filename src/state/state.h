@@ -1,7 +1,7 @@
 // What a model keeps of a sequence from step to step. A model declares its states, and an op of
 // memory `state` names one. What a kind means, besides its ops and kernels, is said here: its
-// memory, which tokens it holds, what a snapshot keeps, and how far back it can go. Reference,
-// gate, lab, engine and snapshots loop over specs.
+// memory, which tokens it holds, what a piece of a sequence left in it, and how far back it can go.
+// Reference, gate, lab and engine loop over specs.
 #pragma once
 
 #include <array>
@@ -63,9 +63,18 @@ std::int64_t slots_for(const StateSpec& state, std::int64_t max_context, std::in
 bool can_hold(const StateSpec& state, std::int64_t slots, std::int64_t cached, std::int64_t tokens);
 // Slots that such a step reads or writes.
 std::int64_t slots_touched(const StateSpec& state, std::int64_t cached, std::int64_t tokens);
-// Slots from the first one on that keep a sequence's first `tokens` tokens, of which `reached` were
-// there before some were forgotten.
-std::int64_t slots_kept(const StateSpec& state, std::int64_t tokens, std::int64_t reached);
+
+// ---- pieces: what some tokens of a sequence left, to be kept elsewhere and brought back after
+// what the tokens before them left
+
+struct SlotRun {
+  std::int64_t first = 0, count = 0;
+  bool operator==(const SlotRun&) const = default;
+};
+// Where it lies, in the order of the tokens `begin` to `end`, which are at most as many as slots.
+std::vector<SlotRun> slots_of(const StateSpec& state, std::int64_t begin, std::int64_t end);
+// Whether it is still there after `reached` tokens.
+bool holds(const StateSpec& state, std::int64_t begin, std::int64_t reached);
 
 // ---- rewinding
 

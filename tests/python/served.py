@@ -88,6 +88,7 @@ class Server:
         return events
 
     def metric(self, name) -> float:
+        """By its name, with its labels if it has any."""
         for line in self.get("/metrics").splitlines():
             if line.startswith(f"agentcompile_{name} "):
                 return float(line.split()[1])

@@ -213,9 +213,14 @@ def test_logprobs_are_those_of_transformers(pair, server, client):
     assert greedy["logprobs"] is None
 
 
-def test_a_prefix_is_not_run_again_and_gives_the_same_bits(server, pair):
-    """Logprobs in all their digits: those of a prompt that is run from its beginning."""
+def test_a_prefix_is_not_run_again_and_gives_the_same_bits(pair):
+    """Logprobs in all their digits: those of a prompt that is run from its beginning. Here by the last
+    prompt's states alone; test_prefix_cache.py has more."""
+    with Server(pair.package, "--cache-memory", 0) as server:
+        check_that_a_prefix_is_not_run_again(server)
 
+
+def check_that_a_prefix_is_not_run_again(server):
     def asked(messages):
         return chatted(server, messages=messages, max_tokens=6, logprobs=True, top_logprobs=5)
 

@@ -434,67 +434,70 @@ Ids joined(const Ids& begin, const Ids& end) {
   return all;
 }
 
-TEST_CASE("engine: requests go on from a snapshot as from a prompt of their own") {
-  // 10 slots, of which a prompt of 11 has overwritten the first; and 6, which go round twice.
-  for (const Toy& toy : {Toy{}, Toy{.window = 3}, Toy{.chunk = 4, .window = 3}}) {
-    const Running running(toy);
-    Engine engine = running.engine();
-    engine.prefill(prompt);
-    const Engine::Snapshot snapshot = engine.save(11);
-    CHECK(snapshot.tokens() == 11);
-    CHECK(snapshot.bytes() ==
-          4 * static_cast<std::size_t>(std::min<std::int64_t>(11, toy.slots())));
-    for (const Ids& rest : {Ids{1, 2, 3}, Ids{4}, Ids{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}}) {
-      engine.restore(snapshot);
-      CHECK(engine.position() == 11);
-      CHECK(contains(error_of(Fault::wrong_usage, [&] { engine.chosen(); }), "run a prompt"));
-      engine.prefill(rest);
-      CHECK(generate(engine, 12) == running.toy.follow(joined(prompt, rest), 12));
+// The tokens' states, piece by piece.
+struct Piece {
+  std::int64_t tokens;
+  std::unique_ptr<Device::Memory> memory;
+};
+
+Piece saved(Engine& engine, std::int64_t begin, std::int64_t end) {
+  Piece piece{end - begin, engine.device().allocate(engine.piece_bytes(end - begin))};
+  engine.save(begin, end, *piece.memory);
+  return piece;
+}
+
+TEST_CASE("engine: requests go on from pieces as from a prompt of their own") {
+  // Rings of 10 and of 6 slots, which go round in the middle of a piece; two of them are of
+  // another length than a step.
+  for (const Toy& toy : {Toy{}, Toy{.window = 3}, Toy{.chunk = 4, .window = 3}})
+    for (const std::int64_t piece : {3, 4}) {
+      const Running running(toy);
+      Engine engine = running.engine(), other = running.engine();
+      std::vector<Piece> pieces;
+      for (std::int64_t at = 0; at < 11; at += piece) {
+        const std::int64_t end = std::min<std::int64_t>(at + piece, 11);
+        engine.prefill({prompt.begin() + at, prompt.begin() + end});
+        pieces.push_back(saved(engine, at, end));
+        CHECK(pieces.back().memory->bytes() == 4 * static_cast<std::size_t>(end - at));
+      }
+      CHECK(engine.chosen() == running.toy.next(prompt));  // saving changes nothing
+      for (Engine* const in : {&engine, &other})
+        for (const Ids& rest :
+             {Ids{1, 2, 3}, Ids{4}, Ids{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}}) {
+          in->reset();
+          in->prefill({7, 7, 7});  // another request between
+          CHECK(generate(*in, 20) == running.toy.follow({7, 7, 7}, 20));
+          in->reset();
+          for (const Piece& each : pieces) in->append(*each.memory, each.tokens);
+          CHECK(in->position() == 11);
+          CHECK(contains(error_of(Fault::wrong_usage, [&] { in->chosen(); }), "run a prompt"));
+          in->prefill(rest);
+          CHECK(generate(*in, 12) == running.toy.follow(joined(prompt, rest), 12));
+        }
+      // The first ones alone, then other tokens.
+      engine.reset();
+      engine.append(*pieces[0].memory, pieces[0].tokens);
+      engine.prefill({9});
+      CHECK(engine.chosen() ==
+            running.toy.next(joined({prompt.begin(), prompt.begin() + piece}, {9})));
     }
-    // Another request between.
-    engine.reset();
-    engine.prefill({7, 7, 7});
-    CHECK(generate(engine, 20) == running.toy.follow({7, 7, 7}, 20));
-    engine.restore(snapshot);
-    engine.decode(2);
-    CHECK(generate(engine, 5) == running.toy.follow(joined(prompt, {2}), 5));
-  }
 }
 
-TEST_CASE("engine: a snapshot of fewer tokens than are cached, and of none") {
-  const Running running;
-  Engine engine = running.engine();
-  engine.prefill(prompt);
-  const Engine::Snapshot five = engine.save(5), none = engine.save(0);
-  CHECK(five.bytes() == 20);
-  CHECK_BAD_INPUT(engine.save(12), "12 tokens", "11 are cached");
-  CHECK_BAD_INPUT(engine.save(-1), "-1");
-  CHECK(engine.chosen() == running.toy.next(prompt));  // saving changes nothing
-  engine.restore(five);
-  engine.prefill({9});
-  CHECK(engine.chosen() == running.toy.next({3, 14, 15, 9, 26, 9}));
-  engine.restore(none);
-  CHECK(engine.position() == 0);
-  engine.prefill({9});
-  CHECK(engine.chosen() == running.toy.next({9}));
-}
-
-TEST_CASE("engine: a snapshot of a window remembers what may be truncated") {
+TEST_CASE("engine: what a ring still holds, and that there is no room for a piece") {
   const Running running({.chunk = 4, .window = 3});  // 6 slots
   Engine engine = running.engine();
   engine.prefill(prompt);  // keeps 5 to 10
-  CHECK_BAD_INPUT(engine.save(6), "a layer that sees 3", "the last 6");
-  const Engine::Snapshot seven = engine.save(7);
-  engine.reset();
-  engine.prefill({1, 2});
-  engine.restore(seven);
-  CHECK_BAD_INPUT(engine.truncate(6), "the last 6");
-  CHECK_FALSE(engine.can_truncate(6));
-  CHECK(engine.can_truncate(7));
-  CHECK(engine.can_truncate(0));
-  CHECK_FALSE(engine.can_truncate(8));
-  engine.prefill({1});
-  CHECK(engine.chosen() == running.toy.next(joined(Ids(prompt.begin(), prompt.begin() + 7), {1})));
+  CHECK(engine.holds(5, 11));
+  CHECK_FALSE(engine.holds(4, 11));
+  CHECK_FALSE(engine.holds(9, 12));
+  CHECK_FALSE(engine.holds(-1, 3));
+  CHECK(engine.holds(11, 11));
+  const Piece last = saved(engine, 5, 11);
+  engine.truncate(8);
+  CHECK_FALSE(engine.holds(4, 8));  // a ring does not get back what it has lost
+  CHECK(engine.holds(5, 8));
+  engine.pretend(running.toy.max_context - 5);
+  CHECK_BAD_INPUT(engine.append(*last.memory, 6), "the package holds 40 tokens");
 }
 
 TEST_CASE("engine: after a stop, the next request and the same one again are right") {

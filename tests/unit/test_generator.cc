@@ -1,10 +1,11 @@
-// What a generator keeps of the request before, with one whose states tell by which steps they
-// came.
+// What a generator keeps of the request before, and what it has from a cache, with one whose states
+// tell by which steps they came.
 #include "answer/generator.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 namespace ac::test {
@@ -22,12 +23,15 @@ class Traced : public Generator {
     std::vector<std::int64_t> tokens;
     bool operator==(const State&) const = default;
   };
-  explicit Traced(std::int64_t forgets = 0) : forgets_(forgets) {}
+  explicit Traced(std::int64_t forgets = 0, bool caches = false)
+      : forgets_(forgets), caches_(caches) {}
 
   std::vector<double> logits() override { return std::vector<double>(10); }
   std::int64_t position() const override { return std::ssize(states_); }
   const std::vector<State>& states() const { return states_; }
   std::int64_t ran = 0;  // tokens of prompts
+  std::int64_t recalled = 0;
+  bool damages = false;
 
  protected:
   std::int64_t vocabulary() const override { return 10; }
@@ -39,8 +43,43 @@ class Traced : public Generator {
     if (tokens > 0 && forgets_ > 0 && position() - tokens > forgets_) return false;
     states_.resize(static_cast<std::size_t>(tokens));
     ids_.resize(static_cast<std::size_t>(tokens));
+    if (tokens == 0) reached_ = 0;
     return true;
   }
+  std::int64_t known(const std::vector<std::int64_t>& ids) const override {
+    std::int64_t end = 0;
+    while (end + kPiece < std::ssize(ids) &&
+           cache_.contains({ids.begin(), ids.begin() + end + kPiece}))
+      end += kPiece;
+    return end;
+  }
+  std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
+    CHECK(position() == cached);
+    for (; cached + kPiece < std::ssize(ids); cached += kPiece) {
+      const auto found = cache_.find({ids.begin(), ids.begin() + cached + kPiece});
+      if (found == cache_.end()) break;
+      if (damages && random_() % 8 == 0) break;  // a file that cannot be used after all
+      ids_ = found->first;
+      states_.insert(states_.end(), found->second.begin(), found->second.end());
+      recalled += kPiece;
+    }
+    reached_ = std::max(reached_, position());
+    return cached;
+  }
+  void keep_pieces(Tokens pieces) override {
+    if (!caches_) return;
+    REQUIRE(std::ssize(pieces) <= position());
+    REQUIRE(std::ranges::equal(pieces, std::span(ids_).first(pieces.size())));
+    for (std::int64_t end = kPiece; end <= std::ssize(pieces); end += kPiece) {
+      // A window may have forgotten it: then it must have been kept before.
+      const std::vector<std::int64_t> ids(pieces.begin(), pieces.begin() + end);
+      if (forgets_ > 0 && reached_ - (end - kPiece) > forgets_ + kPiece)
+        REQUIRE(cache_.contains(ids));
+      else
+        cache_.try_emplace(ids, states_.begin() + end - kPiece, states_.begin() + end);
+    }
+  }
+  bool forgets() const override { return forgets_ > 0; }
   void choose_by(const Sampling&) override {}
   void run(const std::vector<std::int64_t>& ids) override {
     ran += std::ssize(ids);
@@ -61,9 +100,14 @@ class Traced : public Generator {
     const std::int64_t begin = position();
     ids_.insert(ids_.end(), ids.begin(), ids.end());
     for (std::size_t i = 0; i < ids.size(); ++i) states_.push_back({begin, generated, ids_});
+    reached_ = std::max(reached_, position());
   }
 
   const std::int64_t forgets_;
+  const bool caches_;
+  std::int64_t reached_ = 0;
+  std::map<std::vector<std::int64_t>, std::vector<State>> cache_;
+  std::mt19937 random_{5};
   std::vector<std::int64_t> ids_;
   std::vector<State> states_;
 };
@@ -73,8 +117,9 @@ class Traced : public Generator {
 TEST_CASE("generator: exact reuse gives the states of a prompt that is run from its beginning") {
   std::mt19937 random(1);
   int reused = 0, inexact = 0;
-  for (const std::int64_t forgets : {0, 6}) {
-    Traced warm(forgets), alike(forgets);
+  for (const auto& [forgets, caches] : {std::pair(0, false), {6, false}, {0, true}, {6, true}}) {
+    Traced warm(forgets, caches), alike(forgets);
+    warm.damages = true;
     std::vector<std::int64_t> talk = {1};
     for (int round = 0; round < 2000; ++round) {
       // Mostly the conversation goes on; now and then it goes back, or is another one.
@@ -88,6 +133,7 @@ TEST_CASE("generator: exact reuse gives the states of a prompt that is run from 
       request.reuse = random() % 5 == 0 ? Reuse::alike : Reuse::exact;
       const std::int64_t before = warm.ran;
       const std::int64_t cached = warm.prompt(request, 0, stopped);
+      if (caches && random() % 2 == 0) warm.keep();
       if (!stops) {
         CHECK(warm.ran - before == std::ssize(talk) - cached);
         if (request.reuse == Reuse::exact) {
@@ -109,6 +155,7 @@ TEST_CASE("generator: exact reuse gives the states of a prompt that is run from 
       inexact += alike.states() != cold.states();
       alike.generate(any, [](std::int64_t) { return true; });
     }
+    CHECK((warm.recalled > 1000) == caches);
   }
   CHECK(reused > 500);
   CHECK(inexact > 500);
@@ -127,6 +174,27 @@ TEST_CASE(
   request.ids.resize(8);
   CHECK(generator.prompt(request, 0) == 4);
   CHECK(generator.prompt(request, 2) == 0);  // in other steps
+}
+
+TEST_CASE("generator: of two conversations that alternate, none is read again from its beginning") {
+  for (const std::int64_t forgets : {0, 6}) {
+    Traced generator(forgets, true);
+    std::vector<std::int64_t> talks[] = {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 5, 5, 5, 5}};
+    for (int turn = 0; turn < 5; ++turn)
+      for (auto& talk : talks) {
+        TokenRequest request{.ids = talk, .max_new_tokens = 3, .reuse = Reuse::exact};
+        const std::int64_t cached = generator.prompt(request, 0);
+        // Whole pieces of the turn before; at first, what both begin with.
+        if (turn > 0) CHECK(cached >= (std::ssize(talk) - 6) / 4 * 4);
+        if (turn == 0) CHECK(cached == (&talk == talks ? 0 : 4));
+        generator.generate(request, [&](std::int64_t token) {
+          talk.push_back(token);
+          return true;
+        });
+        talk.insert(talk.end(), {1, 2, 3});
+      }
+    CHECK(generator.recalled > 40);
+  }
 }
 
 TEST_CASE("generator: bias, penalties and logits") {

@@ -63,12 +63,20 @@ TEST_CASE("states: what a ring holds, and how far back it goes") {
           CAPTURE(reached);
           CAPTURE(tokens);
           CHECK(can_rewind(state, tokens, reached) == is_there);
-          if (can_rewind(state, tokens, reached) && tokens > 0) {
-            // A snapshot's slots hold all that is seen from there.
-            const std::int64_t kept = slots_kept(state, tokens, reached);
-            for (std::int64_t token = first; token < tokens; ++token) CHECK(token % slots < kept);
+          // A piece from there on lies where its slots are said to be, in the order of its tokens.
+          is_there = true;
+          for (std::int64_t token = tokens; token < reached; ++token)
+            is_there &= ring[static_cast<std::size_t>(token % slots)] == token;
+          if (tokens < reached) CHECK(holds(state, tokens, reached) == is_there);
+          if (is_there) {
+            std::vector<std::int64_t> piece, wanted;
+            for (const SlotRun& run : slots_of(state, tokens, reached))
+              for (std::int64_t slot = run.first; slot < run.first + run.count; ++slot)
+                piece.push_back(ring[static_cast<std::size_t>(slot)]);
+            for (std::int64_t token = tokens; token < reached; ++token) wanted.push_back(token);
+            CHECK(piece == wanted);
           }
-          if (reached - tokens <= slack(state, 1000)) CHECK(is_there);
+          if (reached - tokens <= slack(state, 1000)) CHECK(can_rewind(state, tokens, reached));
         }
         CHECK(can_rewind(state, reached, reached));
       }

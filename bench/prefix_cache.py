@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Time to the first token of a conversation that goes on, by where its beginning is known from: JSON lines on stdout.
+
+  prefix_cache.py PROGRAM PACKAGE [--tokens 1000] [--more 50] [--step TOKENS] [--rounds N]
+
+A prompt of --tokens was asked before. Each round asks for one token after the same prompt and --more tokens, which differ
+from round to round, and takes the time of that as its client sees it. What the engine itself still has of the last prompt is
+of no use, since another one, of one token, came between:
+
+  cold    the server keeps nothing
+  memory  it keeps prompts in memory
+  disk    it was started anew, over the folder that the last one left
+
+`known` is how many of its tokens were not run.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+
+class Server:
+    def __init__(self, program, package, *options):
+        command = [program, "serve", package, "--port", "0", "-q", *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()
+
+    def ask(self, prompt) -> tuple[float, int]:
+        body = json.dumps({"prompt": prompt, "max_tokens": 1, "temperature": 0}).encode()
+        request = urllib.request.Request(f"{self.url}/v1/completions", body, {"Content-Type": "application/json"})
+        begin = time.monotonic()
+        with urllib.request.urlopen(request) as response:
+            answer = json.load(response)
+        return time.monotonic() - begin, answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("package")
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--more", type=int, default=50)
+    parser.add_argument("--step", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=5)
+    a = parser.parse_args()
+    program = json.loads((Path(a.package) / "program.json").read_text())
+    begun = [7 + i * i % 300 for i in range(a.tokens)]
+    other = [5]
+    step = ("--cache-step", a.step) if a.step else ()
+
+    def prompt(turn):
+        return begun + [11 + turn + 3 * i % 300 for i in range(a.more)]
+
+    def say(what, seconds, known):
+        figures = {"first_token_s": round(statistics.median(seconds), 4), "least_s": round(min(seconds), 4)}
+        figures |= {"most_s": round(max(seconds), 4), "rounds": len(seconds), "known": known}
+        about = {"model": program["model"], "target": program["target"], "tokens": a.tokens, "more": a.more, "step": a.step}
+        print(json.dumps({"what": what, **figures, **about}), flush=True)
+
+    for what, options in (("cold", ("--cache-memory", 0)), ("memory", ())):
+        seconds = []
+        with Server(a.program, a.package, *step, *options) as server:
+            if what == "memory":
+                server.ask(begun)
+            for turn in range(a.rounds):
+                server.ask(other)
+                took, known = server.ask(prompt(turn))
+                seconds.append(took)
+        say(what, seconds, known)
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = (*step, "--cache-dir", os.path.join(folder, "states"))
+        with Server(a.program, a.package, *options) as server:
+            server.ask(begun)
+        for turn in range(a.rounds):
+            with Server(a.program, a.package, *options) as server:
+                server.ask(other)
+                took, known = server.ask(prompt(turn))
+                seconds.append(took)
+    say("disk", seconds, known)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+// The options of commands that keep what was run of prompts.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "prefix/prefix_cache.h"
+
+namespace ac {
+
+struct CacheArguments {
+  std::size_t memory = 0, device = 0, disk = 0;  // bytes
+  std::string folder;
+  std::int64_t step = 0;
+
+  // With their defaults; without, nothing is kept.
+  void add_to(CLI::App& command);
+  void check() const;
+  bool is_on() const { return memory > 0 || device > 0; }
+  PrefixOptions options() const;
+};
+
+}  // namespace ac

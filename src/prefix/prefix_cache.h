@@ -1,0 +1,83 @@
+// What was run of earlier prompts, brought back where another one begins alike.
+//
+// A prompt is run in whole steps of a fixed number of tokens, and what is left of it in a shorter
+// one. What a whole step leaves in the states of a sequence is a piece, and depends on nothing but
+// the tokens up to its end: an engine that takes pieces from here has the same bits as one that has
+// run the prompt from its beginning. What was generated, or run in the last, shorter step, is not
+// kept: another prompt would compute it in other steps, and not to the bit.
+//
+// A piece holds its own tokens alone, and follows those before it: what prompts have in common is
+// kept once. So are windows, since an engine takes all pieces of a prompt, one after the other.
+//
+// There are three places for pieces, each with its own room: the device's memory, the host's, and a
+// folder (prefix_files.h). Each keeps what was used last. A piece that is found in one goes to
+// those that are faster.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "prefix/prefix_files.h"
+#include "prefix/prefix_tree.h"
+#include "runtime/engine.h"
+
+namespace ac {
+
+struct PrefixOptions {
+  std::size_t device_bytes = 0, memory_bytes = 0, disk_bytes = 0;
+  std::filesystem::path folder = {};  // empty: none
+  std::int64_t step = 0;              // tokens; 0: the longest step of the program
+};
+
+struct PrefixCounts {
+  struct Place {
+    std::int64_t tokens = 0, evictions = 0;  // brought back from there; pieces that had to go
+    std::size_t bytes = 0, room = 0;
+  };
+  static constexpr std::array<std::string_view, 3> kPlaces = {"device", "memory", "disk"};
+  std::array<Place, kPlaces.size()> places;
+  std::int64_t damaged_files = 0;
+};
+
+class PrefixCache {
+ public:
+  // Of an engine that outlives it. `model` stands for all that its states follow from but tokens
+  // (identity_of, runtime/fingerprint.h); a folder's pieces are found by it. A step that the
+  // program does not have, and a folder that cannot be used, are errors (wrong_usage).
+  PrefixCache(Engine& engine, const PrefixOptions& options, const std::string& model);
+
+  std::int64_t step() const { return step_; }
+  // How many tokens of a prompt could be brought back, if no file is damaged. The last one is not
+  // among them: it is to be run.
+  std::int64_t known(Tokens prompt) const;
+  // The engine has so many of the first ones, in whole steps. Brings back those that follow, and
+  // says how many there are then.
+  std::int64_t recall(Tokens prompt, std::int64_t cached);
+  // The engine has all of these, in whole steps.
+  void keep(Tokens tokens);
+
+  PrefixCounts counts() const;
+
+ private:
+  using Kept = std::shared_ptr<const PrefixFiles::Bytes>;
+  using Key = std::string;
+  // Of each of the first pieces.
+  std::vector<Key> keys_of(Tokens tokens) const;
+  // The last of these pieces, if the engine has it and there is room.
+  void keep_on_device(Tokens pieces);
+  bool keep_in_memory(Tokens pieces);
+
+  Engine& engine_;
+  const std::int64_t step_;
+  const std::size_t bytes_;  // of a piece
+  const Key root_;
+  PrefixTree<std::unique_ptr<Device::Memory>> device_;
+  PrefixTree<Kept> memory_;
+  std::unique_ptr<Device::Memory> between_;  // a piece on its way
+  std::array<std::int64_t, PrefixCounts::kPlaces.size()> tokens_{};
+  std::unique_ptr<PrefixFiles> files_;  // last: what it writes is in memory_
+};
+
+}  // namespace ac
