@@ -1,8 +1,9 @@
 // What `run`, `generate`, `chat` and `serve` generate with: a package, or the reference executor.
 // Requests may follow one another; what they begin with alike is run once.
 //
-// The device chooses tokens. Where a request changes logits or wants them, the host does, from the
-// logits of each step: that takes longer.
+// The device chooses tokens. Where a request changes logits, wants them or has a grammar, the host
+// does, from the logits of each step: that takes longer. Where a grammar leaves no choice, no logits
+// are needed, and several tokens are run at once.
 #pragma once
 
 #include <functional>
@@ -50,6 +51,7 @@ class Generator {
 
  private:
   std::int64_t reusable(const TokenRequest& request, std::int64_t piece) const;
+  void run_ahead(const std::vector<std::int64_t>& ids);
 
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
   // So many of the first ones were run in whole pieces of so many tokens.

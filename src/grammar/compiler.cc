@@ -5,6 +5,7 @@
 #include <fstream>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <random>
 
 #include "base/child.h"
@@ -130,8 +131,14 @@ void limit_this_process() {
 
 struct Compiler::Impl {
   const text::Tokenizer& tokenizer;
-  xgrammar::TokenizerInfo tokens;
-  xgrammar::GrammarCompiler library{tokens, 1, false};
+  const std::int64_t vocabulary;
+
+  // Made when it is first needed: a large vocabulary takes a tenth of a second.
+  struct Library {
+    xgrammar::TokenizerInfo tokens;
+    xgrammar::GrammarCompiler compiler{tokens, 1, false};
+  };
+  std::optional<Library> library = {};
 
   struct Kept {
     std::string key;
@@ -147,7 +154,7 @@ struct Compiler::Impl {
     const auto attempt = [&]() -> std::string {
       limit_this_process();
       try {
-        walk(compiled(source, library, tokens), tokenizer);
+        walk(compiled(source, library->compiler, library->tokens), tokenizer);
       } catch (const Refused& refused) {
         return dump_of({{"where", refused.where()}, {"why", refused.what()}});
       } catch (const Error& error) {
@@ -183,9 +190,10 @@ struct Compiler::Impl {
         kept.splice(kept.begin(), kept, each);
         return each->grammar;
       }
+    if (!library) library.emplace(info_of(tokenizer, vocabulary));
     try_out(source);
-    kept.push_front(
-        {key, std::make_shared<const Compiled>(compiled(source, library, tokens), tokenizer)});
+    kept.push_front({key, std::make_shared<const Compiled>(
+                              compiled(source, library->compiler, library->tokens), tokenizer)});
     kept.front().bytes = kept.front().grammar->grammar.MemorySizeBytes();
     const auto grammar = kept.front().grammar;
     std::size_t count = 0, bytes = 0;
@@ -199,7 +207,7 @@ struct Compiler::Impl {
 };
 
 Compiler::Compiler(const text::Tokenizer& tokenizer, std::int64_t vocabulary)
-    : impl_(new Impl{tokenizer, info_of(tokenizer, vocabulary)}) {}
+    : impl_(new Impl{tokenizer, vocabulary}) {}
 Compiler::~Compiler() = default;
 
 std::shared_ptr<const Compiled> Compiler::compile(const Source& source) {

@@ -32,7 +32,12 @@ struct Matcher::Impl {
   const Rules rules;
   const xgrammar::TokenizerInfo tokens;
   xgrammar::GrammarMatcher library;
-  enum class At { may_open, reasoning, grammar } at;
+  enum class At {
+    text,      // free, up to the trigger
+    may_open,  // the beginning: reasoning, or at once the grammar
+    reasoning,
+    grammar,
+  } at;
   std::vector<std::int32_t> mask;  // a bit a token, where it is known
   bool has_mask = false;
   std::chrono::duration<double> spent{0};
@@ -42,10 +47,15 @@ struct Matcher::Impl {
       : rules(given),
         tokens(rules.grammar->grammar.GetTokenizerInfo()),
         library(rules.grammar->grammar),
-        at(rules.reasoning == Rules::Reasoning::none       ? At::grammar
-           : rules.reasoning == Rules::Reasoning::may_open ? At::may_open
-                                                           : At::reasoning),
+        at(begin()),
         mask(static_cast<std::size_t>(xgrammar::GetBitmaskSize(tokens.GetVocabSize()))) {}
+
+  At begin() const {
+    if (rules.reasoning == Rules::Reasoning::opened) return At::reasoning;
+    if (has_trigger()) return At::text;
+    return rules.reasoning == Rules::Reasoning::none ? At::grammar : At::may_open;
+  }
+  bool has_trigger() const { return rules.trigger >= 0; }
 
   const std::string& bytes(std::int64_t token) const {
     return tokens.GetDecodedVocab()[static_cast<std::size_t>(token)];
@@ -68,9 +78,10 @@ struct Matcher::Impl {
   void find_mask() {
     if (has_mask) return;
     has_mask = true;
-    if (at == At::reasoning) {
+    if (at == At::reasoning || at == At::text) {
       std::ranges::fill(mask, -1);
-      for (const std::int32_t stop : tokens.GetStopTokenIds()) allow(stop, false);
+      if (!has_trigger())
+        for (const std::int32_t stop : tokens.GetStopTokenIds()) allow(stop, false);
       return;
     }
     const Stopwatch stopwatch(spent);
@@ -101,15 +112,30 @@ struct Matcher::Impl {
   void take(std::int64_t token) {
     has_mask = false;
     ++taken;
-    if (at == At::reasoning) {
-      if (token == rules.closes) at = At::grammar;
-      return;
+    const bool reasons = rules.reasoning != Rules::Reasoning::none;
+    switch (at) {
+      case At::text:
+        if (token == rules.trigger) at = At::grammar;
+        if (reasons && token == rules.opens) at = At::reasoning;
+        return;
+      case At::reasoning:
+        if (token == rules.closes) at = has_trigger() ? At::text : At::grammar;
+        return;
+      case At::may_open:
+        at = token == rules.opens ? At::reasoning : At::grammar;
+        if (at == At::grammar) follow(token);
+        return;
+      case At::grammar:
+        follow(token);
+        if (has_trigger() && !is_stop(token) && is_over()) {
+          library.Reset();
+          has_mask = false;
+          at = At::text;
+        }
+        return;
     }
-    if (at == At::may_open && token == rules.opens) {
-      at = At::reasoning;
-      return;
-    }
-    at = At::grammar;
+  }
+  void follow(std::int64_t token) {
     {
       const Stopwatch stopwatch(spent);
       if (!library.AcceptToken(static_cast<std::int32_t>(token)))
@@ -133,8 +159,9 @@ struct Matcher::Impl {
     return std::ranges::all_of(ids, begins) ? longest : -1;
   }
 
-  bool ended() {
-    if (at != At::grammar) return false;
+  bool ended() { return at == At::grammar && !library.IsTerminated() && is_over(); }
+  // Nothing can follow.
+  bool is_over() {
     const std::vector<std::int64_t> ids = allowed(tokens.GetStopTokenIds().size());
     const bool over = std::ranges::all_of(ids, [&](std::int64_t id) { return is_stop(id); });
     if (over && !library.IsCompleted())
@@ -168,7 +195,7 @@ std::vector<std::int64_t> Matcher::forced(std::int64_t most) {
     impl_->take(id);
     ids.push_back(id);
   }
-  return ids.size() > 1 ? impl_->as_usual(ids, most) : ids;
+  return !ids.empty() && impl_->at == Impl::At::grammar ? impl_->as_usual(ids, most) : ids;
 }
 
 bool Matcher::ended() { return impl_->ended(); }

@@ -15,6 +15,9 @@ namespace ac::grammar {
 // What an answer must be.
 struct Rules {
   std::shared_ptr<const Compiled> grammar;
+  // The answer is free, and follows the grammar after each of these tokens; -1: it does from its
+  // beginning.
+  text::TokenId trigger = -1;
   // What comes up to the token `closes` is free: reasoning.
   enum class Reasoning {
     none,

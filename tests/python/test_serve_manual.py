@@ -35,9 +35,22 @@ def test_curl(demo):
     assert json.loads(result.stdout)["choices"][0]["message"]["content"] == demo.answer != ""
 
 
-@pytest.mark.parametrize("client, times", [("openai", 3), ("anthropic", 1)])
+def code_of(what):
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if what in block)
+    return code
+
+
+def test_structured_output(demo):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code_of("BaseModel").replace(ADDRESS, demo.url), {})
+    river = json.loads(printed.getvalue())
+    assert set(river) == {"name", "long"} and isinstance(river["name"], str) and isinstance(river["long"], bool)
+
+
+@pytest.mark.parametrize("client, times", [("stream=True", 3), ("from anthropic ", 1)])
 def test_clients(demo, client, times):
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", MANUAL, re.DOTALL) if f"from {client} " in block)
+    code = code_of(client)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code.replace(ADDRESS, demo.url), {})
