@@ -53,6 +53,24 @@ xgrammar::TokenizerInfo info_of(const text::Tokenizer& tokenizer, std::int64_t v
           static_cast<int>(vocabulary), stops};
 }
 
+// Elsewhere, a dot is no line feed; in the library, it is any character.
+std::string with_usual_dots(const std::string& regex) {
+  std::string usual;
+  bool in_class = false;
+  for (std::size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i];
+    if (c == '.' && !in_class) {
+      usual += "[^\\n]";
+      continue;
+    }
+    usual += c;
+    if (c == '\\' && i + 1 < regex.size()) usual += regex[++i];
+    if (c == '[') in_class = true;
+    if (c == ']') in_class = false;
+  }
+  return usual;
+}
+
 xgrammar::Grammar parse(const Part& part, const xgrammar::TokenizerInfo& tokens,
                         const std::vector<xgrammar::NamedGrammar>& named = {}) {
   using xgrammar::Grammar;
@@ -60,7 +78,7 @@ xgrammar::Grammar parse(const Part& part, const xgrammar::TokenizerInfo& tokens,
     case Part::Kind::schema:
       return Grammar::FromJSONSchema(part.text, false, std::nullopt, std::pair{", ", ": "}, true);
     case Part::Kind::regex:
-      return Grammar::FromRegex(part.text);
+      return Grammar::FromRegex(with_usual_dots(part.text));
     case Part::Kind::ebnf:
       return Grammar::FromEBNF(part.text);
     case Part::Kind::lark:
