@@ -98,10 +98,17 @@ std::optional<grammar::Part> read_structured_outputs(Fields& fields) {
   std::vector<grammar::Part> parts;
   if (const Json* const json = form.find("json")) {
     const std::string where = form.name_of("json");
-    const Json schema =
-        json->is_string() ? Json::parse(json->get<std::string>(), nullptr, false) : *json;
-    if (schema.is_discarded()) refuse(where, "it is no JSON");
-    parts.push_back(schema_part(schema, where));
+    if (!json->is_string()) {
+      parts.push_back(schema_part(*json, where));
+    } else {
+      const JsonLimits limits{.bytes = grammar::kMostBytes, .depth = 64};
+      try {
+        parts.push_back(
+            schema_part(parse_json(json->get_ref<const std::string&>(), "it", limits), where));
+      } catch (const Error& error) {
+        refuse(where, "{}", error.what());
+      }
+    }
   }
   if (form.boolean("json_object").value_or(false))
     parts.push_back(any_object(form.name_of("json_object")));

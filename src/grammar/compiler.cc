@@ -18,7 +18,6 @@
 namespace ac::grammar {
 namespace {
 
-constexpr std::size_t kMostText = 256u << 10;  // bytes of a source
 constexpr std::size_t kMostKept = 64, kMostKeptBytes = 256u << 20;
 constexpr rlim_t kMostSeconds = 2, kMostMemory = 1u << 30;
 constexpr std::chrono::seconds kMostTime{10};
@@ -163,8 +162,8 @@ struct Compiler::Impl {
     std::shared_ptr<const Compiled> grammar;
     std::size_t bytes = 0;
   };
-  std::mutex mutex = {};
-  std::list<Kept> kept = {};  // the last used one first
+  std::mutex compiling = {}, mutex = {};  // the latter of `kept`
+  std::list<Kept> kept = {};              // the last used one first
 
   // A source may ask for more time or memory than there is, or find a fault in the library: a child
   // process tries it first.
@@ -199,21 +198,31 @@ struct Compiler::Impl {
     };
     add(source.whole);
     for (const Part& part : source.parts) add(part);
-    if (key.size() > kMostText)
+    if (key.size() > kMostBytes)
       throw Refused(source.whole.where,
-                    fmt::format("it has {} bytes, more than {}", key.size(), kMostText));
+                    fmt::format("it has {} bytes, more than {}", key.size(), kMostBytes));
+    if (auto known = find(key)) return known;
+    const std::lock_guard one_at_a_time(compiling);
+    if (auto known = find(key)) return known;
+    if (!library) library.emplace(info_of(tokenizer, vocabulary));
+    try_out(source);
+    return keep(key, std::make_shared<const Compiled>(
+                         compiled(source, library->compiler, library->tokens), tokenizer));
+  }
+
+  std::shared_ptr<const Compiled> find(const std::string& key) {
     const std::lock_guard lock(mutex);
     for (auto each = kept.begin(); each != kept.end(); ++each)
       if (each->key == key) {
         kept.splice(kept.begin(), kept, each);
         return each->grammar;
       }
-    if (!library) library.emplace(info_of(tokenizer, vocabulary));
-    try_out(source);
-    kept.push_front({key, std::make_shared<const Compiled>(
-                              compiled(source, library->compiler, library->tokens), tokenizer)});
-    kept.front().bytes = kept.front().grammar->grammar.MemorySizeBytes();
-    const auto grammar = kept.front().grammar;
+    return nullptr;
+  }
+  std::shared_ptr<const Compiled> keep(const std::string& key,
+                                       std::shared_ptr<const Compiled> grammar) {
+    const std::lock_guard lock(mutex);
+    kept.push_front({key, grammar, grammar->grammar.MemorySizeBytes()});
     std::size_t count = 0, bytes = 0;
     for (auto each = kept.begin(); each != kept.end();) {
       bytes += each->bytes;

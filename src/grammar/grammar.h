@@ -1,6 +1,7 @@
 // Grammars that answers must follow, compiled for a model's vocabulary by XGrammar.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include "text/tokenizer.h"
 
 namespace ac::grammar {
+
+// Bytes of a source.
+constexpr std::size_t kMostBytes = 256u << 10;
 
 // A text that says what an answer, or a part of one, must be.
 struct Part {

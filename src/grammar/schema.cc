@@ -265,6 +265,9 @@ class Normaliser {
 }  // namespace
 
 std::string normal_schema(const Json& schema, const std::string& where) {
+  const auto bytes = schema.dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  if (bytes > kMostBytes)
+    throw Refused(where, fmt::format("it has {} bytes, more than {}", bytes, kMostBytes));
   return Normaliser(schema, where).run().dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
