@@ -2,8 +2,8 @@
 // Requests may follow one another; what they begin with alike is run once.
 //
 // The device chooses tokens. Where a request changes logits, wants them or has a grammar, the host
-// does, from the logits of each step: that takes longer. Where a grammar leaves no choice, no logits
-// are needed, and several tokens are run at once.
+// does, from the logits of each step: that takes longer. Where a grammar leaves no choice, no
+// logits are needed, and several tokens are run at once.
 #pragma once
 
 #include <functional>
