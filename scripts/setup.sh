@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and this machine lacks: Debian or Ubuntu packages (as root
-# or through sudo), and a local Python environment in .venv for the capture and its tests.
+# or through sudo), the sources of XGrammar, and a local Python environment in .venv for the capture and
+# its tests.
 #   scripts/setup.sh [build|all]     build: no Python environment
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +9,7 @@ what=${1:-all}
 
 packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
           libcurl4-openssl-dev libssl-dev libboost-dev libboost-context-dev libsqlite3-dev doctest-dev
-          libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config)
+          libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config curl)
 if [ "$what" = all ]; then
   packages+=(python3 python3-venv clang libclang-rt-dev
              groff-base fish zsh)  # which try out man pages and completions
@@ -17,7 +18,7 @@ missing=()
 for package in "${packages[@]}"; do
   # A compiler or interpreter that came another way is as good.
   case $package in
-    g++ | cmake | ccache | python3 | pkg-config) command -v "$package" >/dev/null && continue ;;
+    g++ | cmake | ccache | python3 | pkg-config | curl) command -v "$package" >/dev/null && continue ;;
     ninja-build) command -v ninja >/dev/null && continue ;;
     python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
   esac
@@ -37,6 +38,7 @@ install() {
   DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq "$@" >/dev/null
 }
 if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
+scripts/xgrammar.sh >/dev/null
 # A browser that reports are tested in. Ubuntu has none as a package.
 browser=chromium-headless-shell
 if [ "$what" = all ] && ! command -v chromium >/dev/null && ! dpkg -s $browser >/dev/null 2>&1; then

@@ -97,13 +97,16 @@ void Answerer::check(const TextRequest& request) const {
 TextAnswer Answerer::answer(const TextRequest& request,
                             const std::function<void(const TextPiece&)>& on_piece,
                             const std::function<bool()>& stopped) {
-  const TokenRequest tokens = tokens_of(request);
+  TokenRequest tokens = tokens_of(request);
+  if (request.rules.grammar) tokens.matcher = std::make_shared<grammar::Matcher>(request.rules);
   generator_->check(tokens);
   const TimingTurn::Turn turn = turns_.answer();
   TextAnswer answer;
   answer.prompt_tokens = std::ssize(tokens.ids);
   const auto is_stopped = [&] { return stopped && stopped(); };
-  AnswerText text(text_.tokenizer(), request.continues ? request.ids : std::vector<std::int64_t>{},
+  // A grammar knows a token's text in the middle of another one.
+  const bool continues = request.continues || request.rules.grammar;
+  AnswerText text(text_.tokenizer(), continues ? request.ids : std::vector<std::int64_t>{},
                   request.stop, request.shown);
   const auto begin = Clock::now();
   auto first = begin, last = begin;
@@ -122,6 +125,7 @@ TextAnswer Answerer::answer(const TextRequest& request,
       on_piece(piece);
       return answer.finish != "stop" && !is_stopped();
     });
+  if (answer.finish != "stop" && tokens.matcher && tokens.matcher->ended()) answer.finish = "stop";
   if (answer.finish != "stop" && is_stopped()) answer.finish = "interrupted";
   if (std::string rest = text.finish(); !rest.empty()) on_piece({.text = std::move(rest)});
   if (text.stopped()) answer.finish = "stop";

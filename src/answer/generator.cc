@@ -126,15 +126,41 @@ void Generator::generate(const TokenRequest& request,
   };
   const std::vector<std::int64_t>& stops = request.stop_ids;
   if (!request.on_host()) return follow(request.max_new_tokens, stops, take);
-  for (std::int64_t i = 0; i < request.max_new_tokens; ++i) {
+  grammar::Matcher* const matcher = request.matcher.get();
+  std::vector<std::int64_t> ahead;  // of the answer, and not run yet
+  std::int64_t left = request.max_new_tokens;
+  const auto goes_on = [&](std::int64_t token) {
+    ahead.push_back(token);
+    return take(token) && std::ranges::find(stops, token) == stops.end() && --left > 0;
+  };
+  while (left > 0) {
+    // Each has to have its logits where these are wanted.
+    if (matcher && !request.wants_logits && !std::ranges::all_of(matcher->forced(left), goes_on))
+      return;
+    if (matcher && matcher->ended()) return;
+    run_ahead(ahead);
+    ahead.clear();
     std::vector<double> changed = logits();
     if (request.wants_logits) token_logits_ = changed;
     penalise(changed, request.penalties, seen_, request.ids.size());
     for (const auto& [token, bias] : request.bias)
       changed.at(static_cast<std::size_t>(token)) += bias;
+    if (matcher) matcher->restrict(changed);
     const std::int64_t token = choose_token(changed, request.sampling, position());
-    if (!take(token) || std::ranges::find(stops, token) != stops.end()) return;
-    if (i + 1 < request.max_new_tokens) step(token);
+    if (matcher) matcher->take(token);
+    if (!goes_on(token)) return;
+  }
+}
+
+// A few tokens are run one by one: a piece costs more than a token.
+void Generator::run_ahead(const std::vector<std::int64_t>& ids) {
+  constexpr std::ptrdiff_t kShortestPiece = 4;
+  for (auto at = ids.begin(); at != ids.end();) {
+    const auto count = std::min<std::ptrdiff_t>(ids.end() - at, most_at_once());
+    if (count < kShortestPiece)
+      step(*at++);
+    else
+      run({at, at + count}), at += count;
   }
 }
 

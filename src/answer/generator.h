@@ -2,8 +2,9 @@
 // Requests may follow one another; what they begin with alike is run once, or brought back from
 // a cache of what was run before.
 //
-// The device chooses tokens. Where a request changes logits or wants them, the host does, from the
-// logits of each step: that takes longer.
+// The device chooses tokens. Where a request changes logits, wants them or has a grammar, the host
+// does, from the logits of each step: that takes longer. Where a grammar leaves no choice, no
+// logits are needed, and several tokens are run at once.
 #pragma once
 
 #include <functional>
@@ -63,6 +64,7 @@ class Generator {
  private:
   // Of the tokens that a prompt begins with as the last one did.
   std::int64_t alike(const std::vector<std::int64_t>& ids) const;
+  void run_ahead(const std::vector<std::int64_t>& ids);
 
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
   // So many of the first ones were run in whole pieces of so many tokens.

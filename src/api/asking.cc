@@ -132,11 +132,11 @@ std::string read_content(const Json* content, const std::string& where,
   return text;
 }
 
-Json tool_of(Fields& function) {
+Json tool_of(Fields& function, ToolRules& rules) {
   const std::string name = function.needed_text("name");
   if (name.empty() || name.size() > 256) function.wrong("name", "it has no 1 to 256 characters");
-  if (function.boolean("strict").value_or(false))
-    function.wrong("strict", "it needs structured output, which is not supported");
+  rules.strict.push_back(function.boolean("strict").value_or(false));
+  rules.where.push_back(function.name_of("parameters"));
   Json tool{{"name", name}};
   if (const auto description = function.text("description")) tool["description"] = *description;
   const Json* const parameters = function.object("parameters");
@@ -145,6 +145,17 @@ Json tool_of(Fields& function) {
                            : Json{{"type", "object"}, {"properties", Json::object()}};
   function.refuse_rest();
   return {{"type", "function"}, {"function", tool}};
+}
+
+Json chosen_tools(Json tools, const ToolChoice& choice, ToolRules& rules) {
+  if (tools.empty() && choice.demanded) refuse("tool_choice", "there are no tools to choose from");
+  if (tools.empty() || choice.none) {
+    rules = {};
+    return nullptr;
+  }
+  rules.demanded = choice.demanded;
+  rules.named = choice.named;
+  return tools;
 }
 
 Json call_of(const std::string& id, const std::string& name, const Json& arguments,
@@ -200,6 +211,7 @@ void set_prompt(const ServedModel& model, Conversation conversation, TextRequest
   }();
   request.ids = prompt.ids;
   parts.thinking = prompt.thinking;
+  parts.thought = prompt.thought;
   request.shown = shown_tokens(model.format, model.text.tokenizer());
 }
 

@@ -9,10 +9,12 @@
 
 #include "api/fields.h"
 #include "api/reply.h"
+#include "api/structured.h"
 #include "api/tool_format.h"
 #include "ask/choosing.h"
 #include "ask/model_text.h"
 #include "ask/text_request.h"
+#include "grammar/grammar.h"
 
 namespace ac::api {
 
@@ -28,6 +30,7 @@ struct ServedModel {
   ToolFormat format = ToolFormat::none;
   bool thinks = false;  // <think> begins reasoning
   std::int64_t created = 0;
+  std::shared_ptr<grammar::Compiler> grammars = nullptr;  // null: no structured output
 };
 
 struct Asking {
@@ -61,8 +64,14 @@ void check(const ServedModel& model, const std::vector<TextRequest>& requests);
 // A text, or a list of parts of these types that have one; null: none.
 std::string read_content(const Json* content, const std::string& where,
                          std::initializer_list<const char*> types = {"text"});
-// {"name", "description", "parameters"}, checked, as templates expect it.
-Json tool_of(Fields& function);
+// {"name", "description", "parameters", "strict"}, checked, as templates expect it.
+Json tool_of(Fields& function, ToolRules& rules);
+// Which tools an answer may call, of those that are read. Null: none.
+struct ToolChoice {
+  bool none = false, demanded = false;
+  std::string named = {};
+};
+Json chosen_tools(Json tools, const ToolChoice& choice, ToolRules& rules);
 // A call that an assistant's message has; `arguments` is JSON as text, or an object.
 Json call_of(const std::string& id, const std::string& name, const Json& arguments,
              const std::string& where);
@@ -71,6 +80,7 @@ Json call_of(const std::string& id, const std::string& name, const Json& argumen
 struct Conversation {
   Json messages = Json::array();  // as chat templates expect them
   Json tools = nullptr;
+  ToolRules tool_rules = {};
   Json variables = Json::object();  // of the template
 };
 // Makes the conversation the prompt of a request.

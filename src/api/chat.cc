@@ -157,25 +157,34 @@ Json read_chat_calls(Fields& fields) {
   return calls;
 }
 
-Json read_chat_tools(Fields& fields) {
-  const Json* const list = fields.array("tools");
+ToolChoice read_chat_choice(Fields& fields) {
   const Json* const choice = fields.find("tool_choice");
-  if (choice != nullptr && (list == nullptr || list->empty()) && *choice != "none" &&
-      *choice != "auto")
-    fields.wrong("tool_choice", "there are no tools to choose from");
-  if (choice != nullptr && *choice != "auto" && *choice != "none")
-    fields.wrong("tool_choice",
-                 "only \"auto\" and \"none\" are supported: to demand a call needs structured "
-                 "output");
+  if (choice == nullptr) return {};
+  if (choice->is_string()) {
+    const std::string word = *fields.word("tool_choice", {"auto", "none", "required"});
+    return {.none = word == "none", .demanded = word == "required"};
+  }
+  Fields one(*choice, "tool_choice");
+  one.need("type");
+  one.word("type", {"function"});
+  Fields function(one.need("function"), one.name_of("function"));
+  const std::string name = function.needed_text("name");
+  function.refuse_rest();
+  one.refuse_rest();
+  return {.demanded = true, .named = name};
+}
+
+Json read_chat_tools(Fields& fields, ToolRules& rules) {
+  const Json* const list = fields.array("tools");
   Json tools = Json::array();
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
     Fields tool((*list)[i], fmt::format("tools[{}]", i));
     tool.need("type");
     tool.word("type", {"function"});
     Fields function(tool.need("function"), tool.name_of("function"));
-    tools.push_back(tool_of(function));
+    tools.push_back(tool_of(function, rules));
   }
-  return tools.empty() || (choice != nullptr && *choice == "none") ? Json() : tools;
+  return chosen_tools(std::move(tools), read_chat_choice(fields), rules);
 }
 
 }  // namespace
@@ -220,7 +229,7 @@ Asking read_chat(const Json& body, const ServedModel& model) {
   fields.need("messages");
   conversation.messages = read_chat_messages(*fields.array("messages"));
   if (conversation.messages.empty()) fields.wrong("messages", "there is none");
-  conversation.tools = read_chat_tools(fields);
+  conversation.tools = read_chat_tools(fields, conversation.tool_rules);
   if (const Json* const more = fields.object("chat_template_kwargs"))
     conversation.variables = *more;
   if (const auto effort = fields.text("reasoning_effort")) {
@@ -245,18 +254,19 @@ Asking read_chat(const Json& body, const ServedModel& model) {
   if (logprobs) request.logprobs = static_cast<int>(likeliest.value_or(0));
 
   const bool usage = read_streaming(fields, asking);
+  std::optional<grammar::Part> form = read_structured_outputs(fields);
   if (const Json* const format = fields.object("response_format"))
-    if (!format->contains("type") || (*format)["type"] != "text")
-      fields.wrong("response_format",
-                   "only {{\"type\": \"text\"}} is supported: others need "
-                   "structured output");
+    form = one_of(form, read_format(*format, "response_format"));
   const auto count = static_cast<std::size_t>(fields.integer("n", 1, kMostChoices).value_or(1));
   fields.only("store", false, "this server keeps no answers");
   fields.ignore({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_retention"});
   fields.refuse_rest();
 
+  const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
+  if (form) set_rules(model, *form, asking.parts, request);
+  set_tool_rules(model, tool_rules, asking.one_call, asking.parts, request);
   asking.requests = {std::move(request)};
   check(model, asking.requests);
   asking.repeat(count);

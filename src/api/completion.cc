@@ -166,6 +166,9 @@ Asking read_completion(const Json& body, const ServedModel& model) {
     request.logprobs = static_cast<int>(*logprobs);
   }
   const bool usage = read_streaming(fields, asking);
+  std::optional<grammar::Part> form = read_structured_outputs(fields);
+  if (const Json* const format = fields.object("response_format"))
+    form = one_of(form, read_format(*format, "response_format"));
   const auto count = static_cast<std::size_t>(fields.integer("n", 1, kMostChoices).value_or(1));
   if (const auto best = fields.integer("best_of", 1, kMostChoices);
       best && *best != static_cast<std::int64_t>(count))
@@ -175,6 +178,7 @@ Asking read_completion(const Json& body, const ServedModel& model) {
   const Json& prompt = fields.need("prompt");
   fields.refuse_rest();
 
+  if (form) set_rules(model, *form, {}, request);
   const bool logprobs = request.logprobs.has_value();
   read_prompts(prompt, model, request, asking, echo);
   check(model, asking.requests);

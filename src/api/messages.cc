@@ -172,7 +172,7 @@ void read_message(Fields& fields, const std::string& where, Json& messages,
   if (has_text || role == "assistant") messages.push_back(message);
 }
 
-Json read_claude_tools(Fields& fields) {
+Json read_claude_tools(Fields& fields, ToolRules& rules) {
   Json tools = Json::array();
   const Json* const list = fields.array("tools");
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
@@ -183,11 +183,24 @@ Json read_claude_tools(Fields& fields) {
     if (const auto description = tool.text("description")) function["description"] = *description;
     tool.need("input_schema");
     function["parameters"] = *tool.object("input_schema");
+    if (const auto strict = tool.boolean("strict")) function["strict"] = *strict;
     tool.refuse_rest();
     Fields checked(function, tool.name_of(""));
-    tools.push_back(tool_of(checked));
+    tools.push_back(tool_of(checked, rules));
+    rules.where.back() = tool.name_of("input_schema");
   }
-  return tools.empty() ? Json() : tools;
+  ToolChoice choice;
+  if (const Json* const given = fields.object("tool_choice")) {
+    Fields fields_of_choice(*given, "tool_choice");
+    fields_of_choice.need("type");
+    const std::string type = *fields_of_choice.word("type", {"auto", "none", "any", "tool"});
+    choice.none = type == "none";
+    choice.demanded = type == "any" || type == "tool";
+    if (type == "tool") choice.named = fields_of_choice.needed_text("name");
+    fields_of_choice.ignore({"disable_parallel_tool_use"});
+    fields_of_choice.refuse_rest();
+  }
+  return chosen_tools(std::move(tools), choice, rules);
 }
 
 }  // namespace
@@ -211,16 +224,7 @@ Conversation read_messages_conversation(Fields& fields) {
     read_message(message, where, conversation.messages, called);
   }
   if (list.empty()) fields.wrong("messages", "there is none");
-  conversation.tools = read_claude_tools(fields);
-  if (const Json* const given = fields.object("tool_choice")) {
-    Fields choice(*given, "tool_choice");
-    const std::string type = choice.needed_text("type");
-    if (type == "none") conversation.tools = nullptr;
-    if (type != "auto" && type != "none")
-      choice.wrong("type",
-                   "only \"auto\" and \"none\" are supported: to demand a call needs "
-                   "structured output");
-  }
+  conversation.tools = read_claude_tools(fields, conversation.tool_rules);
   if (const Json* const given = fields.object("thinking")) {
     Fields thinking(*given, "thinking");
     const std::string type = thinking.needed_text("type");
@@ -248,9 +252,20 @@ Asking read_messages(const Json& body, const ServedModel& model) {
   asking.stream = fields.boolean("stream").value_or(false);
   if (const Json* const choice = fields.object("tool_choice"))
     asking.one_call = choice->value("disable_parallel_tool_use", Json(false)) == true;
+  std::optional<grammar::Part> form;
+  if (const Json* const given = fields.object("output_config")) {
+    Fields output(*given, "output_config");
+    if (const Json* const format = output.object("format"))
+      form = read_format(*format, output.name_of("format"));
+    output.ignore({"effort"});
+    output.refuse_rest();
+  }
   fields.ignore({"metadata", "service_tier", "cache_control"});
   fields.refuse_rest();
+  const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
+  if (form) set_rules(model, *form, asking.parts, request);
+  set_tool_rules(model, tool_rules, asking.one_call, asking.parts, request);
   asking.requests = {std::move(request)};
   check(model, asking.requests);
   asking.writer = std::make_unique<MessagesWriter>();

@@ -251,23 +251,28 @@ Json read_input(Fields& fields) {
   return messages;
 }
 
-Json read_flat_tools(Fields& fields) {
+Json read_flat_tools(Fields& fields, ToolRules& rules) {
   Json tools = Json::array();
   const Json* const list = fields.array("tools");
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
     Fields tool((*list)[i], fmt::format("tools[{}]", i));
     tool.need("type");
     tool.word("type", {"function"});
-    tools.push_back(tool_of(tool));
+    tools.push_back(tool_of(tool, rules));
   }
-  if (const Json* const choice = fields.find("tool_choice")) {
-    if (*choice == "none") return nullptr;
-    if (*choice != "auto")
-      fields.wrong("tool_choice",
-                   "only \"auto\" and \"none\" are supported: to demand a call needs structured "
-                   "output");
+  ToolChoice choice;
+  const Json* const given = fields.find("tool_choice");
+  if (given != nullptr && given->is_string()) {
+    const std::string word = *fields.word("tool_choice", {"auto", "none", "required"});
+    choice = {.none = word == "none", .demanded = word == "required"};
+  } else if (given != nullptr) {
+    Fields one(*given, "tool_choice");
+    one.need("type");
+    one.word("type", {"function"});
+    choice = {.demanded = true, .named = one.needed_text("name")};
+    one.refuse_rest();
   }
-  return tools.empty() ? Json() : tools;
+  return chosen_tools(std::move(tools), choice, rules);
 }
 
 }  // namespace
@@ -279,7 +284,7 @@ Asking read_response(const Json& body, const ServedModel& model) {
   Conversation conversation;
   conversation.messages = read_input(fields);
   if (conversation.messages.empty()) fields.wrong("input", "there is none");
-  conversation.tools = read_flat_tools(fields);
+  conversation.tools = read_flat_tools(fields, conversation.tool_rules);
   if (const Json* const given = fields.object("reasoning")) {
     Fields reasoning(*given, "reasoning");
     if (const auto effort = reasoning.text("effort")) {
@@ -296,13 +301,11 @@ Asking read_response(const Json& body, const ServedModel& model) {
   wishes.max_new_tokens = fields.integer("max_output_tokens", 1, 1 << 30);
   TextRequest request = request_of(model, wishes, fields);
   asking.stream = fields.boolean("stream").value_or(false);
+  std::optional<grammar::Part> answer_form;
   if (const Json* const text = fields.object("text")) {
     Fields form(*text, "text");
     if (const Json* const format = form.object("format"))
-      if (format->value("type", Json()) != "text")
-        form.wrong("format",
-                   "only {{\"type\": \"text\"}} is supported: others need structured "
-                   "output");
+      answer_form = read_format(*format, form.name_of("format"));
     form.ignore({"verbosity"});
     form.refuse_rest();
   }
@@ -323,7 +326,10 @@ Asking read_response(const Json& body, const ServedModel& model) {
                 {"top_p", request.sampling.top_p},
                 {"tool_choice", body.value("tool_choice", Json("auto"))},
                 {"tools", body.value("tools", Json::array())}};
+  const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
+  if (answer_form) set_rules(model, *answer_form, asking.parts, request);
+  set_tool_rules(model, tool_rules, asking.one_call, asking.parts, request);
   asking.requests = {std::move(request)};
   check(model, asking.requests);
   asking.writer = std::make_unique<ResponseWriter>(std::move(settings));

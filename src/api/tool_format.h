@@ -50,6 +50,7 @@ class AnswerParts {
     Json tools = nullptr;   // null: calls are text
     bool thinks = false;    // <think> begins reasoning
     bool thinking = false;  // the prompt has begun it
+    bool thought = false;   // the prompt has ended it
   };
   explicit AnswerParts(const Options& options);
 

@@ -136,7 +136,9 @@ ModelText::ChatPrompt ModelText::chat_prompt(Json input) const {
       plain.push_back(character);
     }
   }
-  ChatPrompt result{.ids = {}, .thinking = text::opens_thinking(prompt)};
+  ChatPrompt result{.ids = {},
+                    .thinking = text::opens_thinking(prompt),
+                    .thought = text::closes_thinking(prompt)};
   add_ids(prompt, plain, result.ids);
   return result;
 }

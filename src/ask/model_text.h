@@ -41,6 +41,7 @@ class ModelText {
   struct ChatPrompt {
     std::vector<std::int64_t> ids;
     bool thinking = false;  // the answer begins with reasoning: the prompt has opened it
+    bool thought = false;   // the prompt has closed it: there is no more
   };
   // Of a conversation, up to where the answer begins. `input` has messages, perhaps tools, and
   // further variables. A special token that is written in any of them is text: nobody ends their

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ask/token_request.h"
+#include "grammar/matcher.h"
 #include "text/vocabulary.h"
 
 namespace ac {
@@ -27,6 +28,7 @@ struct TextRequest {
   std::set<text::TokenId> shown = {};  // special tokens that have a text in the answer
   // With the probability of each token, and of so many of the likeliest ones.
   std::optional<int> logprobs = {};
+  grammar::Rules rules = {};  // of its answer; without a grammar, none
   Reuse reuse = Reuse::alike;
 };
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "grammar/matcher.h"
 #include "program/penalties.h"
 #include "program/sampling.h"
 
@@ -23,13 +25,16 @@ struct TokenRequest {
   std::vector<std::int64_t> stop_ids = {};  // tokens after which no more are generated
   Sampling sampling = {};
   Penalties penalties = {};
-  std::map<std::int64_t, double> bias = {};  // added to the logits of tokens
-  bool wants_logits = false;                 // of each token: see Generator::token_logits()
+  std::map<std::int64_t, double> bias = {};        // added to the logits of tokens
+  bool wants_logits = false;                       // of each token: see Generator::token_logits()
+  std::shared_ptr<grammar::Matcher> matcher = {};  // of the grammar of the answer; null: none
   Reuse reuse = Reuse::alike;
   std::string where = {};  // "requests.jsonl: line 2: ", or nothing
 
   // The host chooses tokens, from the logits of each step: that takes longer.
-  bool on_host() const { return !penalties.none() || !bias.empty() || wants_logits; }
+  bool on_host() const {
+    return !penalties.none() || !bias.empty() || wants_logits || matcher != nullptr;
+  }
 };
 
 }  // namespace ac

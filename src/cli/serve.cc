@@ -91,7 +91,9 @@ struct Serve {
         .fingerprint = model.fingerprint(),
         .wishes = text.flags,
         .stop = text.flags.stop,
-        .created = std::time(nullptr)};
+        .created = std::time(nullptr),
+        .grammars =
+            std::make_shared<grammar::Compiler>(model.text().tokenizer(), model.vocabulary())};
     served.thinks = model.text().tokenizer().id("<think>").has_value();
     if (model.text().has_chat_template()) {
       const std::string& chats = model.text().chat_template(true);

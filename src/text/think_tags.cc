@@ -36,9 +36,16 @@ std::vector<ThinkTags::Part> ThinkTags::finish() {
   return {{std::exchange(held_, {}), thinking_}};
 }
 
-bool opens_thinking(std::string_view prompt) {
+namespace {
+
+bool ends_with(std::string_view prompt, std::string_view tag) {
   const std::size_t end = prompt.find_last_not_of(" \n\r\t");
-  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(kOpen);
+  return end != std::string_view::npos && prompt.substr(0, end + 1).ends_with(tag);
 }
+
+}  // namespace
+
+bool opens_thinking(std::string_view prompt) { return ends_with(prompt, kOpen); }
+bool closes_thinking(std::string_view prompt) { return ends_with(prompt, kClose); }
 
 }  // namespace ac::text

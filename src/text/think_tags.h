@@ -29,5 +29,7 @@ class ThinkTags {
 
 // Whether the answer to such a prompt begins with reasoning.
 bool opens_thinking(std::string_view prompt);
+// Whether the prompt has reasoning for it, perhaps none, that is over.
+bool closes_thinking(std::string_view prompt);
 
 }  // namespace ac::text

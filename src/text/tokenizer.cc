@@ -144,6 +144,15 @@ std::string_view Tokenizer::token(TokenId id) const {
   return impl_->parts.tokens.text(id);
 }
 std::size_t Tokenizer::size() const { return static_cast<std::size_t>(impl_->parts.tokens.end()); }
+std::optional<std::string> Tokenizer::bytes(TokenId id) const {
+  std::string bytes(token(id));
+  bool parts = false;
+  for (const Decoder& decoder : impl_->parts.decoders) {
+    if (!decoder.bytes || !decoder.bytes(bytes, parts)) return {};
+    parts = parts || decoder.fuses;
+  }
+  return bytes;
+}
 std::optional<TokenId> Tokenizer::begin_of_text() const { return impl_->begin; }
 const std::vector<TokenId>& Tokenizer::end_of_text() const { return impl_->end; }
 

@@ -42,6 +42,9 @@ class Tokenizer {
   bool is_special(TokenId id) const;
   std::string_view token(TokenId id) const;  // as the vocabulary spells it
   std::size_t size() const;                  // one more than the largest id
+  // What the token adds to a text in whose middle it stands, perhaps a part of a character.
+  // Nothing: that depends on its neighbours.
+  std::optional<std::string> bytes(TokenId id) const;
 
   // What begins a text, and what ends one; where no file says, none.
   std::optional<TokenId> begin_of_text() const;

@@ -94,6 +94,20 @@ class ByteLevel : public DecodeStep {
   Utf8Repair repair_;
 };
 
+std::optional<char> byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return {};
+  int byte = 0;
+  for (const char c : token.substr(3, 2)) {
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+    if (digit < 0) return {};
+    byte = 16 * byte + digit;
+  }
+  return static_cast<char>(byte);
+}
+
 // Runs of <0xE2>: a text if they are UTF-8, or as many U+FFFD.
 class ByteFallback : public DecodeStep {
  public:
@@ -115,19 +129,6 @@ class ByteFallback : public DecodeStep {
   }
 
  private:
-  static std::optional<char> byte_of(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return {};
-    int byte = 0;
-    for (const char c : token.substr(3, 2)) {
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                               : -1;
-      if (digit < 0) return {};
-      byte = 16 * byte + digit;
-    }
-    return static_cast<char>(byte);
-  }
   std::string run_;
 };
 
@@ -249,20 +250,35 @@ Decoder read_replace(const TokenizerFields& fields) {
   const Decoder one = each_token([=](std::string& token, bool) {
     token = token.empty() ? token : pattern.replaced(token, content);
   });
-  return {[=](bool parts) -> std::unique_ptr<DecodeStep> {
+  Decoder decoder{[=](bool parts) -> std::unique_ptr<DecodeStep> {
     if (parts && !pattern.literal().empty())
       return std::make_unique<ReplaceParts>(pattern.literal(), content);
     return one.make(parts);
   }};
+  // Several characters may be in two tokens.
+  decoder.bytes = [=](std::string& token, bool parts) {
+    if (parts && pattern.literal().size() != 1) return false;
+    token = token.empty() ? token : pattern.replaced(token, content);
+    return true;
+  };
+  return decoder;
 }
 
 Decoder read_strip(const TokenizerFields& fields) {
   Strip strip{"", fields.integer("start", 0, INT32_MAX), fields.integer("stop", 0, INT32_MAX)};
   append_utf8(strip.content, fields.character("content"));
-  return {[strip](bool parts) -> std::unique_ptr<DecodeStep> {
-    if (parts) return std::make_unique<StripParts>(strip);
-    return std::make_unique<EachToken<Strip>>(strip);
-  }};
+  return {.make = [strip](bool parts) -> std::unique_ptr<DecodeStep> {
+            if (parts) return std::make_unique<StripParts>(strip);
+            return std::make_unique<EachToken<Strip>>(strip);
+          },
+          .fuses = false,
+          .bytes =
+              [strip](std::string& token, bool parts) {
+                // The end of a text strips what was in its middle before.
+                if (parts) return strip.stop == 0;
+                strip(token, false);
+                return true;
+              }};
 }
 
 Decoder read_metaspace(const TokenizerFields& fields) {
@@ -270,9 +286,15 @@ Decoder read_metaspace(const TokenizerFields& fields) {
   append_utf8(replacement, fields.character("replacement"));
   const bool prepended = fields.text("prepend_scheme", "always") != "never" &&
                          fields.boolean("add_prefix_space", true);
-  return each_token([=](std::string& token, bool first) {
+  const auto change = [=](std::string& token, bool first) {
     replace_all(token, replacement, first && prepended ? "" : " ");
-  });
+  };
+  Decoder decoder = each_token(change);
+  decoder.bytes = [change](std::string& token, bool parts) {
+    change(token, false);
+    return !parts;
+  };
+  return decoder;
 }
 
 Decoder read_word_piece(const TokenizerFields& fields) {
@@ -297,10 +319,19 @@ void read_decoders(const TokenizerFields& fields, Decoders& decoders) {
   } else if (type == "ByteLevel") {
     decoders.push_back(whole_tokens([] { return std::make_unique<ByteLevel>(); }));
     decoders.back().fuses = true;
+    decoders.back().bytes = [](std::string& token, bool parts) {
+      token = from_byte_characters(token).value_or(token);
+      return !parts;
+    };
   } else if (type == "ByteFallback") {
     decoders.push_back(whole_tokens([] { return std::make_unique<ByteFallback>(); }));
+    decoders.back().bytes = [](std::string& token, bool parts) {
+      if (const std::optional<char> byte = byte_of(token)) token = std::string(1, *byte);
+      return !parts;
+    };
   } else if (type == "Fuse") {
-    decoders.push_back({[](bool) { return std::make_unique<Fuse>(); }, true});
+    decoders.push_back({[](bool) { return std::make_unique<Fuse>(); }, true,
+                        [](std::string&, bool) { return true; }});
   } else if (type == "Strip") {
     decoders.push_back(read_strip(fields));
   } else if (type == "Replace") {

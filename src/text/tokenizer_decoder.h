@@ -23,9 +23,12 @@ class DecodeStep {
 
 // Makes a step for one text. `parts`: what it takes are not tokens but the parts of a single one.
 using MakeDecodeStep = std::function<std::unique_ptr<DecodeStep>(bool parts)>;
+// What a token adds to a text in whose middle it stands. False: that depends on its neighbours.
+using TokenBytes = std::function<bool(std::string& token, bool parts)>;
 struct Decoder {
   MakeDecodeStep make;
-  bool fuses = false;  // what it gives are parts of a single token
+  bool fuses = false;     // what it gives are parts of a single token
+  TokenBytes bytes = {};  // empty: it always depends on neighbours
 };
 using Decoders = std::vector<Decoder>;
 

@@ -315,7 +315,7 @@ def test_the_model_and_its_health(server, client):
         ({"logit_bias": {"1": 101}}, "logit_bias", "from -100 to 100"),
         ({"top_logprobs": 3}, "top_logprobs", "needs logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "from 0 to 20"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "structured output"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "xml"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "no form for calls"),
         ({"tool_choice": "required"}, "tool_choice", "no tools"),
         ({"store": True}, "store", "keeps no answers"),

@@ -144,9 +144,9 @@ def test_a_conversation_with_tools(client, server):
 @pytest.mark.parametrize(
     "fields, says",
     [
-        ({"tool_choice": "required"}, "structured output"),
-        ({"tool_choice": {"type": "function", "function": {"name": "get_time"}}}, "structured output"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}, "tools[0].function.strict"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, 'tool_choice: there is no tool "f"'),
+        ({"tools": [{"type": "function", "function": {"name": "f", "strict": 1}}]}, "tools[0].function.strict"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name: it is missing"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id: it is missing"),
@@ -203,8 +203,9 @@ def test_claude_tools_and_reasoning(claude):
     thought = claude.messages.create(model="scripted", max_tokens=200, messages=messages, tools=CLAUDE_TOOLS)
     assert [block.type for block in thought.content] == ["thinking", "text"]
     assert (thought.content[0].thinking, thought.content[1].text) == ("Let me see.", "It is 4.")
-    with pytest.raises(anthropic.BadRequestError, match="structured output"):
-        claude.messages.create(model="scripted", max_tokens=9, messages=say("plain"), tools=CLAUDE_TOOLS, tool_choice={"type": "any"})
+    with pytest.raises(anthropic.BadRequestError, match="there is no tool"):
+        choice = {"type": "tool", "name": "f"}
+        claude.messages.create(model="scripted", max_tokens=9, messages=say("plain"), tools=CLAUDE_TOOLS, tool_choice=choice)
     with pytest.raises(anthropic.NotFoundError, match="there is no model"):
         claude.messages.create(model="other", max_tokens=9, messages=say("plain"))
 
@@ -265,7 +266,7 @@ def test_responses_with_tools(client):
     for fields, says in (
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"store": True}, "keeps no answers"),
-        ({"tool_choice": "required", "tools": FLAT_TOOLS}, "structured output"),
+        ({"tool_choice": {"type": "function", "name": "f"}, "tools": FLAT_TOOLS}, "there is no tool"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
     ):
         with pytest.raises(openai.BadRequestError, match=says):

@@ -8,6 +8,11 @@
 #include <map>
 #include <random>
 
+#include "base/files.h"
+#include "base/json.h"
+#include "base/temporary_folder.h"
+#include "grammar/grammar.h"
+
 namespace ac::test {
 namespace {
 
@@ -32,6 +37,7 @@ class Traced : public Generator {
   std::int64_t ran = 0;  // tokens of prompts
   std::int64_t recalled = 0;
   bool damages = false;
+  std::vector<std::int64_t> pieces;  // how many each piece of them had
 
  protected:
   std::int64_t vocabulary() const override { return 10; }
@@ -83,6 +89,7 @@ class Traced : public Generator {
   void choose_by(const Sampling&) override {}
   void run(const std::vector<std::int64_t>& ids) override {
     ran += std::ssize(ids);
+    pieces.push_back(std::ssize(ids));
     add(ids, false);
   }
   void step(std::int64_t token) override { add({token}, true); }
@@ -210,6 +217,59 @@ TEST_CASE("generator: bias, penalties and logits") {
     return true;
   });
   CHECK(tokens == std::vector<std::int64_t>{7, 7, 0});
+}
+
+TEST_CASE("generator: what a grammar forces is run in pieces, and what it forbids is not chosen") {
+  const TemporaryFolder folder;
+  Json vocabulary = Json::object();
+  for (std::int64_t i = 0; i < 8; ++i) vocabulary[std::string(1, static_cast<char>('a' + i))] = i;
+  const Json file{{"version", "1.0"},
+                  {"added_tokens", Json::array()},
+                  {"normalizer", nullptr},
+                  {"pre_tokenizer", nullptr},
+                  {"post_processor", nullptr},
+                  {"decoder", {{"type", "Fuse"}}},
+                  {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
+  write_file(folder.path() / "tokenizer.json", file.dump());
+  write_file(folder.path() / "generation_config.json", R"({"eos_token_id": 7})");
+  const auto tokenizer = text::Tokenizer::load(folder.path());
+  grammar::Compiler compiler(tokenizer, 10);
+  const auto grammar =
+      compiler.compile({{grammar::Part::Kind::regex, "abcdef(a|b)cde[d-f]{2}", ""}});
+  struct Run {
+    std::vector<std::int64_t> tokens, pieces;
+    bool ended = false;
+  };
+  const auto run = [&](std::int64_t most, bool wants_logits) {
+    Traced generator;
+    TokenRequest request{.ids = {1, 2}, .max_new_tokens = most, .stop_ids = {7}, .bias = {{1, 5}}};
+    request.wants_logits = wants_logits;
+    request.matcher = std::make_shared<grammar::Matcher>(grammar::Rules{.grammar = grammar});
+    generator.prompt(request, 0);
+    Run run;
+    generator.pieces.clear();
+    generator.generate(request, [&](std::int64_t token) {
+      run.tokens.push_back(token);
+      return true;
+    });
+    run.pieces = generator.pieces;
+    run.ended = request.matcher->ended();
+    return run;
+  };
+  // b is the likeliest; of equal logits, the first.
+  const std::vector<std::int64_t> all{0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 3, 3};
+  const Run whole = run(30, false);
+  CHECK(whole.tokens == all);
+  CHECK(whole.ended);
+  CHECK(whole.pieces == std::vector<std::int64_t>{4, 4});
+  const Run one_by_one = run(30, true);
+  CHECK(one_by_one.tokens == all);
+  CHECK(one_by_one.pieces.empty());
+  for (std::int64_t most = 1; most < std::ssize(all); ++most) {
+    const Run cut = run(most, false);
+    CHECK(cut.tokens == std::vector<std::int64_t>(all.begin(), all.begin() + most));
+    CHECK(!cut.ended);
+  }
 }
 
 }  // namespace ac::test

@@ -1,0 +1,41 @@
+// Structured output: what an answer must be, as requests of the APIs say it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/fields.h"
+#include "api/tool_format.h"
+#include "ask/text_request.h"
+#include "grammar/grammar.h"
+
+namespace ac::api {
+
+struct ServedModel;
+
+// Of a tool's choice, and of its tools.
+struct ToolRules {
+  bool demanded = false;                // an answer has a call
+  std::string named = {};               // of this tool only; empty: of any
+  std::vector<bool> strict = {};        // whose arguments follow their schema, in any case
+  std::vector<std::string> where = {};  // the schema of each stands in the request
+};
+
+// {"type": "json_schema", ...}, "json_object" or "text". OpenAI's chats have the schema in a member
+// of the name of the type, others beside it.
+std::optional<grammar::Part> read_format(const Json& format, const std::string& where);
+// structured_outputs, as vLLM has it: one of json, json_object, regex, choice and grammar.
+std::optional<grammar::Part> read_structured_outputs(Fields& fields);
+// Of two parameters, at most one may be given.
+std::optional<grammar::Part> one_of(std::optional<grammar::Part> one,
+                                    std::optional<grammar::Part> other);
+
+// The answer must be that. It follows reasoning, as `parts` tells it.
+void set_rules(const ServedModel& model, const grammar::Part& form,
+               const AnswerParts::Options& parts, TextRequest& request);
+// Its calls must be as the rules say, if they say something.
+void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_call,
+                    const AnswerParts::Options& parts, TextRequest& request);
+
+}  // namespace ac::api
