@@ -125,9 +125,10 @@ void walk(const xgrammar::CompiledGrammar& grammar, const text::Tokenizer& token
   for (int i = 0; i < kSteps && !matcher.ended(); ++i) {
     for (double& logit : logits) logit = static_cast<double>(random());
     matcher.restrict(logits);
+    // As long as it can.
+    for (const std::int32_t stop : grammar.GetTokenizerInfo().GetStopTokenIds())
+      logits[static_cast<std::size_t>(stop)] = -1;
     const auto token = std::ranges::max_element(logits) - logits.begin();
-    const auto& stops = grammar.GetTokenizerInfo().GetStopTokenIds();
-    if (std::ranges::find(stops, token) != stops.end()) return;
     matcher.take(token);
   }
 }

@@ -142,8 +142,8 @@ struct Matcher::Impl {
         job_failed("the grammar does not take the token {} that it has allowed", token);
     }
     if (spent > kAtFirst + static_cast<double>(taken) * kEachToken)
-      job_failed("the grammar takes {:.1f} s for {} tokens: make it less ambiguous", spent.count(),
-                 taken);
+      bad_input("the grammar takes {:.1f} s for {} tokens: make it less ambiguous", spent.count(),
+                taken);
   }
 
   // The one token that the others are beginnings of; -1: there is a choice.

@@ -150,12 +150,13 @@ class Service::Impl::Answering : public Listener {
   void failed(const Error& error) override {
     const bool lost = error.fault() == Fault::device_lost;
     const Refusal refusal{
-        500, lost ? "the device failed, and the server ends: " + std::string(error.what())
-                  : error.what()};
+        error.fault() == Fault::bad_input ? 400 : 500,
+        lost ? "the device failed, and the server ends: " + std::string(error.what())
+             : error.what()};
     if (!begun_) return service_.send(to_, refusal);
     to_.response->write(writer_->failed(refusal));
     to_.response->end();
-    service_.log(to_, 500, &reply_);
+    service_.log(to_, refusal.status, &reply_);
   }
 
  private:
