@@ -227,7 +227,7 @@ void add_tma_gemm(ProductTrials& all) {
   all.add<TmaGemmTask>("a cluster of weights",
                        {.dtype = DType::f16, .k = 1096, .rows = {72, 40, 65}},
                        plan(64, 64, 1, 2, 1));
-  all.add<TmaGemmTask>("tokens and weights together", {.k = 520, .rows = {328}, .residual = true},
+  all.add<TmaGemmTask>("tokens and weights together", {.k = 520, .rows = {136}, .residual = true},
                        plan(64, 64, 2, 2, 1), 200);
   all.add<TmaGemmTask>("groups of tokens", {.rows = {72, 40, 33}, .bias = true},
                        plan(64, 64, 1, 1, 1, 4), 330);
