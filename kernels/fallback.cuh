@@ -528,10 +528,11 @@ AC_DEVICE void attend(const FallbackParams& p, const Place<0, op.rank>& place) {
     write_attended<op>(p, place, f, all.sums[f] / all.total);
 }
 
-// There are as many slots as new tokens, or more.
+// Of more new tokens than slots, the last ones stay.
 template <FallbackOp op>
 AC_DEVICE void append(const FallbackParams& p, const Place<0, op.rank>& place) {
   const long long token = place.at[0];
+  if (token < p.sizes[0] - p.capacity) return;
   Place<0, op.rank> slot = place;
   slot.at[0] = (load_fresh(p.position) + token) % p.capacity;
   write<op.out>(p.out, slot.offset(p.out), read<op.in[0]>(p.in[0], place.offset(p.in[0])));
