@@ -100,8 +100,8 @@ template <GemmOp op>
 struct FourOutputs {
   using Y = Scalar<op.y>;
   int token, output;  // the first
-  bool inside, together;
-  long long at;
+  bool inside = false, together = false;
+  long long at = 0;
   float value[4], up[4], residual[4] = {};
 
   AC_DEVICE static void unpack(float (&to)[4], const float4& v) {
