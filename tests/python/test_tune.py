@@ -366,7 +366,10 @@ def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_
         while not killed and child.poll() is None:
             found = subprocess.run(["pgrep", "-P", str(child.pid)], capture_output=True, text=True).stdout
             for pid in found.split():
-                os.kill(int(pid), signal.SIGKILL)
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    continue  # it has ended by itself
                 killed.append(pid)
 
     killed = []
