@@ -11,7 +11,7 @@ packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-de
           libcurl4-openssl-dev libssl-dev libboost-dev libboost-context-dev libsqlite3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config curl)
 if [ "$what" = all ]; then
-  packages+=(python3 python3-venv clang libclang-rt-dev
+  packages+=(python3 python3-venv
              groff-base fish zsh)  # which try out man pages and completions
 fi
 missing=()
@@ -39,6 +39,14 @@ install() {
 }
 if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 scripts/xgrammar.sh >/dev/null
+# For fuzzers, the newest clang that the distribution has, if it is new enough.
+if [ "$what" = all ] && ! scripts/clang.sh >/dev/null 2>&1; then
+  for version in 21 20 19 18 17 16; do
+    apt-cache show "clang-$version" >/dev/null 2>&1 || continue
+    install "clang-$version" "libclang-rt-$version-dev"
+    break
+  done
+fi
 # A browser that reports are tested in. Ubuntu has none as a package.
 browser=chromium-headless-shell
 if [ "$what" = all ] && ! command -v chromium >/dev/null && ! dpkg -s $browser >/dev/null 2>&1; then

@@ -45,7 +45,8 @@ class Generator {
   virtual std::int64_t most_tokens() const = 0;   // that can be cached
   virtual std::string room() const = 0;           // the same, for people
   virtual std::int64_t most_at_once() const = 0;  // tokens of a piece
-  // Of a cache (prefix/prefix_cache.h), whose pieces have most_at_once() tokens. None: nothing.
+  // These ask a cache (prefix/prefix_cache.h), whose pieces have most_at_once() tokens; a generator
+  // without one leaves them as they are.
   virtual std::int64_t known(const std::vector<std::int64_t>&) const { return 0; }
   virtual std::int64_t recall(const std::vector<std::int64_t>&, std::int64_t cached) {
     return cached;
@@ -62,14 +63,14 @@ class Generator {
                       const std::function<bool(std::int64_t)>& on_token) = 0;
 
  private:
-  // Of the tokens that a prompt begins with as the last one did.
+  // How many tokens the prompt has in common with the beginning of the last one.
   std::int64_t alike(const std::vector<std::int64_t>& ids) const;
   void run_ahead(const std::vector<std::int64_t>& ids);
 
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
   // So many of the first ones were run in whole pieces of so many tokens.
   std::int64_t whole_ = 0, piece_ = 0;
-  std::int64_t kept_ = 0;  // so many of those were given to the cache since the prompt came
+  std::int64_t kept_ = 0;  // so many of those the cache has got since the prompt came
   std::vector<double> token_logits_;
 };
 

@@ -254,7 +254,7 @@ Asking read_chat(const Json& body, const ServedModel& model) {
   if (logprobs) request.logprobs = static_cast<int>(likeliest.value_or(0));
 
   const bool usage = read_streaming(fields, asking);
-  std::optional<grammar::Part> form = read_structured_outputs(fields);
+  std::optional<grammar::Form> form = read_structured_outputs(fields);
   if (const Json* const format = fields.object("response_format"))
     form = one_of(form, read_format(*format, "response_format"));
   const auto count = static_cast<std::size_t>(fields.integer("n", 1, kMostChoices).value_or(1));

@@ -252,7 +252,7 @@ Asking read_messages(const Json& body, const ServedModel& model) {
   asking.stream = fields.boolean("stream").value_or(false);
   if (const Json* const choice = fields.object("tool_choice"))
     asking.one_call = choice->value("disable_parallel_tool_use", Json(false)) == true;
-  std::optional<grammar::Part> form;
+  std::optional<grammar::Form> form;
   if (const Json* const given = fields.object("output_config")) {
     Fields output(*given, "output_config");
     if (const Json* const format = output.object("format"))

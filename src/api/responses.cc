@@ -301,7 +301,7 @@ Asking read_response(const Json& body, const ServedModel& model) {
   wishes.max_new_tokens = fields.integer("max_output_tokens", 1, 1 << 30);
   TextRequest request = request_of(model, wishes, fields);
   asking.stream = fields.boolean("stream").value_or(false);
-  std::optional<grammar::Part> answer_form;
+  std::optional<grammar::Form> answer_form;
   if (const Json* const text = fields.object("text")) {
     Fields form(*text, "text");
     if (const Json* const format = form.object("format"))

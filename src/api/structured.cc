@@ -11,20 +11,20 @@
 namespace ac::api {
 namespace {
 
-grammar::Part schema_part(const Json& schema, const std::string& where) {
+grammar::Form schema_part(const Json& schema, const std::string& where) {
   try {
-    return {grammar::Part::Kind::schema, grammar::normal_schema(schema, where), where};
+    return {grammar::Form::Kind::schema, grammar::normal_schema(schema, where), where};
   } catch (const grammar::Refused& refused) {
     refuse(refused.where(), "{}", refused.what());
   }
 }
 
-grammar::Part any_object(const std::string& where) {
+grammar::Form any_object(const std::string& where) {
   return schema_part({{"type", "object"}}, where);
 }
 
-// Of a call: they are an object.
-grammar::Part arguments_part(Json schema, const std::string& where) {
+// The schema of a call's arguments, which are always an object.
+grammar::Form arguments_part(Json schema, const std::string& where) {
   const auto is_open = [&](const char* each) { return !schema.contains(each); };
   if (std::ranges::all_of(std::array{"type", "$ref", "anyOf", "oneOf", "allOf"}, is_open))
     schema["type"] = "object";
@@ -64,7 +64,7 @@ grammar::Rules rules_of(const ServedModel& model, const grammar::Source& source,
 
 }  // namespace
 
-std::optional<grammar::Part> read_format(const Json& given, const std::string& where) {
+std::optional<grammar::Form> read_format(const Json& given, const std::string& where) {
   Fields format(given, where);
   format.need("type");
   const std::string type = *format.word("type", {"text", "json_object", "json_schema"});
@@ -91,11 +91,11 @@ std::optional<grammar::Part> read_format(const Json& given, const std::string& w
   return read(fields);
 }
 
-std::optional<grammar::Part> read_structured_outputs(Fields& fields) {
+std::optional<grammar::Form> read_structured_outputs(Fields& fields) {
   const Json* const given = fields.object("structured_outputs");
   if (given == nullptr) return {};
   Fields form(*given, fields.name_of("structured_outputs"));
-  std::vector<grammar::Part> parts;
+  std::vector<grammar::Form> parts;
   if (const Json* const json = form.find("json")) {
     const std::string where = form.name_of("json");
     if (!json->is_string()) {
@@ -113,7 +113,7 @@ std::optional<grammar::Part> read_structured_outputs(Fields& fields) {
   if (form.boolean("json_object").value_or(false))
     parts.push_back(any_object(form.name_of("json_object")));
   if (const auto regex = form.text("regex"))
-    parts.push_back({grammar::Part::Kind::regex, *regex, form.name_of("regex")});
+    parts.push_back({grammar::Form::Kind::regex, *regex, form.name_of("regex")});
   if (const Json* const choices = form.array("choice")) {
     const std::string where = form.name_of("choice");
     std::string lark = "start: ";
@@ -124,10 +124,10 @@ std::optional<grammar::Part> read_structured_outputs(Fields& fields) {
       lark += (i > 0 ? " | " : "") + choice.dump(-1, ' ', false, Json::error_handler_t::replace);
     }
     if (choices->empty()) refuse(where, "there is none");
-    parts.push_back({grammar::Part::Kind::lark, lark + "\n", where});
+    parts.push_back({grammar::Form::Kind::lark, lark + "\n", where});
   }
   if (const auto grammar = form.text("grammar"))
-    parts.push_back({grammar::Part::Kind::ebnf, *grammar, form.name_of("grammar")});
+    parts.push_back({grammar::Form::Kind::ebnf, *grammar, form.name_of("grammar")});
   form.refuse_rest();
   if (parts.size() != 1)
     refuse(fields.name_of("structured_outputs"),
@@ -135,13 +135,13 @@ std::optional<grammar::Part> read_structured_outputs(Fields& fields) {
   return parts.front();
 }
 
-std::optional<grammar::Part> one_of(std::optional<grammar::Part> one,
-                                    std::optional<grammar::Part> other) {
+std::optional<grammar::Form> one_of(std::optional<grammar::Form> one,
+                                    std::optional<grammar::Form> other) {
   if (one && other) refuse(other->where, "{} says already what the answer must be", one->where);
   return one ? one : other;
 }
 
-void set_rules(const ServedModel& model, const grammar::Part& form,
+void set_rules(const ServedModel& model, const grammar::Form& form,
                const AnswerParts::Options& parts, TextRequest& request) {
   if (!parts.tools.is_null())
     refuse(form.where, "it contradicts tools: an answer cannot be that and calls of tools");
@@ -173,7 +173,7 @@ void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_c
   try {
     const CallGrammar calls = call_grammar(parts.format, names, one_call, !rules.demanded,
                                            model.text.chat_template(true), model.text.tokenizer());
-    source.whole = {grammar::Part::Kind::lark, calls.lark, asked};
+    source.whole = {grammar::Form::Kind::lark, calls.lark, asked};
     trigger = calls.trigger;
   } catch (const Error& error) {
     refuse(asked, "{}", error.what());

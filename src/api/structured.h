@@ -14,7 +14,7 @@ namespace ac::api {
 
 struct ServedModel;
 
-// Of a tool's choice, and of its tools.
+// What a request demands of the calls in its answer.
 struct ToolRules {
   bool demanded = false;                // an answer has a call
   std::string named = {};               // of this tool only; empty: of any
@@ -24,15 +24,15 @@ struct ToolRules {
 
 // {"type": "json_schema", ...}, "json_object" or "text". OpenAI's chats have the schema in a member
 // of the name of the type, others beside it.
-std::optional<grammar::Part> read_format(const Json& format, const std::string& where);
+std::optional<grammar::Form> read_format(const Json& format, const std::string& where);
 // structured_outputs, as vLLM has it: one of json, json_object, regex, choice and grammar.
-std::optional<grammar::Part> read_structured_outputs(Fields& fields);
-// Of two parameters, at most one may be given.
-std::optional<grammar::Part> one_of(std::optional<grammar::Part> one,
-                                    std::optional<grammar::Part> other);
+std::optional<grammar::Form> read_structured_outputs(Fields& fields);
+// The one that is given. A request that gives both is refused.
+std::optional<grammar::Form> one_of(std::optional<grammar::Form> one,
+                                    std::optional<grammar::Form> other);
 
 // The answer must be that. It follows reasoning, as `parts` tells it.
-void set_rules(const ServedModel& model, const grammar::Part& form,
+void set_rules(const ServedModel& model, const grammar::Form& form,
                const AnswerParts::Options& parts, TextRequest& request);
 // Its calls must be as the rules say, if they say something.
 void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_call,

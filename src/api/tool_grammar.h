@@ -14,7 +14,7 @@ struct CallGrammar {
   text::TokenId trigger = -1;  // the token that begins calls
 };
 
-// Of a form whose arguments are JSON, else an Error (bad_input). `beside_text`: calls stand in a
+// A form whose arguments are not JSON is an Error (bad_input). `beside_text`: calls stand in a
 // text, and the grammar begins behind the trigger.
 CallGrammar call_grammar(ToolFormat format, const std::vector<std::string>& names, bool one_call,
                          bool beside_text, const std::string& chat_template,

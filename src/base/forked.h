@@ -9,7 +9,8 @@
 namespace ac {
 
 // `child` runs in the new process, which ends with exit code 0 where it returns. From a process
-// with several threads it may only become another program. The process ends with the thread that
+// with several threads it may only become another program, or take no lock but malloc's: what other
+// threads hold is never released there. The process ends with the thread that
 // started it.
 pid_t start_process(const std::function<void()>& child);
 

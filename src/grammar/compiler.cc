@@ -70,17 +70,17 @@ std::string with_usual_dots(const std::string& regex) {
   return usual;
 }
 
-xgrammar::Grammar parse(const Part& part, const xgrammar::TokenizerInfo& tokens,
+xgrammar::Grammar parse(const Form& part, const xgrammar::TokenizerInfo& tokens,
                         const std::vector<xgrammar::NamedGrammar>& named = {}) {
   using xgrammar::Grammar;
   switch (part.kind) {
-    case Part::Kind::schema:
+    case Form::Kind::schema:
       return Grammar::FromJSONSchema(part.text, false, std::nullopt, std::pair{", ", ": "}, true);
-    case Part::Kind::regex:
+    case Form::Kind::regex:
       return Grammar::FromRegex(with_usual_dots(part.text));
-    case Part::Kind::ebnf:
+    case Form::Kind::ebnf:
       return Grammar::FromEBNF(part.text);
-    case Part::Kind::lark:
+    case Form::Kind::lark:
       return Grammar::FromLark(part.text, tokens, named);
   }
   AC_UNREACHABLE();
@@ -167,7 +167,8 @@ struct Compiler::Impl {
   std::list<Kept> kept = {};              // the last used one first
 
   // A source may ask for more time or memory than there is, or find a fault in the library: a child
-  // process tries it first.
+  // process tries it first. Other threads go on here, so the child takes no locks of theirs: the
+  // library is used under `compiling` alone.
   void try_out(const Source& source) {
     const auto attempt = [&]() -> std::string {
       limit_this_process();
@@ -194,11 +195,11 @@ struct Compiler::Impl {
 
   std::shared_ptr<const Compiled> compile(const Source& source) {
     std::string key;
-    const auto add = [&](const Part& part) {
+    const auto add = [&](const Form& part) {
       key += fmt::format("{} {} {}", static_cast<int>(part.kind), part.text.size(), part.text);
     };
     add(source.whole);
-    for (const Part& part : source.parts) add(part);
+    for (const Form& part : source.parts) add(part);
     if (key.size() > kMostBytes)
       throw Refused(source.whole.where,
                     fmt::format("it has {} bytes, more than {}", key.size(), kMostBytes));

@@ -14,11 +14,11 @@
 
 namespace ac::grammar {
 
-// Bytes of a source.
+// The largest source.
 constexpr std::size_t kMostBytes = 256u << 10;
 
 // A text that says what an answer, or a part of one, must be.
-struct Part {
+struct Form {
   enum class Kind {
     schema,  // a JSON schema, as `normal_schema` gives it: JSON on one line
     regex,
@@ -31,8 +31,8 @@ struct Part {
 };
 
 struct Source {
-  Part whole;
-  std::vector<Part> parts = {};  // that a `lark` refers to
+  Form whole;
+  std::vector<Form> parts = {};  // that a `lark` refers to
 };
 
 // Why there is no grammar: an error (bad_input). The message does not say where.

@@ -1,11 +1,8 @@
 // Follows a grammar while an answer comes, and says which tokens may be next.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "grammar/grammar.h"

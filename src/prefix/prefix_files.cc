@@ -30,12 +30,12 @@ constexpr std::size_t kMostWaiting = 64;
 // That a server which ends waits for another one that holds the folder.
 constexpr auto kLockPatience = std::chrono::seconds(2);
 
-struct Header {
+struct FileHeader {
   std::array<char, 8> magic = kMagic;
   std::uint64_t bytes = 0;
   std::array<char, kDigits> key{}, digest{};
 };
-static_assert(sizeof(Header) == 144);
+static_assert(sizeof(FileHeader) == 144);
 
 struct Descriptor {
   int fd = -1;
@@ -48,8 +48,8 @@ std::string_view text_of(const PrefixFiles::Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-Header header_of(const std::string& key, const PrefixFiles::Bytes& bytes) {
-  Header header;
+FileHeader header_of(const std::string& key, const PrefixFiles::Bytes& bytes) {
+  FileHeader header;
   header.bytes = bytes.size();
   std::ranges::copy(key, header.key.begin());
   std::ranges::copy(sha256(key + sha256(text_of(bytes))), header.digest.begin());
@@ -107,11 +107,11 @@ class FolderLock {
   const Descriptor file_;
 };
 
-struct Entry {
+struct KeptFile {
   std::size_t bytes = 0;
   timespec used{};
 };
-using Entries = std::map<std::string, Entry>;  // by key
+using Entries = std::map<std::string, KeptFile>;  // by key
 
 // With the lock: removes what writers have left.
 Entries entries_of(const fs::path& folder) {
@@ -131,7 +131,7 @@ Entries::iterator oldest_of(Entries& entries, const std::vector<PrefixFiles::Pie
   for (auto each = entries.begin(); each != entries.end(); ++each) {
     const auto key = [&](const PrefixFiles::Piece& piece) { return piece.key == each->first; };
     if (std::ranges::any_of(kept, key)) continue;
-    const auto time = [](const Entry& entry) {
+    const auto time = [](const KeptFile& entry) {
       return std::pair(entry.used.tv_sec, entry.used.tv_nsec);
     };
     if (oldest == entries.end() || time(each->second) < time(oldest->second)) oldest = each;
@@ -140,7 +140,7 @@ Entries::iterator oldest_of(Entries& entries, const std::vector<PrefixFiles::Pie
 }
 
 void write_states(const fs::path& file, const std::string& key, const PrefixFiles::Bytes& bytes) {
-  const Header header = header_of(key, bytes);
+  const FileHeader header = header_of(key, bytes);
   std::string unfinished = file.string() + ".XXXXXX";
   const Descriptor out{mkostemp(unfinished.data(), O_CLOEXEC)};
   const bool done = out.fd >= 0 && write_all(out.fd, &header, sizeof header) &&
@@ -204,13 +204,13 @@ std::shared_ptr<const PrefixFiles::Bytes> PrefixFiles::load(const std::string& k
   struct stat info{};
   if (in.fd < 0 || fstat(in.fd, &info) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return refuse("is no file");
-  if (static_cast<std::size_t>(info.st_size) != sizeof(Header) + bytes)
+  if (static_cast<std::size_t>(info.st_size) != sizeof(FileHeader) + bytes)
     return refuse("has not the length of the model's states");
-  Header header;
+  FileHeader header;
   const auto content = std::make_shared<Bytes>(bytes);
   if (!read_all(in.fd, &header, sizeof header) || !read_all(in.fd, content->data(), bytes))
     return refuse("cannot be read");
-  const Header wanted = header_of(key, *content);
+  const FileHeader wanted = header_of(key, *content);
   if (std::memcmp(&header, &wanted, sizeof header) != 0) return refuse("is damaged");
   return content;
 }
@@ -278,14 +278,14 @@ void PrefixFiles::write(std::vector<Piece> pieces) {
   };
   // As many as there is room for, if nothing else is there.
   std::size_t all = 0, fit = 0;
-  while (fit < pieces.size() && (all += sizeof(Header) + pieces[fit].bytes) <= room_) ++fit;
+  while (fit < pieces.size() && (all += sizeof(FileHeader) + pieces[fit].bytes) <= room_) ++fit;
   pieces.resize(fit);
   std::string failure;
   make_room(0);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (entries.contains(pieces[i].key)) continue;
     const auto content = pieces[i].content.lock();
-    const std::size_t bytes = sizeof(Header) + pieces[i].bytes;
+    const std::size_t bytes = sizeof(FileHeader) + pieces[i].bytes;
     if (content && make_room(bytes)) try {
         write_states(file_of(pieces[i].key), pieces[i].key, *content);
         entries[pieces[i].key].bytes = bytes;

@@ -15,7 +15,7 @@ struct PreToken {
   bool at_start;  // it begins where the whole input does
 };
 
-// Pieces of a text, in order and none empty.
+// A text cut into pre-tokens, in order and none empty.
 struct Pieces {
   std::string text;
   std::vector<PreToken> list;

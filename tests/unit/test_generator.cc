@@ -235,7 +235,7 @@ TEST_CASE("generator: what a grammar forces is run in pieces, and what it forbid
   const auto tokenizer = text::Tokenizer::load(folder.path());
   grammar::Compiler compiler(tokenizer, 10);
   const auto grammar =
-      compiler.compile({{grammar::Part::Kind::regex, "abcdef(a|b)cde[d-f]{2}", ""}});
+      compiler.compile({{grammar::Form::Kind::regex, "abcdef(a|b)cde[d-f]{2}", ""}});
   struct Run {
     std::vector<std::int64_t> tokens, pieces;
     bool ended = false;

@@ -6,43 +6,18 @@
 #include <random>
 #include <set>
 
-#include "base/files.h"
 #include "base/json.h"
-#include "base/temporary_folder.h"
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "grammar/schema.h"
-#include "text/tokenizer.h"
+#include "tests/unit/small_tokenizer.h"
 
 namespace ac::grammar {
 namespace {
 
-// All bytes, pairs of some letters, and two special tokens, the first of which ends a text.
 const char* const kEnd = "<|end|>";
 text::Tokenizer tokenizer_of(const std::string& decoder, const std::vector<std::string>& tokens) {
-  Json vocabulary = Json::object();
-  for (std::size_t i = 0; i < tokens.size(); ++i) vocabulary[tokens[i]] = i;
-  Json added = Json::array();
-  for (const char* special : {kEnd, "<|call|>"})
-    added.push_back({{"id", tokens.size() + added.size()},
-                     {"content", special},
-                     {"special", true},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false}});
-  const Json file{{"version", "1.0"},
-                  {"added_tokens", added},
-                  {"normalizer", nullptr},
-                  {"pre_tokenizer", nullptr},
-                  {"post_processor", nullptr},
-                  {"decoder", Json::parse(decoder)},
-                  {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.json", file.dump());
-  write_file(folder.path() / "generation_config.json",
-             Json{{"eos_token_id", tokens.size()}}.dump());
-  return text::Tokenizer::load(folder.path());
+  return test::small_tokenizer(tokens, {kEnd, "<|call|>"}, Json::parse(decoder));
 }
 
 const std::vector<std::string> kTokens{"a",  "b",  "c",   "d",     "e",  "ab", "abc", "bc",
@@ -59,7 +34,7 @@ Compiler& compiler() {
   return compiler;
 }
 std::shared_ptr<const Compiled> lark(const std::string& text) {
-  return compiler().compile({{Part::Kind::lark, text, "here"}});
+  return compiler().compile({{Form::Kind::lark, text, "here"}});
 }
 
 std::set<std::int64_t> allowed(Matcher& matcher) {
@@ -81,7 +56,7 @@ std::string why_not(const Source& source) {
   }
   return "";
 }
-std::string why_not(Part::Kind kind, const std::string& text) {
+std::string why_not(Form::Kind kind, const std::string& text) {
   return why_not({{kind, text, "here"}});
 }
 
@@ -143,7 +118,7 @@ TEST_CASE("grammar: what is forced") {
   {
     // Never more than asked for, though there is no end.
     Matcher matcher(
-        {.grammar = compiler().compile({{Part::Kind::ebnf, "root ::= \"d\" root", ""}})});
+        {.grammar = compiler().compile({{Form::Kind::ebnf, "root ::= \"d\" root", ""}})});
     CHECK(texts(matcher.forced(4)) == Texts{"d", "d", "d", "d"});
     CHECK(!matcher.ended());
   }
@@ -192,8 +167,8 @@ TEST_CASE("grammar: reasoning and text are free") {
 
 TEST_CASE("grammar: parts go together") {
   Source source{
-      {Part::Kind::lark, "start: \"x\" @p0 \"x\" @p1 \"x\"\n", "here"},
-      {{Part::Kind::schema, R"({"const": 12})", "here"}, {Part::Kind::regex, "[ab]", "here"}}};
+      {Form::Kind::lark, "start: \"x\" @p0 \"x\" @p1 \"x\"\n", "here"},
+      {{Form::Kind::schema, R"({"const": 12})", "here"}, {Form::Kind::regex, "[ab]", "here"}}};
   Matcher matcher({.grammar = compiler().compile(source)});
   const auto x = id_of("x"), one = id_of("1"), two = id_of("2");
   CHECK(matcher.forced(9) == std::vector<std::int64_t>{x, one, two, x});
@@ -205,18 +180,18 @@ TEST_CASE("grammar: parts go together") {
 
 TEST_CASE("grammar: what is wrong or takes too long is refused") {
   for (const char* text : {"(", "[b-a]", "a{2,1}", "(?=a)b", "a\\b"})
-    CHECK_MESSAGE(!why_not(Part::Kind::regex, text).empty(), text);
+    CHECK_MESSAGE(!why_not(Form::Kind::regex, text).empty(), text);
   for (const char* text : {"", "root ::= other", "root ::= (", "start ::= \"a\"", "root ::= root"})
-    CHECK_MESSAGE(!why_not(Part::Kind::ebnf, text).empty(), text);
-  CHECK(why_not(Part::Kind::regex, std::string(300'000, 'a')).find("more than 262144") !=
+    CHECK_MESSAGE(!why_not(Form::Kind::ebnf, text).empty(), text);
+  CHECK(why_not(Form::Kind::regex, std::string(300'000, 'a')).find("more than 262144") !=
         std::string::npos);
   // Any of them may be left out: the larger, the longer by its square.
   Json wide{{"type", "object"}, {"properties", Json::object()}};
   for (int p = 0; p < 3000; ++p) wide["properties"]["p" + std::to_string(p)] = true;
-  CHECK(why_not(Part::Kind::schema, wide.dump()).find("too much time or memory") !=
+  CHECK(why_not(Form::Kind::schema, wide.dump()).find("too much time or memory") !=
         std::string::npos);
   // What no token of the model spells.
-  CHECK(!why_not(Part::Kind::regex, "Z").empty());
+  CHECK(!why_not(Form::Kind::regex, "Z").empty());
 }
 
 TEST_CASE("grammar: schemas are in the library's form") {
@@ -276,7 +251,7 @@ TEST_CASE("grammar: a tokenizer tells the bytes of its tokens") {
   const text::Tokenizer words =
       tokenizer_of(R"({"type": "WordPiece", "prefix": "##", "cleanup": false})", pieces);
   CHECK(!words.bytes(0));
-  CHECK_THROWS_AS(Compiler(words, 16).compile({{Part::Kind::regex, "a", "here"}}), Refused);
+  CHECK_THROWS_AS(Compiler(words, 16).compile({{Form::Kind::regex, "a", "here"}}), Refused);
 }
 
 }  // namespace ac::grammar

@@ -7,39 +7,18 @@
 #include <cmath>
 #include <random>
 
-#include "base/files.h"
-#include "base/json.h"
-#include "base/temporary_folder.h"
 #include "grammar/matcher.h"
+#include "tests/unit/small_tokenizer.h"
 
 namespace ac::api {
 namespace {
 
 // A token for each character of ASCII that is printed, the line feed, and special tokens.
 text::Tokenizer tokenizer_with(const std::vector<std::string>& markers) {
-  Json vocabulary = Json::object(), added = Json::array();
-  for (char c = ' '; c <= '~'; ++c) vocabulary[std::string(1, c)] = vocabulary.size();
-  vocabulary["\n"] = vocabulary.size();
-  const auto first = vocabulary.size();
-  for (const std::string& marker : markers)
-    added.push_back({{"id", first + added.size()},
-                     {"content", marker},
-                     {"special", true},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false}});
-  const Json file{{"version", "1.0"},
-                  {"added_tokens", added},
-                  {"normalizer", nullptr},
-                  {"pre_tokenizer", nullptr},
-                  {"post_processor", nullptr},
-                  {"decoder", {{"type", "Fuse"}}},
-                  {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.json", file.dump());
-  write_file(folder.path() / "generation_config.json", Json{{"eos_token_id", first}}.dump());
-  return text::Tokenizer::load(folder.path());
+  std::vector<std::string> tokens;
+  for (char c = ' '; c <= '~'; ++c) tokens.emplace_back(1, c);
+  tokens.emplace_back("\n");
+  return test::small_tokenizer(tokens, markers);
 }
 
 struct Form {
@@ -89,10 +68,10 @@ TEST_CASE("tool grammars: what they give are calls") {
         const bool one_call = round % 3 == 0;
         const CallGrammar calls = make(one_call);
         CHECK((calls.trigger >= 0) == beside_text);
-        grammar::Source source{{grammar::Part::Kind::lark, calls.lark, ""}};
+        grammar::Source source{{grammar::Form::Kind::lark, calls.lark, ""}};
         for (const char* const schema :
              {R"({"const": {"utc": true}})", R"({"enum": [{}, {"a": 1}]})"})
-          source.parts.push_back({grammar::Part::Kind::schema, schema, ""});
+          source.parts.push_back({grammar::Form::Kind::schema, schema, ""});
         grammar::Matcher matcher({.grammar = compiler.compile(source), .trigger = calls.trigger});
         std::string text;
         const auto take = [&](std::int64_t id) {

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Prints the newest clang++ here that is 16 or later. Advice's parser needs std::source_location, and older ones
+# cannot compile XGrammar.
+for compiler in clang++-{21,20,19,18,17,16} clang++; do
+  command -v "$compiler" >/dev/null || continue
+  version=$("$compiler" -dumpversion)
+  if [ "${version%%.*}" -ge 16 ]; then
+    echo "$compiler"
+    exit 0
+  fi
+done
+echo "clang.sh: there is no clang 16 or later; scripts/setup.sh installs one" >&2
+exit 1
