@@ -118,6 +118,8 @@ void Queue::answer(const Waiting& waiting) {
         [&] { return !listener.waits(); });
     metrics_.prompt(answer.prompt_tokens, answer.cached);
     metrics_.context(answerer_.cached_tokens(), answerer_.program().max_context);
+    // Whoever has its answer sees what the cache gave it.
+    metrics_.prefix_cache(answerer_.cache_counts());
     listener.answered(i, answer);
     if (!listener.waits()) metrics_.cancelled();
   }
