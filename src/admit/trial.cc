@@ -9,6 +9,8 @@
 #include <cstring>
 
 #include "admit/draw_subject.h"
+#include "admit/trial_step.h"
+#include "analyze/fragment.h"
 #include "base/error.h"
 #include "ir/text.h"
 #include "program/program.h"
@@ -16,6 +18,7 @@
 #include "validate/buffers.h"
 #include "validate/ending_subject.h"
 #include "validate/graph_subject.h"
+#include "validate/repeated_subject.h"
 
 namespace ac {
 namespace {
@@ -70,6 +73,28 @@ void make_close(DType dtype, std::vector<double>& logits) {
   }
 }
 
+Subject subject_of_step(const Trial& trial, const StepGraph& step) {
+  return validate::subject_of(step, {.tokens = trial.tokens,
+                                     .capacity = trial.capacity,
+                                     .positions = trial.positions,
+                                     .limits = trial.limits});
+}
+
+struct Repeated {
+  StepGraph step;  // with few rows
+  Subject subject;
+};
+std::optional<Repeated> with_repeated_rows(const Trial& trial, const StepGraph& step,
+                                           std::int64_t rows) {
+  StepGraph few = with_fewer_rows(with_short_tables(step, rows),
+                                  [&](std::int64_t n) { return std::min(n, rows); });
+  Trial of_few = trial;
+  for (auto& [name, limit] : of_few.limits) limit = std::min(limit, rows);
+  auto subject = validate::repeated(subject_of_step(of_few, few), subject_of_step(trial, step));
+  if (!subject) return std::nullopt;
+  return Repeated{std::move(few), *std::move(subject)};
+}
+
 class TrialRun {
  public:
   TrialRun(const Trial& trial, const RunLaunches& launch)
@@ -97,12 +122,11 @@ class TrialRun {
 
   void make_step() {
     step_ = parse_step(trial_.step, "trial");
-    validate::GraphSubjectOptions options;
-    options.tokens = trial_.tokens;
-    options.capacity = trial_.capacity;
-    options.positions = trial_.positions;
-    options.limits = trial_.limits;
-    subject_ = validate::subject_of(step_, options);
+    subject_ = subject_of_step(trial_, step_);
+    if (trial_.distinct_rows == 0) return;
+    auto repeated = with_repeated_rows(trial_, step_, trial_.distinct_rows);
+    if (!repeated) bad_input("a trial: its rows cannot repeat {}", trial_.distinct_rows);
+    subject_ = std::move(repeated->subject);
   }
 
   void make_sampling() {
@@ -246,19 +270,26 @@ Trial at_tokens(const Trial& trial, std::size_t i) {
 
 std::string_view to_string(Purpose purpose) { return kPurposes[static_cast<std::size_t>(purpose)]; }
 
+std::optional<StepGraph> with_distinct_rows(const Trial& trial, std::int64_t rows) {
+  auto repeated = with_repeated_rows(trial, parse_step(trial.step, "trial"), rows);
+  if (!repeated) return std::nullopt;
+  return std::move(repeated->step);
+}
+
 validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
   if (trial.purpose != Purpose::quick) {
     // The quick trial has asked all other questions. One run of a kernel that chooses or draws a
     // token says little.
-    const bool chooses = trial.vocab > 0 && !trial.draws && trial.purpose == Purpose::as_used;
+    const bool as_used = trial.purpose == Purpose::as_used;
+    const bool chooses = trial.vocab > 0 && !trial.draws && as_used;
     options.seeds = chooses ? 16 : trial.vocab > 0 ? 4 : 1;
-    options.scales = {1}, options.repeated = 0;
-    options.structured = options.asks_influence = false;
-    // What ids outside of a table do is code of its own.
-    options.hostile = trial.purpose == Purpose::races && !trial.limits.empty() && !trial.spreads;
+    options.scales = {1}, options.repeated = 0, options.asks_influence = false;
+    options.structured = as_used && !trial.vast && trial.vocab == 0, options.essential = true;
+    // For races, what ids outside of a table do is code of its own.
+    options.hostile = !trial.spreads && (as_used ? options.structured : !trial.limits.empty());
     options.rows_at_once = kFewRows;
-    options.samples = trial.purpose == Purpose::as_used ? kSamples : 1;
+    options.samples = as_used ? kSamples : 1;
     return options;
   }
   // Rounding is judged by eight random scenarios. What is drawn says little of what was left out:
@@ -304,6 +335,7 @@ Json to_json(const Trial& trial) {
             {"positions", trial.positions},
             {"limits", trial.limits},
             {"other_tokens", trial.other_tokens},
+            {"distinct_rows", trial.distinct_rows},
             {"expensive", trial.expensive},
             {"vast", trial.vast},
             {"thorough", trial.thorough},
@@ -332,6 +364,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.positions = json.at("positions").get<std::vector<std::int64_t>>();
     trial.limits = json.at("limits").get<std::map<std::string, std::int64_t>>();
     trial.other_tokens = json.value("other_tokens", std::vector<std::int64_t>());
+    trial.distinct_rows = json.value("distinct_rows", std::int64_t{0});
     trial.expensive = json.at("expensive").get<bool>();
     trial.vast = json.at("vast").get<bool>();
     trial.thorough = json.value("thorough", false);

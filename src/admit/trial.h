@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -26,6 +27,9 @@ struct Trial {
   std::vector<std::int64_t> other_tokens = {};
   std::vector<std::int64_t> positions;         // edges
   std::map<std::string, std::int64_t> limits;  // of inputs that hold ids
+  // Weights with more rows than this repeat so many, and what else has as many columns repeats its
+  // columns (validate/repeated_subject.h); 0: none does.
+  std::int64_t distinct_rows = 0;
   // A kernel that chooses the largest of so many logits: there is no step then.
   std::int64_t vocab = 0;
   DType logits = DType::f32;
@@ -44,6 +48,8 @@ struct Trial {
 };
 // Rows of a launch whose truth is computed where the real extents are judged.
 inline constexpr std::int64_t kJudgedRows = 16;
+// The trial's step with `rows` in its weights at most, if that can be its distinct_rows.
+std::optional<StepGraph> with_distinct_rows(const Trial& trial, std::int64_t rows);
 // How thoroughly the gate looks at a trial.
 validate::GateOptions gate_for(const Trial& trial);
 Json to_json(const Trial& trial);

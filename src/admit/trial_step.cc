@@ -51,18 +51,18 @@ Region TrialStep::region() const {
   return std::get<Region>(std::move(made));
 }
 
-std::int64_t TrialStep::flops(const Bindings& at) const {
+std::int64_t TrialStep::flops(const StepGraph& step, const Bindings& at) {
   std::int64_t all = 0;
-  for (std::size_t i = 0; i < fragment_.graph.nodes.size(); ++i)
-    if (is_compute(fragment_.graph.nodes[i]))
-      all += evaluate(work_of(fragment_.graph, static_cast<NodeId>(i)), at).flops;
+  for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
+    if (is_compute(step.graph.nodes[i]))
+      all += evaluate(work_of(step.graph, static_cast<NodeId>(i)), at).flops;
   return all;
 }
 
-std::int64_t TrialStep::elements() const {
+std::int64_t TrialStep::elements(const StepGraph& step) const {
   std::int64_t all = 0;
-  for (const StateSpec& state : fragment_.states) all += elements_of_token(state) * trial_.capacity;
-  for (const Node& node : fragment_.graph.nodes)
+  for (const StateSpec& state : step.states) all += elements_of_token(state) * trial_.capacity;
+  for (const Node& node : step.graph.nodes)
     if (node.op == Op::weight) all += product(node.type.shape).evaluate(bindings());
   return all;
 }
@@ -124,7 +124,10 @@ Request trial_of_choice(const std::string& name, DType logits, std::int64_t voca
   trial.logits = logits;
   trial.buffers = std::move(generated.buffers);
   trial.launches = std::move(generated.launches);
-  return {name, std::move(generated.sources), std::move(trial)};
+  return {.name = name,
+          .sources = std::move(generated.sources),
+          .trial = std::move(trial),
+          .work = vocab};
 }
 
 Request trial_of_ending(DType ids, std::int64_t tokens, std::int64_t logged) {
@@ -160,7 +163,12 @@ Request trial_of_drawing(DType logits, std::int64_t vocab) {
   trial.draws = true;
   trial.buffers = std::move(generated.buffers);
   trial.launches = std::move(generated.launches);
-  return {"draw", std::move(generated.sources), std::move(trial)};
+  // Many requests are tried (gate_for), by 64-bit sums: it takes as long as products of this size.
+  constexpr std::int64_t kWork = 100'000'000;
+  return {.name = "draw",
+          .sources = std::move(generated.sources),
+          .trial = std::move(trial),
+          .work = kWork};
 }
 
 }  // namespace ac

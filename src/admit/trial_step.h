@@ -34,12 +34,14 @@ class TrialStep {
     return {processors_, std::vector<std::int64_t>(fragment_.states.size(), trial_.capacity)};
   }
   Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
-  std::int64_t flops(const Bindings& at) const;
-  std::int64_t elements() const;  // of states and weights
+  std::int64_t flops(const Bindings& at) const { return flops(fragment_, at); }
+  std::int64_t elements() const { return elements(fragment_); }
   Request finish(std::string name, Generated made);
 
  protected:
-  void set_limits();  // of ids, and what the trial's step is
+  static std::int64_t flops(const StepGraph& step, const Bindings& at);
+  std::int64_t elements(const StepGraph& step) const;  // of its states and weights
+  void set_limits();                                   // of ids, and what the trial's step is
 
   StepGraph fragment_;
   int processors_;

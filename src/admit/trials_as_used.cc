@@ -20,8 +20,14 @@ namespace {
 struct Most {
   std::int64_t work, truth, elements;
 };
-constexpr Most kMostOnHost{48'000'000, 48'000'000, 12'000'000},
+constexpr Most kMostOnHost{120'000'000, 48'000'000, 12'000'000},
     kMostOnGpu{std::numeric_limits<std::int64_t>::max(), 500'000'000, 16'000'000};
+// Rows of weights whose truth is computed where there are too many elements; the others repeat
+// them. A prime, so that a kernel that reads another block's rows reads other numbers.
+constexpr std::int64_t kDistinctRows = 509;
+// Operations of a launch on the host device, or of the truth, above which a trial has random inputs
+// alone.
+constexpr std::int64_t kMuchForAllScenarios = 20'000'000;
 // Operations of a launch that is looked at for races: one takes up to 70 ns then.
 constexpr std::int64_t kMostRaced = 50'000'000;
 // Extents that are cut no further: the quick trials' are not smaller.
@@ -96,7 +102,7 @@ class TrialAsUsed : public TrialStep {
   // `slots`: of the package's state, where the fragment has one.
   TrialAsUsed(StepGraph fragment, const Extents& extents, const Extent& extent, std::int64_t slots,
               int processors)
-      : TrialStep(std::move(fragment), processors) {
+      : TrialStep(std::move(fragment), processors), judged_(fragment_) {
     trial_.purpose = Purpose::as_used;
     trial_.tokens = extents.tokens;
     const bool is_ring = !fragment_.states.empty() && fragment_.states[0].window > 0;
@@ -111,12 +117,36 @@ class TrialAsUsed : public TrialStep {
     set_limits();
   }
 
-  bool fits(const Most& most) const {
-    const std::int64_t work = flops(bindings());
-    const bool by_rows = fragment_.states.empty() && trial_.tokens > kJudgedRows;
-    return work <= most.work && elements() <= most.elements &&
-           (by_rows ? work / trial_.tokens * kJudgedRows : work) <= most.truth;
+  // Rows that repeat others, if there are too many.
+  bool fits(const Most& most) {
+    if (flops() > most.work) return false;
+    if (truth_fits(most)) return true;
+    std::optional<StepGraph> few = with_distinct_rows(trial_, kDistinctRows);
+    if (!few) return false;
+    judged_ = *std::move(few);
+    trial_.distinct_rows = kDistinctRows;
+    return truth_fits(most);
   }
+
+  // Inputs of all kinds where that takes a moment, else random ones alone.
+  void choose_scenarios(const Most& most) {
+    const bool on_host = most.work == kMostOnHost.work;
+    trial_.vast = std::max(truth(), on_host ? flops() : 0) > kMuchForAllScenarios;
+  }
+
+ private:
+  std::int64_t flops() const { return TrialStep::flops(bindings()); }
+  // Operations of the truth.
+  std::int64_t truth() const {
+    const std::int64_t work = TrialStep::flops(judged_, bindings());
+    const bool by_rows = judged_.states.empty() && trial_.tokens > kJudgedRows;
+    return by_rows ? work / trial_.tokens * kJudgedRows : work;
+  }
+  bool truth_fits(const Most& most) const {
+    return elements(judged_) <= most.elements && truth() <= most.truth;
+  }
+
+  StepGraph judged_;  // what the truth is computed of
 };
 
 // As large as it may be.
@@ -134,8 +164,10 @@ std::optional<Request> as_used(
     const bool is_least = !cut_more(smaller, extent);
     if (fits || is_least)
       if (std::optional<Generated> made = generate(trial)) {
+        trial.choose_scenarios(most);
         Request request = trial.finish(name, std::move(*made));
         request.left_open = left_open(real, cut);
+        request.trial.spreads = extent.spreads;
         return request;
       }
     if (is_least) return std::nullopt;

@@ -129,6 +129,8 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.tokens < 1 || trial.tokens > kMost || trial.capacity < 1 || trial.capacity > kMost ||
       trial.vocab < 0 || trial.vocab > kMost || trial.log < 0 || trial.log > kMost)
     bad_input("{}: a trial of impossible size", origin);
+  if (trial.distinct_rows < 0 || trial.distinct_rows > kMost)
+    bad_input("{}: a trial of {} rows", origin, trial.distinct_rows);
   if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
   for (const std::int64_t tokens : trial.other_tokens)

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "admit/judge.h"
@@ -153,6 +154,7 @@ Lab::Lab(KernelBuilder& builder, LabOptions options)
       verdicts_(std::make_unique<Verdicts>(options_.verdicts,
                                            sha256(read_file("/proc/self/exe", kMaxProgram)))),
       judges_([this] { return start_worker(ServeJob{}); }, std::min(options_.jobs, kMostJudges)),
+      race_judges_([this] { return start_worker(ServeJob{}, false); }, options_.jobs),
       racer_([this] { return start_worker(ServeJob{}); }, 1),
       ahead_(builder, options_.target, options_.jobs, options_.timeline) {}
 
@@ -219,11 +221,14 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
   build(std::move(sources));
   const auto is_of_races = [](Purpose purpose) { return purpose == Purpose::races; };
   if (on_gpu()) {
-    // Compilers fill the cores that the GPU's judges leave.
-    std::future<void> building = std::async(std::launch::async, [&] { build_for_races(requests); });
+    // Who looks for races, and the compilers for that, fill the cores that the GPU's judges leave.
+    std::future<void> races = std::async(std::launch::async, [&] {
+      build_for_races(requests);
+      decide(requests, is_of_races, outcomes, on_done);
+    });
     decide(requests, std::not_fn(is_of_races), outcomes, on_done);
-    building.get();
-    decide(requests, is_of_races, outcomes, on_done);
+    const Timer timer(spent_.judging, options_.timeline, "wait for races", 1);
+    races.get();
   } else {
     build_for_races(requests);
     decide(requests, [](Purpose) { return true; }, outcomes, on_done);
@@ -239,13 +244,15 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
   return outcomes;
 }
 
-// Those of such a purpose; their kernels are built, as far as they can be.
+// Those of such a purpose; their kernels are built, as far as they can be. Two threads may do this
+// for two purposes.
 void Lab::decide(const std::vector<Request>& requests, const std::function<bool(Purpose)>& of,
                  std::vector<Outcome>& outcomes, const std::function<void(std::size_t)>& on_done) {
   std::vector<std::size_t> undecided;
   std::vector<std::string> keys;            // of those
   std::map<std::string, std::size_t> same;  // requests that are judged alike, by key
   std::vector<std::pair<std::size_t, std::size_t>> copies;
+  std::unique_lock lock(deciding_);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request& request = requests[i];
     if (!of(request.trial.purpose)) continue;
@@ -282,7 +289,9 @@ void Lab::decide(const std::vector<Request>& requests, const std::function<bool(
     undecided.push_back(i);
     keys.push_back(key);
   }
+  lock.unlock();
   judge_all(requests, undecided, [&](std::size_t j, const ChildResult& result) {
+    const std::lock_guard deciding(deciding_);
     Outcome& outcome = outcomes[undecided[j]];
     outcome = outcome_of(result);
     if (options_.timeline)
@@ -291,6 +300,7 @@ void Lab::decide(const std::vector<Request>& requests, const std::function<bool(
     decided_.emplace(keys[j], outcome);
     if (on_done) on_done(undecided[j]);
   });
+  lock.lock();
   if (options_.target.kind == Target::cuda && !on_gpu())
     for (std::size_t i = 0; i < requests.size(); ++i)
       if (of(requests[i].trial.purpose) && outcomes[i].admitted() &&
@@ -382,46 +392,41 @@ void Lab::build_for_races(const std::vector<Request>& requests) {
   }
 }
 
-// These of the requests; `on_done` counts them. Races are looked for on the host device.
+// These of the requests, all of races or none; `on_done` counts them.
 void Lab::judge_all(const std::vector<Request>& requests, const std::vector<std::size_t>& which,
                     const Done& on_done) {
   if (which.empty()) return;
-  const Timer timer(spent_.judging, options_.timeline, "judge", which.size());
-  std::vector<std::size_t> on_device, on_host;  // in `which`
-  for (std::size_t j = 0; j < which.size(); ++j)
-    (on_gpu() && requests[which[j]].trial.purpose != Purpose::races ? on_device : on_host)
-        .push_back(j);
+  const auto request = [&](std::size_t j) -> const Request& { return requests[which[j]]; };
+  const bool of_races = request(0).trial.purpose == Purpose::races;
+  double beside = 0;
+  const Timer timer(on_gpu() && of_races ? beside : spent_.judging, options_.timeline,
+                    of_races ? "judge races" : "judge", which.size());
   // The longest first: the others fill what they leave of the time.
-  const auto work = [&](std::size_t j) { return requests[which[j]].work; };
-  for (std::vector<std::size_t>* judged : {&on_device, &on_host})
-    std::ranges::stable_sort(*judged, std::greater(), work);
-  if (!on_device.empty()) {
+  std::vector<std::size_t> order(which.size());  // in `which`
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t j) { return request(j).work; });
+  const auto done = [&](std::size_t i, const ChildResult& result) { on_done(order[i], result); };
+  if (on_gpu()) {
     std::vector<std::string> questions;
-    for (const std::size_t j : on_device) {
-      const Request& request = requests[which[j]];
-      questions.push_back(line_of(JudgeQuestion{request.trial, judged_files(request)}));
-    }
-    judges_.ask(questions, options_.limit,
-                [&](std::size_t i, const ChildResult& result) { on_done(on_device[i], result); });
+    for (const std::size_t j : order)
+      questions.push_back(line_of(JudgeQuestion{request(j).trial, judged_files(request(j))}));
+    (of_races ? race_judges_ : judges_).ask(questions, options_.limit, done);
+    return;
   }
-  if (on_host.empty()) return;
   const AheadBuilds::Rest rest(ahead_);  // nothing else may run where children are forked
   // What a kernel breaks here, it breaks in the process that runs it.
   std::vector<ChildTask> judgements;
-  for (const std::size_t j : on_host) {
-    const Request& request = requests[which[j]];
-    judgements.emplace_back([&trial = request.trial, files = judged_files(request)] {
+  for (const std::size_t j : order)
+    judgements.emplace_back([&trial = request(j).trial, files = judged_files(request(j))] {
       keep_freed_memory();
       return to_json(ac::outcome_of(ac::judge(trial, files))).dump();
     });
-  }
-  run_in_children(judgements, options_.jobs, options_.limit,
-                  [&](std::size_t i, const ChildResult& result) { on_done(on_host[i], result); });
+  run_in_children(judgements, options_.jobs, options_.limit, done);
 }
 
-std::unique_ptr<Conversation> Lab::start_worker(Job job) {
+std::unique_ptr<Conversation> Lab::start_worker(Job job, bool on_gpu) {
   const std::filesystem::path file = jobs_.path() / fmt::format("{}.json", next_job_++);
-  write_file(file, line_of(Assignment{true, std::move(job), options_.turns}));
+  write_file(file, line_of(Assignment{on_gpu, std::move(job), options_.turns}));
   return std::make_unique<Conversation>(
       std::vector<std::string>{"/proc/self/exe", "worker", file.string()});
 }
@@ -448,7 +453,7 @@ Lab::Race Lab::race(const StepGraph& step, const std::vector<Contender>& contend
 }
 
 std::unique_ptr<Conversation> Lab::converse(Job job) {
-  judges_.dismiss(), racer_.dismiss();
+  judges_.dismiss(), race_judges_.dismiss(), racer_.dismiss();
   return on_gpu() ? start_worker(std::move(job)) : converse_here(std::move(job));
 }
 

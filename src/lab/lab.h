@@ -3,8 +3,10 @@
 // known of an earlier run comes from the caches.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -150,8 +152,8 @@ class Lab {
   void build_for_races(const std::vector<Request>& requests);
   // Why one of its kernels was not built; nullptr if all were.
   const std::string* failure(const Request& request) const;
-  // A child on the GPU for this job, or on the host device.
-  std::unique_ptr<Conversation> start_worker(Job job);
+  // A process of its own for this job, on the GPU or on the host device.
+  std::unique_ptr<Conversation> start_worker(Job job, bool on_gpu = true);
   std::unique_ptr<Conversation> converse_here(Job job) const;
   void decide(const std::vector<Request>& requests, const std::function<bool(Purpose)>& of,
               std::vector<Outcome>& outcomes, const std::function<void(std::size_t)>& on_done);
@@ -159,7 +161,7 @@ class Lab {
   class Timer;
 
   TemporaryFolder jobs_;
-  int next_job_ = 0;
+  std::atomic<int> next_job_ = 0;
   Spent spent_;
   KernelBuilder& builder_;
   LabOptions options_;
@@ -174,8 +176,11 @@ class Lab {
   std::optional<std::vector<Request>> rehearsed_{};  // what is asked while nothing is judged
   std::set<std::string> admitted_;                   // digests of trials
   std::set<std::pair<std::string, Purpose>> admitted_kernels_;
-  Workers judges_, racer_;  // on a GPU, where opening it takes long
-  AheadBuilds ahead_;       // ends before what it uses
+  // Where a GPU judges: processes that stay, as opening it takes long, and that do not come of a
+  // fork of this one, whose threads go on. Races are judged on the host device.
+  Workers judges_, race_judges_, racer_;
+  std::mutex deciding_;  // held by decide(), but while it waits for judges
+  AheadBuilds ahead_;    // ends before what it uses
 };
 
 }  // namespace ac

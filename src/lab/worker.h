@@ -1,5 +1,5 @@
-// Work on a GPU, for a process of its own: CUDA does not survive a fork, and what a kernel breaks
-// must not be the compiler's. `agentcompile worker FILE` begins such a conversation.
+// Work for a process of its own: CUDA does not survive a fork, and what a kernel breaks must not be
+// the compiler's. `agentcompile worker FILE` begins such a conversation.
 #pragma once
 
 #include "admit/judge.h"

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +17,21 @@ namespace {
 constexpr std::size_t kCanary = 1024;
 constexpr std::size_t kAlignment = 256;  // the buffer starts at an odd multiple of 16 within it
 constexpr std::size_t kPage = 4096, kWord = 16;
+
+// Calls f(offset in memory, offset in the elements, bytes) for all parts of a tensor.
+template <class F>
+void for_each_part(const TensorSpec& spec, const F& f) {
+  if (spec.repeated_to == 0) return f(std::size_t{0}, std::size_t{0}, spec.bytes());
+  std::size_t rows = 1, inner = bytes_of(spec.dtype);
+  for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
+    if (axis != spec.repeated_axis)
+      (axis < spec.repeated_axis ? rows : inner) *= static_cast<std::size_t>(spec.shape[axis]);
+  const std::size_t period = inner * static_cast<std::size_t>(spec.shape[spec.repeated_axis]),
+                    whole = inner * static_cast<std::size_t>(spec.repeated_to);
+  for (std::size_t row = 0; row < rows; ++row)
+    for (std::size_t at = 0; at < whole; at += period)
+      f(row * whole + at, row * period, std::min(period, whole - at));
+}
 
 // Poison where a state holds nothing.
 void empty_slots(const TensorSpec& spec, const std::vector<double>& elements,
@@ -67,6 +83,17 @@ std::span<std::byte> BufferSet::Pages::bytes() const {
   return all_.subspan(kPage, all_.size() - 2 * kPage);
 }
 
+void BufferSet::Pages::share(std::size_t begin, std::size_t end, std::size_t period) {
+  const int file = memfd_create("trial", MFD_CLOEXEC);
+  bool ok = file >= 0 && ftruncate(file, static_cast<off_t>(period)) == 0;
+  for (std::size_t at = begin; ok && at < end; at += period)
+    ok = mmap(bytes().data() + at, std::min(period, end - at), PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+  const int error = errno;
+  if (file >= 0) close(file);
+  if (!ok) job_failed("no memory for a trial: {}", std::strerror(error));
+}
+
 BufferSet::BufferSet(const std::vector<TensorSpec>& specs, unsigned variation)
     : specs_(specs), poison_(static_cast<int>(variation % 2)), is_small_(variation % 4 == 3) {
   unsigned offset = variation;
@@ -81,6 +108,12 @@ BufferSet::BufferSet(const std::vector<TensorSpec>& specs, unsigned variation)
       a.start = variation % 4 == 2 ? a.bytes.size() - words : 0;
     }
     buffers_.push_back(a.bytes.subspan(a.start, spec.bytes()));
+    if (spec.repeated_to > 0 && spec.repeated_axis == 0) {
+      const std::size_t period = static_cast<std::size_t>(spec.count()) * bytes_of(spec.dtype),
+                        begin = (a.start + kPage - 1) / kPage * kPage,
+                        end = (a.start + spec.bytes()) / kPage * kPage;
+      if (period % kPage == 0 && begin + period < end) a.pages.share(begin, end, period);
+    }
     // What is read will be loaded; whose first byte has an even place, as the start has.
     if (!spec.is_read()) {
       fill_poison(a.bytes, poison_);
@@ -105,10 +138,15 @@ void BufferSet::load(const Elements& elements) {
     if (spec.role == TensorRole::input || spec.role == TensorRole::weight ||
         spec.role == TensorRole::state) {
       AC_ASSERT(elements[t].size() == static_cast<std::size_t>(spec.count()));
-      store_elements(spec.dtype, elements[t], bytes.data());
-      if (spec.role == TensorRole::state) empty_slots(spec, elements[t], bytes, poison_);
+      before_[t].resize(elements[t].size() * bytes_of(spec.dtype));
+      store_elements(spec.dtype, elements[t], before_[t].data());
+      if (spec.role == TensorRole::state) empty_slots(spec, elements[t], before_[t], poison_);
+      for_each_part(spec, [&](std::size_t at, std::size_t from, std::size_t size) {
+        std::memcpy(bytes.data() + at, before_[t].data() + from, size);
+      });
+    } else {
+      before_[t].assign(bytes.begin(), bytes.end());
     }
-    before_[t].assign(bytes.begin(), bytes.end());
   }
   loaded_ = true;
 }
@@ -130,10 +168,21 @@ std::optional<BufferSet::Damage> BufferSet::damage_of(std::size_t t) const {
   const auto element_at = [&](auto byte) {
     return (byte - now.begin()) / static_cast<std::int64_t>(bytes_of(spec.dtype));
   };
-  if (spec.role == TensorRole::input || spec.role == TensorRole::weight)
-    if (std::memcmp(now.data(), before_[t].data(), now.size()) != 0)
-      return Damage{t, element_at(std::ranges::mismatch(now, before_[t]).in1),
-                    "modified what it may only read"};
+  if (spec.role == TensorRole::input || spec.role == TensorRole::weight) {
+    std::optional<Damage> modified;
+    for_each_part(spec, [&](std::size_t at, std::size_t from, std::size_t size) {
+      const std::span<const std::byte> part = now.subspan(at, size);
+      const std::byte* const before = before_[t].data() + from;
+      if (!modified && std::memcmp(part.data(), before, size) != 0)
+        modified = {
+            t,
+            element_at(now.begin() +
+                       (std::mismatch(part.begin(), part.end(), before).first - part.begin()) +
+                       static_cast<std::ptrdiff_t>(at)),
+            "modified what it may only read"};
+    });
+    if (modified) return modified;
+  }
   if (spec.role == TensorRole::counter) {
     const auto left = std::ranges::find_if(now, [](std::byte b) { return b != std::byte{0}; });
     if (left != now.end()) return Damage{t, element_at(left), "did not leave a counter at 0"};

@@ -40,7 +40,7 @@ class BufferSet {
   };
   // Canaries, read-only tensors and counters.
   std::optional<Damage> damage() const;
-  // The bytes as they were loaded.
+  // The bytes as they were loaded, without repetitions.
   std::span<const std::byte> before(std::size_t tensor) const { return before_[tensor]; }
 
  private:
@@ -53,6 +53,8 @@ class BufferSet {
     Pages(const Pages&) = delete;
     Pages& operator=(const Pages&) = delete;
     std::span<std::byte> bytes() const;
+    // From here to there, bytes that repeat after so many are in memory once. Whole pages.
+    void share(std::size_t begin, std::size_t end, std::size_t period);
 
    private:
     std::span<std::byte> all_;

@@ -21,6 +21,13 @@ std::int64_t TensorSpec::count() const {
   return product;
 }
 
+std::size_t TensorSpec::bytes() const {
+  const std::size_t all = static_cast<std::size_t>(count()) * bytes_of(dtype);
+  if (repeated_to == 0) return all;
+  return all / static_cast<std::size_t>(shape[repeated_axis]) *
+         static_cast<std::size_t>(repeated_to);
+}
+
 std::string_view to_string(Stage stage) {
   constexpr std::string_view kNames[] = {"interface", "launch", "memory", "numerics",
                                          "repeatability"};

@@ -42,8 +42,14 @@ struct TensorSpec {
   WeightPart::Kind part = WeightPart::Kind::elements;
   double typical = 1;
 
+  // In memory, one axis may be longer than in `shape`: the elements are repeated along it up to
+  // this size. Kernels thus run with sizes whose elements take too long to compute with. 0: none
+  // is.
+  std::int64_t repeated_to = 0;
+  std::size_t repeated_axis = 0;
+
   std::int64_t count() const;
-  std::size_t bytes() const { return static_cast<std::size_t>(count()) * bytes_of(dtype); }
+  std::size_t bytes() const;  // in memory
   bool is_read() const {
     return role == TensorRole::input || role == TensorRole::weight || role == TensorRole::state;
   }

@@ -2,7 +2,10 @@
 // goes wrong.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -179,6 +182,47 @@ TEST_CASE("final admission: a pinned choice that is refused is an error") {
       doctest::Contains("final admission, as used: planted"), Error);
 }
 
+TEST_CASE("final admission: rows of large weights repeat some, and all results are judged") {
+  constexpr std::int32_t kLarge = 200'001, kLess = kLarge - 1;
+  Fixture f(kLarge);
+  Request request = f.confirmation(f.product_space().candidates.at(0)).at(0);
+  CHECK(request.left_open.empty());
+  CHECK(request.trial.distinct_rows == 509);
+  CHECK(request.trial.step.find("[200001, 64]") != std::string::npos);
+  CHECK(to_json(trial_from_json(to_json(request.trial), "test")) == to_json(request.trial));
+  CHECK(f.lab.judge({request}).at(0).admitted());
+  // As if there were a row less.
+  std::vector<std::byte>& params = request.trial.launches.back().params;
+  const auto rows = std::ranges::search(params, std::as_bytes(std::span(&kLarge, 1)));
+  REQUIRE(!rows.empty());
+  std::memcpy(&rows.front(), &kLess, sizeof kLess);
+  const Outcome outcome = f.lab.judge({request}).at(0);
+  CHECK(outcome.kind == Outcome::Kind::rejected);
+  CHECK(outcome.why.find("[200000] was left as it was") != std::string::npos);
+}
+
+TEST_CASE("final admission: a table of more than 2^31 elements") {
+  constexpr std::int64_t kEntries = 1'100'000, kWidth = 2048;
+  static_assert(kEntries * kWidth > std::int64_t{1} << 31);
+  StepGraph step;
+  step.graph.name = "table";
+  Builder b(step.graph);
+  const NodeId ids = b.input("ids", {DType::i64, {Dim(Symbol::T)}});
+  const NodeId table = b.weight("table", {DType::bf16, {Dim(kEntries), Dim(kWidth)}});
+  step.graph.outputs = {{"y", b.embedding(table, ids)}};
+  const Wanted wanted{analyse(step).regions.at(0)};
+  const Space space = plan_space(step, wanted, {.S = -1, .T = 1, .P = 0}, device_info("host"), 1);
+  FreshBuilder fresh;
+  Lab lab(fresh.builder, fresh.unmeasured());
+  const std::vector<Request> requests =
+      confirmation_of(step, wanted, space.candidates.at(0),
+                      {.max_tokens = 7, .setting = {1, {}}, .max_context = 64})
+          .value();
+  CHECK(requests.at(0).left_open.empty());
+  CHECK(requests[0].trial.limits.at("ids") == kEntries);
+  CHECK(lab.judge({requests[0]}).at(0).admitted());
+}
+
 TEST_CASE("final admission: extents are the package's, and what is cut is said") {
   Fixture f;
   const auto requests = f.confirmation(f.product_space().candidates.at(0));
@@ -190,9 +234,9 @@ TEST_CASE("final admission: extents are the package's, and what is cut is said")
   CHECK(requests[1].trial.step.find("[3000, 64]") == std::string::npos);
 
   // More than the host device can do in a moment.
-  Fixture large(300'000);
+  Fixture large(1'000'000);
   const auto cut = large.confirmation(large.product_space().candidates.at(0));
-  CHECK(cut.at(0).left_open.find("of 300000 rows of weights") != std::string::npos);
+  CHECK(cut.at(0).left_open.find("of 1000000 rows of weights") != std::string::npos);
   const std::vector<Outcome> outcomes = large.lab.judge({cut.at(0)});
   CHECK(outcomes.at(0).admitted());
   CHECK(outcomes.at(0).note == cut.at(0).left_open);

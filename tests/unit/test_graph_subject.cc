@@ -2,12 +2,14 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "ir/builder.h"
 #include "tests/unit/expect_error.h"
 #include "validate/buffers.h"
 #include "validate/gate.h"
 #include "validate/graph_subject.h"
+#include "validate/repeated_subject.h"
 #include "validate/scenario.h"
 
 using namespace ac;
@@ -58,6 +60,86 @@ void run_plain(Subject& subject, std::function<void(const Elements&, Elements&)>
 std::string reason(const Subject& subject) {
   const Verdict verdict = admit(subject);
   return verdict.rejection ? verdict.rejection->reason : "";
+}
+
+// x * w + old, of so many rows of w.
+StepGraph product(std::int64_t rows) {
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f32, {Dim(Symbol::T), 24}});
+  const NodeId old = b.input("old", {DType::f32, {Dim(Symbol::T), Dim(rows)}});
+  const NodeId w = b.weight("w", {DType::f32, {Dim(rows), 24}});
+  step.graph.outputs.push_back({"y", b.binary(Op::add, old, b.linear(x, w))});
+  return step;
+}
+
+TEST_CASE("graph subject: rows that repeat those of a smaller step") {
+  constexpr std::int64_t kFew = 13, kRows = 50, kTokens = 3, kLength = 24;
+  const GraphSubjectOptions options{.tokens = kTokens};
+  // What the kernel makes of each row, and what it does besides.
+  using Row = std::function<std::int64_t(std::int64_t)>;
+  using Also = std::function<void(const Buffers&)>;
+  const auto admitted = [&](const Row& row, const Also& also = nullptr) {
+    Subject subject =
+        repeated(subject_of(product(kFew), options), subject_of(product(kRows), options)).value();
+    subject.run = [&](const Buffers& buffers, unsigned) -> std::string {
+      const auto floats = [&](std::size_t t) {
+        return reinterpret_cast<float*>(buffers[t].data());
+      };
+      CHECK(buffers[1].size() == kTokens * kRows * sizeof(float));
+      CHECK(buffers[2].size() == kRows * kLength * sizeof(float));
+      const float *x = floats(0), *old = floats(1), *w = floats(2);
+      for (std::int64_t token = 0; token < kTokens; ++token)
+        for (std::int64_t i = 0; i < kRows; ++i) {
+          float sum = 0;
+          for (std::int64_t k = 0; k < kLength; ++k)
+            sum += x[token * kLength + k] * w[row(i) * kLength + k];
+          floats(3)[token * kRows + i] = sum + old[token * kRows + i];
+        }
+      if (also) also(buffers);
+      return "";
+    };
+    const Verdict verdict = admit(subject);
+    return verdict.rejection ? verdict.rejection->reason : "";
+  };
+  CHECK(admitted([](std::int64_t i) { return i; }) == "");
+  // Which repetition is read does not matter, another row does.
+  CHECK(admitted([](std::int64_t i) { return i % kFew; }) == "");
+  CHECK(admitted([](std::int64_t i) { return i < 48 ? i : i - 8; }).find("y[") == 0);
+  CHECK(admitted([](std::int64_t i) { return i; },
+                 [](const Buffers& buffers) { buffers[2].back() ^= std::byte{1}; }) ==
+        "w[1199]: modified what it may only read (scenario \"random x1\", seed 1)");
+  // Sizes of which some differ in another way.
+  CHECK(!repeated(subject_of(product(kFew), {.tokens = 2}), subject_of(product(kRows), options)));
+  CHECK(!repeated(subject_of(product(kRows), options), subject_of(product(kRows), options)));
+}
+
+TEST_CASE("graph subject: ids of a table whose entries repeat those of a smaller one") {
+  const auto lookup = [](std::int64_t entries) {
+    StepGraph step;
+    Builder b(step.graph);
+    const NodeId ids = b.input("ids", {DType::i64, {Dim(Symbol::T)}});
+    step.graph.outputs = {
+        {"y", b.embedding(b.weight("table", {DType::f32, {Dim(entries), 8}}), ids)}};
+    return subject_of(step, {.tokens = 5, .limits = {{"ids", entries}}});
+  };
+  Subject subject = repeated(lookup(13), lookup(5000)).value();
+  std::int64_t largest = 0;
+  subject.run = [&](const Buffers& buffers, unsigned) -> std::string {
+    for (std::int64_t token = 0; token < 5; ++token) {
+      const std::int64_t id = reinterpret_cast<const std::int64_t*>(buffers[0].data())[token];
+      if (id < 0 || id >= 5000) {
+        float* const y = reinterpret_cast<float*>(buffers[2].data()) + 8 * token;
+        std::fill_n(y, 8, NAN);
+        continue;
+      }
+      largest = std::max(largest, id);
+      std::memcpy(buffers[2].data() + 32 * token, buffers[1].data() + 32 * id, 32);
+    }
+    return "";
+  };
+  CHECK(reason(subject) == "");
+  CHECK(largest > 4000);
 }
 
 TEST_CASE("graph subject: tensors of an attention") {

@@ -3,10 +3,12 @@
 
 #include <functional>
 
+#include "admit/judge.h"
 #include "admit/trials.h"
 #include "expect_error.h"
 #include "families/list.h"
 #include "ir/builder.h"
+#include "lab/lab.h"
 #include "lab/worker.h"
 #include "plan/planner.h"
 #include "small_compilation.h"
@@ -29,10 +31,11 @@ struct Fixture : FreshBuilder {
       if (is_compute(step.graph.nodes[i])) found.push_back(static_cast<NodeId>(i));
     return found;
   }
-  KernelFiles built() {
+  KernelFiles built() { return built(builder); }
+  KernelFiles built(KernelBuilder& with) const {
     KernelFiles files;
     for (const KernelSource& source : request.sources)
-      files[source.entry] = std::get<Artifact>(builder.build(source, {})).file;
+      files[source.entry] = std::get<Artifact>(with.build(source, {})).file;
     return files;
   }
 };
@@ -59,6 +62,21 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
   for (std::byte& byte : wrong.launches.at(0).params)
     if (byte == std::byte{64}) byte = std::byte{63};
   CHECK(judged_on_host(wrong, files).at("kind") == "rejected");
+}
+
+TEST_CASE("a worker without a GPU judges as the lab itself does, races too") {
+  Fixture f;
+  Trial races = f.request.trial;
+  races.purpose = Purpose::races;
+  for (const Trial& trial : {f.request.trial, races}) {
+    BuilderOptions options = f.builder.options();
+    if (trial.purpose == Purpose::races) options.checks = HostChecks::races;
+    KernelBuilder builder(options);
+    const KernelFiles files = f.built(builder);
+    const Json own = to_json(outcome_of(judge(trial, files)));
+    CHECK(own.at("kind") == "admitted");
+    CHECK(judged_on_host(trial, files) == own);
+  }
 }
 
 TEST_CASE("a worker does one job after the other on one device") {
