@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Prints the newest clang++ here that is 16 or later. Advice's parser needs std::source_location, and older ones
-# cannot compile XGrammar.
+# Prints the newest clang++ here that is 16 or later: the kernels' shim needs std::source_location.
 for compiler in clang++-{21,20,19,18,17,16} clang++; do
   command -v "$compiler" >/dev/null || continue
   version=$("$compiler" -dumpversion)
