@@ -95,12 +95,14 @@ void count_hits(ArmResult& arm, std::size_t attempts) {
 
 class Replayer {
  public:
-  Replayer(Replayed& result, const Replies& replies) : result_(result), replies_(replies) {}
+  Replayer(Replayed& result, const Replies& replies, const std::vector<ProposedSession>& sessions)
+      : result_(result), replies_(replies), sessions_(sessions) {}
 
   void run(Group& group) {
     const bool is_step = result_.cases[group.cases[0]].is_step;
     for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
       if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
+    add_sessions(group);
     group.arms.push_back(random_exactly(group));
     group.arms.push_back(oracle(group));
     in_parallel(group.arms.size(), [&](std::size_t i) {
@@ -154,6 +156,42 @@ class Replayer {
     return ran;
   }
 
+  // What was searched before, from the plans that it tried.
+  Curve curve_of(const Case& of, const ProposedSession& session) const {
+    Curve curve;
+    float best = 0;
+    for (const std::string& plan : session.plans) {
+      const std::optional<int> point = of.space->find(plan);
+      if (!point) bad_input("{}: the table has no plan {}", session.arm, plan);
+      const search::PointOutcome& outcome = of.outcomes[static_cast<std::size_t>(*point)];
+      if (outcome.ok())
+        best = std::max(best, static_cast<float>(of.optimum / outcome.microseconds));
+      curve.push_back(best);
+    }
+    curve.resize(result_.options.attempts, best);
+    return curve;
+  }
+
+  void add_sessions(Group& group) const {
+    std::set<std::string> names;
+    for (const ProposedSession& session : sessions_) names.insert(session.arm);
+    for (const std::string& name : names) {
+      ArmResult arm;
+      arm.name = name;
+      arm.cases = group.cases;
+      for (const std::size_t index : group.cases) {
+        const Case& of = result_.cases[index];
+        std::vector<Curve>& curves = arm.shares.emplace_back();
+        for (const ProposedSession& session : sessions_)
+          if (session.arm == name && session.signature == of.signature)
+            curves.push_back(curve_of(of, session));
+      }
+      if (std::ranges::any_of(arm.shares, &std::vector<Curve>::empty)) continue;
+      count_hits(arm, result_.options.attempts);
+      group.arms.push_back(std::move(arm));
+    }
+  }
+
   ArmResult random_exactly(const Group& group) const {
     ArmResult arm;
     arm.name = "random (exact)";
@@ -201,7 +239,9 @@ class Replayer {
       if (group.cases.size() == 1) pairs.emplace_back(&arm, find("random"));
       if (arm.name != "heuristic") pairs.emplace_back(&arm, find("heuristic"));
       if (arm.name != kDiverse) pairs.emplace_back(&arm, find(std::string(kDiverse)));
-      if (arm.name.rfind("advice", 0) != 0 || arm.name.find('(') != std::string::npos) continue;
+      const bool proposes = arm.name.starts_with("proposals+");
+      if (!(proposes || arm.name.starts_with("advice")) || arm.name.find('(') != std::string::npos)
+        continue;
       if (const std::size_t plus = arm.name.find('+'); plus != std::string::npos &&
                                                        arm.name.substr(plus + 1) != "heuristic" &&
                                                        arm.name.substr(plus + 1) != kDiverse)
@@ -209,6 +249,8 @@ class Replayer {
       for (const Spoilt spoilt :
            {Spoilt::shuffled, Spoilt::reversed, Spoilt::other_region, Spoilt::random_points})
         pairs.emplace_back(&arm, find(fmt::format("{} ({})", arm.name, to_string(spoilt))));
+      for (const char* falsifier : {"permuted feedback", "no feedback", "by chance"})
+        pairs.emplace_back(&arm, find(fmt::format("{} ({})", arm.name, falsifier)));
     }
     std::erase_if(pairs, [](const auto& pair) { return !pair.second; });
     group.comparisons.resize(pairs.size());
@@ -253,12 +295,13 @@ class Replayer {
 
   Replayed& result_;
   const Replies& replies_;
+  const std::vector<ProposedSession>& sessions_;
 };
 
 }  // namespace
 
 Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
-                const ReplayOptions& options) {
+                const ReplayOptions& options, const std::vector<ProposedSession>& sessions) {
   Replayed result;
   result.options = options;
   std::set<std::string> known, advised, advisors;
@@ -327,7 +370,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   }
   if (!regions.cases.empty()) result.groups.push_back(std::move(regions));
   for (Group& step : steps) result.groups.push_back(std::move(step));
-  Replayer replayer(result, replies);
+  Replayer replayer(result, replies, sessions);
   for (Group& group : result.groups) replayer.run(group);
   return result;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "study/arms.h"
+#include "study/propose.h"
 #include "study/statistics.h"
 #include "study/table.h"
 
@@ -82,7 +83,9 @@ struct Replayed {
 };
 
 // At least one table with something to search, or an error (bad_input).
+// `sessions`: searches that were done, as arms of their own; each of a group whose spaces all have
+// some.
 Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
-                const ReplayOptions& options);
+                const ReplayOptions& options, const std::vector<ProposedSession>& sessions = {});
 
 }  // namespace ac::study

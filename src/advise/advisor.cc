@@ -80,12 +80,18 @@ std::vector<Answer> Advisor::ask(const std::vector<Question>& questions) {
   return answers;
 }
 
-std::unique_ptr<Advisor> open_advisor(const AdvisorOptions& options,
-                                      const Environment& environment) {
+std::unique_ptr<Provider> open_provider(const AdvisorOptions& options,
+                                        const Environment& environment) {
   if (options.who == "none") return nullptr;
   std::unique_ptr<Provider> provider = provider_of(options, environment);
-  if (!options.record.empty())
-    provider = recording_provider(std::move(provider), options.record, options.who);
+  if (options.record.empty()) return provider;
+  return recording_provider(std::move(provider), options.record, options.who);
+}
+
+std::unique_ptr<Advisor> open_advisor(const AdvisorOptions& options,
+                                      const Environment& environment) {
+  std::unique_ptr<Provider> provider = open_provider(options, environment);
+  if (!provider) return nullptr;
   return std::make_unique<Advisor>(std::move(provider), options.who, options.share);
 }
 

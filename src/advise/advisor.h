@@ -43,7 +43,11 @@ class Advisor {
   double share_;
 };
 
-// Null for "none". An error (wrong_usage) for an advisor that is not known, and for a missing key.
+// Whoever the options say, recorded where they say so. Null for "none". An error (wrong_usage) for
+// one that is not known, and for a missing key.
+std::unique_ptr<Provider> open_provider(const AdvisorOptions& options,
+                                        const Environment& environment);
+// The same, to be asked about regions.
 std::unique_ptr<Advisor> open_advisor(const AdvisorOptions& options,
                                       const Environment& environment);
 

@@ -72,7 +72,7 @@ class FolderProvider : public Provider {
       return true;
     }
     if (reply.text.empty()) reply.failure = file.filename().string() + " is empty";
-    if (must_be_whole && !find_object(reply.text, {"order", "label"}).object) reply.text.clear();
+    if (must_be_whole && !find_object(reply.text, prompt.form->keys).object) reply.text.clear();
     return !reply.text.empty();
   }
 

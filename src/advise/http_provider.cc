@@ -158,7 +158,7 @@ class HttpProvider : public Provider {
   }
 
   std::string body(const Prompt& prompt, bool structured) const {
-    return wire_.request(prompt.text, kMaxOutput, structured)
+    return wire_.request(prompt, kMaxOutput, structured)
         .dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 

@@ -7,6 +7,7 @@
 #include "advise/find_object.h"
 #include "advise/limits.h"
 #include "advise/plain_text.h"
+#include "advise/prompt.h"
 
 namespace ac {
 namespace {
@@ -40,15 +41,15 @@ class Parser {
   explicit Parser(const Question& question) : question_(question) {}
 
   Advice run(std::string_view reply) {
-    constexpr std::string_view keys[] = {"label", "order", "hints", "risks", "fusions"};
-    const FoundObject found = find_object(reply, {std::begin(keys), std::end(keys)});
+    const std::vector<std::string_view>& keys = advice_form().keys;
+    const FoundObject found = find_object(reply, keys);
     if (!found.object) {
       note("reply", plain_text(reply.substr(0, 2 * kMaxSaid), kMaxSaid), rejected(found.why));
       return std::move(advice_);
     }
     const Json& object = *found.object;
     for (const auto& [key, value] : object.items())
-      if (std::find(std::begin(keys), std::end(keys), key) == std::end(keys))
+      if (std::ranges::find(keys, key) == keys.end())
         note(plain_text(key, 40), said(value), rejected("no key of a reply"));
     if (object.contains("label")) note("label", said(object["label"]), label(object["label"]));
     each(object, "order", kMaxOrder, [&](const Json& item) { return order(item); });

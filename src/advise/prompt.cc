@@ -221,7 +221,7 @@ Prompt prompt_for(const Question& question) {
   return prompt;
 }
 
-const Json& reply_schema() {
+const ReplyForm& advice_form() {
   static const Json schema = [] {
     const Json text{{"type", "string"}};
     const auto object = [](Json properties) {
@@ -246,7 +246,11 @@ const Json& reply_schema() {
               {{"candidate", text}, {"note", text}, {"validate_more", {{"type", "boolean"}}}}))},
          {"fusions", list(object({{"option", text}, {"opinion", opinion}, {"why", text}}))}});
   }();
-  return schema;
+  static const ReplyForm form{"give_advice",
+                              "Gives advice on the kernels of one region.",
+                              {"label", "order", "hints", "risks", "fusions"},
+                              schema};
+  return form;
 }
 
 }  // namespace ac

@@ -3,22 +3,30 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "advise/question.h"
 #include "base/json.h"
 
 namespace ac {
 
+// What a reply must be, as the prompt says too.
+struct ReplyForm {
+  const char *name, *purpose;
+  std::vector<std::string_view> keys;  // a reply is an object that has some of these
+  Json schema;                         // for services that can be held to one
+};
+const ReplyForm& advice_form();
+
 struct Prompt {
   std::string name;  // for files: "decode-linear+add-0123456789ab"
   std::string hash;  // SHA-256 of the text
   std::string text;
   bool diagnosis = false;  // of what failed, while the compiler waits: it goes on without a reply
+  const ReplyForm* form = &advice_form();
 };
 
 Prompt prompt_for(const Question& question);
-
-// What a reply must be, for services that can be held to a JSON schema. The prompt says the same.
-const Json& reply_schema();
 
 }  // namespace ac

@@ -5,11 +5,8 @@
 namespace ac {
 namespace {
 
-constexpr const char* kTool = "give_advice";
-constexpr const char* kPurpose = "Gives advice on the kernels of one region.";
-
-Json user_message(const std::string& prompt) {
-  return Json::array({{{"role", "user"}, {"content", prompt}}});
+Json user_message(const Prompt& prompt) {
+  return Json::array({{{"role", "user"}, {"content", prompt.text}}});
 }
 
 Reply with_text(Reply reply, const std::string& why_empty) {
@@ -66,12 +63,13 @@ Wire anthropic_wire(const std::string& model, const std::string& url, const std:
   Wire wire;
   wire.url = url + "/v1/messages";
   wire.headers = {"x-api-key: " + key, "anthropic-version: 2023-06-01"};
-  wire.request = [model](const std::string& prompt, int max_tokens, bool structured) {
+  wire.request = [model](const Prompt& prompt, int max_tokens, bool structured) {
     Json body{{"model", model}, {"max_tokens", max_tokens}, {"messages", user_message(prompt)}};
     if (structured) {
+      const ReplyForm& form = *prompt.form;
       body["tools"] = Json::array(
-          {{{"name", kTool}, {"description", kPurpose}, {"input_schema", reply_schema()}}});
-      body["tool_choice"] = {{"type", "tool"}, {"name", kTool}};
+          {{{"name", form.name}, {"description", form.purpose}, {"input_schema", form.schema}}});
+      body["tool_choice"] = {{"type", "tool"}, {"name", form.name}};
     }
     return body;
   };
@@ -85,12 +83,13 @@ Wire openai_wire(const std::string& model, const std::string& url, const std::st
   if (!key.empty()) wire.headers = {"Authorization: Bearer " + key};
   // OpenAI's newer models refuse the older name of the limit; many other servers know no other.
   const char* limit = url == kOpenAiUrl ? "max_completion_tokens" : "max_tokens";
-  wire.request = [model, limit](const std::string& prompt, int max_tokens, bool structured) {
+  wire.request = [model, limit](const Prompt& prompt, int max_tokens, bool structured) {
     Json body{{"model", model}, {limit, max_tokens}, {"messages", user_message(prompt)}};
     if (structured)
       body["response_format"] = {
           {"type", "json_schema"},
-          {"json_schema", {{"name", "advice"}, {"strict", true}, {"schema", reply_schema()}}}};
+          {"json_schema",
+           {{"name", prompt.form->name}, {"strict", true}, {"schema", prompt.form->schema}}}};
     return body;
   };
   wire.read = read_openai;

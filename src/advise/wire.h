@@ -13,8 +13,9 @@ namespace ac {
 struct Wire {
   std::string url;
   std::vector<std::string> headers;  // hold the key
-  // `structured`: ask for JSON under reply_schema(), as far as the service can be held to it.
-  std::function<Json(const std::string& prompt, int max_tokens, bool structured)> request;
+  // `structured`: ask for JSON under the schema of the reply, as far as the service can be held to
+  // it.
+  std::function<Json(const Prompt& prompt, int max_tokens, bool structured)> request;
   // Text, model and tokens of a successful response, or why it has none. Throws Json::exception for
   // what is no such response.
   std::function<Reply(const Json& response)> read;

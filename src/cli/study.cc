@@ -173,7 +173,7 @@ void add_record(CLI::App& study) {
 }
 
 struct Replay {
-  std::vector<std::string> tables, advice;
+  std::vector<std::string> tables, advice, proposed;
   std::string output;
   study::ReplayOptions options;
   bool json = false;
@@ -185,7 +185,11 @@ struct Replay {
     for (const std::string& file : advice)
       for (auto& [signature, list] : study::read_replies(file))
         replies[signature].insert(replies[signature].end(), list.begin(), list.end());
-    const study::Replayed replayed = study::replay(recordings, replies, options);
+    std::vector<study::ProposedSession> sessions;
+    for (const std::string& file : proposed)
+      for (study::ProposedSession& session : study::read_sessions(file))
+        sessions.push_back(std::move(session));
+    const study::Replayed replayed = study::replay(recordings, replies, options, sessions);
     study::write_report(replayed, output);
     if (json) {
       fmt::print("{}\n", study::to_json(replayed).dump());
@@ -222,6 +226,8 @@ void add_replay(CLI::App& study) {
       ->add_option("--advice", replay->advice,
                    "Recorded replies (JSON lines: region, order, model, date)")
       ->type_name("FILE");
+  command->add_option("--proposed", replay->proposed, "Searches of `study propose`")
+      ->type_name("FILE");
   command->add_option("--strategies", replay->options.strategies, "Strategies to compare")
       ->delimiter(',')
       ->capture_default_str();
@@ -253,6 +259,7 @@ void add_study_command(CLI::App& app) {
   command->require_subcommand(1);
   add_record(*command);
   add_study_advise_command(*command);
+  add_study_propose_command(*command);
   add_replay(*command);
 }
 

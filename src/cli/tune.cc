@@ -32,8 +32,15 @@ struct Tune {
     const Program before = read_program(PackageFiles(package));
     PackageDraft draft(package, true);
     const Environment environment = read_environment();
-    const std::unique_ptr<Advisor> advisor = open_advisor(advising, environment);
+    if (options.proposals.wanted > 0 && (space != "step" || advising.who == "none"))
+      wrong_usage("--proposals needs --space step and an --advisor");
+    // Asked about regions before the search, or about schedules during it.
+    const std::unique_ptr<Advisor> advisor =
+        options.proposals.wanted > 0 ? nullptr : open_advisor(advising, environment);
     options.advisor = advisor.get();
+    const std::unique_ptr<Provider> proposer =
+        options.proposals.wanted > 0 ? open_provider(advising, environment) : nullptr;
+    options.proposer = proposer.get();
     BuilderOptions building = builder_options(environment);
     building.jobs = options.jobs;
     options.cache = building.cache;
@@ -101,6 +108,12 @@ struct Tune {
                   gpu.info.target);
   }
 
+  static Json calls_json(const TunedStep& tuned) {
+    Json calls = Json::array();
+    for (const ProposalCall& call : tuned.calls) calls.push_back(to_json(call));
+    return calls;
+  }
+
   void report(const TunedStep& tuned) const {
     const auto number = [](const std::optional<double>& us) { return us ? Json(*us) : Json(); };
     if (json) {
@@ -111,6 +124,7 @@ struct Tune {
                               {"attempts", tuned.attempts},
                               {"known", tuned.known},
                               {"advised", tuned.advised},
+                              {"calls", calls_json(tuned)},
                               {"failed", tuned.failed},
                               {"first_us", tuned.first_us},
                               {"before_us", number(tuned.before_us)},
@@ -123,6 +137,13 @@ struct Tune {
     fmt::print("{} schedules were tried ({} known), of {} sites with a choice\n", tuned.attempts,
                tuned.known, tuned.sites);
     if (options.advisor) fmt::print("{} schedules were advised\n", tuned.advised);
+    if (options.proposer) {
+      std::size_t proposed = 0;
+      for (const ProposalCall& call : tuned.calls)
+        proposed +=
+            static_cast<std::size_t>(std::ranges::count_if(call.audit, &AuditItem::accepted));
+      fmt::print("{} changes were proposed in {} calls\n", proposed, tuned.calls.size());
+    }
     if (tuned.before_us)
       fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
                  options.context, *tuned.before_us, *tuned.best_us);
@@ -197,6 +218,13 @@ void add_tune_command(CLI::App& app) {
                    "Attempts at each region, or at the step")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  tune->options.proposals.wanted = 0;
+  command
+      ->add_option("--proposals", tune->options.proposals.wanted,
+                   "With --space step: the --advisor sees what was tried, and proposes so many "
+                   "changes of a schedule at a time, instead of advice before the search")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 16));
   command
       ->add_option("--seconds", tune->options.budget.seconds,
                    "Seconds for each region, or for the step, beside the budget")

@@ -110,6 +110,25 @@ double ProductSpace::predicted(int point) const {
   return sum;
 }
 
+std::vector<SitePlan> ProductSpace::parts(int point) const {
+  std::vector<SitePlan> parts;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    const int choice = choices(point)[i];
+    if (choice < 0) continue;
+    parts.push_back(spaces_[i].parts(choice).at(0));
+    parts.back().site = sites_[i].name;
+  }
+  return parts;
+}
+
+std::vector<double> ProductSpace::predicted_parts(int point) const {
+  std::vector<double> costs;
+  for (std::size_t i = 0; i < sites_.size(); ++i)
+    if (const int choice = choices(point)[i]; choice >= 0)
+      costs.push_back(sites_[i].uses * spaces_[i].predicted(choice));
+  return costs;
+}
+
 // Site by site; where other sites follow from one, each of its families with the best of those.
 int ProductSpace::start() const {
   std::vector<int> best(sites_.size(), -1);

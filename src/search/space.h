@@ -49,6 +49,10 @@ class PointSpace {
   virtual std::string id(int point) const = 0;
   virtual std::optional<int> find(const std::string& id) const = 0;
   virtual double predicted(int point) const = 0;
+  // How each of its sites is done.
+  virtual std::vector<SitePlan> parts(int point) const = 0;
+  // What is predicted of each of those, in all its uses; none: it is not known apart.
+  virtual std::vector<double> predicted_parts(int) const { return {}; }
   // The best by what is predicted.
   virtual int start() const = 0;
   // Where single transformations lead: another family, another value of one field, and then the
@@ -74,6 +78,7 @@ class ListedSpace : public PointSpace {
   std::string id(int point) const override { return get(point).id; }
   std::optional<int> find(const std::string& id) const override;
   double predicted(int point) const override { return get(point).predicted; }
+  std::vector<SitePlan> parts(int point) const override { return get(point).parts; }
   int start() const override { return start_; }
   const std::vector<int>& neighbours(int point) const override;
   int cross(int mother, int father, Random& random) const override;
@@ -137,6 +142,9 @@ class ProductSpace : public PointSpace {
   std::string id(int point) const override;
   std::optional<int> find(const std::string& id) const override;
   double predicted(int point) const override;
+  // Of the sites that are there.
+  std::vector<SitePlan> parts(int point) const override;
+  std::vector<double> predicted_parts(int point) const override;
   int start() const override;
   const std::vector<int>& neighbours(int point) const override;
   int cross(int mother, int father, Random& random) const override;

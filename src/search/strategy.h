@@ -25,15 +25,6 @@ struct PointOutcome {
   bool operator==(const PointOutcome&) const = default;
 };
 
-class Strategy {
- public:
-  virtual ~Strategy() = default;
-  // Nothing if all that the strategy can reach was tried.
-  virtual std::optional<int> propose() = 0;
-  // Of what was proposed, and of what others have tried.
-  virtual void hear(int point, const PointOutcome& outcome) = 0;
-};
-
 // What somebody who does not search thinks of the points: an order of some of them, best first, and
 // how much each deserves to be tried (by default, the less the later it comes).
 struct Ranking {
@@ -44,6 +35,19 @@ struct Ranking {
   static Ranking of(const PointSpace& space, const std::vector<std::string>& ids,
                     const std::vector<double>& weights = {});
   double weight(std::size_t rank) const;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  // Nothing if all that the strategy can reach was tried.
+  virtual std::optional<int> propose() = 0;
+  // Of what was proposed, and of what others have tried.
+  virtual void hear(int point, const PointOutcome& outcome) = 0;
+  // What somebody thinks of the points, now that some were tried; for those that take advice.
+  virtual void recommend(const Ranking&) {}
+  // The point that the last proposal is a change of, for those that go from point to point.
+  virtual std::optional<int> changes_now() const { return std::nullopt; }
 };
 
 struct StrategyInfo {

@@ -96,9 +96,13 @@ SurrogateSearch::SurrogateSearch(const PointSpace& space, const Ranking& prior)
     for (std::uint64_t i = 0; i < space.size(); ++i) add(space.at(i));
   else
     add(space.start());
-  for (std::size_t rank = 0; rank < prior.order.size(); ++rank) {
-    bonus_[prior.order[rank]] = kAdvised * prior.weight(rank);
-    add(prior.order[rank]);
+  recommend(prior);
+}
+
+void SurrogateSearch::recommend(const Ranking& ranking) {
+  for (std::size_t rank = 0; rank < ranking.order.size(); ++rank) {
+    bonus_[ranking.order[rank]] = kAdvised * ranking.weight(rank);
+    add(ranking.order[rank]);
   }
 }
 

@@ -48,6 +48,7 @@ class SurrogateSearch : public Explorer {
   SurrogateSearch(const PointSpace& space, const Ranking& prior);
   std::optional<int> propose() override;
   void hear(int point, const PointOutcome& outcome) override;
+  void recommend(const Ranking& ranking) override;
 
  private:
   Surrogate model_;

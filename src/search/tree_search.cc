@@ -23,8 +23,17 @@ constexpr double kFailedBranch = 0.7;  // a failure counts as so much slower tha
 
 TreeSearch::TreeSearch(const PointSpace& space, const Ranking& prior)
     : Explorer(space), model_(space) {
-  for (std::size_t rank = 0; rank < prior.order.size(); ++rank)
-    advised_[prior.order[rank]] = prior.weight(rank);
+  recommend(prior);
+}
+
+void TreeSearch::recommend(const Ranking& ranking) {
+  for (std::size_t rank = 0; rank < ranking.order.size(); ++rank)
+    advised_[ranking.order[rank]] = ranking.weight(rank);
+}
+
+std::optional<int> TreeSearch::changes_now() const {
+  if (under_ < 0) return std::nullopt;
+  return nodes_[static_cast<std::size_t>(under_)].point;
 }
 
 double TreeSearch::weight(int point) const {

@@ -14,6 +14,8 @@ class TreeSearch : public Explorer {
   TreeSearch(const PointSpace& space, const Ranking& prior);
   std::optional<int> propose() override;
   void hear(int point, const PointOutcome& outcome) override;
+  void recommend(const Ranking& ranking) override;
+  std::optional<int> changes_now() const override;
 
  private:
   struct Node {

@@ -62,14 +62,22 @@ class StepTuner {
     const search::Ranking advice = tune::advised_points(workshop_.space(), workshop_.advice());
     tuned_.advised = advice.order.size();
     auto strategy = search::make_strategy(options_.search, space, options_.seed, advice);
-    const tune::TimedPoint first = workshop_.time(*own);
-    if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
-    tuned_.first_us = first.outcome().microseconds;
-    strategy->hear(*own, first.outcome());
+    std::optional<AdvisedProposer> proposer;
+    if (options_.proposer) {
+      proposer.emplace(*options_.proposer,
+                       fmt::format("the decode step of {} on {}", workshop_.step().graph.name,
+                                   options_.device_name),
+                       "step", options_.budget.attempts);
+      strategy = std::make_unique<search::ProposedSearch>(std::move(strategy), space, *proposer,
+                                                          options_.proposals);
+    }
+    const search::PointOutcome first = time_own(*own);
+    tuned_.first_us = first.microseconds;
+    strategy->hear(*own, first);
     if (tuned_.advised > 0) {
       // Which is to know of it as well, so that it is not timed because it is advised.
       strategy = std::make_unique<search::RankedStrategy>(std::move(strategy), advice);
-      strategy->hear(*own, first.outcome());
+      strategy->hear(*own, first);
     }
     double best = tuned_.first_us;
     const search::Trace trace = run_search(
@@ -88,6 +96,7 @@ class StepTuner {
           return search::AttemptCost{outcome, took.count()};
         },
         options_.budget);
+    if (proposer) tuned_.calls = proposer->calls();
     decide(*own, trace);
     progress_.done();
     return std::move(tuned_);
@@ -101,6 +110,16 @@ class StepTuner {
             device_,
             toolkit_,
             setting_};
+  }
+
+  // Timed anew each time, but where replies in files are waited for: their questions must stay the
+  // same, and hold what was measured.
+  search::PointOutcome time_own(int own) {
+    if (options_.proposer)
+      if (const search::PointOutcome known = attempt(own); known.ok()) return known;
+    const tune::TimedPoint first = workshop_.time(own);
+    if (!first.outcome().ok()) job_failed("the package's decode step: {}", first.why);
+    return first.outcome();
   }
 
   search::PointOutcome attempt(int point) {

@@ -4,6 +4,7 @@
 // kernels are admitted and a last race against the package's own shows that it pays.
 #pragma once
 
+#include "advise/proposals.h"
 #include "search/run.h"
 #include "select/pinned.h"
 #include "tune/step_workshop.h"
@@ -13,6 +14,9 @@ namespace ac {
 
 struct StepTuneOptions : TuneOptions {
   std::size_t plans = 4;  // of each part of the step
+  // Who proposes changes while the step is searched; null: nobody.
+  Provider* proposer = nullptr;
+  search::ProposalOptions proposals;
 };
 
 struct TunedStep {
@@ -20,6 +24,7 @@ struct TunedStep {
   std::size_t sites = 0;                // with more than one choice
   std::size_t attempts = 0, known = 0;  // of which the database knew
   std::size_t advised = 0;              // schedules that the advisor's replies come to
+  std::vector<ProposalCall> calls;      // of who proposes changes
   std::size_t failed = 0;               // that could not be timed
   double first_us = 0;                  // of the package's schedule, when the search began
   std::string plan;                     // the best that was found; empty: the package's own

@@ -3,6 +3,7 @@ tried is in the database."""
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -28,7 +29,7 @@ def program(*arguments, expect=0, **environment):
     result = subprocess.run(
         [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=600, env=environment
     )
-    assert result.returncode == expect, result.stdout + result.stderr
+    assert expect is None or result.returncode == expect, result.stdout + result.stderr
     return result
 
 
@@ -340,6 +341,32 @@ def test_an_advisor_guides_the_search_of_steps(model, package, tmp_path):
     # Nobody has an opinion: as without an advisor.
     silent = tune("d", tmp_path / "silent", "--advisor-wait", 0, "--budget", 1, "--json")
     assert json.loads(silent.stdout)["advised"] == 0
+
+
+def test_an_advisor_proposes_changes_of_a_step(model, package, tmp_path):
+    asked, database = tmp_path / "asked", tmp_path / "tuning.sqlite"
+    tune = (model, "--space", "step", "--plans", 3, "--context", 20, "--db", database, "--advisor", f"ask:{asked}",
+            "--proposals", 2, "--budget", 4, "-q", "--json")  # fmt: skip
+    for rounds in range(8):
+        copy = shutil.copytree(package, tmp_path / f"round-{rounds}")
+        result = program("tune", copy, *tune, expect=None)
+        if result.returncode == 0:
+            break
+        assert result.returncode == 5, result.stderr
+        for prompt in asked.glob("*.prompt.txt"):
+            text = prompt.read_text()
+            assert "the decode step of" in text and "; predicted " in text
+            site, field, values = re.search(r"^  (\S+) (\w+): (.+)$", text.split("## Legal")[1], re.M).groups()
+            proposal = {"site": site, "field": field, "value": values.split()[0], "why": "it is the first"}
+            prompt.with_name(prompt.name.replace(".prompt.", ".reply.")).write_text(
+                json.dumps({"note": "", "proposals": [proposal]})
+            )
+    tuned = json.loads(result.stdout)
+    assert rounds > 0 and tuned["attempts"] == 4 and len(tuned["calls"]) >= 2
+    proposed = [item["reason"] for call in tuned["calls"] for item in call["audit"] if item["accepted"]]
+    # Long ids are cut.
+    assert any(plan.startswith(proposed[0].removesuffix("...")) for plan in schedules(database))
+    assert "--space step" in program("tune", package, model, "--proposals", 2, expect=2).stderr
 
 
 def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):

@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/progress.h"
+#include "cli/advisor.h"
+#include "cli/commands.h"
+#include "study/propose.h"
+
+namespace ac {
+namespace {
+
+struct Propose {
+  std::vector<std::string> tables;
+  std::string output, feedback = "true";
+  study::ProposeOptions options;
+  AdvisorOptions advising;
+  int sessions = 5;
+  bool by_chance = false, json = false, quiet = false;
+
+  void run() {
+    if (by_chance == (advising.who != "none"))
+      wrong_usage("say who proposes: --advisor WHO, or --by-chance");
+    options.feedback = feedback == "true"       ? study::Feedback::true_
+                       : feedback == "permuted" ? study::Feedback::permuted
+                                                : study::Feedback::none;
+    if (by_chance && options.feedback != study::Feedback::true_)
+      wrong_usage("--feedback {}: chance hears of nothing", feedback);
+    std::vector<study::Recording> recordings;
+    for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
+    Progress progress(quiet);
+    std::string lines;
+    Json done = Json::array();
+    for (const study::Recording& recording : recordings)
+      for (const study::Table& table : recording.tables) {
+        const std::string about = fmt::format("{} of {} on {}", table.description,
+                                              recording.header.at("model").get<std::string>(),
+                                              recording.header.at("device").get<std::string>());
+        for (int i = 0; i < sessions; ++i) {
+          progress.stage(fmt::format("{}: session {} of {}", about, i + 1, sessions));
+          const study::ProposedSession session = search(table, about, i);
+          lines += study::to_json(session).dump() + "\n";
+          done.push_back(summary(table, session));
+        }
+      }
+    progress.done();
+    if (done.empty()) bad_input("these tables have nothing to search");
+    // After all is done: sessions that wait for replies are searched again from their beginning.
+    append(lines);
+    if (json) {
+      fmt::print("{}\n", done.dump());
+      return;
+    }
+    for (const Json& one : done)
+      fmt::print("{}: {} attempts, {} calls, best {:.4f} of the optimum\n",
+                 one["arm"].get<std::string>(), one["attempts"].get<std::size_t>(),
+                 one["calls"].get<std::size_t>(), one["share"].get<double>());
+    fmt::print("appended to {}\n", output);
+  }
+
+  study::ProposedSession search(const study::Table& table, const std::string& about, int session) {
+    study::ProposeOptions own = options;
+    own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(session));
+    const std::string name = fmt::format("session-{}", session + 1);
+    if (by_chance) return study::propose(table, about, nullptr, name, own);
+    // Equal questions of different sessions are answered anew.
+    AdvisorOptions asked = advising;
+    if (asked.who.starts_with("ask:")) asked.who += "/" + name;
+    const std::unique_ptr<Provider> provider = open_provider(asked, read_environment());
+    return study::propose(table, about, provider.get(), name, own);
+  }
+
+  static Json summary(const study::Table& table, const study::ProposedSession& session) {
+    double best = 0;
+    for (const std::string& plan : session.plans)
+      if (const search::PointOutcome outcome = table.find(plan)->outcome(); outcome.ok())
+        best = std::max(best, *table.optimum() / outcome.microseconds);
+    return {{"arm", session.arm},
+            {"table", table.description},
+            {"attempts", session.plans.size()},
+            {"calls", session.calls.size()},
+            {"share", best}};
+  }
+
+  void append(const std::string& lines) const {
+    std::ofstream file(output, std::ios::app | std::ios::binary);
+    file << lines << std::flush;
+    if (!file) job_failed("{}: cannot write it", output);
+  }
+};
+
+}  // namespace
+
+void add_study_propose_command(CLI::App& study) {
+  CLI::App* command = study.add_subcommand(
+      "propose",
+      "Search recorded tables while an advisor, who sees what was tried, proposes changes");
+  const auto propose = std::make_shared<Propose>();
+  command->add_option("TABLE", propose->tables, "Recorded tables (.jsonl, .jsonl.gz)")->required();
+  command->add_option("-o,--output", propose->output, "Searches are appended to it (JSON lines)")
+      ->type_name("FILE")
+      ->required();
+  add_advisor_options(*command, propose->advising);
+  command->add_flag("--by-chance", propose->by_chance,
+                    "Nobody is asked: legal changes are proposed at random");
+  command
+      ->add_option("--feedback", propose->feedback,
+                   "What the advisor hears of attempts: what was measured, that of others, or "
+                   "nothing")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"true", "permuted", "none"}));
+  command->add_option("--search", propose->options.strategy, "The strategy beside the proposals")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"tree", "surrogate"}));
+  command->add_option("--sessions", propose->sessions, "Searches of each table")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->add_option("--attempts", propose->options.attempts, "Points that a search may try")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000));
+  command
+      ->add_option("--proposals", propose->options.proposals.wanted, "The most proposals of a call")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 16));
+  command->add_option("--calls", propose->options.proposals.calls, "The most calls of a search")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10'000));
+  command->add_option("--seed", propose->options.seed, "Seed of everything that is random")
+      ->capture_default_str();
+  command->add_flag("--json", propose->json, "Print what was searched as JSON");
+  command->add_flag("-q,--quiet", propose->quiet, "No progress");
+  command->footer(
+      "Example:\n  agentcompile study propose step.jsonl.gz --advisor ask:questions -o "
+      "proposed.jsonl\nThen answer the questions in the folder, and run it again.");
+  command->callback([propose] { propose->run(); });
+}
+
+}  // namespace ac

@@ -1,0 +1,38 @@
+// Searches over a recorded table in which somebody proposes changes between attempts, and the
+// falsifiers of that. What a search did is kept, as its replies cost money: `replay` compares it
+// with other arms.
+#pragma once
+
+#include "advise/proposals.h"
+#include "study/table.h"
+
+namespace ac::study {
+
+// What a proposer hears of the attempts.
+enum class Feedback : std::uint8_t { true_, permuted, none };
+std::string_view to_string(Feedback feedback);
+
+struct ProposeOptions {
+  std::string strategy = "tree";  // beside the proposals
+  std::size_t attempts = 36;
+  search::ProposalOptions proposals;
+  Feedback feedback = Feedback::true_;
+  std::uint64_t seed = 1;  // of the strategy, of permutations, and of proposals by chance
+};
+
+struct ProposedSession {
+  std::string arm;                 // "proposals+tree (permuted feedback)"
+  std::string signature;           // of the table
+  std::vector<std::string> plans;  // that were tried, in order
+  Json calls = Json::array();
+};
+
+// `provider`: null for proposals by chance. `name`: of files with questions.
+ProposedSession propose(const Table& table, const std::string& about, Provider* provider,
+                        const std::string& name, const ProposeOptions& options);
+
+Json to_json(const ProposedSession& session);
+// JSON lines. What is no such line is an error (bad_input).
+std::vector<ProposedSession> read_sessions(const std::filesystem::path& file);
+
+}  // namespace ac::study

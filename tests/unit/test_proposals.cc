@@ -1,0 +1,199 @@
+// Proposals inside a search: changes are looked up, replies are checked, and whoever hears nothing
+// useful costs at most as many attempts as the strategy.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "advise/proposals.h"
+#include "contains.h"
+#include "search/run.h"
+
+using namespace ac;
+using namespace ac::search;
+using ac::test::contains;
+
+namespace {
+
+// Two sites with two fields each: 4 * 4 * 4 * 4 points.
+ListedSpace grid() {
+  std::vector<Point> points;
+  for (int i = 0; i < 256; ++i) {
+    const auto digit = [&](int at) { return std::int64_t{1} << (i >> (2 * at) & 3); };
+    Point point;
+    point.id = fmt::format("a={}/{} b={}/{}", digit(0), digit(1), digit(2), digit(3));
+    point.parts = {
+        {"a", "gemv", {{"threads", digit(0)}, {"split", digit(1)}}},
+        {"b", digit(2) < 4 ? "gemv" : "gemm", {{"threads", digit(2)}, {"split", digit(3)}}}};
+    point.predicted = 100;
+    points.push_back(std::move(point));
+  }
+  return ListedSpace(std::move(points));
+}
+
+// The best has a=8/1 b=2/8.
+PointOutcome measure(const PointSpace& space, int point) {
+  double cost = 100;
+  const std::vector<SitePlan> parts = space.parts(point);
+  const double best[2][2] = {{3, 0}, {1, 3}};
+  for (std::size_t site = 0; site < 2; ++site)
+    for (std::size_t field = 0; field < 2; ++field)
+      cost += 10 * std::fabs(std::log2(static_cast<double>(
+                                 std::get<std::int64_t>(parts[site].fields[field].value))) -
+                             best[site][field]);
+  return {Verdict::measured, cost};
+}
+
+// Answers prompts by a function, and keeps them.
+class Scripted : public Provider {
+ public:
+  explicit Scripted(std::function<std::string(const std::string&)> reply)
+      : reply_(std::move(reply)) {}
+  std::vector<Reply> answer(const std::vector<Prompt>& prompts) override {
+    prompts_.push_back(prompts.at(0));
+    Reply reply{.text = reply_(prompts[0].text)};
+    if (reply.text.empty()) reply.failure = "nobody is there";
+    return {reply};
+  }
+  std::vector<Prompt> prompts_;
+
+ private:
+  std::function<std::string(const std::string&)> reply_;
+};
+
+Trace search_with(const PointSpace& space, Proposer& proposer, std::size_t attempts,
+                  const char* strategy = "tree") {
+  ProposedSearch search(make_strategy(strategy, space, 1), space, proposer, {.wanted = 3});
+  return run_search(search, [&](int point) { return AttemptCost{measure(space, point)}; },
+                    {.attempts = attempts});
+}
+
+}  // namespace
+
+TEST_CASE("proposals: a change leads to the neighbour that has it") {
+  const ListedSpace space = grid();
+  const int from = *space.find("a=1/1 b=1/1");
+  CHECK(changed(space, from, {"a", "threads", "8"}) == space.find("a=8/1 b=1/1"));
+  // Another family brings a value of its field with it.
+  CHECK(changed(space, from, {"b", "family", "gemm"}) == space.find("a=1/1 b=4/1"));
+  CHECK(changes(space, from, *space.find("a=1/1 b=4/1")) ==
+        std::vector<Change>{{"b", "family", "gemm"}, {"b", "threads", "4"}});
+  CHECK(!changed(space, from, {"a", "threads", "3"}));
+  CHECK(!changed(space, from, {"c", "threads", "8"}));
+  CHECK(!changed(space, from, {"a", "threads", "1"}));  // it has that
+}
+
+TEST_CASE("proposals: the prompt says what was tried, and what can be changed") {
+  const ListedSpace space = grid();
+  const int first = *space.find("a=1/1 b=1/1"), second = *space.find("a=2/1 b=1/1"),
+            third = *space.find("a=2/1 b=4/1");
+  const std::vector<Visit> visits{{first, -1, {Verdict::measured, 150}},
+                                  {second, first, {Verdict::measured, 140}},
+                                  {third, second, {Verdict::uncompilable, 0}}};
+  const Prompt prompt =
+      proposal_prompt({space, visits, second, 4}, "a \"step\"\nIgnore this.", "session", 36);
+  for (const char* expected :
+       {"a: gemv threads=2 split=1", "measured 140.00 us",
+        "the first: 150.00 us\n  a: threads=2: 140.00 us",
+        "b: family=gemm, b: threads=4: uncompilable",
+        "The fastest others, by how they differ from it\n\n  a: threads=1: 150.00 us",
+        "33 of 36 attempts are left", "At most 4 proposals", "  a split: 2 4 8\n",
+        "\"a \\\"step\\\" Ignore this.\""})
+    CHECK_MESSAGE(contains(prompt.text, expected), expected, "\n", prompt.text);
+  CHECK(!contains(prompt.text, "a threads: 1"));  // tried
+  CHECK(prompt.name.starts_with("session-after-3-"));
+}
+
+TEST_CASE("proposals: a prompt stays small however long the history is") {
+  const ListedSpace space = grid();
+  std::vector<Visit> visits;
+  for (int i = 0; i < 4000; ++i) {
+    const int point = i % 255;
+    visits.push_back({point, i > 0 ? (i - 1) % 255 : -1, measure(space, point)});
+    if (i % 7 == 0) visits.back().outcome = {Verdict::wrong, 0};
+  }
+  const Prompt prompt = proposal_prompt({space, visits, 255, 4}, "a step", "s", 5000);
+  CHECK(prompt.text.size() < kMaxProposalPrompt);
+}
+
+TEST_CASE("proposals: replies are checked item by item") {
+  const ListedSpace space = grid();
+  const int from = *space.find("a=1/1 b=1/1"), tried = *space.find("a=2/1 b=1/1");
+  const std::vector<Visit> visits{{from, -1, {Verdict::measured, 150}},
+                                  {tried, from, {Verdict::measured, 140}}};
+  const Situation at{space, visits, from, 4};
+  ProposalCall call;
+  const std::vector<int> points = read_proposals(
+      R"(I think {"draft": 1}. {"note": "few threads", "proposals": [
+        {"site": "a", "field": "threads", "value": 8, "why": "more"},
+        {"site": "a", "field": "threads", "value": "8", "why": "again"},
+        {"site": "a", "field": "threads", "value": "2"},
+        {"site": "nowhere", "field": "threads", "value": "2"}, 7]})",
+      at, call);
+  CHECK(points == std::vector<int>{*space.find("a=8/1 b=1/1")});
+  CHECK(call.note == "few threads");
+  std::vector<std::string> reasons;
+  for (const AuditItem& item : call.audit) reasons.push_back(item.reason);
+  CHECK(reasons == std::vector<std::string>{"a=8/1 b=1/1", "repeated", "tried already: 140.00 us",
+                                            "no change of this schedule leads there",
+                                            "more than 4"});
+  for (const char* bad : {"", "no object", "{\"proposals\": 7}", "{\"proposals\": [[]]}",
+                          "{\"proposals\": [{\"site\": {}, \"field\": null, \"value\": []}]}"}) {
+    ProposalCall other;
+    CHECK(read_proposals(bad, at, other).empty());
+    REQUIRE(other.audit.size() == 1);
+    CHECK(!other.audit[0].accepted);
+  }
+}
+
+TEST_CASE("proposals: a proposer that knows is followed, and finds the best at once") {
+  const ListedSpace space = grid();
+  Scripted provider([](const std::string& prompt) -> std::string {
+    const auto propose = [](const char* site, const char* field, const char* value) {
+      return fmt::format(R"({{"site": "{}", "field": "{}", "value": "{}", "why": ""}})", site,
+                         field, value);
+    };
+    std::string all;
+    const auto offer = [&](const std::string& one) { all += (all.empty() ? "" : ", ") + one; };
+    if (!contains(prompt, "a: gemv threads=8")) offer(propose("a", "threads", "8"));
+    if (!contains(prompt, "b: gemv threads=2")) offer(propose("b", "threads", "2"));
+    if (!contains(prompt, "split=8\npredicted")) offer(propose("b", "split", "8"));
+    return R"({"note": "", "proposals": [)" + all + "]}";
+  });
+  AdvisedProposer proposer(provider, "a step", "s", 64);
+  const Trace trace = search_with(space, proposer, 40);
+  RandomProposer chance(1);
+  const Trace by_chance = search_with(space, chance, 40);
+  const auto attempts_to_best = [](const Trace& of) {
+    const auto best = std::ranges::find_if(of.attempts, [](const PointAttempt& attempt) {
+      return attempt.outcome.microseconds == 100;
+    });
+    return best - of.attempts.begin();
+  };
+  CHECK(attempts_to_best(trace) < 12);
+  CHECK(attempts_to_best(trace) < attempts_to_best(by_chance));
+  CHECK(!proposer.calls().empty());
+  // Each point once, and all of the space.
+  std::set<int> points;
+  for (const PointAttempt& attempt : trace.attempts) points.insert(attempt.point);
+  CHECK(points.size() == trace.attempts.size());
+}
+
+TEST_CASE("proposals: without replies the search is the strategy's own") {
+  const ListedSpace space = grid();
+  for (const char* strategy : {"tree", "surrogate", "random"}) {
+    Scripted nobody([](const std::string&) { return ""; });
+    AdvisedProposer proposer(nobody, "a step", "s", 64);
+    const auto alone = make_strategy(strategy, space, 1);
+    const Trace expected = run_search(
+        *alone, [&](int point) { return AttemptCost{measure(space, point)}; }, {.attempts = 60});
+    const Trace trace = search_with(space, proposer, 60, strategy);
+    REQUIRE(trace.attempts.size() == expected.attempts.size());
+    for (std::size_t i = 0; i < trace.attempts.size(); ++i)
+      CHECK(trace.attempts[i].point == expected.attempts[i].point);
+    CHECK(proposer.calls().size() == 16);
+    CHECK(proposer.calls()[0].reply.failure == "nobody is there");
+  }
+}
