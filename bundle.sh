@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-build/bundle}
 mkdir -p build
-scripts/build.sh release agentcompile gpu_tests mutants >build/bundle.log 2>&1 || {
+scripts/build.sh release agentcompile agentcompile_library gpu_tests mutants >build/bundle.log 2>&1 || {
   cat build/bundle.log >&2
   exit 1
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -444,9 +445,10 @@ void __syncwarp(unsigned mask, host::Place place) {
 }
 
 LaunchReport run_on_host(const HostLaunch& launch, void (*thread_body)(void*), void* argument) {
-  static thread_local host::Scheduler scheduler;
-  host::running = &scheduler;
-  return scheduler.run(launch, thread_body, argument);
+  // Not in the thread's own storage, of which a library that is loaded late gets little.
+  static thread_local const auto scheduler = std::make_unique<host::Scheduler>();
+  host::running = scheduler.get();
+  return scheduler->run(launch, thread_body, argument);
 }
 
 }  // namespace ac::kernels

@@ -113,13 +113,17 @@ void ModelText::mark_all(Json& value) const {
   }
 }
 
-ModelText::ChatPrompt ModelText::chat_prompt(Json input) const {
+std::string ModelText::chat_text(const Json& input) const {
   const bool has_tools = input.contains("tools") && !input["tools"].is_null();
-  mark_all(input);
   Json whole{{"add_generation_prompt", true}};
   whole.update(variables_);
   whole.update(input);
-  const std::string marked = template_for(has_tools).render(whole);
+  return template_for(has_tools).render(whole);
+}
+
+ModelText::ChatPrompt ModelText::chat_prompt(Json input) const {
+  mark_all(input);
+  const std::string marked = chat_text(input);
   std::string prompt;
   std::vector<std::size_t> plain;  // where special tokens begin that are text
   for (std::size_t at = 0, character = 0; at < marked.size();) {

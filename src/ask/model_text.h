@@ -47,6 +47,8 @@ class ModelText {
   // further variables. A special token that is written in any of them is text: nobody ends their
   // turn by what they say.
   ChatPrompt chat_prompt(Json input) const;
+  // The same as text, in which special tokens are special tokens.
+  std::string chat_text(const Json& input) const;
   // Of plain text, with what the tokenizer puts around it.
   std::vector<std::int64_t> ids_of_text(std::string_view text, bool parse_special) const;
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/own_file.h"
 #include "build/cache.h"
 #include "build/compiler.h"
 #include "build/digest.h"
@@ -20,9 +21,9 @@ namespace fs = std::filesystem;
 fs::path find_sources() {
   std::vector<fs::path> folders;
   std::error_code error;
-  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error) {
-    folders.push_back(program.parent_path() / "../share/agentcompile");  // installed
-    folders.push_back(program.parent_path() / "../..");                  // build/release
+  if (const fs::path file = own_file(); !file.empty()) {
+    folders.push_back(file.parent_path() / "../share/agentcompile");  // installed
+    folders.push_back(file.parent_path() / "../..");                  // build/release
   }
   folders.push_back(AC_SOURCE_FOLDER);
   for (const fs::path& folder : folders)

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/own_file.h"
+
 namespace ac {
 namespace {
 
@@ -49,12 +51,11 @@ class Candidates {
   }
   void add_name(std::string name) { found_.emplace_back(std::move(name)); }
 
-  // What comes with a bundle or an environment, here or beside the program.
+  // What comes with a bundle or an environment, here or beside the program or library.
   void add_surroundings() {
     std::vector<fs::path> parents = {"."};
-    std::error_code error;
-    if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error) {
-      const fs::path folder = program.parent_path();  // bin, or build/release in the repository
+    if (const fs::path file = own_file(); !file.empty()) {
+      const fs::path folder = file.parent_path();  // bin, lib, or build/release in the repository
       add_folder((folder / "../lib").lexically_normal());  // of a bundle
       for (const char* up : {".", "..", "../.."})
         parents.push_back((folder / up).lexically_normal());

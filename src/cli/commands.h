@@ -21,6 +21,7 @@ void add_evaluate_command(CLI::App& app);
 void add_generate_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_package_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app);

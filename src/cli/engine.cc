@@ -7,10 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/error.h"
 #include "cli/page.h"
-#include "runtime/fingerprint.h"
-#include "runtime/packages.h"
 
 namespace ac {
 namespace {
@@ -47,28 +44,6 @@ std::function<void(std::int64_t, std::int64_t)> report_weights() {
 
 }  // namespace
 
-std::unique_ptr<Device> open_device(const std::string& name, const std::string& target) {
-  const std::string which = name.empty() ? (target == "host" ? "host" : "cuda") : name;
-  if (which == "host") return open_host_device();
-  if (which == "cuda") return open_cuda_device();
-  if (int index = 0;
-      which.starts_with("cuda:") && CLI::detail::lexical_cast(which.substr(5), index))
-    return open_cuda_device(index);
-  wrong_usage("--device: \"{}\" is none of host, cuda and cuda:NUMBER", which);
-}
-
-std::filesystem::path build_for(const Device& device, const KernelSource& source) {
-  const int sm = device.info().sm;
-  const Target target =
-      sm > 0 ? Target{Target::cuda, fmt::format("sm_{}", sm)} : Target{Target::host, {}};
-  const BuildResult built =
-      KernelBuilder(builder_options(read_environment())).build(source, target);
-  if (const auto* failure = std::get_if<CompileFailure>(&built))
-    job_failed("the kernels \"{}\" do not compile for {}:\n{}", source.entry, device.name(),
-               failure->log);
-  return std::get<Artifact>(built).file;
-}
-
 void add_weights_option(CLI::App& command, std::string& weights) {
   command
       .add_option("--weights", weights,
@@ -93,49 +68,9 @@ void EngineArguments::add_to(CLI::App& command) {
       ->group(kRare);
 }
 
-std::string choose_package(const std::string& package, const std::string& device) {
-  const Packages packages = packages_in(package);
-  if (packages.empty()) return package;
-  const int sm = device == "host" ? 0 : open_device(device, "sm_")->info().sm;
-  const std::string target = target_for(sm, packages);
-  if (target.empty()) {
-    std::string known;
-    for (const auto& [name, path] : packages) known += (known.empty() ? "" : ", ") + name;
-    wrong_usage("{} has packages for {}, and none for {}", package, known,
-                sm == 0 ? "the host" : fmt::format("sm_{}", sm));
-  }
-  return packages.at(target).string();
-}
-
-EngineArguments::Opened EngineArguments::open(const std::string& given, bool with_random,
-                                              std::unique_ptr<Device> known) const {
-  const std::string package = choose_package(given, device);
-  Opened opened;
-  opened.device =
-      known ? std::move(known) : open_device(device, read_program(PackageFiles(package)).target);
-  if (with_random || random_weights)
-    opened.random =
-        std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
-  reopen(package, opened);
-  return opened;
-}
-
-std::string EngineArguments::identity_of(const Engine& engine) const {
-  const std::string weights_of = random_weights
-                                     ? fmt::format("random weights of {}", *random_weights)
-                                     : identity_of_weights(engine.program(), weights);
-  return fmt::format("{} with {}", engine.files().digest(), weights_of);
-}
-
-void EngineArguments::reopen(const std::string& package, Opened& opened) const {
-  opened.engine.reset();  // there may be no room for two
-  EngineOptions options;
+void EngineArguments::listen(EngineOptions& options) const {
   if (!quiet) options.on_weights = report_weights();
-  options.checkpoint = weights;
   options.on_warning = warn_on_stderr;
-  options.records = records, options.overlaps = overlaps;
-  if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
-  opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));
 }
 
 }  // namespace ac

@@ -1,12 +1,12 @@
 #include "cli/text_model.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
+#include "answer/package_text.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/files.h"
@@ -14,45 +14,18 @@
 #include "build/digest.h"
 #include "cli/page.h"
 #include "runtime/package_files.h"
-#include "text/text_files.h"
 
 namespace ac {
 namespace {
 
 namespace fs = std::filesystem;
 
-// The package's own folder of texts, each file checked against its digest.
-fs::path checked_text(const fs::path& package) {
-  const PackageFiles files(package);
-  const fs::path folder = package / text::kTextFolder;
-  if (!files.lists(fmt::format("{}/tokenizer.json", text::kTextFolder))) no_tokenizer(package);
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (!entry.is_directory())
-      files.check(entry.path().lexically_relative(package).generic_string());
-  return folder;
-}
-
 fs::path text_folder(const TextArguments& arguments, const fs::path& package) {
-  if (arguments.tokenizer.empty()) return checked_text(package);
-  const fs::path folder = arguments.tokenizer;
+  fs::path folder = arguments.tokenizer;
+  if (folder.empty()) folder = text_of_package(package);
+  if (folder.empty()) no_tokenizer(package);
   if (!fs::exists(folder / "tokenizer.json")) no_tokenizer(folder);
   return folder;
-}
-
-// Another process may put a package in the place of this one while it is read: then once more.
-void reading_whole(const fs::path& package, const std::function<void()>& read) {
-  const auto identity = [&] {
-    struct stat info{};
-    return stat(package.c_str(), &info) == 0 ? info.st_ino : 0;
-  };
-  for (;;) {
-    const auto before = identity();
-    try {
-      return read();
-    } catch (const Error&) {
-      if (identity() == before) throw;
-    }
-  }
 }
 
 }  // namespace

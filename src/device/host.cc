@@ -63,6 +63,17 @@ class MemoryFile {
   std::string path_;
 };
 
+// Kernels take the device's functions from its shared library. A library that was loaded late has
+// brought that along for itself alone: from here on, all that is loaded finds it.
+void show_functions_to_kernels() {
+  static const bool shown = [] {
+    Dl_info info{};
+    return dladdr(reinterpret_cast<void*>(&kernels::run_on_host), &info) != 0 &&
+           dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) != nullptr;
+  }();
+  if (!shown) job_failed("the library of the host device cannot be found: {}", reason());
+}
+
 template <class Function>
 Function find(void* library, const std::filesystem::path& file, const std::string& name) {
   void* const symbol = dlsym(library, name.c_str());
@@ -76,7 +87,7 @@ Function find(void* library, const std::filesystem::path& file, const std::strin
 HostKernel::HostKernel(std::string_view content, const std::filesystem::path& file,
                        const std::string& entry)
     : name_(entry) {
-  // The device's own functions are in a shared library that this program started with.
+  show_functions_to_kernels();
   const MemoryFile copy(content, file);
   void* const library = dlopen(copy.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

@@ -23,6 +23,7 @@ SMALLER = [
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
     (r"compile (\S+) -o PKG", rf"compile \1 -o PKG {CHEAP}"),
     (r"(generate|chat) (MODEL|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
+    (r"package MODEL", "package PKG"),
     (r"--prompt 128,2048", "--prompt 8,16"),
     (r"--context 128,2048", "--context 16,64"),
     (r"--context 2048 --new 256", "--context 64 --new 4"),

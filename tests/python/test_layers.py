@@ -6,7 +6,7 @@ import re
 import pytest
 from compiled import ROOT
 
-RUNS_PACKAGES = {"answer", "api", "ask", "device", "grammar", "prefix", "program", "runtime", "serve", "state", "text"}
+RUNS_PACKAGES = {"answer", "api", "ask", "device", "embed", "grammar", "prefix", "program", "runtime", "serve", "state", "text"}
 COMPILER = {
     *("ir", "capture", "reference", "validate", "analyze", "generate", "families", "plan", "advise", "admit", "lab", "select", "compile"),
     *("emit", "search", "tuning", "study", "tune", "report"),
