@@ -1,0 +1,313 @@
+"""The wheel: built, put into a folder, and tried out by Pythons that know no other AgentCompile."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from compiled import ROOT, program
+from served import compiled_once
+from test_library import NEW, PROMPT, said, write_demo
+
+MANUAL = ROOT / "docs/manual/python.md"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    _, package = compiled_once(tmp_path_factory, "demo", write_demo, "--max-context", 256, "--chunk", 32)
+    return package
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder of modules with the wheel's content."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "wheel"
+    shared.mkdir(exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    with open(shared / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "site").exists():
+            # As scripts/build.sh builds, so that the compiler's cache has it.
+            strict = ["-Ccmake.define.AC_WERROR=ON"] if os.environ.get("CI") else []
+            build = [*pip, "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w", shared, *strict]
+            for command in (build, [*pip, "install", "--no-deps", "--no-index", "--target", shared / "new", "-f", shared, "agentcompile"]):
+                result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CXX": "c++"})
+                assert result.returncode == 0, result.stdout + result.stderr
+            (shared / "new").rename(shared / "site")
+    return shared / "site"
+
+
+def python(site, code, *arguments, expect=0, **environment):
+    """What the code prints, as JSON."""
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": str(site), "HF_HUB_OFFLINE": "1", **environment},
+        timeout=300,
+    )
+    assert result.returncode == expect, result.stderr
+    return json.loads(result.stdout) if expect == 0 else result.stderr
+
+
+def with_llm(site, package, code, **environment):
+    begin = "import agentcompile, json, sys\nfrom agentcompile import *\nllm = LLM(sys.argv[1])\n"
+    return python(site, begin + textwrap.dedent(code), package, **environment)
+
+
+def test_the_wheel_has_all_that_it_needs(site):
+    there = {str(path.relative_to(site / "agentcompile")) for path in site.glob("agentcompile/**/*") if path.is_file()}
+    shared = {"kernels/gemv.cuh", "kernels/shim/scheduler.h", "python/agentcompile/capture.py"}
+    needed = {"py.typed", "llm.py", "capture.py", "bin/agentcompile", "lib/libagentcompile_host.so", *(f"share/agentcompile/{name}" for name in shared)}
+    assert needed <= there and any(name.startswith("share/agentcompile/tuned/") for name in there)
+    assert sum(path.endswith((".so", ".so.0.1")) for path in there) == 3  # each once
+    version = program("--version").stdout
+    assert python(site, "import agentcompile, json; print(json.dumps(agentcompile.__version__))") == version.split()[1]
+    command = [sys.executable, site / "bin/agentcompile", "--version"]
+    paths = {**os.environ, "PYTHONPATH": str(site)}
+    assert subprocess.run(command, capture_output=True, text=True, env=paths).stdout == version
+
+
+def test_importing_it_is_cheap(site):
+    code = "import json, sys, agentcompile; print(json.dumps(sorted(sys.modules)))"
+    names = python(site, code)
+    assert not {"torch", "numpy", "agentcompile._engine"} & set(names)
+    code = "import json, sys, agentcompile; agentcompile.LLM; print(json.dumps(sorted(sys.modules)))"
+    assert "torch" not in python(site, code)
+
+
+def test_answers_are_the_programs(site, package):
+    got = with_llm(
+        site,
+        package,
+        f"""
+        ids = llm.tokenize({PROMPT!r})
+        how = dict(max_new_tokens={NEW}, temperature=0.8, top_k=50, top_p=0.95, min_p=0.01, seed=5)
+        stream = llm.generate(ids, stream=True, **how)
+        pieces = list(stream)
+        chat = [{{"role": "user", "content": "What is a river?"}}]
+        answers = dict(
+            greedy=llm.generate({PROMPT!r}, max_new_tokens={NEW}, temperature=0), seeded=llm.generate({PROMPT!r}, **how),
+            chat=llm.chat(chat, max_new_tokens={NEW}, temperature=0), of_stream=stream.answer,
+            chat_stream=llm.chat(chat, stream=True, max_new_tokens={NEW}, temperature=0).answer,
+        )
+        print(json.dumps(dict(
+            answers={{name: [answer.text, answer.ids, answer.finish_reason, answer.prompt_tokens] for name, answer in answers.items()}},
+            ids=ids, pieces=pieces, chat_ids=llm.chat_ids(chat), text=llm.detokenize(ids), same=str(answers["chat"]) == answers["chat"].text,
+            parsed=llm.tokenize(llm.chat_text(chat), add_special=False, parse_special=True),
+            about=[llm.vocabulary, llm.max_context, llm.device],
+        )))
+        """,
+    )
+    flags = ("--temp", 0.8, "--top-k", 50, "--top-p", 0.95, "--min-p", 0.01, "--seed", 5)
+    truth = {
+        "greedy": said(package, "-p", PROMPT, "--temp", 0),
+        "seeded": said(package, "-p", PROMPT, *flags),
+        "chat": said(package, "--chat", "-p", "What is a river?", "--temp", 0),
+    }
+    truth.update(of_stream=truth["seeded"], chat_stream=truth["chat"])
+    for name, answer in truth.items():
+        assert got["answers"][name] == [answer["text"], answer["ids"], answer["finish_reason"], answer["prompt_tokens"]], name
+    assert "".join(got["pieces"]) == truth["seeded"]["text"] and len(got["pieces"]) > NEW / 2
+    assert got["ids"] == truth["greedy"]["prompt_ids"] and got["text"] == PROMPT
+    assert got["chat_ids"] == got["parsed"] == truth["chat"]["prompt_ids"] and got["same"]
+    assert got["about"][1] == 256 and got["about"][2]
+
+
+def test_logits_are_those_of_transformers(site, tmp_path_factory):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    source, package = compiled_once(tmp_path_factory, "demo", write_demo, "--max-context", 256, "--chunk", 32)
+    got = with_llm(
+        site,
+        package,
+        f"""
+        ids = llm.tokenize({PROMPT!r})
+        last, rows = llm.logits(ids), llm.logits(ids, all=True)
+        assert str(last.dtype) == str(rows.dtype) == "float32" and rows.shape == (len(ids), llm.vocabulary)
+        llm.append([7])
+        print(json.dumps([ids, last.tolist(), rows.tolist(), llm.next_logits().tolist()]))
+        """,
+    )
+    ids, last, rows, next_row = got
+    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    with torch.no_grad():
+        truth = model(torch.tensor([[*ids, 7]])).logits[0]
+    span = (truth.max() - truth.min()).item()
+    close = 4 / 128 * span  # of bfloat16
+    for ours, theirs in ((last, truth[-2]), (rows, truth[:-1]), (next_row, truth[-1])):
+        assert (torch.tensor(ours) - theirs).abs().max().item() < close
+
+
+def test_errors(site, package, tmp_path):
+    got = with_llm(
+        site,
+        package,
+        """
+        def error_of(call):
+            try:
+                call()
+            except Exception as error:
+                return [type(error).__name__, str(error)]
+        open_llm = LLM(sys.argv[1])
+        open_llm.close()
+        open_llm.close()
+        stream = llm.generate("a", stream=True, max_new_tokens=200)
+        next(stream)
+        stream.close()
+        def bad_callback():
+            import agentcompile._engine
+            llm._model.generate([1], 4, llm._model.default_sampling(), [], False, lambda text, token: 1 / 0)
+        tried = [
+            lambda: LLM(sys.argv[1] + "/missing"), lambda: LLM(sys.argv[1], device="tpu"), lambda: LLM(sys.argv[1], max_context=8),
+            lambda: llm.generate("a", temperature=-1), lambda: llm.generate("a", top_k=4, temperature=0), lambda: llm.generate("a", max_new_tokens=0),
+            lambda: llm.generate([10**6]), lambda: llm.generate([1] * 257), lambda: llm.generate("a", stop=""), lambda: llm.chat([{"rule": 1}]),
+            lambda: llm.chat([], warmth=1), lambda: llm.generate("a", temperature="hot"), lambda: llm.generate([1.5]), lambda: llm.logits("abc"),
+            lambda: open_llm.generate("a"), lambda: stream.answer, bad_callback, lambda: llm.restore(b"no state"), lambda: llm.truncate(10**6),
+        ]
+        print(json.dumps([[error_of(call) for call in tried], isinstance(BadInput("a"), (Error, ValueError)), llm.generate([1], max_new_tokens=1).ids]))
+        """,
+    )
+    expected = [
+        ("BadInput", "missing"),
+        ("WrongUsage", "none of host, cuda"),
+        ("WrongUsage", "max-context: .* is a package"),
+        ("WrongUsage", "temperature -1"),
+        ("WrongUsage", "top_k has no effect"),
+        ("WrongUsage", "max_new_tokens is 0"),
+        ("BadInput", "outside the vocabulary"),
+        ("BadInput", "holds 256 tokens"),
+        ("WrongUsage", "stop at is empty"),
+        ("JobFailed|BadInput", ""),
+        ("TypeError", "warmth is not among temperature"),
+        ("TypeError", ""),
+        ("AttributeError|TypeError", ""),
+        ("TypeError", "not a text"),
+        ("WrongUsage", "the LLM is closed"),
+        ("WrongUsage", "closed before its end"),
+        ("ZeroDivisionError", ""),
+        ("BadInput", "no saved one"),
+        ("BadInput", "cannot go back"),
+    ]
+    errors, is_error, ids = got
+    assert is_error and len(ids) == 1 and len(errors) == len(expected)
+    for (kind, words), error in zip(expected, errors):
+        assert error and re.fullmatch(kind, error[0]) and re.search(words, error[1]), (kind, words, error)
+
+
+def test_what_is_no_package_is_compiled(site, package, tmp_path):
+    """By the program that the wheel carries; it is kept, and found by both."""
+    cache = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path)}
+    # Kernels are known already: all but the packages is shared.
+    known = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile"
+    (tmp_path / "agentcompile").mkdir()
+    for folder in known.iterdir():
+        if folder.name != "packages":
+            (tmp_path / "agentcompile" / folder.name).symlink_to(folder)
+    model = tmp_path / "demo"
+    shutil.copytree(ROOT / "examples/demo_draft", model)
+    code = """
+        import agentcompile, json, sys
+        with agentcompile.LLM(sys.argv[1], device="host", max_context=64) as llm:
+            print(json.dumps([llm.max_context, llm.generate("a", max_new_tokens=4, temperature=0).ids]))
+        """
+    context, ids = python(site, code, model, **cache)
+    assert context == 64 and python(site, code, model, **cache) == [64, ids]
+    assert len(list((tmp_path / "agentcompile/packages").glob("demo-*/program.json"))) == 1
+    (model / "config.json").write_text("{}")
+    error = python(site, code, model, expect=1, **cache)
+    assert "agentcompile.exceptions.BadInput: " in error.splitlines()[-1] and "config.json" in error.splitlines()[-1], error
+
+
+def test_ctrl_c_stops_an_answer(site, package):
+    code = """
+        import agentcompile, sys, time
+        llm = agentcompile.LLM(sys.argv[1])
+        stream = sys.argv[2] == "stream"
+        begin = time.monotonic()
+        try:
+            while time.monotonic() < begin + 60:  # an answer may end before it is stopped
+                print("answers", flush=True)
+                answer = llm.generate([1], max_new_tokens=250, temperature=2.0, seed=1, stream=stream)
+                if stream:
+                    for text in answer:
+                        pass
+        except KeyboardInterrupt:
+            print("stopped", len(llm.generate("It was", max_new_tokens=3, temperature=0).ids), flush=True)
+        """
+    for kind in ("whole", "stream"):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), package, kind],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        assert process.stdout.readline() == "answers\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)[0]
+        assert rest.splitlines()[-1] == "stopped 3" and process.returncode == 0, rest
+
+
+def test_threads_share_a_model_and_python_runs_meanwhile(site, package):
+    got = with_llm(
+        site,
+        package,
+        """
+        import threading, time
+        answers, seen = [], []
+        def ask():
+            answers.append(llm.generate([1, 2, 3], max_new_tokens=60, temperature=0).ids)
+        truth = llm.generate([1, 2, 3], max_new_tokens=60, temperature=0).ids
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads: thread.start()
+        while any(thread.is_alive() for thread in threads):
+            seen.append(time.monotonic())
+            time.sleep(0.001)
+        # A stream that nobody reads any more does not keep the program, nor one whose model is closed.
+        left = llm.generate("It was", max_new_tokens=250, temperature=1.5, seed=1, stream=True)
+        next(left)
+        del left
+        outer = llm.generate("It was", max_new_tokens=3, temperature=0, stream=True)
+        inner = [len(llm.generate("It was", max_new_tokens=2, temperature=0).ids) for _ in outer]
+        last = llm.generate("It was", max_new_tokens=250, temperature=1.5, seed=1, stream=True)
+        next(last)
+        llm.close()
+        print(json.dumps([answers == [truth] * 3, len(seen), inner]))
+        """,
+    )
+    same, seen, inner = got
+    assert same and seen > 3 and set(inner) == {2}
+
+
+def test_the_program_ends_while_an_answer_is_made(site, package):
+    begin = time.monotonic()
+    with_llm(site, package, "stream = llm.generate('It was', max_new_tokens=250, temperature=1.5, seed=1, stream=True); print(len(next(stream)))")
+    assert time.monotonic() - begin < 60
+
+
+def test_the_manuals_examples_run(site, package):
+    blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    printed = []
+    for code in blocks:
+        code = code.replace("Qwen/Qwen3-0.6B", str(package)).replace('river?"}]', 'river?"}], temperature=0')
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(site)})
+        assert result.returncode == 0, result.stderr
+        printed.append(result.stdout)
+    river = json.loads(program("generate", package, "--chat", "-p", "What is a river?", "--temp", 0, "--json", "-q").stdout)["text"]
+    assert printed[0].strip() == river.strip()
+    assert river.strip() in printed[1]
+    assert printed[2].endswith("True\n")
