@@ -60,6 +60,10 @@ def python(site, code, *arguments, expect=0, **environment):
     return json.loads(result.stdout) if expect == 0 else result.stderr
 
 
+def python_blocks():
+    return re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
+
+
 def with_llm(site, package, code, **environment):
     begin = "import agentcompile, json, sys\nfrom agentcompile import *\nllm = LLM(sys.argv[1])\n"
     return python(site, begin + textwrap.dedent(code), package, **environment)
@@ -298,9 +302,52 @@ def test_the_program_ends_while_an_answer_is_made(site, package):
     assert time.monotonic() - begin < 60
 
 
+def test_torch_compile(site):
+    """The logits are PyTorch's, also of what goes on; what cannot be run is refused."""
+    code = """
+        import json, sys, transformers
+        errors = [((logits - (theirs := model(ids).logits)).abs().max() / (theirs.max() - theirs.min())).item()]
+        with torch.no_grad():
+            for ids in ([5, 6, 7, 8], [5, 6, 7, 8, 9, 10], [5, 6, 1], [3]):
+                ids = torch.tensor([ids])
+                ours, theirs = compiled(ids, use_cache=False).logits, model(ids).logits
+                assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+                errors.append(((ours - theirs).abs().max() / (theirs.max() - theirs.min())).item())
+
+        def refused(model, *arguments, **more):
+            torch._dynamo.reset()
+            try:
+                torch.compile(model, backend="agentcompile", options={"device": "host", **more.pop("options", {})})(*arguments, **more)
+            except Exception as error:
+                inner = getattr(error, "inner_exception", error)
+                return [type(inner).__name__, str(inner)]
+
+        small = transformers.LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+        small = transformers.LlamaForCausalLM(small).eval()
+        own = torch.nn.Sequential(torch.nn.Embedding(8, 8), torch.nn.Linear(8, 8))
+        ids = torch.tensor([[1, 2, 3]])
+        refusals = [refused(small, ids, use_cache=False)]
+        with torch.no_grad():
+            refusals += [
+                refused(small, ids.repeat(2, 1), use_cache=False), refused(small, ids), refused(own, ids),
+                refused(small, ids, attention_mask=torch.ones(1, 3, dtype=torch.int64), use_cache=False),
+                refused(small, ids, use_cache=False, options={"max_context": -1}),
+            ]
+        print(json.dumps([errors, refusals]))
+        """
+    example = python_blocks()[-1].replace("Qwen/Qwen3-0.6B", str(ROOT / "examples/demo_draft"))
+    example = example.replace('"max_context": 256', '"device": "host", "max_context": 32').replace(")\nids", ", dtype=torch.float32)\nids")
+    errors, refusals = python(site, example + textwrap.dedent(code))
+    assert len(errors) == 5 and max(errors) < 1e-4
+    words = ["gradients", "2 sequences", "and not logits alone", "no model of transformers", "one input of token ids", "max-context"]
+    assert len(refusals) == len(words)
+    for refusal, word in zip(refusals, words):
+        assert refusal and refusal[0] == "WrongUsage" and word in refusal[1], (word, refusal)
+
+
 def test_the_manuals_examples_run(site, package):
-    blocks = re.findall(r"```python\n(.*?)```", MANUAL.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    *blocks, of_torch = python_blocks()  # which test_torch_compile() runs
+    assert len(blocks) == 3 and "torch.compile" in of_torch
     printed = []
     for code in blocks:
         code = code.replace("Qwen/Qwen3-0.6B", str(package)).replace('river?"}]', 'river?"}], temperature=0')
