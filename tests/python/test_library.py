@@ -12,6 +12,7 @@ from ctypes import byref, c_char_p, c_float, c_int64, c_size_t, c_void_p
 
 import c_library
 import pytest
+import test_prefix_cache
 from c_library import BAD_INPUT, INTERRUPTED, LENGTH, NOT_COMPILED, OK, STOP, WRONG_USAGE, Failed, Model, Sampling, library
 from compiled import PROGRAM, ROOT, program
 from served import compiled_once
@@ -256,6 +257,25 @@ def test_a_sequence_is_forgotten_saved_and_restored(model, package):
     model.truncate(len(ids) - 1)
     model.append(ids[-1])
     assert model.choose() == max(range(len(after)), key=after.__getitem__)
+
+
+def test_what_a_window_has_forgotten_cannot_be_saved(tmp_path_factory):
+    options = ("--max-context", test_prefix_cache.CONTEXT, "--chunk", test_prefix_cache.CHUNK)
+    _, package = compiled_once(tmp_path_factory, "prefix-windowed", test_prefix_cache.write_windowed, *options)
+    with Model(package) as model:
+        model.append(*range(10, 30))
+        state = model.save()
+        model.append(*range(100))
+        fails(BAD_INPUT, "120 tokens cannot be saved", model.save)
+        fails(BAD_INPUT, "cannot go back to 50", model.truncate, 50)
+        model.restore(state)
+        assert model.position() == 20
+        model.append(5)
+        after = model.logits()
+        model.truncate(0)
+        model.append(*range(10, 30))
+        model.append(5)
+        assert model.logits() == after
 
 
 def test_answers_and_steps_do_not_disturb_each_other(package):
