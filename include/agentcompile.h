@@ -1,5 +1,4 @@
-/* AgentCompile as a library of C: loads a package that `agentcompile compile` has made, and runs
- * it.
+/* AgentCompile for C programs: packages that `agentcompile compile` has made are loaded and run.
  *
  * Status. Functions return AC_OK or what is wrong; ac_last_error() has the words for people. What a
  * function gives through its last pointers is set where it returns AC_OK, and untouched elsewhere.
@@ -8,9 +7,10 @@
  * Memory. What comes through a pointer to a pointer belongs to the caller, who frees it with
  * ac_free(). Text is UTF-8; it has a length, and a zero byte behind it.
  *
- * Threads. Every function may be called from any thread. Calls with the same model wait for one
- * another: a model holds one sequence of tokens. ac_stop() never waits. A callback may call
- * ac_stop() with its own model and any function with another one; the rest is AC_WRONG_USAGE.
+ * Threads. Every function may be called from any thread. A model holds one sequence of tokens, so
+ * that answers and steps of the same model wait for one another; ac_stop(), ac_describe(),
+ * ac_default_sampling() and the functions of text never wait. A callback may call these with its
+ * own model, and any function with another one; the rest is AC_WRONG_USAGE.
  *
  * Versions. While the version begins with 0, a program must be compiled again for another one.
  */

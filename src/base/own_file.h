@@ -1,3 +1,4 @@
+// Where the code that runs lies on the disk.
 #pragma once
 
 #include <filesystem>

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from compiled import ROOT, program
+from compiled import PROGRAM, ROOT, program
 from served import compiled_once
 from test_library import NEW, PROMPT, said, write_demo
 
@@ -36,11 +36,13 @@ def site(tmp_path_factory):
     with open(shared / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "site").exists():
-            # As scripts/build.sh builds, so that the compiler's cache has it.
-            strict = ["-Ccmake.define.AC_WERROR=ON"] if os.environ.get("CI") else []
-            build = [*pip, "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w", shared, *strict]
+            # As the program was built, so that the compiler's cache has it.
+            built = (PROGRAM.parent / "CMakeCache.txt").read_text()
+            values = {name: re.search(rf"^{name}:\w+=(.*)$", built, re.MULTILINE)[1] for name in ("AC_WERROR", "CMAKE_CXX_COMPILER")}
+            same = ["-Cbuild-dir=build/wheel-test", *(f"-Ccmake.define.{name}={value}" for name, value in values.items())]
+            build = [*pip, "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w", shared, *same]
             for command in (build, [*pip, "install", "--no-deps", "--no-index", "--target", shared / "new", "-f", shared, "agentcompile"]):
-                result = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CXX": "c++"})
+                result = subprocess.run(command, capture_output=True, text=True)
                 assert result.returncode == 0, result.stdout + result.stderr
             (shared / "new").rename(shared / "site")
     return shared / "site"
