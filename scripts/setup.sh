@@ -11,7 +11,7 @@ packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-de
           libcurl4-openssl-dev libssl-dev libboost-dev libboost-context-dev libsqlite3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config curl)
 if [ "$what" = all ]; then
-  packages+=(python3 python3-venv
+  packages+=(python3 python3-venv python3-dev
              groff-base fish zsh)  # which try out man pages and completions
 fi
 missing=()
@@ -21,6 +21,7 @@ for package in "${packages[@]}"; do
     g++ | cmake | ccache | python3 | pkg-config | curl) command -v "$package" >/dev/null && continue ;;
     ninja-build) command -v ninja >/dev/null && continue ;;
     python3-venv) python3 -c 'import venv, ensurepip' 2>/dev/null && continue ;;
+    python3-dev) [ -f "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] && continue ;;
   esac
   dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
 done

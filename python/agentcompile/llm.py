@@ -46,12 +46,12 @@ class Stream(Iterator[str]):
     def __init__(self, make, stop):
         self._said: queue.SimpleQueue = queue.SimpleQueue()
         self._stop = stop
-        self._wanted = threading.Event()
+        self._begun, self._wanted = threading.Event(), threading.Event()
         self._wanted.set()
         self._answer: Answer | None = None
         self._ended = False
         # Which knows nothing of this object, so that it can be seen when nobody wants it any more.
-        self._thread = threading.Thread(target=_speak, args=(make, self._said, self._wanted))
+        self._thread = threading.Thread(target=_speak, args=(make, self._said, self._begun, self._wanted))
         self._thread.start()
 
     def __iter__(self) -> Stream:
@@ -87,11 +87,11 @@ class Stream(Iterator[str]):
 
     def close(self) -> None:
         """Ends the answer."""
-        if self._thread.is_alive():
-            self._wanted.clear()
+        self._ended = True
+        self._wanted.clear()
+        if self._begun.is_set() and self._thread.is_alive():  # else another answer is made, or none
             self._stop()
             self._thread.join()
-        self._ended = True
 
     def __enter__(self) -> Stream:
         return self
@@ -105,16 +105,23 @@ class Stream(Iterator[str]):
             self._wanted.clear()
 
 
-def _speak(make, said: queue.SimpleQueue, wanted: threading.Event) -> None:
+def _speak(make, said: queue.SimpleQueue, begun: threading.Event, wanted: threading.Event) -> None:
     main = threading.main_thread()
+
+    def goes_on() -> bool:
+        return wanted.is_set() and main.is_alive()  # else the program waits for its end
+
+    def begins() -> bool:
+        begun.set()
+        return goes_on()
 
     def on_piece(text: str, token: int) -> bool:
         if text:
             said.put(("piece", text))
-        return wanted.is_set() and main.is_alive()  # else the program waits for its end
+        return goes_on()
 
     try:
-        said.put(("answer", make(on_piece)))
+        said.put(("answer", make(begins, on_piece)))
     except BaseException as error:
         said.put(("error", error))
 
@@ -312,8 +319,10 @@ class LLM:
             raise WrongUsage(f"max_new_tokens is {max_new_tokens}, and not at least 1")
         stops = [stop] if isinstance(stop, str) else list(stop or [])
 
-        def make(on_piece) -> Answer:
+        def make(begins, on_piece) -> Answer | None:
             with self._lock:
+                if not begins():
+                    return None
                 return Answer(*self._open.generate(ids, max_new_tokens or 0, sampling, stops, is_conversation, on_piece))
 
         spoken = Stream(make, self._open.stop)
