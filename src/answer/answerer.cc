@@ -41,7 +41,38 @@ TokenLogprobs logprobs_of(const std::vector<double>& logits, std::int64_t token,
   return result;
 }
 
+std::int64_t room_for(const TextRequest& request, const Program& program) {
+  return program.max_context - std::ssize(request.ids) + 1;  // the last one is not run
+}
+
+TokenRequest tokens_of(const TextRequest& request, const ModelText& text, const Program& program) {
+  if (request.ids.empty())
+    bad_input("the prompt is empty, and the tokenizer puts nothing before a text: write some text");
+  const std::int64_t room = room_for(request, program);
+  if (room < 1) bad_input("{}, and the prompt has {}", room_of(program), request.ids.size());
+  TokenRequest tokens{.ids = request.ids,
+                      .max_new_tokens = std::min(request.max_new_tokens.value_or(room), room),
+                      .stop_ids = {},
+                      .sampling = request.sampling,
+                      .penalties = request.penalties,
+                      .bias = request.bias,
+                      .wants_logits = request.logprobs.has_value(),
+                      .reuse = request.reuse};
+  for (const text::TokenId id : text.tokenizer().end_of_text())
+    if (id < program.vocab) tokens.stop_ids.push_back(id);
+  return tokens;
+}
+
 }  // namespace
+
+void check(const TextRequest& request, const ModelText& text, const Program& program) {
+  check(request.sampling);
+  check(request.penalties);
+  check_tokens(tokens_of(request, text, program), program.vocab, program.max_context,
+               room_of(program));
+  if (!request.sampling.is_greedy() && !program.draws())
+    wrong_usage("the package can only take the likeliest token: compile the model again");
+}
 
 Answerer::Answerer(const ModelText& text, Engine& engine, TimingTurn& turns, MakeCache make_cache)
     : text_(text), turns_(turns), make_cache_(std::move(make_cache)) {
@@ -56,48 +87,16 @@ void Answerer::set_engine(Engine& engine) {
 }
 
 void Answerer::replace_engine(const std::function<Engine&()>& open) {
-  const std::lock_guard lock(replacing_);
   generator_.reset();
   cache_.reset();
   set_engine(open());
 }
 
-std::int64_t Answerer::room_for(const TextRequest& request) const {
-  return program().max_context - std::ssize(request.ids) + 1;  // the last one is not run
-}
-
-TokenRequest Answerer::tokens_of(const TextRequest& request) const {
-  if (request.ids.empty())
-    bad_input("the prompt is empty, and the tokenizer puts nothing before a text: write some text");
-  const std::int64_t room = room_for(request);
-  if (room < 1) bad_input("{}, and the prompt has {}", room_of(program()), request.ids.size());
-  TokenRequest tokens{.ids = request.ids,
-                      .max_new_tokens = std::min(request.max_new_tokens.value_or(room), room),
-                      .stop_ids = {},
-                      .sampling = request.sampling,
-                      .penalties = request.penalties,
-                      .bias = request.bias,
-                      .wants_logits = request.logprobs.has_value(),
-                      .reuse = request.reuse};
-  for (const text::TokenId id : text_.tokenizer().end_of_text())
-    if (id < program().vocab) tokens.stop_ids.push_back(id);
-  return tokens;
-}
-
-void Answerer::check(const TextRequest& request) const {
-  ac::check(request.sampling);
-  ac::check(request.penalties);
-  const std::lock_guard lock(replacing_);
-  if (!generator_) job_failed("the model could not be loaded again");
-  generator_->check(tokens_of(request));
-  if (!request.sampling.is_greedy() && !program().draws())
-    wrong_usage("the package can only take the likeliest token: compile the model again");
-}
-
 TextAnswer Answerer::answer(const TextRequest& request,
                             const std::function<void(const TextPiece&)>& on_piece,
                             const std::function<bool()>& stopped) {
-  TokenRequest tokens = tokens_of(request);
+  if (!generator_) job_failed("the model could not be loaded again");
+  TokenRequest tokens = tokens_of(request, text_, program());
   if (request.rules.grammar) tokens.matcher = std::make_shared<grammar::Matcher>(request.rules);
   generator_->check(tokens);
   const TimingTurn::Turn turn = turns_.answer();
@@ -131,7 +130,7 @@ TextAnswer Answerer::answer(const TextRequest& request,
   if (text.stopped()) answer.finish = "stop";
   answer.stopped_by = text.stopped_by();
   answer.text = text.text();
-  const std::int64_t room = room_for(request);
+  const std::int64_t room = room_for(request, program());
   answer.full =
       tokens.max_new_tokens == room && !(request.max_new_tokens && *request.max_new_tokens == room);
   answer.first_token_seconds = seconds_between(begin, first);

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "answer/generator.h"
@@ -13,6 +12,10 @@
 #include "runtime/engine.h"
 
 namespace ac {
+
+// That a program has room for the request, and can do all that it asks for: an error (bad_input or
+// wrong_usage) says what is not so.
+void check(const TextRequest& request, const ModelText& text, const Program& program);
 
 class Answerer {
  public:
@@ -29,9 +32,6 @@ class Answerer {
   const Program& program() const { return engine_->program(); }
   std::int64_t cached_tokens() const { return generator_->position(); }
 
-  // That there is room for it, and that all it asks for can be done: an error (bad_input or
-  // wrong_usage) says what is not so. May be called from any thread.
-  void check(const TextRequest& request) const;
   // `on_piece` hears each token. The answer ends soon after `stopped` says so.
   TextAnswer answer(const TextRequest& request,
                     const std::function<void(const TextPiece&)>& on_piece,
@@ -42,13 +42,10 @@ class Answerer {
 
  private:
   void set_engine(Engine& engine);
-  std::int64_t room_for(const TextRequest& request) const;
-  TokenRequest tokens_of(const TextRequest& request) const;
   std::optional<double> memory_share(std::int64_t context, double seconds) const;
 
   const ModelText& text_;
   TimingTurn& turns_;
-  mutable std::mutex replacing_;  // held by check(), which other threads call, and replace_engine()
   const MakeCache make_cache_;
   Engine* engine_;
   std::unique_ptr<PrefixCache> cache_;

@@ -57,12 +57,13 @@ class PackageGenerator : public Generator {
 
 }  // namespace
 
-void Generator::check(const TokenRequest& request) const {
+void check_tokens(const TokenRequest& request, std::int64_t vocabulary, std::int64_t most_tokens,
+                  const std::string& room) {
   const auto check_ids = [&](const std::vector<std::int64_t>& ids, const char* what) {
     for (const std::int64_t id : ids)
-      if (id < 0 || id >= vocabulary())
+      if (id < 0 || id >= vocabulary)
         bad_input("{}the {} {} is outside the vocabulary of {}", request.where, what, id,
-                  vocabulary());
+                  vocabulary);
   };
   check_ids(request.ids, "token id");
   check_ids(request.stop_ids, "stop id");
@@ -70,9 +71,13 @@ void Generator::check(const TokenRequest& request) const {
   // The last token is not run.
   const std::int64_t run =
       std::ssize(request.ids) + std::max<std::int64_t>(request.max_new_tokens - 1, 0);
-  if (run > most_tokens())
-    bad_input("{}{}, and {} ids with {} new tokens need {}", request.where, room(),
+  if (run > most_tokens)
+    bad_input("{}{}, and {} ids with {} new tokens need {}", request.where, room,
               request.ids.size(), request.max_new_tokens, run);
+}
+
+void Generator::check(const TokenRequest& request) const {
+  check_tokens(request, vocabulary(), most_tokens(), room());
 }
 
 std::int64_t Generator::alike(const std::vector<std::int64_t>& ids) const {

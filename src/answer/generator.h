@@ -34,11 +34,9 @@ class Generator {
   // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
   // without penalties and bias.
   const std::vector<double>& token_logits() const { return token_logits_; }
-  virtual std::vector<double> logits() = 0;   // after the last token that was run
-  virtual std::int64_t position() const = 0;  // tokens that are cached
-  // That the ids are tokens of the model and that there is room for all that the request wants,
-  // before any of it is run. An error (bad_input) begins with where the request stands.
-  void check(const TokenRequest& request) const;
+  virtual std::vector<double> logits() = 0;       // after the last token that was run
+  virtual std::int64_t position() const = 0;      // tokens that are cached
+  void check(const TokenRequest& request) const;  // by check_tokens()
 
  protected:
   virtual std::int64_t vocabulary() const = 0;
@@ -73,6 +71,12 @@ class Generator {
   std::int64_t kept_ = 0;  // so many of those the cache has got since the prompt came
   std::vector<double> token_logits_;
 };
+
+// That the ids are tokens of a model of so many and that there is room, of which `room` tells, for
+// all that the request wants, before any of it is run. An error (bad_input) begins with where the
+// request stands.
+void check_tokens(const TokenRequest& request, std::int64_t vocabulary, std::int64_t most_tokens,
+                  const std::string& room);
 
 // `cache`: of the same engine; null: none.
 std::unique_ptr<Generator> package_generator(Engine& engine, PrefixCache* cache = nullptr);

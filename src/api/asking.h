@@ -41,6 +41,9 @@ struct Asking {
   bool one_call = false;            // an answer ends after its first call
   std::size_t answers_of_each = 1;  // prompt
   std::unique_ptr<Writer> writer;
+  // Takes up to some seconds: a Refusal says why answers cannot follow their grammar. Empty: they
+  // can, or there is none.
+  std::function<void()> check_grammar;
 
   // Each prompt is answered so often, by other seeds.
   void repeat(std::size_t count);

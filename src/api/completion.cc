@@ -178,7 +178,7 @@ Asking read_completion(const Json& body, const ServedModel& model) {
   const Json& prompt = fields.need("prompt");
   fields.refuse_rest();
 
-  if (form) set_rules(model, *form, {}, request);
+  if (form) set_rules(model, *form, asking, request);
   const bool logprobs = request.logprobs.has_value();
   read_prompts(prompt, model, request, asking, echo);
   check(model, asking.requests);

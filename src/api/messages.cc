@@ -264,8 +264,8 @@ Asking read_messages(const Json& body, const ServedModel& model) {
   fields.refuse_rest();
   const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
-  if (form) set_rules(model, *form, asking.parts, request);
-  set_tool_rules(model, tool_rules, asking.one_call, asking.parts, request);
+  if (form) set_rules(model, *form, asking, request);
+  set_tool_rules(model, tool_rules, asking, request);
   asking.requests = {std::move(request)};
   check(model, asking.requests);
   asking.writer = std::make_unique<MessagesWriter>();

@@ -328,8 +328,8 @@ Asking read_response(const Json& body, const ServedModel& model) {
                 {"tools", body.value("tools", Json::array())}};
   const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
-  if (answer_form) set_rules(model, *answer_form, asking.parts, request);
-  set_tool_rules(model, tool_rules, asking.one_call, asking.parts, request);
+  if (answer_form) set_rules(model, *answer_form, asking, request);
+  set_tool_rules(model, tool_rules, asking, request);
   asking.requests = {std::move(request)};
   check(model, asking.requests);
   asking.writer = std::make_unique<ResponseWriter>(std::move(settings));

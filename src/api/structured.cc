@@ -34,8 +34,9 @@ grammar::Form arguments_part(Json schema, const std::string& where) {
 }
 
 // `asked`: the parameter that asks for a grammar.
-grammar::Rules rules_of(const ServedModel& model, const grammar::Source& source,
-                        const AnswerParts::Options& parts, const std::string& asked) {
+grammar::Rules rules_of(const ServedModel& model, const grammar::Source& source, Asking& asking,
+                        const std::string& asked) {
+  const AnswerParts::Options& parts = asking.parts;
   if (!model.grammars) refuse(asked, "structured output is not supported");
   grammar::Rules rules;
   if (parts.format == ToolFormat::harmony)
@@ -54,11 +55,15 @@ grammar::Rules rules_of(const ServedModel& model, const grammar::Source& source,
              "</think>");
     }
   }
-  try {
-    rules.grammar = model.grammars->compile(source);
-  } catch (const grammar::Refused& refused) {
-    refuse(refused.where().empty() ? asked : refused.where(), "{}", refused.what());
-  }
+  rules.source = std::make_shared<const grammar::Source>(source);
+  if (!model.grammars->has_checked(source))
+    asking.check_grammar = [source = rules.source, asked, grammars = model.grammars] {
+      try {
+        grammars->check(*source);
+      } catch (const grammar::Refused& refused) {
+        refuse(refused.where().empty() ? asked : refused.where(), "{}", refused.what());
+      }
+    };
   return rules;
 }
 
@@ -141,15 +146,16 @@ std::optional<grammar::Form> one_of(std::optional<grammar::Form> one,
   return one ? one : other;
 }
 
-void set_rules(const ServedModel& model, const grammar::Form& form,
-               const AnswerParts::Options& parts, TextRequest& request) {
-  if (!parts.tools.is_null())
+void set_rules(const ServedModel& model, const grammar::Form& form, Asking& asking,
+               TextRequest& request) {
+  if (!asking.parts.tools.is_null())
     refuse(form.where, "it contradicts tools: an answer cannot be that and calls of tools");
-  request.rules = rules_of(model, {.whole = form}, parts, form.where);
+  request.rules = rules_of(model, {.whole = form}, asking, form.where);
 }
 
-void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_call,
-                    const AnswerParts::Options& parts, TextRequest& request) {
+void set_tool_rules(const ServedModel& model, const ToolRules& rules, Asking& asking,
+                    TextRequest& request) {
+  const AnswerParts::Options& parts = asking.parts;
   const auto first_strict = std::ranges::find(rules.strict, true);
   if (!rules.demanded && (parts.tools.is_null() || first_strict == rules.strict.end())) return;
   AC_ASSERT(parts.tools.size() == rules.strict.size());
@@ -171,14 +177,14 @@ void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_c
   if (names.empty()) refuse("tool_choice", "there is no tool {}", shown(Json(rules.named)));
   text::TokenId trigger = -1;
   try {
-    const CallGrammar calls = call_grammar(parts.format, names, one_call, !rules.demanded,
+    const CallGrammar calls = call_grammar(parts.format, names, asking.one_call, !rules.demanded,
                                            model.text.chat_template(true), model.text.tokenizer());
     source.whole = {grammar::Form::Kind::lark, calls.lark, asked};
     trigger = calls.trigger;
   } catch (const Error& error) {
     refuse(asked, "{}", error.what());
   }
-  request.rules = rules_of(model, source, parts, asked);
+  request.rules = rules_of(model, source, asking, asked);
   request.rules.trigger = trigger;
 }
 

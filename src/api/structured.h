@@ -13,6 +13,7 @@
 namespace ac::api {
 
 struct ServedModel;
+struct Asking;
 
 // What a request demands of the calls in its answer.
 struct ToolRules {
@@ -31,11 +32,12 @@ std::optional<grammar::Form> read_structured_outputs(Fields& fields);
 std::optional<grammar::Form> one_of(std::optional<grammar::Form> one,
                                     std::optional<grammar::Form> other);
 
-// The answer must be that. It follows reasoning, as `parts` tells it.
-void set_rules(const ServedModel& model, const grammar::Form& form,
-               const AnswerParts::Options& parts, TextRequest& request);
+// The answer must be that. It follows reasoning, as the asking's parts tell it. A grammar that is
+// not known yet is left to be checked: see Asking::check_grammar.
+void set_rules(const ServedModel& model, const grammar::Form& form, Asking& asking,
+               TextRequest& request);
 // Its calls must be as the rules say, if they say something.
-void set_tool_rules(const ServedModel& model, const ToolRules& rules, bool one_call,
-                    const AnswerParts::Options& parts, TextRequest& request);
+void set_tool_rules(const ServedModel& model, const ToolRules& rules, Asking& asking,
+                    TextRequest& request);
 
 }  // namespace ac::api

@@ -28,7 +28,7 @@ struct TextRequest {
   std::set<text::TokenId> shown = {};  // special tokens that have a text in the answer
   // With the probability of each token, and of so many of the likeliest ones.
   std::optional<int> logprobs = {};
-  grammar::Rules rules = {};  // of its answer; without a grammar, none
+  grammar::Rules rules = {};  // of its answer; without a grammar and its source, none
   Reuse reuse = Reuse::alike;
 };
 

@@ -53,6 +53,15 @@ void CacheArguments::check() const {
         "--cache-dir: what goes to the disk comes from memory: --cache-memory 0 leaves none");
 }
 
+std::vector<std::string> CacheArguments::command() const {
+  std::vector<std::string> command = {"--cache-memory", std::to_string(memory),
+                                      "--cache-device-memory", std::to_string(device)};
+  if (step > 0) command.insert(command.end(), {"--cache-step", std::to_string(step)});
+  if (!folder.empty())
+    command.insert(command.end(), {"--cache-dir", folder, "--cache-disk", std::to_string(disk)});
+  return command;
+}
+
 PrefixOptions CacheArguments::options() const {
   return {.device_bytes = device,
           .memory_bytes = memory,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
 
 #include "prefix/prefix_cache.h"
 
@@ -17,6 +19,7 @@ struct CacheArguments {
   void check() const;
   bool is_on() const { return memory > 0 || device > 0; }
   PrefixOptions options() const;
+  std::vector<std::string> command() const;  // the same, for another process
 };
 
 }  // namespace ac

@@ -26,6 +26,7 @@ void add_pull_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
+void add_serve_worker_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);   // of the above
 void add_study_propose_command(CLI::App& study);  // likewise

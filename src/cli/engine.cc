@@ -68,6 +68,16 @@ void EngineArguments::add_to(CLI::App& command) {
       ->group(kRare);
 }
 
+std::vector<std::string> EngineArguments::command() const {
+  std::vector<std::string> command;
+  if (!device.empty()) command.insert(command.end(), {"--device", device});
+  if (!weights.empty()) command.insert(command.end(), {"--weights", weights});
+  if (random_weights)
+    command.insert(command.end(), {"--random-weights", std::to_string(*random_weights)});
+  if (quiet) command.emplace_back("--quiet");
+  return command;
+}
+
 void EngineArguments::listen(EngineOptions& options) const {
   if (!quiet) options.on_weights = report_weights();
   options.on_warning = warn_on_stderr;

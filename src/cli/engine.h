@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "runtime/opening.h"
 
@@ -19,6 +20,7 @@ struct EngineArguments : EngineOpening {
   bool quiet = false;  // no progress on stderr
 
   void add_to(CLI::App& command);
+  std::vector<std::string> command() const;  // the same, for another process
 
  private:
   void listen(EngineOptions& options) const override;

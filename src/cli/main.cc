@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
   ac::add_report_command(app);
   ac::add_run_command(app);
   ac::add_serve_command(app);
+  ac::add_serve_worker_command(app);
   ac::add_study_command(app);
   ac::add_tokenize_command(app);
   ac::add_tune_command(app);

@@ -26,12 +26,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSmallFile = 1u << 20;  // the content of which counts, beside size and time
 constexpr std::size_t kMostFiles = 10'000;
 
-bool is_package_or_packages(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path / "program.json", error) || fs::exists(path / "digests.json", error) ||
-         !packages_in(path).empty();
-}
-
 // "FILE.py" of "FILE.py:factory"; of other texts all.
 std::string file_of(const std::string& source) {
   const std::size_t end = source.rfind(".py:");
@@ -76,6 +70,12 @@ std::string plain_name(const std::string& source) {
 
 }  // namespace
 
+bool is_package_or_packages(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path / "program.json", error) || fs::exists(path / "digests.json", error) ||
+         !packages_in(path).empty();
+}
+
 void no_tokenizer(const fs::path& folder) {
   bad_input(
       "no tokenizer in {}: name a folder with a tokenizer.json by --tokenizer, or give token ids "
@@ -84,13 +84,14 @@ void no_tokenizer(const fs::path& folder) {
       folder.string());
 }
 
-void ModelArgument::add_to(CLI::App& command) {
-  command
-      .add_option(
-          "MODEL", model_,
-          "A package, or what compile takes: a HuggingFace folder or id, FILE.py[:FACTORY], "
-          "... That is compiled when it is first used, and kept in the cache folder")
-      ->required();
+CLI::Option* ModelArgument::add_to(CLI::App& command) {
+  CLI::Option* const model =
+      command
+          .add_option(
+              "MODEL", model_,
+              "A package, or what compile takes: a HuggingFace folder or id, FILE.py[:FACTORY], "
+              "... That is compiled when it is first used, and kept in the cache folder")
+          ->required();
   command.add_flag("--download", download_, "Fetch an id from the HuggingFace hub first");
   command.add_flag("--recompile", again_, "Compile the model again, in place of the kept package");
   const auto pass = [&](const char* name, const char* what) {
@@ -101,6 +102,7 @@ void ModelArgument::add_to(CLI::App& command) {
   pass("--dtype", "The type to compute in, if MODEL is compiled");
   pass("--front-end", "The front end, if MODEL is compiled");
   pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
+  return model;
 }
 
 ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {

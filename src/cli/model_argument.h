@@ -13,12 +13,16 @@
 
 namespace ac {
 
+// A package, or a folder with one for each of several targets.
+bool is_package_or_packages(const std::filesystem::path& path);
+
 // There is no tokenizer in that folder, which is an error (bad_input).
 [[noreturn]] void no_tokenizer(const std::filesystem::path& folder);
 
 class ModelArgument {
  public:
-  void add_to(CLI::App& command);
+  // Its own option, so that a command may do without.
+  CLI::Option* add_to(CLI::App& command);
   struct Wanted {
     std::string device;     // the command's --device
     bool tokenizer = true;  // of the model's own, which must be there before it is compiled
@@ -34,6 +38,7 @@ class ModelArgument {
   };
   Found package(const Wanted& wanted) const;
   const std::string& name() const { return model_; }
+  void set_name(std::string name) { model_ = std::move(name); }
 
  private:
   Found compiled(const Wanted& wanted) const;

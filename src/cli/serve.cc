@@ -2,9 +2,13 @@
 
 #include <cstdio>
 #include <ctime>
+#include <deque>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -13,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/page.h"
 #include "cli/text_model.h"
+#include "runtime/package_files.h"
 #include "serve/service.h"
 
 namespace ac {
@@ -22,20 +27,31 @@ constexpr std::size_t kMostKeys = 1u << 20;  // bytes of their file
 
 struct Serve {
   TextArguments text;
-  std::string host = "127.0.0.1", key_file, alias;
+  std::string host = "127.0.0.1", key_file, alias, models;
   int port = 8080;
   std::size_t queue = 32;
   std::optional<api::ToolFormat> format;
 
   void run() const {
-    const serve::ServiceOptions options{.keys = keys(), .logs = !text.engine.quiet};
-    TextModel model(text, false);
-    model.select_beside();
-    const std::string name = alias.empty() ? plain_name() : alias;
+    if (text.model.name().empty() == models.empty())
+      wrong_usage("name a MODEL, or a folder by --models");
+    const serve::ServiceOptions options{
+        .keys = keys(), .logs = !text.engine.quiet, .most_waiting = queue};
+    const std::deque<Model> all = models.empty() ? only_model() : models_in_folder();
     serve::Metrics metrics;
-    metrics.context(0, model.most_tokens());
-    serve::Queue requests(model.answerer(), metrics, queue);
-    serve::Service service(served(model, name), requests, metrics, options);
+    serve::Queue requests(
+        [&](std::size_t i) {
+          return std::make_unique<serve::Worker>(
+              all[i].arguments.worker_command(all[i].found->package()));
+        },
+        metrics, queue);
+    if (models.empty()) {
+      requests.load(0);
+      all[0].found->select_beside();
+    }
+    std::vector<api::ServedModel> served_models;
+    for (const Model& each : all) served_models.push_back(served(each));
+    serve::Service service(std::move(served_models), requests, metrics, options);
     serve::HttpServer server(
         host, port, {},
         [&](serve::HttpRequest request, std::shared_ptr<serve::HttpResponse> response) {
@@ -46,16 +62,59 @@ struct Serve {
     fmt::print("http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
                server.port());
     std::fflush(stdout);
-    if (!text.engine.quiet)
-      fmt::print(stderr, "{} is served; Ctrl-C ends the server after the answers under way\n",
-                 name);
-    try {
-      requests.work([&] { model.take_up(); });
-    } catch (...) {
-      server.stop();
-      throw;
-    }
+    for (const Model& each : all)
+      if (!text.engine.quiet)
+        fmt::print(stderr, "{} is served; Ctrl-C ends the server after the answers under way\n",
+                   each.name);
+    requests.work([&] {
+      const bool faster = all[0].found->has_faster_kernels();
+      if (faster) all[0].found->say_faster();
+      return faster;
+    });
+    service.stop();
     server.stop();
+  }
+
+  struct Model {
+    std::string name;
+    TextArguments arguments;
+    std::unique_ptr<FoundModel> found = nullptr;
+    Program program = {};
+
+    void find() {
+      found = std::make_unique<FoundModel>(arguments, false);
+      found->take_device() = nullptr;  // the worker opens it
+      program = read_program(PackageFiles(found->package()));
+    }
+  };
+
+  std::deque<Model> only_model() const {
+    std::deque<Model> one;
+    one.push_back({.name = alias.empty() ? plain_name() : alias, .arguments = text});
+    one.back().find();
+    return one;
+  }
+
+  // Those that cannot be served are left out, with a warning.
+  std::deque<Model> models_in_folder() const {
+    namespace fs = std::filesystem;
+    if (!fs::is_directory(models)) bad_input("{}: there is no such folder", models);
+    std::set<fs::path> folders;
+    for (const auto& entry : fs::directory_iterator(models))
+      if (is_package_or_packages(entry.path()) || fs::exists(entry.path() / "config.json"))
+        folders.insert(entry.path());
+    std::deque<Model> all;
+    for (const fs::path& folder : folders) try {
+        all.push_back({.name = folder.filename().string(), .arguments = text});
+        all.back().arguments.model.set_name(folder.string());
+        all.back().find();
+      } catch (const Error& error) {
+        all.pop_back();
+        warn_on_stderr(
+            fmt::format("{} is not served: {}", folder.filename().string(), error.what()));
+      }
+    if (all.empty()) bad_input("{}: there is no model in it that can be served", models);
+    return all;
   }
 
   // One a line.
@@ -81,22 +140,23 @@ struct Serve {
     return absolute.filename().string();
   }
 
-  api::ServedModel served(TextModel& model, const std::string& name) const {
+  api::ServedModel served(const Model& model) const {
+    const ModelText& texts = model.found->text();
+    const Program& program = model.program;
     api::ServedModel served{
-        .text = model.text(),
-        .context = model.most_tokens(),
-        .vocabulary = model.vocabulary(),
-        .check = [&model](const TextRequest& request) { model.answerer().check(request); },
-        .name = name,
-        .fingerprint = model.fingerprint(),
+        .text = texts,
+        .context = program.max_context,
+        .vocabulary = program.vocab,
+        .check = [&](const TextRequest& request) { check(request, texts, program); },
+        .name = model.name,
+        .fingerprint = model.found->fingerprint(),
         .wishes = text.flags,
         .stop = text.flags.stop,
         .created = std::time(nullptr),
-        .grammars =
-            std::make_shared<grammar::Compiler>(model.text().tokenizer(), model.vocabulary())};
-    served.thinks = model.text().tokenizer().id("<think>").has_value();
-    if (model.text().has_chat_template()) {
-      const std::string& chats = model.text().chat_template(true);
+        .grammars = std::make_shared<grammar::Compiler>(texts.tokenizer(), program.vocab)};
+    served.thinks = texts.tokenizer().id("<think>").has_value();
+    if (texts.has_chat_template()) {
+      const std::string& chats = texts.chat_template(true);
       served.format = api::format_of(chats);
       served.thinks = served.thinks || chats.find("<think>") != std::string::npos;
     }
@@ -111,7 +171,15 @@ void add_serve_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("serve", "Answer over HTTP, as OpenAI's and Anthropic's APIs do");
   const auto serve = std::make_shared<Serve>();
-  serve->text.add_to(*command, "as many as there is room for");
+  serve->text.add_to(*command, "as many as there is room for")->required(false);
+  command
+      ->add_option("--models", serve->models,
+                   "A folder of packages, and of models that are compiled when the server starts. "
+                   "Instead of MODEL: a request names one of them, and that is loaded")
+      ->type_name("FOLDER")
+      ->excludes("--weights")
+      ->excludes("--tokenizer")
+      ->excludes("--chat-template");
   serve->text.cache.add_to(*command);
   command->add_option("--host", serve->host, "The address to listen at; 0.0.0.0 is all of them")
       ->capture_default_str()
@@ -126,7 +194,8 @@ void add_serve_command(CLI::App& app) {
   command
       ->add_option("--alias", serve->alias,
                    "The model's name, for clients (default: the folder's name, or the id)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->excludes("--models");
   command
       ->add_option("--queue", serve->queue,
                    "Requests that may wait; more are refused, to be sent again later")
@@ -143,6 +212,7 @@ void add_serve_command(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  agentcompile serve MODEL\n"
+      "  agentcompile serve --models FOLDER\n"
       "  agentcompile serve MODEL --host 0.0.0.0 --port 80 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"

@@ -30,8 +30,8 @@ fs::path text_folder(const TextArguments& arguments, const fs::path& package) {
 
 }  // namespace
 
-void TextArguments::add_to(CLI::App& command, const std::string& default_tokens) {
-  model.add_to(command);
+CLI::Option* TextArguments::add_to(CLI::App& command, const std::string& default_tokens) {
+  CLI::Option* const option = model.add_to(command);
   engine.add_to(command);
   command
       .add_option("--tokenizer", tokenizer,
@@ -57,6 +57,7 @@ void TextArguments::add_to(CLI::App& command, const std::string& default_tokens)
                    "when this command has ended");
   flags.add_to(command, default_tokens);
   command.add_flag("--quiet,-q", engine.quiet, "No progress and no statistics on stderr");
+  return option;
 }
 
 Json TextArguments::template_variables() const {
@@ -70,6 +71,15 @@ Json TextArguments::template_variables() const {
     variables_of[variable.substr(0, equals)] = parsed.is_discarded() ? Json(value) : parsed;
   }
   return variables_of;
+}
+
+std::vector<std::string> TextArguments::worker_command(const fs::path& package) const {
+  std::vector<std::string> command = {"/proc/self/exe", "serve-worker", package.string()};
+  for (const auto& more : {engine.command(), cache.command()})
+    command.insert(command.end(), more.begin(), more.end());
+  if (!tokenizer.empty()) command.insert(command.end(), {"--tokenizer", tokenizer});
+  if (!chat_template.empty()) command.insert(command.end(), {"--chat-template", chat_template});
+  return command;
 }
 
 Json timings_of(const TextAnswer& answer) {
@@ -102,8 +112,7 @@ std::string summary_of(const TextAnswer& answer, const Choosing& choosing) {
   return line;
 }
 
-TextModel::TextModel(const TextArguments& arguments, bool chats)
-    : arguments_(arguments), stop_(arguments.flags.stop) {
+FoundModel::FoundModel(const TextArguments& arguments, bool chats) : arguments_(arguments) {
   arguments.flags.check();
   arguments.cache.check();
   const Json variables = arguments.template_variables();
@@ -119,6 +128,10 @@ TextModel::TextModel(const TextArguments& arguments, bool chats)
   });
   if (chats) text_->require_chat();
   choosing_ = arguments.flags.with(text_->generation_config(), text_->generation_config_file());
+}
+
+TextModel::TextModel(const TextArguments& arguments, bool chats)
+    : FoundModel(arguments, chats), stop_(arguments.flags.stop) {
   Engine& engine = load();
   const Environment environment = read_environment();
   turns_.emplace(environment.cache.empty() ? fs::path()
@@ -126,7 +139,7 @@ TextModel::TextModel(const TextArguments& arguments, bool chats)
                                                         opened_.device->info().sm > 0));
   Answerer::MakeCache make_cache;
   if (arguments.cache.is_on()) make_cache = [this](Engine& of) { return this->make_cache(of); };
-  answerer_ = std::make_unique<Answerer>(*text_, engine, *turns_, std::move(make_cache));
+  answerer_ = std::make_unique<Answerer>(text(), engine, *turns_, std::move(make_cache));
 }
 
 std::unique_ptr<PrefixCache> TextModel::make_cache(Engine& engine) const {
@@ -144,20 +157,20 @@ std::unique_ptr<PrefixCache> TextModel::make_cache(Engine& engine) const {
 }
 
 Engine& TextModel::load() {
-  reading_whole(package_, [&] {
+  reading_whole(package(), [&] {
     if (opened_.device)
-      arguments_.engine.reopen(package_, opened_);
+      arguments_.engine.reopen(package(), opened_);
     else
-      opened_ = arguments_.engine.open(package_, false, std::move(found_.device));
+      opened_ = arguments_.engine.open(package(), false, take_device());
   });
   return *opened_.engine;
 }
 
-void TextModel::say(const std::string& what) const {
+void FoundModel::say(const std::string& what) const {
   if (!arguments_.engine.quiet) fmt::print(stderr, "[{}]\n", what);
 }
 
-void TextModel::select_beside() {
+void FoundModel::select_beside() {
   if (found_.to_full.empty() || selection_) return;
   const fs::path log = found_.package.string() + ".log";
   selection_.emplace(
@@ -167,30 +180,39 @@ void TextModel::select_beside() {
                   selection_->id(), log.string()));
 }
 
-void TextModel::take_up() {
-  const auto reload = [&] { answerer_->replace_engine([&]() -> Engine& { return load(); }); };
-  if (!opened_.engine) reload();  // as it could not be before
-  if (!selection_ || !selection_->has_ended()) return;
+bool FoundModel::has_faster_kernels() {
+  if (!selection_ || !selection_->has_ended()) return false;
   selection_.reset();
   if (read_program(PackageFiles(package_)).quick) {
     warn_on_stderr(fmt::format("no faster kernels were selected, and quick ones go on: {}.log",
                                found_.package.string()));
-    return;
+    return false;
   }
-  reload();
+  return true;
+}
+
+void FoundModel::say_faster() const {
   say("the kernels that were selected by measurement answer from here on");
 }
 
-std::string TextModel::fingerprint() const {
+void TextModel::take_up() {
+  const auto reload = [&] { answerer_->replace_engine([&]() -> Engine& { return load(); }); };
+  if (!opened_.engine) reload();  // as it could not be before
+  if (!has_faster_kernels()) return;
+  reload();
+  say_faster();
+}
+
+std::string FoundModel::fingerprint() const {
   constexpr std::size_t kMost = 64u << 20;
   return "fp_" + sha256(read_file(package_ / "digests.json", kMost)).substr(0, 12);
 }
 
 TextRequest TextModel::request(std::vector<std::int64_t> ids) const {
   return {.ids = std::move(ids),
-          .max_new_tokens = choosing_.max_new_tokens,
-          .sampling = choosing_.sampling,
-          .penalties = choosing_.penalties,
+          .max_new_tokens = choosing().max_new_tokens,
+          .sampling = choosing().sampling,
+          .penalties = choosing().penalties,
           .stop = stop_};
 }
 

@@ -29,36 +29,63 @@ struct TextArguments {
   bool json = false;
   bool full = false, tune_after = false;  // see add_to()
 
-  void add_to(CLI::App& command, const std::string& default_tokens);
+  // Returns the option MODEL.
+  CLI::Option* add_to(CLI::App& command, const std::string& default_tokens);
   Json template_variables() const;
+  // Of a process that answers with the package, as these arguments say (cli/serve_worker.cc).
+  std::vector<std::string> worker_command(const std::filesystem::path& package) const;
 };
 
 // For people, on one line.
 std::string summary_of(const TextAnswer& answer, const Choosing& choosing);
 Json timings_of(const TextAnswer& answer);
 
-class TextModel {
+// A MODEL that was found, or compiled, and its texts.
+class FoundModel {
  public:
   // `chats`: the model must have a chat template; an error (bad_input) says if it has none.
-  TextModel(const TextArguments& arguments, bool chats);
+  FoundModel(const TextArguments& arguments, bool chats);
 
   // Where quick kernels answer: selects faster ones by measurement, in a process of its own that
   // lives as long as this or, with --tune-after, goes on. Says so on stderr.
   void select_beside();
-  bool is_quick() const { return opened_.engine->program().quick; }
-  // Between two answers: loads what that has made, if it has come to its end. What the next prompt
-  // shares with the last one is then run again.
-  void take_up();
+  // That has come to its end since this was asked last, and faster kernels are in the package.
+  bool has_faster_kernels();
+  void say_faster() const;
 
+  const std::filesystem::path& package() const { return package_; }
   const ModelText& text() const { return *text_; }
-  Answerer& answerer() { return *answerer_; }
   const Choosing& choosing() const { return choosing_; }
   // Of the package: what it computes is what one of the same fingerprint computes.
   std::string fingerprint() const;
   void say(const std::string& what) const;  // on stderr, unless it shall be quiet
+  // A device that was opened to find it, if any.
+  std::unique_ptr<Device> take_device() { return std::move(found_.device); }
+
+ protected:
+  const TextArguments& arguments_;
+
+ private:
+  ModelArgument::Found found_;
+  std::filesystem::path package_;
+  std::unique_ptr<ModelText> text_;
+  Choosing choosing_;
+  std::optional<BackgroundProcess> selection_;
+};
+
+// With an engine that runs it.
+class TextModel : public FoundModel {
+ public:
+  TextModel(const TextArguments& arguments, bool chats);
+
+  bool is_quick() const { return opened_.engine->program().quick; }
+  // Between two answers: loads faster kernels, if they are there. What the next prompt shares with
+  // the last one is then run again.
+  void take_up();
+
+  Answerer& answerer() { return *answerer_; }
   double load_seconds() const { return opened_.engine->loaded().seconds; }
   std::int64_t most_tokens() const { return opened_.engine->program().max_context; }
-  std::int64_t vocabulary() const { return opened_.engine->program().vocab; }
   // With these ids, and all else as the options and the model say.
   TextRequest request(std::vector<std::int64_t> ids) const;
 
@@ -66,16 +93,10 @@ class TextModel {
   Engine& load();
   std::unique_ptr<PrefixCache> make_cache(Engine& engine) const;
 
-  const TextArguments& arguments_;
-  ModelArgument::Found found_;
-  std::filesystem::path package_;
   std::vector<std::string> stop_;
-  std::unique_ptr<ModelText> text_;
-  Choosing choosing_;
   EngineArguments::Opened opened_;
   std::optional<TimingTurn> turns_;
   std::unique_ptr<Answerer> answerer_;
-  std::optional<BackgroundProcess> selection_;
 };
 
 // To stdout, at once. Control characters never reach a terminal.

@@ -163,8 +163,10 @@ struct Compiler::Impl {
     std::shared_ptr<const Compiled> grammar;
     std::size_t bytes = 0;
   };
-  std::mutex compiling = {}, mutex = {};  // the latter of `kept`
-  std::list<Kept> kept = {};              // the last used one first
+  std::mutex compiling = {};
+  mutable std::mutex mutex = {};        // of what follows
+  std::list<std::string> checked = {};  // keys, the last one first
+  std::list<Kept> kept = {};            // the last used one first
 
   // A source may ask for more time or memory than there is, or find a fault in the library: a child
   // process tries it first. Other threads go on here, so the child takes no locks of theirs: the
@@ -193,21 +195,45 @@ struct Compiler::Impl {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
-  std::shared_ptr<const Compiled> compile(const Source& source) {
+  static std::string key_of(const Source& source) {
     std::string key;
     const auto add = [&](const Form& part) {
       key += fmt::format("{} {} {}", static_cast<int>(part.kind), part.text.size(), part.text);
     };
     add(source.whole);
     for (const Form& part : source.parts) add(part);
+    return key;
+  }
+
+  bool has_checked(const std::string& key) const {
+    const std::lock_guard lock(mutex);
+    return std::ranges::find(checked, key) != checked.end();
+  }
+
+  // Under `compiling`.
+  void check(const Source& source, const std::string& key) {
+    if (has_checked(key)) return;
     if (key.size() > kMostBytes)
       throw Refused(source.whole.where,
                     fmt::format("it has {} bytes, more than {}", key.size(), kMostBytes));
+    make_library();
+    try_out(source);
+    const std::lock_guard lock(mutex);
+    checked.push_front(key);
+    if (checked.size() > kMostKept) checked.pop_back();
+  }
+
+  void make_library() {
+    if (!library) library.emplace(info_of(tokenizer, vocabulary));
+  }
+
+  std::shared_ptr<const Compiled> compile(const Source& source, bool is_checked) {
+    const std::string key = key_of(source);
     if (auto known = find(key)) return known;
     const std::lock_guard one_at_a_time(compiling);
     if (auto known = find(key)) return known;
-    if (!library) library.emplace(info_of(tokenizer, vocabulary));
-    try_out(source);
+    if (!is_checked) check(source, key);
+    make_library();
     return keep(key, std::make_shared<const Compiled>(
                          compiled(source, library->compiler, library->tokens), tokenizer));
   }
@@ -239,8 +265,17 @@ Compiler::Compiler(const text::Tokenizer& tokenizer, std::int64_t vocabulary)
     : impl_(new Impl{tokenizer, vocabulary}) {}
 Compiler::~Compiler() = default;
 
-std::shared_ptr<const Compiled> Compiler::compile(const Source& source) {
-  return impl_->compile(source);
+void Compiler::check(const Source& source) {
+  const std::lock_guard one_at_a_time(impl_->compiling);
+  impl_->check(source, Impl::key_of(source));
+}
+
+bool Compiler::has_checked(const Source& source) const {
+  return impl_->has_checked(Impl::key_of(source));
+}
+
+std::shared_ptr<const Compiled> Compiler::compile(const Source& source, bool checked) {
+  return impl_->compile(source, checked);
 }
 
 }  // namespace ac::grammar

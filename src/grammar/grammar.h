@@ -55,8 +55,12 @@ class Compiler {
   Compiler(const text::Tokenizer& tokenizer, std::int64_t vocabulary);
   ~Compiler();
 
-  // The last ones are kept. A source that is wrong or takes too long is Refused.
-  std::shared_ptr<const Compiled> compile(const Source& source);
+  // That it can be compiled: a source that is wrong or takes too long is Refused.
+  void check(const Source& source);
+  // Whether it is one of the last that were checked.
+  bool has_checked(const Source& source) const;
+  // The last ones are kept. What was not checked, here or elsewhere, is checked first.
+  std::shared_ptr<const Compiled> compile(const Source& source, bool checked = false);
 
  private:
   struct Impl;

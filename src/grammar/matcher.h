@@ -11,7 +11,8 @@ namespace ac::grammar {
 
 // What an answer must be.
 struct Rules {
-  std::shared_ptr<const Compiled> grammar;
+  std::shared_ptr<const Compiled> grammar;  // null: who answers compiles the source
+  std::shared_ptr<const Source> source = {};
   // The answer is free, and follows the grammar after each of these tokens; -1: it does from its
   // beginning.
   text::TokenId trigger = -1;

@@ -87,6 +87,10 @@ void Metrics::cancelled() {
   const std::lock_guard lock(mutex_);
   ++cancelled_;
 }
+void Metrics::worker_restarted() {
+  const std::lock_guard lock(mutex_);
+  ++restarts_;
+}
 void Metrics::context(std::int64_t tokens, std::int64_t most) {
   const std::lock_guard lock(mutex_);
   context_ = tokens, context_most_ = most;
@@ -108,6 +112,8 @@ std::string Metrics::text() const {
   one("requests_running", "gauge", "Requests that the engine works on.", running_, to);
   one("requests_cancelled_total", "counter", "Requests whose client left before the answer's end.",
       cancelled_, to);
+  one("worker_restarts_total", "counter", "Workers that ended and were started anew.", restarts_,
+      to);
   one("prompt_tokens_total", "counter", "Tokens of prompts.", prompt_tokens_, to);
   one("prompt_tokens_cached_total", "counter", "Tokens of prompts that were not run again.",
       cached_tokens_, to);

@@ -39,6 +39,7 @@ class Metrics {
   void next_token(double seconds);
   void answered(double seconds);
   void cancelled();
+  void worker_restarted();
   void context(std::int64_t tokens, std::int64_t most);  // cached now, and at most
   void prefix_cache(const std::optional<PrefixCounts>& counts);
 
@@ -49,7 +50,7 @@ class Metrics {
   std::map<std::pair<std::string, int>, std::int64_t> responses_;
   std::int64_t queued_ = 0, running_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::int64_t prompts_ = 0, hits_ = 0, generated_ = 0, cancelled_ = 0;
-  std::int64_t context_ = 0, context_most_ = 0;
+  std::int64_t context_ = 0, context_most_ = 0, restarts_ = 0;
   std::optional<PrefixCounts> prefix_cache_;
   Histogram first_{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}};
   Histogram next_{{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}};

@@ -1,26 +1,29 @@
 #include "serve/queue.h"
 
+#include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <utility>
-
-#include "base/warning.h"
 
 namespace ac::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr auto kIdle = std::chrono::milliseconds(300);
+// After so many workers in a row that gave nothing, requests are refused.
+constexpr int kMostFailures = 5;
+constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{30'000};
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+std::chrono::milliseconds pause_after(int failures) {
+  if (failures == 0) return std::chrono::milliseconds(0);
+  return std::min(kFirstPause * (1 << std::min(failures - 1, 10)), kLongestPause);
 }
 
 }  // namespace
 
-Queue::Added Queue::add(std::vector<TextRequest> requests, std::shared_ptr<Listener> listener) {
+Queue::Added Queue::add(std::size_t model, std::vector<TextRequest> requests,
+                        std::shared_ptr<Listener> listener) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return Added::closed;
+  if (closed_ || !no_worker_.empty()) return Added::refused;
   // Clients that have left make room.
   for (auto at = waiting_.begin(); at != waiting_.end() && waiting_.size() >= most_waiting_;) {
     if (at->listener->waits()) {
@@ -33,15 +36,15 @@ Queue::Added Queue::add(std::vector<TextRequest> requests, std::shared_ptr<Liste
     at = waiting_.erase(at);
   }
   if (waiting_.size() >= most_waiting_) return Added::full;
-  waiting_.push_back({std::move(requests), std::move(listener), Clock::now()});
+  waiting_.push_back({model, std::move(requests), std::move(listener), Clock::now()});
   metrics_.queued(1);
   changed_.notify_one();
   return Added::yes;
 }
 
-bool Queue::is_closed() const {
+std::string Queue::why_not() const {
   const std::lock_guard lock(mutex_);
-  return closed_;
+  return closed_ ? "the server is ending" : no_worker_;
 }
 
 void Queue::close() {
@@ -50,64 +53,144 @@ void Queue::close() {
   changed_.notify_all();
 }
 
-void Queue::work(const std::function<void()>& between) {
+void Queue::load(std::size_t model) {
+  worker_ = nullptr;  // there may be no room for two
+  std::unique_ptr<Worker> worker = start_(model);
+  worker->wait_until_loaded();
+  metrics_.context(0, worker->max_context());
+  worker_ = std::move(worker);
+  model_ = model;
+  last_good_ = model;
+}
+
+void Queue::work(const std::function<bool()>& between) {
   for (;;) {
-    if (between) between();
-    metrics_.prefix_cache(answerer_.cache_counts());
-    Waiting next;
-    {
-      std::unique_lock lock(mutex_);
-      if (!changed_.wait_for(lock, kIdle, [&] { return closed_ || !waiting_.empty(); })) continue;
-      if (waiting_.empty()) return;
-      next = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    metrics_.queued(-1);
-    metrics_.running(1);
-    try {
-      try {
-        answer(next);
-      } catch (const Error&) {
-        throw;
-      } catch (const std::exception& error) {
-        job_failed("{}", error.what());
+    if (between && between()) worker_ = nullptr;
+    if (worker_) try {
+        worker_->listen();
+        metrics_.prefix_cache(worker_->cache_counts());
+      } catch (const WorkerLost& lost) {
+        worker_ended(lost.what());
       }
-    } catch (const Error& error) {
-      metrics_.running(-1);
-      next.listener->failed(error);
-      if (error.fault() != Fault::device_lost) continue;
-      fail_all(error);
-      throw;
+    if (auto waiting = next()) {
+      answer_all(*std::move(waiting));
+      continue;
     }
-    // Whoever has its answer sees nothing running.
-    metrics_.running(-1);
-    next.listener->done();
-    try {
-      answerer_.keep();
-    } catch (const Error& error) {
-      if (error.fault() == Fault::device_lost) {
-        fail_all(error);
-        throw;
-      }
-      warn("the prompt was not kept: {}", error.what());
-    }
+    std::unique_lock lock(mutex_);
+    if (closed_ && waiting_.empty()) break;
+    const bool is_patient = try_again_ > Clock::now();
+    changed_.wait_for(lock, kIdle, [&] { return !is_patient && (closed_ || !waiting_.empty()); });
   }
+  worker_ = nullptr;
 }
 
-void Queue::fail_all(const Error& error) {
-  close();
+std::optional<Queue::Waiting> Queue::next() {
+  std::optional<std::size_t> wanted = last_good_;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.empty())
+      wanted = waiting_.front().model;
+    else if (closed_)
+      return std::nullopt;
+  }
+  if (!wanted || !has_worker_for(*wanted)) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  for (const Waiting& each : waiting_) each.listener->failed(error);
+  if (waiting_.empty() || waiting_.front().model != model_) return std::nullopt;
+  Waiting first = std::move(waiting_.front());
+  waiting_.pop_front();
+  metrics_.queued(-1);
+  return first;
 }
 
-void Queue::answer(const Waiting& waiting) {
+bool Queue::has_worker_for(std::size_t model) {
+  if (worker_ && model_ == model) return true;
+  if (try_again_ > Clock::now()) return false;
+  try {
+    load(model);
+  } catch (const Error& error) {
+    worker_ended(error.what());
+    if (model != last_good_) fail(model, error.what());
+    return false;
+  }
+  const std::lock_guard lock(mutex_);
+  no_worker_.clear();
+  return true;
+}
+
+void Queue::worker_ended(const std::string& why) {
+  worker_ = nullptr;
+  ++failures_;
+  metrics_.worker_restarted();
+  const auto pause = pause_after(failures_ - 1);
+  try_again_ = Clock::now() + pause;
+  fmt::print(stderr, "warning: {}; it is started anew{}\n", why,
+             pause.count() > 0
+                 ? fmt::format(" in {:.2g} s", static_cast<double>(pause.count()) * 1e-3)
+                 : "");
+  bool is_closed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed = closed_;
+    if (failures_ >= kMostFailures) no_worker_ = "the model cannot be run now: " + why;
+  }
+  if (failures_ >= kMostFailures || (is_closed && failures_ > 1))
+    fail({}, "the model cannot be run now: " + why);
+}
+
+void Queue::fail(std::optional<std::size_t> model, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(waiting_, [&](const Waiting& each) {
+    if (model && each.model != *model) return false;
+    metrics_.queued(-1);
+    each.listener->failed(Error(Fault::job_failed, why));
+    return true;
+  });
+}
+
+void Queue::answer_all(Waiting waiting) {
+  metrics_.running(1);
+  try {
+    try {
+      answer(waiting);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      job_failed("{}", error.what());
+    }
+  } catch (const WorkerLost& lost) {
+    metrics_.running(-1);
+    if (!worker_->has_begun()) {  // the next worker can still answer it
+      const std::lock_guard lock(mutex_);
+      metrics_.queued(1);
+      waiting_.push_front(std::move(waiting));
+    } else
+      waiting.listener->failed(
+          Error(Fault::job_failed,
+                fmt::format("this request is lost, and others are answered by a new process: {}",
+                            lost.what())));
+    return worker_ended(lost.what());
+  } catch (const Error& error) {
+    metrics_.running(-1);
+    return waiting.listener->failed(error);
+  }
+  failures_ = 0;
+  // Whoever has its answer sees nothing running.
+  metrics_.running(-1);
+  waiting.listener->done();
+}
+
+void Queue::answer(Waiting& waiting) {
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
   Listener& listener = *waiting.listener;
-  for (std::size_t i = 0; i < waiting.requests.size() && listener.waits(); ++i) {
+  for (std::size_t& i = waiting.answered; i < waiting.requests.size() && listener.waits(); ++i) {
     auto last = waiting.since;
     bool first = true;
-    const TextAnswer answer = answerer_.answer(
+    const TextAnswer answer = worker_->answer(
         waiting.requests[i],
         [&](const TextPiece& piece) {
+          failures_ = 0;
           if (piece.token >= 0) {
             const double seconds = seconds_since(std::exchange(last, Clock::now()));
             std::exchange(first, false) ? metrics_.first_token(seconds)
@@ -117,9 +200,9 @@ void Queue::answer(const Waiting& waiting) {
         },
         [&] { return !listener.waits(); });
     metrics_.prompt(answer.prompt_tokens, answer.cached);
-    metrics_.context(answerer_.cached_tokens(), answerer_.program().max_context);
+    metrics_.context(worker_->cached_tokens(), worker_->max_context());
     // Whoever has its answer sees what the cache gave it.
-    metrics_.prefix_cache(answerer_.cache_counts());
+    metrics_.prefix_cache(worker_->cache_counts());
     listener.answered(i, answer);
     if (!listener.waits()) metrics_.cancelled();
   }

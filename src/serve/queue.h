@@ -1,23 +1,24 @@
-// The way of requests to the engine: a bounded queue, in the order in which they come. One is
-// answered at a time. An engine with several sequences would take several of them at once here, and
-// nobody else would have to know.
+// Requests wait here for the worker, which answers one at a time.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
-#include "answer/answerer.h"
+#include "ask/text_request.h"
 #include "base/error.h"
 #include "serve/metrics.h"
+#include "serve/worker.h"
 
 namespace ac::serve {
 
-// Who waits for answers. Called by the engine's thread.
+// Who waits for answers. Called by the queue's thread.
 class Listener {
  public:
   virtual ~Listener() = default;
@@ -31,37 +32,64 @@ class Listener {
 
 class Queue {
  public:
-  Queue(Answerer& answerer, Metrics& metrics, std::size_t most_waiting)
-      : answerer_(answerer), metrics_(metrics), most_waiting_(most_waiting) {}
+  // A worker of the model that is the `model`th of those that are served.
+  using Start = std::function<std::unique_ptr<Worker>(std::size_t model)>;
+  Queue(Start start, Metrics& metrics, std::size_t most_waiting)
+      : start_(std::move(start)), metrics_(metrics), most_waiting_(most_waiting) {}
 
-  enum class Added { yes, full, closed };
+  // refused: why_not() says why.
+  enum class Added { yes, full, refused };
   // The requests are answered one after another.
-  Added add(std::vector<TextRequest> requests, std::shared_ptr<Listener> listener);
-  bool is_closed() const;
+  Added add(std::size_t model, std::vector<TextRequest> requests,
+            std::shared_ptr<Listener> listener);
   // Takes no more requests.
   void close();
+  // Why no requests are taken now; empty: they are.
+  std::string why_not() const;
 
-  // Answers requests until the queue is closed and empty. The engine belongs to the thread that
-  // calls it; `between` is called between answers, and some times a second while nobody asks. A
-  // lost device is an error (device_lost); all who wait have heard of it then.
-  void work(const std::function<void()>& between = {});
+  // Has the model loaded, before there are requests. That it cannot be is an error.
+  void load(std::size_t model);
+  // Answers requests until the queue is closed and empty, in the thread that has called load(): the
+  // workers live as long as that. One that ends is started anew, at once if it has given a token,
+  // else after a while. `between` is called between answers, and some times a second while nobody
+  // asks; where it returns true, a new worker takes the place of the one that there is.
+  void work(const std::function<bool()>& between = {});
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Waiting {
+    std::size_t model = 0;
     std::vector<TextRequest> requests;
     std::shared_ptr<Listener> listener;
-    std::chrono::steady_clock::time_point since;
+    Clock::time_point since;
+    std::size_t answered = 0;  // of the requests
   };
-  void answer(const Waiting& waiting);
-  void fail_all(const Error& error);
+  // The first one that waits, where the worker has its model; else the worker is made to have it,
+  // if it is time to try. Nothing: there is none, or no such worker yet.
+  std::optional<Waiting> next();
+  bool has_worker_for(std::size_t model);
+  void answer_all(Waiting waiting);
+  void answer(Waiting& waiting);
+  void worker_ended(const std::string& why);
+  // Those that wait for the model, or for any.
+  void fail(std::optional<std::size_t> model, const std::string& why);
 
-  Answerer& answerer_;
+  const Start start_;
   Metrics& metrics_;
   const std::size_t most_waiting_;
-  mutable std::mutex mutex_;
+
+  // Of the thread that works.
+  std::unique_ptr<Worker> worker_;
+  std::size_t model_ = 0;                 // that the worker has
+  std::optional<std::size_t> last_good_;  // the last one that could be loaded
+  int failures_ = 0;                      // workers in a row that gave nothing
+  Clock::time_point try_again_{};
+
+  mutable std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
   bool closed_ = false;
+  std::string no_worker_;  // why there was none for long; empty: there is one, or will be soon
 };
 
 }  // namespace ac::serve

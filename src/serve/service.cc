@@ -1,6 +1,7 @@
 #include "serve/service.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "serve/page.h"
+#include "serve/task_thread.h"
 
 namespace ac::serve {
 
@@ -40,10 +42,13 @@ bool same(std::string_view a, std::string_view b) {
 }  // namespace
 
 struct Service::Impl {
-  ServedModel model;
+  class Answering;
+
+  std::vector<ServedModel> models;
   Queue& queue;
   Metrics& metrics;
   ServiceOptions options;
+  TaskThread grammars{options.most_waiting};
 
   void log(const Destination& to, int status, const Reply* reply) {
     metrics.response(to.is_known ? to.path : "other", status);
@@ -81,19 +86,23 @@ struct Service::Impl {
   void route(const HttpRequest& request, Destination& to);
   void authorise(const HttpRequest& request) const;
   Json body_of(const HttpRequest& request) const;
-  void ask(Asking asking, Destination to, const char* prefix);
-  Json models() const;
-  Json tokenize(const Json& body) const;
-  Json detokenize(const Json& body) const;
-  Json count_tokens(const Json& body) const;
-
-  class Answering;
+  const ServedModel& model_of(const Json& body) const;
+  std::string names() const;
+  void ask(const ServedModel& model, Asking asking, const Destination& to, const char* prefix);
+  void queue_up(const ServedModel& model, std::vector<TextRequest> requests,
+                std::shared_ptr<Answering> listener);
+  static Json shown(const ServedModel& model);
+  Json all_models() const;
+  static Json tokenize(const Json& body, const ServedModel& model);
+  static Json detokenize(const Json& body, const ServedModel& model);
+  static Json count_tokens(const Json& body, const ServedModel& model);
 };
 
 // Puts the pieces of answers together, and writes them in the form of the API.
 class Service::Impl::Answering : public Listener {
  public:
-  Answering(Impl& service, Asking asking, Destination to, const char* prefix)
+  Answering(Impl& service, const ServedModel& model, Asking asking, Destination to,
+            const char* prefix)
       : service_(service),
         to_(std::move(to)),
         parts_options_(asking.parts),
@@ -105,8 +114,8 @@ class Service::Impl::Answering : public Listener {
         call_id_length_(asking.parts.format == ToolFormat::mistral ? 9 : 0) {
     reply_.id = random_id(prefix);
     reply_.created = std::time(nullptr);
-    reply_.model = service.model.name;
-    reply_.fingerprint = service.model.fingerprint;
+    reply_.model = model.name;
+    reply_.fingerprint = model.fingerprint;
     reply_.choices.resize(asking.requests.size());
   }
 
@@ -148,11 +157,9 @@ class Service::Impl::Answering : public Listener {
     service_.log(to_, 200, &reply_);
   }
   void failed(const Error& error) override {
-    const bool lost = error.fault() == Fault::device_lost;
-    const Refusal refusal{
-        error.fault() == Fault::bad_input ? 400 : 500,
-        lost ? "the device failed, and the server ends: " + std::string(error.what())
-             : error.what()};
+    refused({error.fault() == Fault::bad_input ? 400 : 500, error.what()});
+  }
+  void refused(const Refusal& refusal) {
     if (!begun_) return service_.send(to_, refusal);
     to_.response->write(writer_->failed(refusal));
     to_.response->end();
@@ -200,9 +207,13 @@ class Service::Impl::Answering : public Listener {
   std::atomic<bool> cut_ = false;  // the answer has all that was asked for
 };
 
-Service::Service(ServedModel model, Queue& queue, Metrics& metrics, ServiceOptions options)
-    : impl_(new Impl{std::move(model), queue, metrics, std::move(options)}) {}
+Service::Service(std::vector<ServedModel> models, Queue& queue, Metrics& metrics,
+                 ServiceOptions options)
+    : impl_(new Impl{std::move(models), queue, metrics, std::move(options)}) {
+  AC_ASSERT(!impl_->models.empty());
+}
 Service::~Service() = default;
+void Service::stop() { impl_->grammars.stop(); }
 
 std::string Service::refusal(int status, const std::string& message) {
   return dump(to_json({status, message}, ErrorForm::openai));
@@ -255,13 +266,18 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
     std::function<void()> serve;
     bool is_open = false;  // without a key
   };
-  const auto json = [&](Json (Impl::*make)(const Json&) const) {
-    return [this, &request, &to, make] { send(to, (this->*make)(body_of(request))); };
+  const auto json = [&](Json (*make)(const Json&, const ServedModel&)) {
+    return [this, &request, &to, make] {
+      const Json body = body_of(request);
+      send(to, make(body, model_of(body)));
+    };
   };
   const auto asks = [&](Asking (*read)(const Json&, const ServedModel&), const char* prefix) {
     return [this, &request, &to, read, prefix] {
-      if (queue.is_closed()) throw Refusal{503, "the server is ending"};
-      ask(read(body_of(request), model), to, prefix);
+      if (const std::string why = queue.why_not(); !why.empty()) throw Refusal{503, why};
+      const Json body = body_of(request);
+      const ServedModel& model = model_of(body);
+      ask(model, read(body, model), to, prefix);
     };
   };
   const Route routes[] = {
@@ -269,27 +285,27 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
        true},
       {"/health", "GET",
        [&] {
-         if (queue.is_closed()) throw Refusal{503, "the server is ending"};
+         if (const std::string why = queue.why_not(); !why.empty()) throw Refusal{503, why};
          send(to, {{"status", "ok"}});
        },
        true},
       {"/metrics", "GET", [&] { send(to, 200, metrics.text(), "text/plain; version=0.0.4"); }},
-      {"/v1/models", "GET", [&] { send(to, models()); }},
+      {"/v1/models", "GET", [&] { send(to, all_models()); }},
       {"/v1/chat/completions", "POST", asks(read_chat, "chatcmpl-")},
       {"/v1/completions", "POST", asks(read_completion, "cmpl-")},
       {"/v1/messages", "POST", asks(read_messages, "msg_")},
-      {"/v1/messages/count_tokens", "POST", json(&Impl::count_tokens)},
+      {"/v1/messages/count_tokens", "POST", json(count_tokens)},
       {"/v1/responses", "POST", asks(read_response, "resp_")},
-      {"/tokenize", "POST", json(&Impl::tokenize)},
-      {"/detokenize", "POST", json(&Impl::detokenize)},
+      {"/tokenize", "POST", json(tokenize)},
+      {"/detokenize", "POST", json(detokenize)},
   };
   if (request.path.starts_with("/v1/messages")) to.form = ErrorForm::anthropic;
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  const std::string one_model = "/v1/models/" + model.name;
-  if (request.path == one_model && method == "GET") {
-    authorise(request);
-    return send(to, models()["data"][0]);
-  }
+  for (const ServedModel& model : models)
+    if (request.path == "/v1/models/" + model.name && method == "GET") {
+      authorise(request);
+      return send(to, shown(model));
+    }
   for (const Route& route : routes) {
     if (request.path != route.path) continue;
     to.is_known = true;
@@ -303,32 +319,76 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
   throw Refusal{404, fmt::format("there is no {}", quote(request.path))};
 }
 
-void Service::Impl::ask(Asking asking, Destination to, const char* prefix) {
+// The one that is named, or the only one. A name that no model has is refused by who reads it.
+const ServedModel& Service::Impl::model_of(const Json& body) const {
+  if (models.size() == 1 || !body.is_object()) return models.front();
+  const auto name = body.find("model");
+  if (name == body.end() || name->is_null()) refuse("model", "say which: {}", names());
+  for (const ServedModel& model : models)
+    if (*name == model.name) return model;
+  throw Refusal{404,
+                fmt::format("there is no model {}; this server has {}", api::shown(*name), names()),
+                "model", "model_not_found"};
+}
+
+std::string Service::Impl::names() const {
+  std::vector<std::string> all;
+  for (const ServedModel& model : models) all.push_back(Json(model.name).dump());
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+void Service::Impl::ask(const ServedModel& model, Asking asking, const Destination& to,
+                        const char* prefix) {
   std::vector<TextRequest> requests = std::move(asking.requests);
   asking.requests = requests;
-  const auto listener =
-      std::make_shared<Answering>(*this, std::move(asking), std::move(to), prefix);
-  switch (queue.add(std::move(requests), listener)) {
+  const auto check_grammar = std::move(asking.check_grammar);
+  auto listener = std::make_shared<Answering>(*this, model, std::move(asking), to, prefix);
+  if (!check_grammar) return queue_up(model, std::move(requests), std::move(listener));
+  // Others are heard meanwhile.
+  const bool added = grammars.add([=, this, &model](bool stopped) mutable {
+    try {
+      if (stopped) throw Refusal{503, "the server is ending"};
+      if (!listener->waits()) return listener->done();
+      check_grammar();
+      queue_up(model, std::move(requests), listener);
+    } catch (const Refusal& refusal) {
+      listener->refused(refusal);
+    } catch (const std::exception& error) {
+      listener->refused({500, error.what()});
+    }
+  });
+  if (!added) throw Refusal{503, "too many requests wait for their grammars: try again later"};
+}
+
+void Service::Impl::queue_up(const ServedModel& model, std::vector<TextRequest> requests,
+                             std::shared_ptr<Answering> listener) {
+  const auto which = static_cast<std::size_t>(&model - models.data());
+  switch (queue.add(which, std::move(requests), std::move(listener))) {
     case Queue::Added::yes:
       return;
     case Queue::Added::full:
       throw Refusal{503, "too many requests wait already: try again later"};
-    case Queue::Added::closed:
-      throw Refusal{503, "the server is ending"};
+    case Queue::Added::refused:
+      throw Refusal{503, queue.why_not()};
   }
 }
 
-Json Service::Impl::models() const {
-  const Json one{{"id", model.name},
-                 {"object", "model"},
-                 {"created", model.created},
-                 {"owned_by", "agentcompile"},
-                 {"max_model_len", model.context},
-                 {"system_fingerprint", model.fingerprint}};
-  return {{"object", "list"}, {"data", Json::array({one})}};
+Json Service::Impl::shown(const ServedModel& model) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", model.created},
+          {"owned_by", "agentcompile"},
+          {"max_model_len", model.context},
+          {"system_fingerprint", model.fingerprint}};
 }
 
-Json Service::Impl::tokenize(const Json& body) const {
+Json Service::Impl::all_models() const {
+  Json all = Json::array();
+  for (const ServedModel& model : models) all.push_back(shown(model));
+  return {{"object", "list"}, {"data", std::move(all)}};
+}
+
+Json Service::Impl::tokenize(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   const bool special = fields.boolean("add_special_tokens").value_or(true);
@@ -350,7 +410,7 @@ Json Service::Impl::tokenize(const Json& body) const {
   return {{"count", ids.size()}, {"max_model_len", model.context}, {"tokens", ids}};
 }
 
-Json Service::Impl::detokenize(const Json& body) const {
+Json Service::Impl::detokenize(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   fields.need("tokens");
@@ -360,13 +420,13 @@ Json Service::Impl::detokenize(const Json& body) const {
   for (const Json& id : list) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= text::kMostTokens ||
         !model.text.tokenizer().has(id.get<text::TokenId>()))
-      refuse("tokens", "{} is no id of a token", shown(id));
+      refuse("tokens", "{} is no id of a token", api::shown(id));
     ids.push_back(id.get<text::TokenId>());
   }
   return {{"prompt", model.text.tokenizer().decode(ids, false)}};
 }
 
-Json Service::Impl::count_tokens(const Json& body) const {
+Json Service::Impl::count_tokens(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   TextRequest request;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/asking.h"
 #include "serve/http.h"
@@ -15,14 +16,19 @@ namespace ac::serve {
 using namespace api;
 
 struct ServiceOptions {
-  std::set<std::string> keys;  // one of them is demanded; empty: none
-  bool logs = true;            // a line on stderr for each request
+  std::set<std::string> keys;     // one of them is demanded; empty: none
+  bool logs = true;               // a line on stderr for each request
+  std::size_t most_waiting = 32;  // for their grammars
 };
 
 class Service {
  public:
-  Service(ServedModel model, Queue& queue, Metrics& metrics, ServiceOptions options);
+  // A request says which of the models it is for, unless there is one. The queue knows each by its
+  // place.
+  Service(std::vector<ServedModel> models, Queue& queue, Metrics& metrics, ServiceOptions options);
   ~Service();
+  // Whoever still waits for a grammar is refused. Before the server of the responses ends.
+  void stop();
 
   void handle(HttpRequest request, std::shared_ptr<HttpResponse> response);
   // The body that tells of an error before there is a request.

@@ -47,6 +47,27 @@ class Server:
         self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
         self.reader.start()
 
+    def workers(self) -> list:
+        """The processes that run a model: one, but for a moment after it has ended."""
+        found = []
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for child in (task / "children").read_text().split():
+                    if b"serve-worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
+        return found
+
+    @contextlib.contextmanager
+    def paused(self):
+        """What the worker does is not done meanwhile. It may be killed."""
+        (worker,) = self.workers()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            yield worker
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
+
     def request(self, method, path, body=None, headers=None, timeout=60):
         """Status, headers and body; a body that is no text is sent as JSON."""
         if body is not None and not isinstance(body, (str, bytes)):

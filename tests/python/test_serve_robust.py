@@ -89,7 +89,7 @@ def test_the_client_of_openai_cancels(server):
 
 
 def test_clients_that_vanish_while_they_wait(server):
-    with contextlib.closing(begin_long(server)):
+    with contextlib.closing(begin_long(server)), server.paused():
         for _ in range(20):
             with contextlib.closing(server.socket()) as connection:
                 connection.sendall(http(LONG))
@@ -98,7 +98,7 @@ def test_clients_that_vanish_while_they_wait(server):
 
 def test_what_waits_is_bounded(package):
     with Server(package, "--queue", 2) as server:
-        with contextlib.closing(begin_long(server)) as running:
+        with contextlib.closing(begin_long(server)) as running, server.paused():
             waiting = []
             for i in range(2):
                 waiting.append(server.socket())
@@ -114,20 +114,21 @@ def test_what_waits_is_bounded(package):
             time.sleep(0.3)
             assert server.metric("requests_queued") == 2
             running.close()
-            for connection in waiting[1:]:
-                assert b'"finish_reason"' in connection.recv(1 << 16)
-                connection.close()
+        for connection in waiting[1:]:
+            assert b'"finish_reason"' in connection.recv(1 << 16)
+            connection.close()
 
 
 def test_a_signal_ends_what_runs_in_order(package):
     server = Server(package)
     with contextlib.closing(begin_long(server)) as running, contextlib.closing(server.socket()) as waiting:
-        waiting.sendall(http(GOOD))
-        until(lambda: server.metric("requests_queued") == 1)
-        server.process.send_signal(signal.SIGTERM)
-        until(lambda: server.request("GET", "/health")[0] == 503)
-        status, headers, body = server.request("POST", "/v1/completions", GOOD)
-        assert status == 503 and "ending" in body and "Retry-After" in headers
+        with server.paused():
+            waiting.sendall(http(GOOD))
+            until(lambda: server.metric("requests_queued") == 1)
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: server.request("GET", "/health")[0] == 503)
+            status, headers, body = server.request("POST", "/v1/completions", GOOD)
+            assert status == 503 and "ending" in body and "Retry-After" in headers
         rest = b""
         while part := running.recv(1 << 16):
             rest += part
@@ -136,7 +137,7 @@ def test_a_signal_ends_what_runs_in_order(package):
     assert server.process.wait(timeout=20) == 0
     # A second one ends it at once.
     server = Server(package)
-    with contextlib.closing(begin_long(server)):
+    with contextlib.closing(begin_long(server)), server.paused():
         server.process.send_signal(signal.SIGINT)
         until(lambda: server.request("GET", "/health")[0] == 503)
         server.process.send_signal(signal.SIGINT)

@@ -1,8 +1,10 @@
 """Structured output of `serve`: answers of a tiny model at temperature 1 are what they must be, as jsonschema and
 Python's `re` see it."""
 
+import contextlib
 import json
 import re
+import select
 import shutil
 import time
 
@@ -15,6 +17,7 @@ import schemas
 import scripted_model
 from compiled import ROOT
 from served import Server, compiled_once
+from test_serve_robust import http
 
 CHAT = "/v1/chat/completions"
 SAY = [{"role": "user", "content": "Tell me."}]
@@ -251,6 +254,27 @@ def test_what_is_hostile_is_answered_or_refused(server, name):
     status = dict(line.split(":", 1) for line in open(f"/proc/{server.process.pid}/status"))
     assert int(status["VmHWM"].split()[0]) < 2 << 20  # KiB
     assert answered(server, response_format=form_of({"const": 1}))[0] == "1"
+
+
+def test_slow_grammars_hold_nobody_else_up(server):
+    """Eight at once, of two seconds of work each: who asks for something else is answered meanwhile. Clients that leave
+    make no more work."""
+    with contextlib.ExitStack() as stack:
+        slow = []
+        for i in range(8):
+            names = {f"p{j}": {"type": "string"} for j in range(2500 + i)}
+            fields = {"prompt": "Tell me", "structured_outputs": {"json": {"type": "object", "properties": names}}}
+            slow.append(stack.enter_context(contextlib.closing(server.socket())))
+            slow[-1].sendall(http(fields))
+        for _ in range(3):
+            assert server.request("GET", "/health")[0] == 200
+            assert server.request("POST", "/v1/completions", {"prompt": "Tell me", "max_tokens": 3})[0] == 200
+        answered, _, _ = select.select(slow, [], [], 0)
+        assert len(answered) <= 4
+        got = slow[0].recv(1 << 16)
+        assert got.startswith(b"HTTP/1.1 400") and b"too much time" in got
+    begin = time.monotonic()
+    assert completed(server, regex="ab?c") and time.monotonic() - begin < 10
 
 
 # Tools, with a model that has the form `hermes`. At temperature 1, it says anything.

@@ -1,0 +1,49 @@
+// What the server and the process that runs its model (worker.h) say to each other.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "ask/text_request.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "prefix/prefix_cache.h"
+
+namespace ac::serve {
+
+// To the worker, which answers one request at a time.
+struct Ask {
+  TextRequest request;  // its grammar as a source that was checked
+};
+struct Stop {};  // nobody waits for the answer under way
+
+// From the worker. Each request is Begun, has pieces, and is Answered or Failed at its end.
+struct Loaded {
+  std::int64_t max_context = 0;
+};
+struct Begun {};
+struct Answered {
+  TextAnswer answer;               // without what its pieces have said
+  std::int64_t cached_tokens = 0;  // now
+  std::optional<PrefixCounts> counts = {};
+};
+struct Kept {  // what is new of a prompt, some time after its answer
+  std::optional<PrefixCounts> counts;
+};
+struct Failed {
+  Fault fault = Fault::job_failed;
+  std::string message;
+};
+
+using ToWorker = std::variant<Ask, Stop>;
+using FromWorker = std::variant<Loaded, Begun, TextPiece, Answered, Kept, Failed>;
+
+Json json_of(const ToWorker& message);
+Json json_of(const FromWorker& message);
+// What is no such message is an error (job_failed).
+ToWorker to_worker(const Json& json);
+FromWorker from_worker(const Json& json);
+
+}  // namespace ac::serve
