@@ -51,7 +51,7 @@ if [ -n "${AC_TEST_QUICK:-}" ]; then
   part "unit tests" ctest --test-dir build/release --output-on-failure -j 2 -R '^unit_'
 else
   # The unit tests are built once, with the sanitizers.
-  part "build" scripts/build.sh release agentcompile agentcompile_library package_tool template_tool \
+  part "build" scripts/build.sh release agentcompile agentcompile_library grammar_tool package_tool template_tool \
     race_tests fault_tests gpu_tests mutants
   part "sanitizer build" scripts/build.sh sanitize
   part "unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'

@@ -40,6 +40,7 @@ install() {
 }
 if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 scripts/xgrammar.sh >/dev/null
+if [ "$what" = all ]; then scripts/json_schema_suite.sh >/dev/null; fi
 # For fuzzers, the newest clang that the distribution has, if it is new enough.
 if [ "$what" = all ] && ! scripts/clang.sh >/dev/null 2>&1; then
   for version in 21 20 19 18 17 16; do

@@ -1,6 +1,7 @@
 #include "grammar/schema.h"
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <set>
 #include <vector>
@@ -53,6 +54,20 @@ bool is_of_type(const Json& value, const std::string& type) {
   if (type == "null") return value.is_null();
   if (type == "integer") return value.is_number_integer();
   return type == "number" && value.is_number();
+}
+
+// What all that a regular expression fits begins with, as far as it is easily seen.
+std::string beginning_of(const std::string& regex) {
+  if (!regex.starts_with('^') || regex.find('|') != std::string::npos) return {};
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-';
+  };
+  const auto end = std::find_if_not(regex.begin() + 1, regex.end(), is_plain);
+  std::string beginning(regex.begin() + 1, end);
+  if (end != regex.end() && std::string("*?{").find(*end) != std::string::npos &&
+      !beginning.empty())
+    beginning.pop_back();
+  return beginning;
 }
 
 class Normaliser {
@@ -202,8 +217,10 @@ class Normaliser {
       if (names(keyword) && !schema[keyword].is_object()) refuse(at, "{} is no object", keyword);
     if (names("patternProperties") && (names("properties") || names("required")))
       refuse(at, "patternProperties beside properties or required is not supported");
-    if (names("propertyNames") && (names("properties") || names("required")))
-      refuse(at, "propertyNames beside properties or required is not supported");
+    for (const char* const other : {"properties", "required", "patternProperties"})
+      if (names("propertyNames") && names(other))
+        refuse(at, "propertyNames beside {} is not supported", other);
+    if (names("patternProperties")) exclude_each_other(at / "patternProperties");
     if (!names("properties") && !names("patternProperties") && !names("additionalProperties") &&
         !names("propertyNames"))
       schema["additionalProperties"] = true;
@@ -224,6 +241,20 @@ class Normaliser {
     if (names("additionalProperties") && schema["additionalProperties"] != false)
       later(at / "additionalProperties");
     if (names("propertyNames")) later(at / "propertyNames");
+  }
+
+  // The library heeds one of the patterns that a name fits.
+  void exclude_each_other(const Pointer& at) const {
+    const Json& patterns = root_[at];
+    for (auto one = patterns.begin(); one != patterns.end(); ++one)
+      for (auto other = patterns.begin(); other != one; ++other) {
+        const std::string a = beginning_of(one.key()), b = beginning_of(other.key());
+        if (a.starts_with(b) || b.starts_with(a))
+          refuse(at,
+                 "a name may fit both {} and {}, which is not supported: let them begin with ^ and "
+                 "different letters",
+                 Json(other.key()).dump(), Json(one.key()).dump());
+      }
   }
 
   void visit_array(const Pointer& at) {
