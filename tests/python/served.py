@@ -31,13 +31,13 @@ def compiled_once(tmp_path_factory, name, write, *options) -> tuple[Path, Path]:
 
 
 class Server:
-    def __init__(self, model, *options, quiet=False):
+    def __init__(self, model, *options, quiet=False, environment={}):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", str(model), "--port", "0", *map(str, options), *(["-q"] if quiet else [])],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
             preexec_fn=lambda: [signal.signal(which, signal.SIG_DFL) for which in (signal.SIGINT, signal.SIGTERM)],
         )
         self.url = self.process.stdout.readline().strip()

@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 import text_model
-from compiled import PROGRAM
+from compiled import PROGRAM, ROOT
 from served import Server, compiled_once
 from test_serve_robust import GOOD, LONG, begin_long, http as raw_request, until
 
@@ -149,6 +150,13 @@ def test_twenty_deaths_under_load(package):
         assert len(server.workers()) == 1
         assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
         assert 200 in statuses
+
+
+def test_memory_stays_as_it_is(package):
+    """Of server and worker, while requests come and go. The whole of it is bench/serve_soak.py with 20,000."""
+    command = [ROOT / "bench/serve_soak.py", PROGRAM, package, "--requests", "600", "--warm", "300"]
+    result = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_a_model_that_cannot_be_loaded_again(package, tmp_path):

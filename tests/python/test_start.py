@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import text_model
 from compiled import PROGRAM, program
+from served import Server
 from test_generate import TrueChat, same
 
 PROMPT = "kato mi 日本 ren"
@@ -144,6 +145,25 @@ def test_a_chat_goes_on_with_the_kernels_that_were_selected_meanwhile(source, ca
     assert same(other.ask("kato"), true_chat(source).ask("kato", 6))
     other.end()
     assert "quick kernels" not in other.said
+
+
+def test_a_server_goes_on_with_the_kernels_that_were_selected_meanwhile(source, cache):
+    with Server(source, "--device", "host", "--max-context", 128, environment=cache.environment) as server:
+        hears = lambda text: until(lambda: any(text in line for line in server.lines))
+        ask = lambda: server.post("/v1/completions", prompt=PROMPT, max_tokens=5, temperature=0)["choices"][0]["text"]
+        hears("quick kernels answer for now")
+        selector = int(re.search(r"process (\d+) selects faster ones", "".join(server.lines))[1])
+        before = ask()
+        (quick,) = server.workers()
+        os.kill(quick, signal.SIGKILL)  # which is not the end of the selection
+        until(lambda: server.workers() not in ([], [quick]))
+        assert ask() == before and (lives(selector) or not cache.is_quick())
+        (quick,) = server.workers()
+        hears("the kernels that were selected by measurement answer from here on")
+        assert not cache.is_quick()
+        until(lambda: server.workers() not in ([], [quick]))
+        assert ask() == before and server.metric("worker_restarts_total") == 1
+    assert cache.left() == []
 
 
 def test_the_selection_ends_with_its_chat_and_leaves_nothing(source, cache):
