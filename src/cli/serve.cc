@@ -66,13 +66,18 @@ struct Serve {
       if (!text.engine.quiet)
         fmt::print(stderr, "{} is served; Ctrl-C ends the server after the answers under way\n",
                    each.name);
-    requests.work([&] {
-      const bool faster = all[0].found->has_faster_kernels();
-      if (faster) all[0].found->say_faster();
-      return faster;
-    });
-    service.stop();
-    server.stop();
+    const auto stop = [&] { service.stop(), server.stop(); };
+    try {
+      requests.work([&] {
+        const bool faster = all[0].found->has_faster_kernels();
+        if (faster) all[0].found->say_faster();
+        return faster;
+      });
+    } catch (...) {
+      stop();
+      throw;
+    }
+    stop();
   }
 
   struct Model {
@@ -83,7 +88,7 @@ struct Serve {
 
     void find() {
       found = std::make_unique<FoundModel>(arguments, false);
-      found->take_device() = nullptr;  // the worker opens it
+      found->take_device().reset();  // the worker opens it
       program = read_program(PackageFiles(found->package()));
     }
   };

@@ -108,8 +108,12 @@ bool Queue::has_worker_for(std::size_t model) {
   try {
     load(model);
   } catch (const Error& error) {
-    worker_ended(error.what());
-    if (model != last_good_) fail(model, error.what());
+    if (model == last_good_) {
+      worker_ended(error.what());
+    } else {
+      fmt::print(stderr, "warning: a model cannot be loaded: {}\n", error.what());
+      fail(model, error.what());
+    }
     return false;
   }
   const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/child.h"
@@ -18,6 +19,20 @@ namespace {
 
 // Whoever waits for an answer is asked so often whether it still does.
 constexpr std::chrono::milliseconds kAskAgain{50};
+
+// Files are written at the end.
+constexpr std::chrono::seconds kToEnd{60};
+// One that hangs in a driver may live on although it was killed: then it is left alone.
+constexpr std::chrono::seconds kToDie{10};
+
+bool has_ended_within(pid_t process, std::chrono::seconds limit) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (is_running(process)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -47,7 +62,8 @@ Worker::Worker(const std::vector<std::string>& command) {
 Worker::~Worker() {
   if (process_ < 0) return;
   channel_->close_sending();
-  wait_for(process_);
+  if (!has_ended_within(process_, kToEnd)) end_process(process_);
+  if (has_ended_within(process_, kToDie)) wait_for(process_);
 }
 
 void Worker::wait_until_loaded() {
@@ -117,8 +133,9 @@ std::optional<FromWorker> Worker::hear(std::optional<std::chrono::milliseconds> 
 }
 
 void Worker::lost(const std::string& why) {
-  end_process(process_);
-  wait_for(std::exchange(process_, -1));
+  const pid_t process = std::exchange(process_, -1);
+  end_process(process);
+  if (has_ended_within(process, kToDie)) wait_for(process);
   throw WorkerLost(why);
 }
 

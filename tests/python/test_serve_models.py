@@ -78,6 +78,9 @@ def test_a_model_that_cannot_be_loaded_is_a_500_of_its_own(folder):
         for _ in range(6):
             assert "is not the file that was compiled" in server.refused("/v1/completions", 500, **ASK, model="draft")["message"]
             assert answer(server, model="text") == before
+        for _ in range(6):
+            server.refused("/v1/completions", 500, **ASK, model="draft")
+        assert answer(server, model="text") == before
         assert server.request("GET", "/health")[0] == 200
 
 

@@ -87,6 +87,23 @@ def test_a_worker_that_dies_while_nobody_asks(server):
     assert server.metric("worker_restarts_total") == 1
 
 
+def test_what_is_kept_of_prompts_on_the_disk_outlives_a_worker(package, tmp_path):
+    prompt = [5 + 3 * i % 300 for i in range(40)]
+    for options, known in ((), 0), (("--cache-dir", tmp_path / "states"), 32):
+        with Server(package, *options) as server:
+
+            def cached() -> int:
+                answer = server.post("/v1/completions", prompt=prompt, max_tokens=1)
+                return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+            assert cached() == 0 and cached() == 32
+            if options:
+                until(lambda: server.metric('prefix_cache_bytes{place="disk"}') > 0)
+            worker = kill(server)
+            until(lambda: server.workers() not in ([], [worker]))
+            assert cached() == known and cached() == 32
+
+
 def test_a_worker_that_dies_while_it_loads(server):
     before = good(server)
     worker = kill(server)
