@@ -29,7 +29,7 @@ struct Answered {
   std::int64_t cached_tokens = 0;  // now
   std::optional<PrefixCounts> counts = {};
 };
-struct Kept {  // what is new of a prompt, some time after its answer
+struct Kept {  // between answers, where that has changed
   std::optional<PrefixCounts> counts;
 };
 struct Failed {

@@ -20,7 +20,9 @@ namespace {
 // Whoever waits for an answer is asked so often whether it still does.
 constexpr std::chrono::milliseconds kAskAgain{50};
 
-// Files are written at the end.
+// Files are written while nobody asks.
+constexpr std::chrono::milliseconds kTellAgain{300};
+// And at the end.
 constexpr std::chrono::seconds kToEnd{60};
 // One that hangs in a driver may live on although it was killed: then it is left alone.
 constexpr std::chrono::seconds kToDie{10};
@@ -142,8 +144,23 @@ void Worker::lost(const std::string& why) {
 void answer_requests(Channel& channel, Answerer& answerer) {
   const auto say = [&](const FromWorker& message) { channel.send(json_of(message)); };
   grammar::Compiler compiler(answerer.text().tokenizer(), answerer.program().vocab);
+  Json told;
+  const auto tell_counts = [&] {
+    Json kept = json_of(Kept{answerer.cache_counts()});
+    if (kept == told) return;
+    channel.send(kept);
+    told = std::move(kept);
+  };
+  const auto next = [&] {
+    auto message = channel.receive(kTellAgain);
+    while (!message && !channel.has_ended()) {
+      tell_counts();
+      message = channel.receive(kTellAgain);
+    }
+    return message;
+  };
   say(Loaded{answerer.program().max_context});
-  while (const auto message = channel.receive()) {
+  while (const auto message = next()) {
     ToWorker asked = to_worker(*message);
     auto* const ask = std::get_if<Ask>(&asked);
     if (!ask) continue;  // it came too late
@@ -169,7 +186,7 @@ void answer_requests(Channel& channel, Answerer& answerer) {
       if (error.fault() == Fault::device_lost) throw;
       warn("the prompt was not kept: {}", error.what());
     }
-    say(Kept{answerer.cache_counts()});
+    tell_counts();
   }
 }
 
