@@ -24,7 +24,7 @@ struct ServedModel {
   std::int64_t context = 0, vocabulary = 0;
   // That a request has room and can be done; an error says what is not so.
   std::function<void(const TextRequest&)> check;
-  std::string name, fingerprint;
+  std::string name, fingerprint;  // the latter of its package, when the server was started
   Wishes wishes;                  // where a request says nothing
   std::vector<std::string> stop;  // in any case
   ToolFormat format = ToolFormat::none;

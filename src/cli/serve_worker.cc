@@ -25,7 +25,7 @@ void add_serve_worker_command(CLI::App& app) {
     } catch (const std::bad_alloc&) {
       return channel.send(json_of(serve::Failed{Fault::job_failed, "out of memory"}));
     }
-    serve::answer_requests(channel, model->answerer());
+    serve::answer_requests(channel, model->answerer(), model->fingerprint());
   });
 }
 

@@ -91,7 +91,7 @@ Ask ask_of(const Json& json) {
 
 Json body_of(const Stop&) { return nullptr; }
 
-Json body_of(const Loaded& loaded) { return list(loaded.max_context); }
+Json body_of(const Loaded& loaded) { return list(loaded.max_context, loaded.fingerprint); }
 
 Json body_of(const Begun&) { return nullptr; }
 
@@ -185,7 +185,7 @@ FromWorker from_worker(const Json& json) {
     const Json& body = json.at(1);
     switch (json.at(0).get<int>()) {
       case 0:
-        return Loaded{.max_context = body.at(0)};
+        return Loaded{.max_context = body.at(0), .fingerprint = body.at(1)};
       case 1:
         return Begun{};
       case 2:

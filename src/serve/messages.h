@@ -22,6 +22,7 @@ struct Stop {};  // nobody waits for the answer under way
 // From the worker. Each request is Begun, has pieces, and is Answered or Failed at its end.
 struct Loaded {
   std::int64_t max_context = 0;
+  std::string fingerprint;  // of the package
 };
 struct Begun {};
 struct Answered {

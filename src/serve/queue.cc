@@ -47,6 +47,12 @@ std::string Queue::why_not() const {
   return closed_ ? "the server is ending" : no_worker_;
 }
 
+std::string Queue::fingerprint(std::size_t model) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = fingerprints_.find(model);
+  return known == fingerprints_.end() ? "" : known->second;
+}
+
 void Queue::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
@@ -58,6 +64,10 @@ void Queue::load(std::size_t model) {
   std::unique_ptr<Worker> worker = start_(model);
   worker->wait_until_loaded();
   metrics_.context(0, worker->max_context());
+  {
+    const std::lock_guard lock(mutex_);
+    fingerprints_[model] = worker->fingerprint();
+  }
   worker_ = std::move(worker);
   model_ = model;
   last_good_ = model;

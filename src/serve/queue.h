@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,8 @@ class Queue {
   void close();
   // Why no requests are taken now; empty: they are.
   std::string why_not() const;
+  // Of the package that the model was run with last; empty: it was not yet.
+  std::string fingerprint(std::size_t model) const;
 
   // Has the model loaded, before there are requests. That it cannot be is an error.
   void load(std::size_t model);
@@ -89,6 +92,7 @@ class Queue {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
   bool closed_ = false;
+  std::map<std::size_t, std::string> fingerprints_;
   std::string no_worker_;  // why there was none for long; empty: there is one, or will be soon
 };
 

@@ -91,7 +91,14 @@ struct Service::Impl {
   void ask(const ServedModel& model, Asking asking, const Destination& to, const char* prefix);
   void queue_up(const ServedModel& model, std::vector<TextRequest> requests,
                 std::shared_ptr<Answering> listener);
-  static Json shown(const ServedModel& model);
+  std::size_t place_of(const ServedModel& model) const {
+    return static_cast<std::size_t>(&model - models.data());
+  }
+  std::string fingerprint_of(const ServedModel& model) const {
+    const std::string run = queue.fingerprint(place_of(model));
+    return run.empty() ? model.fingerprint : run;
+  }
+  Json shown(const ServedModel& model) const;
   Json all_models() const;
   static Json tokenize(const Json& body, const ServedModel& model);
   static Json detokenize(const Json& body, const ServedModel& model);
@@ -104,6 +111,7 @@ class Service::Impl::Answering : public Listener {
   Answering(Impl& service, const ServedModel& model, Asking asking, Destination to,
             const char* prefix)
       : service_(service),
+        model_(model),
         to_(std::move(to)),
         parts_options_(asking.parts),
         stream_(asking.stream),
@@ -115,7 +123,6 @@ class Service::Impl::Answering : public Listener {
     reply_.id = random_id(prefix);
     reply_.created = std::time(nullptr);
     reply_.model = model.name;
-    reply_.fingerprint = model.fingerprint;
     reply_.choices.resize(asking.requests.size());
   }
 
@@ -168,6 +175,7 @@ class Service::Impl::Answering : public Listener {
 
  private:
   void begin_choice(std::size_t i) {
+    if (reply_.fingerprint.empty()) reply_.fingerprint = service_.fingerprint_of(model_);
     if (stream_ && !begun_) {
       begun_ = true;
       to_.response->begin(
@@ -193,6 +201,7 @@ class Service::Impl::Answering : public Listener {
   }
 
   Impl& service_;
+  const ServedModel& model_;
   const Destination to_;
   const AnswerParts::Options parts_options_;
   const bool stream_, one_call_;
@@ -362,8 +371,7 @@ void Service::Impl::ask(const ServedModel& model, Asking asking, const Destinati
 
 void Service::Impl::queue_up(const ServedModel& model, std::vector<TextRequest> requests,
                              std::shared_ptr<Answering> listener) {
-  const auto which = static_cast<std::size_t>(&model - models.data());
-  switch (queue.add(which, std::move(requests), std::move(listener))) {
+  switch (queue.add(place_of(model), std::move(requests), std::move(listener))) {
     case Queue::Added::yes:
       return;
     case Queue::Added::full:
@@ -373,13 +381,13 @@ void Service::Impl::queue_up(const ServedModel& model, std::vector<TextRequest> 
   }
 }
 
-Json Service::Impl::shown(const ServedModel& model) {
+Json Service::Impl::shown(const ServedModel& model) const {
   return {{"id", model.name},
           {"object", "model"},
           {"created", model.created},
           {"owned_by", "agentcompile"},
           {"max_model_len", model.context},
-          {"system_fingerprint", model.fingerprint}};
+          {"system_fingerprint", fingerprint_of(model)}};
 }
 
 Json Service::Impl::all_models() const {

@@ -73,7 +73,7 @@ void Worker::wait_until_loaded() {
     if (const auto* failed = std::get_if<Failed>(&*message))
       throw Error(failed->fault, failed->message);
     if (const auto* loaded = std::get_if<Loaded>(&*message)) {
-      max_context_ = loaded->max_context;
+      loaded_ = *loaded;
       return;
     }
   }
@@ -141,7 +141,7 @@ void Worker::lost(const std::string& why) {
   throw WorkerLost(why);
 }
 
-void answer_requests(Channel& channel, Answerer& answerer) {
+void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint) {
   const auto say = [&](const FromWorker& message) { channel.send(json_of(message)); };
   grammar::Compiler compiler(answerer.text().tokenizer(), answerer.program().vocab);
   Json told;
@@ -159,7 +159,7 @@ void answer_requests(Channel& channel, Answerer& answerer) {
     }
     return message;
   };
-  say(Loaded{answerer.program().max_context});
+  say(Loaded{answerer.program().max_context, fingerprint});
   while (const auto message = next()) {
     ToWorker asked = to_worker(*message);
     auto* const ask = std::get_if<Ask>(&asked);

@@ -44,7 +44,8 @@ class Worker {
   // Hears what it says by itself.
   void listen();
 
-  std::int64_t max_context() const { return max_context_; }
+  std::int64_t max_context() const { return loaded_.max_context; }
+  const std::string& fingerprint() const { return loaded_.fingerprint; }
   std::int64_t cached_tokens() const { return cached_tokens_; }
   const std::optional<PrefixCounts>& cache_counts() const { return counts_; }
 
@@ -56,11 +57,12 @@ class Worker {
   pid_t process_ = -1;  // -1: it has been waited for
   std::optional<Channel> channel_;
   bool begun_ = false;
-  std::int64_t max_context_ = 0, cached_tokens_ = 0;
+  Loaded loaded_;
+  std::int64_t cached_tokens_ = 0;
   std::optional<PrefixCounts> counts_;
 };
 
 // The worker itself: answers until the server asks no more. A lost device is thrown.
-void answer_requests(Channel& channel, Answerer& answerer);
+void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint);
 
 }  // namespace ac::serve

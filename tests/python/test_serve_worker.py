@@ -79,6 +79,17 @@ def test_an_answer_that_is_no_stream_is_a_500(server):
     assert got.startswith(b"HTTP/1.1 500") and b"SIGKILL" in got and b"this request is lost" in got
 
 
+def test_a_request_that_the_worker_has_not_heard_of_is_not_lost(server):
+    before, got = good(server), []
+    with server.paused():
+        thread = threading.Thread(target=lambda: got.append(good(server)))
+        thread.start()
+        until(lambda: server.metric("requests_running") == 1)
+        kill(server)
+    thread.join()
+    assert got == [before]
+
+
 def test_a_worker_that_dies_while_nobody_asks(server):
     before = good(server)
     worker = kill(server)

@@ -150,10 +150,12 @@ def test_a_chat_goes_on_with_the_kernels_that_were_selected_meanwhile(source, ca
 def test_a_server_goes_on_with_the_kernels_that_were_selected_meanwhile(source, cache):
     with Server(source, "--device", "host", "--max-context", 128, environment=cache.environment) as server:
         hears = lambda text: until(lambda: any(text in line for line in server.lines))
-        ask = lambda: server.post("/v1/completions", prompt=PROMPT, max_tokens=5, temperature=0)["choices"][0]["text"]
+        answer = lambda: server.post("/v1/completions", prompt=PROMPT, max_tokens=5, temperature=0)
+        ask = lambda: answer()["choices"][0]["text"]
+        fingerprint = lambda: {answer()["system_fingerprint"], json.loads(server.get("/v1/models"))["data"][0]["system_fingerprint"]}
         hears("quick kernels answer for now")
         selector = int(re.search(r"process (\d+) selects faster ones", "".join(server.lines))[1])
-        before = ask()
+        before, (of_quick,) = ask(), fingerprint()
         (quick,) = server.workers()
         os.kill(quick, signal.SIGKILL)  # which is not the end of the selection
         until(lambda: server.workers() not in ([], [quick]))
@@ -163,6 +165,8 @@ def test_a_server_goes_on_with_the_kernels_that_were_selected_meanwhile(source, 
         assert not cache.is_quick()
         until(lambda: server.workers() not in ([], [quick]))
         assert ask() == before and server.metric("worker_restarts_total") == 1
+        (of_faster,) = fingerprint()
+        assert of_faster != of_quick
     assert cache.left() == []
 
 

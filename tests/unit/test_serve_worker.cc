@@ -171,13 +171,14 @@ TEST_CASE("serve worker: one that says why it cannot load is heard") {
 }
 
 TEST_CASE("serve worker: one that ends, loses its device or says nonsense is lost") {
-  const std::string loaded = say(Loaded{8});
+  const std::string loaded = say(Loaded{8, "fp_1"});
   CHECK(contains(error_of(Fault::job_failed, [] { scripted("exit 3")->wait_until_loaded(); }),
                  "ended with exit code 3"));
   const auto after = [&](const std::string& then) {
     const auto worker = scripted(loaded + kHeard + then);
     worker->wait_until_loaded();
     CHECK(worker->max_context() == 8);
+    CHECK(worker->fingerprint() == "fp_1");
     const std::string why = lost(*worker);
     return std::pair(why, worker->has_begun());
   };
@@ -191,7 +192,7 @@ TEST_CASE("serve worker: one that ends, loses its device or says nonsense is los
 }
 
 TEST_CASE("serve worker: an answer that fails leaves the worker for the next") {
-  const auto worker = scripted(say(Loaded{8}) + kHeard + say(Begun{}) +
+  const auto worker = scripted(say(Loaded{8, "fp_1"}) + kHeard + say(Begun{}) +
                                say(Failed{Fault::bad_input, "too ambiguous"}) + say(Begun{}) +
                                piece(7) + answered("stop", "x") + "sleep 1");
   worker->wait_until_loaded();
@@ -205,8 +206,8 @@ TEST_CASE("serve worker: an answer that fails leaves the worker for the next") {
 }
 
 TEST_CASE("serve worker: what comes after the client has left is not given on") {
-  const auto worker = scripted(say(Loaded{8}) + kHeard + say(Begun{}) + piece(1) + piece(2) +
-                               piece(3) + answered("stop", "x"));
+  const auto worker = scripted(say(Loaded{8, "fp_1"}) + kHeard + say(Begun{}) + piece(1) +
+                               piece(2) + piece(3) + answered("stop", "x"));
   worker->wait_until_loaded();
   std::vector<std::int64_t> tokens;
   const TextAnswer answer = worker->answer(
