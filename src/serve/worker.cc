@@ -130,8 +130,11 @@ std::optional<FromWorker> Worker::hear(std::optional<std::chrono::milliseconds> 
     lost(error.what());
   }
   if (!channel_->has_ended()) return std::nullopt;
-  const int status = wait_for(std::exchange(process_, -1));
-  throw WorkerLost("the process that runs the model " + how_ended(status));
+  const pid_t process = std::exchange(process_, -1);
+  const bool ended = has_ended_within(process, kToDie);
+  if (!ended) end_process(process);
+  throw WorkerLost("the process that runs the model " +
+                   (ended ? how_ended(wait_for(process)) : "does not end"));
 }
 
 void Worker::lost(const std::string& why) {
