@@ -8,10 +8,12 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "base/error.h"
 #include "base/forked.h"
+#include "base/interrupt.h"
 
 namespace ac {
 namespace {
@@ -57,6 +59,8 @@ Draft::~Draft() {
 }
 
 bool Draft::publish(bool replace) {
+  // A signal that is removing the draft must not have it become the package meanwhile.
+  const std::lock_guard lock(Leftovers::ours().mutex);
   const auto rename = [&](unsigned flags) {
     return renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target_.c_str(), flags) == 0;
   };
