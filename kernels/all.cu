@@ -28,22 +28,34 @@ constexpr GemvOp gate_up{.norm = true, .pair = Pair::swiglu, .matrices = 2};
 constexpr GemvOp head{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::f32, .norm = true, .argmax = true};
 
+constexpr Format fp8_block{.codes = Codes::e4m3, .rows = 128, .columns = 128};
+constexpr Format int8_rows{.codes = Codes::u8};
+constexpr Format int4_groups{.codes = Codes::u4, .scale = Type::bf16, .columns = 128};
+constexpr Format int4_zeros{.codes = Codes::u4, .scale = Type::f16, .zeros = true, .columns = 32};
 constexpr GemvOp fp8_qkv{.weight = Type::bf16,
                          .x = Type::bf16,
                          .y = Type::bf16,
                          .norm = true,
                          .matrices = 3,
-                         .format = Format::fp8_block};
-constexpr GemvOp fp8_projection{.weight = Type::bf16,
-                                .x = Type::bf16,
-                                .y = Type::bf16,
-                                .residual = true,
-                                .format = Format::fp8_block};
+                         .format = fp8_block};
+constexpr GemvOp fp8_projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = fp8_block};
+
+constexpr GemvOp int4_gate_up{.weight = Type::bf16,
+                              .x = Type::bf16,
+                              .y = Type::bf16,
+                              .norm = true,
+                              .pair = Pair::swiglu,
+                              .matrices = 2,
+                              .format = int4_groups};
+constexpr GemvOp int4_projection{.residual = true, .format = int4_zeros};
+constexpr GemvOp int8_projection{.bias = true, .format = int8_rows};
 
 constexpr GemvPlan registers{};
 constexpr GemvPlan registers_roomy{.resident = 512};
 constexpr GemvPlan registers_of_codes{.depth = 4, .resident = 512};
 constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
+constexpr GemvPlan pair_of_codes{.rows = 2, .depth = 4, .resident = 512};
 constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
 AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
@@ -51,13 +63,21 @@ AC_GEMV_KERNEL(gemv_projection, projection, registers)
 AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_of_codes)
 AC_GEMV_KERNEL(gemv_fp8_projection, fp8_projection, async_copy)
 AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
+AC_GEMV_KERNEL(gemv_int4_gate_up, int4_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
+AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_copy)
+AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
+AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_copy)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
 AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
+constexpr GemvPlan bulk_pair{
+    .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 512};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
+AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
 #endif
 
 constexpr AttentionPlan mma{};
@@ -202,7 +222,16 @@ AC_FALLBACK_KERNEL(fallback_scaled_product,
                                .operands = 3,
                                .rank = 2,
                                .inner = 1,
-                               .format = Format::fp8_block}))
+                               .format = fp8_block}))
+AC_FALLBACK_KERNEL(fallback_int4_product,
+                   (FallbackOp{
+                       .kind = FallbackKind::scaled_product,
+                       .in = {Element::f16, Element::u8, Element::f16, Element::u8, Element::f16},
+                       .out = Element::f16,
+                       .operands = 5,
+                       .rank = 2,
+                       .inner = 1,
+                       .format = int4_zeros}))
 AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::less,
                                                         .in = {Element::positions, Element::i64},
                                                         .out = Element::boolean,

@@ -33,6 +33,10 @@ struct StoredOf<Element::i64> {
   using type = long long;
 };
 template <>
+struct StoredOf<Element::u8> {
+  using type = unsigned char;
+};
+template <>
 struct StoredOf<Element::boolean> {
   using type = unsigned char;
 };
@@ -339,19 +343,33 @@ AC_DEVICE float multiplied(const Inner<op>& inner) {
 
 template <FallbackOp op>
 AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
-  constexpr FormatBlocks blocks = blocks_of(op.format);
-  const FallbackOperand& scales = inner.p.in[2];
-  const float* const row = static_cast<const float*>(scales.data) + scales.first +
-                           inner.place.at[op.rank - 1] / blocks.rows * scales.strides[op.rank - 1];
-  const long long count = inner.count();
+  constexpr Format format = op.format;
+  constexpr int bits = bits_of(format.codes), bias = format.zeros ? 4 : 3;
+  const FallbackParams& p = inner.p;
+  const long long row = inner.place.at[op.rank - 1], count = inner.count();
+  const long long row_of_scales = format.rows > 0 ? row / format.rows : 0;
   LongSum own;
   for (long long i = inner.first(); i < count; i += inner.step()) {
-    const float scale = load_fresh(row + i / blocks.columns * scales.strides[op.rank]);
-    own.add_product(inner.template read_at<0>(i), inner.template read_at<1>(i) * scale);
+    const long long group = format.columns > 0 ? i / format.columns : 0;
+    const auto of_group = [&](const FallbackOperand& in) {
+      return row_of_scales * in.strides[op.rank - 1] + group * in.strides[op.rank];
+    };
+    float w;
+    if constexpr (is_whole(format.codes)) {
+      long long zero = middle_of(format.codes);
+      if constexpr (format.zeros) zero = read<op.in[3]>(p.in[3], of_group(p.in[3]));
+      const long long at = row * p.in[1].strides[op.rank - 1] + i * bits / 8;
+      const long long code = read<op.in[1]>(p.in[1], at) >> i * bits % 8 & ((1 << bits) - 1);
+      w = static_cast<float>(code - zero);
+    } else {
+      w = inner.template read_at<1>(i);
+    }
+    w *= read<op.in[2]>(p.in[2], of_group(p.in[2]));
+    own.add_product(inner.template read_at<0>(i), w);
   }
   const float sum = inner.sum(own);
-  if constexpr (op.operands > 3)
-    return sum + read<op.in[3]>(inner.p.in[3], inner.place.offset(inner.p.in[3]));
+  if constexpr (op.operands > bias)
+    return sum + read<op.in[bias]>(p.in[bias], inner.place.offset(p.in[bias]));
   return sum;
 }
 

@@ -29,6 +29,7 @@ struct Gemv {
   static constexpr int matrices = op.pair == Pair::none ? op.matrices : 1;
   static constexpr int outputs = plan.outputs_per_group(op);
   static constexpr int vector = op.vector();
+  static constexpr int stored = 16 / sizeof(Stored);  // of them, or bytes, in a vector of a row
   static constexpr int x_parts = op.wide_x() ? vector / 4 : 1;  // 16-byte pieces of a vector of x
 
   // ---- which rows
@@ -66,23 +67,24 @@ struct Gemv {
   }
   // The scales of a group's rows.
   struct Scales {
-    const float* of_row[Reader::scaled ? rows : 1] = {};
+    RowScales<op.format> of_row[Reader::scaled ? rows : 1];
 
     AC_DEVICE void point_to(const Params& p, int n, int group) {
       if constexpr (Reader::scaled) {
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {
           const auto [matrix, row] = place_of(p, n, group, r);
-          of_row[r] =
-              p.scales[matrix] + row / blocks_of(op.format).rows * scales_of_row<op.format>(p.k);
+          of_row[r].point_to(p.scales[matrix], p.zeros[matrix], row, p.k);
         }
       }
     }
-    AC_DEVICE float at(int r, int column) const {
-      if constexpr (Reader::scaled)
-        return load_constant(of_row[r] + column / blocks_of(op.format).columns);
-      else
-        return 1;
+    // Those that vector i of each row will want.
+    AC_DEVICE void bring(int i, int used, bool valid) const {
+      if constexpr (op.format.many_scales()) {
+        if (!valid || i >= used) return;
+        AC_UNROLL
+        for (int r = 0; r < rows; ++r) of_row[r].bring(i * vector);
+      }
     }
   };
 
@@ -163,6 +165,48 @@ struct Gemv {
   AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, int used,
                                  const uint4 (&w)[rows], const Scales& scales,
                                  float (&sums)[rows][2]) {
+    if constexpr (Reader::scaled)
+      multiply_codes(shared_x, padded, i, used, w, scales, sums);
+    else
+      multiply_plain(shared_x, padded, i, w, sums);
+  }
+
+  // The products of a vector are summed up before they are scaled.
+  AC_DEVICE static void multiply_codes(unsigned char* shared_x, int padded, int i, int used,
+                                       const uint4 (&w)[rows], const Scales& scales,
+                                       float (&sums)[rows][2]) {
+    constexpr int of_word = Reader::of_word;
+    float products[rows][2] = {}, zero[rows] = {};
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r)
+      if (i < used) zero[r] = scales.of_row[r].zero_at(i * vector);
+    AC_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      float x[of_word];
+      AC_UNROLL
+      for (int e = 0; e < of_word; e += 4) {
+        const float4 part = wide_part(shared_x, padded, i, (j * of_word + e) / 4);
+        x[e] = part.x, x[e + 1] = part.y, x[e + 2] = part.z, x[e + 3] = part.w;
+      }
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const unsigned word[4] = {w[r].x, w[r].y, w[r].z, w[r].w};
+        float v[of_word];
+        Reader::unpack(word[j], zero[r], v);
+        AC_UNROLL
+        for (int e = 0; e < of_word; ++e) products[r][e % 2] = fmaf(v[e], x[e], products[r][e % 2]);
+      }
+    }
+    AC_UNROLL
+    for (int r = 0; r < rows; ++r) {
+      const float scale = i < used ? scales.of_row[r].scale_at(i * vector) : 0;
+      sums[r][0] = fmaf(scale, products[r][0], sums[r][0]);
+      sums[r][1] = fmaf(scale, products[r][1], sums[r][1]);
+    }
+  }
+
+  AC_DEVICE static void multiply_plain(unsigned char* shared_x, int padded, int i,
+                                       const uint4 (&w)[rows], float (&sums)[rows][2]) {
     float x[vector];
     if constexpr (op.wide_x()) {
       AC_UNROLL
@@ -177,17 +221,8 @@ struct Gemv {
     for (int r = 0; r < rows; ++r) {
       float v[vector];
       Reader::unpack(w[r], v);
-      if constexpr (Reader::scaled) {
-        float products[2] = {};
-        AC_UNROLL
-        for (int e = 0; e < vector; ++e) products[e % 2] = fmaf(v[e], x[e], products[e % 2]);
-        const float scale = i < used ? scales.at(r, i * vector) : 0;
-        sums[r][0] = fmaf(scale, products[0], sums[r][0]);
-        sums[r][1] = fmaf(scale, products[1], sums[r][1]);
-      } else {
-        AC_UNROLL
-        for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
-      }
+      AC_UNROLL
+      for (int e = 0; e < vector; ++e) sums[r][e % 2] = fmaf(v[e], x[e], sums[r][e % 2]);
     }
   }
 
@@ -312,11 +347,12 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     if constexpr (plan.signal == Signal::last_group)
       if (group + stride >= groups) launch_dependents();
   };
-  typename G::Scales scales;            // of the group that is computed
+  typename G::Scales scales, ahead;     // of the group that is computed, and
   const typename G::Stored* row[rows];  // of the group that is loaded next
   const auto point_to = [&](int group) {
     AC_UNROLL
     for (int r = 0; r < rows; ++r) row[r] = G::weight_row(p, n, group, r);
+    if constexpr (op.format.many_scales()) ahead.point_to(p, n, group);
   };
   point_to(first);
 
@@ -326,7 +362,8 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
       const int i = part_begin + step * 32 + lane;
       AC_UNROLL
       for (int r = 0; r < rows; ++r)
-        load_weights<plan.cache>(slot[u][r], row[r] + i * G::vector, valid && i < used);
+        load_weights<plan.cache>(slot[u][r], row[r] + i * G::stored, valid && i < used);
+      ahead.bring(i, used, valid);
     };
     const auto fill_all = [&] {
       AC_UNROLL
@@ -370,10 +407,13 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
         for (int i = part * 32 + lane; i < p.k; i += split * 32) {
           AC_UNROLL
           for (int r = 0; r < rows; ++r) {
-            if constexpr (G::Reader::scaled)
-              sums[r][0] = fmaf(to_float(row[r][i]) * scales.at(r, i), xs[i], sums[r][0]);
-            else
+            if constexpr (G::Reader::scaled) {
+              const auto& of_row = scales.of_row[r];
+              const float w = G::Reader::element(row[r], i, of_row.zero_at(i));
+              sums[r][0] = fmaf(w * of_row.scale_at(i), xs[i], sums[r][0]);
+            } else {
               sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
+            }
           }
         }
       }
@@ -383,7 +423,11 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     const SharedRing<op, plan> ring(shared + plan.x_bytes(op, p.k));
     int next_group = first, next_step = 0;
     const auto fill = [&](int slot) {
-      ring.fill(slot, row, part_begin + next_step * 32 * plan.chunks, used, next_group < groups);
+      const int begin = part_begin + next_step * 32 * plan.chunks;
+      ring.fill(slot, row, begin, used, next_group < groups);
+      AC_UNROLL
+      for (int c = 0; c < plan.chunks; ++c)
+        ahead.bring(begin + c * 32 + lane, used, next_group < groups);
       if (++next_step == steps) next_step = 0, next_group += stride, point_to(next_group);
     };
     const auto fill_all = [&] {

@@ -14,17 +14,17 @@ struct GemvOp {
   bool norm = false;   // RMSNorm of x first
   Pair pair = Pair::none;
   bool bias = false;
-  bool residual = false;          // y = residual + ...
-  bool argmax = false;            // also the row of the largest output
-  int matrices = 1;               // 1 to 3 with one x (QKV); two for a pair
-  Format format = Format::plain;  // of the matrices
+  bool residual = false;  // y = residual + ...
+  bool argmax = false;    // also the row of the largest output
+  int matrices = 1;       // 1 to 3 with one x (QKV); two for a pair
+  Format format = {};     // of the matrices
   AC_FIELDS(GemvOp, weight, x, y, norm, pair, bias, residual, argmax, matrices, format)
 
   constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
   constexpr int vector() const { return 128 / code_bits(format, weight); }
   // x is kept in shared memory as float32, unless it can stay as it is.
   constexpr bool wide_x() const {
-    return norm || x == Type::f32 || weight == Type::f32 || format != Format::plain;
+    return norm || x == Type::f32 || weight == Type::f32 || !format.is_plain();
   }
 };
 
@@ -108,6 +108,7 @@ struct GemvPlan {
     if (chunks < 1 || chunks > 16) return "chunks must be 1 to 16";
     if (chunks != 1 && ring != Ring::bulk_copy) return "only a bulk ring has chunks";
     if (ring == Ring::registers && rows * depth > 32) return "the ring does not fit in registers";
+    if (op.format.columns % op.vector() != 0) return "16-byte loads need whole vectors of a scale";
     return nullptr;
   }
   // As above, for one K and the shared memory a block may have.
@@ -146,20 +147,22 @@ struct GemvParams {
   int* best_row;                   // [1]: as kernels/sampling_plan.h has a token
 };
 
-// Of a format with scales.
-struct ScaledGemvParams : GemvParams {
-  const float* scales[3];  // of each matrix: [rows / block's, k / block's], both rounded up
+// Of a format of codes; `pitch` counts bytes. Of each matrix: [rows / the format's, k / the
+// format's], both rounded up.
+struct CodedGemvParams : GemvParams {
+  const void* scales[3];
+  const unsigned char* zeros[3];  // if the format has them
 };
-template <Format format>
+template <bool coded>
 struct GemvParamsFor {
-  using type = ScaledGemvParams;
+  using type = CodedGemvParams;
 };
 template <>
-struct GemvParamsFor<Format::plain> {
+struct GemvParamsFor<false> {
   using type = GemvParams;
 };
 template <Format format>
-using GemvParamsOf = typename GemvParamsFor<format>::type;
+using GemvParamsOf = typename GemvParamsFor<!format.is_plain()>::type;
 
 // Bytes that must cross the memory bus, and operations, for n outputs of length k.
 constexpr double gemv_bytes(const GemvOp& op, int n, int k) {

@@ -12,6 +12,7 @@ namespace ac::kernels {
 template <GemvOp op, GemvPlan plan>
 struct SharedRing {
   using Stored = typename WeightReader<op.format, op.weight>::Stored;
+  static constexpr int vector = 16 / sizeof(Stored);  // what a lane loads at once
   static constexpr int row_bytes = plan.chunks * 512;
   static constexpr int slot_bytes = plan.rows * row_bytes;
   static constexpr bool bulk = plan.ring == Ring::bulk_copy;
@@ -45,7 +46,7 @@ struct SharedRing {
         if (bytes > 0) {
           AC_UNROLL
           for (int r = 0; r < plan.rows; ++r)
-            copy_bulk(target + r * row_bytes, row[r] + begin * op.vector(), bytes, filled + slot);
+            copy_bulk(target + r * row_bytes, row[r] + begin * vector, bytes, filled + slot);
         }
       }
     } else {
@@ -54,7 +55,7 @@ struct SharedRing {
       AC_UNROLL
       for (int r = 0; r < plan.rows; ++r)
         copy_weights_async<plan.cache>(target + r * row_bytes + lane * 16,
-                                       row[r] + (inside ? i * op.vector() : 0), inside);
+                                       row[r] + (inside ? i * vector : 0), inside);
       commit_copies();
     }
   }

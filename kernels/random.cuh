@@ -29,6 +29,11 @@ AC_DEVICE e4m3 cut_to_e4m3(float x) {
   return {static_cast<unsigned char>(sign | code)};
 }
 
+// To the nearest, which is a whole number from 0 to 255.
+AC_DEVICE unsigned char round_to_u8(float x) {
+  return static_cast<unsigned char>(fminf(fmaxf(x, 0.f), 255.f) + 0.5f);
+}
+
 // Defines all of them.
 #define AC_RANDOM_KERNEL(type, T, convert)                             \
   AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams, \
@@ -38,6 +43,7 @@ AC_DEVICE e4m3 cut_to_e4m3(float x) {
   AC_RANDOM_KERNEL(f32, float, float)                                                         \
   AC_RANDOM_KERNEL(f16, ::ac::kernels::f16, ::ac::kernels::from_float<::ac::kernels::f16>)    \
   AC_RANDOM_KERNEL(bf16, ::ac::kernels::bf16, ::ac::kernels::from_float<::ac::kernels::bf16>) \
-  AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)
+  AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)                     \
+  AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)
 
 }  // namespace ac::kernels

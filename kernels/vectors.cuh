@@ -27,7 +27,7 @@ AC_DEVICE bool is_aligned(const T* p) {
 // them is waited for.
 template <class T, int n>
 struct Packed {
-  static_assert(n == 1 || n == 2 || n == 4 || n == 8 || n == 16);
+  static_assert(n == 1 || n == 2 || n == 4 || n == 8 || n == 16 || n == 32);
   static constexpr int words = n * sizeof(T) / 4;
   T element;  // if n is 1
   unsigned word[words > 0 ? words : 1];

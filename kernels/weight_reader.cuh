@@ -10,35 +10,118 @@ namespace ac::kernels {
 template <Format format, Type type>
 struct WeightReader;
 
-template <Type type>
-struct WeightReader<Format::plain, type> {
+template <Format format, Type type>
+  requires(format.is_plain())
+struct WeightReader<format, type> {
   using Stored = Scalar<type>;
   static constexpr bool scaled = false;
   static constexpr int vector = vector_size<Stored>;
   AC_DEVICE static void unpack(uint4 v, float (&out)[vector]) { unpack_as<Stored>(v, out); }
 };
 
-template <Type type>
-struct WeightReader<Format::fp8_block, type> {
-  using Stored = e4m3;
+// What all formats of codes have: `unpack` gives the elements of one word of a vector, each less
+// the zero point.
+template <Format format>
+struct CodeReader {
   static constexpr bool scaled = true;
-  static constexpr int vector = 16;
-  static_assert(blocks_of(Format::fp8_block).columns % vector == 0);
-  AC_DEVICE static void unpack(uint4 v, float (&out)[vector]) {
-    const unsigned word[4] = {v.x, v.y, v.z, v.w};
-    AC_UNROLL
-    for (int w = 0; w < 4; ++w) {
-      const float2 low = unpack_e4m3_pair(word[w]), high = unpack_e4m3_pair(word[w] >> 16);
-      out[4 * w] = low.x, out[4 * w + 1] = low.y;
-      out[4 * w + 2] = high.x, out[4 * w + 3] = high.y;
-    }
+  static constexpr int vector = 128 / bits_of(format.codes), of_word = vector / 4;
+};
+
+template <Format format, Type type>
+  requires(format.codes == Codes::e4m3)
+struct WeightReader<format, type> : CodeReader<format> {
+  using Stored = e4m3;
+  AC_DEVICE static void unpack(unsigned word, float, float (&out)[4]) {
+    const float2 low = unpack_e4m3_pair(word), high = unpack_e4m3_pair(word >> 16);
+    out[0] = low.x, out[1] = low.y, out[2] = high.x, out[3] = high.y;
+  }
+  AC_DEVICE static float element(const Stored* row, int i, float) { return to_float(row[i]); }
+};
+
+// The whole number in the bits `bit` and following of a word, less the zero point. One instruction
+// makes it a float: its bits become the last ones of a power of two, which then is taken away too.
+template <int bit, int bits>
+AC_DEVICE float whole_at(unsigned word, float zero) {
+  static_assert(bit + bits <= 23);
+  constexpr unsigned mask = ((1u << bits) - 1) << bit, power = (150u - bit) << 23;
+  return __uint_as_float((word & mask) | power) - (static_cast<float>(1 << (23 - bit)) + zero);
+}
+
+template <Format format, Type type>
+  requires(format.codes == Codes::u8)
+struct WeightReader<format, type> : CodeReader<format> {
+  using Stored = unsigned char;
+  AC_DEVICE static void unpack(unsigned word, float zero, float (&out)[4]) {
+    const unsigned high = word >> 16;
+    out[0] = whole_at<0, 8>(word, zero), out[1] = whole_at<8, 8>(word, zero);
+    out[2] = whole_at<0, 8>(high, zero), out[3] = whole_at<8, 8>(high, zero);
+  }
+  AC_DEVICE static float element(const Stored* row, int i, float zero) {
+    return whole_at<0, 8>(row[i], zero);
   }
 };
 
-// Scales of a matrix of k columns, in rows.
-template <Format format>
-AC_DEVICE int scales_of_row(int k) {
-  return divide_up(k, blocks_of(format).columns);
+template <Format format, Type type>
+  requires(format.codes == Codes::u4)
+struct WeightReader<format, type> : CodeReader<format> {
+  using Stored = unsigned char;
+  AC_DEVICE static void unpack(unsigned word, float zero, float (&out)[8]) {
+    const unsigned high = word >> 12;
+    out[0] = whole_at<0, 4>(word, zero), out[1] = whole_at<4, 4>(word, zero);
+    out[2] = whole_at<8, 4>(word, zero), out[3] = whole_at<12, 4>(word, zero);
+    out[4] = whole_at<16, 4>(word, zero), out[5] = whole_at<8, 4>(high, zero);
+    out[6] = whole_at<12, 4>(high, zero), out[7] = whole_at<16, 4>(high, zero);
+  }
+  AC_DEVICE static float element(const Stored* row, int i, float zero) {
+    return whole_at<0, 4>(row[i / 2] >> 4 * (i % 2), zero);
+  }
+};
+
+// What load_constant() will want of scales at any address. Nobody waits for it.
+AC_DEVICE void bring_scale_to_l1(const void* p) {
+#ifdef AC_HOST_DEVICE
+  load_as<unsigned char>(p);
+#else
+  [[maybe_unused]] unsigned unused;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(p));
+#endif
 }
+
+// The scales of one row, and its zero points.
+template <Format format>
+struct RowScales;
+template <Format format>
+  requires(format.is_plain())
+struct RowScales<format> {};
+template <Format format>
+  requires(!format.is_plain())
+struct RowScales<format> {
+  using Scale = Scalar<format.scale>;
+  const Scale* scale;
+  const unsigned char* zero;
+
+  AC_DEVICE void point_to(const void* scales, const unsigned char* zeros, int row, int k) {
+    const long long first =
+        static_cast<long long>(format.row_of_scales(row)) * format.scales_of_row(k);
+    scale = static_cast<const Scale*>(scales) + first;
+    zero = zeros + first;
+  }
+  AC_DEVICE static int number(int column) {
+    return format.columns > 0 ? column / format.columns : 0;
+  }
+  AC_DEVICE float scale_at(int column) const {
+    return to_float(load_constant(scale + number(column)));
+  }
+  AC_DEVICE float zero_at(int column) const {
+    if constexpr (format.zeros)
+      return whole_at<0, 8>(load_constant(zero + number(column)), 0.f);
+    else
+      return static_cast<float>(middle_of(format.codes));
+  }
+  AC_DEVICE void bring(int column) const {
+    bring_scale_to_l1(scale + number(column));
+    if constexpr (format.zeros) bring_scale_to_l1(zero + number(column));
+  }
+};
 
 }  // namespace ac::kernels

@@ -116,7 +116,7 @@ class Runner {
       const Node& node = graph_.nodes[i];
       if (node.op != Op::weight || !nodes_[i].live) continue;
       AC_ASSERT(weights);
-      const WeightFormat& format = format_of(node);
+      const WeightFormat format = format_of(node);
       std::vector<WeightView> views;
       for (const Node& part : parts_of(node)) {
         const WeightView& view = views.emplace_back(weights(part));

@@ -36,11 +36,11 @@ void widen(DType dtype, const std::byte* from, std::int64_t count, float* out) {
 }  // namespace
 
 void StoredWeight::read(std::int64_t first, std::int64_t count, double* out) const {
-  if (format_->is_plain()) return read_part(views_[0], dtype_, first, count, out);
+  if (format_.is_plain()) return read_part(views_[0], dtype_, first, count, out);
   const auto part = [&](std::size_t i, std::int64_t from, std::int64_t some, double* to) {
-    read_part(views_[i], format_->parts[i].dtype, from, some, to);
+    read_part(views_[i], format_.parts[i].dtype, from, some, to);
   };
-  format_->read(shape_, first, count, part, out);
+  format_.read(shape_, first, count, part, out);
 }
 
 void StoredWeight::read_part(const WeightView& view, DType to, std::int64_t first,

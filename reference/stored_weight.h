@@ -19,9 +19,9 @@ class StoredWeight {
   StoredWeight(WeightView view, DType dtype, std::string name)
       : shape_(view.shape), views_{std::move(view)}, dtype_(dtype), name_(std::move(name)) {}
   // In a format, with a view of each part. Its elements are exact, and rounded to no type.
-  StoredWeight(const WeightFormat& format, std::vector<WeightView> parts, Sizes shape, DType dtype,
+  StoredWeight(WeightFormat format, std::vector<WeightView> parts, Sizes shape, DType dtype,
                std::string name)
-      : format_(&format),
+      : format_(std::move(format)),
         shape_(std::move(shape)),
         views_(std::move(parts)),
         dtype_(dtype),
@@ -29,7 +29,7 @@ class StoredWeight {
 
   const Sizes& shape() const { return shape_; }
   // All of them, where they are doubles already; or null.
-  const double* elements() const { return format_->is_plain() ? views_[0].elements : nullptr; }
+  const double* elements() const { return format_.is_plain() ? views_[0].elements : nullptr; }
   // Elements first .. first+count-1, in row-major order.
   void read(std::int64_t first, std::int64_t count, double* out) const;
   Value whole() const;
@@ -38,7 +38,7 @@ class StoredWeight {
   void read_part(const WeightView& view, DType to, std::int64_t first, std::int64_t count,
                  double* out) const;
 
-  const WeightFormat* format_ = &traits(Format::plain);
+  WeightFormat format_ = traits({});
   Sizes shape_;
   std::vector<WeightView> views_;  // of each part
   DType dtype_;

@@ -59,9 +59,9 @@ bool has_leaf(const StepGraph& step, Op op, const char* attribute, const std::st
 // A weight that is stored in this tensor, among others.
 bool has_part(const StepGraph& step, const Buffer& buffer) {
   return std::ranges::any_of(step.graph.nodes, [&](const Node& node) {
-    if (node.op != Op::weight || format_of(node).format != buffer.format) return false;
+    if (node.op != Op::weight || format_of(node).format != buffer.in_file.format) return false;
     const std::vector<Node> parts = parts_of(node);
-    return parts[static_cast<std::size_t>(buffer.part)].text("key") == buffer.key;
+    return parts[static_cast<std::size_t>(buffer.in_file.part)].text("key") == buffer.key;
   });
 }
 

@@ -17,7 +17,7 @@ struct Names {
   std::size_t bytes;
   std::string_view short_name, torch_name;
 };
-constexpr std::array<Names, 7> kNames{{
+constexpr std::array<Names, 9> kNames{{
     {DType::f32, 4, "f32", "float32"},
     {DType::f16, 2, "f16", "float16"},
     {DType::bf16, 2, "bf16", "bfloat16"},
@@ -25,6 +25,8 @@ constexpr std::array<Names, 7> kNames{{
     {DType::i64, 8, "i64", "int64"},
     {DType::boolean, 1, "bool", "bool"},
     {DType::f8e4m3, 1, "f8e4m3", "float8_e4m3fn"},
+    {DType::u8, 1, "u8", "uint8"},
+    {DType::i8, 1, "i8", "int8"},
 }};
 const Names& names(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }
 
@@ -125,6 +127,10 @@ void with_format(DType dtype, const F& f) {
       return f(
           std::uint8_t{}, [&all = e4m3_values()](std::uint8_t code) { return all[code]; },
           [](double value) { return e4m3_code(round_to_e4m3(value)); });
+    case DType::u8:
+      return plain(std::uint8_t{});
+    case DType::i8:
+      return plain(std::int8_t{});
   }
   AC_UNREACHABLE();
 }
@@ -133,7 +139,8 @@ void with_format(DType dtype, const F& f) {
 
 std::size_t bytes_of(DType dtype) { return names(dtype).bytes; }
 bool is_float(DType dtype) { return dtype <= DType::bf16; }
-bool is_code(DType dtype) { return dtype == DType::f8e4m3; }
+bool is_code(DType dtype) { return dtype >= DType::f8e4m3; }
+bool has_nan(DType dtype) { return is_float(dtype) || dtype == DType::f8e4m3; }
 std::string_view short_name(DType dtype) { return names(dtype).short_name; }
 std::string_view torch_name(DType dtype) { return names(dtype).torch_name; }
 
@@ -176,6 +183,8 @@ double round_to(DType dtype, double value) {
       return round_binary(value, 8, -126, 0x1.fep127);
     case DType::i32:
     case DType::i64:
+    case DType::u8:
+    case DType::i8:
       return std::trunc(value);
     case DType::boolean:
       return value != 0;

@@ -1,6 +1,9 @@
 #include "base/weight_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "base/error.h"
@@ -8,32 +11,82 @@
 namespace ac {
 namespace {
 
-// A random byte, read as E4M3, is about 100 (root mean square); normal values of this size do not
-// overflow.
-constexpr double kTypicalCode = 64;
+using Kind = WeightPart::Kind;
+using kernels::Type;
 
-std::vector<WeightFormat> make_table() {
-  using Kind = WeightPart::Kind;
-  constexpr kernels::FormatBlocks blocks = kernels::blocks_of(Format::fp8_block);
-  return {{Format::plain, "plain", {{}}},
-          {Format::fp8_block,
-           "fp8_block",
-           {{.kind = Kind::codes, .dtype = DType::f8e4m3},
-            {.kind = Kind::scales,
-             .key = "scales",
-             .file_suffix = "_scale_inv",
-             .dtype = DType::f32,
-             .block_rows = blocks.rows,
-             .block_columns = blocks.columns}}}};
+// How large random codes are: the root mean square, or less, so that normal values of this size do
+// not leave the range.
+struct CodeTraits {
+  Codes codes;
+  std::string_view name;
+  DType dtype;
+  double typical;
+};
+constexpr CodeTraits kCodes[] = {{Codes::e4m3, "e4m3", DType::f8e4m3, 64},
+                                 {Codes::u8, "u8", DType::u8, 64},
+                                 {Codes::u4, "u4", DType::u8, 4}};
+const CodeTraits& traits_of(Codes codes) {
+  const auto* const found = std::ranges::find(kCodes, codes, &CodeTraits::codes);
+  AC_ASSERT(found != std::end(kCodes));
+  return *found;
+}
+
+// "row": a scale a row; "all": one; "g32": one for 32 elements of a row; "128x128".
+std::string name_of_blocks(const Format& format) {
+  if (format.rows == 1 && format.columns == 0) return "row";
+  if (format.rows == 0 && format.columns == 0) return "all";
+  if (format.rows == 1) return fmt::format("g{}", format.columns);
+  return fmt::format("{}x{}", format.rows, format.columns);
+}
+
+bool read_int(std::string_view text, int& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value > 0;
+}
+
+bool read_blocks(std::string_view text, Format& format) {
+  const std::size_t by = text.find('x');
+  if (text == "row") return true;
+  if (text == "all") return format.rows = 0, true;
+  if (text.starts_with('g')) return read_int(text.substr(1), format.columns);
+  return by != text.npos && read_int(text.substr(0, by), format.rows) &&
+         read_int(text.substr(by + 1), format.columns);
+}
+
+std::string name_of(const Format& format) {
+  if (format.is_plain()) return "plain";
+  const DType scale = dtype_of(format.scale);
+  return fmt::format("{}_{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
+                     scale == DType::f32 ? "" : fmt::format("_{}", short_name(scale)),
+                     format.zeros ? "_zeros" : "");
 }
 
 }  // namespace
 
+DType dtype_of(Type type) {
+  return type == Type::f32 ? DType::f32 : type == Type::f16 ? DType::f16 : DType::bf16;
+}
+
+std::string_view key_of(Kind kind) {
+  switch (kind) {
+    case Kind::elements:
+    case Kind::codes:
+      return "key";
+    case Kind::scales:
+      return "scales";
+    case Kind::zeros:
+      return "zeros";
+  }
+  AC_UNREACHABLE();
+}
+
 std::vector<std::int64_t> WeightPart::shape(std::span<const std::int64_t> of_matrix) const {
   if (kind == Kind::elements) return {of_matrix.begin(), of_matrix.end()};
   AC_ASSERT(of_matrix.size() == 2);
-  return {(of_matrix[0] + block_rows - 1) / block_rows,
-          (of_matrix[1] + block_columns - 1) / block_columns};
+  const auto parts = [](std::int64_t size, std::int64_t by) {
+    return by > 0 ? (size + by - 1) / by : 1;
+  };
+  return {parts(of_matrix[0], rows), parts(of_matrix[1], columns) / in_byte};
 }
 
 std::int64_t WeightFormat::bytes(std::span<const std::int64_t> shape, DType dtype) const {
@@ -48,17 +101,24 @@ std::int64_t WeightFormat::bytes(std::span<const std::int64_t> shape, DType dtyp
 
 void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first, std::int64_t count,
                         const ReadPart& read_part, double* out) const {
-  read_part(0, first, count, out);
-  for (std::size_t p = 1; p < parts.size(); ++p) {
-    const WeightPart& part = parts[p];
-    const std::int64_t columns = shape[1], scales = part.shape(shape)[1];
-    std::vector<double> scale(static_cast<std::size_t>(scales));
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t row = (first + done) / columns, begin = (first + done) % columns;
-      const std::int64_t end = std::min(columns, begin + count - done);
-      read_part(p, row / part.block_rows * scales, scales, scale.data());
-      for (std::int64_t column = begin; column < end; ++column)
-        out[done++] *= scale[static_cast<std::size_t>(column / part.block_columns)];
+  if (is_plain()) return read_part(0, first, count, out);
+  const std::int64_t columns = shape[1];
+  const std::int64_t codes_in_row = parts[0].shape(shape)[1];
+  const std::int64_t groups = parts[1].shape(shape)[1];
+  std::vector<double> codes(static_cast<std::size_t>(codes_in_row)),
+      scale(static_cast<std::size_t>(groups)), zero(scale.size(), middle_of(format.codes));
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t row = (first + done) / columns, begin = (first + done) % columns;
+    const std::int64_t end = std::min(columns, begin + count - done);
+    const std::int64_t first_group = format.row_of_scales(static_cast<int>(row)) * groups;
+    read_part(0, row * codes_in_row, codes_in_row, codes.data());
+    read_part(1, first_group, groups, scale.data());
+    if (format.zeros) read_part(2, first_group, groups, zero.data());
+    for (std::int64_t column = begin; column < end; ++column) {
+      double code = codes[static_cast<std::size_t>(column / parts[0].in_byte)];
+      if (parts[0].in_byte > 1) code = (static_cast<int>(code) >> 4 * (column % 2)) & 15;
+      const auto group = static_cast<std::size_t>(format.columns > 0 ? column / format.columns : 0);
+      out[done++] = (code - zero[group]) * scale[group];
     }
   }
 }
@@ -66,29 +126,64 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
 double WeightFormat::typical(const WeightPart& part, std::int64_t columns) const {
   const double element = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(columns, 1)));
   switch (part.kind) {
-    case WeightPart::Kind::elements:
+    case Kind::elements:
       return element;
-    case WeightPart::Kind::codes:
-      return kTypicalCode;
-    case WeightPart::Kind::scales:
-      return element / kTypicalCode;
+    case Kind::codes:
+      return traits_of(format.codes).typical;
+    case Kind::scales:
+      return element / traits_of(format.codes).typical;
+    case Kind::zeros:
+      return middle_of(format.codes);
   }
   AC_UNREACHABLE();
 }
 
-std::span<const WeightFormat> weight_formats() {
-  static const std::vector<WeightFormat> table = make_table();
-  return table;
+WeightFormat traits(const Format& format) {
+  if (format.is_plain()) return {format, "plain", {{}}};
+  const CodeTraits& codes = traits_of(format.codes);
+  const int bits = bits_of(format.codes);
+  WeightFormat made{format, name_of(format), {}};
+  made.parts = {{.kind = Kind::codes, .dtype = codes.dtype, .in_byte = 8 / bits, .most = 255},
+                {.kind = Kind::scales,
+                 .dtype = dtype_of(format.scale),
+                 .rows = format.rows,
+                 .columns = format.columns}};
+  // A zero point can be one above the largest code: of GPTQ, it is stored minus one.
+  if (format.zeros)
+    made.parts.push_back({.kind = Kind::zeros,
+                          .dtype = DType::u8,
+                          .rows = format.rows,
+                          .columns = format.columns,
+                          .most = std::min(double(1 << bits), 255.0)});
+  return made;
 }
 
-const WeightFormat& traits(Format format) {
-  return weight_formats()[static_cast<std::size_t>(format)];
+std::optional<WeightFormat> find_format(std::string_view name) {
+  if (name == "plain") return traits({});
+  std::vector<std::string_view> words;
+  for (std::string_view rest = name; !rest.empty();) {
+    words.push_back(rest.substr(0, rest.find('_')));
+    rest.remove_prefix(std::min(rest.size(), words.back().size() + 1));
+  }
+  if (words.size() < 2) return std::nullopt;
+  Format format;
+  for (const CodeTraits& codes : kCodes)
+    if (codes.name == words[0]) format.codes = codes.codes;
+  if (format.is_plain() || !read_blocks(words[1], format)) return std::nullopt;
+  for (const Type type : {Type::f16, Type::bf16})
+    if (words.size() > 2 && words[2] == short_name(dtype_of(type))) format.scale = type;
+  format.zeros = words.back() == "zeros";
+  // What is said twice, or in another order, is no name.
+  if (name_of(format) != name || (format.zeros && !is_whole(format.codes))) return std::nullopt;
+  return traits(format);
 }
 
-const WeightFormat* find_format(std::string_view name) {
-  const auto all = weight_formats();
-  const auto found = std::ranges::find(all, name, &WeightFormat::name);
-  return found == all.end() ? nullptr : &*found;
+std::string why_impossible(const Format& format, std::span<const std::int64_t> shape) {
+  if (format.is_plain()) return {};
+  if (shape.size() != 2) return "a format is for matrices";
+  if (shape[1] * bits_of(format.codes) % 8 != 0)
+    return fmt::format("rows of {} codes are no whole bytes", shape[1]);
+  return {};
 }
 
 }  // namespace ac

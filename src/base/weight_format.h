@@ -1,10 +1,13 @@
-// The table of weight formats: of each, the tensors of a checkpoint that a matrix is made of, and
-// how its elements are read from them. Whoever reads, checks, fills or plans a weight asks this.
+// Weight formats: of each, the tensors that a matrix is made of, and how its elements are read from
+// them. Whoever checks, fills or plans a weight asks this. How checkpoints store these tensors is
+// said in base/weight_layout.h.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,27 +16,32 @@
 
 namespace ac {
 
+using kernels::Codes;
 using kernels::Format;
 
 struct WeightPart {
-  enum class Kind : std::uint8_t { elements, codes, scales };
+  enum class Kind : std::uint8_t { elements, codes, scales, zeros };
   Kind kind = Kind::elements;
-  const char* key = "key";       // the attribute of a weight that has its name in the checkpoint
-  const char* file_suffix = "";  // of that name, behind the weight's; "" for the first part
-  DType dtype = DType::f32;      // of plain, the weight's own
-  int block_rows = 1, block_columns = 1;  // elements of the matrix that share one of its
+  DType dtype = DType::f32;    // of plain elements, the weight's own
+  int rows = 1, columns = 1;   // elements of the matrix that share one of it; 0: as many as it has
+  int in_byte = 1;             // codes in one of it
+  double least = 0, most = 0;  // of whole numbers: the range that they are in
 
   std::vector<std::int64_t> shape(std::span<const std::int64_t> of_matrix) const;
+  bool is_whole() const { return dtype == DType::u8; }
 };
+
+// The attributes of a weight that name the tensors of a checkpoint, by kind of part.
+std::string_view key_of(WeightPart::Kind kind);
 
 struct WeightFormat {
   Format format;
-  std::string_view name;  // in graphs and program.json
+  std::string name;  // in graphs and program.json: "plain", "e4m3_128x128", "u4_g32_f16_zeros"
   std::vector<WeightPart> parts;
 
-  bool is_plain() const { return format == Format::plain; }
+  bool is_plain() const { return format.is_plain(); }
   std::int64_t bytes(std::span<const std::int64_t> shape, DType dtype) const;
-  // Elements first .. first+count-1 of the matrix, exactly: a code times its scale.
+  // Elements first .. first+count-1 of the matrix, exactly: (code - zero point) * scale.
   // `read_part` gives elements of a part.
   using ReadPart =
       std::function<void(std::size_t part, std::int64_t first, std::int64_t count, double* out)>;
@@ -44,9 +52,12 @@ struct WeightFormat {
   double typical(const WeightPart& part, std::int64_t columns) const;
 };
 
-const WeightFormat& traits(Format format);
-// Null: no format has this name.
-const WeightFormat* find_format(std::string_view name);
-std::span<const WeightFormat> weight_formats();
+WeightFormat traits(const Format& format);
+// Nothing: no format has this name.
+std::optional<WeightFormat> find_format(std::string_view name);
+// Why no matrix of this shape can be in the format, or nothing.
+std::string why_impossible(const Format& format, std::span<const std::int64_t> shape);
+
+DType dtype_of(kernels::Type type);
 
 }  // namespace ac

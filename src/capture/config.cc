@@ -59,55 +59,6 @@ void refuse_unsupported(const ConfigFields& config) {
     config.fail("is_causal", "is false, but only causal decoders are supported");
 }
 
-// Names of modules whose linears stay plain. transformers reads them as regular expressions; a
-// plain path is one that means itself.
-std::vector<std::string> read_plain_modules(const ConfigFields& config, const char* field) {
-  std::vector<std::string> modules;
-  const Json& list = config[field];
-  if (!list.is_array()) config.wrong(field, "a list of modules' names");
-  for (const Json& name : list) {
-    if (!name.is_string() || name.get<std::string>().empty())
-      config.wrong(field, "a list of modules' names");
-    modules.push_back(name.get<std::string>());
-    if (modules.back().find_first_of("*+?[](){}|^$\\") != std::string::npos)
-      config.fail(field, fmt::format("holds {}: patterns are not supported", brief(name)));
-  }
-  return modules;
-}
-
-// As transformers' FineGrainedFP8Config reads it. How activations would be quantised is of no
-// matter: they are not.
-void read_quantization(const ConfigFields& all, DecoderConfig& result) {
-  if (!all.has_value("quantization_config")) return;
-  const ConfigFields config = all.inside("quantization_config");
-  const std::string instead = "use the checkpoint in float32, float16 or bfloat16";
-  if (const std::string method = config.text("quant_method"); method != "fp8")
-    config.fail("quant_method", fmt::format("is \"{}\", and of quantized weights only fp8 in "
-                                            "blocks of 128 x 128 is supported: {}",
-                                            method, instead));
-  const auto only = [&](const char* field, const char* value) {
-    if (config.has_value(field) && config.text(field) != value)
-      config.wrong(field, fmt::format("\"{}\"", value));
-  };
-  only("fmt", "e4m3"), only("activation_scheme", "dynamic");
-  only("scale_fmt", "float"), only("expert_dtype", "fp8");
-  // transformers' default is this size too; a null means one scale a matrix.
-  constexpr kernels::FormatBlocks blocks = kernels::blocks_of(Format::fp8_block);
-  if (config.has("weight_block_size") &&
-      config["weight_block_size"] != Json{blocks.rows, blocks.columns})
-    config.wrong("weight_block_size", "[128, 128]");
-  if (config.has_value("modules_to_convert"))
-    config.fail("modules_to_convert", "is set, but embeddings must be plain");
-  result.format = Format::fp8_block;
-  // Without a list, transformers leaves the head alone.
-  result.plain_modules = {"lm_head"};
-  for (const char* field : {"modules_to_not_convert", "ignored_layers"})
-    if (config.has_value(field)) {
-      result.plain_modules = read_plain_modules(config, field);
-      return;
-    }
-}
-
 DType read_dtype(const ConfigFields& config) {
   const char* field = config.has_value("dtype") ? "dtype" : "torch_dtype";
   if (!config.has_value(field)) return DType::f32;
@@ -222,17 +173,8 @@ DecoderConfig parse_config(const Json& json, const std::string& origin) {
   else
     result.ropes = {read_rope(config, family.rope_theta, scope)};
   family.schedule(config, result);
-  read_quantization(config, result);
+  result.quantization = read_quantization(config);
   return result;
-}
-
-Format DecoderConfig::format_of(std::string_view module) const {
-  for (const std::string& name : plain_modules) {
-    const bool begins =
-        module.starts_with(name) && (module.size() == name.size() || module[name.size()] == '.');
-    if (begins || module.ends_with(name)) return Format::plain;
-  }
-  return format;
 }
 
 bool is_native_architecture(std::string_view architecture) {

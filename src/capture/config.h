@@ -12,7 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/json.h"
-#include "base/weight_format.h"
+#include "capture/quantization.h"
 #include "capture/rope_frequencies.h"
 
 namespace ac {
@@ -62,13 +62,9 @@ struct DecoderConfig {
   double norm_offset;  // norms multiply by norm_offset + weight
   bool tied_embeddings;
   std::string embedding_key = kEmbeddingKey;  // in the checkpoint
-  // Of the linears, but for modules of these names (paths, beginnings or ends of paths).
-  Format format = Format::plain;
-  std::vector<std::string> plain_modules;
+  Quantization quantization;
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
-
-  Format format_of(std::string_view module) const;
 };
 
 bool is_native_architecture(std::string_view architecture);

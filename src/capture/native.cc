@@ -50,8 +50,8 @@ class DecoderBuilder {
   }
 
   NodeId matrix(std::int64_t rows, std::int64_t columns) {
-    return b_.weight(b_.module() + ".weight", {c_.dtype, {rows, columns}},
-                     c_.format_of(b_.module()));
+    return b_.weight(b_.module(), {c_.dtype, {rows, columns}},
+                     c_.quantization.format_of(b_.module()), c_.quantization.layout);
   }
 
   NodeId linear(NodeId x, const std::string& module, std::int64_t in, std::int64_t out, bool bias) {
@@ -174,10 +174,11 @@ Graph build_decoder(const DecoderConfig& config, std::string name) {
 Model capture_native(const std::filesystem::path& directory) {
   DecoderConfig config = read_config(directory / "config.json");
   settle_tied_head(directory, config);
+  settle_scales(directory, config);
   Model model;
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};
-  check_formats(directory, model.graph);
+  check_formats(directory, config, model.graph);
   model.architecture = config.architecture;
   return model;
 }

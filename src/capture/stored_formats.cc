@@ -5,33 +5,146 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "capture/tied_head.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/part.h"
 #include "ir/weights.h"
 
 namespace ac {
+namespace {
 
-void check_formats(const std::filesystem::path& directory, const Graph& graph) {
-  const auto in_format = [](const Node& node) {
-    return node.op == Op::weight && !format_of(node).is_plain();
-  };
-  if (std::ranges::none_of(graph.nodes, in_format) || !has_weights(directory)) return;
-  const Checkpoint checkpoint = Checkpoint::open_model(directory);
-  for (const Node& node : graph.nodes) {
-    if (node.op != Op::weight) continue;
-    const WeightFormat& format = format_of(node);
-    for (const Node& part : parts_of(node)) {
-      std::vector<std::int64_t> shape;
-      for (const Dim& dim : part.type.shape) shape.push_back(dim.constant());
-      const TensorView view = checkpoint.require(part.text("key"), shape);
-      const DType wanted = part.type.dtype;
-      if (view.dtype != wanted && !(is_float(view.dtype) && is_float(wanted)))
+using Kind = WeightPart::Kind;
+
+std::vector<std::int64_t> sizes_of(const Node& node) {
+  std::vector<std::int64_t> shape;
+  for (const Dim& dim : node.type.shape) shape.push_back(dim.constant());
+  return shape;
+}
+
+class FormatCheck {
+ public:
+  FormatCheck(const Checkpoint& checkpoint, const Quantization& said)
+      : checkpoint_(checkpoint), said_(said) {}
+
+  void check(const Node& weight) const {
+    const WeightFormat format = format_of(weight);
+    for (const Node& part : parts_of(weight)) check_part(part);
+    if (format.is_plain()) return;
+    const std::string& key = weight.text("key");
+    const std::string module = key.substr(0, key.rfind('.'));
+    const std::vector<std::int64_t> shape = sizes_of(weight);
+    check_shape(module, shape);
+    check_order(module, format, shape[1]);
+    if (!format.format.zeros) check_no_zeros(module, format, shape);
+  }
+
+ private:
+  void check_part(const Node& part) const {
+    const std::string& key = part.text("key");
+    const DType wanted = part.type.dtype;
+    const std::optional<PartInFile> in = in_file(part);
+    if (!in) {
+      const TensorView view = checkpoint_.require(key, sizes_of(part));
+      if (!is_float(view.dtype) && is_float(wanted))
         bad_input(
             "{}: tensor {} is stored as {}, and quantization_config of config.json says that it is "
-            "{}{}",
-            view.file, quote(view.name), torch_name(view.dtype), torch_name(wanted),
-            format.is_plain() ? ", not quantized" : "");
+            "{}, not quantized",
+            view.file, quote(key), torch_name(view.dtype), torch_name(wanted));
+      return;
+    }
+    const TensorView view = require_stored(checkpoint_, key, sizes_of(part), *in);
+    if (is_float(wanted) && wanted != DType::f32 && view.dtype != wanted)
+      bad_input("{}: tensor {} is stored as {}, and scales of other weights as {}", view.file,
+                quote(key), torch_name(view.dtype), torch_name(wanted));
+  }
+
+  // compressed-tensors says a packed weight's shape once more.
+  void check_shape(const std::string& module, const std::vector<std::int64_t>& shape) const {
+    const std::optional<TensorView> stated = checkpoint_.find(module + ".weight_shape");
+    if (!stated) return;
+    std::vector<std::int64_t> sizes;
+    for (std::size_t at = 0; at < stated->bytes.size(); at += bytes_of(stated->dtype))
+      sizes.push_back(
+          static_cast<std::int64_t>(load_element(stated->dtype, stated->bytes.data() + at)));
+    if (sizes != shape)
+      bad_input("{}: tensor {} says {}, but the model needs {}", stated->file, quote(stated->name),
+                show_shape(sizes), show_shape(shape));
+  }
+
+  // Which group a column is of is stated where columns are in another order, and sometimes else.
+  void check_order(const std::string& module, const WeightFormat& format,
+                   std::int64_t columns) const {
+    for (const char* suffix : {".g_idx", ".weight_g_idx"}) {
+      const std::optional<TensorView> order = checkpoint_.find(module + suffix);
+      if (!order) continue;
+      const std::size_t unit = bytes_of(order->dtype);
+      bool usual = order->bytes.size() == static_cast<std::size_t>(columns) * unit;
+      for (std::int64_t i = 0; usual && i < columns; ++i) {
+        const auto* const at = order->bytes.data() + static_cast<std::size_t>(i) * unit;
+        const std::int64_t group = format.format.columns > 0 ? i / format.format.columns : 0;
+        usual = load_element(order->dtype, at) == static_cast<double>(group);
+      }
+      if (!usual)
+        bad_input(
+            "{}: tensor {} puts columns into groups in another order (act-order), which is not "
+            "supported",
+            order->file, quote(order->name));
     }
   }
+
+  // Of symmetric codes, the middle is 0. Checkpoints that store it nevertheless do so in both of
+  // GPTQ's ways, whatever they say.
+  void check_no_zeros(const std::string& module, const WeightFormat& format,
+                      const std::vector<std::int64_t>& shape) const {
+    const WeightLayout& layout = layout_traits(said_.layout);
+    const std::optional<TensorView> zeros =
+        checkpoint_.find(module + std::string(layout.zeros.suffix));
+    if (layout.zeros.suffix.empty() || !zeros) return;
+    Format with_zeros = format.format;
+    with_zeros.zeros = true;
+    const PartInFile part{with_zeros, said_.layout, 2};
+    const PartView all =
+        require_part(checkpoint_, zeros->name, traits(with_zeros).parts[2].shape(shape), part);
+    const int middle = middle_of(format.format.codes);
+    const bool is_gptq = said_.layout == FileLayout::gptq || said_.layout == FileLayout::gptq_v2;
+    for (const std::byte zero : all.view.bytes) {
+      const int stored = std::to_integer<int>(zero) - layout.zeros.added;
+      if (stored != middle && !(is_gptq && stored == middle - 1))
+        bad_input(
+            "{}: tensor {} has the zero point {}, and quantization_config of config.json says that "
+            "codes are symmetric",
+            zeros->file, quote(zeros->name), stored);
+    }
+  }
+
+  const Checkpoint& checkpoint_;
+  const Quantization& said_;
+};
+
+}  // namespace
+
+void check_formats(const std::filesystem::path& directory, const DecoderConfig& config,
+                   const Graph& graph) {
+  if (config.quantization.format.is_plain() || !has_weights(directory)) return;
+  const Checkpoint checkpoint = Checkpoint::open_model(directory);
+  const FormatCheck check(checkpoint, config.quantization);
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::weight) check.check(node);
+}
+
+void settle_scales(const std::filesystem::path& directory, DecoderConfig& config) {
+  Format& format = config.quantization.format;
+  if (!format.many_scales()) return;
+  DType dtype = config.dtype;
+  if (has_weights(directory)) {
+    const Checkpoint checkpoint = Checkpoint::open_model(directory);
+    const std::string_view suffix = layout_traits(config.quantization.layout).scales.suffix;
+    for (const std::string& key : checkpoint.keys())
+      if (key.ends_with(suffix)) {
+        if (const auto view = checkpoint.find(key); is_float(view->dtype)) dtype = view->dtype;
+        break;
+      }
+  }
+  using kernels::Type;
+  format.scale = dtype == DType::f16 ? Type::f16 : dtype == DType::bf16 ? Type::bf16 : Type::f32;
 }
 
 }  // namespace ac

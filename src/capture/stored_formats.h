@@ -4,12 +4,17 @@
 
 #include <filesystem>
 
+#include "capture/config.h"
 #include "ir/graph.h"
 
 namespace ac {
 
 // Where `directory` has no weights, nothing is checked. What contradicts is an error (bad_input)
 // that names the tensor.
-void check_formats(const std::filesystem::path& directory, const Graph& graph);
+void check_formats(const std::filesystem::path& directory, const DecoderConfig& config,
+                   const Graph& graph);
+
+// The type of scales of groups is the checkpoint's: no config says it.
+void settle_scales(const std::filesystem::path& directory, DecoderConfig& config);
 
 }  // namespace ac

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "checkpoint/part.h"
 
 namespace ac {
 
@@ -26,7 +27,14 @@ WeightLookup ModelWeights::lookup() {
   return [this](const Node& weight) {
     std::vector<std::int64_t> shape;
     for (const Dim& dim : weight.type.shape) shape.push_back(dim.constant());
-    const TensorView view = store(weight.text("store")).require(weight.text("key"), shape);
+    const Checkpoint& checkpoint = store(weight.text("store"));
+    const std::string& key = weight.text("key");
+    if (const auto part = in_file(weight)) {
+      const PartView found = require_part(checkpoint, key, shape, *part);
+      return WeightView{found.view.dtype, found.view.shape, found.view.bytes.data(), nullptr,
+                        found.made};
+    }
+    const TensorView view = checkpoint.require(key, shape);
     return WeightView{view.dtype, view.shape, view.bytes.data()};
   };
 }

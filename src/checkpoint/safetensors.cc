@@ -33,7 +33,7 @@ constexpr std::array kFormatDTypes = std::to_array<FormatDType>({
     {"F64", 64, std::nullopt},        {"C64", 64, std::nullopt},
     {"U64", 64, std::nullopt},        {"U32", 32, std::nullopt},
     {"U16", 16, std::nullopt},        {"I16", 16, std::nullopt},
-    {"U8", 8, std::nullopt},          {"I8", 8, std::nullopt},
+    {"U8", 8, DType::u8},             {"I8", 8, DType::i8},
     {"F8_E4M3", 8, DType::f8e4m3},    {"F8_E5M2", 8, std::nullopt},
     {"F8_E8M0", 8, std::nullopt},     {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},

@@ -99,7 +99,7 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
   const int depth = in_registers || groups <= at_once ? std::min(plan.depth, steps) : plan.depth;
   const double load = plan.ring == Ring::none ? code_bits(op.format, op.weight) / 4.0 : 16.0;
   // Of a format, a vector of x and one of a row are longer, and each row has scales.
-  const bool plain = op.format == Format::plain;
+  const bool plain = op.format.is_plain();
   const int further = plain ? 0 : 2 * (op.vector() - 16 / bytes_of(op.weight)) + 4 * plan.rows + 8;
   const double padded = double(plan.padded_vectors(op, k)) * op.vector();
   return {.threads = plan.threads,
@@ -120,7 +120,7 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
 Extent GemvTask::extent(const Plan& plan) const {
   const int block = plan.groups_per_block() * plan.outputs_per_group(op);
   // Rows that share a scale, and more.
-  const int scaled = divide_up(blocks_of(op.format).rows, block);
+  const int scaled = divide_up(op.format.rows, block);
   return {.block = block, .at_once = std::max(plan.blocks_per_sm() * kTrialProcessors, scaled)};
 }
 
@@ -137,22 +137,26 @@ void GemvTask::write_id(const Plan& plan, IdText& id) {
 
 namespace {
 
-template <Format format>
+template <class Params>
 Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& plan,
                      const ProductOperands& o) {
   Generated out;
-  KernelOf<GemvParamsOf<format>> of(to, out, "gemv", task.op, plan);
+  KernelOf<Params> of(to, out, "gemv", task.op, plan);
   auto& p = of.params;
   for (int i = 0; i < task.op.matrices; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    if constexpr (format != Format::plain)
+    if constexpr (std::is_same_v<Params, CodedGemvParams>) {
       of.point(p.scales[i], buffer_of(to.step, o.weight[at], 1));
+      if (task.op.format.zeros) of.point(p.zeros[i], buffer_of(to.step, o.weight[at], 2));
+    }
     of.point(p.matrix[i].weight, o.weight[at]);
     if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
     if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
     p.matrix[i].rows = number(to.shape(o.weight[at])[0]);
   }
-  p.k = p.pitch = task.k;
+  const Format& format = task.op.format;
+  p.k = task.k;
+  p.pitch = format.is_plain() ? task.k : task.k * bits_of(format.codes) / 8;
   of.point(p.x, o.x);
   if (o.norm >= 0) {
     of.point(p.norm_weight, to[o.norm].inputs[1]);
@@ -175,13 +179,8 @@ Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& p
 }  // namespace
 
 Generated GemvTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
-  switch (op.format) {
-    case Format::plain:
-      return lower_gemv<Format::plain>(*this, to, plan, operands);
-    case Format::fp8_block:
-      return lower_gemv<Format::fp8_block>(*this, to, plan, operands);
-  }
-  AC_UNREACHABLE();
+  return op.format.is_plain() ? lower_gemv<GemvParams>(*this, to, plan, operands)
+                              : lower_gemv<CodedGemvParams>(*this, to, plan, operands);
 }
 
 }  // namespace ac

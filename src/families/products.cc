@@ -63,7 +63,7 @@ class ProductMatcher {
       if (!body_.is_contiguous(node.inputs[1], Role::weight))
         return refuse("a matrix is no whole weight");
       const Format stored = format_of(body_[node.inputs[1]]).format;
-      if (!one_token_ && stored != Format::plain)
+      if (!one_token_ && !stored.is_plain())
         return refuse(fmt::format("it reads no weights in {}", traits(stored).name));
       if (i > 0 && stored != found.format) return refuse("the matrices are in different formats");
       found.format = stored;

@@ -36,7 +36,7 @@ struct GemmProblem {
 struct FoundProduct {
   kernels::GemmOp op;
   kernels::GemmShape shape;
-  Format format = Format::plain;
+  Format format = {};
   ProductOperands operands;
 };
 

@@ -31,6 +31,10 @@ Element element_of(DType dtype) {
       return Element::boolean;
     case DType::f8e4m3:
       return Element::e4m3;
+    case DType::u8:
+      return Element::u8;
+    case DType::i8:
+      break;  // in checkpoints only
   }
   AC_UNREACHABLE();
 }
@@ -298,7 +302,7 @@ class FallbackWriter {
     const NodeId weight = node().inputs[1];
     c.format = format_of(graph_[weight]).format;
     c.in = {along(operand(0), rank() - 1)};
-    for (const std::size_t part : {0, 1}) {
+    for (std::size_t part = 0; part < format_of(graph_[weight]).parts.size(); ++part) {
       FallbackTensor tensor = part_of(weight, part);
       tensor.strides.pop_back();  // its rows are the columns of the result
       c.in.push_back(with_inner(broadcast(tensor), 1));

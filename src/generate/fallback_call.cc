@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "build/digest.h"
 #include "generate/counts.h"
+#include "generate/plan_text.h"
 
 namespace ac {
 namespace {
@@ -35,6 +36,8 @@ const char* name_of(Element element) {
       return "positions";
     case Element::e4m3:
       return "e4m3";
+    case Element::u8:
+      return "u8";
   }
   AC_UNREACHABLE();
 }
@@ -81,9 +84,8 @@ std::string text_of(const FallbackCall& call) {
   std::string in;
   for (const FallbackTensor& tensor : call.in)
     in += fmt::format("{}Element::{}", in.empty() ? "" : ", ", name_of(tensor.element));
-  const std::string format = call.format == Format::plain
-                                 ? ""
-                                 : fmt::format(", .format = Format::{}", traits(call.format).name);
+  const std::string format =
+      call.format.is_plain() ? "" : fmt::format(", .format = {}", cpp_of(call.format));
   return fmt::format(
       "FallbackOp{{.kind = FallbackKind::{}, .in = {{{}}}, .out = Element::{}, .operands = {}, "
       ".rank = {}, .inner = {}{}}}",

@@ -26,7 +26,7 @@ struct FallbackCall {
   std::size_t indexed = 0;              // the last outer axes whose index the kernel asks for
   int position = -1;                    // the position's buffer, if it has one
   kernels::FallbackParams params = {};  // for the plain numbers in it
-  Format format = Format::plain;        // scaled_product
+  Format format = {};                   // scaled_product
   std::string what;                     // for errors
 };
 

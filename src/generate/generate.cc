@@ -29,7 +29,7 @@ Buffer buffer_of(const StepGraph& step, NodeId value, std::size_t part) {
     buffer.role = Buffer::Role::weight;
     buffer.name = buffer.key = node.text("key"), buffer.store = node.text("store");
     for (const Dim& size : node.type.shape) buffer.shape.push_back(size.constant());
-    buffer.format = format_of(whole).format, buffer.part = static_cast<std::int32_t>(part);
+    buffer.in_file = in_file(node).value_or(PartInFile{});
   } else if (node.op == Op::input && node.text("name") == "ids") {
     buffer.role = Buffer::Role::ids, buffer.name = "ids";
   } else {

@@ -65,7 +65,7 @@ std::string cpp_of(const Struct& initialised) {
   each_field(initialised, [&](std::string_view name, const auto& value) {
     // So that kernels of plain weights keep their names.
     if constexpr (std::is_same_v<std::decay_t<decltype(value)>, kernels::Format>)
-      if (value == kernels::Format::plain) return;
+      if (value.is_plain()) return;
     text += fmt::format("{}.{} = {}", text.empty() ? "" : ", ", name, cpp_of(value));
   });
   return "{" + text + "}";

@@ -21,11 +21,15 @@ NodeId Builder::weight(std::string key, TensorType type, std::string store) {
                   std::move(type));
 }
 
-NodeId Builder::weight(const std::string& key, TensorType type, Format format, std::string store) {
-  const WeightFormat& traits = ac::traits(format);
-  if (traits.is_plain()) return weight(key, std::move(type), std::move(store));
-  Attrs attrs{{"store", std::move(store)}, {"format", std::string(traits.name)}};
-  for (const WeightPart& part : traits.parts) attrs[part.key] = key + part.file_suffix;
+NodeId Builder::weight(const std::string& module, TensorType type, const Format& format,
+                       FileLayout layout, std::string store) {
+  if (format.is_plain()) return weight(module + ".weight", std::move(type), std::move(store));
+  const WeightFormat traits = ac::traits(format);
+  const WeightLayout& stored = layout_traits(layout);
+  Attrs attrs{
+      {"store", std::move(store)}, {"format", traits.name}, {"layout", std::string(stored.name)}};
+  for (const WeightPart& part : traits.parts)
+    attrs[std::string(key_of(part.kind))] = module + std::string(stored.part(part.kind).suffix);
   return add_leaf(Op::weight, std::move(attrs), std::move(type));
 }
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/weight_format.h"
+#include "base/weight_layout.h"
 #include "ir/graph.h"
 
 namespace ac {
@@ -27,7 +27,7 @@ class Builder {
 
   NodeId input(std::string name, TensorType type);
   // Stored in a format: `type` is what it means. Keys of its parts follow from the first.
-  NodeId weight(const std::string& key, TensorType type, Format format,
+  NodeId weight(const std::string& module, TensorType type, const Format& format, FileLayout layout,
                 std::string store = "checkpoint");
   NodeId weight(std::string key, TensorType type, std::string store = "checkpoint");
   NodeId constant(DType dtype, std::vector<std::int64_t> shape, std::vector<double> data);

@@ -9,7 +9,7 @@
 namespace ac {
 namespace {
 
-constexpr const char* kFormat = "format";
+constexpr const char *kFormat = "format", *kLayout = "layout", *kPart = "part";
 
 std::vector<std::int64_t> sizes_of(const Node& weight) {
   std::vector<std::int64_t> sizes;
@@ -19,21 +19,25 @@ std::vector<std::int64_t> sizes_of(const Node& weight) {
 
 }  // namespace
 
-const WeightFormat& format_of(const Node& weight) {
-  if (!weight.has(kFormat)) return traits(Format::plain);
-  const WeightFormat* const known = find_format(weight.text(kFormat));
-  AC_ASSERT(known != nullptr);
-  return *known;
+WeightFormat format_of(const Node& weight) {
+  if (!weight.has(kFormat)) return traits({});
+  std::optional<WeightFormat> known = find_format(weight.text(kFormat));
+  AC_ASSERT(known.has_value());
+  return *std::move(known);
 }
 
 std::vector<Node> parts_of(const Node& weight) {
-  const WeightFormat& format = format_of(weight);
+  const WeightFormat format = format_of(weight);
   if (format.is_plain()) return {weight};
   std::vector<Node> parts;
   for (const WeightPart& part : format.parts) {
     Node node{Op::weight,
               {},
-              {{"key", weight.text(part.key)}, {"store", weight.text("store")}},
+              {{"key", weight.text(key_of(part.kind))},
+               {"store", weight.text("store")},
+               {kFormat, format.name},
+               {kLayout, weight.text(kLayout)},
+               {kPart, static_cast<std::int64_t>(parts.size())}},
               {part.dtype, {}},
               weight.module,
               weight.source};
@@ -41,6 +45,12 @@ std::vector<Node> parts_of(const Node& weight) {
     parts.push_back(std::move(node));
   }
   return parts;
+}
+
+std::optional<PartInFile> in_file(const Node& part) {
+  if (!part.has(kPart)) return std::nullopt;
+  return PartInFile{format_of(part).format, find_layout(part.text(kLayout))->layout,
+                    static_cast<std::int32_t>(part.integer(kPart))};
 }
 
 std::int64_t stored_bytes(const Node& weight) {
@@ -54,21 +64,26 @@ std::string why_no_weight(const Node& weight) {
   for (const Dim& dim : weight.type.shape)
     if (!dim.is_constant() || dim.constant() < 1)
       return "a weight of shape " + to_string(weight.type.shape);
-  const WeightFormat* format = &traits(Format::plain);
+  std::optional<WeightFormat> format = traits({});
   if (weight.has(kFormat)) format = find_format(weight.text(kFormat));
   if (!format) return fmt::format("no format is called \"{}\"", weight.text(kFormat));
-  for (const WeightFormat& other : weight_formats())
-    for (const WeightPart& part : other.parts) {
-      const bool needed = std::ranges::any_of(
-          format->parts, [&](const WeightPart& own) { return std::string(own.key) == part.key; });
-      if (needed != weight.has(part.key))
-        return fmt::format("the format {} {} \"{}\"", format->name, needed ? "needs" : "has no",
-                           part.key);
-    }
+  const auto check = [&](std::string_view attribute, bool needed) {
+    if (needed == weight.has(attribute)) return std::string();
+    return fmt::format("the format {} {} \"{}\"", format->name, needed ? "needs" : "has no",
+                       attribute);
+  };
+  const auto has = [&](WeightPart::Kind kind) {
+    return std::ranges::find(format->parts, kind, &WeightPart::kind) != format->parts.end();
+  };
+  using Kind = WeightPart::Kind;
+  for (const Kind kind : {Kind::scales, Kind::zeros})
+    if (const std::string why = check(key_of(kind), has(kind)); !why.empty()) return why;
+  if (const std::string why = check(kLayout, !format->is_plain()); !why.empty()) return why;
   if (format->is_plain()) return {};
-  if (weight.type.shape.size() != 2) return "a format is for matrices";
+  if (!find_layout(weight.text(kLayout)))
+    return fmt::format("no layout is called \"{}\"", weight.text(kLayout));
   if (!is_float(weight.type.dtype)) return "a format is for floating-point numbers";
-  return {};
+  return why_impossible(format->format, sizes_of(weight));
 }
 
 }  // namespace ac

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/weight_format.h"
+#include "base/weight_layout.h"
 #include "ir/graph.h"
 
 namespace ac {
@@ -20,11 +22,15 @@ struct WeightView {
   // Instead of data, if they are at hand: elements that are exact in the dtype, which is the
   // graph's.
   const double* elements = nullptr;
+  // What holds the data, if no file does.
+  std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 
-const WeightFormat& format_of(const Node& weight);
-// The tensors that a weight is stored in, as plain weights of their own; of a plain one, itself.
+WeightFormat format_of(const Node& weight);
+// The tensors that a weight is made of, as weights of their own; of a plain one, itself.
 std::vector<Node> parts_of(const Node& weight);
+// How the checkpoint stores one of them. Nothing: as it is.
+std::optional<PartInFile> in_file(const Node& part);
 std::int64_t stored_bytes(const Node& weight);
 // Why it cannot be what its attributes say, or nothing.
 std::string why_no_weight(const Node& weight);

@@ -31,6 +31,8 @@ void RandomPool::fill(Device& device, Memories copies, DType dtype, double scale
   const std::size_t count = std::min(total, kPool);
   std::vector<double> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = scale * pool()[(next_ + i) % kPool];
+  if (dtype == DType::u8)
+    for (double& value : values) value = std::clamp(128 + value, 0.0, 255.0);
   next_ += count + kStride;
   std::vector<std::byte> bytes(count * size);
   store_elements(dtype, values, bytes.data());

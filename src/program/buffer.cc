@@ -2,9 +2,14 @@
 
 namespace ac {
 
+constexpr std::int64_t kUsualColumns = 4096;
+
 double Buffer::typical() const {
   const std::int64_t columns = shape.empty() ? 1 : shape.back();
-  return traits(format).typical(weight_part(), columns * weight_part().block_columns);
+  const WeightPart part = weight_part();
+  // Of what is one for a whole row, nothing says how long that is.
+  const std::int64_t of_each = part.columns > 0 ? part.columns : kUsualColumns;
+  return traits(in_file.format).typical(part, columns * of_each * part.in_byte);
 }
 
 }  // namespace ac

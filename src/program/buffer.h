@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/weight_format.h"
+#include "base/weight_layout.h"
 #include "program/launch.h"
 
 namespace ac {
@@ -42,15 +42,12 @@ struct Buffer {
   std::int32_t tensor = 0;               // state
   std::int32_t source = -1;              // of a program, rope_table: the buffer of inv_freq
   double scale = 1;                      // rope_table
-  Format format = Format::plain;         // weight: of the matrix that this is a part of
-  std::int32_t part = 0;                 // weight: which part of that format
+  PartInFile in_file = {};               // weight: the part of a format that this is
 
   bool is_workspace() const { return role == Role::scratch && node < 0; }
   // Where random elements are as large as those of a trained weight.
   double typical() const;
-  const WeightPart& weight_part() const {
-    return traits(format).parts[static_cast<std::size_t>(part)];
-  }
+  WeightPart weight_part() const { return in_file.traits_of_part(); }
   bool operator==(const Buffer&) const = default;
 };
 std::string_view to_string(Buffer::Role role);

@@ -198,8 +198,9 @@ Json to_json(const Buffer& buffer) {
   switch (buffer.role) {
     case Buffer::Role::weight:
       json["store"] = buffer.store, json["key"] = buffer.key, json["shape"] = buffer.shape;
-      if (buffer.format != Format::plain)
-        json["format"] = traits(buffer.format).name, json["part"] = buffer.part;
+      if (const PartInFile& part = buffer.in_file; !part.format.is_plain())
+        json["format"] = traits(part.format).name, json["part"] = part.part,
+        json["layout"] = layout_traits(part.layout).name;
       break;
     case Buffer::Role::constant:
     case Buffer::Role::scratch:
@@ -236,15 +237,20 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   buffer.source = object.get_or<std::int32_t>("source", -1);
   buffer.scale = object.get_or<double>("scale", 1);
   const std::string name = object.get_or<std::string>("format", "plain");
-  const WeightFormat* const format = find_format(name);
+  const std::optional<WeightFormat> format = find_format(name);
   if (!format) bad_input("{}: no weight format is called {}", origin, quote(name));
-  buffer.format = format->format;
-  buffer.part = object.get_or<std::int32_t>("part", 0);
-  if (buffer.part < 0 || static_cast<std::size_t>(buffer.part) >= format->parts.size())
-    bad_input("{}: the format {} has no part {}", origin, name, buffer.part);
-  if (!format->is_plain() && buffer.dtype != buffer.weight_part().dtype)
-    bad_input("{}: part {} of the format {} is {}", origin, buffer.part, name,
+  PartInFile& in_file = buffer.in_file;
+  in_file.format = format->format;
+  in_file.part = object.get_or<std::int32_t>("part", 0);
+  if (in_file.part < 0 || static_cast<std::size_t>(in_file.part) >= format->parts.size())
+    bad_input("{}: the format {} has no part {}", origin, name, in_file.part);
+  if (format->is_plain()) return buffer;
+  if (buffer.dtype != buffer.weight_part().dtype)
+    bad_input("{}: part {} of the format {} is {}", origin, in_file.part, name,
               short_name(buffer.weight_part().dtype));
+  const auto layout = object.get<std::string>("layout");
+  if (!find_layout(layout)) bad_input("{}: no layout is called {}", origin, quote(layout));
+  in_file.layout = find_layout(layout)->layout;
   return buffer;
 }
 

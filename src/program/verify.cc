@@ -192,7 +192,7 @@ class Verifier {
       case Buffer::Role::weight: {
         std::vector<std::int64_t> sizes = buffer.shape;
         sizes.push_back(size_of(buffer.dtype));
-        if (buffer.format == Format::plain ? is_code(buffer.dtype) : buffer.shape.size() != 2)
+        if (buffer.in_file.format.is_plain() ? is_code(buffer.dtype) : buffer.shape.size() != 2)
           bad_input("{}: is no part of a weight", where);
         is(product(sizes));
         if (program_.stores.count(buffer.store) == 0)

@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "build/digest.h"
+#include "checkpoint/part.h"
 
 namespace ac {
 namespace {
@@ -102,6 +103,12 @@ Checkpoint open_store(const fs::path& path) {
              : Checkpoint::open_file(path.parent_path(), path.filename().string());
 }
 
+TensorView stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
+  return buffer.in_file.format.is_plain()
+             ? checkpoint.require(buffer.key, buffer.shape)
+             : require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
+}
+
 Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& warnings) {
   Fingerprint fingerprint;
   for (const auto& [store, path] : program.stores) {
@@ -111,7 +118,7 @@ Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& war
       CheckpointPrint print;
       for (const Buffer& buffer : program.buffers)
         if (buffer.role == Buffer::Role::weight && buffer.store == store)
-          print.tensors[buffer.key] = print_of(checkpoint.require(buffer.key, buffer.shape));
+          print.tensors[buffer.key] = print_of(stored_of(checkpoint, buffer));
       print.config = config_of(path);
       fingerprint[store] = std::move(print);
     } catch (const Error& error) {

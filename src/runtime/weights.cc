@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
+#include "checkpoint/part.h"
 #include "runtime/fingerprint.h"
 
 namespace ac {
@@ -54,25 +55,26 @@ class CheckpointWeights : public WeightSource {
       : device_(device), stores_(std::move(stores)) {}
 
   void load(const Buffer& buffer, void* to) override {
-    const TensorView view = stores_.at(buffer.store).require(buffer.key, buffer.shape);
+    const PartView part = part_of(buffer);
+    const TensorView& view = part.view;
     if (is_code(view.dtype) != is_code(buffer.dtype))
       bad_input("{}: tensor {} is stored as {}, and the model needs {}", view.file,
                 quote(buffer.key), torch_name(view.dtype), torch_name(buffer.dtype));
     const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(buffer.dtype);
     const std::size_t count = view.bytes.size() / from_size;
-    expect_read(view.bytes);
+    if (!part.made) expect_read(view.bytes);
     for (std::size_t at = 0; at < count;) {
       const std::size_t some = std::min(count - at, kPiece / to_size);
       Half& half = next();
       auto* const staging = static_cast<std::byte*>(half.memory->address());
       const std::byte* const from = view.bytes.data() + at * from_size;
       share(some, to_size, [&](std::size_t begin, std::size_t end) {
-        const std::byte* const part = from + begin * from_size;
-        map_now({part, (end - begin) * from_size});
+        const std::byte* const first = from + begin * from_size;
+        if (!part.made) map_now({first, (end - begin) * from_size});
         if (view.dtype == buffer.dtype)
-          std::memcpy(staging + begin * to_size, part, (end - begin) * from_size);
+          std::memcpy(staging + begin * to_size, first, (end - begin) * from_size);
         else
-          convert(view, part, buffer, staging + begin * to_size, end - begin);
+          convert(view, first, buffer, staging + begin * to_size, end - begin);
       });
       device_.upload_later(static_cast<std::byte*>(to) + at * to_size, staging, some * to_size);
       half.sent->set();
@@ -85,6 +87,20 @@ class CheckpointWeights : public WeightSource {
     std::unique_ptr<Device::Memory> memory;
     std::unique_ptr<Device::Mark> sent;
   };
+
+  // As the buffer has it: of a part of a weight in a format, made from what the file stores.
+  PartView part_of(const Buffer& buffer) const {
+    const Checkpoint& checkpoint = stores_.at(buffer.store);
+    if (buffer.in_file.format.is_plain())
+      return {checkpoint.require(buffer.key, buffer.shape), nullptr};
+    const auto rows = [&](std::int64_t count, const auto& work) {
+      share(static_cast<std::size_t>(count), static_cast<std::size_t>(buffer.shape[1]),
+            [&](std::size_t begin, std::size_t end) {
+              work(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+            });
+    };
+    return require_part(checkpoint, buffer.key, buffer.shape, buffer.in_file, rows);
+  }
 
   static void convert(const TensorView& view, const std::byte* from, const Buffer& buffer,
                       std::byte* to, std::size_t count) {
@@ -123,8 +139,10 @@ class RandomWeights : public WeightSource {
     std::int64_t count = 1;
     for (const std::int64_t size : buffer.shape) count *= size;
     double offset = 0, scale = 0.02;
-    if (const WeightPart& part = buffer.weight_part(); part.kind == WeightPart::Kind::scales)
+    if (const WeightPart part = buffer.weight_part(); part.kind == WeightPart::Kind::scales)
       offset = buffer.typical(), scale = offset / 2;
+    else if (part.is_whole())
+      offset = scale = part.most / 2;
     else if (part.kind == WeightPart::Kind::codes)
       scale = buffer.typical() * std::sqrt(3.0);
     else if (buffer.shape.size() > 1)

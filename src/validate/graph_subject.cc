@@ -229,7 +229,7 @@ class GraphSubject {
   void add_weights() {
     for (const Node& node : step_.graph.nodes) {
       if (node.op != Op::weight) continue;
-      const WeightFormat& format = format_of(node);
+      const WeightFormat format = format_of(node);
       const std::vector<Node> parts = parts_of(node);
       for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::string& key = parts[i].text("key");
@@ -244,6 +244,10 @@ class GraphSubject {
           spec.may_be_huge = false;  // a code of 0 times an infinite scale would be NaN
           spec.part = format.parts[i].kind;
           spec.typical = format.typical(format.parts[i], node.type.shape[1].constant());
+          if (const int middle = middle_of(format.format.codes); middle > 0)
+            spec.exact = 1.0 / middle;
+          if (format.parts[i].is_whole())
+            spec.high = static_cast<std::int64_t>(format.parts[i].most);
         }
         tensors_.push_back(std::move(spec));
       }

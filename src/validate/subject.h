@@ -41,6 +41,7 @@ struct TensorSpec {
   // Of a weight in a format (base/weight_format.h): which part, and how large its elements are.
   WeightPart::Kind part = WeightPart::Kind::elements;
   double typical = 1;
+  double exact = 1;  // of scales: the power of two with which whole codes mean up to about 1
 
   // In memory, one axis may be longer than in `shape`: the elements are repeated along it up to
   // this size. Kernels thus run with sizes whose elements take too long to compute with. 0: none

@@ -36,7 +36,11 @@ constexpr const char* kConfigs[] = {
     R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 192,
         "intermediate_size": 320, "num_hidden_layers": 1, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 309,
-        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})"};
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})",
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "float32", "hidden_size": 192,
+        "intermediate_size": 344, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 317,
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})"};
 
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.

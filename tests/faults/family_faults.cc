@@ -8,7 +8,8 @@ namespace {
 const std::string gemv_header = "kernels/gemv.cuh", gemm = "kernels/gemm.cuh",
                   tile = "kernels/gemm_tile.cuh", elementwise = "kernels/elementwise.cuh",
                   reduction = "kernels/reduction.cuh", sampling = "kernels/sampling.cuh",
-                  fallback = "kernels/fallback.cuh", vectors = "kernels/vectors.cuh";
+                  fallback = "kernels/fallback.cuh", reader = "kernels/weight_reader.cuh",
+                  format_header = "kernels/weight_format.h", vectors = "kernels/vectors.cuh";
 
 const std::vector<Fault> gemv_plan_faults = {
     {"the last row of a plan unwritten",
@@ -58,6 +59,52 @@ const std::vector<Fault> gemv_plan_faults = {
      gemv_header,
      {{"if (last) point_to(group + stride);", "point_to(group + stride);"}},
      {"plain", "swiglu"}},
+};
+
+const std::vector<Fault> format_faults = {
+    {"the second code of a byte first",
+     reader,
+     {{"out[0] = whole_at<0, 4>(word, zero), out[1] = whole_at<4, 4>(word, zero);",
+       "out[0] = whole_at<4, 4>(word, zero), out[1] = whole_at<0, 4>(word, zero);"}},
+     {"gemv of int4"}},
+    {"a code of the next byte",
+     reader,
+     {{"out[5] = whole_at<8, 4>(high, zero)", "out[5] = whole_at<12, 4>(high, zero)"}},
+     {"gemv of int4 by copies"}},
+    {"the second code of a byte first, without a ring",
+     reader,
+     {{">> 4 * (i % 2)", ">> 4 * (1 - i % 2)"}},
+     {"gemv of int4 without a ring"}},
+    {"zero points are one more",
+     reader,
+     {{"load_constant(zero + number(column)), 0.f", "load_constant(zero + number(column)), -1.f"}},
+     {"gemv of int4", "gemv of int4 without a ring"}},
+    {"zero points are added",
+     reader,
+     {{"(static_cast<float>(1 << (23 - bit)) + zero)",
+       "(static_cast<float>(1 << (23 - bit)) - zero)"}},
+     {"gemv of int4 by copies"}},
+    {"a group begins a vector early",
+     reader,
+     {{"column / format.columns : 0", "(column + 32) / format.columns : 0"}},
+     {"gemv of int4", "gemv of int4 without a ring"}},
+    {"scales of the row before",
+     reader,
+     {{"format.row_of_scales(row)) *", "format.row_of_scales(row > 0 ? row - 1 : 0)) *"}},
+     {"gemv of int4 by copies"}},
+    {"the last group of a row has no scale",
+     format_header,
+     {{"divide_up(k, columns)", "k / columns"}},
+     {"gemv of int4", "gemv of int4 without a ring"}},
+    {"a fallback's second code of a byte first",
+     fallback,
+     {{">> i * bits % 8", ">> (i + 1) * bits % 8"}},
+     {"fallback linear of int4"}},
+    {"a fallback's zero point of the next group",
+     fallback,
+     {{"zero = read<op.in[3]>(p.in[3], of_group(p.in[3]));",
+       "zero = read<op.in[3]>(p.in[3], of_group(p.in[3]) + (row > 0 ? -1 : 0));"}},
+     {"fallback linear of int4"}},
 };
 
 const std::vector<Fault> gemm_faults = {
@@ -218,7 +265,8 @@ const std::vector<Fault> fallback_faults = {
 
 std::vector<Fault> family_faults() {
   std::vector<Fault> all;
-  for (const auto* some : {&gemv_plan_faults, &gemm_faults, &row_op_faults, &fallback_faults})
+  for (const auto* some :
+       {&gemv_plan_faults, &format_faults, &gemm_faults, &row_op_faults, &fallback_faults})
     all.insert(all.end(), some->begin(), some->end());
   return all;
 }

@@ -6,6 +6,7 @@
 #include "admit/trials.h"
 #include "analyze/analyse.h"
 #include "base/error.h"
+#include "ir/builder.h"
 #include "plan/cover.h"
 #include "plan/planner.h"
 #include "tests/device/family_models.h"
@@ -20,6 +21,7 @@ struct PlanCase {
 
 constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode", *kOddDecode = "odd, decode",
                      *kLlamaDecode = "LlamaForCausalLM bf16, decode",
+                     *kInt4Decode = "Qwen3ForCausalLM f32, decode",
                      *kLlama = "LlamaForCausalLM bf16, prefill",
                      *kQwen3 = "Qwen3ForCausalLM f16, prefill",
                      *kQwen2 = "Qwen2ForCausalLM bf16, prefill",
@@ -58,6 +60,11 @@ constexpr PlanCase kCases[] = {
     {"gemv by bulk copies", kOddDecode, "gemv/B1024x1x2x2/1024", "residual = true"},
     {"gemv of a head", kOddDecode, "gemv/S1024x1x5/1024", "argmax = true"},
     {"gemv without a ring", kOddDecode, "gemv/N1024x1x1/1024/split2", "bias = true"},
+    {"gemv of int4", kInt4Decode, "gemv/S128x2x5/128", "Pair::swiglu"},
+    {"gemv of int4 by copies", kInt4Decode, "gemv/S128x1x5/128", "residual = true",
+     "weight f32[192, 256]"},
+    {"gemv of int4 without a ring", kInt4Decode, "gemv/N128x1x1/128/split2", "residual = true",
+     "weight f32[192, 344]"},
     {"plain product", kOdd, "gemm/8x32x16/2x4/2/256", "residual = true"},
     {"plain pair", kLlama, "gemm/32x64x16/8x8/1/256", "Pair::swiglu"},
     {"four inputs", kRows, "elementwise/128/v8x1/128", "inputs = 4"},
@@ -74,11 +81,25 @@ bool contains(const std::string& text, const char* part) {
 
 // An op of the table that is left to the fallback.
 constexpr const char* kFallback = "fallback ";
-constexpr const char* kFallbacks[] = {"softmax",       "layer_norm", "linear", "embedding",
-                                      "append_attend", "rope",       "amax",   "sum"};
+constexpr const char* kFallbackOfCodes = "linear of int4";
+constexpr const char* kFallbacks[] = {"softmax",   "layer_norm",    "linear",
+                                      "embedding", "append_attend", "rope",
+                                      "amax",      "sum",           kFallbackOfCodes};
+
+StepGraph linear_of_codes() {
+  constexpr std::int64_t kInner = 70, kRows = 33;
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), kInner}});
+  const NodeId w = b.weight("w", {DType::f16, {kRows, kInner}},
+                            find_format("u4_g32_f16_zeros")->format, FileLayout::awq);
+  step.graph.outputs.push_back(
+      {kFallbackOfCodes, b.linear(x, w, b.weight("bias", {DType::f16, {kRows}}))});
+  return step;
+}
 
 test::Admission fallback_of(const std::string& op) {
-  const StepGraph step = test::step_of_all_ops();
+  const StepGraph step = op == kFallbackOfCodes ? linear_of_codes() : test::step_of_all_ops();
   const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);
   AC_ASSERT(output != step.graph.outputs.end());
   const Region region = std::get<Region>(make_region(step, {output->node}));

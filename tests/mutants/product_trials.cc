@@ -22,7 +22,7 @@ struct Product {
   kernels::Pair pair = kernels::Pair::none;
   bool norm = false, bias = false, residual = false;
   double scale = 1, softcap = 0;
-  Format format = Format::plain;
+  const char* format = "plain";
 };
 
 StepGraph step_of(const Product& product, bool one_token) {
@@ -35,7 +35,8 @@ StepGraph step_of(const Product& product, bool one_token) {
   if (product.norm) x = b.rms_norm(x, b.weight("norm", {dtype, {product.k}}), 1e-6, 1.0);
   const auto project = [&](std::size_t i) {
     const std::int64_t rows = product.rows[i];
-    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}}, product.format);
+    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}},
+                              find_format(product.format)->format, FileLayout::packed);
     return product.bias ? b.linear(x, w, b.weight(fmt::format("b{}", i), {dtype, {rows}}))
                         : b.linear(x, w);
   };
@@ -281,7 +282,7 @@ void add_gemv(ProductTrials& all) {
                      .persistent = false,
                      .signal = Signal::last_group});
   all.add<GemvTask>("many turns of 8 bits",
-                    {.k = 2720, .rows = {37, 20, 9}, .format = Format::fp8_block},
+                    {.k = 2720, .rows = {37, 20, 9}, .format = "e4m3_128x128"},
                     {.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128});
   all.add<GemvTask>(
       "odd columns without a ring", {.k = 173, .rows = {37, 20, 9}, .norm = true, .bias = true},

@@ -1,7 +1,8 @@
-"""Weights in FP8 with a scale for each block of 128 x 128, as the official Qwen3 and DeepSeek checkpoints have them: the
-reference and packages against PyTorch on weights that are code * scale, and checkpoints that contradict themselves."""
+"""Weights of 8 and 4 bits in the layouts that publishers store them in: the reference and packages against PyTorch on the
+weights that the codes mean, and checkpoints that contradict themselves."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -31,32 +32,144 @@ QUANTIZATION = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8",
 IDS = [5, 190, 3, 77, 12, 140, 9, 201, 33, 64, 2]
 
 
-def expanded(scale, shape):
-    """The scale of each element."""
-    return scale.repeat_interleave(BLOCK, 0)[: shape[0]].repeat_interleave(BLOCK, 1)[:, : shape[1]]
+# ---- how codes and scales are made, and how each publisher stores them
 
 
-def quantise(weight, scale_type):
+def e4m3(weight, block_rows, block_columns, scale_type):
     """Codes, and scales that map the largest element of each block to the largest code, but for a few that are halved:
     then some elements are cut off, which a checkpoint may hold as well."""
-    rows, columns = (-(-size // BLOCK) for size in weight.shape)
+    rows, columns = -(-weight.shape[0] // block_rows), -(-weight.shape[1] // block_columns)
     scale = torch.zeros(rows, columns)
     for row in range(rows):
         for column in range(columns):
-            block = weight[row * BLOCK : (row + 1) * BLOCK, column * BLOCK : (column + 1) * BLOCK]
+            block = weight[row * block_rows :, column * block_columns :][:block_rows, :block_columns]
             scale[row, column] = block.abs().max().float() / LARGEST * (0.5 if (row + column) % 3 == 2 else 1)
     scale = scale.to(scale_type)
-    codes = (weight.float() / expanded(scale.float(), weight.shape)).clamp(-LARGEST, LARGEST)
-    return codes.to(torch.float8_e4m3fn), scale
+    wide = scale.float().repeat_interleave(block_rows, 0)[: weight.shape[0]]
+    wide = wide.repeat_interleave(block_columns, 1)[:, : weight.shape[1]]
+    codes = (weight.float() / wide).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
+    return codes, scale, codes.double() * wide.double()
 
 
-def write(folder, family="Qwen3", scale_type=torch.float32, quantization=None, **extra):
+def whole(weight, bits, group, symmetric, scale_type):
+    """Whole codes from 0 on, scales and zero points of groups of a row, and what they mean."""
+    rows, most = weight.shape[0], 2**bits - 1
+    parts = weight.double().reshape(rows, -1, group)
+    if symmetric:
+        scale = parts.abs().amax(2) / (most / 2)
+        zero = torch.full_like(scale, (most + 1) // 2)
+    else:
+        low, high = parts.amin(2).clamp(max=0), parts.amax(2).clamp(min=0)
+        scale = (high - low) / most
+        zero = (-low / scale).round().clamp(1, most)
+    scale = scale.to(scale_type)
+    wide = scale.double().unsqueeze(2)
+    codes = ((parts / wide).round() + zero.unsqueeze(2)).clamp(0, most)
+    meant = ((codes - zero.unsqueeze(2)) * wide).reshape(weight.shape)
+    return codes.reshape(weight.shape).long(), scale, zero.long(), meant
+
+
+def words(codes, bits, axis, order=None):
+    """Codes in words of 32 bits along an axis, the first in the lowest bits; `order` says of which neighbour each is."""
+    count = 32 // bits
+    codes = codes.movedim(axis, -1)
+    codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % count))
+    codes = codes.reshape(*codes.shape[:-1], -1, count)[..., order or list(range(count))]
+    word = (codes << torch.arange(0, 32, bits)).sum(-1)
+    return (word - (word >> 31 << 32)).to(torch.int32).movedim(-1, axis)
+
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def fine_grained(module, weight, scale_type=torch.float32):
+    codes, scale, meant = e4m3(weight, BLOCK, BLOCK, scale_type)
+    return {f"{module}.weight": codes, f"{module}.weight_scale_inv": scale}, meant
+
+
+def compressed_e4m3(module, weight, blocks="row", scale_type=torch.bfloat16):
+    rows, columns = {"row": (1, weight.shape[1]), "all": weight.shape, "block": (BLOCK, BLOCK)}[blocks]
+    codes, scale, meant = e4m3(weight, rows, columns, scale_type)
+    return {f"{module}.weight": codes, f"{module}.weight_scale": scale.reshape(-1) if blocks == "all" else scale}, meant
+
+
+def compressed_int8(module, weight, symmetric=True):
+    codes, scale, zero, meant = whole(weight, 8, weight.shape[1], symmetric, torch.bfloat16)
+    tensors = {f"{module}.weight": (codes - 128).to(torch.int8), f"{module}.weight_scale": scale}
+    if not symmetric:
+        tensors[f"{module}.weight_zero_point"] = (zero - 128).to(torch.int8)
+    return tensors, meant
+
+
+def packed(module, weight, bits=4, group=64, symmetric=True, scale_type=torch.bfloat16):
+    codes, scale, zero, meant = whole(weight, bits, group or weight.shape[1], symmetric, scale_type)
+    tensors = {
+        f"{module}.weight_packed": words(codes, bits, 1),
+        f"{module}.weight_scale": scale,
+        f"{module}.weight_shape": torch.tensor(weight.shape),
+    }
+    if not symmetric:
+        tensors[f"{module}.weight_zero_point"] = words(zero, bits, 0)
+    return tensors, meant
+
+
+def awq(module, weight, group=32):
+    codes, scale, zero, meant = whole(weight, 4, group, False, torch.float16)
+    return {
+        f"{module}.qweight": words(codes.T, 4, 1, AWQ_ORDER),
+        f"{module}.qzeros": words(zero.T, 4, 1, AWQ_ORDER),
+        f"{module}.scales": scale.T,
+    }, meant
+
+
+def gptq(module, weight, bits=4, group=64, symmetric=True, stored_minus=1, order=True):
+    codes, scale, zero, meant = whole(weight, bits, group or weight.shape[1], symmetric, torch.float16)
+    tensors = {
+        f"{module}.qweight": words(codes.T, bits, 0),
+        f"{module}.qzeros": words(zero.T - stored_minus, bits, 1),
+        f"{module}.scales": scale.T,
+    }
+    if order:
+        tensors[f"{module}.g_idx"] = (torch.arange(weight.shape[1]) // (group or weight.shape[1])).to(torch.int32)
+    return tensors, meant
+
+
+def compressed_config(form, num_bits, type="int", strategy="channel", ignore=("lm_head",), **weights):
+    weights = dict(num_bits=num_bits, type=type, strategy=strategy, symmetric=True, dynamic=False) | weights
+    group = dict(targets=["Linear"], weights=weights, input_activations=None, output_activations=None)
+    return dict(
+        quant_method="compressed-tensors",
+        format=form,
+        quantization_status="compressed",
+        config_groups=dict(group_0=group),
+        ignore=list(ignore),
+        kv_cache_scheme=None,
+    )
+
+
+def awq_config(**changed):
+    said = dict(quant_method="awq", bits=4, group_size=32, zero_point=True, version="gemm")
+    return said | dict(modules_to_not_convert=None) | changed
+
+
+def gptq_config(**changed):
+    said = dict(quant_method="gptq", bits=4, group_size=64, desc_act=False, sym=True, lm_head=False)
+    return said | dict(checkpoint_format="gptq", damp_percent=0.01, true_sequential=True) | changed
+
+
+def ignored(module, quantization):
+    """By what the configs of these tests say: ends of paths, and one pattern."""
+    names = quantization.get("ignore", quantization.get("modules_to_not_convert")) or ["lm_head"]
+    plain = [re.compile(n[3:]).match(module) if n.startswith("re:") else module.startswith(n) for n in names]
+    return any(plain) or any(module.endswith(name) for name in names)
+
+
+def write(folder, quantise=fine_grained, quantization=None, family="Qwen3", options=None, **extra):
     """A quantised checkpoint, and the model in double precision that it means."""
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **extra})
     torch.manual_seed(7)
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     quantization = quantization or QUANTIZATION
-    plain = quantization.get("modules_to_not_convert") or ["lm_head"]
     tensors = {}
     with torch.no_grad():
         for path, weight in model.named_parameters():
@@ -68,13 +181,14 @@ def write(folder, family="Qwen3", scale_type=torch.float32, quantization=None, *
         for path, weight in model.named_parameters():
             module = path.removesuffix(".weight")
             linear = path.endswith("proj.weight") or path == "lm_head.weight"
-            if not linear or any(module.startswith(name) or module.endswith(name) for name in plain):
-                tensors[path] = weight.to(torch.bfloat16).contiguous()
+            if not linear or ignored(module, quantization):
+                tensors[path] = weight.to(torch.bfloat16)
                 continue
-            codes, scale = quantise(weight, scale_type)
-            tensors[path], tensors[f"{path}_scale_inv"] = codes, scale
-            weight.copy_(codes.double() * expanded(scale.double(), weight.shape))
+            stored, meant = quantise(module, weight, **(options or {}))
+            tensors |= stored
+            weight.copy_(meant)
     folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     stated = json.loads(config.to_json_string())
     stated |= dict(quantization_config=quantization, torch_dtype="bfloat16", architectures=[f"{family}ForCausalLM"])
@@ -99,17 +213,80 @@ def check_reference(folder, model):
     assert distance(got["last_logits"], truth) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "name, options",
-    {
-        "qwen3": {},
-        "scales of bfloat16": dict(scale_type=torch.bfloat16),
-        "llama": dict(family="Llama"),
-        "a head in fp8": dict(quantization={**QUANTIZATION, "modules_to_not_convert": ["model.layers.1.mlp"]}),
-    }.items(),
-)
-def test_the_reference_is_pytorch_on_code_times_scale(name, options, tmp_path):
-    check_reference(tmp_path / "model", write(tmp_path / "model", **options))
+CASES = {
+    "qwen3": {},
+    "scales of bfloat16": dict(options=dict(scale_type=torch.bfloat16)),
+    "llama": dict(family="Llama"),
+    "a head in fp8": dict(quantization={**QUANTIZATION, "modules_to_not_convert": ["model.layers.1.mlp"]}),
+    "fp8, a scale a row": dict(
+        quantise=compressed_e4m3,
+        quantization=compressed_config("float-quantized", 8, "float", ignore=["re:.*lm_head", "re:.*1.mlp.*down_proj$"]),
+    ),
+    "fp8, a scale a matrix": dict(
+        quantise=compressed_e4m3,
+        options=dict(blocks="all", scale_type=torch.float32),
+        quantization=compressed_config("naive-quantized", 8, "float", "tensor"),
+    ),
+    "fp8 in blocks, of compressed-tensors": dict(
+        quantise=compressed_e4m3,
+        options=dict(blocks="block"),
+        quantization=compressed_config("float-quantized", 8, "float", "block", block_structure=[128, 128]),
+    ),
+    "int8": dict(quantise=compressed_int8, quantization=compressed_config("int-quantized", 8)),
+    "int8 with zero points": dict(
+        quantise=compressed_int8,
+        options=dict(symmetric=False),
+        quantization=compressed_config("int-quantized", 8, symmetric=False),
+    ),
+    "int8 in words": dict(
+        quantise=packed,
+        options=dict(bits=8, group=0),
+        quantization=compressed_config("pack-quantized", 8, ignore=["lm_head", "model.layers.0.mlp.up_proj"]),
+    ),
+    "int4": dict(
+        quantise=packed, quantization=compressed_config("pack-quantized", 4, strategy="group", group_size=64)
+    ),
+    "int4 with zero points": dict(
+        quantise=packed,
+        options=dict(group=32, symmetric=False, scale_type=torch.float16),
+        quantization=compressed_config(
+            "pack-quantized", 4, strategy="group", group_size=32, symmetric=False, actorder="static"
+        ),
+    ),
+    "awq": dict(quantise=awq, quantization=awq_config()),
+    "awq, some left alone": dict(quantise=awq, quantization=awq_config(modules_to_not_convert=["o_proj", "lm_head"])),
+    "gptq": dict(quantise=gptq, quantization=gptq_config()),
+    # Checkpoints say version 1 and are version 2. Where codes are symmetric, that is seen.
+    "gptq that says another version": dict(
+        quantise=gptq, options=dict(stored_minus=0, order=False), quantization=gptq_config()
+    ),
+    "gptq with zero points": dict(
+        quantise=gptq, options=dict(symmetric=False), quantization=gptq_config(sym=False)
+    ),
+    "gptq version 2": dict(
+        quantise=gptq,
+        options=dict(symmetric=False, stored_minus=0, group=32),
+        quantization=gptq_config(sym=False, checkpoint_format="gptq_v2", group_size=32),
+    ),
+    "gptq of 8 bits": dict(
+        quantise=gptq, options=dict(bits=8, group=0), quantization=gptq_config(bits=8, group_size=-1)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reference_is_pytorch_on_what_codes_mean(name, tmp_path):
+    check_reference(tmp_path / "model", write(tmp_path / "model", **CASES[name]))
+
+
+def test_words_are_packed_as_compressed_tensors_does():
+    """Words of compressed_tensors.compressors.pack_quantized.helpers.pack_to_int32, of version 0.20."""
+    codes = (torch.arange(60).reshape(3, 20) * 7 + 3) % 16
+    said = [[1299153315, -974714581, 33187], [153832815, -2119973401, 19823], [-974714581, 1299153315, 2347]]
+    assert words(codes, 4, 1).tolist() == said
+    assert words(codes.T, 4, 0).T.tolist() == said
+    said = [[1917659139, 115457175, 20523], [-457205131, 2018717193, 49821]]
+    assert words((torch.arange(20).reshape(2, 10) * 37 + 3) % 256, 8, 1).tolist() == said
 
 
 def test_a_model_means_something_else_without_its_scales(fp8):
@@ -125,20 +302,33 @@ def test_a_model_means_something_else_without_its_scales(fp8):
     assert distance(after.tolist(), before.tolist()) > 1e-3
 
 
-def test_a_package_gives_the_reference_s_tokens(fp8, tmp_path):
-    folder, _ = fp8
-    plan = compile_package(folder, tmp_path / "package", tries=2)
+@pytest.fixture(scope="module")
+def int4(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("awq") / "qwen3"
+    return folder, write(folder, **CASES["awq"])
+
+
+@pytest.mark.parametrize(
+    "checkpoint, format, dtypes",
+    [
+        ("fp8", "e4m3_128x128", ["f8e4m3", "f32"]),
+        ("int4", "u4_g32_f16_zeros", ["u8", "f16", "u8"]),
+    ],
+)
+def test_a_package_gives_the_reference_s_tokens(checkpoint, format, dtypes, request, tmp_path):
+    folder, _ = request.getfixturevalue(checkpoint)
+    compile_package(folder, tmp_path / "package", tries=2)
     check(tmp_path / "package", folder, IDS, NEW_TOKENS)
     program_json = json.loads((tmp_path / "package" / "program.json").read_text())
-    parts = [b for b in program_json["buffers"] if b.get("format") == "fp8_block"]
-    assert len(parts) == 2 * 7 * 2
-    assert {(b["part"], b["dtype"]) for b in parts} == {(0, "f8e4m3"), (1, "f32")}
+    parts = [b for b in program_json["buffers"] if b.get("format") == format]
+    assert len(parts) == 2 * 7 * len(dtypes)
+    assert {(b["part"], b["dtype"]) for b in parts} == set(enumerate(dtypes))
     families = {
         (part["family"], "linear" in part["ops"]) for part in phase_of(plan_of(tmp_path), "decode")["selections"]
     }
     assert ("gemv", True) in families, verdicts(tmp_path / "package")
-    program("verify", tmp_path / "package", timeout=900)
-    del plan
+    if checkpoint == "fp8":
+        program("verify", tmp_path / "package", timeout=900)
 
 
 def plan_of(folder):
@@ -154,7 +344,7 @@ def test_every_op_has_a_fallback(fp8, tmp_path):
 def test_families_that_read_no_such_weights_say_so(fp8):
     folder, _ = fp8
     text = program("inspect", folder, "--stage", "candidates", "--target", "sm_90").stdout
-    assert "it reads no weights in fp8_block" in text
+    assert "it reads no weights in e4m3_128x128" in text
     assert "gemv" in text
 
 
@@ -217,7 +407,9 @@ def test_contradicting_checkpoints(name, fp8, tmp_path):
 
 
 CONFIGS = {
-    "another method": (dict(quant_method="gptq"), ["quant_method", "gptq", "use the checkpoint in"]),
+    "another method": (dict(quant_method="hqq"), ["quant_method", "hqq", "awq and gptq are known", "use the checkpoint in"]),
+    "MXFP4": (dict(quant_method="mxfp4"), ["quant_method", "MXFP4"]),
+    "ModelOpt": (dict(quant_method="modelopt"), ["quant_method", "ModelOpt", "activations"]),
     "no method": (dict(quant_method=None), ["quant_method"]),
     "another block": (dict(weight_block_size=[64, 128]), ["weight_block_size", "[128, 128]"]),
     "one scale a matrix": (dict(weight_block_size=None), ["weight_block_size", "[128, 128]"]),
@@ -230,14 +422,122 @@ CONFIGS = {
 }
 
 
+def refused(folder, to, quantization, words):
+    shutil.copytree(folder, to)
+    config = json.loads((to / "config.json").read_text())
+    config["quantization_config"] = quantization
+    (to / "config.json").write_text(json.dumps(config))
+    result = program("run", to, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
+    for word in words:
+        assert word in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_configs_that_are_refused(name, fp8, tmp_path):
     change, words = CONFIGS[name]
-    folder = tmp_path / "model"
-    shutil.copytree(fp8[0], folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] |= change
-    (folder / "config.json").write_text(json.dumps(config))
+    refused(fp8[0], tmp_path / "model", QUANTIZATION | change, words)
+
+
+def compressed_group(**changed):
+    config = compressed_config("pack-quantized", 4, strategy="group", group_size=32)
+    config["config_groups"]["group_0"] |= changed
+    return config
+
+
+OTHER_CONFIGS = {
+    "NVFP4": (compressed_config("nvfp4-pack-quantized", 4, "float"), ["format", "NVFP4", "pack-quantized"]),
+    "another form": (compressed_config("nibbles", 4), ["format", "nibbles", "pack-quantized"]),
+    "3 bits": (compressed_config("pack-quantized", 3), ["weights.num_bits", "3", "4 or 8"]),
+    "4 bits, an int8 each": (compressed_config("int-quantized", 4), ["num_bits", "8 with int-quantized"]),
+    "whole numbers as floats": (compressed_config("float-quantized", 8), ["type", "float-quantized"]),
+    "act-order": (
+        compressed_config("pack-quantized", 4, strategy="group", group_size=32, actorder="group"),
+        ["actorder", "act-order"],
+    ),
+    "scales by token": (compressed_config("pack-quantized", 4, strategy="token"), ["strategy", "channel"]),
+    "activations of the checkpoint": (
+        compressed_group(input_activations=dict(num_bits=8, dynamic=False)),
+        ["input_activations.dynamic", "static"],
+    ),
+    "other modules": (compressed_group(targets=["Linear", "Embedding"]), ["targets", "Linear"]),
+    "two groups": (
+        compressed_config("pack-quantized", 4) | dict(config_groups=dict(a={}, b={})),
+        ["config_groups", "2 groups"],
+    ),
+    "a cache in 8 bits": (compressed_config("pack-quantized", 4) | dict(kv_cache_scheme=dict(bits=8)), ["kv_cache_scheme"]),
+    "a large pattern": (compressed_config("pack-quantized", 4, ignore=["re:(a|b)_proj"]), ["ignore", "(a|b)_proj"]),
+    "another kernel's order": (awq_config(version="marlin"), ["version", "gemm"]),
+    "awq without zero points": (awq_config(zero_point=False), ["zero_point"]),
+    "gptq in another order": (gptq_config(desc_act=True), ["desc_act", "act-order"]),
+    "gptq of 3 bits": (gptq_config(bits=3), ["bits", "4 or 8"]),
+    "gptq with exceptions": (gptq_config(dynamic={"lm_head": {}}), ["dynamic", "several formats"]),
+    "gptq of no size": (gptq_config(group_size=0), ["group_size"]),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_CONFIGS)
+def test_other_configs_that_are_refused(name, fp8, tmp_path):
+    quantization, words = OTHER_CONFIGS[name]
+    refused(fp8[0], tmp_path / "model", quantization, words)
+
+
+# ---- the same of codes in words
+
+
+def other_order(tensors):
+    tensors["model.layers.0.mlp.up_proj.g_idx"] = tensors["model.layers.0.mlp.up_proj.g_idx"].flip(0)
+
+
+def other_zeros(tensors):
+    tensors["model.layers.0.mlp.up_proj.qzeros"][1, 2] ^= 0x30
+
+
+def one_scale_less(tensors):
+    tensors["model.layers.0.mlp.up_proj.scales"] = tensors["model.layers.0.mlp.up_proj.scales"][1:]
+
+
+def other_scales(tensors):
+    key = "model.layers.1.mlp.up_proj.scales"
+    tensors[key] = tensors[key].to(torch.bfloat16)
+
+
+def codes_of_bytes(tensors):
+    key = "model.layers.0.mlp.up_proj.qweight"
+    tensors[key] = tensors[key].view(torch.uint8)[:, : tensors[key].shape[1]]
+
+
+GPTQ_TENSORS = {
+    "columns in another order": (other_order, ["up_proj.g_idx", "act-order"]),
+    "zero points that are said not to be": (other_zeros, ["up_proj.qzeros", "symmetric"]),
+    "a scale is missing": (one_scale_less, ["up_proj.scales", "[2, 320]", "[3, 320]"]),
+    "scales of another type": (other_scales, ["up_proj.scales", "bfloat16", "float16"]),
+    "codes are bytes": (codes_of_bytes, ["up_proj.qweight", "uint8", "int32"]),
+}
+
+
+@pytest.fixture(scope="module")
+def symmetric_gptq(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gptq") / "qwen3"
+    write(folder, **CASES["gptq"])
+    return folder
+
+
+@pytest.mark.parametrize("name", GPTQ_TENSORS)
+def test_contradicting_checkpoints_of_words(name, symmetric_gptq, tmp_path):
+    change, words = GPTQ_TENSORS[name]
+    folder = changed_tensors(symmetric_gptq, tmp_path / "model", change)
     result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
     for word in words:
         assert word in result.stderr, result.stderr
+
+
+def test_a_packed_weight_of_another_shape(tmp_path):
+    write(tmp_path / "said", **CASES["int4"])
+    key = "model.layers.1.mlp.down_proj.weight_shape"
+
+    def change(tensors):
+        tensors[key] = torch.tensor([192, 319])
+
+    folder = changed_tensors(tmp_path / "said", tmp_path / "model", change)
+    result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
+    assert key in result.stderr and "[192, 319]" in result.stderr, result.stderr

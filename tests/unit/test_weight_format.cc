@@ -48,11 +48,13 @@ static_assert(kE4m3.size() == 127);
 constexpr std::int64_t kRows = 150, kColumns = 300;  // blocks are ragged both ways
 const TensorType kMatrix{DType::bf16, {kRows, kColumns}};
 
-Graph one_linear(Format format = Format::fp8_block) {
+constexpr Format kFp8{.codes = Codes::e4m3, .rows = 128, .columns = 128};
+
+Graph one_linear(const Format& format = kFp8, FileLayout layout = FileLayout::fine_grained) {
   Graph graph{"test", {}, {}};
   Builder b(graph);
   const NodeId x = b.input("x", {DType::bf16, {Dim(Symbol::T), kColumns}});
-  graph.outputs.push_back({"y", b.linear(x, b.weight("w", kMatrix, format))});
+  graph.outputs.push_back({"y", b.linear(x, b.weight("w", kMatrix, format, layout))});
   return graph;
 }
 
@@ -98,24 +100,45 @@ TEST_CASE("weight formats: rounding to E4M3 is torch's") {
 
 TEST_CASE("weight formats: parts, shapes and bytes") {
   const std::array<std::int64_t, 2> shape{kRows, kColumns};
-  const WeightFormat& fp8 = traits(Format::fp8_block);
+  const WeightFormat fp8 = traits(kFp8);
   REQUIRE(fp8.parts.size() == 2);
   CHECK(fp8.parts[0].shape(shape) == std::vector<std::int64_t>{kRows, kColumns});
   CHECK(fp8.parts[1].shape(shape) == std::vector<std::int64_t>{2, 3});
   CHECK(fp8.bytes(shape, DType::bf16) == kRows * kColumns + 2 * 3 * 4);
-  CHECK(traits(Format::plain).bytes(shape, DType::bf16) == kRows * kColumns * 2);
-  // The table is in the order of the enumeration, and its names are found.
-  std::set<std::string_view> keys;
-  for (const WeightFormat& format : weight_formats()) {
-    CHECK(find_format(format.name) == &format);
-    CHECK(&traits(format.format) == &format);
-    CHECK(std::string_view(format.parts[0].key) == "key");
-  }
-  CHECK(find_format("fp9") == nullptr);
+  CHECK(traits({}).bytes(shape, DType::bf16) == kRows * kColumns * 2);
+  // Two codes a byte, a scale and a zero point for 32 of a row; the last ones are for fewer.
+  const WeightFormat int4 = find_format("u4_g32_f16_zeros").value();
+  REQUIRE(int4.parts.size() == 3);
+  CHECK(int4.parts[0].shape(shape) == std::vector<std::int64_t>{kRows, kColumns / 2});
+  CHECK(int4.parts[1].shape(shape) == std::vector<std::int64_t>{kRows, 10});
+  CHECK(int4.bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 10 * 3));
+  CHECK(find_format("u8_row")->bytes(shape, DType::bf16) == kRows * (kColumns + 4));
+  CHECK(find_format("e4m3_all")->bytes(shape, DType::bf16) == kRows * kColumns + 4);
+}
+
+TEST_CASE("weight formats: names say all of a format, and nothing twice") {
+  for (const Codes codes : {Codes::e4m3, Codes::u8, Codes::u4})
+    for (const kernels::Type scale : {kernels::Type::f32, kernels::Type::f16, kernels::Type::bf16})
+      for (const auto& [rows, columns] :
+           {std::pair{1, 0}, {0, 0}, {1, 32}, {1, 128}, {128, 128}, {64, 32}})
+        for (const bool zeros : {false, true}) {
+          if (zeros && codes == Codes::e4m3) continue;
+          const Format format{codes, scale, zeros, rows, columns};
+          const auto found = find_format(traits(format).name);
+          REQUIRE(found.has_value());
+          CHECK(found->format == format);
+        }
+  CHECK(find_format("plain")->is_plain());
+  for (const char* name : {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_",
+                           "u4_g32_zeros_f16", "u4_1x32", "u4_row_f16_zeros_zeros",
+                           "e4m3_row_zeros", "u4_g99999999999", "u4_0x0", "u5_row"})
+    CHECK_MESSAGE(!find_format(name).has_value(), name);
+  CHECK(why_impossible(find_format("u4_row")->format, std::vector<std::int64_t>{3, 5}) ==
+        "rows of 5 codes are no whole bytes");
 }
 
 TEST_CASE("weight formats: an element is its code times the scale of its block") {
-  const WeightFormat& fp8 = traits(Format::fp8_block);
+  const WeightFormat fp8 = traits(kFp8);
   const std::array<std::int64_t, 2> shape{kRows, kColumns};
   const auto code_at = [](std::int64_t i) { return static_cast<double>(i % 7 - 3); };
   const auto scale_at = [](std::int64_t i) { return 1.0 + static_cast<double>(i); };
@@ -141,17 +164,18 @@ TEST_CASE("weight formats: an element is its code times the scale of its block")
 TEST_CASE("weight formats: a graph says them, and its text comes back") {
   const Graph graph = one_linear();
   const std::string text = print(graph);
-  CHECK(text.find("weight {key=\"w\", store=\"checkpoint\", format=\"fp8_block\", "
-                  "scales=\"w_scale_inv\"} : bf16[150, 300]") != std::string::npos);
+  CHECK(text.find("weight {key=\"w.weight\", store=\"checkpoint\", format=\"e4m3_128x128\", "
+                  "layout=\"fine_grained\", scales=\"w.weight_scale_inv\"} : bf16[150, 300]") !=
+        std::string::npos);
   CHECK(print(parse_graph(text, "test")) == text);
   const std::vector<Node> parts = parts_of(graph.nodes[1]);
   REQUIRE(parts.size() == 2);
   CHECK(to_string(parts[0].type) == "f8e4m3[150, 300]");
   CHECK(to_string(parts[1].type) == "f32[2, 3]");
-  CHECK(parts[1].text("key") == "w_scale_inv");
+  CHECK(parts[1].text("key") == "w.weight_scale_inv");
   // Work counts what is stored.
   CHECK(work_of(graph, 2).weight_bytes == Dim(kRows * kColumns + 24));
-  CHECK(work_of(one_linear(Format::plain), 2).weight_bytes == Dim(kRows * kColumns * 2));
+  CHECK(work_of(one_linear(Format{}), 2).weight_bytes == Dim(kRows * kColumns * 2));
 }
 
 TEST_CASE("weight formats: graphs that contradict themselves are refused") {
@@ -166,9 +190,12 @@ TEST_CASE("weight formats: graphs that contradict themselves are refused") {
     CHECK_MESSAGE(text.find(part) != std::string::npos, text);
   };
   CHECK(problem(good).empty());
-  has(with("format=\"fp8_block\"", "format=\"fp9\""), "no format is called \"fp9\"");
-  has(with(", scales=\"w_scale_inv\"", ""), "needs \"scales\"");
-  has(with("format=\"fp8_block\", ", ""), "has no \"scales\"");
+  has(with("format=\"e4m3_128x128\"", "format=\"fp9\""), "no format is called \"fp9\"");
+  has(with(", scales=\"w.weight_scale_inv\"", ""), "needs \"scales\"");
+  has(with("format=\"e4m3_128x128\", ", ""), "has no \"scales\"");
+  has(with("format=\"e4m3_128x128\"", "format=\"u8_row_zeros\""), "needs \"zeros\"");
+  has(with("layout=\"fine_grained\", ", ""), "needs \"layout\"");
+  has(with("layout=\"fine_grained\"", "layout=\"fine\""), "no layout is called \"fine\"");
   has(with(": bf16[150, 300]", ": f8e4m3[150, 300]"), "needs a format");
   has(with("return %2", "return %1"), "weight in a format");
   has(with("%2 = linear(%0, %1) : bf16[T, 150]", "%2 = neg(%1) : bf16[150, 300]"),
@@ -183,13 +210,12 @@ TEST_CASE("weight formats: buffers are parts, and read with distrust") {
                       .store = "checkpoint",
                       .key = "w_scale_inv",
                       .shape = {2, 3},
-                      .format = Format::fp8_block,
-                      .part = 1};
+                      .in_file = {kFp8, FileLayout::fine_grained, 1}};
   const Json good = to_json(scales);
   CHECK(buffer_from_json(good, "test") == scales);
   // Near 1 / sqrt(columns) together with the codes.
   Buffer codes = scales;
-  codes.part = 0, codes.shape = {150, 384}, codes.dtype = DType::f8e4m3;
+  codes.in_file.part = 0, codes.shape = {150, 384}, codes.dtype = DType::f8e4m3;
   CHECK(codes.typical() * scales.typical() == doctest::Approx(1 / std::sqrt(384.0)));
   const auto refused = [&](const char* field, const Json& value, const char* why) {
     Json bad = good;
@@ -199,12 +225,13 @@ TEST_CASE("weight formats: buffers are parts, and read with distrust") {
   refused("format", "fp9", "no weight format is called \"fp9\"");
   refused("part", 2, "has no part 2");
   refused("part", -1, "has no part -1");
-  refused("part", 0, "part 0 of the format fp8_block is f8e4m3");
-  refused("dtype", "bf16", "part 1 of the format fp8_block is f32");
+  refused("part", 0, "part 0 of the format e4m3_128x128 is f8e4m3");
+  refused("dtype", "bf16", "part 1 of the format e4m3_128x128 is f32");
+  refused("layout", "fine", "no layout is called \"fine\"");
   Json plain = good;
   plain.erase("format");
   plain.erase("part");
-  CHECK(buffer_from_json(plain, "test").format == Format::plain);
+  CHECK(buffer_from_json(plain, "test").in_file.format.is_plain());
 }
 
 TEST_CASE("weight formats: the reference multiplies by exact elements") {
@@ -215,7 +242,7 @@ TEST_CASE("weight formats: the reference multiplies by exact elements") {
   std::vector<float> scales(6);
   for (float& scale : scales) scale = 0.001f + static_cast<float>(random() % 1000) / 999.f;
   const auto lookup = [&](const Node& part) -> WeightView {
-    if (part.text("key") == "w")
+    if (part.text("key") == "w.weight")
       return {DType::f8e4m3, {kRows, kColumns}, reinterpret_cast<const std::byte*>(codes.data())};
     return {DType::f32, {2, 3}, reinterpret_cast<const std::byte*>(scales.data())};
   };
@@ -236,18 +263,158 @@ TEST_CASE("weight formats: the reference multiplies by exact elements") {
     }
   // A part of another type or shape is refused by its name.
   const auto wrong = [&](const Node& part) -> WeightView {
-    if (part.text("key") == "w") return lookup(part);
+    if (part.text("key") == "w.weight") return lookup(part);
     return {DType::f32, {3, 2}, reinterpret_cast<const std::byte*>(scales.data())};
   };
   CHECK_THROWS_WITH_AS(evaluate(graph, {.T = 2}, {{"x", x}}, wrong),
-                       doctest::Contains("w_scale_inv"), Error);
+                       doctest::Contains("w.weight_scale_inv"), Error);
+}
+
+TEST_CASE("weight formats: an element of whole codes is less its zero point, times its scale") {
+  const std::array<std::int64_t, 2> shape{3, 70};
+  for (const char* name : {"u4_g32_zeros", "u4_g32", "u8_g32_zeros", "u8_row", "u8_all"}) {
+    INFO(name);
+    const WeightFormat format = find_format(name).value();
+    const bool zeros = format.format.zeros, pairs = format.format.codes == Codes::u4;
+    const std::int64_t groups = format.parts[1].shape(shape)[1];
+    const auto byte_at = [](std::int64_t i) { return (i * 37 + 11) % 256; };
+    const auto part = [&](std::size_t p, std::int64_t first, std::int64_t count, double* out) {
+      for (std::int64_t i = first; i < first + count; ++i)
+        *out++ = p == 0   ? static_cast<double>(byte_at(i))
+                 : p == 1 ? 0.5 + static_cast<double>(i)
+                          : static_cast<double>(i % 17);
+    };
+    for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 210}, {61, 90}}) {
+      std::vector<double> got(static_cast<std::size_t>(count));
+      format.read(shape, first, count, part, got.data());
+      for (std::int64_t i = first; i < first + count; ++i) {
+        const std::int64_t row = i / 70, column = i % 70;
+        const std::int64_t group =
+            std::string_view(name) == "u8_all" ? 0 : row * groups + (groups > 1 ? column / 32 : 0);
+        const std::int64_t byte = byte_at(pairs ? row * 35 + column / 2 : i);
+        const std::int64_t code = !pairs ? byte : column % 2 == 0 ? byte % 16 : byte / 16;
+        const std::int64_t zero = zeros ? group % 17 : pairs ? 8 : 128;
+        REQUIRE(got[static_cast<std::size_t>(i - first)] ==
+                static_cast<double>(code - zero) * (0.5 + static_cast<double>(group)));
+      }
+    }
+  }
+}
+
+namespace {
+
+// The part that a checkpoint's words are, made in pieces of rows.
+std::vector<int> read_part(const PartInFile& part, const std::vector<std::int64_t>& shape,
+                           const std::vector<std::int32_t>& words) {
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape[0] * shape[1]), 0xaa);
+  for (std::int64_t row = 0; row < shape[0]; row += 2)
+    part.read(shape, reinterpret_cast<const std::byte*>(words.data()), 4, row,
+              std::min(row + 2, shape[0]),
+              reinterpret_cast<std::byte*>(bytes.data()) + row * shape[1]);
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+// As compressed_tensors.compressors.pack_quantized.helpers.pack_to_int32 of version 0.20 packs.
+TEST_CASE("weight layouts: words of compressed-tensors") {
+  const Format int4 = find_format("u4_g4_f16_zeros")->format;
+  const auto code = [](int i) { return (i * 7 + 3) % 16; };
+  const PartInFile codes{int4, FileLayout::packed, 0};
+  const std::vector<std::int64_t> shape{3, 10};  // bytes; words are not full
+  CHECK(codes.stored_shape(shape) == std::vector<std::int64_t>{3, 3});
+  CHECK(codes.stored_dtype() == DType::i32);
+  CHECK_FALSE(codes.is_as_stored(shape));
+  CHECK(codes.is_as_stored(std::vector<std::int64_t>{3, 12}));
+  std::vector<int> wanted;
+  for (int i = 0; i < 60; i += 2) wanted.push_back(code(i) | code(i + 1) << 4);
+  CHECK(read_part(codes, shape,
+                  {1299153315, -974714581, 33187, 153832815, -2119973401, 19823, -974714581,
+                   1299153315, 2347}) == wanted);
+
+  const PartInFile zeros{int4, FileLayout::packed, 2};
+  const std::vector<std::int64_t> of_zeros{20, 3};
+  CHECK(zeros.stored_shape(of_zeros) == std::vector<std::int64_t>{3, 3});
+  wanted.clear();
+  for (int row = 0; row < 20; ++row)
+    for (int group = 0; group < 3; ++group) wanted.push_back(code(group * 20 + row));
+  CHECK(read_part(zeros, of_zeros,
+                  {1299153315, 153832815, -974714581, -974714581, -2119973401, 1299153315, 33187,
+                   19823, 2347}) == wanted);
+
+  const PartInFile bytes{find_format("u8_row")->format, FileLayout::packed, 0};
+  wanted.clear();
+  for (int i = 0; i < 20; ++i) wanted.push_back((i * 37 + 3) % 256);
+  CHECK(read_part(bytes, {2, 10}, {1917659139, 115457175, 20523, -457205131, 2018717193, 49821}) ==
+        wanted);
+}
+
+TEST_CASE("weight layouts: columns of AutoAWQ and GPTQ become rows") {
+  constexpr int kOut = 16, kIn = 40, kGroups = 5;
+  const auto code = [](int row, int column) { return (row * 5 + column * 3 + row * column) % 16; };
+  const auto pack = [&](int count, const auto& nibble) {
+    std::vector<std::int32_t> words(static_cast<std::size_t>(count));
+    for (int w = 0; w < count; ++w)
+      for (int i = 0; i < 8; ++i)
+        words[static_cast<std::size_t>(w)] |=
+            static_cast<std::int32_t>(static_cast<std::uint32_t>(nibble(w, i)) << 4 * i);
+    return words;
+  };
+  std::vector<int> wanted, wanted_zeros;
+  for (int row = 0; row < kOut; ++row) {
+    for (int column = 0; column < kIn; column += 2)
+      wanted.push_back(code(row, column) | code(row, column + 1) << 4);
+    for (int group = 0; group < kGroups; ++group) wanted_zeros.push_back(code(row, group));
+  }
+  const Format format = find_format("u4_g8_f16_zeros")->format;
+  const std::vector<std::int64_t> shape{kOut, kIn / 2}, of_zeros{kOut, kGroups};
+
+  // Nibble i of word j is column 8 j + order[i] of [in, out].
+  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
+  const auto awq = [&](int w, int i) { return code(w % 2 * 8 + kOrder[i], w / 2); };
+  const PartInFile codes{format, FileLayout::awq, 0}, zeros{format, FileLayout::awq, 2};
+  CHECK(codes.stored_shape(shape) == std::vector<std::int64_t>{kIn, kOut / 8});
+  CHECK(zeros.stored_shape(of_zeros) == std::vector<std::int64_t>{kGroups, kOut / 8});
+  CHECK(read_part(codes, shape, pack(kIn * kOut / 8, awq)) == wanted);
+  CHECK(read_part(zeros, of_zeros, pack(kGroups * kOut / 8, awq)) == wanted_zeros);
+
+  // Eight rows of [in, out] in a word; zero points along its columns, minus one.
+  const PartInFile gptq{format, FileLayout::gptq, 0};
+  CHECK(gptq.stored_shape(shape) == std::vector<std::int64_t>{kIn / 8, kOut});
+  CHECK(read_part(gptq, shape, pack(kIn * kOut / 8, [&](int w, int i) {
+                    return code(w % kOut, w / kOut * 8 + i);
+                  })) == wanted);
+  const auto in_order =
+      pack(kGroups * kOut / 8, [&](int w, int i) { return code(w % 2 * 8 + i, w / 2); });
+  CHECK(read_part({format, FileLayout::gptq_v2, 2}, of_zeros, in_order) == wanted_zeros);
+  for (int& zero : wanted_zeros) ++zero;
+  CHECK(read_part({format, FileLayout::gptq, 2}, of_zeros, in_order) == wanted_zeros);
+}
+
+TEST_CASE("weight formats: the gate draws all whole codes and zero points") {
+  const Graph graph = one_linear(find_format("u4_g32_f16_zeros")->format, FileLayout::awq);
+  const validate::Subject subject = validate::subject_of({graph, {}}, {.tokens = 1});
+  const std::size_t codes = validate::index_of(subject, "w.qweight"),
+                    zeros = validate::index_of(subject, "w.qzeros");
+  CHECK(subject.tensors[codes].shape == std::vector<std::int64_t>{kRows, kColumns / 2});
+  for (const validate::Scenario& scenario : validate::scenarios_for(subject, {})) {
+    const validate::Elements drawn = validate::elements_of(subject, scenario);
+    for (const std::size_t part : {codes, zeros}) {
+      const std::set<double> seen(drawn[part].begin(), drawn[part].end());
+      CHECK(*seen.begin() >= 0);
+      CHECK(*seen.rbegin() <= (part == codes ? 255 : 16));
+      if (scenario.pattern == validate::Pattern::random)
+        CHECK(seen.size() == (part == codes ? 256 : 17));
+    }
+    CHECK_FALSE(scenario.name.starts_with("a NaN in w.q"));
+  }
 }
 
 TEST_CASE("weight formats: the gate draws every code, scales of blocks, and NaNs") {
   const Graph graph = one_linear();
   const validate::Subject subject = validate::subject_of({graph, {}}, {.tokens = 1});
-  const std::size_t codes = validate::index_of(subject, "w"),
-                    scales = validate::index_of(subject, "w_scale_inv");
+  const std::size_t codes = validate::index_of(subject, "w.weight"),
+                    scales = validate::index_of(subject, "w.weight_scale_inv");
   CHECK(subject.tensors[codes].dtype == DType::f8e4m3);
   CHECK(subject.tensors[scales].shape == std::vector<std::int64_t>{2, 3});
   std::set<std::string> hostile;
@@ -272,7 +439,7 @@ TEST_CASE("weight formats: the gate draws every code, scales of blocks, and NaNs
     }
   }
   CHECK(is_exact);
-  CHECK(hostile.contains("a NaN in w"));
-  CHECK(hostile.contains("a NaN in w_scale_inv"));
-  CHECK_FALSE(hostile.contains("an infinity in w"));
+  CHECK(hostile.contains("a NaN in w.weight"));
+  CHECK(hostile.contains("a NaN in w.weight_scale_inv"));
+  CHECK_FALSE(hostile.contains("an infinity in w.weight"));
 }

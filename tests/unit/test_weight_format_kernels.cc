@@ -14,43 +14,53 @@ using namespace ac::test;
 namespace {
 
 // One token through products whose blocks are ragged both ways.
-StepGraph ragged() {
-  constexpr std::int64_t kInner = 208, kRows = 300;
+StepGraph ragged(const std::string& format) {
+  constexpr std::int64_t kInner = 224, kRows = 300;
   StepGraph step;
   step.graph.name = "ragged";
   Builder b(step.graph);
   const TensorType matrix{DType::bf16, {kRows, kInner}};
   const NodeId x = b.input("x", {DType::bf16, {Dim(1), Dim(kInner)}});
   const NodeId normed = b.rms_norm(x, b.weight("norm", {DType::bf16, {Dim(kInner)}}), 1e-5, 0);
-  const NodeId gate = b.linear(normed, b.weight("gate", matrix, Format::fp8_block));
-  const NodeId up = b.linear(normed, b.weight("up", matrix, Format::fp8_block));
+  const auto weight = [&](const char* name) {
+    return b.weight(name, matrix, find_format(format)->format, FileLayout::packed);
+  };
+  const NodeId gate = b.linear(normed, weight("gate"));
+  const NodeId up = b.linear(normed, weight("up"));
   step.graph.outputs = {{"y", b.binary(Op::mul, b.unary(Op::silu, gate), up)}};
   return step;
 }
 
-}  // namespace
-
-TEST_CASE("weight formats: each kind of gemv that reads FP8 is admitted") {
+void check_rings(const std::string& format) {
+  INFO(format);
   FreshBuilder fresh;
   // The host runs them all, but plans none that gain it nothing.
   Chooser chooser(device_info("sm_90"), Breadth::kinds);
-  chooser.add({"ragged", ragged(), 1});
+  chooser.add({"ragged", ragged(format), 1});
   std::set<std::string> rings;
   for (const FamilyTrial& one : chooser.trials()) {
     INFO(one.what);
     if (one.family != "gemv") continue;
-    REQUIRE(one.what.find("Format::fp8_block") != std::string::npos);
+    const std::string& text = one.request.sources[0].text;
+    REQUIRE(text.find("codes = Codes::") != std::string::npos);
+    const std::size_t at = text.find("ring = Ring::");
+    if (!rings.insert(text.substr(at, text.find(',', at) - at)).second) continue;
     KernelFiles files;
     for (const KernelSource& source : one.request.sources) {
       const std::vector<BuildResult> built =
           fresh.builder.build_all({source}, target_of(device_info("host")));
       REQUIRE(std::holds_alternative<Artifact>(built[0]));
       files[source.entry] = std::get<Artifact>(built[0]).file;
-      for (const char* ring : {"none", "registers", "async_copy", "bulk_copy"})
-        if (source.text.find(std::string("Ring::") + ring) != std::string::npos) rings.insert(ring);
     }
     const validate::Verdict verdict = judge(one.request.trial, files);
     CHECK_MESSAGE(verdict.admitted(), (verdict.rejection ? verdict.rejection->reason : ""));
   }
   CHECK(rings.size() == 4);
+}
+
+}  // namespace
+
+TEST_CASE("weight formats: each kind of gemv that reads codes is admitted") {
+  for (const char* format : {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros"})
+    check_rings(format);
 }

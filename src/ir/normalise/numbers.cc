@@ -126,6 +126,8 @@ double most_exact(DType dtype) {
     case DType::f8e4m3:
       return 16;
     case DType::boolean:
+    case DType::u8:
+    case DType::i8:
       return 0;  // only what is the same everywhere
   }
   AC_UNREACHABLE();

@@ -1,0 +1,63 @@
+#include "checkpoint/part.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace ac {
+namespace {
+
+// Of a scale for all, [], [1] and [1, 1] are the same; of one a row, [n] and [n, 1].
+std::vector<std::int64_t> without_ones(std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> sizes;
+  std::ranges::copy_if(shape, std::back_inserter(sizes),
+                       [](std::int64_t size) { return size != 1; });
+  return sizes;
+}
+
+}  // namespace
+
+void alone(std::int64_t count, const std::function<void(std::int64_t, std::int64_t)>& work) {
+  work(0, count);
+}
+
+TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
+                          std::span<const std::int64_t> shape, const PartInFile& in_file) {
+  const std::vector<std::int64_t> wanted = in_file.stored_shape(shape);
+  std::optional<TensorView> view = checkpoint.find(key);
+  if (!view || in_file.traits_of_part().kind != WeightPart::Kind::scales ||
+      without_ones(view->shape) != without_ones(wanted))
+    view = checkpoint.require(key, wanted);
+  const DType dtype = in_file.stored_dtype();
+  if (view->dtype != dtype && !(is_float(view->dtype) && is_float(dtype)))
+    bad_input(
+        "{}: tensor {} is stored as {}, and quantization_config of config.json says that it is {}",
+        view->file, quote(key), torch_name(view->dtype), torch_name(dtype));
+  return *std::move(view);
+}
+
+PartView require_part(const Checkpoint& checkpoint, std::string_view key,
+                      std::span<const std::int64_t> shape, const PartInFile& in_file,
+                      const Shared& share) {
+  TensorView view = require_stored(checkpoint, key, shape, in_file);
+  view.shape = {shape.begin(), shape.end()};
+  const WeightPart part = in_file.traits_of_part();
+  if (in_file.is_as_stored(shape)) {
+    if (part.is_whole()) view.dtype = part.dtype;
+    return {std::move(view), nullptr};
+  }
+  const std::size_t element = bytes_of(view.dtype);
+  if (part.is_whole()) view.dtype = part.dtype;
+  const std::size_t row = static_cast<std::size_t>(shape[1]) * bytes_of(view.dtype);
+  const auto made =
+      std::make_shared<std::vector<std::byte>>(row * static_cast<std::size_t>(shape[0]));
+  share(shape[0], [&](std::int64_t begin, std::int64_t end) {
+    in_file.read(shape, view.bytes.data(), element, begin, end,
+                 made->data() + static_cast<std::size_t>(begin) * row);
+  });
+  view.bytes = *made;
+  return {std::move(view), made};
+}
+
+}  // namespace ac
