@@ -51,18 +51,17 @@ def test_a_folder_includes_what_it_depends_on(name):
             assert other in allowed or other not in LIBRARIES, f"{file.relative_to(ROOT)} includes {other}/"
 
 
-def test_who_names_a_weight_format():
-    """All else asks the table: a format is added in these files, as docs/adding.md says."""
+def test_who_names_codes_of_weights():
+    """All else asks the table: codes are added in these files, as docs/adding.md says."""
     known = {
         "kernels/all.cu",
         "kernels/weight_format.h",
         "kernels/weight_reader.cuh",
         "src/base/weight_format.cc",
-        "src/capture/config.cc",
-        "src/families/gemv.cc",
+        "src/capture/quantization.cc",
     }
     files = [file for folder in ("src", "kernels", "reference") for file in (ROOT / folder).rglob("*.*")]
-    assert {str(file.relative_to(ROOT)) for file in files if "fp8_block" in file.read_text()} == known
+    assert {str(file.relative_to(ROOT)) for file in files if "Codes::u4" in file.read_text()} == known
 
 
 def test_who_names_a_kernel_family():

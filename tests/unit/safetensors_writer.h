@@ -52,6 +52,10 @@ inline std::string format_dtype(DType dtype) {
       return "BOOL";
     case DType::f8e4m3:
       return "F8_E4M3";
+    case DType::u8:
+      return "U8";
+    case DType::i8:
+      return "I8";
   }
   AC_UNREACHABLE();
 }
