@@ -57,6 +57,7 @@ constexpr GemvPlan registers_of_codes{.depth = 4, .resident = 512};
 constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
 constexpr GemvPlan pair_of_codes{.rows = 2, .depth = 4, .resident = 512};
 constexpr GemvPlan async_copy{.ring = Ring::async_copy};
+constexpr GemvPlan async_codes{.ring = Ring::async_copy, .resident = 512};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
 AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
 AC_GEMV_KERNEL(gemv_projection, projection, registers)
@@ -65,9 +66,9 @@ AC_GEMV_KERNEL(gemv_fp8_projection, fp8_projection, async_copy)
 AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
 AC_GEMV_KERNEL(gemv_int4_gate_up, int4_gate_up, pair_of_codes)
 AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
-AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_copy)
+AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_codes)
 AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
-AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_copy)
+AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_codes)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
@@ -75,7 +76,7 @@ AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
 constexpr GemvPlan bulk_pair{
-    .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 512};
+    .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 256};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
 AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
 #endif

@@ -43,20 +43,80 @@ constexpr WeightLayout kLayouts[] = {
     {FileLayout::gptq_v2, "gptq_v2", kGptqCodes, kTransposedScales, zeros_of_words(false, 0)}};
 
 // Rows that are made together of a transposed tensor, whose neighbours are theirs.
-constexpr std::int64_t kRowsTogether = 64;
+constexpr std::size_t kRowsTogether = 64;
 
 // The sizes of a part in elements: codes, not the bytes that hold some of them.
 struct Sizes {
-  std::int64_t rows, columns;
+  std::size_t rows, columns;
 };
 Sizes sizes_in(const PartInFile& in_file, std::span<const std::int64_t> shape) {
   AC_ASSERT(shape.size() == 2);
-  return {shape[0], shape[1] * in_file.traits_of_part().in_byte};
+  return {static_cast<std::size_t>(shape[0]),
+          static_cast<std::size_t>(shape[1] * in_file.traits_of_part().in_byte)};
 }
 
 const StoredPart& stored_of(const PartInFile& in_file) {
   return layout_traits(in_file.layout).part(in_file.traits_of_part().kind);
 }
+
+struct Reading {
+  StoredPart how;
+  WeightPart part;
+  Sizes size;
+  const std::byte* stored;
+  std::size_t element_bytes;
+  std::size_t pitch;  // of the part's rows, in its elements
+
+  // Makes rows begin .. end-1.
+  template <std::size_t kBits>
+  void rows(std::size_t begin, std::size_t end, std::byte* out) const {
+    constexpr std::size_t of_word = 32 / kBits;
+    const auto in_byte = static_cast<std::size_t>(part.in_byte);
+    const std::size_t unit = part.is_whole() ? 1 : element_bytes;
+    const bool whole_words = how.words == Words::along_columns && !how.interleaved &&
+                             how.added == 0 && size.columns % of_word == 0;
+    // Columns that one step makes.
+    const std::size_t step = whole_words ? of_word : in_byte;
+    const std::size_t together = how.transposed ? kRowsTogether : 1;
+    for (std::size_t first = begin; first < end; first += together)
+      for (std::size_t column = 0; column < size.columns; column += step)
+        for (std::size_t row = first; row < std::min(end, first + together); ++row) {
+          std::byte* const to = out + ((row - begin) * pitch + column / in_byte) * unit;
+          if (whole_words) {
+            std::memcpy(to, place<kBits>(row, column), of_word / in_byte);
+          } else if (!part.is_whole()) {
+            std::memcpy(to, place<kBits>(row, column), unit);
+          } else {
+            int byte = whole<kBits>(row, column);
+            if (in_byte > 1) byte |= whole<kBits>(row, column + 1) << 4;
+            *to = static_cast<std::byte>(byte);
+          }
+        }
+  }
+
+ private:
+  template <std::size_t kBits>
+  const std::byte* place(std::size_t row, std::size_t column) const {
+    constexpr std::size_t of_word = 32 / kBits;
+    std::size_t rows = size.rows, columns = size.columns;
+    if (how.words == Words::along_rows) row /= of_word, rows = (rows + of_word - 1) / of_word;
+    if (how.words == Words::along_columns)
+      column /= of_word, columns = (columns + of_word - 1) / of_word;
+    return stored + (how.transposed ? column * rows + row : row * columns + column) * element_bytes;
+  }
+  template <std::size_t kBits>
+  int whole(std::size_t row, std::size_t column) const {
+    constexpr std::size_t of_word = 32 / kBits;
+    const std::byte* const from = place<kBits>(row, column);
+    if (how.words == Words::none)
+      return static_cast<int>(static_cast<signed char>(*from)) + how.added;
+    std::uint32_t word;
+    std::memcpy(&word, from, sizeof word);
+    std::size_t at = (how.words == Words::along_rows ? row : column) % of_word;
+    if (how.interleaved) at = at / 2 + at % 2 * of_word / 2;
+    return static_cast<int>(word >> at * kBits & ((1u << kBits) - 1)) + how.added;
+  }
+};
 
 }  // namespace
 
@@ -76,10 +136,11 @@ const WeightLayout* find_layout(std::string_view name) {
 std::vector<std::int64_t> PartInFile::stored_shape(std::span<const std::int64_t> shape) const {
   const StoredPart& stored = stored_of(*this);
   auto [rows, columns] = sizes_in(*this, shape);
-  const int of_word = 32 / bits_of(format.codes);
+  const auto of_word = static_cast<std::size_t>(32 / bits_of(format.codes));
   if (stored.words == Words::along_rows) rows = (rows + of_word - 1) / of_word;
   if (stored.words == Words::along_columns) columns = (columns + of_word - 1) / of_word;
-  return stored.transposed ? std::vector{columns, rows} : std::vector{rows, columns};
+  if (stored.transposed) std::swap(rows, columns);
+  return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
 }
 
 DType PartInFile::stored_dtype() const {
@@ -99,45 +160,13 @@ bool PartInFile::is_as_stored(std::span<const std::int64_t> shape) const {
 void PartInFile::read(std::span<const std::int64_t> shape, const std::byte* stored,
                       std::size_t element_bytes, std::int64_t begin, std::int64_t end,
                       std::byte* out) const {
-  const StoredPart& how = stored_of(*this);
-  const WeightPart part = traits_of_part();
-  const Sizes size = sizes_in(*this, shape);
-  const int bits = bits_of(format.codes), of_word = 32 / bits, mask = (1 << bits) - 1;
-  const bool by_rows = how.words == Words::along_rows,
-             by_columns = how.words == Words::along_columns;
-  const std::int64_t words_down = by_rows ? (size.rows + of_word - 1) / of_word : size.rows,
-                     words_along =
-                         by_columns ? (size.columns + of_word - 1) / of_word : size.columns;
-  const auto word_at = [&](std::int64_t row, std::int64_t column) {
-    const std::int64_t down = by_rows ? row / of_word : row,
-                       along = by_columns ? column / of_word : column;
-    return stored + (how.transposed ? along * words_down + down : down * words_along + along) *
-                        static_cast<std::int64_t>(element_bytes);
-  };
-  const auto whole_at = [&](std::int64_t row, std::int64_t column) {
-    const std::byte* const from = word_at(row, column);
-    if (how.words == Words::none)
-      return static_cast<int>(static_cast<signed char>(*from)) + how.added;
-    std::uint32_t word;
-    std::memcpy(&word, from, sizeof word);
-    auto place = static_cast<int>((by_rows ? row : column) % of_word);
-    if (how.interleaved) place = place / 2 + place % 2 * of_word / 2;
-    return static_cast<int>(word >> place * bits & static_cast<unsigned>(mask)) + how.added;
-  };
-  const std::int64_t pitch = shape[1];
-  if (part.is_whole()) std::memset(out, 0, static_cast<std::size_t>((end - begin) * pitch));
-  const std::int64_t together = how.transposed ? kRowsTogether : 1;
-  for (std::int64_t first = begin; first < end; first += together)
-    for (std::int64_t column = 0; column < size.columns; ++column)
-      for (std::int64_t row = first; row < std::min(end, first + together); ++row) {
-        std::byte* const to = out + (row - begin) * pitch * (part.is_whole() ? 1 : element_bytes);
-        if (!part.is_whole())
-          std::memcpy(to + column * element_bytes, word_at(row, column), element_bytes);
-        else if (part.in_byte > 1)
-          to[column / 2] |= static_cast<std::byte>(whole_at(row, column) << 4 * (column % 2));
-        else
-          to[column] = static_cast<std::byte>(whole_at(row, column));
-      }
+  const Reading reading{stored_of(*this), traits_of_part(), sizes_in(*this, shape),
+                        stored,           element_bytes,    static_cast<std::size_t>(shape[1])};
+  const auto first = static_cast<std::size_t>(begin), last = static_cast<std::size_t>(end);
+  if (bits_of(format.codes) == 4)
+    reading.rows<4>(first, last, out);
+  else
+    reading.rows<8>(first, last, out);
 }
 
 }  // namespace ac

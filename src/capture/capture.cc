@@ -70,6 +70,10 @@ Model capture(const std::string& source, const CaptureOptions& options,
               const Environment& environment) {
   if (source.empty()) wrong_usage("SOURCE is empty");
   if (has_extension(source, ".json") && fs::is_regular_file(source)) return read_exported(source);
+  if (has_extension(source, ".gguf"))
+    bad_input(
+        "{}: GGUF is not supported: name the folder of the model's config.json and safetensors",
+        source);
   if (only_python_reads(source)) {
     if (options.front_end == FrontEnd::native)
       wrong_usage("{}: only Python can capture this; leave out --front-end native", source);

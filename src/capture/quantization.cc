@@ -184,7 +184,6 @@ void check_activations(const ConfigFields& group) {
 }
 
 Quantization read_compressed(const ConfigFields& config) {
-  only(config, "quantization_status", "compressed");
   refuse_if_set(config, "kv_cache_scheme",
                 "the cache of keys and values stays in the model's type");
   refuse_if_set(config, "transform_config", "rotations of weights are not supported");

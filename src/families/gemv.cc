@@ -100,7 +100,8 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
   const double load = plan.ring == Ring::none ? code_bits(op.format, op.weight) / 4.0 : 16.0;
   // Of a format, a vector of x and one of a row are longer, and each row has scales.
   const bool plain = op.format.is_plain();
-  const int further = plain ? 0 : 2 * (op.vector() - 16 / bytes_of(op.weight)) + 4 * plan.rows + 8;
+  int further = plain ? 0 : 2 * (op.vector() - 16 / bytes_of(op.weight)) + 4 * plan.rows + 8;
+  if (op.format.many_scales()) further += 8 * plan.rows;  // where those of the next group are
   const double padded = double(plan.padded_vectors(op, k)) * op.vector();
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(op, k) + 2048 + 8 * plan.warps() * plan.rows,

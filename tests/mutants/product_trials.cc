@@ -285,6 +285,13 @@ void add_gemv(ProductTrials& all) {
                     {.k = 2720, .rows = {37, 20, 9}, .format = "e4m3_128x128"},
                     {.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128});
   all.add<GemvTask>(
+      "many turns of 4 bits", {.k = 2720, .rows = {37, 20, 9}, .format = "u4_g32_f16_zeros"},
+      {.threads = 128, .rows = 2, .depth = 4, .ring = Ring::async_copy, .resident = 128});
+  all.add<GemvTask>("codes without a ring", {.k = 178, .rows = {37}, .format = "u4_g32_bf16"},
+                    {.threads = 128, .rows = 4, .depth = 1, .ring = Ring::none, .resident = 128});
+  all.add<GemvTask>("rows of 8 bits", {.k = 1360, .rows = {37, 20}, .format = "u8_row_zeros"},
+                    {.threads = 128, .rows = 1, .depth = 4, .resident = 256});
+  all.add<GemvTask>(
       "odd columns without a ring", {.k = 173, .rows = {37, 20, 9}, .norm = true, .bias = true},
       {.threads = 128, .rows = 4, .depth = 1, .ring = Ring::none, .split = 2, .resident = 128});
   all.add_argmax("a choice of many blocks", {.k = 136, .rows = {1003}, .softcap = 0.5},

@@ -378,3 +378,34 @@ TEST_CASE("a config that is not an object, or not there, is an error") {
   CHECK_THROWS_AS(read_config(folder), Error);
   std::filesystem::remove_all(folder);
 }
+
+TEST_CASE("config: patterns of modules' names are Python's, or refused") {
+  struct Case {
+    const char *pattern, *text;
+    bool matches;
+  };
+  // What re.match says.
+  constexpr Case cases[] = {{".*lm_head", "lm_head", true},
+                            {".*lm_head", "model.lm_head.x", true},
+                            {"lm_head", "model.lm_head", false},
+                            {"lm_head", "lm_head2", true},
+                            {"lm_head$", "lm_head2", false},
+                            {"^model\\.layers\\.0\\..*", "model.layers.0.mlp", true},
+                            {"model\\.layers", "modelxlayers", false},
+                            {"model.layers", "modelxlayers", true},
+                            {".*1.*down_proj$", "model.layers.11.mlp.down_proj", true},
+                            {".*1.*down_proj$", "model.layers.2.mlp.down_proj", false},
+                            {"a*b", "aaab", true},
+                            {"a*b", "b", true},
+                            {"a*$", "aab", false},
+                            {"", "x", true},
+                            {"$", "x", false}};
+  for (const Case& one : cases) {
+    INFO(one.pattern << " " << one.text);
+    CHECK(is_simple_pattern(one.pattern));
+    CHECK(matches(one.pattern, one.text) == one.matches);
+  }
+  for (const char* pattern :
+       {"(a|b)", "a+", "[ab]", "a{2}", "\\d", "a\\", "*a", "a**", "a^b", "a$b", "a?", ".*.*.*.*x"})
+    CHECK_FALSE_MESSAGE(is_simple_pattern(pattern), pattern);
+}
