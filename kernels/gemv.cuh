@@ -78,14 +78,6 @@ struct Gemv {
         }
       }
     }
-    // Those that vector i of each row will want.
-    AC_DEVICE void bring(int i, int used, bool valid) const {
-      if constexpr (op.format.many_scales()) {
-        if (!valid || i >= used) return;
-        AC_UNROLL
-        for (int r = 0; r < rows; ++r) of_row[r].bring(i * vector);
-      }
-    }
   };
 
   // ---- x in shared memory
@@ -354,6 +346,13 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     for (int r = 0; r < rows; ++r) row[r] = G::weight_row(p, n, group, r);
     if constexpr (op.format.many_scales()) ahead.point_to(p, n, group);
   };
+  // Those that vector i of each row will want.
+  [[maybe_unused]] const auto bring_scales = [&]([[maybe_unused]] int i) {
+    if constexpr (op.format.many_scales()) {
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) bring_to_l1(ahead.of_row[r], i * G::vector);
+    }
+  };
   point_to(first);
 
   if constexpr (plan.ring == Ring::registers) {
@@ -363,7 +362,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
       AC_UNROLL
       for (int r = 0; r < rows; ++r)
         load_weights<plan.cache>(slot[u][r], row[r] + i * G::stored, valid && i < used);
-      ahead.bring(i, used, valid);
+      if (valid && i < used) bring_scales(i);
     };
     const auto fill_all = [&] {
       AC_UNROLL
@@ -427,7 +426,8 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
       ring.fill(slot, row, begin, used, next_group < groups);
       AC_UNROLL
       for (int c = 0; c < plan.chunks; ++c)
-        ahead.bring(begin + c * 32 + lane, used, next_group < groups);
+        if (next_group < groups && begin + c * 32 + lane < used)
+          bring_scales(begin + c * 32 + lane);
       if (++next_step == steps) next_step = 0, next_group += stride, point_to(next_group);
     };
     const auto fill_all = [&] {

@@ -77,16 +77,6 @@ struct WeightReader<format, type> : CodeReader<format> {
   }
 };
 
-// What load_constant() will want of scales at any address. Nobody waits for it.
-AC_DEVICE void bring_scale_to_l1(const void* p) {
-#ifdef AC_HOST_DEVICE
-  load_as<unsigned char>(p);
-#else
-  [[maybe_unused]] unsigned unused;
-  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(p));
-#endif
-}
-
 // The scales of one row, and its zero points.
 template <Format format>
 struct RowScales;
@@ -118,10 +108,21 @@ struct RowScales<format> {
     else
       return static_cast<float>(middle_of(format.codes));
   }
-  AC_DEVICE void bring(int column) const {
-    bring_scale_to_l1(scale + number(column));
-    if constexpr (format.zeros) bring_scale_to_l1(zero + number(column));
-  }
 };
+
+// What load_constant() will want of them for a column. Nobody waits for it.
+template <Format format>
+AC_DEVICE void bring_to_l1(const RowScales<format>& row, int column) {
+  const int number = row.number(column);
+#ifdef AC_HOST_DEVICE
+  load_as<Scalar<format.scale>>(row.scale + number);
+  if constexpr (format.zeros) load_as<unsigned char>(row.zero + number);
+#else
+  [[maybe_unused]] unsigned unused;
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(row.scale + number));
+  if constexpr (format.zeros)
+    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(row.zero + number));
+#endif
+}
 
 }  // namespace ac::kernels

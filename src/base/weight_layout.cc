@@ -59,6 +59,7 @@ const StoredPart& stored_of(const PartInFile& in_file) {
   return layout_traits(in_file.layout).part(in_file.traits_of_part().kind);
 }
 
+// A part that is made from the file's bytes.
 struct Reading {
   StoredPart how;
   WeightPart part;

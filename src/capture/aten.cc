@@ -82,7 +82,7 @@ class Decoder {
         value["dtype"].is_string()) {
       const auto& name = value["dtype"].get_ref<const std::string&>();
       const auto dtype = dtype_from_torch_name(name);
-      if (!dtype) bad_input("elements of type \"{}\" are not supported", name);
+      if (!dtype || is_code(*dtype)) bad_input("elements of type \"{}\" are not supported", name);
       return *dtype;
     }
     mismatch(parameter, value);

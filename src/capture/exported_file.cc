@@ -68,7 +68,7 @@ DType read_dtype(const Json& value) {
   if (!value.is_string()) bad_input("the dtype is not a string");
   const auto& name = value.get_ref<const std::string&>();
   const auto dtype = dtype_from_torch_name(name);
-  if (!dtype) bad_input("elements of type \"{}\" are not supported", name);
+  if (!dtype || is_code(*dtype)) bad_input("elements of type \"{}\" are not supported", name);
   return *dtype;
 }
 

@@ -258,6 +258,11 @@ Quantization read_gptq(const ConfigFields& config) {
   const Format format{.codes = whole_codes(config, "bits"),
                       .zeros = !config.boolean("sym", true),
                       .columns = group_size(config, 128)};
+  if (format.zeros && format.codes == Codes::u8 && stored == "gptq")
+    config.fail("sym",
+                fmt::format("is false with 8 bits, where version 1 cannot tell a zero point of "
+                            "0 from 256: {}",
+                            kInstead));
   Quantization result{format, stored == "gptq" ? FileLayout::gptq : FileLayout::gptq_v2};
   if (config.has_value("modules_in_block_to_quantize")) {
     const Json& all = config["modules_in_block_to_quantize"];

@@ -52,8 +52,8 @@ constexpr std::array kWaits =
     std::to_array<std::string_view>({"barrier", "wait", "sync", "fence", "arrive", "commit"});
 
 // Calls that change when something happens, and never what; nor does when they are made.
-constexpr std::array kHints =
-    std::to_array<std::string_view>({"launch_dependents", "prefetch_map", "bring_to_l1"});
+constexpr std::array kHints = std::to_array<std::string_view>(
+    {"launch_dependents", "prefetch_map", "bring_to_l1", "bring_scales"});
 
 // Rounds floats to f16; of integers, the mutant does not compile.
 constexpr std::string_view kRounded =

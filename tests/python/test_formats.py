@@ -471,6 +471,7 @@ OTHER_CONFIGS = {
     "gptq in another order": (gptq_config(desc_act=True), ["desc_act", "act-order"]),
     "gptq of 3 bits": (gptq_config(bits=3), ["bits", "4 or 8"]),
     "gptq with exceptions": (gptq_config(dynamic={"lm_head": {}}), ["dynamic", "several formats"]),
+    "gptq of 8 bits with zero points": (gptq_config(bits=8, sym=False), ["sym", "version 1"]),
     "gptq of no size": (gptq_config(group_size=0), ["group_size"]),
 }
 
