@@ -1,5 +1,5 @@
-"""Weights of 8 and 4 bits in the layouts that publishers store them in: the reference and packages against PyTorch on the
-weights that the codes mean, and checkpoints that contradict themselves."""
+"""Weights of 8 and 4 bits in the layouts that publishers store them in: the reference and packages against PyTorch on
+the weights that the codes mean, and checkpoints that contradict themselves."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def whole(weight, bits, group, symmetric, scale_type):
 
 
 def words(codes, bits, axis, order=None):
-    """Codes in words of 32 bits along an axis, the first in the lowest bits; `order` says of which neighbour each is."""
+    """Codes in words of 32 bits along an axis, the first in the lowest bits; `order`: of which neighbour each is."""
     count = 32 // bits
     codes = codes.movedim(axis, -1)
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[-1] % count))
@@ -220,7 +220,9 @@ CASES = {
     "a head in fp8": dict(quantization={**QUANTIZATION, "modules_to_not_convert": ["model.layers.1.mlp"]}),
     "fp8, a scale a row": dict(
         quantise=compressed_e4m3,
-        quantization=compressed_config("float-quantized", 8, "float", ignore=["re:.*lm_head", "re:.*1.mlp.*down_proj$"]),
+        quantization=compressed_config(
+            "float-quantized", 8, "float", ignore=["re:.*lm_head", "re:.*1.mlp.*down_proj$"]
+        ),
     ),
     "fp8, a scale a matrix": dict(
         quantise=compressed_e4m3,
@@ -302,10 +304,9 @@ def test_a_model_means_something_else_without_its_scales(fp8):
     assert distance(after.tolist(), before.tolist()) > 1e-3
 
 
-@pytest.fixture(scope="module")
-def int4(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("awq") / "qwen3"
-    return folder, write(folder, **CASES["awq"])
+@pytest.fixture
+def int4(tmp_path):
+    return tmp_path / "awq", write(tmp_path / "awq", **CASES["awq"])
 
 
 @pytest.mark.parametrize(
@@ -329,6 +330,12 @@ def test_a_package_gives_the_reference_s_tokens(checkpoint, format, dtypes, requ
     assert ("gemv", True) in families, verdicts(tmp_path / "package")
     if checkpoint == "fp8":
         program("verify", tmp_path / "package", timeout=900)
+        return
+    # The fingerprint is of the checkpoint's own tensors.
+    changed = changed_tensors(folder, tmp_path / "changed", other_zeros)
+    shutil.copy(changed / "model.safetensors", folder)
+    result = program("run", tmp_path / "package", "--ids", "1,2", "-n", 1, expect=3)
+    assert "up_proj.qzeros" in result.stderr and "other values" in result.stderr, result.stderr
 
 
 def plan_of(folder):
@@ -407,7 +414,10 @@ def test_contradicting_checkpoints(name, fp8, tmp_path):
 
 
 CONFIGS = {
-    "another method": (dict(quant_method="hqq"), ["quant_method", "hqq", "awq and gptq are known", "use the checkpoint in"]),
+    "another method": (
+        dict(quant_method="hqq"),
+        ["quant_method", "hqq", "awq and gptq are known", "use the checkpoint in"],
+    ),
     "MXFP4": (dict(quant_method="mxfp4"), ["quant_method", "MXFP4"]),
     "ModelOpt": (dict(quant_method="modelopt"), ["quant_method", "ModelOpt", "activations"]),
     "no method": (dict(quant_method=None), ["quant_method"]),
@@ -464,7 +474,10 @@ OTHER_CONFIGS = {
         compressed_config("pack-quantized", 4) | dict(config_groups=dict(a={}, b={})),
         ["config_groups", "2 groups"],
     ),
-    "a cache in 8 bits": (compressed_config("pack-quantized", 4) | dict(kv_cache_scheme=dict(bits=8)), ["kv_cache_scheme"]),
+    "a cache in 8 bits": (
+        compressed_config("pack-quantized", 4) | dict(kv_cache_scheme=dict(bits=8)),
+        ["kv_cache_scheme"],
+    ),
     "a large pattern": (compressed_config("pack-quantized", 4, ignore=["re:(a|b)_proj"]), ["ignore", "(a|b)_proj"]),
     "another kernel's order": (awq_config(version="marlin"), ["version", "gemm"]),
     "awq without zero points": (awq_config(zero_point=False), ["zero_point"]),
