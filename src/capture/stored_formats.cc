@@ -33,7 +33,8 @@ class FormatCheck {
     const std::vector<std::int64_t> shape = sizes_of(weight);
     check_shape(module, shape);
     check_order(module, format, shape[1]);
-    if (!format.format.zeros) check_no_zeros(module, format, shape);
+    if (is_whole(format.format.codes) && !format.format.zeros)
+      check_no_zeros(module, format, shape);
   }
 
  private:
@@ -60,6 +61,9 @@ class FormatCheck {
   void check_shape(const std::string& module, const std::vector<std::int64_t>& shape) const {
     const std::optional<TensorView> stated = checkpoint_.find(module + ".weight_shape");
     if (!stated) return;
+    if (stated->dtype != DType::i64 && stated->dtype != DType::i32)
+      bad_input("{}: tensor {} is stored as {}, and a shape is of whole numbers", stated->file,
+                quote(stated->name), torch_name(stated->dtype));
     std::vector<std::int64_t> sizes;
     for (std::size_t at = 0; at < stated->bytes.size(); at += bytes_of(stated->dtype))
       sizes.push_back(

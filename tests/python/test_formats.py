@@ -555,9 +555,12 @@ def test_a_packed_weight_of_another_shape(tmp_path):
     write(tmp_path / "said", **CASES["int4"])
     key = "model.layers.1.mlp.down_proj.weight_shape"
 
-    def change(tensors):
-        tensors[key] = torch.tensor([192, 319])
+    for said, word in ([192, 319], "[192, 319]"), ([192.0, 320.0], "float32"):
+        folder = tmp_path / word
 
-    folder = changed_tensors(tmp_path / "said", tmp_path / "model", change)
-    result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
-    assert key in result.stderr and "[192, 319]" in result.stderr, result.stderr
+        def change(tensors):
+            tensors[key] = torch.tensor(said)
+
+        changed_tensors(tmp_path / "said", folder, change)
+        result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
+        assert key in result.stderr and word in result.stderr, result.stderr
