@@ -47,6 +47,24 @@ def test_a_chat(server, chromium, width, dark):
     assert all(url.startswith((server.url, "data:")) for url in tab.requests())
 
 
+def test_one_of_several_models(server, chromium, tmp_path, tmp_path_factory):
+    _, package = compiled_once(tmp_path_factory, "scripted", test_serve_tools.write, "--max-context", 2048, "--chunk", 64)
+    for name in ("first", "second"):
+        (tmp_path / name).symlink_to(package)
+    tab = chromium.open(server.url + "/", drawn="#form")
+    tab.until("document.querySelector('h1').textContent.includes('scripted')")
+    assert tab.run("document.querySelector('#models').hidden")
+    with Server(f"--models={tmp_path}") as several:
+        tab = chromium.open(several.url + "/", drawn="#form")
+        tab.until("document.querySelector('h1').textContent === 'first'")
+        assert tab.run("[...document.querySelector('#models').options].map((each) => each.value).join()") == "first,second"
+        assert ask(tab, "say plain") == "Good day, all."
+        tab.run("document.querySelector('#models').value = 'second', document.querySelector('#models').dispatchEvent(new Event('change'))")
+        (worker,) = several.workers()
+        assert ask(tab, "say plain") == "Good day, all." and tab.run("document.title") == "second"
+        assert several.workers() != [worker]
+
+
 def ask_at(tab, temperature, text):
     tab.run(f"document.querySelector('#temperature').value = {temperature!r}")
     shown = ask(tab, text)
