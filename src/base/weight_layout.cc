@@ -129,6 +129,14 @@ const WeightLayout& layout_traits(FileLayout layout) {
   return kLayouts[static_cast<std::size_t>(layout)];
 }
 
+bool can_store(FileLayout layout, const Format& format) {
+  const WeightLayout& traits = layout_traits(layout);
+  const bool in_words = traits.codes.words != Words::none;
+  // Words are of whole numbers, and codes of less than a byte are in words.
+  if (is_whole(format.codes) ? !in_words && bits_of(format.codes) < 8 : in_words) return false;
+  return !format.zeros || !traits.zeros.suffix.empty();
+}
+
 const WeightLayout* find_layout(std::string_view name) {
   const auto* const found = std::ranges::find(kLayouts, name, &WeightLayout::name);
   return found == std::end(kLayouts) ? nullptr : found;

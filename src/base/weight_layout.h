@@ -43,6 +43,8 @@ struct WeightLayout {
 };
 
 const WeightLayout& layout_traits(FileLayout layout);
+// Whether a checkpoint in this layout can store the format.
+bool can_store(FileLayout layout, const Format& format);
 // Null: no layout has this name.
 const WeightLayout* find_layout(std::string_view name);
 

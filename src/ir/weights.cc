@@ -80,8 +80,10 @@ std::string why_no_weight(const Node& weight) {
     if (const std::string why = check(key_of(kind), has(kind)); !why.empty()) return why;
   if (const std::string why = check(kLayout, !format->is_plain()); !why.empty()) return why;
   if (format->is_plain()) return {};
-  if (!find_layout(weight.text(kLayout)))
-    return fmt::format("no layout is called \"{}\"", weight.text(kLayout));
+  const WeightLayout* const layout = find_layout(weight.text(kLayout));
+  if (!layout) return fmt::format("no layout is called \"{}\"", weight.text(kLayout));
+  if (!can_store(layout->layout, format->format))
+    return fmt::format("the layout {} cannot store the format {}", layout->name, format->name);
   if (!is_float(weight.type.dtype)) return "a format is for floating-point numbers";
   return why_impossible(format->format, sizes_of(weight));
 }

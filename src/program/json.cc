@@ -251,6 +251,8 @@ Buffer buffer_from_json(const Json& json, const std::string& origin) {
   const auto layout = object.get<std::string>("layout");
   if (!find_layout(layout)) bad_input("{}: no layout is called {}", origin, quote(layout));
   in_file.layout = find_layout(layout)->layout;
+  if (!can_store(in_file.layout, in_file.format))
+    bad_input("{}: the layout {} cannot store the format {}", origin, layout, name);
   return buffer;
 }
 

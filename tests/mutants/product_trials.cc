@@ -35,8 +35,9 @@ StepGraph step_of(const Product& product, bool one_token) {
   if (product.norm) x = b.rms_norm(x, b.weight("norm", {dtype, {product.k}}), 1e-6, 1.0);
   const auto project = [&](std::size_t i) {
     const std::int64_t rows = product.rows[i];
-    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}},
-                              find_format(product.format)->format, FileLayout::packed);
+    const Format format = find_format(product.format)->format;
+    const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}}, format,
+                              is_whole(format.codes) ? FileLayout::packed : FileLayout::compressed);
     return product.bias ? b.linear(x, w, b.weight(fmt::format("b{}", i), {dtype, {rows}}))
                         : b.linear(x, w);
   };

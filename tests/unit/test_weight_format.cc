@@ -196,6 +196,7 @@ TEST_CASE("weight formats: graphs that contradict themselves are refused") {
   has(with("format=\"e4m3_128x128\"", "format=\"u8_row_zeros\""), "needs \"zeros\"");
   has(with("layout=\"fine_grained\", ", ""), "needs \"layout\"");
   has(with("layout=\"fine_grained\"", "layout=\"fine\""), "no layout is called \"fine\"");
+  has(with("layout=\"fine_grained\"", "layout=\"gptq\""), "gptq cannot store the format e4m3");
   has(with(": bf16[150, 300]", ": f8e4m3[150, 300]"), "needs a format");
   has(with("return %2", "return %1"), "weight in a format");
   has(with("%2 = linear(%0, %1) : bf16[T, 150]", "%2 = neg(%1) : bf16[150, 300]"),
@@ -228,6 +229,7 @@ TEST_CASE("weight formats: buffers are parts, and read with distrust") {
   refused("part", 0, "part 0 of the format e4m3_128x128 is f8e4m3");
   refused("dtype", "bf16", "part 1 of the format e4m3_128x128 is f32");
   refused("layout", "fine", "no layout is called \"fine\"");
+  refused("layout", "awq", "the layout awq cannot store the format e4m3_128x128");
   Json plain = good;
   plain.erase("format");
   plain.erase("part");
@@ -347,6 +349,18 @@ TEST_CASE("weight layouts: words of compressed-tensors") {
   for (int i = 0; i < 20; ++i) wanted.push_back((i * 37 + 3) % 256);
   CHECK(read_part(bytes, {2, 10}, {1917659139, 115457175, 20523, -457205131, 2018717193, 49821}) ==
         wanted);
+}
+
+TEST_CASE("weight layouts: which formats they can store") {
+  for (const FileLayout layout : {FileLayout::fine_grained, FileLayout::compressed,
+                                  FileLayout::packed, FileLayout::awq, FileLayout::gptq}) {
+    const bool in_words = layout >= FileLayout::packed;
+    CHECK(can_store(layout, kFp8) == !in_words);
+    CHECK(can_store(layout, find_format("u8_row")->format));
+    CHECK(can_store(layout, find_format("u4_row")->format) == in_words);
+    CHECK(can_store(layout, find_format("u8_row_zeros")->format) ==
+          (layout != FileLayout::fine_grained));
+  }
 }
 
 TEST_CASE("weight layouts: columns of AutoAWQ and GPTQ become rows") {

@@ -23,7 +23,9 @@ StepGraph ragged(const std::string& format) {
   const NodeId x = b.input("x", {DType::bf16, {Dim(1), Dim(kInner)}});
   const NodeId normed = b.rms_norm(x, b.weight("norm", {DType::bf16, {Dim(kInner)}}), 1e-5, 0);
   const auto weight = [&](const char* name) {
-    return b.weight(name, matrix, find_format(format)->format, FileLayout::packed);
+    const Format stored = find_format(format)->format;
+    return b.weight(name, matrix, stored,
+                    is_whole(stored.codes) ? FileLayout::packed : FileLayout::compressed);
   };
   const NodeId gate = b.linear(normed, weight("gate"));
   const NodeId up = b.linear(normed, weight("up"));
