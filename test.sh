@@ -59,7 +59,7 @@ fi
 part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit_'
 # Neighbours share what their file makes once, so each process takes whole runs of tests. One more
 # than cores, as some wait for what they have started.
-part "python tests" .venv/bin/python -m pytest -q -n $(($(nproc) + 1)) --dist worksteal tests/python
+part "python tests" .venv/bin/python -m pytest -q --durations=40 -n $(($(nproc) + 1)) --dist worksteal tests/python
 if [ -z "${AC_TEST_QUICK:-}" ]; then
   part "fuzzer build" scripts/build.sh fuzz
   part "fuzzers" fuzz 3

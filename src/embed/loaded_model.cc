@@ -90,7 +90,7 @@ TextAnswer LoadedModel::answer(const TextRequest& request,
                                const std::function<bool(const TextPiece&)>& on_piece) {
   text();
   stopped_ = false;
-  answerer_->check(request);
+  check(request, *text_, answerer_->program());
   if (stepping_) opened_.engine->reset();
   stepping_ = likeliest_is_chosen_ = false;
   return answerer_->answer(
