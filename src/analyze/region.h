@@ -72,10 +72,10 @@ struct Boundary {
 struct Parameter {
   std::string name;  // in0 .., out0 .., cache0 ..
   Role role = Role::activation;
-  NodeId value = 0;              // as the region sees it, behind the views
-  NodeId storage = 0;            // what is in memory
-  std::vector<NodeId> views;     // from the storage to the value
-  std::string format = {};       // of a weight in one (base/weight_format.h)
+  NodeId value = 0;           // as the region sees it, behind the views
+  NodeId storage = 0;         // what is in memory
+  std::vector<NodeId> views;  // from the storage to the value
+  std::string format = {};    // of a weight in one (base/weight_format.h)
   TensorType type;  // of the value; of keys and values: [P + T, heads, key size + value size]
   Layout layout;
   std::optional<double> immediate;  // a constant of one element: its value, and no argument
