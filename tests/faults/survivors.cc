@@ -22,7 +22,6 @@ const std::vector<Survivor>& survivors() {
       {"bf16 rounded away from zero", "geglu", rounding},
       {"f16 truncated", "projection", rounding},
       {"f16 truncated", "qkv", rounding},
-      {"sums in f16 without a ring", "gemv without a ring", rounding},
       {"x of the launch before", "gemv of registers", order},
       {"a fallback's mean is summed once", "fallback layer_norm", bounds},
       {"a fallback's angles in f32", "fallback rope", positions},

@@ -314,7 +314,7 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
       std::sort(points.begin(), points.end(), [](const TimedPoint* a, const TimedPoint* b) {
         return a->outcome().microseconds < b->outcome().microseconds;
       });
-      Reply reply{{}, {}, "a model", "a date", 10, 1};
+      study::Reply reply{{}, {}, "a model", "a date", 10, 1};
       for (std::size_t i = 0; i < points.size(); i += 10)
         reply.order.push_back(points[i]->point.id);
       replies[table.signature].push_back(reply);
