@@ -19,7 +19,7 @@ using agentcompile::Model;
 
 using Released = nb::call_guard<nb::gil_scoped_release>;
 
-// Of the classes in exceptions.py.
+// As one of the classes in exceptions.py.
 void raise(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);

@@ -43,8 +43,8 @@ class Advisor {
   double share_;
 };
 
-// Whoever the options say, recorded where they say so. Null for "none". An error (wrong_usage) for
-// one that is not known, and for a missing key.
+// The provider that the options name; it is recorded if they ask for that. Null for "none". An
+// error (wrong_usage) for one that is not known, and for a missing key.
 std::unique_ptr<Provider> open_provider(const AdvisorOptions& options,
                                         const Environment& environment);
 // The same, to be asked about regions.

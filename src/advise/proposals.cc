@@ -92,12 +92,8 @@ class PromptText {
       const double cost = index < costs.size() ? costs[index++] : 0;
       if (part.family == kAbsent) continue;
       text += fmt::format("  {}{}{}", part.site, part.site.empty() ? "" : ": ", part.family);
-      for (const search::Field& field : part.fields) {
-        const auto* number = std::get_if<std::int64_t>(&field.value);
-        text +=
-            fmt::format(" {}={}", field.name,
-                        number ? fmt::format("{}", *number) : std::get<std::string>(field.value));
-      }
+      for (const search::Field& field : part.fields)
+        text += fmt::format(" {}={}", field.name, value_of(field));
       if (cost > 0) text += fmt::format("; predicted {:.2f} us", cost);
       text += "\n";
     }

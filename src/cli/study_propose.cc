@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/progress.h"
 #include "cli/advisor.h"
 #include "cli/commands.h"
@@ -20,6 +19,9 @@ struct Propose {
   AdvisorOptions advising;
   int sessions = 5;
   bool by_chance = false, json = false, quiet = false;
+  // Of all sessions: a recording gives its replies to equal questions in turn, and limits hold for
+  // all calls together.
+  std::unique_ptr<Provider> provider_ = {};
 
   void run() {
     if (by_chance == (advising.who != "none"))
@@ -29,6 +31,7 @@ struct Propose {
                                                 : study::Feedback::none;
     if (by_chance && options.feedback != study::Feedback::true_)
       wrong_usage("--feedback {}: chance hears of nothing", feedback);
+    if (!by_chance && !asks_in_files()) provider_ = open_provider(advising, read_environment());
     std::vector<study::Recording> recordings;
     for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
     Progress progress(quiet);
@@ -66,12 +69,14 @@ struct Propose {
     own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(session));
     const std::string name = fmt::format("session-{}", session + 1);
     if (by_chance) return study::propose(table, about, nullptr, name, own);
-    // Equal questions of different sessions are answered anew.
+    if (!asks_in_files()) return study::propose(table, about, provider_.get(), name, own);
+    // Equal questions of different sessions are answered anew: in folders of their own.
     AdvisorOptions asked = advising;
-    if (asked.who.starts_with("ask:")) asked.who += "/" + name;
+    asked.who += "/" + name;
     const std::unique_ptr<Provider> provider = open_provider(asked, read_environment());
     return study::propose(table, about, provider.get(), name, own);
   }
+  bool asks_in_files() const { return advising.who.starts_with("ask:"); }
 
   static Json summary(const study::Table& table, const study::ProposedSession& session) {
     double best = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 namespace ac::search {
@@ -10,24 +11,24 @@ namespace {
 
 constexpr std::string_view kFamily = "family";
 
-std::string text_of(const Field& field) {
-  if (const auto* number = std::get_if<std::int64_t>(&field.value))
-    return fmt::format("{}", *number);
-  return std::get<std::string>(field.value);
-}
-
 using Fields = std::map<std::pair<std::string, std::string>, std::string>;  // by site and field
 
 Fields fields_of(const PointSpace& space, int point) {
   Fields fields;
   for (const SitePlan& part : space.parts(point)) {
     fields[{part.site, std::string(kFamily)}] = part.family;
-    for (const Field& field : part.fields) fields[{part.site, field.name}] = text_of(field);
+    for (const Field& field : part.fields) fields[{part.site, field.name}] = value_of(field);
   }
   return fields;
 }
 
 }  // namespace
+
+std::string value_of(const Field& field) {
+  if (const auto* number = std::get_if<std::int64_t>(&field.value))
+    return fmt::format("{}", *number);
+  return std::get<std::string>(field.value);
+}
 
 std::string to_string(const Change& change) {
   return fmt::format("{}{}{}={}", change.site, change.site.empty() ? "" : ": ", change.field,

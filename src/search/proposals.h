@@ -4,7 +4,6 @@
 // tried.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,8 @@
 #include "search/strategy.h"
 
 namespace ac::search {
+
+std::string value_of(const Field& field);
 
 // "family" is a field of every site.
 struct Change {
@@ -63,16 +64,13 @@ struct ProposalOptions {
 
 // The proposer and a strategy in turn, the proposer first: it is asked again when all that it
 // proposed was tried, about the point that the strategy would change next. The strategy hears of
-// everything, and takes what is proposed as a prior. So a search never needs more than twice the
-// attempts that the strategy needs alone.
+// everything, and takes what is proposed as a prior. At most half of the attempts are proposals.
 class ProposedSearch : public Strategy {
  public:
   ProposedSearch(std::unique_ptr<Strategy> strategy, const PointSpace& space, Proposer& proposer,
                  const ProposalOptions& options);
   std::optional<int> propose() override;
   void hear(int point, const PointOutcome& outcome) override;
-
-  std::size_t calls() const { return calls_; }
 
  private:
   bool is_tried(int point) const { return outcomes_.count(point) > 0; }
