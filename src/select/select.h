@@ -82,8 +82,9 @@ class Selector {
     std::size_t next = 0;     // in the order
     std::size_t leaders = 0;  // that are to be admitted, of those that were timed
     bool timed = false;
-    std::vector<int> fixed;        // of what is pinned: what the variants take
-    std::vector<std::string> ops;  // of what was tried
+    std::vector<int> fixed;          // of what is pinned: what the variants take
+    std::vector<std::string> ops;    // of what was tried
+    std::map<int, Request> put_off;  // by candidate: what shall be judged once it is chosen
   };
 
   // In place of a signature: what chooses the token has no node to name it.
@@ -117,7 +118,6 @@ class Selector {
   }
   void put_off(int space, std::size_t candidate, Request request);
   SpaceEvidence::Judged& judged_of(const CoverPart& part, int candidate);
-  Request trial_again(const CoverPart& part, int candidate) const;
   std::vector<int> racers_of(const CoverPart& part) const;
   bool judge(const std::vector<CoverPart>& parts, Progress& progress);
   void admit_fallbacks(const std::vector<CoverPart>& parts, Progress& progress);

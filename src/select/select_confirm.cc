@@ -89,7 +89,8 @@ std::vector<Selector::Unconfirmed> Selector::unconfirmed(const std::vector<Conte
       const Candidate& of = candidate_of(part, candidate);
       const bool is_unjudged = judged_of(part, candidate).outcome.kind == Outcome::Kind::unjudged;
       if (auto needed = confirmation_of(step(), part.wanted, of, setting)) {
-        if (is_unjudged) needed->insert(needed->begin(), trial_again(part, candidate));
+        if (is_unjudged)
+          needed->insert(needed->begin(), agenda_[at(part.space)].put_off.at(candidate));
         ask({&part, candidate, of.id, ""}, std::move(*needed));
         continue;
       }

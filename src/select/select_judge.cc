@@ -14,20 +14,13 @@ void Selector::put_off(int space, std::size_t candidate, Request request) {
   Outcome outcome;
   outcome.kind = Outcome::Kind::unjudged;
   evidence.judged.push_back({static_cast<int>(candidate), outcome});
-  evidence.trials.emplace(candidate, std::move(request.trial));
+  evidence.trials.emplace(candidate, request.trial);
+  agenda_[at(space)].put_off.emplace(candidate, std::move(request));
 }
 
 SpaceEvidence::Judged& Selector::judged_of(const CoverPart& part, int candidate) {
   std::vector<SpaceEvidence::Judged>& judged = evidence_.spaces[at(part.space)].judged;
   return *std::ranges::find(judged, candidate, &SpaceEvidence::Judged::candidate);
-}
-
-// The trial that was put off.
-Request Selector::trial_again(const CoverPart& part, int candidate) const {
-  Request request =
-      trial_of(step(), part.wanted, candidate_of(part, candidate), trial_setting()).value();
-  request.trial.thorough = evidence_of(part).trials.at(candidate).thorough;
-  return request;
 }
 
 bool Selector::judge_left(Progress& progress) { return judge(parts_, progress); }
@@ -39,11 +32,8 @@ bool Selector::judge(const std::vector<CoverPart>& parts, Progress& progress) {
   for (const CoverPart& part : parts)
     if (seen.insert(part.space).second)
       for (const SpaceEvidence::Judged& judged : evidence_of(part).judged) {
-        const auto trial = evidence_of(part).trials.find(judged.candidate);
-        if (judged.outcome.kind != Outcome::Kind::unjudged ||
-            trial == evidence_of(part).trials.end())
-          continue;
-        requests.push_back(trial_again(part, judged.candidate));
+        if (judged.outcome.kind != Outcome::Kind::unjudged) continue;
+        requests.push_back(agenda_[at(part.space)].put_off.at(judged.candidate));
         whose.emplace_back(&part, judged.candidate);
       }
   if (requests.empty()) return false;

@@ -2,6 +2,7 @@
 #include "select/choose_phase.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <set>
 
@@ -210,13 +211,15 @@ struct LateFixture : FreshBuilder {
   const std::vector<StateSpec> states;
   LabOptions here = unmeasured();
 
-  LateFixture() {
+  // One after the other, with weights of their own.
+  explicit LateFixture(int norms = 1) {
     StepGraph step;
     step.graph.name = "norm";
     Builder b(step.graph);
-    const NodeId x = b.input("x", {DType::f32, {Dim(Symbol::T), Dim(512)}});
-    const NodeId scale = b.weight("norm", {DType::f32, {Dim(512)}});
-    step.graph.outputs = {{"y", b.rms_norm(x, scale, 1e-5, 0)}};
+    NodeId x = b.input("x", {DType::f32, {Dim(Symbol::T), Dim(512)}});
+    for (int i = 0; i < norms; ++i)
+      x = b.rms_norm(x, b.weight(fmt::format("norm{}", i), {DType::f32, {Dim(512)}}), 1e-5, 0);
+    step.graph.outputs = {{"y", x}};
     phase.spec.max_tokens = kTokens;
     phase.regions = analyse(step);
     phase.plans = plan(phase.regions, device_info("host"),
@@ -265,6 +268,22 @@ TEST_CASE("selection: what is judged late is timed unjudged, and judged once it 
   const std::vector<Selection> all = selector.selections({chosen()});
   for (const Attempt& attempt : LateFixture::norm_of(all).attempts)
     CHECK(attempt.outcome.admitted());
+}
+
+TEST_CASE(
+    "selection: what is judged late is judged as it was put off, whichever part comes first") {
+  LateFixture f(2);
+  Lab lab(f.builder, f.here);
+  Selector selector = f.selector(lab);
+  selector.run(f.quiet);
+  NearCut cut = selector.near_cuts().at(0);
+  std::ranges::reverse(cut.parts);
+  selector.take(std::move(cut));
+  const auto chosen = first_choice(selector.alternatives());
+  REQUIRE(selector.confirm({chosen}, f.quiet));
+  const std::vector<Selection> selections = selector.selections({chosen});
+  CHECK(LateFixture::norm_of(selections).uses == 2);
+  CHECK(lab.has_admitted(LateFixture::norm_of(selections).trials.at(0)));
 }
 
 TEST_CASE(
