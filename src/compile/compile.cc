@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <future>
+#include <numeric>
 
 #include "admit/trials.h"
 #include "base/error.h"
@@ -167,54 +169,69 @@ std::vector<Guide> advise(const std::vector<PhasePlan>& plans, const CompileOpti
   return guides;
 }
 
-// How each phase is chosen.
+// How the phases are chosen.
 class PhaseChoosing {
  public:
-  PhaseChoosing(const Phases& phases, const Program& sized, const CompileOptions& options, Lab& lab,
-                Stages& stages)
-      : phases_(phases), sized_(sized), options_(options), lab_(lab), stages_(stages) {}
-
-  // All judgements at once of the phases that time nothing.
-  void judge_at_once() {
-    stages_.progress().stage("admission");
-    lab_.rehearse([&] {
-      admit_draw(sized_, lab_);
-      for (std::size_t i = 0; i < phases_.plans.size(); ++i)
-        foresee_phase(phases_.plans[i], sized_, options_of(i), lab_);
-    });
+  PhaseChoosing(const Phases& phases, const Program& sized, const CompileOptions& options,
+                std::vector<Guide>& guides, Lab& lab, Stages& stages)
+      : phases_(phases), sized_(sized), options_(options), lab_(lab), stages_(stages) {
+    for (std::size_t i = 0; i < phases.plans.size(); ++i)
+      choosers_.emplace_back(phases.plans[i], sized, options_of(i), lab,
+                             guides.empty() ? nullptr : &guides[i]);
   }
 
-  // What the selections of the phases build first, beside what a GPU times. With an advisor, what
-  // it would rather have comes first.
-  void build_ahead() {
-    if (!lab_.measures() || !lab_.on_gpu() || options_.advisor) return;
-    for (std::size_t i = 0; i < phases_.plans.size(); ++i) {
-      const ChooseOptions choosing = options_of(i);
-      if (choosing.taken()) continue;
-      Selector selector(phases_.plans[i], sized_.states, choosing.select, lab_);
-      lab_.build_ahead(selector.first_sources());
-    }
+  // What is timed, by whole phases: steps of few tokens first, as their kernels are built soonest.
+  // Those of the others are built meanwhile; with an advisor, what it would rather have comes
+  // first.
+  void search() {
+    if (!lab_.measures()) return;
+    std::vector<std::size_t> order(choosers_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {},
+                             [&](std::size_t i) { return phases_.plans[i].spec.max_tokens; });
+    if (lab_.on_gpu() && !options_.advisor)
+      for (const std::size_t i : order) build_ahead(i);
+    for (const std::size_t i : order)
+      if (!options_of(i).taken())
+        stages_.run_alone("search", phases_.plans[i].spec.name,
+                          [&] { choosers_[i].search(stages_.progress()); });
+  }
+
+  // The choices if nothing is refused, and what they ask of the gate; no choices where one fails.
+  struct Foreseen {
+    std::vector<PhaseChoice> choices;
+    std::vector<Request> requests;
+  };
+  Foreseen foresee() {
+    Foreseen made;
+    made.requests = lab_.rehearse([&] {
+      admit_draw(sized_, lab_);
+      for (const PhaseChooser& chooser : choosers_)
+        if (std::optional<PhaseChoice> choice = chooser.foresee())
+          made.choices.push_back(*std::move(choice));
+    });
+    if (made.choices.size() < choosers_.size()) made.choices.clear();
+    return made;
   }
 
   // Stages 7 to 9 of one phase.
-  PhaseChoice choose(std::size_t i, Guide* guide) {
+  PhaseChoice choose(std::size_t i) {
     const PhasePlan& phase = phases_.plans[i];
-    const ChooseOptions choosing = options_of(i);
-    const Lab::Spent before = lab_.spent();
     PhaseChoice chosen = stages_.run(
-        "selection",
-        [&] { return choose_phase(phase, sized_, choosing, lab_, guide, stages_.progress()); },
+        "selection", [&] { return choosers_[i].choose(stages_.progress()); },
         [](const PhaseChoice& made) { return print(made.record.selections); }, phase.spec.name);
     require_admitted(chosen, lab_);
-    const Lab::Spent& after = lab_.spent();
-    stages_.progress().note(
-        fmt::format("{}: {:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
-                    phase.spec.name, after.building - before.building,
-                    after.judging - before.judging, after.timing - before.timing));
     return chosen;
   }
 
  private:
+  void build_ahead(std::size_t i) {
+    const ChooseOptions choosing = options_of(i);
+    if (choosing.taken()) return;
+    Selector selector(phases_.plans[i], sized_.states, choosing.select, lab_);
+    lab_.build_ahead(selector.first_sources());
+  }
+
   ChooseOptions options_of(std::size_t i) const {
     const PhaseSpec& spec = phases_.plans[i].spec;
     const auto pinned = options_.pinned.find(spec.name);
@@ -235,6 +252,7 @@ class PhaseChoosing {
   const CompileOptions& options_;
   Lab& lab_;
   Stages& stages_;
+  std::vector<PhaseChooser> choosers_;
 };
 
 // Stage 10.
@@ -267,13 +285,56 @@ void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled&
 }
 
 // The program as a package would have it, where nobody else sees it.
-PackageCheck check_whole(const Compiled& compiled, Lab& lab, Progress& progress) {
+PackageCheck check_alone(const Compiled& compiled, Lab& lab, Progress& progress,
+                         PackageCheckOptions options = {}) {
   const TemporaryFolder folder;
   std::vector<std::string> warnings;  // whoever writes the package says them
   write_fingerprint(fingerprint_of(compiled.program, warnings), folder.path());
   write_runnable(folder.path(), compiled.program, compiled.constants, lab);
-  PackageCheck check = check_package(folder.path(), compiled.program, compiled.step, lab, progress,
-                                     {.quick = compiled.program.quick});
+  options.quick = compiled.program.quick;
+  return check_package(folder.path(), compiled.program, compiled.step, lab, progress, options);
+}
+
+// All judgements at once of what is chosen if nothing is refused. On a GPU, the program of that is
+// checked meanwhile: it takes the cores little, and as long.
+struct CheckedBeside {
+  Program program;
+  std::optional<PackageCheck> check;
+
+  bool holds_for(const Program& chosen) const {
+    return check && check->done && check->ok() && to_json(program) == to_json(chosen);
+  }
+};
+
+CheckedBeside judge_at_once(PhaseChoosing::Foreseen foreseen, const Compiled& sized, Lab& lab) {
+  CheckedBeside made;
+  if (!lab.on_gpu() || foreseen.choices.empty()) {
+    lab.judge(foreseen.requests);
+    return made;
+  }
+  std::vector<KernelSource> sources;
+  for (const Request& request : foreseen.requests)
+    sources.insert(sources.end(), request.sources.begin(), request.sources.end());
+  lab.build(sources);
+  Compiled compiled = sized;
+  assemble(foreseen.choices, lab, compiled);
+  made.program = compiled.program;
+  lab.build(check_sources(compiled.program, compiled.step));
+  std::future<void> judging = std::async(std::launch::async, [&] { lab.judge(foreseen.requests); });
+  Progress quiet(true);
+  try {
+    made.check = check_alone(compiled, lab, quiet, {.beside_judges = true});
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;  // what is wrong is said when it is done alone
+  }
+  judging.get();
+  return made;
+}
+
+PackageCheck check_whole(const Compiled& compiled, const CheckedBeside& beside, Lab& lab,
+                         Progress& progress) {
+  const PackageCheck check =
+      beside.holds_for(compiled.program) ? *beside.check : check_alone(compiled, lab, progress);
   if (!check.ok())
     job_failed(
         "the whole program does not compute what plain kernels do, one an op, though each of its "
@@ -316,25 +377,29 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
   std::vector<Guide> guides = advise(phases.plans, options, stages.progress());
 
   Lab lab(builder, lab_options(options, phases.quick, stages));
-  PhaseChoosing choosing(phases, sized, options, lab, stages);
-  choosing.build_ahead();
-  choosing.judge_at_once();
+  PhaseChoosing choosing(phases, sized, options, guides, lab, stages);
+  choosing.search();
+  compiled.program = sized;
+  compiled.program.quick = phases.quick;
+  CheckedBeside beside;
+  stages.run_alone("admission", "",
+                   [&] { beside = judge_at_once(choosing.foresee(), compiled, lab); });
   std::vector<PhaseChoice> choices;
-  for (std::size_t i = 0; i < phases.plans.size(); ++i)
-    choices.push_back(choosing.choose(i, guides.empty() ? nullptr : &guides[i]));
+  for (std::size_t i = 0; i < phases.plans.size(); ++i) choices.push_back(choosing.choose(i));
+  const Lab::Spent& spent = lab.spent();
+  stages.progress().note(fmt::format("{:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
+                                     spent.building, spent.judging, spent.timing));
 
   compiled.program = stages.run(
       "program",
       [&] {
-        compiled.program = sized;
-        compiled.program.quick = phases.quick;
         compiled.draw = admit_draw(sized, lab);
         assemble(choices, lab, compiled);
         return compiled.program;
       },
       [](const Program& program) { return to_json(program).dump(1) + "\n"; });
   compiled.check = stages.run(
-      "check", [&] { return check_whole(compiled, lab, stages.progress()); },
+      "check", [&] { return check_whole(compiled, beside, lab, stages.progress()); },
       [](const PackageCheck& check) { return to_json(check).dump(1) + "\n"; });
   for (PhaseChoice& choice : choices) compiled.phases.push_back(std::move(choice.record));
   if (options.advisor) {

@@ -24,4 +24,15 @@ Stages::Stages(Progress& progress, std::set<std::string> shown, Show show)
                   fmt::join(names(), ", "));
 }
 
+Timeline::Clock::time_point Stages::begin(const std::string& name) {
+  progress_.stage(name);
+  return Timeline::Clock::now();
+}
+
+void Stages::end(const std::string& name, Timeline::Clock::time_point began) {
+  const std::chrono::duration<double> took = Timeline::Clock::now() - began;
+  times_.push_back({name, took.count()});
+  timeline_.add("stages", name, began);
+}
+
 }  // namespace ac

@@ -31,14 +31,11 @@ class Stages {
   // for a stage that all share.
   template <class Make, class Print>
   auto run(const std::string& stage, Make&& make, Print&& print, const std::string& phase = {}) {
-    const std::string name = phase.empty() ? stage : phase + ": " + stage;
-    progress_.stage(name);
-    const auto began = std::chrono::steady_clock::now();
+    const std::string name = name_of(stage, phase);
+    const auto began = begin(name);
     auto result = make();
     verify(result, name);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    times_.push_back({name, took.count()});
-    timeline_.add("stages", name, began);
+    end(name, began);
     if (shown_.count(stage) > 0) {
       progress_.done();  // its line must not run into the text
       show_(name, print(result));
@@ -46,11 +43,26 @@ class Stages {
     return result;
   }
 
+  // A stage that leaves nothing by itself.
+  void run_alone(const std::string& stage, const std::string& phase,
+                 const std::function<void()>& work) {
+    const std::string name = name_of(stage, phase);
+    const auto began = begin(name);
+    work();
+    end(name, began);
+  }
+
   Progress& progress() { return progress_; }
   const std::vector<StageTime>& times() const { return times_; }
   Timeline& timeline() { return timeline_; }
 
  private:
+  static std::string name_of(const std::string& stage, const std::string& phase) {
+    return phase.empty() ? stage : phase + ": " + stage;
+  }
+  Timeline::Clock::time_point begin(const std::string& name);
+  void end(const std::string& name, Timeline::Clock::time_point began);
+
   Progress& progress_;
   const std::set<std::string> shown_;
   const Show show_;

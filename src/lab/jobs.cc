@@ -39,6 +39,7 @@ Json json_of(const PairJob& job) {
           {"random", job.random.string()},
           {"checkpoint", job.checkpoint.string()},
           {"roundings", job.roundings},
+          {"left_free", job.left_free},
           {"step", job.step ? print(*job.step) : ""}};
 }
 
@@ -61,7 +62,8 @@ PairJob pair_job_of(const Json& json) {
               .plain = path_at(json, "plain"),
               .random = path_at(json, "random"),
               .checkpoint = path_at(json, "checkpoint"),
-              .roundings = json.at("roundings")};
+              .roundings = json.at("roundings"),
+              .left_free = json.at("left_free")};
   if (const std::string step = json.at("step"); !step.empty()) job.step = parse_step(step, "job");
   return job;
 }

@@ -22,6 +22,8 @@ namespace ac {
 namespace {
 
 constexpr unsigned kMostJudges = 16;  // that stay: each holds a part of the GPU's memory
+// Of the GPU's memory that one takes: what CUDA needs, and the largest table of a vocabulary.
+constexpr std::int64_t kBytesOfJudge = std::int64_t{2} << 30;
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
 constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", "rejected",
@@ -196,7 +198,7 @@ void Lab::build(std::vector<KernelSource> sources) {
 
 void Lab::build_ahead(std::vector<KernelSource> sources) { ahead_.add(std::move(sources)); }
 
-void Lab::rehearse(const std::function<void()>& selection) {
+std::vector<Request> Lab::rehearse(const std::function<void()>& selection) {
   rehearsed_.emplace();
   try {
     selection();
@@ -204,8 +206,7 @@ void Lab::rehearse(const std::function<void()>& selection) {
     rehearsed_.reset();
     throw;
   }
-  const std::vector<Request> requests = *std::exchange(rehearsed_, std::nullopt);
-  judge(requests);
+  return *std::exchange(rehearsed_, std::nullopt);
 }
 
 std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
@@ -220,6 +221,9 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
     sources.insert(sources.end(), request.sources.begin(), request.sources.end());
   build(std::move(sources));
   const auto is_of_races = [](Purpose purpose) { return purpose == Purpose::races; };
+  is_judging_ = true;
+  const std::unique_ptr<void, std::function<void(void*)>> judging(
+      this, [&](void*) { is_judging_ = false; });
   if (on_gpu()) {
     // Who looks for races, and the compilers for that, fill the cores that the GPU's judges leave.
     std::future<void> races = std::async(std::launch::async, [&] {
@@ -452,8 +456,12 @@ Lab::Race Lab::race(const StepGraph& step, const std::vector<Contender>& contend
   return race;
 }
 
+std::int64_t Lab::bytes_of_judges() const {
+  return kBytesOfJudge * std::min(options_.jobs, kMostJudges);
+}
+
 std::unique_ptr<Conversation> Lab::converse(Job job) {
-  judges_.dismiss(), race_judges_.dismiss(), racer_.dismiss();
+  if (!is_judging_) judges_.dismiss(), race_judges_.dismiss(), racer_.dismiss();
   return on_gpu() ? start_worker(std::move(job)) : converse_here(std::move(job));
 }
 

@@ -93,9 +93,9 @@ class Lab {
   std::vector<Outcome> judge(const std::vector<Request>& requests,
                              const std::function<void(std::size_t)>& on_done = {});
 
-  // Judges at once all that `selection`, which times nothing, asks about if nothing is rejected:
+  // All that `selection`, which times nothing, asks about if nothing is rejected. Judged at once,
   // questions of several phases fill the cores together, and are known when it runs in earnest.
-  void rehearse(const std::function<void()>& selection);
+  std::vector<Request> rehearse(const std::function<void()>& selection);
 
   // For the target, and for the device that judges. What does not compile is left out of kernels(),
   // with its log kept.
@@ -111,13 +111,15 @@ class Lab {
   };
   Race race(const StepGraph& step, const std::vector<Contender>& contenders,
             const MeasureOptions& options);
-  // A process that has the device to itself, for this job.
+  // A process that has the device to itself, but for judges that are at work, for this job.
   std::unique_ptr<Conversation> converse(Job job);
   // What it answers, as time that timing took.
   ChildResult ask(Conversation& conversation, const std::string& question,
                   std::chrono::seconds limit);
 
   bool measures() const { return options_.here && options_.times; }
+  // Memory of the device that judges may take.
+  std::int64_t bytes_of_judges() const;
   // Whether a GPU that is here judges.
   bool on_gpu() const { return options_.here && options_.target.kind == Target::cuda; }
   // Whether what was built for the target runs here.
@@ -162,6 +164,7 @@ class Lab {
 
   TemporaryFolder jobs_;
   std::atomic<int> next_job_ = 0;
+  std::atomic<bool> is_judging_ = false;
   Spent spent_;
   KernelBuilder& builder_;
   LabOptions options_;

@@ -69,6 +69,13 @@ Plain plain_of(const StepGraph& step, const Program& program) {
   return plain;
 }
 
+std::vector<KernelSource> sources_of(const Plain& plain) {
+  std::vector<KernelSource> sources{random_source()};
+  for (const Implemented& part : plain.parts)
+    sources.insert(sources.end(), part.made.sources.begin(), part.made.sources.end());
+  return sources;
+}
+
 // Operations of a step.
 class StepWork {
  public:
@@ -116,8 +123,8 @@ CheckStep shortest_long(const Program& program) {
 
 class Checker {
  public:
-  Checker(const Program& program, const Plain& plain, Lab& lab, Progress& progress)
-      : program_(program), plain_(plain), lab_(lab), progress_(progress) {}
+  Checker(const Program& program, const Plain& plain, Lab& lab, Progress& progress, bool may_judge)
+      : program_(program), plain_(plain), lab_(lab), progress_(progress), may_judge_(may_judge) {}
 
   PackageCheck run(const PairJob& job, const CheckSteps& steps) {
     for (const CheckStep& step : steps.left_out) check_.left_out.push_back(describe(step));
@@ -170,6 +177,8 @@ class Checker {
   // Only now is it worth while to judge plain kernels: nothing is decided by those that agree with
   // kernels that were made in another way.
   void blame(const std::string& what, const std::vector<std::string>& phases) {
+    check_.fault = what;
+    if (!may_judge_) return;
     progress_.note("plain kernels are judged, as something differs from what they compute");
     const std::vector<Outcome> outcomes = lab_.judge(plain_.trials);
     for (std::size_t i = 0; i < outcomes.size(); ++i)
@@ -186,6 +195,7 @@ class Checker {
   const Plain& plain_;
   Lab& lab_;
   Progress& progress_;
+  const bool may_judge_;
   PackageCheck check_;
 };
 
@@ -229,6 +239,14 @@ std::string summary_of(const Json& check) {
   return text;
 }
 
+std::vector<KernelSource> check_sources(const Program& program, const StepGraph& step) {
+  try {
+    return sources_of(plain_of(step, program));
+  } catch (const Error&) {
+    return {};  // the check says why it is not done
+  }
+}
+
 PackageCheck check_package(const fs::path& package, const Program& program, const StepGraph& step,
                            Lab& lab, Progress& progress, const PackageCheckOptions& options) {
   if (!lab.has_device()) return not_done("the device that the package is for is not here");
@@ -239,10 +257,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
   } catch (const Error& error) {
     return not_done(fmt::format("there are no plain kernels for it: {}", error.what()));
   }
-  const KernelSource random = random_source();
-  std::vector<KernelSource> sources{random};
-  for (const Implemented& part : plain.parts)
-    sources.insert(sources.end(), part.made.sources.begin(), part.made.sources.end());
+  const std::vector<KernelSource> sources = sources_of(plain);
   lab.build(sources);
   for (const KernelSource& source : sources)
     if (const std::string* log = lab.failure(source.entry))
@@ -260,7 +275,7 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
       check_steps(program, [&](const CheckStep& at) { return work.of(at, program); }, most);
   PairJob pair{.chosen = package,
                .plain = other.path(),
-               .random = lab.kernels().at(random.entry).artifact,
+               .random = lab.kernels().at(random_source().entry).artifact,
                .checkpoint = options.checkpoint,
                .roundings = plain.roundings};
   std::string why_no_truth;
@@ -272,7 +287,8 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
     else
       why_no_truth = "it is too much work";
   }
-  PackageCheck check = Checker(program, plain, lab, progress).run(pair, steps);
+  PackageCheck check =
+      Checker(program, plain, lab, progress, !options.beside_judges).run(pair, steps);
   check.with_truth = pair.step.has_value();
   check.why_no_truth = std::move(why_no_truth);
   return check;

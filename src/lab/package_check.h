@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/progress.h"
+#include "build/compile.h"
 #include "ir/step_graph.h"
 #include "program/program.h"
 
@@ -43,7 +44,12 @@ struct PackageCheckOptions {
   bool verifies = false;                  // it may take longer
   bool quick = false;                     // it shall take less
   bool with_truth = false;                // where the model is small enough
+  // While kernels are judged: it leaves them memory or is not done, and looks for no one to blame.
+  bool beside_judges = false;
 };
+
+// What it builds.
+std::vector<KernelSource> check_sources(const Program& program, const StepGraph& step);
 
 // On the device that the package is for, which is the one that `lab` has: that builds the
 // plain kernels. `step`: the program's prefill instance.

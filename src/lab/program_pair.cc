@@ -146,7 +146,7 @@ LogitError error_of(const std::vector<double>& got, const std::vector<double>& w
 
 ProgramPair::ProgramPair(Device& device, PairJob job)
     : device_(device), job_(std::move(job)), random_(device, job_.random) {
-  const auto needed = bytes_of_two(read_program(PackageFiles(job_.chosen)));
+  const auto needed = bytes_of_two(read_program(PackageFiles(job_.chosen))) + job_.left_free;
   if (const auto free = static_cast<std::int64_t>(device.free_bytes()); needed > free) {
     why_not_ = fmt::format("{} has {} MiB free, and two programs need {}", device.name(),
                            free >> 20, needed >> 20);

@@ -64,59 +64,8 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
       progress.note(fmt::format("{}: {:.1f} us a step, {:.1f} without{}", cuts[i].what, times[i],
                                 times[0], i == best ? ": taken" : ""));
   }
-  selector.take(std::move(cuts[best]));
+  selector.take(std::move(cuts[best]), progress);
   return timed;
-}
-
-PhaseChoice search_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, const Implemented& last, Lab& lab,
-                         Guide* guide, Progress& progress) {
-  PhaseChoice made;
-  static_cast<PhasePlan&>(made.record) = phase;
-  CompiledPhase& record = made.record;
-  Selector selector(phase, program.states, options.select, lab, guide);
-  selector.run(progress);
-  if (!options.in_context.contexts.empty())
-    record.cuts = choose_cut(selector, phase, program, options.in_context, last, lab, progress);
-  Alternatives alternatives;
-  InContextChoices chosen;
-  for (;;) {
-    alternatives = selector.alternatives();
-    chosen = choose_in_context(phase.regions.step, program, alternatives, last, options.in_context,
-                               lab, progress);
-    // One of them may have broken the steps that others were to be timed in.
-    const bool is_timed = std::ranges::all_of(
-        chosen.contexts, [](const InContext& of) { return of.untimed.empty(); });
-    if (!is_timed && selector.judge_left(progress)) {
-      selector.race_left(progress);
-      continue;
-    }
-    if (selector.confirm(chosen.choices, progress)) break;
-  }
-  record.plans = selector.plans();
-  record.selections = selector.selections(chosen.choices);
-  record.abandoned = selector.abandoned();
-  record.in_context = std::move(chosen.contexts);
-  if (guide) record.advice = guide->advised();
-  for (const ContextChoice& choice : chosen.choices)
-    made.variants.push_back({choice.from, implemented(alternatives, choice)});
-  return made;
-}
-
-// Nothing where a known choice is not admitted here.
-std::optional<PhaseChoice> take_known(const PhasePlan& phase, const Program& program,
-                                      const ChooseOptions& options, Lab& lab, Progress& progress) {
-  try {
-    PhaseChoice made =
-        choose_pinned(phase, program.states, options.select, *options.known->whole, lab, progress);
-    made.record.known = options.known->origin;
-    return made;
-  } catch (const Error& error) {
-    if (error.fault() != Fault::job_failed) throw;
-    warn("{}: its choice for {} is not taken ({}); it is selected anew", options.known->origin,
-         phase.spec.name, error.what());
-    return std::nullopt;
-  }
 }
 
 // In this run, by the quick trial and by the final admission.
@@ -135,37 +84,104 @@ bool CompiledPhase::is_measured() const {
          std::ranges::all_of(selections, [](const Selection& s) { return s.measured.has_value(); });
 }
 
-PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, Lab& lab, Guide* guide, Progress& progress) {
-  const StepGraph& step = phase.regions.step;
-  Selection ending = admit_ending(phase, program, lab);
-  const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1), "advance"};
-  std::optional<PhaseChoice> chosen;
-  if (options.pinned)
-    chosen = choose_pinned(phase, program.states, options.select, *options.pinned, lab, progress);
-  else if (options.known && options.known->whole)
-    chosen = take_known(phase, program, options, lab, progress);
-  PhaseChoice made = chosen ? *std::move(chosen)
-                            : search_phase(phase, program, options, last, lab, guide, progress);
-  made.record.ending = std::move(ending);
-  for (StepVariant& variant : made.variants) variant.parts.push_back(last);
+PhaseChooser::PhaseChooser(const PhasePlan& phase, const Program& program, ChooseOptions options,
+                           Lab& lab, Guide* guide)
+    : phase_(&phase),
+      program_(&program),
+      options_(std::move(options)),
+      lab_(&lab),
+      guide_(guide),
+      last_{
+          generate_advance(phase.regions.step, ids_of(phase.regions.step), program.max_context + 1),
+          "advance"} {}
+
+void PhaseChooser::search(Progress& progress) {
+  if (options_.taken()) return;
+  const InContextOptions& in_context = options_.in_context;
+  lab_->build(last_.made.sources);
+  searched_.emplace(
+      Searched{Selector(*phase_, program_->states, options_.select, *lab_, guide_), {}, {}, {}});
+  Selector& selector = searched_->selector;
+  selector.run(progress);
+  if (!in_context.contexts.empty())
+    searched_->cuts = choose_cut(selector, *phase_, *program_, in_context, last_, *lab_, progress);
+  choose_steps(progress);
+}
+
+// By the latency of whole steps, of what is left.
+void PhaseChooser::choose_steps(Progress& progress) {
+  Selector& selector = searched_->selector;
+  for (;;) {
+    searched_->alternatives = selector.alternatives();
+    searched_->chosen = choose_in_context(phase_->regions.step, *program_, searched_->alternatives,
+                                          last_, options_.in_context, *lab_, progress);
+    // One of them may have broken the steps that others were to be timed in.
+    const bool is_timed = std::ranges::all_of(
+        searched_->chosen.contexts, [](const InContext& of) { return of.untimed.empty(); });
+    if (is_timed || !selector.judge_left(progress)) return;
+    selector.race_left(progress);
+  }
+}
+
+PhaseChoice PhaseChooser::choose_searched(Progress& progress) {
+  if (!searched_) search(progress);
+  Selector& selector = searched_->selector;
+  while (!selector.confirm(searched_->chosen.choices, progress)) choose_steps(progress);
+  PhaseChoice made;
+  CompiledPhase& record = made.record;
+  static_cast<PhasePlan&>(record) = *phase_;
+  record.plans = selector.plans();
+  record.cuts = searched_->cuts;
+  record.selections = selector.selections(searched_->chosen.choices);
+  record.abandoned = selector.abandoned();
+  record.in_context = searched_->chosen.contexts;
+  if (guide_) record.advice = guide_->advised();
+  for (const ContextChoice& choice : searched_->chosen.choices)
+    made.variants.push_back({choice.from, implemented(searched_->alternatives, choice)});
   return made;
 }
 
-void foresee_phase(const PhasePlan& phase, const Program& program, const ChooseOptions& options,
-                   Lab& lab) {
-  const StepGraph& step = phase.regions.step;
-  Progress quiet(true);
+// Nothing where a known choice is not admitted here.
+std::optional<PhaseChoice> PhaseChooser::take_known(Progress& progress) {
+  const KnownPhase& known = *options_.known;
   try {
-    admit_ending(phase, program, lab);
-    const Implemented last{generate_advance(step, ids_of(step), program.max_context + 1),
-                           "advance"};
-    if (const Pinned* pinned = options.taken())
-      choose_pinned(phase, program.states, options.select, *pinned, lab, quiet);
-    else if (!lab.measures())
-      search_phase(phase, program, options, last, lab, nullptr, quiet);
+    PhaseChoice made =
+        choose_pinned(*phase_, program_->states, options_.select, *known.whole, *lab_, progress);
+    made.record.known = known.origin;
+    return made;
   } catch (const Error& error) {
-    if (error.fault() != Fault::job_failed) throw;  // what is wrong is said when it is done
+    if (error.fault() != Fault::job_failed) throw;
+    warn("{}: its choice for {} is not taken ({}); it is selected anew", known.origin,
+         phase_->spec.name, error.what());
+    options_.known = nullptr;
+    return std::nullopt;
+  }
+}
+
+PhaseChoice PhaseChooser::choose(Progress& progress) {
+  Selection ending = admit_ending(*phase_, *program_, *lab_);
+  std::optional<PhaseChoice> chosen;
+  if (options_.pinned)
+    chosen = choose_pinned(*phase_, program_->states, options_.select, *options_.pinned, *lab_,
+                           progress);
+  else if (options_.taken())
+    chosen = take_known(progress);
+  PhaseChoice made = chosen ? *std::move(chosen) : choose_searched(progress);
+  made.record.ending = std::move(ending);
+  for (StepVariant& variant : made.variants) variant.parts.push_back(last_);
+  return made;
+}
+
+std::optional<PhaseChoice> PhaseChooser::foresee() const {
+  Progress quiet(true);
+  PhaseChooser copy(*this);
+  copy.options_.pinned = options_.taken();  // what cannot be taken is searched only in earnest
+  if (!copy.options_.pinned && !searched_ && lab_->measures()) return std::nullopt;
+  try {
+    return copy.choose(quiet);
+  } catch (const Error& error) {
+    if (error.fault() != Fault::job_failed) throw;
+    return std::nullopt;
   }
 }
 

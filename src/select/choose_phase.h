@@ -1,6 +1,10 @@
 // Stage 9 for one phase: what computes its steps, and the record of why.
 #pragma once
 
+#include <optional>
+#include <vector>
+
+#include "select/in_context.h"
 #include "select/known.h"
 #include "select/select.h"
 
@@ -22,12 +26,43 @@ struct PhaseChoice {
   CompiledPhase record;
   std::vector<StepVariant> variants;  // by rising `from`, the first one's 0
 };
-// `program`: without launches; its states, target and context are what is timed with.
-PhaseChoice choose_phase(const PhasePlan& phase, const Program& program,
-                         const ChooseOptions& options, Lab& lab, Guide* guide, Progress& progress);
-// For Lab::rehearse(): asks what choose_phase() will ask of a phase where it times nothing.
-void foresee_phase(const PhasePlan& phase, const Program& program, const ChooseOptions& options,
-                   Lab& lab);
+// How one phase is chosen: what is to be timed is timed first, and only what is chosen by that is
+// judged, so that the judgements of all phases can fill the cores together (Lab::rehearse()).
+class PhaseChooser {
+ public:
+  // `program`: without launches; its states, target and context are what is timed with.
+  PhaseChooser(const PhasePlan& phase, const Program& program, ChooseOptions options, Lab& lab,
+               Guide* guide = nullptr);
+
+  // What differs from the fallback is decided here, as far as times do; nothing where the choice is
+  // given.
+  void search(Progress& progress);
+  // Searches first if that was not done, and again where the gate refuses something.
+  PhaseChoice choose(Progress& progress);
+  // What choose() gives if nothing is refused, of which the lab must take note instead of judging;
+  // nothing where something fails, which choose() will say.
+  std::optional<PhaseChoice> foresee() const;
+
+ private:
+  struct Searched {
+    Selector selector;
+    std::vector<TimedCut> cuts;
+    Alternatives alternatives;
+    InContextChoices chosen;
+  };
+
+  std::optional<PhaseChoice> take_known(Progress& progress);
+  PhaseChoice choose_searched(Progress& progress);
+  void choose_steps(Progress& progress);
+
+  const PhasePlan* phase_;
+  const Program* program_;
+  ChooseOptions options_;
+  Lab* lab_;
+  Guide* guide_;
+  Implemented last_;  // what ends a step
+  std::optional<Searched> searched_;
+};
 // One variant from the first token on, and selections that are used.
 void verify(const PhaseChoice& chosen, const std::string& origin);
 // Nothing is chosen that was not built, and admitted in this run.

@@ -55,7 +55,7 @@ class Selector {
   // parts; each with its parts' winners; and one of them instead of run()'s.
   std::vector<NearCut> near_cuts();
   Cuts as_implemented(const std::vector<NearCut>& cuts) const;
-  void take(NearCut cut);
+  void take(NearCut cut, Progress& progress);
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;

@@ -45,6 +45,9 @@ Cuts Selector::as_implemented(const std::vector<NearCut>& cuts) const {
   return made;
 }
 
-void Selector::take(NearCut cut) { parts_ = std::move(cut.parts); }
+void Selector::take(NearCut cut, Progress& progress) {
+  parts_ = std::move(cut.parts);
+  admit_left(progress);
+}
 
 }  // namespace ac

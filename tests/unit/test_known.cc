@@ -74,7 +74,7 @@ struct Fixture : FreshBuilder {
     ChooseOptions options{
         .select = {.tries = 1, .max_context = 64}, .in_context = {}, .known = &known};
     options.select.preferred = known.order;
-    return choose_phase(phase, program, options, lab, nullptr, quiet);
+    return PhaseChooser(phase, program, options, lab).choose(quiet);
   }
 };
 
@@ -248,13 +248,19 @@ TEST_CASE("rehearsal: what it judges need not be judged again, and gives the sam
   const KnownPhase none;
   const ChooseOptions options{
       .select = {.tries = 1, .max_context = 64}, .in_context = {}, .known = &none};
-  lab.rehearse([&] { foresee_phase(f.phase, program, options, lab); });
+  PhaseChooser chooser(f.phase, program, options, lab);
+  std::optional<PhaseChoice> foreseen;
+  lab.judge(lab.rehearse([&] { foreseen = chooser.foresee(); }));
   const double judging = lab.spent().judging;
   CHECK(judging > 0);
   // Not by the files of verdicts.
   std::filesystem::remove_all(f.folder.path() / "verdicts");
-  const PhaseChoice chosen = choose_phase(f.phase, program, options, lab, nullptr, f.quiet);
+  const PhaseChoice chosen = chooser.choose(f.quiet);
   CHECK(lab.spent().judging == judging);
+  REQUIRE(foreseen);
+  CHECK(foreseen->record.selections.size() == chosen.record.selections.size());
+  for (std::size_t i = 0; i < chosen.record.selections.size(); ++i)
+    CHECK(foreseen->record.selections[i].candidate == chosen.record.selections[i].candidate);
   require_admitted(chosen, lab);
   CHECK_THROWS(lab.rehearse([] { throw std::runtime_error("broken"); }));
   // It judges again after that.

@@ -140,7 +140,7 @@ TEST_CASE("selection: cuts of a step of several tokens are timed as whole steps"
   CHECK(times.back() > 4 * times[0]);
 
   const std::size_t parts = cuts.back().parts.size();
-  selector.take(std::move(cuts.back()));
+  selector.take(std::move(cuts.back()), quiet);
   CHECK(selector.alternatives().parts.size() == parts);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE(
   selector.run(f.quiet);
   NearCut cut = selector.near_cuts().at(0);
   std::ranges::reverse(cut.parts);
-  selector.take(std::move(cut));
+  selector.take(std::move(cut), f.quiet);
   const auto chosen = first_choice(selector.alternatives());
   REQUIRE(selector.confirm({chosen}, f.quiet));
   const std::vector<Selection> selections = selector.selections({chosen});
