@@ -109,6 +109,10 @@ Conversation::~Conversation() {
   if (pid_ > 0) finish("");
 }
 
+void Conversation::stop() {
+  if (pid_ > 0) end_process(pid_);
+}
+
 ChildResult Conversation::finish(const std::string& why) {
   end_process(pid_);  // unless it has ended by itself
   close(socket_);

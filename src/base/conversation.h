@@ -26,7 +26,9 @@ class Conversation {
   explicit Conversation(const Prepare& prepare);
   // With a program that calls answer_questions() with its stdin and stdout.
   explicit Conversation(const std::vector<std::string>& command);
-  ~Conversation();  // ends the child
+  ~Conversation();  // ends the child, and waits for that
+  // The same without waiting: it is asked no more. So that many end side by side.
+  void stop();
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
 

@@ -57,4 +57,9 @@ std::vector<ChildResult> Workers::ask(
   return results;
 }
 
+void Workers::dismiss() {
+  for (const std::unique_ptr<Conversation>& worker : idle_) worker->stop();
+  idle_.clear();
+}
+
 }  // namespace ac

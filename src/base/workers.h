@@ -17,6 +17,7 @@ class Workers {
   using Start = std::function<std::unique_ptr<Conversation>()>;
   // `at_once`: so many workers at most, which start when they are needed.
   Workers(Start start, unsigned at_once);
+  ~Workers() { dismiss(); }
 
   // The answers, or how a worker has ended over a question, in the order of the questions. `limit`
   // holds for each, a worker's start included. `on_done` hears of each as it is answered.
@@ -25,7 +26,7 @@ class Workers {
       const std::function<void(std::size_t index, const ChildResult&)>& on_done = {});
 
   // Ends all of them: others need what they hold.
-  void dismiss() { idle_.clear(); }
+  void dismiss();
 
  private:
   std::unique_ptr<Conversation> take();

@@ -61,25 +61,33 @@ LabOptions lab_options(const CompileOptions& options, bool quick, Stages& stages
   return made;
 }
 
-// Stages 4 and 5 of one phase.
-PhasePlan plan_phase(const StepGraph& step, const PhaseSpec& spec, const CompileOptions& options,
-                     std::int64_t max_context, Stages& stages) {
-  const Bindings at = priced_at(spec.tuned_at, max_context);
-  PhasePlan phase{spec, {}, {}};
-  phase.regions = stages.run(
-      "regions", [&] { return analyse(instance_of(step, spec)); },
-      [&](const Regions& regions) { return print(regions, at); }, spec.name);
-  phase.plans = stages.run(
-      "candidates",
-      [&] {
-        return plan(phase.regions, options.device,
-                    {.max_candidates = options.max_candidates,
-                     .families = options.families,
-                     .at = at,
-                     .fuse = options.fuse});
-      },
-      [&](const Plans& plans) { return print(plans, phase.regions, kShown); }, spec.name);
-  return phase;
+// Stages 4 and 5. The phases' plans are made side by side.
+std::vector<PhasePlan> plan_all(const StepGraph& step, const std::vector<PhaseSpec>& specs,
+                                const CompileOptions& options, std::int64_t max_context,
+                                Stages& stages) {
+  std::vector<PhasePlan> phases;
+  for (const PhaseSpec& spec : specs) {
+    const Bindings at = priced_at(spec.tuned_at, max_context);
+    PhasePlan& phase = phases.emplace_back(PhasePlan{spec, {}, {}});
+    phase.regions = stages.run(
+        "regions", [&] { return analyse(instance_of(step, spec)); },
+        [&](const Regions& regions) { return print(regions, at); }, spec.name);
+  }
+  std::vector<std::future<Plans>> plans;
+  for (const PhasePlan& phase : phases)
+    plans.push_back(std::async(std::launch::async, [&] {
+      return plan(phase.regions, options.device,
+                  {.max_candidates = options.max_candidates,
+                   .families = options.families,
+                   .at = priced_at(phase.spec.tuned_at, max_context),
+                   .fuse = options.fuse});
+    }));
+  for (std::size_t i = 0; i < phases.size(); ++i)
+    phases[i].plans = stages.run(
+        "candidates", [&] { return plans[i].get(); },
+        [&](const Plans& made) { return print(made, phases[i].regions, kShown); },
+        phases[i].spec.name);
+  return phases;
 }
 
 // What a compilation selects: by search, as known choices say, or quickly.
@@ -100,8 +108,7 @@ Phases plan_phases(const StepGraph& step, const CompileOptions& options, std::in
   Phases made;
   const std::vector<PhaseSpec> specs = phases_of(options, max_context);
   const bool foresees = !options.quick || !options.known.empty();
-  for (const PhaseSpec& spec : foresees ? specs : quick_phases(specs))
-    made.plans.push_back(plan_phase(step, spec, options, max_context, stages));
+  made.plans = plan_all(step, foresees ? specs : quick_phases(specs), options, max_context, stages);
   const auto look_up = [&] {
     made.known.clear();
     for (const PhasePlan& phase : made.plans) made.known.push_back(known_of(phase, options.known));
