@@ -57,7 +57,8 @@ void say_unpacked(const GgufModel& gguf, DType dtype) {
   for (const auto& [type, count] : tensors)
     kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", count, type);
   fmt::print(stderr,
-             "{}: quantised tensors are held as {} when the model runs: {}; {:.4g} MB in place of "
+             "{}: quantised tensors are held as {} (or as --dtype says) when the model runs: {}; "
+             "{:.4g} MB in place of "
              "{:.4g}\n",
              gguf.file().name(), torch_name(dtype), kinds, held * 1e-6, stored * 1e-6);
 }

@@ -132,8 +132,8 @@ Checkpoint::~Checkpoint() = default;
 Checkpoint Checkpoint::open_file(const fs::path& directory, std::string_view name) {
   auto state = std::make_unique<State>();
   state->directory = directory;
-  if (is_gguf(directory / name))
-    state->gguf.emplace(directory / name);
+  if (const auto path = find_model_file(directory, name); path && is_gguf(*path))
+    state->gguf.emplace(*path);
   else
     state->single = open_named(directory, name);
   return Checkpoint(std::move(state));

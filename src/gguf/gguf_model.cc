@@ -204,7 +204,7 @@ void GgufModel::check_keys() const {
 
 std::vector<float> GgufModel::rope_divisors() const {
   const GgufTensor* const tensor = file_.find(kRopeDivisors);
-  if (!tensor || weights_.empty()) return {};
+  if (!tensor) return {};
   if (tensor->type->name != "F32" || tensor->shape.size() != 1)
     bad_input("{}: tensor {} is no list of F32", file_.name(), quote(kRopeDivisors));
   std::vector<float> divisors(static_cast<std::size_t>(tensor->shape[0]));

@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "gguf/gguf_file.h"
 #include "text/template/characters.h"
 #include "text/template/from_json.h"
 #include "text/template/parser.h"
 #include "text/template/render.h"
-#include "gguf/gguf_file.h"
 #include "text/text_files.h"
 
 namespace ac {

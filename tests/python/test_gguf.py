@@ -12,9 +12,8 @@ import text_model
 import tiny_models
 import torch
 import transformers
-from compiled import PROGRAM, compile_package, generate, program
+from compiled import PROGRAM, generate, program
 from gguf import GGMLQuantizationType as Type
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 CASES = {
     "llama_mqa_head_dim": "llama",
@@ -51,11 +50,11 @@ def wide_model() -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_logits_are_those_of_transformers(name, tmp_path):
-    if name == "llama_all_biases":  # another activation than all of llama.cpp's
-        tiny_models.CASES[name].config["hidden_act"] = "silu"
-    if name == "gemma3_text":  # no file says it: it is the size of a head but in the largest model
-        tiny_models.CASES[name].config["query_pre_attn_scalar"] = 16
+def test_logits_are_those_of_transformers(name, tmp_path, monkeypatch):
+    # What no file says: the activation, and that Gemma's scores are scaled by the size of a head.
+    unsaid = {"llama_all_biases": ("hidden_act", "silu"), "gemma3_text": ("query_pre_attn_scalar", 16)}
+    if name in unsaid:
+        monkeypatch.setitem(tiny_models.CASES[name].config, *unsaid[name])
     model = small_model(name)
     gguf_files.write(tmp_path / "model.gguf", model, CASES[name])
     got = generate(tmp_path / "model.gguf", IDS, 1, "--reference")
@@ -104,7 +103,8 @@ def chat_model(tmp_path_factory):
 
 def test_a_package_of_a_file_generates_and_has_its_texts(chat_model, tmp_path):
     file = chat_model / "model.gguf"
-    result = program("compile", file, "-o", tmp_path / "package", "--unmeasured", "--tries", 1, "--chunk", 8, "--max-context", 96, "--dtype", "float32")
+    options = ("--quick", "--chunk", 8, "--max-context", 96, "--dtype", "float32")
+    result = program("compile", file, "-o", tmp_path / "package", *options)
     assert "quantised tensors are held as" in result.stderr and "Q8_0" in result.stderr, result.stderr
     got = generate(tmp_path / "package", IDS, 4)
     wanted = generate(file, IDS, 4, "--reference", "--dtype", "float32")
