@@ -147,6 +147,7 @@ constexpr BlockType kTypes[] = {
     {35, "TQ2_0", 256, 66},
     {39, "MXFP4", 32, 17},
     {40, "NVFP4", 64, 36},
+    {41, "Q1_0", 128, 18},
 };
 
 }  // namespace

@@ -253,9 +253,10 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string name)
 
   constexpr const char* kAlignment = "general.alignment";
   const std::int64_t alignment = integer(kAlignment).value_or(32);
-  if (alignment < 1 || alignment > static_cast<std::int64_t>(kMostAlignment) ||
+  if (alignment < 8 || alignment > static_cast<std::int64_t>(kMostAlignment) ||
       (alignment & (alignment - 1)) != 0)
-    fail(kAlignment, fmt::format("is {}, and no power of two up to {}", alignment, kMostAlignment));
+    fail(kAlignment,
+         fmt::format("is {}, and no power of two from 8 to {}", alignment, kMostAlignment));
   const auto unit = static_cast<std::size_t>(alignment);
   place(tensors_, (cursor.at() + unit - 1) / unit * unit, bytes.size(), unit, name_);
   for (std::size_t i = 0; i < tensors_.size(); ++i)

@@ -109,8 +109,9 @@ def test_a_package_of_a_file_generates_and_has_its_texts(chat_model, tmp_path):
     got = generate(tmp_path / "package", IDS, 4)
     wanted = generate(file, IDS, 4, "--reference", "--dtype", "float32")
     assert distance(got["last_logits"], torch.tensor(wanted["last_logits"])) < 1e-4
-    said = program("generate", tmp_path / "package", "--chat", "-p", "ka to", "-n", 4, "--temp", 0, "--quiet").stdout
-    assert said
+    ask = ("generate", tmp_path / "package", "--chat", "-p", "ka to", "-n", 4, "--temp", 0, "--quiet")
+    said = [program(*ask, *options).stdout for options in ((), ("--tokenizer", file), ("--tokenizer", chat_model / "model"))]
+    assert said[0] and said[0] == said[1] == said[2], said
 
 
 @pytest.mark.parametrize("options", [(), ("--special",), ("--add-special",)])

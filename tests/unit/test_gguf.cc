@@ -83,7 +83,7 @@ TEST_CASE("gguf: tensors lie in the file and apart from each other") {
   fails(header(0, 2) + key("k", 7, raw('\1')) + key("k", 7, raw('\1')), "twice");
   fails(header(0, 1) + key("k", 7, raw('\2')), "neither true nor false");
   fails(header(0, 1) + key("k", 13, ""), "unknown type 13");
-  fails(header(0, 1) + key("general.alignment", 4, raw<std::uint32_t>(3)), "power of two");
+  fails(header(0, 1) + key("general.alignment", 4, raw<std::uint32_t>(4)), "power of two");
   fails(header(0, 1) + key("k", 9, raw<std::uint32_t>(8) + raw(~std::uint64_t{0})), "list of");
   std::string deep;
   for (int i = 0; i < 9; ++i) deep += raw<std::uint32_t>(9) + raw<std::uint64_t>(1);
