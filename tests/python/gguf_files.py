@@ -44,13 +44,15 @@ def reorder(weight: np.ndarray, heads: int) -> np.ndarray:
 
 
 def blocks(rng: np.random.Generator, shape: tuple, kind: Type) -> np.ndarray:
-    """Random blocks, with scales that are neither large nor infinite."""
+    """Random blocks, of elements that are small and lie about 0."""
     elements, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (shape[0], shape[1] // elements, size), dtype=np.uint8)
-    scale = (rng.uniform(0.5, 1, data.shape[:2]) * 2e-3).astype(np.float16).view(np.uint8).reshape(*data.shape[:2], 2)
-    places = {Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}
-    for place in places[kind]:
-        data[..., place : place + 2] = scale
+    # Where the scales are; of those with a minimum, what it is to be of the scale: the middle of the codes.
+    places = {Type.Q2_K: (80, 1.5), Type.Q3_K: (108, 0), Type.Q4_K: (0, 7.5), Type.Q5_K: (0, 15.5), Type.Q6_K: (208, 0)}
+    place, middle = places[kind]
+    scale = rng.uniform(0.5, 1, data.shape[:2]) * (2e-3 if middle in (0, 1.5) else 2e-4)
+    for at, value in ((place, scale), *([(place + 2, scale * middle)] if middle else [])):
+        data[..., at : at + 2] = value.astype(np.float16)[..., None].view(np.uint8)
     if kind == Type.Q6_K:
         data[..., 192:208] = rng.integers(1, 5, (*data.shape[:2], 16))
     return data.reshape(shape[0], -1)
