@@ -9,11 +9,13 @@
 #include "capture/download.h"
 #include "capture/download_progress.h"
 #include "capture/exported.h"
+#include "capture/gguf_capture.h"
 #include "capture/hub.h"
 #include "capture/model_kind.h"
 #include "capture/native.h"
 #include "capture/python.h"
 #include "checkpoint/model_files.h"
+#include "gguf/gguf_file.h"
 
 namespace ac {
 namespace {
@@ -70,10 +72,11 @@ Model capture(const std::string& source, const CaptureOptions& options,
               const Environment& environment) {
   if (source.empty()) wrong_usage("SOURCE is empty");
   if (has_extension(source, ".json") && fs::is_regular_file(source)) return read_exported(source);
-  if (has_extension(source, ".gguf"))
-    bad_input(
-        "{}: GGUF is not supported: name the folder of the model's config.json and safetensors",
-        source);
+  if (is_gguf(source) || has_extension(source, ".gguf")) {
+    if (options.front_end == FrontEnd::python)
+      wrong_usage("{}: Python captures no GGUF file; leave out --front-end python", source);
+    return capture_gguf(source, options.quiet);
+  }
   if (only_python_reads(source)) {
     if (options.front_end == FrontEnd::native)
       wrong_usage("{}: only Python can capture this; leave out --front-end native", source);

@@ -89,9 +89,7 @@ double yarn_scale(const RopeConfig& config) {
   return scale(1);
 }
 
-}  // namespace
-
-RopeFrequencies rope_frequencies(const RopeConfig& config, std::int64_t head_dim) {
+RopeFrequencies undivided(const RopeConfig& config, std::int64_t head_dim) {
   switch (config.type) {
     case RopeType::plain:
       return {plain(config.theta, head_dim), 1.0};
@@ -106,6 +104,16 @@ RopeFrequencies rope_frequencies(const RopeConfig& config, std::int64_t head_dim
       return {yarn(config, head_dim), yarn_scale(config)};
   }
   AC_UNREACHABLE();
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(const RopeConfig& config, std::int64_t head_dim) {
+  RopeFrequencies result = undivided(config, head_dim);
+  if (config.divisors.empty()) return result;
+  AC_ASSERT(config.divisors.size() == result.inverse.size());
+  for (std::size_t i = 0; i < result.inverse.size(); ++i) result.inverse[i] /= config.divisors[i];
+  return result;
 }
 
 }  // namespace ac

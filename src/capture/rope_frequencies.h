@@ -21,6 +21,7 @@ struct RopeConfig {
   std::optional<double> attention_factor;
   double mscale = 0, mscale_all_dim = 0;  // 0: not given
   bool truncate = true;
+  std::vector<float> divisors = {};  // of the frequencies that all this gives; empty: of none
 };
 
 struct RopeFrequencies {

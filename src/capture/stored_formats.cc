@@ -105,11 +105,11 @@ class FormatCheck {
     Format with_zeros = format.format;
     with_zeros.zeros = true;
     const PartInFile part{with_zeros, said_.layout, 2};
-    const PartView all =
+    const TensorView all =
         require_part(checkpoint_, zeros->name, traits(with_zeros).parts[2].shape(shape), part);
     const int middle = middle_of(format.format.codes);
     const bool is_gptq = said_.layout == FileLayout::gptq || said_.layout == FileLayout::gptq_v2;
-    for (const std::byte zero : all.view.bytes) {
+    for (const std::byte zero : all.bytes) {
       const int stored = std::to_integer<int>(zero) - layout.zeros.added;
       if (stored != middle && !(is_gptq && stored == middle - 1))
         bad_input(

@@ -30,12 +30,11 @@ WeightLookup ModelWeights::lookup() {
     const Checkpoint& checkpoint = store(weight.text("store"));
     const std::string& key = weight.text("key");
     if (const auto part = in_file(weight)) {
-      const PartView found = require_part(checkpoint, key, shape, *part);
-      return WeightView{found.view.dtype, found.view.shape, found.view.bytes.data(), nullptr,
-                        found.made};
+      const TensorView found = require_part(checkpoint, key, shape, *part);
+      return WeightView{found.dtype, found.shape, found.bytes.data(), nullptr, found.made};
     }
     const TensorView view = checkpoint.require(key, shape);
-    return WeightView{view.dtype, view.shape, view.bytes.data()};
+    return WeightView{view.dtype, view.shape, view.bytes.data(), nullptr, view.made};
   };
 }
 

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/weight_index.h"
+#include "gguf/gguf_model.h"
 
 namespace ac {
 namespace fs = std::filesystem;
@@ -54,11 +55,16 @@ std::optional<std::string> series_of(std::string_view name) {
 
 }  // namespace
 
+void alone(std::int64_t count, const std::function<void(std::int64_t, std::int64_t)>& work) {
+  work(0, count);
+}
+
 // Either one file, open already, or an index whose shards open on demand.
 struct Checkpoint::State {
   fs::path directory;
   std::vector<std::string> warnings;
   std::optional<SafetensorsFile> single;
+  std::optional<GgufModel> gguf;
   WeightIndex index;
   std::mutex mutex;  // guards `open_shards`
   std::map<std::string, SafetensorsFile, std::less<>> open_shards;
@@ -126,7 +132,10 @@ Checkpoint::~Checkpoint() = default;
 Checkpoint Checkpoint::open_file(const fs::path& directory, std::string_view name) {
   auto state = std::make_unique<State>();
   state->directory = directory;
-  state->single = open_named(directory, name);
+  if (const auto path = find_model_file(directory, name); path && is_gguf(*path))
+    state->gguf.emplace(*path);
+  else
+    state->single = open_named(directory, name);
   return Checkpoint(std::move(state));
 }
 
@@ -167,7 +176,9 @@ Checkpoint Checkpoint::open_model(const fs::path& directory) {
 
 std::vector<std::string> Checkpoint::keys() const {
   std::vector<std::string> names;
-  if (state_->single)
+  if (state_->gguf)
+    for (const auto& [name, weight] : state_->gguf->weights()) names.push_back(name);
+  else if (state_->single)
     for (const SafetensorsEntry& entry : state_->single->entries()) names.push_back(entry.name);
   else
     for (const auto& [name, shard] : state_->index.shard_of) names.push_back(name);
@@ -175,7 +186,40 @@ std::vector<std::string> Checkpoint::keys() const {
   return names;
 }
 
-std::optional<TensorView> Checkpoint::find(std::string_view key) const {
+namespace {
+
+std::optional<DType> plain_type(const GgufWeight& weight) {
+  if (weight.heads > 0 || weight.less_one) return std::nullopt;
+  if (weight.tensor->type->name == "F32") return DType::f32;
+  if (weight.tensor->type->name == "F16") return DType::f16;
+  if (weight.tensor->type->name == "BF16") return DType::bf16;
+  return std::nullopt;
+}
+
+TensorView view_of(const GgufModel& model, std::string_view key, const GgufWeight& weight,
+                   const Shared& share) {
+  const std::string& file = model.file().name();
+  const std::vector<std::int64_t>& shape = weight.tensor->shape;
+  if (const auto dtype = plain_type(weight))
+    return {std::string(key), *dtype, shape, model.file().bytes(*weight.tensor), file, nullptr};
+  const std::size_t row = weight.row_elements() * sizeof(float);
+  const auto made =
+      std::make_shared<std::vector<std::byte>>(row * static_cast<std::size_t>(weight.rows()));
+  share(weight.rows(), [&](std::int64_t begin, std::int64_t end) {
+    std::byte* const to = made->data() + static_cast<std::size_t>(begin) * row;
+    model.read(weight, begin, end, reinterpret_cast<float*>(to));
+  });
+  return {std::string(key), DType::f32, shape, *made, file, made};
+}
+
+}  // namespace
+
+std::optional<TensorView> Checkpoint::find(std::string_view key, const Shared& share) const {
+  if (state_->gguf) {
+    const auto weight = state_->gguf->weights().find(key);
+    if (weight == state_->gguf->weights().end()) return std::nullopt;
+    return view_of(*state_->gguf, key, weight->second, share);
+  }
   const SafetensorsFile* file = nullptr;
   if (state_->single) {
     file = &*state_->single;
@@ -189,14 +233,31 @@ std::optional<TensorView> Checkpoint::find(std::string_view key) const {
   return file->view(*entry);
 }
 
-TensorView Checkpoint::require(std::string_view key, std::span<const std::int64_t> shape) const {
-  auto view = find(key);
+std::optional<StoredTensor> Checkpoint::find_stored(std::string_view key) const {
+  if (state_->gguf) {
+    const auto weight = state_->gguf->weights().find(key);
+    if (weight == state_->gguf->weights().end()) return std::nullopt;
+    const GgufTensor& tensor = *weight->second.tensor;
+    return StoredTensor{std::string(tensor.type->name), tensor.shape,
+                        state_->gguf->file().bytes(tensor), state_->gguf->file().name()};
+  }
+  const std::optional<TensorView> view = find(key);
+  if (!view) return std::nullopt;
+  return StoredTensor{std::string(short_name(view->dtype)), view->shape, view->bytes, view->file};
+}
+
+TensorView Checkpoint::require(std::string_view key, std::span<const std::int64_t> shape,
+                               const Shared& share) const {
+  auto view = find(key, share);
   if (!view) {
     std::vector<std::string> close = close_matches(key, keys());
     std::ranges::transform(close, close.begin(), quote);
     bad_input("{}: there is no tensor {} (shape {}){}{}",
-              state_->single ? state_->single->name() : state_->shown(kWeightIndex), quote(key),
-              show_shape(shape), close.empty() ? "" : "; similar: ", fmt::join(close, ", "));
+              state_->gguf     ? state_->gguf->file().name()
+              : state_->single ? state_->single->name()
+                               : state_->shown(kWeightIndex),
+              quote(key), show_shape(shape),
+              close.empty() ? "" : "; similar: ", fmt::join(close, ", "));
   }
   if (!std::ranges::equal(view->shape, shape))
     bad_input("{}: tensor {} has shape {}, but the model needs {}", view->file, quote(key),

@@ -18,10 +18,6 @@ std::vector<std::int64_t> without_ones(std::span<const std::int64_t> shape) {
 
 }  // namespace
 
-void alone(std::int64_t count, const std::function<void(std::int64_t, std::int64_t)>& work) {
-  work(0, count);
-}
-
 TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
                           std::span<const std::int64_t> shape, const PartInFile& in_file) {
   const std::vector<std::int64_t> wanted = in_file.stored_shape(shape);
@@ -37,15 +33,15 @@ TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
   return *std::move(view);
 }
 
-PartView require_part(const Checkpoint& checkpoint, std::string_view key,
-                      std::span<const std::int64_t> shape, const PartInFile& in_file,
-                      const Shared& share) {
+TensorView require_part(const Checkpoint& checkpoint, std::string_view key,
+                        std::span<const std::int64_t> shape, const PartInFile& in_file,
+                        const Shared& share) {
   TensorView view = require_stored(checkpoint, key, shape, in_file);
   view.shape = {shape.begin(), shape.end()};
   const WeightPart part = in_file.traits_of_part();
   if (in_file.is_as_stored(shape)) {
     if (part.is_whole()) view.dtype = part.dtype;
-    return {std::move(view), nullptr};
+    return view;
   }
   const std::size_t element = bytes_of(view.dtype);
   if (part.is_whole()) view.dtype = part.dtype;
@@ -57,7 +53,8 @@ PartView require_part(const Checkpoint& checkpoint, std::string_view key,
                  made->data() + static_cast<std::size_t>(begin) * row);
   });
   view.bytes = *made;
-  return {std::move(view), made};
+  view.made = made;
+  return view;
 }
 
 }  // namespace ac

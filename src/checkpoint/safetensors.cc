@@ -211,7 +211,7 @@ TensorView SafetensorsFile::view(const SafetensorsEntry& entry) const {
               where(name_, entry.name), entry.dtype_name);
   const std::span<const std::byte> all = mapped_ ? mapped_->bytes() : bytes_;
   return {entry.name, *entry.dtype, entry.shape, all.subspan(entry.begin, entry.end - entry.begin),
-          name_};
+          name_,      nullptr};
 }
 
 }  // namespace ac

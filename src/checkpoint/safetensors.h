@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,6 +37,8 @@ struct TensorView {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
   std::string file;
+  // What holds the bytes, if no file does.
+  std::shared_ptr<const std::vector<std::byte>> made = nullptr;
 };
 
 class SafetensorsFile {

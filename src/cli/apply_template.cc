@@ -37,7 +37,8 @@ void add_apply_template_command(CLI::App& app) {
   const auto apply = std::make_shared<ApplyTemplate>();
   command
       ->add_option("FILE_OR_DIR", apply->source,
-                   "A template (.jinja), a tokenizer_config.json, or a model's folder with either")
+                   "A template (.jinja), a tokenizer_config.json, a model's folder with either, or "
+                   "FILE.gguf")
       ->required();
   command
       ->add_option("--input", apply->input,

@@ -46,10 +46,11 @@ std::function<void(std::int64_t, std::int64_t)> report_weights() {
 
 void add_weights_option(CLI::App& command, std::string& weights) {
   command
-      .add_option("--weights", weights,
-                  "Where the package's checkpoint is now: a folder, or one safetensors file. "
-                  "Its tensors must have the names, types and shapes of the one that was "
-                  "compiled, and may have other values")
+      .add_option(
+          "--weights", weights,
+          "Where the package's checkpoint is now: a folder, or one safetensors or GGUF file. "
+          "Its tensors must have the names, types and shapes of the one that was "
+          "compiled, and may have other values")
       ->type_name("PATH");
 }
 

@@ -17,6 +17,7 @@
 #include "capture/hub.h"
 #include "runtime/engine.h"
 #include "runtime/packages.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -87,10 +88,10 @@ void no_tokenizer(const fs::path& folder) {
 CLI::Option* ModelArgument::add_to(CLI::App& command) {
   CLI::Option* const model =
       command
-          .add_option(
-              "MODEL", model_,
-              "A package, or what compile takes: a HuggingFace folder or id, FILE.py[:FACTORY], "
-              "... That is compiled when it is first used, and kept in the cache folder")
+          .add_option("MODEL", model_,
+                      "A package, or what compile takes: a HuggingFace folder or id, FILE.gguf, "
+                      "FILE.py[:FACTORY], ... That is compiled when it is first used, and kept in "
+                      "the cache folder")
           ->required();
   command.add_flag("--download", download_, "Fetch an id from the HuggingFace hub first");
   command.add_flag("--recompile", again_, "Compile the model again, in place of the kept package");
@@ -136,7 +137,7 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
     source = resolve_model(model_, environment);
   }
   source = fs::canonical(source);
-  if (tokenizer && source.extension() != ".json" && !fs::exists(source / "tokenizer.json", error))
+  if (tokenizer && source.extension() != ".json" && !text::has_tokenizer(source))
     no_tokenizer(source);
   const std::string what =
       factory ? source.string() + model_.substr(file_of(model_).size()) : source.string();

@@ -14,8 +14,8 @@ void SourceArguments::add_to(CLI::App& command, bool or_package) {
   command
       .add_option("SOURCE", source,
                   std::string(or_package ? "A package, or a model: a" : "A") +
-                      " HuggingFace directory or id (org/name[@revision]), a capture file "
-                      "(.json), FILE.py[:FACTORY], a project directory, or a .pt2 archive")
+                      " HuggingFace directory or id (org/name[@revision]), FILE.gguf, a capture "
+                      "file (.json), FILE.py[:FACTORY], a project directory, or a .pt2 archive")
       ->required();
   command.add_flag("--download", options.download, "Fetch an id from the HuggingFace hub first");
   add_choice<FrontEnd>(

@@ -14,6 +14,7 @@
 #include "build/digest.h"
 #include "cli/page.h"
 #include "runtime/package_files.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -24,7 +25,7 @@ fs::path text_folder(const TextArguments& arguments, const fs::path& package) {
   fs::path folder = arguments.tokenizer;
   if (folder.empty()) folder = text_of_package(package);
   if (folder.empty()) no_tokenizer(package);
-  if (!fs::exists(folder / "tokenizer.json")) no_tokenizer(folder);
+  if (!text::has_tokenizer(folder)) no_tokenizer(folder);
   return folder;
 }
 
@@ -35,8 +36,8 @@ CLI::Option* TextArguments::add_to(CLI::App& command, const std::string& default
   engine.add_to(command);
   command
       .add_option("--tokenizer", tokenizer,
-                  "A folder with the tokenizer, chat template and generation_config.json, instead "
-                  "of the model's own")
+                  "A folder with the tokenizer, chat template and generation_config.json, or "
+                  "FILE.gguf, instead of the model's own")
       ->type_name("FOLDER")
       ->group(kRare);
   command

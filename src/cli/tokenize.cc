@@ -98,7 +98,8 @@ void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "tokenize", "Text on stdin to token ids: {\"ids\":[...]}, by a folder's tokenizer.json");
   const auto tokenize = std::make_shared<Tokenize>();
-  command->add_option("DIR", tokenize->folder, "A model's folder, or a tokenizer.json")->required();
+  command->add_option("DIR", tokenize->folder, "A model's folder, a tokenizer.json, or FILE.gguf")
+      ->required();
   command->add_flag("--special", tokenize->special,
                     "Special tokens that are written in the text (<|im_end|>) are those tokens; "
                     "else they are text like any other");
@@ -118,7 +119,7 @@ void add_detokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "detokenize", "Token ids on stdin, {\"ids\":[...]}, to text, by a folder's tokenizer.json");
   const auto detokenize = std::make_shared<Detokenize>();
-  command->add_option("DIR", detokenize->folder, "A model's folder, or a tokenizer.json")
+  command->add_option("DIR", detokenize->folder, "A model's folder, a tokenizer.json, or FILE.gguf")
       ->required();
   command->add_flag("--special", detokenize->special, "Print special tokens, too");
   command->add_flag("--lines", detokenize->lines,

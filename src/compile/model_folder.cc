@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
+#include "gguf/gguf_model.h"
 
 namespace ac {
 namespace {
@@ -38,6 +39,7 @@ std::optional<int> layer_of(const std::string& key) {
 std::optional<std::int64_t> known_positions(const Model& model) {
   for (const auto& [name, path] : model.stores) {
     std::error_code error;
+    if (is_gguf(path)) return positions_of(GgufModel(path).config());
     if (!fs::is_regular_file(path / "config.json", error)) continue;
     const Json config = read_json(path / "config.json");
     if (const auto positions = positions_of(config)) return positions;

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/warning.h"
 #include "emit/standalone.h"
+#include "gguf/gguf_model.h"
 #include "runtime/fingerprint.h"
 #include "text/text_files.h"
 
@@ -29,6 +30,13 @@ void copy_into(const fs::path& from, const fs::path& to) {
 void copy_text(const Model& model, const fs::path& to) {
   for (const auto& [name, store] : model.stores) {
     std::error_code error;
+    if (is_gguf(store)) {
+      if (!text::has_tokenizer(store)) return;
+      fs::create_directories(to);
+      for (const char* file : text::kTextFiles)
+        if (const auto text = gguf_document(store, file)) write_file(to / file, *text);
+      return;
+    }
     const fs::path folder = fs::is_directory(store, error) ? store : store.parent_path();
     if (!fs::exists(folder / "tokenizer.json", error)) continue;
     for (const char* file : text::kTextFiles)

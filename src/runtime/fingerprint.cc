@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "build/digest.h"
 #include "checkpoint/part.h"
+#include "gguf/gguf_model.h"
 
 namespace ac {
 namespace {
@@ -38,7 +39,7 @@ std::string copy_alone(std::string_view part) {
   return copy;
 }
 
-std::string sample_of(const TensorView& view) {
+std::string sample_of(const StoredTensor& view) {
   const std::string_view bytes(reinterpret_cast<const char*>(view.bytes.data()), view.bytes.size());
   if (bytes.size() <= kPieces * kPieceBytes) return sha256(bytes);
   std::string pieces;
@@ -48,8 +49,18 @@ std::string sample_of(const TensorView& view) {
   return sha256(pieces);
 }
 
-TensorPrint print_of(const TensorView& view) {
-  return {std::string(short_name(view.dtype)), view.shape, sample_of(view)};
+TensorPrint print_of(const StoredTensor& stored) {
+  return {stored.type, stored.shape, sample_of(stored)};
+}
+
+// As the file has it. Another shape than the buffer's is an error (bad_input).
+StoredTensor stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
+  std::optional<StoredTensor> stored = checkpoint.find_stored(buffer.key);
+  if (!buffer.in_file.format.is_plain())
+    require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
+  else if (!stored || stored->shape != buffer.shape)
+    checkpoint.require(buffer.key, buffer.shape);  // which says what is wrong
+  return *std::move(stored);
 }
 
 // Fields that no result of a decoder depends on.
@@ -75,6 +86,7 @@ nlohmann::json meaning_of(const Json& json) {
 }
 
 std::string config_of(const fs::path& folder) {
+  if (is_gguf(folder)) return sha256(meaning_of(GgufModel(folder).config()).dump());
   const fs::path file = folder / "config.json";
   std::error_code error;
   return fs::is_regular_file(file, error) ? sha256(meaning_of(read_json(file)).dump())
@@ -101,12 +113,6 @@ Checkpoint open_store(const fs::path& path) {
   return fs::is_directory(path)
              ? Checkpoint::open_model(path)
              : Checkpoint::open_file(path.parent_path(), path.filename().string());
-}
-
-TensorView stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
-  return buffer.in_file.format.is_plain()
-             ? checkpoint.require(buffer.key, buffer.shape)
-             : require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
 }
 
 Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& warnings) {
@@ -202,12 +208,13 @@ Fingerprint read_fingerprint(const PackageFiles& files) {
 std::optional<Difference> difference(const CheckpointPrint& print, const Checkpoint& checkpoint) {
   std::vector<std::string> values;
   for (const auto& [name, wanted] : print.tensors) {
-    const TensorView view = checkpoint.require(name, wanted.shape);
-    if (const std::string_view dtype = short_name(view.dtype); dtype != wanted.dtype)
-      return Difference{false, fmt::format("{}: tensor {} is {}, and was {}", view.file,
-                                           quote(name), dtype, wanted.dtype)};
-    if (sample_of(view) != wanted.sample)
-      values.push_back(fmt::format("{}: tensor {}", view.file, quote(name)));
+    const std::optional<StoredTensor> stored = checkpoint.find_stored(name);
+    if (!stored || stored->shape != wanted.shape) checkpoint.require(name, wanted.shape);
+    if (stored->type != wanted.dtype)
+      return Difference{false, fmt::format("{}: tensor {} is {}, and was {}", stored->file,
+                                           quote(name), stored->type, wanted.dtype)};
+    if (sample_of(*stored) != wanted.sample)
+      values.push_back(fmt::format("{}: tensor {}", stored->file, quote(name)));
   }
   if (values.empty()) return {};
   return Difference{true, fmt::format("{}{} has other values", values[0], others(values.size()))};

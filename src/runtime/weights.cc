@@ -55,14 +55,13 @@ class CheckpointWeights : public WeightSource {
       : device_(device), stores_(std::move(stores)) {}
 
   void load(const Buffer& buffer, void* to) override {
-    const PartView part = part_of(buffer);
-    const TensorView& view = part.view;
+    const TensorView view = part_of(buffer);
     if (is_code(view.dtype) != is_code(buffer.dtype))
       bad_input("{}: tensor {} is stored as {}, and the model needs {}", view.file,
                 quote(buffer.key), torch_name(view.dtype), torch_name(buffer.dtype));
     const std::size_t from_size = bytes_of(view.dtype), to_size = bytes_of(buffer.dtype);
     const std::size_t count = view.bytes.size() / from_size;
-    if (!part.made) expect_read(view.bytes);
+    if (!view.made) expect_read(view.bytes);
     for (std::size_t at = 0; at < count;) {
       const std::size_t some = std::min(count - at, kPiece / to_size);
       Half& half = next();
@@ -70,7 +69,7 @@ class CheckpointWeights : public WeightSource {
       const std::byte* const from = view.bytes.data() + at * from_size;
       share(some, to_size, [&](std::size_t begin, std::size_t end) {
         const std::byte* const first = from + begin * from_size;
-        if (!part.made) map_now({first, (end - begin) * from_size});
+        if (!view.made) map_now({first, (end - begin) * from_size});
         if (view.dtype == buffer.dtype)
           std::memcpy(staging + begin * to_size, first, (end - begin) * from_size);
         else
@@ -89,16 +88,15 @@ class CheckpointWeights : public WeightSource {
   };
 
   // As the buffer has it: of a part of a weight in a format, made from what the file stores.
-  PartView part_of(const Buffer& buffer) const {
+  TensorView part_of(const Buffer& buffer) const {
     const Checkpoint& checkpoint = stores_.at(buffer.store);
-    if (buffer.in_file.format.is_plain())
-      return {checkpoint.require(buffer.key, buffer.shape), nullptr};
     const auto rows = [&](std::int64_t count, const auto& work) {
-      share(static_cast<std::size_t>(count), static_cast<std::size_t>(buffer.shape[1]),
+      share(static_cast<std::size_t>(count), static_cast<std::size_t>(buffer.shape.back()),
             [&](std::size_t begin, std::size_t end) {
               work(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
             });
     };
+    if (buffer.in_file.format.is_plain()) return checkpoint.require(buffer.key, buffer.shape, rows);
     return require_part(checkpoint, buffer.key, buffer.shape, buffer.in_file, rows);
   }
 

@@ -6,10 +6,12 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "gguf/gguf_file.h"
 #include "text/template/characters.h"
 #include "text/template/from_json.h"
 #include "text/template/parser.h"
 #include "text/template/render.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -84,7 +86,7 @@ std::string ChatTemplate::render(const Json& input, const jinja::Limits& limits)
 ChatTemplates ChatTemplates::load(const std::filesystem::path& path) {
   ChatTemplates result;
   result.origin_ = path.string();
-  if (std::filesystem::is_directory(path)) {
+  if (std::filesystem::is_directory(path) || is_gguf(path)) {
     result.read_folder(path);
   } else if (path.extension() == ".json") {
     result.add_from_config(read_json(path), path.string());
@@ -112,10 +114,10 @@ void ChatTemplates::read_folder(const std::filesystem::path& folder) {
   const bool files = !sources_.empty();
   for (const char* name :
        {"tokenizer_config.json", "special_tokens_map.json", "chat_template.json"}) {
-    const std::filesystem::path file = folder / name;
-    if (!std::filesystem::exists(file)) continue;
+    const auto file = text::read_text_file(folder, name, JsonLimits{}.bytes);
+    if (!file) continue;
     const std::map<std::string, Source> before = sources_;
-    add_from_config(read_json(file), file.string());
+    add_from_config(parse_json(file->text, file->origin), file->origin);
     if (files || !before.empty()) sources_ = before;
   }
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/json.h"
+#include "text/text_files.h"
 #include "text/tokenizer_fields.h"
 
 namespace ac::text {
@@ -39,10 +40,10 @@ std::vector<TokenId> read_named(const TokenizerFields& fields, std::string_view 
 TextEnds read_text_ends(const std::filesystem::path& folder, const TokenTable& tokens) {
   std::vector<TokenId> begin, end;
   const auto read = [&](const char* name, auto&& find) {
-    const std::filesystem::path file = folder / name;
-    if (!std::filesystem::exists(file)) return;
-    const Json json = read_json(file, kLimits);
-    find(TokenizerFields(json, file.string() + ":"));
+    const auto file = read_text_file(folder, name, kLimits.bytes);
+    if (!file) return;
+    const Json json = parse_json(file->text, file->origin, kLimits);
+    find(TokenizerFields(json, file->origin + ":"));
   };
   for (const char* name : {"generation_config.json", "config.json"})
     read(name, [&](const TokenizerFields& fields) {

@@ -3,6 +3,10 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace ac::text {
 
@@ -13,5 +17,15 @@ inline constexpr std::array kTextFiles = {
 };
 inline constexpr const char* kMoreTemplates =
     "additional_chat_templates";  // a folder of .jinja files
+
+struct TextFile {
+  std::string text, origin;
+};
+// The file of this name in a model's folder, or what a GGUF file says in its place; nothing where
+// there is none.
+std::optional<TextFile> read_text_file(const std::filesystem::path& model, std::string_view name,
+                                       std::size_t max_bytes);
+// Whether a folder or a GGUF file has a tokenizer.
+bool has_tokenizer(const std::filesystem::path& model);
 
 }  // namespace ac::text

@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "gguf/gguf_file.h"
 #include "text/text_ends.h"
+#include "text/text_files.h"
 #include "text/tokenizer_added.h"
 #include "text/tokenizer_file.h"
 #include "text/unicode.h"
@@ -91,14 +93,19 @@ Tokenizer Tokenizer::parse(const std::string& text, const std::string& origin) {
 }
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
-  const bool folder = std::filesystem::is_directory(path);
-  const std::filesystem::path file = folder ? path / "tokenizer.json" : path;
+  const bool folder = std::filesystem::is_directory(path) || is_gguf(path);
+  const std::filesystem::path file =
+      std::filesystem::is_directory(path) ? path / "tokenizer.json" : path;
   if (!std::filesystem::exists(file))
     bad_input(
         "{}: no such file. transformers writes it: "
         "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)",
         file.string());
-  Tokenizer tokenizer(std::make_unique<Impl>(read_tokenizer(file)));
+  Tokenizer tokenizer = [&] {
+    if (!is_gguf(path)) return Tokenizer(std::make_unique<Impl>(read_tokenizer(file)));
+    const TextFile of_gguf = read_text_file(path, "tokenizer.json", kMostText).value();
+    return parse(of_gguf.text, of_gguf.origin);
+  }();
   if (folder) {
     TextEnds ends = read_text_ends(path, tokenizer.impl_->parts.tokens);
     tokenizer.impl_->begin = ends.begin;

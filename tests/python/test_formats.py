@@ -495,12 +495,6 @@ def test_other_configs_that_are_refused(name, fp8, tmp_path):
     refused(fp8[0], tmp_path / "model", quantization, words)
 
 
-def test_gguf_is_refused_by_name(tmp_path):
-    (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    result = program("compile", tmp_path / "model.gguf", "-o", tmp_path / "package", expect=3)
-    assert "GGUF is not supported" in result.stderr, result.stderr
-
-
 # ---- the same of codes in words
 
 

@@ -33,7 +33,7 @@ def reached(name: str) -> set:
 
 
 def test_the_libraries_are_found():
-    assert RUNS_PACKAGES | COMPILER | {"base", "build", "checkpoint", "net"} == set(LIBRARIES)
+    assert RUNS_PACKAGES | COMPILER | {"base", "build", "checkpoint", "gguf", "net"} == set(LIBRARIES)
     for name, (folder, _) in LIBRARIES.items():
         assert list(folder.glob("*.cc")), name
 

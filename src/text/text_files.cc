@@ -1,0 +1,28 @@
+#include "text/text_files.h"
+
+#include <fmt/format.h>
+
+#include "base/files.h"
+#include "gguf/gguf_model.h"
+
+namespace ac::text {
+
+std::optional<TextFile> read_text_file(const std::filesystem::path& model, std::string_view name,
+                                       std::size_t max_bytes) {
+  if (is_gguf(model)) {
+    std::optional<std::string> text = gguf_document(model, name);
+    if (!text) return std::nullopt;
+    return TextFile{*std::move(text), fmt::format("{} (as {})", model.string(), name)};
+  }
+  const std::filesystem::path file = model / name;
+  if (!std::filesystem::exists(file)) return std::nullopt;
+  return TextFile{read_file(file, max_bytes), file.string()};
+}
+
+bool has_tokenizer(const std::filesystem::path& model) {
+  std::error_code error;
+  return std::filesystem::exists(model / "tokenizer.json", error) ||
+         (is_gguf(model) && GgufFile(model).has("tokenizer.ggml.tokens"));
+}
+
+}  // namespace ac::text
