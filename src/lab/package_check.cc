@@ -277,7 +277,8 @@ PackageCheck check_package(const fs::path& package, const Program& program, cons
                .plain = other.path(),
                .random = lab.kernels().at(random_source().entry).artifact,
                .checkpoint = options.checkpoint,
-               .roundings = plain.roundings};
+               .roundings = plain.roundings,
+               .left_free = options.beside_judges ? lab.bytes_of_judges() : 0};
   std::string why_no_truth;
   if (options.with_truth) {
     double flops = 0;

@@ -281,7 +281,7 @@ TEST_CASE("in context: every context is on record, with what came of it") {
 
 TEST_CASE("a job is the same after it was written and read, and an unknown one is refused") {
   const StepsJob steps{"a", "b", {{3, {{1, 2}, {4, 6}}, true}}, {7, 8}};
-  const PairJob pair{"chosen", "plain", "random", "", 12, norm_and_product(DType::f32, 70)};
+  const PairJob pair{"chosen", "plain", "random", "", 12, norm_and_product(DType::f32, 70), 7};
   for (const Job& job : {Job(ServeJob{}), Job(BenchJob{"p", "r", 9}), Job(steps), Job(pair)})
     for (const bool on_gpu : {false, true}) {
       const std::string line = line_of(Assignment{on_gpu, job});
