@@ -48,8 +48,8 @@ struct PairJob {
   std::filesystem::path random;
   std::filesystem::path checkpoint;  // where it is now; empty: where it was
   std::int64_t roundings = 1;
-  std::int64_t left_free = 0;          // bytes of the device's memory, for others
   std::optional<StepGraph> step = {};  // with which logits are compared in double precision too
+  std::int64_t left_free = 0;          // bytes of the device's memory, for others
 };
 
 using Job = std::variant<ServeJob, BenchJob, StepsJob, PairJob>;
