@@ -1,6 +1,7 @@
 // Jobs that a compilation gives to processes of their own: here on the host device.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "admit/judge.h"
@@ -62,6 +63,21 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
   for (std::byte& byte : wrong.launches.at(0).params)
     if (byte == std::byte{64}) byte = std::byte{63};
   CHECK(judged_on_host(wrong, files).at("kind") == "rejected");
+}
+
+TEST_CASE("a device's copies of buffers show what is written behind them") {
+  Fixture f;
+  const KernelFiles files = f.built();
+  const auto device = open_host_device();
+  for (const std::size_t guard : {std::size_t{0}, kGuardBytes})
+    CHECK(judge_on(*device, f.request.trial, files, guard).admitted());
+  Trial wrong = f.request.trial;
+  // The first number of the parameters is how many rows there are: eight more are written.
+  std::vector<std::byte>& params = wrong.launches.at(0).params;
+  *std::ranges::find(params, std::byte{64}) = std::byte{72};
+  const validate::Verdict verdict = judge_on(*device, wrong, files);
+  REQUIRE(verdict.rejection);
+  CHECK(verdict.rejection->reason.find("wrote outside of the buffer") != std::string::npos);
 }
 
 TEST_CASE("a worker without a GPU judges as the lab itself does, races too") {
