@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <future>
-#include <numeric>
 
 #include "admit/trials.h"
 #include "base/error.h"
@@ -187,21 +186,20 @@ class PhaseChoosing {
                              guides.empty() ? nullptr : &guides[i]);
   }
 
-  // What is timed, by whole phases: steps of few tokens first, as their kernels are built soonest.
-  // Those of the others are built meanwhile; with an advisor, what it would rather have comes
-  // first.
+  // Times phase by phase: steps of few tokens first, as their kernels are built soonest. Kernels of
+  // the other phases are built meanwhile, unless an advisor says which come first.
   void search() {
     if (!lab_.measures()) return;
-    std::vector<std::size_t> order(choosers_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < choosers_.size(); ++i)
+      if (!choosers_[i].is_given()) order.push_back(i);
     std::ranges::stable_sort(order, {},
                              [&](std::size_t i) { return phases_.plans[i].spec.max_tokens; });
     if (lab_.on_gpu() && !options_.advisor)
-      for (const std::size_t i : order) build_ahead(i);
+      for (const std::size_t i : order) lab_.build_ahead(choosers_[i].first_sources());
     for (const std::size_t i : order)
-      if (!options_of(i).taken())
-        stages_.run_alone("search", phases_.plans[i].spec.name,
-                          [&] { choosers_[i].search(stages_.progress()); });
+      stages_.run_alone("search", phases_.plans[i].spec.name,
+                        [&] { choosers_[i].search(stages_.progress()); });
   }
 
   // The choices if nothing is refused, and what they ask of the gate; no choices where one fails.
@@ -232,13 +230,6 @@ class PhaseChoosing {
   }
 
  private:
-  void build_ahead(std::size_t i) {
-    const ChooseOptions choosing = options_of(i);
-    if (choosing.taken()) return;
-    Selector selector(phases_.plans[i], sized_.states, choosing.select, lab_);
-    lab_.build_ahead(selector.first_sources());
-  }
-
   ChooseOptions options_of(std::size_t i) const {
     const PhaseSpec& spec = phases_.plans[i].spec;
     const auto pinned = options_.pinned.find(spec.name);
@@ -302,8 +293,7 @@ PackageCheck check_alone(const Compiled& compiled, Lab& lab, Progress& progress,
   return check_package(folder.path(), compiled.program, compiled.step, lab, progress, options);
 }
 
-// All judgements at once of what is chosen if nothing is refused. On a GPU, the program of that is
-// checked meanwhile: it takes the cores little, and as long.
+// The check of the program that is chosen if nothing is refused.
 struct CheckedBeside {
   Program program;
   std::optional<PackageCheck> check;
@@ -313,6 +303,8 @@ struct CheckedBeside {
   }
 };
 
+// Judges what is chosen if nothing is refused, all at once. On a GPU, its program is checked
+// meanwhile: judging keeps the cores busy, and the check the GPU.
 CheckedBeside judge_at_once(PhaseChoosing::Foreseen foreseen, const Compiled& sized, Lab& lab) {
   CheckedBeside made;
   if (!lab.on_gpu() || foreseen.choices.empty()) {

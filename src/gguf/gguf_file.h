@@ -68,7 +68,7 @@ class GgufFile {
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  // Of lists. What they give points into the file.
+  // The values of a list. Texts point into the file.
   std::optional<std::vector<std::string_view>> texts(std::string_view key) const;
   std::optional<std::vector<double>> numbers(std::string_view key) const;
   // "FILE: KEY PROBLEM"

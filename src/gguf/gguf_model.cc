@@ -89,8 +89,7 @@ std::string huggingface_name(const Architecture& architecture, std::string_view 
                             : fmt::format("model.layers.{}.{}{}", layer, translated, kind);
 }
 
-// Of the architecture, behind its name. What stands behind a colon is the only value that means
-// nothing here.
+// Keys that every architecture may have, behind its name and a dot.
 constexpr std::array kKnownKeys = std::to_array<std::string_view>(
     {"context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
      "attention.head_count", "attention.head_count_kv", "attention.key_length",
@@ -101,7 +100,7 @@ constexpr std::array kKeysOfYarn =
     std::to_array<std::string_view>({"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"});
 constexpr std::array kKeysOfGemma = std::to_array<std::string_view>(
     {"final_logit_softcapping", "attention.sliding_window_pattern", "rope.freq_base_swa"});
-// Zero: there is nothing of the kind.
+// Keys that must be zero: the model has nothing of the kind.
 constexpr std::array kOnlyZero =
     std::to_array<std::string_view>({"expert_count", "expert_used_count", "nextn_predict_layers"});
 
@@ -355,8 +354,8 @@ Json GgufModel::config() const {
 }
 
 std::optional<std::string> gguf_document(const std::filesystem::path& path, std::string_view name) {
-  const GgufFile file(path);
   if (name == "config.json") return GgufModel(path).config().dump(1);
+  const GgufFile file(path);
   if (name == "tokenizer.json") return gguf_tokenizer(file);
   if (name == "tokenizer_config.json") return gguf_tokenizer_config(file).dump(1);
   return std::nullopt;

@@ -22,7 +22,7 @@ namespace ac {
 namespace {
 
 constexpr unsigned kMostJudges = 16;  // that stay: each holds a part of the GPU's memory
-// Of the GPU's memory that one takes: what CUDA needs, and the largest table of a vocabulary.
+// A judge takes no more of the GPU's memory: CUDA's own part, and a copy of a vocabulary's table.
 constexpr std::int64_t kBytesOfJudge = std::int64_t{2} << 30;
 constexpr std::size_t kMaxProgram = std::size_t{1} << 30;
 
@@ -221,9 +221,11 @@ std::vector<Outcome> Lab::judge(const std::vector<Request>& requests,
     sources.insert(sources.end(), request.sources.begin(), request.sources.end());
   build(std::move(sources));
   const auto is_of_races = [](Purpose purpose) { return purpose == Purpose::races; };
-  is_judging_ = true;
-  const std::unique_ptr<void, std::function<void(void*)>> judging(
-      this, [&](void*) { is_judging_ = false; });
+  const struct Judging {
+    explicit Judging(std::atomic<bool>& of) : is_judging(of) { is_judging = true; }
+    ~Judging() { is_judging = false; }
+    std::atomic<bool>& is_judging;
+  } judging(is_judging_);
   if (on_gpu()) {
     // Who looks for races, and the compilers for that, fill the cores that the GPU's judges leave.
     std::future<void> races = std::async(std::launch::async, [&] {

@@ -53,14 +53,19 @@ TensorPrint print_of(const StoredTensor& stored) {
   return {stored.type, stored.shape, sample_of(stored)};
 }
 
-// As the file has it. Another shape than the buffer's is an error (bad_input).
-StoredTensor stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
-  std::optional<StoredTensor> stored = checkpoint.find_stored(buffer.key);
-  if (!buffer.in_file.format.is_plain())
-    require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
-  else if (!stored || stored->shape != buffer.shape)
-    checkpoint.require(buffer.key, buffer.shape);  // which says what is wrong
+// As the file has it. Another shape is an error (bad_input).
+StoredTensor require_as_stored(const Checkpoint& checkpoint, const std::string& key,
+                               const std::vector<std::int64_t>& shape) {
+  std::optional<StoredTensor> stored = checkpoint.find_stored(key);
+  if (!stored || stored->shape != shape) checkpoint.require(key, shape);  // says what is wrong
   return *std::move(stored);
+}
+
+StoredTensor stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
+  if (buffer.in_file.format.is_plain())
+    return require_as_stored(checkpoint, buffer.key, buffer.shape);
+  require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
+  return checkpoint.find_stored(buffer.key).value();
 }
 
 // Fields that no result of a decoder depends on.
@@ -208,13 +213,12 @@ Fingerprint read_fingerprint(const PackageFiles& files) {
 std::optional<Difference> difference(const CheckpointPrint& print, const Checkpoint& checkpoint) {
   std::vector<std::string> values;
   for (const auto& [name, wanted] : print.tensors) {
-    const std::optional<StoredTensor> stored = checkpoint.find_stored(name);
-    if (!stored || stored->shape != wanted.shape) checkpoint.require(name, wanted.shape);
-    if (stored->type != wanted.dtype)
-      return Difference{false, fmt::format("{}: tensor {} is {}, and was {}", stored->file,
-                                           quote(name), stored->type, wanted.dtype)};
-    if (sample_of(*stored) != wanted.sample)
-      values.push_back(fmt::format("{}: tensor {}", stored->file, quote(name)));
+    const StoredTensor stored = require_as_stored(checkpoint, name, wanted.shape);
+    if (stored.type != wanted.dtype)
+      return Difference{false, fmt::format("{}: tensor {} is {}, and was {}", stored.file,
+                                           quote(name), stored.type, wanted.dtype)};
+    if (sample_of(stored) != wanted.sample)
+      values.push_back(fmt::format("{}: tensor {}", stored.file, quote(name)));
   }
   if (values.empty()) return {};
   return Difference{true, fmt::format("{}{} has other values", values[0], others(values.size()))};

@@ -95,8 +95,11 @@ PhaseChooser::PhaseChooser(const PhasePlan& phase, const Program& program, Choos
           generate_advance(phase.regions.step, ids_of(phase.regions.step), program.max_context + 1),
           "advance"} {}
 
+std::vector<KernelSource> PhaseChooser::first_sources() const {
+  return Selector(*phase_, program_->states, options_.select, *lab_).first_sources();
+}
+
 void PhaseChooser::search(Progress& progress) {
-  if (options_.taken()) return;
   const InContextOptions& in_context = options_.in_context;
   lab_->build(last_.made.sources);
   searched_.emplace(
@@ -164,7 +167,7 @@ PhaseChoice PhaseChooser::choose(Progress& progress) {
   if (options_.pinned)
     chosen = choose_pinned(*phase_, program_->states, options_.select, *options_.pinned, *lab_,
                            progress);
-  else if (options_.taken())
+  else if (is_given())
     chosen = take_known(progress);
   PhaseChoice made = chosen ? *std::move(chosen) : choose_searched(progress);
   made.record.ending = std::move(ending);

@@ -34,13 +34,16 @@ class PhaseChooser {
   PhaseChooser(const PhasePlan& phase, const Program& program, ChooseOptions options, Lab& lab,
                Guide* guide = nullptr);
 
-  // What differs from the fallback is decided here, as far as times do; nothing where the choice is
-  // given.
+  // Whether the choice is given, by a schedule or as a known one: nothing is searched then.
+  bool is_given() const { return options_.taken() != nullptr; }
+  // What search() times first.
+  std::vector<KernelSource> first_sources() const;
+  // Times candidates and whole steps, and chooses by that.
   void search(Progress& progress);
   // Searches first if that was not done, and again where the gate refuses something.
   PhaseChoice choose(Progress& progress);
-  // What choose() gives if nothing is refused, of which the lab must take note instead of judging;
-  // nothing where something fails, which choose() will say.
+  // For Lab::rehearse(): what choose() gives if nothing is refused. Nothing where something fails,
+  // which choose() will say.
   std::optional<PhaseChoice> foresee() const;
 
  private:
