@@ -21,8 +21,10 @@ LEFT_OUT = {
     ("2026-11-23-h200-trust.jsonl", "9b3abda"): "an older program, timed again for comparison",
     ("2026-11-24-h200-judging.jsonl", "9b3abda"): "an older program, timed again for comparison",
     ("2026-11-24-h200-lab.jsonl", "d86b094"): "the program before, timed for comparison",
+    ("2026-11-25-h100-house.jsonl", "d86b094"): "an older program, timed again for comparison",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
+CONTEXTS = (128, 2048, 8192, 20480, 36000)  # numbers of cached tokens that the page shows
 LEAST_CHUNK = 512  # packages of smaller chunks were compiled to time decode
 DTYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 NAMES = {"llama-3.2-1b": "Llama-3.2-1B", "llama-3.2-3b": "Llama-3.2-3B"} | {
@@ -97,7 +99,8 @@ def milliseconds(value):
 
 
 def decode(found):
-    last = newest((r for r in found if r.get("what") == "decode" and kept(r)), "context")
+    shown = (r for r in found if r.get("what") == "decode" and kept(r) and r["context"] in CONTEXTS)
+    last = newest(shown, "context")
     return (
         "\n## Decode\n\nMilliseconds a token; columns say how many tokens are cached. In brackets: the rate at which weights and"
         " caches are read, as a\nshare of what streaming reads reached in the same run.\n\n"
