@@ -54,11 +54,11 @@ void each_line(std::string_view text, const std::string& origin, const Visit& vi
   }
 }
 
-std::pair<std::string, Reply> reply_of(const Json& line, const std::string& where) {
+std::pair<std::string, OrderReply> reply_of(const Json& line, const std::string& where) {
   const auto get_text = [&](const char* name) {
     return field(line, name, &Json::is_string, where, "a text").get<std::string>();
   };
-  Reply reply;
+  OrderReply reply;
   for (const Json& id : field(line, "order", &Json::is_array, where, "an array")) {
     if (!id.is_string()) bad_input("{}: \"order\" holds what is no text", where);
     reply.order.push_back(id.get<std::string>());

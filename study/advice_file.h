@@ -13,13 +13,13 @@
 
 namespace ac::study {
 
-struct Reply {
+struct OrderReply {
   std::vector<std::string> order;
   std::vector<double> weights;  // none, or one for each
   std::string model, date;
   double tokens = 0, seconds = 0;  // 0: not known
 };
-using Replies = std::map<std::string, std::vector<Reply>>;  // by signature
+using Replies = std::map<std::string, std::vector<OrderReply>>;  // by signature
 
 // Errors (bad_input) name the line and the field.
 Replies read_replies(const std::filesystem::path& file);
@@ -28,7 +28,7 @@ Replies parse_replies(std::string_view text, const std::string& origin);
 // One of them as it is written, with what was asked and answered.
 struct RecordedReply {
   std::string region;
-  Reply advice;
+  OrderReply advice;
   std::string advisor, prompt_hash, prompt, text;
 };
 

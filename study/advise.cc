@@ -71,7 +71,7 @@ std::vector<RecordedReply> recorded(const std::vector<AskedRegion>& regions,
   std::vector<RecordedReply> list;
   for (const AskedRegion& region : regions) {
     if (!region.answered()) continue;
-    const ac::Reply& reply = region.answer.reply;
+    const Reply& reply = region.answer.reply;
     RecordedReply made{region.signature,          {},        advisor, region.answer.prompt.hash,
                        region.answer.prompt.text, reply.text};
     for (const Candidate& candidate : region.answer.advice.order)

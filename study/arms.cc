@@ -35,7 +35,7 @@ class AdviceFirst : public Strategy {
 };
 
 Ranking spoil(Ranking advice, Spoilt how, const search::PointSpace& space,
-              const std::vector<const Reply*>& others, search::Random& random) {
+              const std::vector<const OrderReply*>& others, search::Random& random) {
   const std::size_t count = advice.order.size();
   advice.weights.clear();  // they are of the points, which change
   switch (how) {
@@ -124,8 +124,9 @@ std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_a
   return arms;
 }
 
-std::unique_ptr<Strategy> start(const Arm& arm, const search::PointSpace& space, const Reply* reply,
-                                const std::vector<const Reply*>& others, std::uint64_t seed) {
+std::unique_ptr<Strategy> start(const Arm& arm, const search::PointSpace& space,
+                                const OrderReply* reply,
+                                const std::vector<const OrderReply*>& others, std::uint64_t seed) {
   if (arm.use == Arm::Use::none) return strategy_of(arm.strategy, space, seed);
   AC_ASSERT(reply);
   search::Random random(search::derived_seed(seed, 1));

@@ -39,7 +39,8 @@ std::vector<Arm> arms_of(const std::vector<std::string>& strategies, bool with_a
 
 // One search of an arm. `others`: replies for other regions, for the falsifier that takes them.
 std::unique_ptr<search::Strategy> start(const Arm& arm, const search::PointSpace& space,
-                                        const Reply* reply, const std::vector<const Reply*>& others,
+                                        const OrderReply* reply,
+                                        const std::vector<const OrderReply*>& others,
                                         std::uint64_t seed);
 
 }  // namespace ac::study

@@ -54,7 +54,7 @@ std::string_view to_string(Feedback feedback) {
   return names[static_cast<std::size_t>(feedback)];
 }
 
-ProposedSession propose(const Table& table, const std::string& about, Provider* provider,
+ProposedSession propose(const TimedTable& table, const std::string& about, Provider* provider,
                         const std::string& name, const ProposeOptions& options) {
   std::vector<search::Point> points;
   for (const tune::TimedPoint& timed : table.points) points.push_back(timed.point);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "advise/proposals.h"
-#include "study/table.h"
+#include "study/timed_table.h"
 
 namespace ac::study {
 
@@ -28,7 +28,7 @@ struct ProposedSession {
 };
 
 // `provider`: null for proposals by chance. `name`: of files with questions.
-ProposedSession propose(const Table& table, const std::string& about, Provider* provider,
+ProposedSession propose(const TimedTable& table, const std::string& about, Provider* provider,
                         const std::string& name, const ProposeOptions& options);
 
 Json to_json(const ProposedSession& session);

@@ -31,7 +31,7 @@ class Recorder {
       if (i + 1 < all.size() && options_.device.sm > 0) build_ahead(all[i + 1]);
       record_points(all[i], region);
       if (!options_.admit_all) admit_fastest(all[i], region);
-      const Table& table = file_.table(region);
+      const TimedTable& table = file_.table(region);
       ++recorded_.regions;
       recorded_.points += table.points.size();
       for (const tune::TimedPoint& point : table.points) recorded_.measured += point.outcome().ok();

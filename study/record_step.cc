@@ -54,7 +54,7 @@ class StepRecorder {
     if (!options_.admit_all) admit_fastest(*points);
     progress_.done();
     Recorded recorded{.regions = 1, .new_points = todo.size()};
-    const Table& table = file_.table(region_);
+    const TimedTable& table = file_.table(region_);
     recorded.points = table.points.size();
     for (const tune::TimedPoint& point : table.points) recorded.measured += point.outcome().ok();
     return recorded;

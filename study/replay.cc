@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kLeastPoints = 4;
 
-Case case_of(const Table& table, const std::string& model, std::size_t number,
+Case case_of(const TimedTable& table, const std::string& model, std::size_t number,
              const Replies& replies) {
   Case made;
   made.name = fmt::format("{}: {}", model, table.description);
@@ -45,7 +45,7 @@ Case case_of(const Table& table, const std::string& model, std::size_t number,
   made.space = std::make_shared<search::ListedSpace>(std::move(points));
   made.predicted_correlation = rank_correlation(predicted, measured);
   if (const auto known = replies.find(table.signature); known != replies.end())
-    for (const Reply& reply : known->second) {
+    for (const OrderReply& reply : known->second) {
       std::vector<double> rank, time;
       for (const int point : search::Ranking::of(*made.space, reply.order).order) {
         const search::PointOutcome& outcome = made.outcomes[static_cast<std::size_t>(point)];
@@ -98,7 +98,7 @@ class Replayer {
   Replayer(Replayed& result, const Replies& replies, const std::vector<ProposedSession>& sessions)
       : result_(result), replies_(replies), sessions_(sessions) {}
 
-  void run(Group& group) {
+  void run(ReplayGroup& group) {
     const bool is_step = result_.cases[group.cases[0]].is_step;
     for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
       if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
@@ -114,17 +114,17 @@ class Replayer {
   }
 
  private:
-  const std::vector<Reply>* replies_of(std::size_t index) const {
+  const std::vector<OrderReply>* replies_of(std::size_t index) const {
     const auto known = replies_.find(result_.cases[index].signature);
     return known == replies_.end() ? nullptr : &known->second;
   }
-  Kinds kinds_of(const Group& group) const {
+  Kinds kinds_of(const ReplayGroup& group) const {
     Kinds kinds;
     for (const std::size_t index : group.cases) kinds.push_back(result_.cases[index].kind);
     return kinds;
   }
 
-  ArmResult run_arm(const Group& group, const Arm& arm) const {
+  ArmResult run_arm(const ReplayGroup& group, const Arm& arm) const {
     ArmResult ran;
     ran.name = arm.name;
     ran.cases = group.cases;
@@ -134,12 +134,13 @@ class Replayer {
     in_parallel(ran.cases.size(), [&](std::size_t i) {
       const std::size_t index = ran.cases[i];
       const Case& of = result_.cases[index];
-      const std::vector<Reply>* replies = arm.use == Arm::Use::none ? nullptr : replies_of(index);
-      std::vector<const Reply*> others;
+      const std::vector<OrderReply>* replies =
+          arm.use == Arm::Use::none ? nullptr : replies_of(index);
+      std::vector<const OrderReply*> others;
       if (arm.spoilt == Spoilt::other_region)
         for (const auto& [signature, list] : replies_)
           if (signature != of.signature)
-            for (const Reply& reply : list) others.push_back(&reply);
+            for (const OrderReply& reply : list) others.push_back(&reply);
       const std::size_t draws = replies ? replies->size() : 1;
       // Each reply as often as any other.
       const std::size_t repetitions =
@@ -172,7 +173,7 @@ class Replayer {
     return curve;
   }
 
-  void add_sessions(Group& group) const {
+  void add_sessions(ReplayGroup& group) const {
     std::set<std::string> names;
     for (const ProposedSession& session : sessions_) names.insert(session.arm);
     for (const std::string& name : names) {
@@ -192,7 +193,7 @@ class Replayer {
     }
   }
 
-  ArmResult random_exactly(const Group& group) const {
+  ArmResult random_exactly(const ReplayGroup& group) const {
     ArmResult arm;
     arm.name = "random (exact)";
     arm.cases = group.cases;
@@ -216,7 +217,7 @@ class Replayer {
     return arm;
   }
 
-  ArmResult oracle(const Group& group) const {
+  ArmResult oracle(const ReplayGroup& group) const {
     ArmResult arm;
     arm.name = "oracle";
     arm.cases = group.cases;
@@ -225,7 +226,7 @@ class Replayer {
     return arm;
   }
 
-  void compare(Group& group) const {
+  void compare(ReplayGroup& group) const {
     const auto find = [&](const std::string& name) -> const ArmResult* {
       for (const ArmResult& arm : group.arms)
         if (arm.name == name) return &arm;
@@ -307,13 +308,13 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   std::set<std::string> known, advised, advisors;
   std::size_t number = 0;
   std::map<std::string, std::size_t> kinds;
-  Group regions{.name = "regions"}, advised_regions{.name = "regions with advice"};
-  std::vector<Group> steps;
+  ReplayGroup regions{.name = "regions"}, advised_regions{.name = "regions with advice"};
+  std::vector<ReplayGroup> steps;
   for (const Recording& recording : recordings) {
     result.headers.push_back(recording.header);
     if (!recording.resumed.empty()) result.headers.back()["resumed"] = recording.resumed;
     const std::string model = recording.header.at("model").get<std::string>();
-    for (const Table& table : recording.tables) {
+    for (const TimedTable& table : recording.tables) {
       const std::string name = fmt::format("{}: {}", model, table.description);
       const std::string key = recording.header.at("device").get<std::string>() + table.signature;
       ++number;
@@ -345,7 +346,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       continue;
     }
     if (!advised.insert(of.signature).second) continue;  // on another device
-    for (const Reply& reply : found->second) {
+    for (const OrderReply& reply : found->second) {
       advisors.insert(fmt::format("{}, {}", reply.model, reply.date));
       ++result.replies;
       result.named_plans += reply.order.size();
@@ -369,9 +370,9 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
     result.groups.push_back(std::move(advised_regions));
   }
   if (!regions.cases.empty()) result.groups.push_back(std::move(regions));
-  for (Group& step : steps) result.groups.push_back(std::move(step));
+  for (ReplayGroup& step : steps) result.groups.push_back(std::move(step));
   Replayer replayer(result, replies, sessions);
-  for (Group& group : result.groups) replayer.run(group);
+  for (ReplayGroup& group : result.groups) replayer.run(group);
   return result;
 }
 

@@ -5,7 +5,7 @@
 #include "study/arms.h"
 #include "study/propose.h"
 #include "study/statistics.h"
-#include "study/table.h"
+#include "study/timed_table.h"
 
 namespace ac::study {
 
@@ -59,7 +59,7 @@ struct Comparison {
 };
 constexpr std::size_t kShown[] = {1, 2, 4, 8, 16, 32, 64};
 
-struct Group {
+struct ReplayGroup {
   std::string name;
   std::vector<std::size_t> cases = {};
   bool with_advice = false;  // somebody was asked about all of them
@@ -73,7 +73,7 @@ struct Replayed {
   std::vector<std::string> skipped;  // tables, and why
   // The regions that have advice together, all regions together, each step by itself: all arms of a
   // group ran on the same spaces.
-  std::vector<Group> groups;
+  std::vector<ReplayGroup> groups;
   std::vector<std::string> advisors;           // models and dates; empty: there were no replies
   std::vector<std::string> unadvised;          // cases that no reply is about, if there are replies
   std::size_t replies = 0, other_replies = 0;  // of cases, and of no case

@@ -33,7 +33,7 @@ std::size_t searches(const ArmResult& arm) {
 constexpr double kNothing = 5e-5;
 
 // Whether tree search beats random order, of spaces that are steps.
-void add_finding(const Replayed& replayed, const Group& group, std::string& out) {
+void add_finding(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   if (!replayed.cases[group.cases[0]].is_step) return;
   const auto found =
       std::find_if(group.comparisons.begin(), group.comparisons.end(),
@@ -129,7 +129,7 @@ void add_sources(const Replayed& replayed, std::string& out) {
   for (const std::string& name : replayed.unadvised) out += fmt::format("- {}\n", name);
 }
 
-void add_arms(const Replayed& replayed, const Group& group, std::string& out) {
+void add_arms(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   out +=
       "Optimum over the best so far (1 is the optimum, 0 that nothing was measured yet), mean "
       "over spaces, with 95 % intervals:\n\n| arm | spaces | searches |";
@@ -170,7 +170,7 @@ void add_arms(const Replayed& replayed, const Group& group, std::string& out) {
   }
 }
 
-void add_comparisons(const Replayed& replayed, const Group& group, std::string& out) {
+void add_comparisons(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   const std::vector<std::size_t> at = shown(replayed);
   out += "\nDifferences in percentage points, paired by space, with 95 % intervals";
   out += group.cases.size() > 1
@@ -196,7 +196,7 @@ void add_comparisons(const Replayed& replayed, const Group& group, std::string& 
   }
 }
 
-void add_spaces(const Replayed& replayed, const Group& group, std::string& out) {
+void add_spaces(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   out +=
       "\nThe optimum is the least of so many medians, and so a little less than what that plan "
       "takes; "
@@ -246,7 +246,7 @@ std::string to_markdown(const Replayed& replayed) {
       options.attempts, options.repetitions, options.seed, options.resamples);
   add_sources(replayed, out);
   for (std::size_t g = 0; g < replayed.groups.size(); ++g) {
-    const Group& group = replayed.groups[g];
+    const ReplayGroup& group = replayed.groups[g];
     out += fmt::format("\n## {}\n\n![best so far]({})\n\n", group.name, file_of(g));
     add_arms(replayed, group, out);
     add_finding(replayed, group, out);
@@ -272,7 +272,7 @@ Json to_json(const Replayed& replayed) {
                      {"reference_drift", of.drift},
                      {"predicted_rank_correlation", of.predicted_correlation},
                      {"advised_rank_correlation", of.advised_correlation}});
-  for (const Group& group : replayed.groups) {
+  for (const ReplayGroup& group : replayed.groups) {
     Json arms = Json::array(), comparisons = Json::array();
     for (const ArmResult& arm : group.arms) {
       Json hits = Json::array(), by_case = Json::array();

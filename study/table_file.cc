@@ -47,9 +47,9 @@ TableFile::TableFile(const std::filesystem::path& path, const Json& header) : pa
 }
 
 int TableFile::region(const std::string& signature, const std::string& description, double uses) {
-  for (const Table& table : recording_.tables)
+  for (const TimedTable& table : recording_.tables)
     if (table.signature == signature) return table.region;
-  Table table;
+  TimedTable table;
   table.region = static_cast<int>(recording_.tables.size());
   table.signature = signature, table.description = description, table.uses = uses;
   write(region_line(table));

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "study/table.h"
+#include "study/timed_table.h"
 
 namespace ac::study {
 
@@ -19,7 +19,7 @@ class TableFile {
 
   // The number of the region, new or known.
   int region(const std::string& signature, const std::string& description, double uses);
-  const Table& table(int region) const {
+  const TimedTable& table(int region) const {
     return recording_.tables[static_cast<std::size_t>(region)];
   }
   void append(int region, tune::TimedPoint point);

@@ -12,7 +12,7 @@
 #include "admit/trial_step.h"
 #include "analyze/fragment.h"
 #include "base/error.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "program/program.h"
 #include "program/sampling.h"
 #include "validate/buffers.h"

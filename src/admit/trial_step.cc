@@ -5,7 +5,7 @@
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
 #include "base/error.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 
 namespace ac {
 

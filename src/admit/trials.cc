@@ -9,8 +9,8 @@
 #include "analyze/use_def.h"
 #include "base/error.h"
 #include "generate/fallback.h"
+#include "ir/graph_text.h"
 #include "ir/positions.h"
-#include "ir/text.h"
 #include "kernels/draw_plan.h"
 
 namespace ac {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "ir/weights.h"
 
 namespace ac {

@@ -9,7 +9,7 @@
 #include "advise/plain_text.h"
 #include "advise/wire.h"
 #include "base/error.h"
-#include "net/http.h"
+#include "net/http_client.h"
 
 namespace ac {
 namespace {

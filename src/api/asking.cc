@@ -183,7 +183,7 @@ void write_arguments_as_text(Json& messages) {
 
 }  // namespace
 
-void set_prompt(const ServedModel& model, Conversation conversation, TextRequest& request,
+void set_prompt(const ServedModel& model, Chat conversation, TextRequest& request,
                 AnswerParts::Options& parts) {
   parts.format = model.format;
   parts.tools = conversation.tools;

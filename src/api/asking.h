@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "api/fields.h"
 #include "api/reply.h"
+#include "api/request_fields.h"
 #include "api/structured.h"
 #include "api/tool_format.h"
 #include "ask/choosing.h"
@@ -80,14 +80,14 @@ Json call_of(const std::string& id, const std::string& name, const Json& argumen
              const std::string& where);
 
 // A conversation, and what belongs to it.
-struct Conversation {
+struct Chat {
   Json messages = Json::array();  // as chat templates expect them
   Json tools = nullptr;
   ToolRules tool_rules = {};
   Json variables = Json::object();  // of the template
 };
 // Makes the conversation the prompt of a request.
-void set_prompt(const ServedModel& model, Conversation conversation, TextRequest& request,
+void set_prompt(const ServedModel& model, Chat conversation, TextRequest& request,
                 AnswerParts::Options& parts);
 
 // The APIs.
@@ -97,6 +97,6 @@ Asking read_messages(const Json& body, const ServedModel& model);  // Anthropic'
 Asking read_response(const Json& body, const ServedModel& model);
 // As read_chat and read_messages read them, where all else is left to the caller.
 Json read_chat_messages(const Json& messages);
-Conversation read_messages_conversation(Fields& fields);
+Chat read_messages_chat(Fields& fields);
 
 }  // namespace ac::api

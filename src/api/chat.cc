@@ -225,7 +225,7 @@ Asking read_chat(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   Asking asking;
-  Conversation conversation;
+  Chat conversation;
   fields.need("messages");
   conversation.messages = read_chat_messages(*fields.array("messages"));
   if (conversation.messages.empty()) fields.wrong("messages", "there is none");

@@ -205,8 +205,8 @@ Json read_claude_tools(Fields& fields, ToolRules& rules) {
 
 }  // namespace
 
-Conversation read_messages_conversation(Fields& fields) {
-  Conversation conversation;
+Chat read_messages_chat(Fields& fields) {
+  Chat conversation;
   if (const Json* const system = fields.find("system")) {
     Json blocks = *system;
     if (blocks.is_array())
@@ -239,7 +239,7 @@ Asking read_messages(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   Asking asking;
-  Conversation conversation = read_messages_conversation(fields);
+  Chat conversation = read_messages_chat(fields);
   Wishes wishes;
   wishes.temperature = fields.number("temperature", 0, 1);
   wishes.top_p = fields.number("top_p", 0, 1);

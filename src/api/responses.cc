@@ -281,7 +281,7 @@ Asking read_response(const Json& body, const ServedModel& model) {
   Fields fields(body);
   read_model(fields, model);
   Asking asking;
-  Conversation conversation;
+  Chat conversation;
   conversation.messages = read_input(fields);
   if (conversation.messages.empty()) fields.wrong("input", "there is none");
   conversation.tools = read_flat_tools(fields, conversation.tool_rules);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "api/fields.h"
+#include "api/request_fields.h"
 #include "api/tool_format.h"
 #include "ask/text_request.h"
 #include "grammar/grammar.h"

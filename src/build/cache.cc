@@ -13,8 +13,8 @@
 #include "base/files.h"
 #include "base/folders.h"
 #include "base/warning.h"
+#include "build/cache_record.h"
 #include "build/digest.h"
-#include "build/record.h"
 
 namespace ac {
 namespace {

@@ -52,7 +52,7 @@ class Decoder {
   Decoder(const SymbolRange& range, const std::function<NodeId(const Json&)>& resolve)
       : range_(range), resolve_(resolve) {}
 
-  Argument decode(const OpParameter& parameter, const Json& value) const {
+  AtenArgument decode(const OpParameter& parameter, const Json& value) const {
     const std::string& type = parameter.type;
     if (type == "tensors") return tensors(parameter, value);
     if (parameter.may_be_none && value.is_null()) return std::monostate{};
@@ -98,7 +98,7 @@ class Decoder {
     return read_size(is_dim(value) ? value["dim"] : value, range_);
   }
 
-  Argument tensors(const OpParameter& parameter, const Json& value) const {
+  AtenArgument tensors(const OpParameter& parameter, const Json& value) const {
     if (!value.is_array()) mismatch(parameter, value);
     std::vector<std::optional<NodeId>> items;
     for (const Json& item : value) {
@@ -158,8 +158,8 @@ std::vector<NodeId> AtenCall::tensors(std::string_view name) const {
   return ids;
 }
 
-Operand AtenCall::operand(std::string_view name) const {
-  const Argument& argument = args_.find(name)->second;
+AtenOperand AtenCall::operand(std::string_view name) const {
+  const AtenArgument& argument = args_.find(name)->second;
   if (const auto* scalar = std::get_if<Scalar>(&argument)) return *scalar;
   return std::get<NodeId>(argument);
 }
@@ -232,7 +232,7 @@ std::vector<NodeId> translate_aten(AtenContext& context, const AtenOp& op, const
                                    const std::function<NodeId(const Json&)>& resolve) {
   const std::vector<OpParameter>& parameters = entries().at(op.name).parameters;
   const Decoder decoder(context.range, resolve);
-  std::map<std::string, Argument, std::less<>> decoded;
+  std::map<std::string, AtenArgument, std::less<>> decoded;
   for (const OpParameter& parameter : parameters) {
     const auto found = args.find(parameter.name);
     if (found == args.end()) bad_input("argument \"{}\" is missing", parameter.name);

@@ -28,9 +28,9 @@ struct Scalar {
   DType dtype() const;  // that it would have as a tensor
   double constant() const;
 };
-using Operand = std::variant<NodeId, Scalar>;
-using Argument = std::variant<std::monostate, bool, Scalar, Dim, Shape, NodeId,
-                              std::vector<std::optional<NodeId>>, std::string, DType>;
+using AtenOperand = std::variant<NodeId, Scalar>;
+using AtenArgument = std::variant<std::monostate, bool, Scalar, Dim, Shape, NodeId,
+                                  std::vector<std::optional<NodeId>>, std::string, DType>;
 
 // What translations share in one graph.
 struct AtenContext {
@@ -49,7 +49,7 @@ struct AtenContext {
 // table says; `maybe_` ones are for arguments that may be None.
 class AtenCall {
  public:
-  AtenCall(AtenContext& context, std::map<std::string, Argument, std::less<>> args,
+  AtenCall(AtenContext& context, std::map<std::string, AtenArgument, std::less<>> args,
            const std::vector<TensorType>& declared)
       : context_(context), args_(std::move(args)), declared_(declared) {}
 
@@ -66,7 +66,7 @@ class AtenCall {
   std::optional<NodeId> maybe_tensor(std::string_view name) const;
   const std::vector<std::optional<NodeId>>& maybe_tensors(std::string_view name) const;
   std::vector<NodeId> tensors(std::string_view name) const;
-  Operand operand(std::string_view name) const;
+  AtenOperand operand(std::string_view name) const;
   const Scalar& scalar(std::string_view name) const { return get<Scalar>(name); }
   double number(std::string_view name) const { return scalar(name).constant(); }
   const Dim& dim(std::string_view name) const { return get<Dim>(name); }
@@ -91,7 +91,7 @@ class AtenCall {
   }
 
   AtenContext& context_;
-  std::map<std::string, Argument, std::less<>> args_;
+  std::map<std::string, AtenArgument, std::less<>> args_;
   const std::vector<TensorType>& declared_;
 };
 
@@ -133,15 +133,15 @@ std::vector<AtenOp> aten_writing_ops();
 
 // PyTorch's result type of mixed operands: tensors with axes first, then 0-dimensional ones, then
 // Python numbers; a later class only counts when its kind (bool, integer, float) is higher.
-DType result_dtype(const AtenCall& call, const std::vector<Operand>& operands);
+DType result_dtype(const AtenCall& call, const std::vector<AtenOperand>& operands);
 // The operand as a tensor of this dtype.
-NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype);
+NodeId as_dtype(const AtenCall& call, const AtenOperand& operand, DType dtype);
 // The same as a tensor stores it: a number is rounded to the type, which is how it differs from one
 // that an op computes with.
-NodeId as_element(const AtenCall& call, const Operand& operand, DType dtype);
+NodeId as_element(const AtenCall& call, const AtenOperand& operand, DType dtype);
 NodeId as_float(const AtenCall& call, NodeId x);  // integers and bools become float32
 // Elementwise, after promotion.
-NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b);
+NodeId elementwise(const AtenCall& call, Op op, const AtenOperand& a, const AtenOperand& b);
 NodeId times(const AtenCall& call, NodeId x, double factor);
 NodeId number_like(const AtenCall& call, NodeId x, double value);  // of x's type, without axes
 

@@ -49,7 +49,7 @@ auto binary(Op op) {
 // add and sub: self + alpha * other.
 auto scaled_binary(Op op, bool reversed = false) {
   return [op, reversed](const AtenCall& call) -> Results {
-    Operand a = call.operand("self"), b = call.operand("other");
+    AtenOperand a = call.operand("self"), b = call.operand("other");
     if (reversed) std::swap(a, b);
     if (const Scalar& alpha = call.scalar("alpha"); alpha.constant() != 1) {
       const DType dtype = result_dtype(call, {a, b});
@@ -71,7 +71,7 @@ Results logical_not(const AtenCall& call) {
 }
 
 // The bitwise ops on bools; on integers they have no counterpart here.
-void require_bool(const AtenCall& call, const Operand& operand) {
+void require_bool(const AtenCall& call, const AtenOperand& operand) {
   const DType dtype = result_dtype(call, {operand});
   if (dtype != DType::boolean)
     bad_input("is only supported on bools, not on {}", torch_name(dtype));
@@ -79,7 +79,7 @@ void require_bool(const AtenCall& call, const Operand& operand) {
 
 auto bitwise(Op op) {
   return [op](const AtenCall& call) -> Results {
-    const Operand a = call.operand("self"), b = call.operand("other");
+    const AtenOperand a = call.operand("self"), b = call.operand("other");
     require_bool(call, a);
     require_bool(call, b);
     return {elementwise(call, op, a, b)};
@@ -201,7 +201,7 @@ Results gelu(const AtenCall& call) {
 }
 
 Results where(const AtenCall& call) {
-  const Operand a = call.operand("self"), b = call.operand("other");
+  const AtenOperand a = call.operand("self"), b = call.operand("other");
   const DType dtype = result_dtype(call, {a, b});
   return {call.build().add(Op::where, {to_bool(call, call.tensor("condition")),
                                        as_element(call, a, dtype), as_element(call, b, dtype)})};
@@ -209,7 +209,7 @@ Results where(const AtenCall& call) {
 
 Results masked_fill(const AtenCall& call) {
   const NodeId x = call.tensor("self");
-  const Operand value = call.operand("value");
+  const AtenOperand value = call.operand("value");
   if (const auto* tensor = std::get_if<NodeId>(&value); tensor && call.rank(*tensor) != 0)
     bad_input("the value is {}, expected a number", to_string(call.type(*tensor)));
   return {call.build().add(Op::where,
@@ -217,9 +217,9 @@ Results masked_fill(const AtenCall& call) {
 }
 
 Results clamp(const AtenCall& call) {
-  Operand x = call.tensor("self");
+  AtenOperand x = call.tensor("self");
   // Bounds take part in promotion together: an integer tensor between floats becomes float.
-  std::vector<Operand> operands{x};
+  std::vector<AtenOperand> operands{x};
   for (const char* bound : {"min", "max"})
     if (call.has(bound)) operands.push_back(call.operand(bound));
   if (operands.size() == 1) bad_input("has neither min nor max");
@@ -248,9 +248,9 @@ auto clamp_one(Op op, const char* bound) {
 
 }  // namespace
 
-DType result_dtype(const AtenCall& call, const std::vector<Operand>& operands) {
+DType result_dtype(const AtenCall& call, const std::vector<AtenOperand>& operands) {
   std::optional<DType> classes[3];  // tensors with axes, without, numbers
-  for (const Operand& operand : operands) {
+  for (const AtenOperand& operand : operands) {
     const auto* tensor = std::get_if<NodeId>(&operand);
     const DType dtype = tensor ? call.type(*tensor).dtype : std::get<Scalar>(operand).dtype();
     auto& known = classes[!tensor ? 2 : call.rank(*tensor) == 0 ? 1 : 0];
@@ -262,7 +262,7 @@ DType result_dtype(const AtenCall& call, const std::vector<Operand>& operands) {
   return *result;
 }
 
-NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype) {
+NodeId as_dtype(const AtenCall& call, const AtenOperand& operand, DType dtype) {
   if (const auto* tensor = std::get_if<NodeId>(&operand)) return call.build().cast(*tensor, dtype);
   double value = std::get<Scalar>(operand).constant();
   if (dtype == DType::boolean) value = value != 0;
@@ -273,7 +273,7 @@ NodeId as_dtype(const AtenCall& call, const Operand& operand, DType dtype) {
   return call.build().scalar(dtype, value);
 }
 
-NodeId as_element(const AtenCall& call, const Operand& operand, DType dtype) {
+NodeId as_element(const AtenCall& call, const AtenOperand& operand, DType dtype) {
   const auto* number = std::get_if<Scalar>(&operand);
   if (!number || !is_float(dtype)) return as_dtype(call, operand, dtype);
   return call.build().scalar(dtype, round_to(dtype, number->constant()));
@@ -292,7 +292,7 @@ NodeId times(const AtenCall& call, NodeId x, double factor) {
   return elementwise(call, Op::mul, x, Scalar{Scalar::Kind::number, {}, factor});
 }
 
-NodeId elementwise(const AtenCall& call, Op op, const Operand& a, const Operand& b) {
+NodeId elementwise(const AtenCall& call, Op op, const AtenOperand& a, const AtenOperand& b) {
   DType dtype = result_dtype(call, {a, b});
   if (op == Op::div && !is_float(dtype)) dtype = DType::f32;
   const bool compares = info(op).rule == ShapeRule::compare;

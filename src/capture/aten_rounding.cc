@@ -94,7 +94,7 @@ struct Division {
 };
 
 Division whole_numbers(const AtenCall& call) {
-  const Operand self = call.operand("self"), other = call.operand("other");
+  const AtenOperand self = call.operand("self"), other = call.operand("other");
   const DType result = result_dtype(call, {self, other});
   const DType whole = is_float(result) ? DType::i64 : result;
   if (result == DType::boolean) bad_input("is not supported on bools");

@@ -14,7 +14,7 @@
 #include "capture/blob_store.h"
 #include "capture/hub_listing.h"
 #include "checkpoint/weight_index.h"
-#include "net/http.h"
+#include "net/http_client.h"
 
 namespace ac {
 namespace fs = std::filesystem;

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "capture/tied_head.h"
-#include "checkpoint/part.h"
+#include "checkpoint/weight_part.h"
 #include "ir/weights.h"
 
 namespace ac {

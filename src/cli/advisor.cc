@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 namespace ac {
 

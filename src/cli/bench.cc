@@ -11,7 +11,7 @@
 #include "cli/bench_output.h"
 #include "cli/commands.h"
 #include "cli/engine_bench.h"
-#include "cli/request.h"
+#include "cli/run_request.h"
 
 namespace ac {
 namespace {

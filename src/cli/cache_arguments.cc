@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 namespace ac {
 namespace {

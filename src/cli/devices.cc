@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "device/measure.h"
+#include "device/best_rates.h"
 
 namespace ac {
 namespace {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 namespace ac {
 namespace {

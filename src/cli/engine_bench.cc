@@ -7,8 +7,8 @@
 #include <memory>
 #include <random>
 
+#include "device/best_rates.h"
 #include "device/devices.h"
-#include "device/measure.h"
 #include "program/traffic.h"
 #include "runtime/profile.h"
 

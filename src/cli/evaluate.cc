@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "capture/weights.h"
+#include "capture/model_weights.h"
 #include "cli/commands.h"
-#include "cli/source.h"
+#include "cli/source_arguments.h"
 #include "ir/incrementalise.h"
 #include "reference/executor.h"
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/request.h"
+#include "cli/run_request.h"
 #include "cli/text_model.h"
 #include "text/unicode.h"
 

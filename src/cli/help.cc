@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/command_page.h"
 #include "cli/commands.h"
-#include "cli/page.h"
 
 namespace ac {
 namespace {

@@ -1,6 +1,6 @@
 #include <fmt/ranges.h>
 
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 namespace ac {
 namespace {

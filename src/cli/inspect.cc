@@ -8,12 +8,12 @@
 #include "base/error.h"
 #include "cli/choice.h"
 #include "cli/commands.h"
-#include "cli/source.h"
+#include "cli/source_arguments.h"
+#include "emit/package_stages.h"
 #include "emit/plan_file.h"
-#include "emit/stages.h"
+#include "ir/graph_text.h"
 #include "ir/incrementalise.h"
 #include "ir/rewrite.h"
-#include "ir/text.h"
 #include "plan/planner.h"
 
 namespace ac {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 namespace ac {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "capture/weights.h"
+#include "capture/model_weights.h"
 #include "ir/incrementalise.h"
 #include "ir/positions.h"
 #include "reference/executor.h"

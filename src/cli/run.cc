@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "cli/command_page.h"
 #include "cli/commands.h"
 #include "cli/engine.h"
-#include "cli/page.h"
 #include "cli/reference_generator.h"
-#include "cli/request.h"
-#include "cli/source.h"
+#include "cli/run_request.h"
+#include "cli/source_arguments.h"
 
 namespace ac {
 namespace {

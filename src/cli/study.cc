@@ -13,8 +13,8 @@
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
-#include "cli/log.h"
-#include "cli/source.h"
+#include "cli/source_arguments.h"
+#include "cli/tuning_log.h"
 #include "device/devices.h"
 #include "study/record_step.h"
 #include "study/report.h"
@@ -195,7 +195,7 @@ struct Replay {
       fmt::print("{}\n", study::to_json(replayed).dump());
       return;
     }
-    for (const study::Group& group : replayed.groups) {
+    for (const study::ReplayGroup& group : replayed.groups) {
       Table table({"arm", "1", "4", "16", "64"});
       for (const study::ArmResult& arm : group.arms) {
         std::vector<std::string> row{arm.name};

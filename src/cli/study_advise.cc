@@ -12,7 +12,7 @@
 #include "cli/advisor.h"
 #include "cli/commands.h"
 #include "cli/gpu.h"
-#include "cli/source.h"
+#include "cli/source_arguments.h"
 #include "study/advise.h"
 
 namespace ac {

@@ -38,7 +38,7 @@ struct Propose {
     std::string lines;
     Json done = Json::array();
     for (const study::Recording& recording : recordings)
-      for (const study::Table& table : recording.tables) {
+      for (const study::TimedTable& table : recording.tables) {
         const std::string about = fmt::format("{} of {} on {}", table.description,
                                               recording.header.at("model").get<std::string>(),
                                               recording.header.at("device").get<std::string>());
@@ -64,7 +64,8 @@ struct Propose {
     fmt::print("appended to {}\n", output);
   }
 
-  study::ProposedSession search(const study::Table& table, const std::string& about, int session) {
+  study::ProposedSession search(const study::TimedTable& table, const std::string& about,
+                                int session) {
     study::ProposeOptions own = options;
     own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(session));
     const std::string name = fmt::format("session-{}", session + 1);
@@ -78,7 +79,7 @@ struct Propose {
   }
   bool asks_in_files() const { return advising.who.starts_with("ask:"); }
 
-  static Json summary(const study::Table& table, const study::ProposedSession& session) {
+  static Json summary(const study::TimedTable& table, const study::ProposedSession& session) {
     double best = 0;
     for (const std::string& plan : session.plans)
       if (const search::PointOutcome outcome = table.find(plan)->outcome(); outcome.ok())

@@ -12,7 +12,7 @@
 #include "base/files.h"
 #include "base/warning.h"
 #include "build/digest.h"
-#include "cli/page.h"
+#include "cli/command_page.h"
 #include "runtime/package_files.h"
 #include "text/text_files.h"
 

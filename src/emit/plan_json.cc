@@ -4,7 +4,7 @@
 #include "emit/package.h"
 #include "emit/plan_file.h"
 #include "emit/plan_stages.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 
 namespace ac {
 namespace {

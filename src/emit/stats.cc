@@ -2,8 +2,8 @@
 #include <array>
 #include <map>
 
+#include "emit/package_stages.h"
 #include "emit/plan_file.h"
-#include "emit/stages.h"
 #include "families/cublaslt.h"
 
 namespace ac {

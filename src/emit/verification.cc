@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "emit/plan_file.h"
 #include "emit/standalone.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "runtime/engine.h"
 #include "runtime/fingerprint.h"
 

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "ir/verify.h"
 
 namespace ac {

@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "ir/text.h"
-#include "state/json.h"
+#include "ir/graph_text.h"
+#include "state/state_json.h"
 
 namespace ac {
 namespace {

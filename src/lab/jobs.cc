@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "lab/span.h"
 
 namespace ac {

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 
 namespace ac {
 namespace {

@@ -12,7 +12,7 @@
 #include "lab/jobs.h"
 #include "reference/executor.h"
 #include "runtime/engine.h"
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 
 namespace ac {
 

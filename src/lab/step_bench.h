@@ -8,7 +8,7 @@
 #include "base/conversation.h"
 #include "lab/jobs.h"
 #include "runtime/engine.h"
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 
 namespace ac {
 

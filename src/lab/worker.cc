@@ -3,12 +3,12 @@
 #include "base/child.h"
 #include "base/error.h"
 #include "base/timing_turn.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "lab/lab.h"
 #include "lab/program_pair.h"
 #include "lab/step_bench.h"
 #include "lab/step_race.h"
-#include "state/json.h"
+#include "state/state_json.h"
 
 namespace ac {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "program/program.h"
-#include "state/json.h"
+#include "state/state_json.h"
 
 namespace ac {
 namespace {

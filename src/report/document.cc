@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "device/device_info.h"
+#include "emit/package_stages.h"
 #include "emit/plan_file.h"
-#include "emit/stages.h"
 #include "report/step.h"
 
 namespace ac {

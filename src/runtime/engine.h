@@ -19,7 +19,7 @@
 #include "program/program.h"
 #include "program/sampling.h"
 #include "runtime/package_files.h"
-#include "runtime/weights.h"
+#include "runtime/weight_source.h"
 
 namespace ac {
 

@@ -15,7 +15,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "build/digest.h"
-#include "checkpoint/part.h"
+#include "checkpoint/weight_part.h"
 #include "gguf/gguf_model.h"
 
 namespace ac {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "search/space.h"
+#include "search/point_space.h"
 
 namespace ac::search {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "search/space.h"
+#include "search/point_space.h"
 
 namespace ac::search {
 

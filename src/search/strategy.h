@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "search/space.h"
+#include "search/point_space.h"
 
 namespace ac::search {
 

@@ -439,7 +439,7 @@ Json Service::Impl::count_tokens(const Json& body, const ServedModel& model) {
   read_model(fields, model);
   TextRequest request;
   AnswerParts::Options parts;
-  set_prompt(model, read_messages_conversation(fields), request, parts);
+  set_prompt(model, read_messages_chat(fields), request, parts);
   fields.refuse_rest();
   return {{"input_tokens", request.ids.size()}};
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/asking.h"
-#include "serve/http.h"
+#include "serve/http_server.h"
 #include "serve/metrics.h"
 #include "serve/queue.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "plan/cover.h"
-#include "search/space.h"
+#include "search/point_space.h"
 
 namespace ac::tune {
 

@@ -10,7 +10,7 @@
 
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "device/measure.h"
+#include "device/best_rates.h"
 #include "kernels/measure_plan.h"
 #include "tests/unit/expect_error.h"
 

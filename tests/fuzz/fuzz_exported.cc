@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "capture/exported.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 

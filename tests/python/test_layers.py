@@ -79,3 +79,35 @@ def test_who_names_a_kernel_family():
         own = {f"src/families/{name}.h", f"src/families/{name}.cc", "src/families/list.h"}
         files = [file for file in (ROOT / "src").rglob("*.*") if re.search(rf"\b{task}\b", file.read_text())]
         assert {str(file.relative_to(ROOT)) for file in files} == own | others.get(task, set()), task
+
+
+def types_of(file) -> set:
+    """(namespace, name) of the types that a header defines outside of other types."""
+    found, namespace = set(), None
+    for line in file.read_text().splitlines():
+        if opened := re.match(r"namespace ([\w:]+) \{", line):
+            namespace = opened[1]
+        elif line.startswith("}  // namespace"):
+            namespace = None
+        elif defined := re.match(r"(?:struct|class|enum class) (\w+)(?: final)?(?: :.*)? \{|using (\w+) =", line):
+            found.add((namespace, defined[1] or defined[2]))
+    return found
+
+
+def test_no_two_types_of_one_name_in_reach():
+    """A room's type has a name that no other type has in its own namespace, or in `ac` of the rooms that it can include."""
+    types = {
+        name: {(file, *entry) for file in folder.rglob("*.h") for entry in types_of(file)}
+        for name, (folder, _) in LIBRARIES.items()
+    }
+    everywhere = set().union(*types.values())
+    twice = set()
+    for room, own in types.items():
+        within = set().union(*(types[name] for name in reached(room) | {room}))
+        for file, namespace, name in own:
+            for other, around, its_name in everywhere:
+                if name == its_name and file != other and (
+                    namespace == around or ((other, around, name) in within and f"{namespace}::".startswith(f"{around}::"))
+                ):
+                    twice.add(f"{name}: {file.relative_to(ROOT)} and {other.relative_to(ROOT)}")
+    assert not twice, "\n".join(sorted(twice))

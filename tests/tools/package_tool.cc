@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "base/error.h"
-#include "emit/stages.h"
+#include "emit/package_stages.h"
 #include "emit/verification.h"
 #include "runtime/engine.h"
 

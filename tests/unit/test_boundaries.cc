@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "select/select.h"
 #include "small_compilation.h"
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "capture/exported.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 
 using namespace ac;
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "build/record.h"
+#include "build/cache_record.h"
 #include "select/choose_phase.h"
 #include "small_compilation.h"
 

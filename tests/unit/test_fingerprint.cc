@@ -5,7 +5,7 @@
 
 #include "base/files.h"
 #include "base/temporary_folder.h"
-#include "runtime/weights.h"
+#include "runtime/weight_source.h"
 #include "tests/unit/expect_error.h"
 #include "tests/unit/safetensors_writer.h"
 

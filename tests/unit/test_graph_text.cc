@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "ir/assumptions.h"
 #include "ir/builder.h"
+#include "ir/graph_text.h"
 #include "ir/rewrite.h"
-#include "ir/text.h"
 #include "ir/verify.h"
 
 using namespace ac;

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <thread>
 
-#include "serve/http.h"
+#include "serve/http_server.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::serve::test {

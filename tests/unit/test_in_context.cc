@@ -10,7 +10,7 @@
 #include "lab/step_bench.h"
 #include "lab/worker.h"
 #include "runtime/package_files.h"
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 #include "tests/unit/named_phase.h"
 #include "tests/unit/small_compilation.h"
 #include "tests/unit/toy_package.h"

@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "ir/builder.h"
+#include "ir/graph_text.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
-#include "ir/text.h"
 #include "reference/executor.h"
 #include "tests/unit/contains.h"
 

@@ -14,7 +14,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "capture/native.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "ir/verify.h"
 
 using namespace ac;

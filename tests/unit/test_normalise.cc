@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "ir/builder.h"
+#include "ir/graph_text.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
 #include "ir/rewrite.h"
-#include "ir/text.h"
 #include "tests/unit/contains.h"
 
 using namespace ac;

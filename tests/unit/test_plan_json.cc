@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "emit/package.h"
+#include "emit/package_stages.h"
 #include "emit/plan_file.h"
-#include "emit/stages.h"
 #include "expect_error.h"
 
 using namespace ac;

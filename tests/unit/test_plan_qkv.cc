@@ -12,7 +12,7 @@
 #include "analyze/fragment.h"
 #include "families/list.h"
 #include "ir/builder.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "plan/cover.h"
 #include "plan/planner.h"
 #include "regions_models.h"

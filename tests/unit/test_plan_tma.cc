@@ -16,7 +16,7 @@
 #include "fusion_option.h"
 #include "generate/assemble.h"
 #include "generate/params.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "plan/planner.h"
 #include "program/traffic.h"
 #include "regions_models.h"

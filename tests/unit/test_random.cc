@@ -1,11 +1,11 @@
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
 #include "base/environment.h"
-#include "runtime/weights.h"
+#include "runtime/weight_source.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::test {

@@ -13,8 +13,8 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "ir/builder.h"
+#include "ir/graph_text.h"
 #include "ir/shape.h"
-#include "ir/text.h"
 #include "reference/executor.h"
 #include "reference/ops_internal.h"
 

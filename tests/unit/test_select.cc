@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "build/record.h"
+#include "build/cache_record.h"
 #include "emit/plan_file.h"
 #include "regions_models.h"
 #include "small_compilation.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "ir/builder.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "reference/executor.h"
 
 using namespace ac;

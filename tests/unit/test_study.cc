@@ -32,8 +32,8 @@ const std::string kPoint =
 
 Recording parse(const std::string& text) { return parse_recording(text, "table"); }
 
-Table table_of(const search::test::Known& known, const std::string& signature, int region) {
-  Table table;
+TimedTable table_of(const search::test::Known& known, const std::string& signature, int region) {
+  TimedTable table;
   table.region = region, table.signature = table.description = signature;
   for (std::size_t i = 0; i < known.points.size(); ++i) {
     TimedPoint timed;
@@ -53,7 +53,7 @@ Recording recording_of(std::size_t regions, std::uint64_t seed) {
   return recording;
 }
 
-const ArmResult& arm(const Group& group, const std::string& name) {
+const ArmResult& arm(const ReplayGroup& group, const std::string& name) {
   for (const ArmResult& found : group.arms)
     if (found.name == name) return found;
   FAIL("no arm " << name);
@@ -71,7 +71,7 @@ TEST_CASE("study: a table is read as it was written") {
   REQUIRE(read.tables.size() == 1);
   CHECK(read.tables[0].points.size() == 1);
   CHECK(read.tables[0].drift() == doctest::Approx(0.25));
-  const Table& table = read.tables[0];
+  const TimedTable& table = read.tables[0];
   CHECK(table.signature == "S");
   CHECK(table.fallback == std::vector<double>{9, 8});
   const TimedPoint* point = table.find("a");
@@ -290,7 +290,7 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
       CHECK(found.name.find("advice") == std::string::npos);
     CHECK(to_markdown(replayed).find("its arm, and the falsifiers") != std::string::npos);
     // Simulated and exact agree.
-    const Group& group = replayed.groups[0];
+    const ReplayGroup& group = replayed.groups[0];
     for (std::size_t n = 0; n < 32; ++n)
       CHECK(arm(group, "random").band[n].mean ==
             doctest::Approx(arm(group, "random (exact)").band[n].mean).epsilon(0.05));
@@ -307,20 +307,20 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
   }
   SUBCASE("with replies") {
     Replies replies;
-    for (const Table& table : recordings[0].tables) {
+    for (const TimedTable& table : recordings[0].tables) {
       std::vector<const TimedPoint*> points;
       for (const TimedPoint& point : table.points)
         if (point.outcome().ok()) points.push_back(&point);
       std::sort(points.begin(), points.end(), [](const TimedPoint* a, const TimedPoint* b) {
         return a->outcome().microseconds < b->outcome().microseconds;
       });
-      study::Reply reply{{}, {}, "a model", "a date", 10, 1};
+      study::OrderReply reply{{}, {}, "a model", "a date", 10, 1};
       for (std::size_t i = 0; i < points.size(); i += 10)
         reply.order.push_back(points[i]->point.id);
       replies[table.signature].push_back(reply);
     }
     const Replayed replayed = replay(recordings, replies, options);
-    const Group& group = replayed.groups[0];
+    const ReplayGroup& group = replayed.groups[0];
     CHECK(replayed.advisors == std::vector<std::string>{"a model, a date"});
     CHECK(arm(group, "advice").band[0].mean == doctest::Approx(1));
     CHECK(arm(group, "advice+tree").band[0].mean == doctest::Approx(1));
@@ -357,7 +357,7 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
     REQUIRE(drawn.groups.size() == 2);
     CHECK(drawn.groups[0].cases.size() == 11);
     CHECK(drawn.groups[1].cases.size() == 12);
-    for (const Group& of : drawn.groups)
+    for (const ReplayGroup& of : drawn.groups)
       for (const ArmResult& found : of.arms) CHECK(found.cases == of.cases);
     for (const ArmResult& found : drawn.groups[1].arms)
       CHECK(found.name.find("advice") == std::string::npos);
@@ -384,7 +384,7 @@ TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
 }
 
 TEST_CASE("study: the compiler's own order is an arm of regions") {
-  Table table;
+  TimedTable table;
   table.signature = table.description = "S";
   // Best predicted first; two outlines of gemv, one of gemm.
   const std::vector<std::string> ids{"gemv/N64/1", "gemv/N64/2", "gemv/N64/3", "gemv/R64/1",
@@ -427,7 +427,7 @@ TEST_CASE("study: regions of one kind are no independent evidence") {
 TEST_CASE("study: a recorded step is searched site by site") {
   Recording recording = parse(kHeader);
   const search::test::Step step(3, 9);
-  Table table;
+  TimedTable table;
   table.signature = table.description = "step";
   search::Random random(1);
   for (int i = 0; i < 400; ++i) {
@@ -455,7 +455,7 @@ TEST_CASE("study: a recorded step is searched site by site") {
   options.repetitions = 20, options.resamples = 100;
   const Replayed replayed = replay({parse(text)}, {}, options);
   REQUIRE(replayed.groups.size() == 1);
-  const Group& group = replayed.groups[0];
+  const ReplayGroup& group = replayed.groups[0];
   CHECK(group.name == "step of M: step");
   for (const ArmResult& found : group.arms) CHECK(found.name != "diverse");  // of regions only
   CHECK(arm(group, "tree").band[15].mean > arm(group, "random (exact)").band[15].high);
@@ -465,10 +465,10 @@ TEST_CASE("study: a recorded step is searched site by site") {
 TEST_CASE("study: what cannot be searched is left out, with the reason") {
   Recording recording = recording_of(1, 1);
   recording.tables.push_back(recording.tables[0]);  // as of another model
-  Table small = recording.tables[0];
+  TimedTable small = recording.tables[0];
   small.signature = "small", small.points.resize(2);
   recording.tables.push_back(small);
-  Table failed = recording.tables[0];
+  TimedTable failed = recording.tables[0];
   failed.signature = "failed";
   for (TimedPoint& point : failed.points) point.verdict = search::Verdict::wrong;
   recording.tables.push_back(failed);

@@ -23,11 +23,11 @@ namespace {
 // Answers each prompt as it is told, and remembers what it was asked.
 class Told : public Provider {
  public:
-  using Answering = std::function<ac::Reply(const Prompt&)>;
+  using Answering = std::function<Reply(const Prompt&)>;
   Told(Answering answering, std::vector<Prompt>& asked)
       : answering_(std::move(answering)), asked_(asked) {}
-  std::vector<ac::Reply> answer(const std::vector<Prompt>& prompts) override {
-    std::vector<ac::Reply> replies;
+  std::vector<Reply> answer(const std::vector<Prompt>& prompts) override {
+    std::vector<Reply> replies;
     for (const Prompt& prompt : prompts) {
       asked_.push_back(prompt);
       replies.push_back(answering_(prompt));
@@ -60,7 +60,7 @@ std::vector<AskedRegion> ask_qwen3(const Told::Answering& answering, const Advis
   return advise(qwen3(), options, advisor);
 }
 
-ac::Reply nothing(const Prompt&) { return {.text = "{\"order\": []}"}; }
+Reply nothing(const Prompt&) { return {.text = "{\"order\": []}"}; }
 
 const AskedRegion& pair(const std::vector<AskedRegion>& regions) {
   for (const AskedRegion& region : regions)
@@ -126,7 +126,7 @@ TEST_CASE("study advise: an order holds what was accepted, hints behind what the
   // Two candidates of the region as its prompt lists them.
   std::vector<std::string> ids;
   const auto answer = [&](const Prompt& prompt) {
-    ac::Reply reply{.text = "I cannot say.", .model = "a model"};
+    Reply reply{.text = "I cannot say.", .model = "a model"};
     if (prompt.name.find("rms_norm+linear+silu+linear+mul") == std::string::npos) return reply;
     ids.clear();
     for (std::size_t at = prompt.text.find("## Candidates"); ids.size() < 3;) {
@@ -195,7 +195,7 @@ TEST_CASE("study advise: without an author or a reply nothing is kept") {
   CHECK(refused({"", "2026-11-21"}).find("--model") != std::string::npos);
   CHECK(refused({"m", ""}).find("--date") != std::string::npos);
   const auto silent =
-      ask_qwen3([](const Prompt&) { return ac::Reply{.failure = "asleep"}; }, options());
+      ask_qwen3([](const Prompt&) { return Reply{.failure = "asleep"}; }, options());
   CHECK(!silent.empty());
   CHECK(recorded(silent, "told", {}).empty());
   CHECK(count_audits(silent).empty());

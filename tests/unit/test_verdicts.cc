@@ -7,7 +7,7 @@
 
 #include "admit/trials.h"
 #include "base/files.h"
-#include "build/record.h"
+#include "build/cache_record.h"
 #include "plan/planner.h"
 #include "small_compilation.h"
 

@@ -12,7 +12,7 @@
 #include "base/elements.h"
 #include "base/error.h"
 #include "ir/builder.h"
-#include "ir/text.h"
+#include "ir/graph_text.h"
 #include "ir/verify.h"
 #include "ir/weights.h"
 #include "ir/work.h"

@@ -1,5 +1,5 @@
 // Weights on their way from a checkpoint to a device: in pieces, by several threads, converted.
-#include "runtime/weights.h"
+#include "runtime/weight_source.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "device/measure.h"
+#include "device/best_rates.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "api/fields.h"
+#include "api/request_fields.h"
 
 #include <fmt/ranges.h>
 

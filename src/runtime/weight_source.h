@@ -11,7 +11,7 @@
 #include "device/device.h"
 #include "program/program.h"
 #include "runtime/package_files.h"
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 
 namespace ac {
 

@@ -1,9 +1,9 @@
-#include "capture/weights.h"
+#include "capture/model_weights.h"
 
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "checkpoint/part.h"
+#include "checkpoint/weight_part.h"
 
 namespace ac {
 

@@ -1,4 +1,4 @@
-#include "net/http.h"
+#include "net/http_client.h"
 
 #include <curl/curl.h>
 

@@ -1,4 +1,4 @@
-#include "checkpoint/part.h"
+#include "checkpoint/weight_part.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "study/table.h"
+#include "study/timed_table.h"
 
 #include <fmt/format.h>
 
@@ -148,7 +148,7 @@ class Reader {
     if (line.has("signature")) return add_region(line, region);
     if (region < 0 || region >= static_cast<std::int64_t>(recording_.tables.size()))
       bad_input("{}: \"region\": no line before says what region {} is", line.where(), region);
-    Table& table = recording_.tables[static_cast<std::size_t>(region)];
+    TimedTable& table = recording_.tables[static_cast<std::size_t>(region)];
     if (line.has("fallback")) {
       for (const double sample : line.samples()) table.fallback.push_back(sample);
       return;
@@ -185,7 +185,7 @@ class Reader {
     if (region != static_cast<std::int64_t>(recording_.tables.size()))
       bad_input("{}: \"region\": expected {} for the next region", line.where(),
                 recording_.tables.size());
-    Table table;
+    TimedTable table;
     table.region = static_cast<int>(region);
     table.signature = line.text("signature");
     table.description = line.text("description");
@@ -196,7 +196,7 @@ class Reader {
   Recording recording_;
 };
 
-void Table::add(tune::TimedPoint point) {
+void TimedTable::add(tune::TimedPoint point) {
   const auto [at, is_new] = by_plan_.emplace(point.point.id, points.size());
   if (is_new)
     points.push_back(std::move(point));
@@ -204,12 +204,12 @@ void Table::add(tune::TimedPoint point) {
     points[at->second] = std::move(point);
 }
 
-const tune::TimedPoint* Table::find(const std::string& plan) const {
+const tune::TimedPoint* TimedTable::find(const std::string& plan) const {
   const auto known = by_plan_.find(plan);
   return known == by_plan_.end() ? nullptr : &points[known->second];
 }
 
-std::optional<double> Table::optimum() const {
+std::optional<double> TimedTable::optimum() const {
   std::optional<double> best;
   for (const tune::TimedPoint& point : points)
     if (const search::PointOutcome outcome = point.outcome(); outcome.ok())
@@ -217,7 +217,7 @@ std::optional<double> Table::optimum() const {
   return best;
 }
 
-double Table::drift() const {
+double TimedTable::drift() const {
   std::vector<double> medians;
   for (const std::vector<double>& samples : references) medians.push_back(median(samples));
   if (medians.size() < 2) return 0;
@@ -267,7 +267,7 @@ Json to_json(const tune::TimedPoint& timed, int region) {
   return json;
 }
 
-Json region_line(const Table& table) {
+Json region_line(const TimedTable& table) {
   return {{"region", table.region},
           {"signature", table.signature},
           {"description", table.description},

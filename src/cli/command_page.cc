@@ -1,4 +1,4 @@
-#include "cli/page.h"
+#include "cli/command_page.h"
 
 #include <fmt/ranges.h>
 

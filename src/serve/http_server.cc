@@ -1,4 +1,4 @@
-#include "serve/http.h"
+#include "serve/http_server.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "emit/stages.h"
+#include "emit/package_stages.h"
 
 #include <fmt/format.h>
 

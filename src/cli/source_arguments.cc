@@ -1,10 +1,10 @@
-#include "cli/source.h"
+#include "cli/source_arguments.h"
 
 #include <filesystem>
 
 #include "base/error.h"
 #include "cli/choice.h"
-#include "cli/page.h"
+#include "cli/command_page.h"
 #include "ir/normalise.h"
 #include "runtime/packages.h"
 

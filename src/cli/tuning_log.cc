@@ -1,7 +1,7 @@
-#include "cli/log.h"
+#include "cli/tuning_log.h"
 
 #include "base/warning.h"
-#include "cli/page.h"
+#include "cli/command_page.h"
 #include "lab/lab.h"
 #include "tuning/kernel_hash.h"
 

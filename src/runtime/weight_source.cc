@@ -1,4 +1,4 @@
-#include "runtime/weights.h"
+#include "runtime/weight_source.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
-#include "checkpoint/part.h"
+#include "checkpoint/weight_part.h"
 #include "runtime/fingerprint.h"
 
 namespace ac {

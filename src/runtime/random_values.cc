@@ -1,4 +1,4 @@
-#include "runtime/random.h"
+#include "runtime/random_values.h"
 
 #include "base/error.h"
 #include "kernels/random_plan.h"

@@ -1,4 +1,4 @@
-#include "cli/request.h"
+#include "cli/run_request.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "state/json.h"
+#include "state/state_json.h"
 
 namespace ac {
 

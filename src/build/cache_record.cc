@@ -1,4 +1,4 @@
-#include "build/record.h"
+#include "build/cache_record.h"
 
 #include "base/error.h"
 #include "base/files.h"

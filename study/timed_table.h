@@ -24,7 +24,7 @@
 
 namespace ac::study {
 
-struct Table {
+struct TimedTable {
   int region = 0;
   std::string signature, description;
   double uses = 1;               // times that a step runs it
@@ -47,7 +47,7 @@ struct Table {
 struct Recording {
   Json header;
   std::vector<Json> resumed;  // the headers of the recordings that went on with the file
-  std::vector<Table> tables;
+  std::vector<TimedTable> tables;
 };
 
 // Errors (bad_input) name the line and the field. `origin` names the file in them; one that ends in
@@ -59,7 +59,7 @@ Recording parse_recording(std::string_view text, const std::string& origin);
 std::optional<std::string> differing_field(const Json& header, const Json& other);
 
 Json to_json(const tune::TimedPoint& point, int region);
-Json region_line(const Table& table);
+Json region_line(const TimedTable& table);
 Json fallback_line(int region, const std::vector<double>& samples);
 Json reference_line(int region, const std::string& plan, const std::vector<double>& samples);
 
