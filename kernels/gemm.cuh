@@ -6,6 +6,7 @@
 
 #include "kernels/gemm_plan.h"
 #include "kernels/gemm_tile.cuh"
+#include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
 
@@ -37,13 +38,48 @@ struct GemmLoads {
   }
 };
 
+// The same of weights in a format of codes: what goes to shared memory are the elements.
+template <GemmOp op, int rows, int tile_k, int threads>
+struct CodedGemmLoads : GemmLoads<float, rows, tile_k, threads> {
+  using Base = GemmLoads<float, rows, tile_k, threads>;
+  using Reader = WeightReader<op.format, op.weight>;
+  struct Row {
+    const typename Reader::Stored* codes = nullptr;
+    RowScales<op.format> of_row;
+  };
+
+  template <class RowOf>
+  AC_DEVICE void load(RowOf row, int first_k, int k) {
+    AC_UNROLL
+    for (int i = 0; i < Base::share; ++i) {
+      const int at = threadIdx.x + i * threads, column = first_k + at % tile_k;
+      Base::elements[i] = 0;
+      if (at >= Base::count || column >= k) continue;
+      const Row of = row(at / tile_k);
+      if (of.codes == nullptr) continue;
+      Base::elements[i] =
+          Reader::element(of.codes, column, of.of_row.zero_at(column)) * of.of_row.scale_at(column);
+    }
+  }
+};
+template <GemmOp op, int rows, int tile_k, int threads>
+struct GemmWeightLoads {
+  using type = CodedGemmLoads<op, rows, tile_k, threads>;
+};
+template <GemmOp op, int rows, int tile_k, int threads>
+  requires(op.format.is_plain())
+struct GemmWeightLoads<op, rows, tile_k, threads> {
+  using type = GemmLoads<Scalar<op.weight>, rows, tile_k, threads>;
+};
+
 template <GemmOp op, GemmPlan plan>
-AC_DEVICE void gemm(const GemmParams& p) {
+AC_DEVICE void gemm(const GemmParamsOf<op.format>& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using X = Scalar<op.x>;
-  using W = Scalar<op.weight>;
+  using Reader = WeightReader<op.format, op.weight>;
+  using W = typename Reader::Stored;
   using TileX = GemmLoads<X, plan.tile_m, plan.tile_k, plan.threads()>;
-  using TileW = GemmLoads<W, plan.tile_n, plan.tile_k, plan.threads()>;
+  using TileW = typename GemmWeightLoads<op, plan.tile_n, plan.tile_k, plan.threads()>::type;
   constexpr int sets = op.row_sets(), across = plan.threads_n(), down = plan.threads_m();
 
   AC_DYNAMIC_SHARED(shared);
@@ -59,12 +95,21 @@ AC_DEVICE void gemm(const GemmParams& p) {
                        : nullptr;
   };
   // A thread's columns lie `across` apart, and alternate between gate and up.
-  const auto weight_row = [&](int r) -> const W* {
+  const auto weight_row = [&](int r) {
     const int j = r / across, set = j % sets;
     const int output = tile.output + j / sets * across + r % across;
-    if (output >= matrix.rows) return nullptr;
-    return static_cast<const W*>(p.matrix[tile.matrix + set].weight) +
-           static_cast<long long>(output) * p.pitch;
+    const W* from = nullptr;
+    if (output < matrix.rows)
+      from = static_cast<const W*>(p.matrix[tile.matrix + set].weight) +
+             static_cast<long long>(output) * p.pitch;
+    if constexpr (Reader::scaled) {
+      typename TileW::Row coded{from, {}};
+      if (from != nullptr)
+        coded.of_row.point_to(p.scales[tile.matrix + set], p.zeros[tile.matrix + set], output, p.k);
+      return coded;
+    } else {
+      return from;
+    }
   };
 
   TileX next_x;
@@ -108,6 +153,6 @@ AC_DEVICE void gemm(const GemmParams& p) {
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is plan.grid(op, shape).
-#define AC_GEMM_KERNEL(name, op, plan)                                                       \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::GemmParams, (plan).threads(), (plan).blocks_per_sm(), \
-                  ::ac::kernels::gemm<op, plan>(p))
+#define AC_GEMM_KERNEL(name, op, plan)                                              \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemmParamsOf<(op).format>, (plan).threads(), \
+                  (plan).blocks_per_sm(), ::ac::kernels::gemm<op, plan>(p))

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/plan.h"
+#include "kernels/weight_format.h"
 
 namespace ac::kernels {
 
@@ -14,7 +15,8 @@ struct GemmOp {
   bool bias = false;
   bool residual = false;  // y = residual + ...
   int matrices = 1;       // 1 to 3 with one x (QKV); two for a pair
-  AC_FIELDS(GemmOp, weight, x, y, pair, bias, residual, matrices)
+  Format format = {};     // of the matrices
+  AC_FIELDS(GemmOp, weight, x, y, pair, bias, residual, matrices, format)
 
   constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
   constexpr const char* why_illegal() const {
@@ -66,6 +68,23 @@ struct GemmParams {
   unsigned* finished;  // [tiles], 0 before the first launch; every launch leaves 0 again
 };
 
+// Of a format of codes; `pitch` counts bytes. Of each matrix: [rows / the format's, k / the
+// format's], both rounded up.
+struct CodedGemmParams : GemmParams {
+  const void* scales[3];
+  const unsigned char* zeros[3];  // if the format has them
+};
+template <bool coded>
+struct GemmParamsFor {
+  using type = CodedGemmParams;
+};
+template <>
+struct GemmParamsFor<false> {
+  using type = GemmParams;
+};
+template <Format format>
+using GemmParamsOf = typename GemmParamsFor<!format.is_plain()>::type;
+
 // Tiles of `tile_n` weight rows that cover all matrices; a tile is of one matrix, or of a pair.
 constexpr int gemm_tiles_n(const GemmOp& op, const GemmShape& shape, int tile_n) {
   if (op.pair != Pair::none) return divide_up(shape.rows[0], tile_n / 2);
@@ -82,7 +101,8 @@ constexpr double gemm_weight_rows(const GemmOp& op, const GemmShape& shape) {
 }
 constexpr double gemm_bytes(const GemmOp& op, const GemmShape& shape) {
   const double rows = gemm_weight_rows(op, shape);
-  return rows * shape.k * bytes_of(op.weight) + double(shape.m) * shape.k * bytes_of(op.x) +
+  return weight_bytes(op.format, op.weight, rows, shape.k) +
+         double(shape.m) * shape.k * bytes_of(op.x) +
          double(shape.m) * rows / op.row_sets() * bytes_of(op.y) * (op.residual ? 2 : 1);
 }
 constexpr double gemm_flops(const GemmOp& op, const GemmShape& shape) {

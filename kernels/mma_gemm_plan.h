@@ -45,6 +45,7 @@ struct MmaGemmPlan {
 
   constexpr const char* why_illegal(const GemmOp& op) const {
     if (const char* reason = op.why_illegal()) return reason;
+    if (!op.format.is_plain()) return "it reads plain weights only";
     if (op.x == Type::f32 || op.weight != op.x) return "tensor cores need one 16-bit type";
     if (tile_k < 16 || tile_k > 128 || !is_power_of_two(tile_k))
       return "tile_k must be 16, 32, 64 or 128";

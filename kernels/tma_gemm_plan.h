@@ -76,6 +76,7 @@ struct TmaGemmPlan {
 
   constexpr const char* why_illegal(const GemmOp& op) const {
     if (const char* reason = op.why_illegal()) return reason;
+    if (!op.format.is_plain()) return "it reads plain weights only";
     if (op.x == Type::f32 || op.weight != op.x) return "tensor cores need one 16-bit type";
     if (op.y != op.x) return "outputs have the type of x";
     if (tile_m != 64 && tile_m != 128) return "tile_m must be 64 or 128";

@@ -114,7 +114,7 @@ const std::vector<Fault> gemm_faults = {
      {"plain pair"}},
     {"a product's last columns come from the row before",
      gemm,
-     {{"if (output >= matrix.rows) return nullptr;", "if (output > matrix.rows) return nullptr;"}},
+     {{"if (output < matrix.rows)\n      from", "if (output <= matrix.rows)\n      from"}},
      {"plain product"}},
     {"one stage is written while others read it",
      gemm,
