@@ -3,7 +3,11 @@
 namespace ac {
 
 Match<GemmTask> GemmTask::match(const Body& body) {
-  return match_gemm<GemmTask>(body, [](const FoundProduct&) -> const char* { return nullptr; });
+  return match_gemm<GemmTask>(body, [](const FoundProduct& found) -> const char* {
+    const bool whole =
+        found.shape.k * kernels::code_bits(found.op.format, found.op.weight) % 8 == 0;
+    return whole ? nullptr : "a row ends within a byte";
+  });
 }
 
 std::vector<kernels::GemmPlan> GemmTask::plans() const {
@@ -31,8 +35,9 @@ Footprint GemmTask::footprint(const Plan& plan, const DeviceInfo& device) const 
       .grid = static_cast<long long>(tiles),
       .units = tiles,
       .units_at_once = 1,
-      .unit_in_flight =
-          double(plan.tile_m + plan.tile_n) * plan.tile_k * bytes_of(op.weight) * plan.stages,
+      .unit_in_flight = (double(plan.tile_m) * bytes_of(op.x) +
+                         double(plan.tile_n) * kernels::code_bits(op.format, op.weight) / 8) *
+                        plan.tile_k * plan.stages,
       .unit_seconds = fit.next_tile,
       .flops = device.flops * fit.plain_efficiency * reuse / (reuse + fit.plain_half) *
                busy_share(tiles * 4, 4.0 * device.multiprocessors)};
@@ -43,13 +48,28 @@ void GemmTask::write_id(const Plan& plan, IdText& id) {
          plan.thread_n, plan.stages, plan.resident);
 }
 
-Generated GemmTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
+namespace {
+
+template <class Params>
+Generated lower_gemm(const GemmTask& task, const Lowering& to, const kernels::GemmPlan& plan,
+                     const ProductOperands& operands) {
   Generated out;
-  KernelOf<kernels::GemmParams> of(to, out, "gemm", op, plan);
-  fill_product(of, of.params, to, op, shape, operands);
-  of.launch({tiles_of(to, op, shape, plan.tile_m, plan.tile_n, operands.x), 1, 1}, plan.threads(),
-            plan.shared_bytes());
+  KernelOf<Params> of(to, out, "gemm", task.op, plan);
+  fill_product(of, of.params, to, task.op, task.shape, operands);
+  if constexpr (std::is_same_v<Params, kernels::CodedGemmParams>)
+    for (int i = 0; i < task.op.matrices; ++i)
+      point_to_scales(of, of.params, i, to, task.op.format,
+                      operands.weight[static_cast<std::size_t>(i)]);
+  of.launch({tiles_of(to, task.op, task.shape, plan.tile_m, plan.tile_n, operands.x), 1, 1},
+            plan.threads(), plan.shared_bytes());
   return out;
+}
+
+}  // namespace
+
+Generated GemmTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
+  return op.format.is_plain() ? lower_gemm<kernels::GemmParams>(*this, to, plan, operands)
+                              : lower_gemm<kernels::CodedGemmParams>(*this, to, plan, operands);
 }
 
 }  // namespace ac

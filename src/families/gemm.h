@@ -1,6 +1,8 @@
 // Products of many tokens by plain arithmetic units: any type and size.
 #pragma once
 
+#include <algorithm>
+
 #include "families/products.h"
 #include "kernels/gemm_plan.h"
 
@@ -8,6 +10,7 @@ namespace ac {
 
 struct GemmTask : GemmProblem {
   static constexpr std::string_view family = "gemm";
+  static constexpr bool reads_codes = true;
   using Plan = kernels::GemmPlan;
 
   static Match<GemmTask> match(const Body& body);
@@ -20,7 +23,11 @@ struct GemmTask : GemmProblem {
     return roofline(*this, plan, device);
   }
   Extent extent(const Plan& plan) const {
-    return {.block = plan.tile_n, .tokens = plan.tile_m, .group = plan.group_m};
+    // Rows that share a scale, and more.
+    return {.block = plan.tile_n,
+            .at_once = std::max(kernels::divide_up(op.format.rows, plan.tile_n), 1),
+            .tokens = plan.tile_m,
+            .group = plan.group_m};
   }
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan&) { return "plain"; }

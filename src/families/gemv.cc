@@ -9,7 +9,7 @@ using namespace kernels;
 Match<GemvTask> GemvTask::match(const Body& body) {
   const auto product = find_product(body, true);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
-  const auto& [op, shape, format, operands] = std::get<FoundProduct>(product);
+  const auto& [op, shape, operands] = std::get<FoundProduct>(product);
   if (body.argmax() && op.matrices > 1) return "argmax is over one matrix";
   const GemvTask task{
       {.weight = op.weight,
@@ -21,7 +21,7 @@ Match<GemvTask> GemvTask::match(const Body& body) {
        .residual = op.residual,
        .argmax = body.argmax(),
        .matrices = op.matrices,
-       .format = format},
+       .format = op.format},
       op.pair != Pair::none ? shape.rows[0] : shape.rows[0] + shape.rows[1] + shape.rows[2],
       shape.k};
   return Matched<GemvTask>{task, operands};
@@ -146,18 +146,15 @@ Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& p
   auto& p = of.params;
   for (int i = 0; i < task.op.matrices; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    if constexpr (std::is_same_v<Params, CodedGemvParams>) {
-      of.point(p.scales[i], buffer_of(to.step, o.weight[at], 1));
-      if (task.op.format.zeros) of.point(p.zeros[i], buffer_of(to.step, o.weight[at], 2));
-    }
+    if constexpr (std::is_same_v<Params, CodedGemvParams>)
+      point_to_scales(of, p, i, to, task.op.format, o.weight[at]);
     of.point(p.matrix[i].weight, o.weight[at]);
     if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
     if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
     p.matrix[i].rows = number(to.shape(o.weight[at])[0]);
   }
-  const Format& format = task.op.format;
   p.k = task.k;
-  p.pitch = format.is_plain() ? task.k : task.k * bits_of(format.codes) / 8;
+  p.pitch = pitch_of(task.op.format, task.k);
   of.point(p.x, o.x);
   if (o.norm >= 0) {
     of.point(p.norm_weight, to[o.norm].inputs[1]);

@@ -63,10 +63,9 @@ class ProductMatcher {
       if (!body_.is_contiguous(node.inputs[1], Role::weight))
         return refuse("a matrix is no whole weight");
       const Format stored = format_of(body_[node.inputs[1]]).format;
-      if (!one_token_ && !stored.is_plain())
-        return refuse(fmt::format("it reads no weights in {}", traits(stored).name));
-      if (i > 0 && stored != found.format) return refuse("the matrices are in different formats");
-      found.format = stored;
+      if (i > 0 && stored != found.op.format)
+        return refuse("the matrices are in different formats");
+      found.op.format = stored;
       const bool biased = node.inputs.size() > 2;
       if (biased && !body_.is_contiguous(node.inputs[2], Role::weight))
         return refuse("a bias is no whole weight");
@@ -244,6 +243,10 @@ std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_
   ProductMatcher matcher(body, one_token);
   if (const std::string* why = matcher.run()) return *why;
   return matcher.found;
+}
+
+std::string reads_no_weights_in(const Format& format) {
+  return fmt::format("it reads no weights in {}", traits(format).name);
 }
 
 const char* why_not_by_tensor_cores(const Body& body, const FoundProduct& found) {

@@ -36,19 +36,22 @@ struct GemmProblem {
 struct FoundProduct {
   kernels::GemmOp op;
   kernels::GemmShape shape;
-  Format format = {};
   ProductOperands operands;
 };
 
 // A norm (for one token only) -> up to three linears -> pair, bias, scale, residual, softcap, in
 // the order in which kernels do them. Or why the region is none.
 std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_token);
-// A product of many tokens, unless there is a reason why this family does not compute it.
+std::string reads_no_weights_in(const Format& format);
+// A product of many tokens, unless there is a reason why this family does not compute it. One that
+// reads weights in formats of codes says so: Task::reads_codes.
 template <class Task, class WhyNot>
 Match<Task> match_gemm(const Body& body, const WhyNot& why_not) {
   const auto product = find_product(body, false);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
   const auto& found = std::get<FoundProduct>(product);
+  if constexpr (!requires { Task::reads_codes; })
+    if (!found.op.format.is_plain()) return reads_no_weights_in(found.op.format);
   if (const char* why = why_not(found)) return why;
   return Matched<Task>{{{found.op, found.shape}}, found.operands};
 }
@@ -60,6 +63,17 @@ double busy_share(double tiles, double at_once);
 // The share of what tiles compute that is asked for.
 double useful_share(const kernels::GemmOp& op, const kernels::GemmShape& shape, double tiles,
                     int tile_m, int tile_n);
+
+// From one row to the next: of plain weights elements, of codes bytes.
+inline int pitch_of(const Format& format, int k) {
+  return format.is_plain() ? k : k * kernels::bits_of(format.codes) / 8;
+}
+template <class Params>
+void point_to_scales(ParamsOf<Params>& of, Params& p, int matrix, const Lowering& to,
+                     const Format& format, NodeId weight) {
+  of.point(p.scales[matrix], buffer_of(to.step, weight, 1));
+  if (format.zeros) of.point(p.zeros[matrix], buffer_of(to.step, weight, 2));
+}
 
 // What launches of products of many tokens are filled in with.
 template <class Params>
@@ -76,7 +90,8 @@ void fill_product(ParamsOf<Params>& of, kernels::GemmParams& p, const Lowering& 
     if (op.residual) of.point(p.matrix[i].residual, o.residual);
   }
   of.count(p.m, rows_of(to.shape(o.x)));
-  p.k = p.pitch = shape.k;
+  p.k = shape.k;
+  p.pitch = pitch_of(op.format, shape.k);
   of.point(p.x, o.x);
   p.x_pitch = static_cast<int>(to.pitch(o.x));
   p.scale = static_cast<float>(o.scale);

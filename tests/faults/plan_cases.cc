@@ -21,6 +21,7 @@ struct PlanCase {
 
 constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode", *kOddDecode = "odd, decode",
                      *kLlamaDecode = "LlamaForCausalLM bf16, decode",
+                     *kInt4 = "Qwen3ForCausalLM f32, prefill",
                      *kInt4Decode = "Qwen3ForCausalLM f32, decode",
                      *kLlama = "LlamaForCausalLM bf16, prefill",
                      *kQwen3 = "Qwen3ForCausalLM f16, prefill",
@@ -65,6 +66,7 @@ constexpr PlanCase kCases[] = {
      "weight f32[192, 256]"},
     {"gemv of int4 without a ring", kInt4Decode, "gemv/N128x1x1/128/split2", "residual = true",
      "weight f32[192, 344]"},
+    {"product of int4", kInt4, "gemm/8x32x16/2x4/2/256", "Pair::swiglu"},
     {"plain product", kOdd, "gemm/8x32x16/2x4/2/256", "residual = true"},
     {"plain pair", kLlama, "gemm/32x64x16/8x8/1/256", "Pair::swiglu"},
     {"four inputs", kRows, "elementwise/128/v8x1/128", "inputs = 4"},

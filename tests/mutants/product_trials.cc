@@ -166,6 +166,12 @@ void add_gemm(ProductTrials& all) {
        .scale = 0.25,
        .softcap = 0.5},
       {.tile_m = 32, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4, .stages = 1});
+  all.add<GemmTask>("a pair of 8 bits",
+                    {.k = 149, .rows = {141, 141}, .pair = Pair::swiglu, .format = "e4m3_128x128"},
+                    small);
+  all.add<GemmTask>("three matrices of 4 bits",
+                    {.k = 178, .rows = {37, 20, 9}, .bias = true, .format = "u4_g32_f16_zeros"},
+                    small);
 }
 
 // Rings that go round twice and end with a part of a step, rings with more slots than there are
