@@ -183,6 +183,10 @@ std::vector<SafetensorsEntry> read_header(const std::string& file,
 
 }  // namespace
 
+std::string_view safetensors_name(DType dtype) {
+  return std::ranges::find(kFormatDTypes, std::optional(dtype), &FormatDType::dtype)->name;
+}
+
 std::string show_shape(std::span<const std::int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -67,6 +67,8 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
+// As headers spell it: "BF16".
+std::string_view safetensors_name(DType dtype);
 // "[2, 3]", for messages.
 std::string show_shape(std::span<const std::int64_t> shape);
 

@@ -23,6 +23,7 @@ void add_help_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_package_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
+void add_quantize_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_serve_command(CLI::App& app);

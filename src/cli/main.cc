@@ -92,6 +92,7 @@ int main(int argc, char** argv) {
   ac::add_inspect_command(app);
   ac::add_package_command(app);
   ac::add_pull_command(app);
+  ac::add_quantize_command(app);
   ac::add_report_command(app);
   ac::add_run_command(app);
   ac::add_serve_command(app);

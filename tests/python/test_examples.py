@@ -22,7 +22,8 @@ SMALLER = [
     (r"compile model\.py:factory -o PKG --max-context 8192", r"compile model.py:factory -o PKG_OF_PYTHON -f --tries 0"),
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
     (r"compile (\S+) -o PKG", rf"compile \1 -o PKG {CHEAP}"),
-    (r"(generate|chat) (MODEL|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
+    (r"(generate|chat) (MODEL|QUANTIZED|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
+    (r"--weights int4$", "--weights int4:16"),
     (r"package MODEL", "package PKG"),
     (r"--prompt 128,2048", "--prompt 8,16"),
     (r"--context 128,2048", "--context 16,64"),

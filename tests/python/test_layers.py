@@ -9,7 +9,7 @@ from compiled import ROOT
 RUNS_PACKAGES = {"answer", "api", "ask", "device", "embed", "grammar", "prefix", "program", "runtime", "serve", "state", "text"}
 COMPILER = {
     *("ir", "capture", "reference", "validate", "analyze", "generate", "families", "plan", "advise", "admit", "lab", "select", "compile"),
-    *("emit", "search", "tuning", "study", "tune", "report"),
+    *("emit", "quantize", "search", "tuning", "study", "tune", "report"),
 }
 
 # What kernel families have in common.

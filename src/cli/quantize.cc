@@ -1,0 +1,130 @@
+#include "quantize/quantize.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "base/table.h"
+#include "checkpoint/safetensors.h"
+#include "cli/command_page.h"
+#include "cli/commands.h"
+#include "cli/source_arguments.h"
+#include "emit/draft.h"
+
+namespace ac {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Quantize {
+  SourceArguments source;
+  std::string output, weights, head = "keep";
+  std::uint64_t shard_bytes = QuantizeOptions{}.most_in_shard;
+  bool json = false, quiet = false;
+
+  void run() const {
+    QuantizeOptions options{.weights = parse_weights(weights, "--weights"),
+                            .head = head != "keep",
+                            .most_in_shard = shard_bytes,
+                            .on_layer = {}};
+    if (options.head && head != weights)
+      wrong_usage("--head-weights {}: a checkpoint has one format: write keep, or {}", head,
+                  weights);
+    const fs::path target = fs::absolute(fs::path(output) / "").lexically_normal().parent_path();
+    if (fs::exists(target)) wrong_usage("{} exists: choose another name", target.string());
+    if (fs::is_regular_file(source.source))
+      wrong_usage("{}: a HuggingFace folder or id is wanted, with config.json and safetensors",
+                  source.source);
+    const Model model = source.capture(quiet);
+    Progress progress(quiet);
+    progress.stage("quantize");
+    options.on_layer = [&](std::size_t done, std::size_t total, const std::string& module) {
+      progress.step("layers", done, total, module);
+    };
+    Draft draft(target);
+    const Quantized made = quantize(model, options, draft.path());
+    if (!draft.publish(false)) wrong_usage("{} exists: choose another name", target.string());
+    progress.done();
+    if (json)
+      print_json(made, target);
+    else
+      print(made, target);
+  }
+
+  void print_json(const Quantized& made, const fs::path& target) const {
+    Json layers = Json::array();
+    for (const QuantizedLayer& layer : made.layers)
+      layers.push_back(
+          {{"module", layer.module}, {"shape", layer.shape}, {"relative_error", layer.error()}});
+    fmt::print("{}\n", Json{{"folder", target.string()},
+                            {"weights", weights},
+                            {"bytes_before", made.bytes_before},
+                            {"bytes", made.bytes},
+                            {"relative_error", made.error()},
+                            {"layers", layers}}
+                           .dump());
+  }
+
+  static void print(const Quantized& made, const fs::path& target) {
+    Table table({"layer", "shape", "relative error"});
+    for (const QuantizedLayer& layer : made.layers)
+      table.add({layer.module, show_shape(layer.shape), fmt::format("{:.5f}", layer.error())});
+    table.add({"all", "", fmt::format("{:.5f}", made.error())});
+    fmt::print("{}{}: {:.1f} MB, {:.1f} MB before\n", table.text(), target.string(),
+               static_cast<double>(made.bytes) * 1e-6,
+               static_cast<double>(made.bytes_before) * 1e-6);
+  }
+};
+
+}  // namespace
+
+void add_quantize_command(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("quantize", "Make a checkpoint whose linears have weights of 8 or 4 bits");
+  const auto quantize = std::make_shared<Quantize>();
+  command
+      ->add_option("SOURCE", quantize->source.source,
+                   "A HuggingFace directory or id (org/name[@revision]) in 16 or 32 bits, of an "
+                   "architecture that needs no Python")
+      ->required();
+  quantize->source.options.front_end = FrontEnd::native;
+  command->add_flag("--download", quantize->source.options.download,
+                    "Fetch an id from the HuggingFace hub first");
+  command->add_option("--output,-o", quantize->output, "The folder to make")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--weights", quantize->weights,
+                   "fp8 or int8, with a scale a row; int4, with a scale for each 128 of a row; or "
+                   "int4:GROUP")
+      ->required()
+      ->type_name("FORMAT");
+  command
+      ->add_option("--head-weights", quantize->head,
+                   "keep leaves the head as it is; what --weights says quantizes it, too, if it "
+                   "has weights of its own")
+      ->type_name("FORMAT")
+      ->capture_default_str();
+  command
+      ->add_option("--shard-bytes", quantize->shard_bytes,
+                   "Begin another file before one has more bytes of tensors than this")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(kRare);
+  command->add_flag("--json", quantize->json, "Print one object: sizes and each layer's error");
+  command->add_flag("--quiet,-q", quantize->quiet, "No progress on stderr");
+  command->footer(
+      "Examples:\n"
+      "  agentcompile quantize MODEL -o QUANTIZED --weights int4\n"
+      "  agentcompile chat QUANTIZED\n"
+      "The folder is a checkpoint of compressed-tensors, which transformers reads, too.\n"
+      "Embeddings and norms stay as they are. A layer's relative error is the root of the squared\n"
+      "error of its weights over their squares.");
+  command->callback([quantize] { quantize->run(); });
+}
+
+}  // namespace ac
