@@ -107,6 +107,7 @@ void wait_for_deferred(unsigned groups_left, Place place);
 void mark_dependency_wait();
 // For the race checker. By atomicInc() blocks count themselves.
 void note_fence();
+void note_publication();
 void note_atomic(const void* address, std::size_t bytes);
 void note_count(const void* counter);
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).

@@ -72,10 +72,12 @@ void commit_deferred() {
 
 void wait_for_deferred(unsigned groups_left, Place place) {
   auto& groups = scheduler().self().deferred_groups;
+  race_moment.in_products = true;
   while (groups.size() > groups_left) {
     for (const Deferred& deferred : groups.front()) deferred.run(deferred.operation.data());
     groups.pop_front();
   }
+  race_moment.in_products = false;
   warp_collective("a wait for products", 0xffffffffu, nullptr, nullptr, place);
 }
 

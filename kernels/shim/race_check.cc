@@ -15,6 +15,7 @@ void RaceChecker::begin_cluster(unsigned threads) {
   barriers_.clear();
   clocks_.assign(threads, Clock(threads, 0));
   for (unsigned t = 0; t < threads; ++t) clocks_[t][t] = 1;
+  published_.assign(threads, 0);
   global_.begin_cluster(threads);
 }
 
@@ -90,6 +91,9 @@ void RaceChecker::passed(const void* address, unsigned thread) {
   learn(clocks_[thread], barrier(address).completed);
 }
 
+// What comes later is not covered by it.
+void RaceChecker::publish(unsigned thread) { published_[thread] = clocks_[thread][thread]++; }
+
 // Whether `thread` knows what another one, or a barrier's copies, did at that time.
 bool RaceChecker::ordered(int before, unsigned when, unsigned thread) const {
   if (before < 0 || static_cast<unsigned>(before) == thread) return true;
@@ -146,6 +150,11 @@ void RaceChecker::access(const void* address, std::size_t bytes, bool write, con
       return report(*piece, address, byte.writer, now,
                     write ? "two writes race" : "a read races with an earlier write");
     }
+    const auto writer = static_cast<std::size_t>(byte.writer);
+    if (now.in_products && byte.writer >= 0 && writer < published_.size() &&
+        byte.written > published_[writer])
+      return report(*piece, address, byte.writer, now,
+                    "products read what was written and not published to them");
     if (!write) {
       note_reader(byte, now.thread);
       continue;
@@ -218,6 +227,9 @@ void note(const void* address, std::size_t bytes, bool write) {
 
 void note_fence() {
   if (race_checker != nullptr) race_checker->fence(race_moment.thread);
+}
+void note_publication() {
+  if (race_checker != nullptr) race_checker->publish(race_moment.thread);
 }
 void note_atomic(const void* address, std::size_t bytes) {
   if (race_checker != nullptr) race_checker->atomic(address, bytes, race_moment.thread);

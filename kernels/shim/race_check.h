@@ -22,6 +22,7 @@ class RaceChecker {
   struct Moment {
     unsigned thread = 0;
     bool after_dependency = false;
+    bool in_products = false;  // of warpgroup.cuh, which see what threads wrote and published
   };
 
   struct Race {
@@ -48,6 +49,8 @@ class RaceChecker {
   void arrive(const void* barrier, unsigned thread);
   void complete(const void* barrier);  // its phase
   void passed(const void* barrier, unsigned thread);
+  // What it wrote to shared memory so far.
+  void publish(unsigned thread);
   // In global memory.
   void fence(unsigned thread);
   void atomic(const void* address, std::size_t bytes, unsigned thread);
@@ -88,7 +91,8 @@ class RaceChecker {
               const char* what);
 
   std::vector<Piece> shared_, stacks_;
-  std::vector<Clock> clocks_;  // of threads
+  std::vector<Clock> clocks_;        // of threads
+  std::vector<unsigned> published_;  // of each thread, by its own clock
   std::map<const void*, Barrier> barriers_;
   GlobalMemory global_;
   Race race_;
