@@ -47,7 +47,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
   const std::int64_t kv_heads = call[1].shape[1], value_size = call[2].shape[2];
   Value result = call.result();
   const auto singles = [&](const std::vector<double>& numbers) {
-    std::vector<float> all(call.arithmetic == Arithmetic::plain ? numbers.size() : 0);
+    std::vector<float> all(call.arithmetic != Arithmetic::exact ? numbers.size() : 0);
     narrow(numbers.data(), static_cast<std::int64_t>(all.size()), all.data());
     return all;
   };
@@ -69,7 +69,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
               return Matrix<Number>{all.data() + (from * kv_heads + kv_head) * key_size, count,
                                     key_size, kv_heads * key_size};
             };
-            if (call.arithmetic == Arithmetic::plain)
+            if (call.arithmetic != Arithmetic::exact)
               dots(seen(single_keys), single_q.data() + unit * key_size, scores.data(), 1);
             else
               dots(seen(keys), q.data.data() + unit * key_size, scores.data(), 1);
@@ -93,7 +93,7 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
             const double* value = values.data() + (other * kv_heads + kv_head) * value_size;
             double share = scores[static_cast<std::size_t>(other - first)] / total;
             // The shares are a tensor of their own where attention is made of plain products.
-            if (call.arithmetic == Arithmetic::plain)
+            if (call.arithmetic != Arithmetic::exact)
               share = round_by_float(node.type.dtype, share);
             add_scaled(call.arithmetic, out, share, value, value_size);
           }

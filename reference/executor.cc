@@ -232,7 +232,7 @@ class Runner {
     }
     Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
     AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
-    if (arithmetic_ == Arithmetic::plain)
+    if (arithmetic_ != Arithmetic::exact)
       for (double& element : value.data) element = round_by_float(value.dtype, element);
     if (const std::string why = why_not_elements(value.dtype, value.data); !why.empty())
       bad_input("{}: {}", describe(graph_, id), why);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
 #include "reference/strides.h"
@@ -14,7 +15,9 @@ Value linear(const Call& call) {
   const std::int64_t outputs = weight.shape()[0], inner = weight.shape()[1];
   Value result = call.result();
   const std::int64_t tokens = outputs == 0 ? 0 : element_count(call.shape) / outputs;
-  const bool is_plain = call.arithmetic == Arithmetic::plain;
+  const bool is_plain = call.arithmetic != Arithmetic::exact;
+  const bool has_elements = call.arithmetic == Arithmetic::elements;
+  const DType weight_type = call.graph.type(call.node().inputs[1]).dtype;
   std::vector<float> singles(is_plain ? x.data.size() : 0);
   narrow(x.data.data(), static_cast<std::int64_t>(singles.size()), singles.data());
   // A weight row is converted once for all tokens.
@@ -27,6 +30,8 @@ Value linear(const Call& call) {
       double* const out = result.data.data() + row;
       if (is_plain) {
         narrow(w, inner, single.data());
+        for (float& element : single)
+          if (has_elements) element = static_cast<float>(round_by_float(weight_type, element));
         dots({singles.data(), tokens, inner, inner}, single.data(), out, outputs);
       } else {
         dots({x.data.data(), tokens, inner, inner}, w, out, outputs);

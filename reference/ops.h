@@ -58,7 +58,7 @@ struct Call {
   std::string where() const { return describe(graph, id); }
   // What is summed or computed in float32 where arithmetic is plain.
   double in_float(double x) const {
-    return arithmetic == Arithmetic::plain ? static_cast<float>(x) : x;
+    return arithmetic == Arithmetic::exact ? x : static_cast<float>(x);
   }
   Value result() const;  // of the right type, filled with zeros
 };

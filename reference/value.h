@@ -37,6 +37,8 @@ struct ScoresSeen {
 enum class Arithmetic : std::uint8_t {
   exact,  // doubles, never rounded: the truth
   plain,  // every value rounded to its dtype, sums in float32: what a plain implementation makes
+  // The same of one that has weights as elements of their dtype, whatever codes they are stored as.
+  elements,
 };
 
 // Asserts that the product fits.

@@ -77,7 +77,8 @@ Subject subject_of_step(const Trial& trial, const StepGraph& step) {
   return validate::subject_of(step, {.tokens = trial.tokens,
                                      .capacity = trial.capacity,
                                      .positions = trial.positions,
-                                     .limits = trial.limits});
+                                     .limits = trial.limits,
+                                     .rounds_weights = trial.rounds_weights});
 }
 
 struct Repeated {
@@ -340,6 +341,7 @@ Json to_json(const Trial& trial) {
             {"vast", trial.vast},
             {"thorough", trial.thorough},
             {"spreads", trial.spreads},
+            {"rounds_weights", trial.rounds_weights},
             {"log", trial.log},
             {"buffers", std::move(buffers)},
             {"launches", std::move(launches)}};
@@ -369,6 +371,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.vast = json.at("vast").get<bool>();
     trial.thorough = json.value("thorough", false);
     trial.spreads = json.at("spreads").get<bool>();
+    trial.rounds_weights = json.value("rounds_weights", false);
     trial.log = json.value("log", std::int64_t{0});
     if (json.contains("vocab")) {
       trial.vocab = json.at("vocab").get<std::int64_t>();

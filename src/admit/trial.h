@@ -43,6 +43,9 @@ struct Trial {
   // A NaN or infinity among the values of new tokens may reach tokens that do not see it, as in
   // attention that multiplies by 0 instead of leaving out; scenarios with those are left out.
   bool spreads = false;
+  // It rounds weights in a format of codes to their dtype, as whoever publishes them does: so does
+  // the plain implementation that its errors are measured by.
+  bool rounds_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Launch> launches;
 };

@@ -148,6 +148,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     if (!made) continue;
     Request request = trials.finish(candidate.id, std::move(*made));
     request.trial.spreads = extent.spreads;
+    request.trial.rounds_weights = extent.rounds_weights;
     return request;
   }
   return std::nullopt;

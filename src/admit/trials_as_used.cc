@@ -171,6 +171,7 @@ std::optional<Request> as_used(
         Request request = trial.finish(name, std::move(*made));
         request.left_open = left_open(real, cut);
         request.trial.spreads = extent.spreads;
+        request.trial.rounds_weights = extent.rounds_weights;
         return request;
       }
     if (is_least) return std::nullopt;

@@ -39,6 +39,7 @@ struct Extent {
   std::int64_t key_tile = 0, round = 0;
   std::int64_t kv_heads = std::numeric_limits<std::int64_t>::max();  // that are enough
   bool spreads = false;                                              // as Trial::spreads
+  bool rounds_weights = false;                                       // as Trial::rounds_weights
   // Of a library that is judged itself: so many tokens that it takes the algorithm it would.
   std::int64_t library_tokens = 0;
 };

@@ -361,14 +361,15 @@ Subject subject_of(const StepGraph& step, const GraphSubjectOptions& options) {
   Subject subject;
   subject.tensors = graph->tensors();
   subject.truth = [graph](const Elements& in) { return graph->evaluate(in, Arithmetic::exact); };
-  subject.plain = [graph](const Elements& in) { return graph->evaluate(in, Arithmetic::plain); };
+  const Arithmetic plain = options.rounds_weights ? Arithmetic::elements : Arithmetic::plain;
+  subject.plain = [graph, plain](const Elements& in) { return graph->evaluate(in, plain); };
   subject.linear = graph->is_linear();
   subject.rows = graph->rows();
   subject.truth_of_rows = [graph](const Elements& in, const Rows& rows) {
     return graph->evaluate(in, Arithmetic::exact, rows);
   };
-  subject.plain_of_rows = [graph](const Elements& in, const Rows& rows) {
-    return graph->evaluate(in, Arithmetic::plain, rows);
+  subject.plain_of_rows = [graph, plain](const Elements& in, const Rows& rows) {
+    return graph->evaluate(in, plain, rows);
   };
   if (graph->has_states()) subject.constrain = [graph](Elements& e) { graph->constrain(e); };
   return subject;

@@ -24,6 +24,7 @@ struct GraphSubjectOptions {
   // Outputs that overwrite an input: by the output's name, the input's. Their tensor is a state
   // that has the input's name.
   std::map<std::string, std::string> in_place = {};
+  bool rounds_weights = false;  // as the plain implementation does, to their dtype
 };
 
 // Tensors, in this order: the graph's inputs, its weights (by key; each once), `position` (i32 [1],
