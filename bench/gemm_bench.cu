@@ -212,7 +212,7 @@ struct Bench : Gpu {
       all.weight[i] = map_of(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, all.gemm.matrix[i].weight, s.rows[i],
                              s.k, p.box_n(op));
     const auto grid = p.grid(op, s, sms);
-    tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(), stream>>>(all);
+    tma_kernels[site][plan]<<<unsigned(grid), p.threads(), p.shared_bytes(op), stream>>>(all);
     CHECK_CUDA(cudaGetLastError());
   }
 

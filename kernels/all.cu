@@ -156,6 +156,24 @@ AC_TMA_GEMM_KERNEL(tma_gemm_gate_up, tma_pair, tma_large)
 AC_TMA_GEMM_KERNEL(tma_gemm_short, gemm_projection, tma_short)
 AC_TMA_GEMM_KERNEL(tma_gemm_split, gemm_projection, tma_split)
 
+constexpr GemmOp tma_fp8{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .matrices = 3, .format = fp8_block};
+constexpr GemmOp tma_int4{.weight = Type::bf16,
+                          .x = Type::bf16,
+                          .y = Type::bf16,
+                          .residual = true,
+                          .format = int4_groups};
+constexpr GemmOp tma_int4_pair{.pair = Pair::swiglu, .matrices = 2, .format = int4_zeros};
+constexpr GemmOp tma_int8{.bias = true, .format = int8_rows};
+constexpr TmaGemmPlan tma_codes{.stages = 3, .cluster_m = 1, .cluster_n = 2};
+constexpr TmaGemmPlan tma_codes_square{.tile_n = 128, .cluster_m = 1};
+AC_TMA_GEMM_KERNEL(tma_gemm_fp8_qkv, tma_fp8, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_int4_projection, tma_int4, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_int4_gate_up, tma_int4_pair, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_int8_projection, tma_int8, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_int4_square, tma_int4, tma_codes_square)
+AC_TMA_GEMM_KERNEL(tma_gemm_int4_split, tma_int4, tma_split)
+
 constexpr QkvRopeOp qkv_qwen3{
     .product = {.weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .matrices = 3},
     .append = {.type = Type::bf16, .qk_norm = true}};

@@ -6,9 +6,13 @@
 // after tile, so that the next one's copies run under the last one's outputs. Blocks that have
 // parts of K have one tile: they add up its sums where their rings were, and each writes its share
 // of the columns.
+//
+// Of weights in a format of codes, the four warps that only copy have codes copied to a ring of
+// their own, as far ahead, and make the elements of a tile of them when its slot is free.
 #pragma once
 
 #include "kernels/cluster_sums.cuh"
+#include "kernels/coded_tile.cuh"
 #include "kernels/gemm_tile.cuh"
 #include "kernels/tensor_map.cuh"
 #include "kernels/tma_gemm_plan.h"
@@ -40,17 +44,22 @@ struct TmaGemm {
   static_assert(Parts::bytes == plan.sent_bytes(op));
   // What 128 sums a thread leave no room for, four warps that only copy can spare.
   static constexpr bool trades_registers = plan.groups() == 2 && plan.tile_n == 256;
+  static constexpr bool coded = !op.format.is_plain();
+  static constexpr int makers = coded ? 4 : 0;  // warps that make elements of codes
+  // More than a block begins with nobody can take: it would wait for ever.
+  static constexpr int given = coded ? 88 : 40, taken = coded ? 208 : 232;
+  static_assert(given + 2 * taken <= 3 * (65536 / 384 / 8 * 8));
+  using Params = TmaGemmParamsOf<op.format>;
 
-  const TmaGemmParams& all;
-  const GemmParams& p;
+  const Params& all;
+  const GemmParamsOf<op.format>& p;
   unsigned char* const ring;
   CopyBarrier *const filled, *const free;  // [stages]
   const int mine_m, mine_n, mine_k;        // this block in its cluster
   const int down, across;
   const int begin, steps;  // of K, in 64s
 
-  AC_DEVICE TmaGemm(const TmaGemmParams& all, unsigned char* ring, CopyBarrier* filled,
-                    CopyBarrier* free)
+  AC_DEVICE TmaGemm(const Params& all, unsigned char* ring, CopyBarrier* filled, CopyBarrier* free)
       : all(all),
         p(all.gemm),
         ring(ring),
@@ -135,7 +144,66 @@ struct TmaGemm {
         if (++index == stages) index = 0, ++round;
       }
     }
-    // The block stays until the others have told it of its last slots.
+    stay(index, round);
+  }
+
+  // A step of a tile, and the steps after it through all tiles of the block.
+  struct Cursor {
+    int tile, step;
+    Tiles place;
+  };
+  AC_DEVICE Cursor first_step() const { return {first_tile(), 0, place(first_tile())}; }
+  AC_DEVICE void advance(Cursor& at) const {
+    if (++at.step < steps) return;
+    at.tile = next_tile(at.tile), at.step = 0;
+    if (is_tile(at.tile)) at.place = place(at.tile);
+  }
+
+  // What four warps do, of weights in a format of codes. Their first thread copies x, too.
+  AC_DEVICE void make(unsigned char* codes) const {
+    const CodedTile<op, plan.tile_n, 128> made(p,
+                                               static_cast<int>(threadIdx.x) - plan.groups() * 128);
+    const bool leads = made.thread == 0;
+    Cursor copied = first_step();
+    const auto copy_codes = [&](int index) {
+      if (is_tile(copied.tile)) {
+        made.copy(codes + index * plan.code_bytes(op), copied.place.matrix, copied.place.output,
+                  (begin + copied.step) * 64);
+        advance(copied);
+      }
+      commit_copies();
+    };
+    const auto scales_at = [&](const Cursor& at) {
+      return made.scales(at.place.matrix, at.place.output, (begin + at.step) * 64);
+    };
+    if (leads) prefetch_map(&all.x);
+    for (int i = 0; i < stages - 1; ++i) copy_codes(i);
+    Cursor now = first_step();
+    auto next_scales = scales_at(now);
+    if (leads) wait_for_dependency();
+    int index = 0, round = 0;
+    while (is_tile(now.tile)) {
+      copy_codes(index > 0 ? index - 1 : stages - 1);
+      if (round > 0) barrier_wait(free + index, (round - 1) & 1);
+      if (leads) {
+        barrier_expect(filled + index, x_bytes);
+        copy_x(index, now.step, now.place);
+      }
+      const auto scales = next_scales;
+      advance(now);
+      if (is_tile(now.tile)) next_scales = scales_at(now);
+      wait_for_copies<stages - 1>();
+      made.make(slot(index) + x_bytes, codes + index * plan.code_bytes(op), scales);
+      publish_to_products();
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(filled + index);
+      if (++index == stages) index = 0, ++round;
+    }
+    if (leads) stay(index, round);
+  }
+
+  // The block stays until the others have told it of its last slots.
+  AC_DEVICE void stay(int index, int round) const {
     for (int i = 0; sharers > 1 && i < stages; ++i) {
       const int last = i < index ? round : round - 1;
       if (last >= 0) barrier_wait(free + i, last & 1);
@@ -316,7 +384,7 @@ struct TmaGemm {
 };
 
 template <GemmOp op, TmaGemmPlan plan, class Outputs>
-AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
+AC_DEVICE void tma_gemm_to(const TmaGemmParamsOf<op.format>& all, const Outputs& outputs) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using G = TmaGemm<op, plan, Outputs>;
   AC_ALIGNED_SHARED(tiles, 1024);
@@ -329,7 +397,7 @@ AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
   launch_dependents();
   if (threadIdx.x == 0) {
     for (int i = 0; i < plan.stages; ++i) {
-      barrier_init(filled + i, 1);
+      barrier_init(filled + i, 1 + G::makers);
       barrier_init(free + i, G::sharers * plan.groups() * 4);  // one arrival a warp
     }
     parts.init();
@@ -337,22 +405,25 @@ AC_DEVICE void tma_gemm_to(const TmaGemmParams& all, const Outputs& outputs) {
   }
   meet_cluster<plan.cluster()>();
   if (threadIdx.x >= plan.groups() * 128) {
-    if constexpr (G::trades_registers) give_registers<40>();
-    if (threadIdx.x == plan.groups() * 128) gemm.copy();
+    if constexpr (G::trades_registers) give_registers<G::given>();
+    if constexpr (G::coded)
+      gemm.make(staging + plan.staging_bytes());
+    else if (threadIdx.x == plan.groups() * 128)
+      gemm.copy();
   } else {
-    if constexpr (G::trades_registers) take_registers<232>();
+    if constexpr (G::trades_registers) take_registers<G::taken>();
     gemm.multiply(staging, parts, outputs);
   }
 }
 
 template <GemmOp op, TmaGemmPlan plan>
-AC_DEVICE void tma_gemm(const TmaGemmParams& all) {
+AC_DEVICE void tma_gemm(const TmaGemmParamsOf<op.format>& all) {
   tma_gemm_to<op, plan>(all, OwnOutputs{});
 }
 
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is (plan.grid(op, shape, SMs)).
-#define AC_TMA_GEMM_KERNEL(name, op, plan)                                                        \
-  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::TmaGemmParams, (plan).threads(), (plan).cluster(), \
-                          ::ac::kernels::tma_gemm<op, plan>(p))
+#define AC_TMA_GEMM_KERNEL(name, op, plan)                                                     \
+  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::TmaGemmParamsOf<(op).format>, (plan).threads(), \
+                          (plan).cluster(), ::ac::kernels::tma_gemm<op, plan>(p))

@@ -26,7 +26,11 @@ struct TmaGemmPlan {
   // after the one before it.
   constexpr int staging_pitch() const { return 32 + 8; }
   constexpr int staging_bytes() const { return groups() * 4 * 16 * staging_pitch() * 4; }
-  constexpr int shared_bytes() const { return stages * stage_bytes() + staging_bytes(); }
+  // Of weights in a format of codes, what each step's elements are made of has a ring beside them.
+  constexpr int code_bytes(const GemmOp& op) const { return tile_n * 8 * bits_of(op.format.codes); }
+  constexpr int shared_bytes(const GemmOp& op) const {
+    return stages * (stage_bytes() + code_bytes(op)) + staging_bytes();
+  }
 
   // Of a token's outputs in a tile, those that one of its cluster_k blocks writes: as few as make
   // whole lines of a power of two, so that the last blocks may be left without any.
@@ -76,7 +80,6 @@ struct TmaGemmPlan {
 
   constexpr const char* why_illegal(const GemmOp& op) const {
     if (const char* reason = op.why_illegal()) return reason;
-    if (!op.format.is_plain()) return "it reads plain weights only";
     if (op.x == Type::f32 || op.weight != op.x) return "tensor cores need one 16-bit type";
     if (op.y != op.x) return "outputs have the type of x";
     if (tile_m != 64 && tile_m != 128) return "tile_m must be 64 or 128";
@@ -89,6 +92,9 @@ struct TmaGemmPlan {
     if (cluster_k > 1 && tile_n > 128) return "parts of K take the registers of 256 columns";
     if (cluster_k > 1 && cluster_k * sent_bytes(op) > stages * stage_bytes())
       return "the ring must hold what a tile's blocks send each other";
+    if (!op.format.is_plain() && cluster_m > 1) return "each block makes its elements of codes";
+    if (!op.format.is_plain() && op.format.columns % op.vector() != 0)
+      return "16-byte copies need whole vectors of a scale";
     if (box_m() % 8 != 0 || box_n(op) % 8 != 0) return "boxes must have whole eights of rows";
     if (group_m < 1) return "group_m must be positive";
     return nullptr;
@@ -97,10 +103,10 @@ struct TmaGemmPlan {
                                     int max_shared_bytes) const {
     if (const char* reason = why_illegal(op)) return reason;
     if (const char* reason = shape.why_illegal(op)) return reason;
-    if (shape.k % 8 != 0) return "rows must be in whole 16 bytes";
+    if (shape.k % op.vector() != 0) return "rows must be in whole 16 bytes";
     if (divide_up(shape.k, 64) < cluster_k) return "K has no part for every block of a tile";
     // Barriers, and what brings the ring to a multiple of 1024.
-    if (shared_bytes() + 1024 > max_shared_bytes) return "too much shared memory";
+    if (shared_bytes(op) + 1024 > max_shared_bytes) return "too much shared memory";
     return nullptr;
   }
 };
@@ -113,5 +119,23 @@ struct TmaGemmParams {
   long long unused[2] = {};  // whole 64 bytes, so that alignment changes no layout
 };
 static_assert(sizeof(TmaGemmParams) % 64 == 0);
+
+// Of a format of codes: threads copy them, without a map.
+struct CodedTmaGemmParams {
+  TensorMap x;
+  CodedGemmParams gemm;
+  long long unused[4] = {};
+};
+static_assert(sizeof(CodedTmaGemmParams) % 64 == 0);
+template <bool coded>
+struct TmaGemmParamsFor {
+  using type = CodedTmaGemmParams;
+};
+template <>
+struct TmaGemmParamsFor<false> {
+  using type = TmaGemmParams;
+};
+template <Format format>
+using TmaGemmParamsOf = typename TmaGemmParamsFor<!format.is_plain()>::type;
 
 }  // namespace ac::kernels

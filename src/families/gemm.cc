@@ -56,10 +56,6 @@ Generated lower_gemm(const GemmTask& task, const Lowering& to, const kernels::Ge
   Generated out;
   KernelOf<Params> of(to, out, "gemm", task.op, plan);
   fill_product(of, of.params, to, task.op, task.shape, operands);
-  if constexpr (std::is_same_v<Params, kernels::CodedGemmParams>)
-    for (int i = 0; i < task.op.matrices; ++i)
-      point_to_scales(of, of.params, i, to, task.op.format,
-                      operands.weight[static_cast<std::size_t>(i)]);
   of.launch({tiles_of(to, task.op, task.shape, plan.tile_m, plan.tile_n, operands.x), 1, 1},
             plan.threads(), plan.shared_bytes());
   return out;

@@ -1,8 +1,6 @@
 // Products of many tokens by plain arithmetic units: any type and size.
 #pragma once
 
-#include <algorithm>
-
 #include "families/products.h"
 #include "kernels/gemm_plan.h"
 
@@ -23,9 +21,8 @@ struct GemmTask : GemmProblem {
     return roofline(*this, plan, device);
   }
   Extent extent(const Plan& plan) const {
-    // Rows that share a scale, and more.
     return {.block = plan.tile_n,
-            .at_once = std::max(kernels::divide_up(op.format.rows, plan.tile_n), 1),
+            .at_once = blocks_of_scales(op.format, plan.tile_n),
             .tokens = plan.tile_m,
             .group = plan.group_m};
   }

@@ -2,6 +2,7 @@
 // mma_gemm, tma_gemm, cublaslt, and qkv_attention with more behind it).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <variant>
@@ -64,12 +65,16 @@ double busy_share(double tiles, double at_once);
 double useful_share(const kernels::GemmOp& op, const kernels::GemmShape& shape, double tiles,
                     int tile_m, int tile_n);
 
+// Blocks that have rows of one scale.
+inline int blocks_of_scales(const Format& format, int tile_n) {
+  return std::max(kernels::divide_up(format.rows, tile_n), 1);
+}
 // From one row to the next: of plain weights elements, of codes bytes.
 inline int pitch_of(const Format& format, int k) {
   return format.is_plain() ? k : k * kernels::bits_of(format.codes) / 8;
 }
-template <class Params>
-void point_to_scales(ParamsOf<Params>& of, Params& p, int matrix, const Lowering& to,
+template <class Params, class CodedParams>
+void point_to_scales(ParamsOf<Params>& of, CodedParams& p, int matrix, const Lowering& to,
                      const Format& format, NodeId weight) {
   of.point(p.scales[matrix], buffer_of(to.step, weight, 1));
   if (format.zeros) of.point(p.zeros[matrix], buffer_of(to.step, weight, 2));
@@ -98,6 +103,16 @@ void fill_product(ParamsOf<Params>& of, kernels::GemmParams& p, const Lowering& 
   p.softcap = static_cast<float>(o.softcap);
 }
 
+// The same of weights in a format of codes.
+template <class Params>
+void fill_product(ParamsOf<Params>& of, kernels::CodedGemmParams& p, const Lowering& to,
+                  const kernels::GemmOp& op, const kernels::GemmShape& shape,
+                  const ProductOperands& o) {
+  fill_product(of, static_cast<kernels::GemmParams&>(p), to, op, shape, o);
+  for (int i = 0; i < op.matrices; ++i)
+    point_to_scales(of, p, i, to, op.format, o.weight[static_cast<std::size_t>(i)]);
+}
+
 // Tiles of all tokens and matrices.
 inline Count tiles_of(const Lowering& to, const kernels::GemmOp& op,
                       const kernels::GemmShape& shape, int tile_m, int tile_n, NodeId x) {
@@ -108,15 +123,16 @@ inline Count tiles_of(const Lowering& to, const kernels::GemmOp& op,
 }
 
 // With the copy engine's maps. Returns how many blocks there are.
-template <class Params>
-Count fill_product(ParamsOf<Params>& of, kernels::TmaGemmParams& p, const Lowering& to,
+template <class Params, class TmaParams>
+Count fill_product(ParamsOf<Params>& of, TmaParams& p, const Lowering& to,
                    const kernels::GemmOp& op, const kernels::GemmShape& shape,
                    const kernels::TmaGemmPlan& plan, const ProductOperands& o) {
   fill_product(of, p.gemm, to, op, shape, o);
   of.map(p.x, o.x, rows_of(to.shape(o.x)), shape.k, to.pitch(o.x), plan.box_m());
-  for (int i = 0; i < op.matrices; ++i)
-    of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k, shape.k,
-           plan.box_n(op));
+  if constexpr (requires { p.weight; })
+    for (int i = 0; i < op.matrices; ++i)
+      of.map(p.weight[i], o.weight[static_cast<std::size_t>(i)], Dim(shape.rows[i]), shape.k,
+             shape.k, plan.box_n(op));
   Count blocks = tiles_of(to, op, shape, plan.tile_m * plan.cluster_m, plan.tile_n, o.x);
   blocks.times = std::int64_t{plan.across(op, shape)} * plan.cluster();
   blocks.at_most = plan.most_blocks(to.setting.multiprocessors);

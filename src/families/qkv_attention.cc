@@ -74,6 +74,8 @@ Match<QkvAttentionTask> QkvAttentionTask::match(const Body& body) {
   if (const auto* why = std::get_if<std::string>(&attention)) return *why;
   auto product = TmaGemmTask::match(*products);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
+  const Format& format = std::get<Matched<TmaGemmTask>>(product).task.op.format;
+  if (!format.is_plain()) return reads_no_weights_in(format);
   if (body.region().outputs.size() != 1) return "what goes into attention is needed outside";
 
   auto& [gemm, gemm_operands] = std::get<Matched<TmaGemmTask>>(product);
@@ -178,7 +180,7 @@ Generated QkvAttentionTask::lower(const Lowering& to, const Plan& plan,
       fill_product(of, of.params.product, to, op.product, shape, tiles, operands.product);
   fill_append(of, to, attention.heads(), attention.kv_heads, op.append.head_dim,
               operands.attention);
-  of.launch({blocks, 1, 1}, tiles.threads(), tiles.shared_bytes());
+  of.launch({blocks, 1, 1}, tiles.threads(), tiles.shared_bytes(op.product));
   attention.add_attention(to, plan.attention(), operands.attention, out);
   return out;
 }

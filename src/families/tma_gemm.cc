@@ -64,12 +64,15 @@ double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const Devic
   const double blocks = double(plan.blocks(task.op, task.shape));
   const double rounds = std::ceil(blocks / plan.at_once(device.multiprocessors));
   const double steps = std::ceil(std::ceil(task.shape.k / 64.0) / plan.cluster_k);
-  const double copied =
-      128 * (double(plan.tile_m) / plan.cluster_n + double(plan.tile_n) / plan.cluster_m);
+  const Format& format = task.op.format;
+  const double weights =
+      format.is_plain() ? 128 * double(plan.tile_n) / plan.cluster_m : plan.code_bytes(task.op);
+  const double copied = 128 * double(plan.tile_m) / plan.cluster_n + weights;
+  const double made = format.is_plain() ? 0 : 64 * plan.tile_n / fit.elements_of_codes;
   const double multiplied = 2.0 * plan.tile_m * plan.tile_n * 64 * device.multiprocessors /
                             (device.tensor_flops * fit.efficiency);
-  const double step = std::max(
-      {any.slot, any.copy_latency / (plan.stages - 1), copied / fit.copied_by_one, multiplied});
+  const double step = std::max({any.slot, any.copy_latency / (plan.stages - 1),
+                                copied / fit.copied_by_one, made, multiplied});
   const double few = 1 + fit.few_slots / (plan.stages * plan.stages);
   const double through_l2 = blocks * steps * copied / (device.bandwidth * fit.l2_over_memory);
   double next = fit.next_tile;
@@ -83,13 +86,13 @@ Footprint TmaGemmTask::footprint(const Plan& plan, const DeviceInfo& device) con
   const double blocks = double(plan.blocks(op, shape));
   const int together = plan.at_once(device.multiprocessors);
   return {.threads = plan.threads(),
-          .shared_bytes = plan.shared_bytes() + 256,
+          .shared_bytes = plan.shared_bytes(op) + 256,
           .registers = kTmaRegisters,
           .blocks_per_sm = 1,
           .grid = static_cast<long long>(std::min<double>(blocks, together)),
           .units = blocks,
           .units_at_once = 1,
-          .unit_in_flight = double(plan.stage_bytes()) * (plan.stages - 1),
+          .unit_in_flight = double(plan.stage_bytes() + plan.code_bytes(op)) * (plan.stages - 1),
           .finish_seconds = device.constants().tma_gemm.start,
           .flops = flops() / tma_seconds(*this, plan, device)};
 }
@@ -100,12 +103,23 @@ void TmaGemmTask::write_id(const Plan& plan, IdText& id) {
       .add("/{}/c{}x{}/group{}", plan.stages, plan.cluster_m, plan.cluster_n, plan.group_m);
 }
 
-Generated TmaGemmTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
+namespace {
+
+template <class Params>
+Generated lower_tma(const TmaGemmTask& task, const Lowering& to, const TmaGemmPlan& plan,
+                    const ProductOperands& operands) {
   Generated out;
-  KernelOf<TmaGemmParams> of(to, out, "tma_gemm", op, plan);
-  const Count blocks = fill_product(of, of.params, to, op, shape, plan, operands);
-  of.launch({blocks, 1, 1}, plan.threads(), plan.shared_bytes());
+  KernelOf<Params> of(to, out, "tma_gemm", task.op, plan);
+  const Count blocks = fill_product(of, of.params, to, task.op, task.shape, plan, operands);
+  of.launch({blocks, 1, 1}, plan.threads(), plan.shared_bytes(task.op));
   return out;
+}
+
+}  // namespace
+
+Generated TmaGemmTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
+  return op.format.is_plain() ? lower_tma<TmaGemmParams>(*this, to, plan, operands)
+                              : lower_tma<CodedTmaGemmParams>(*this, to, plan, operands);
 }
 
 }  // namespace ac

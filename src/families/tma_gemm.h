@@ -8,6 +8,7 @@ namespace ac {
 
 struct TmaGemmTask : GemmProblem {
   static constexpr std::string_view family = "tma_gemm";
+  static constexpr bool reads_codes = true;
   using Plan = kernels::TmaGemmPlan;
 
   static Match<TmaGemmTask> match(const Body& body);
@@ -19,8 +20,10 @@ struct TmaGemmTask : GemmProblem {
   }
   Extent extent(const Plan& plan) const {
     return {.block = plan.tile_n,
+            .at_once = blocks_of_scales(op.format, plan.tile_n),
             .tokens = plan.tile_m,
-            .group = std::int64_t{plan.group_m} * plan.cluster_m};
+            .group = std::int64_t{plan.group_m} * plan.cluster_m,
+            .rounds_weights = !op.format.is_plain()};
   }
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan& plan) {

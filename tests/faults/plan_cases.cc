@@ -10,6 +10,7 @@
 #include "plan/cover.h"
 #include "plan/planner.h"
 #include "tests/device/family_models.h"
+#include "tests/device/whole_step.h"
 
 namespace ac::kernels {
 namespace {
@@ -21,6 +22,7 @@ struct PlanCase {
 
 constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode", *kOddDecode = "odd, decode",
                      *kLlamaDecode = "LlamaForCausalLM bf16, decode",
+                     *kFp8 = "Qwen3ForCausalLM bf16, prefill",
                      *kInt4 = "Qwen3ForCausalLM f32, prefill",
                      *kInt4Decode = "Qwen3ForCausalLM f32, decode",
                      *kLlama = "LlamaForCausalLM bf16, prefill",
@@ -66,6 +68,7 @@ constexpr PlanCase kCases[] = {
      "weight f32[192, 256]"},
     {"gemv of int4 without a ring", kInt4Decode, "gemv/N128x1x1/128/split2", "residual = true",
      "weight f32[192, 344]"},
+    {"tiles of fp8", kFp8, "tma_gemm/64x64/4/c1x1/group8", "residual = true"},
     {"product of int4", kInt4, "gemm/8x32x16/2x4/2/256", "Pair::swiglu"},
     {"plain product", kOdd, "gemm/8x32x16/2x4/2/256", "residual = true"},
     {"plain pair", kLlama, "gemm/32x64x16/8x8/1/256", "Pair::swiglu"},
@@ -87,6 +90,25 @@ constexpr const char* kFallbackOfCodes = "linear of int4";
 constexpr const char* kFallbacks[] = {"softmax",   "layer_norm",    "linear",
                                       "embedding", "append_attend", "rope",
                                       "amax",      "sum",           kFallbackOfCodes};
+
+// Codes whose last step, last group and last tile are parts of one, by the copy engine's tiles.
+constexpr const char* kTilesOfCodes = "tiles of int4";
+
+test::Admission tiles_of_codes() {
+  constexpr std::int64_t kInner = 352, kRows = 69;
+  const Format format = find_format("u4_g96_f16_zeros")->format;
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), kInner}});
+  const auto product = [&](const char* name) {
+    return b.linear(x, b.weight(name, {DType::f16, {kRows, kInner}}, format, FileLayout::awq));
+  };
+  const NodeId gate = product("gate"), up = product("up");
+  step.graph.outputs.push_back({"y", b.binary(Op::mul, b.unary(Op::silu, gate), up)});
+  return test::admission_of_whole_step<TmaGemmTask>(
+      kTilesOfCodes, step, false,
+      {.tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 2}, kTokens);
+}
 
 StepGraph linear_of_codes() {
   constexpr std::int64_t kInner = 70, kRows = 33;
@@ -111,7 +133,7 @@ test::Admission fallback_of(const std::string& op) {
 }  // namespace
 
 std::vector<std::string> plan_case_names() {
-  std::vector<std::string> names{kDraw};
+  std::vector<std::string> names{kDraw, kTilesOfCodes};
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
   return names;
@@ -119,6 +141,7 @@ std::vector<std::string> plan_case_names() {
 
 test::Admission admission_of_case(const std::string& name) {
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
+  if (name == kTilesOfCodes) return tiles_of_codes();
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));

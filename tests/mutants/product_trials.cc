@@ -249,6 +249,21 @@ void add_tma_gemm(ProductTrials& all) {
   all.add<TmaGemmTask>("a pair in four parts of K",
                        {.k = 520, .rows = {136, 136}, .pair = Pair::swiglu},
                        plan(64, 128, 1, 1, 4));
+  all.add<TmaGemmTask>("8 bits in blocks", {.k = 432, .rows = {141, 40}, .format = "e4m3_128x128"},
+                       plan(64, 64, 1, 2, 1), 133);
+  all.add<TmaGemmTask>("8 bits with zero points, in parts of K",
+                       {.k = 528, .rows = {137}, .residual = true, .format = "u8_row_zeros"},
+                       plan(64, 128, 1, 1, 2));
+  all.add<TmaGemmTask>("a pair of 4 bits",
+                       {.dtype = DType::f16,
+                        .k = 608,
+                        .rows = {69, 69},
+                        .pair = Pair::swiglu,
+                        .format = "u4_g32_f16_zeros"},
+                       plan(64, 128, 1, 1, 1));
+  all.add<TmaGemmTask>("three matrices of 4 bits",
+                       {.k = 416, .rows = {72, 40, 33}, .bias = true, .format = "u4_g128_bf16"},
+                       plan(128, 64, 1, 2, 1), 133);
   all.add<TmaGemmTask>("parts of K, groups of tokens", {.dtype = DType::f16, .rows = {136}},
                        plan(64, 64, 1, 1, 2), 580);
 }

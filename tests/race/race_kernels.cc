@@ -71,6 +71,27 @@ __global__ void loader_ring(const float* in, float* out, Fault fault) {
   if (threadIdx.x >= 32) out[threadIdx.x - 32] = sum;
 }
 
+__global__ void products_of_writes(const float* in, float* out, Fault fault) {
+  AC_ALIGNED_SHARED(panels, 1024);
+  wait_for_dependency();
+  const int row = static_cast<int>(threadIdx.x) % 64;
+  unsigned char* const tile = panels + threadIdx.x / 64 * 64 * 128;
+  if (fault == Fault::fence_before_the_writes) publish_to_products();
+  for (int i = 0; i < 64; ++i)
+    reinterpret_cast<f16*>(tile + PanelRows<64>::offset(row, i / 8))[i % 8] =
+        from_float<f16>(threadIdx.x < 64 ? in[i] : 1.f);
+  if (fault == Fault::none || fault == Fault::missing_barrier) publish_to_products();
+  if (fault != Fault::missing_barrier) __syncthreads();
+  float sums[8][4] = {};
+  products_begin();
+  for (int k = 0; k < 4; ++k)
+    multiply_shared<f16, 64>(sums, moved(shared_tile<64>(panels), k * 32),
+                             moved(shared_tile<64>(panels + 64 * 128), k * 32), true);
+  products_commit();
+  products_wait<0>();
+  out[threadIdx.x] = sums[0][0];
+}
+
 __global__ void sum_of_blocks(const float* in, BlockSums sums, Fault fault) {
   AC_SHARED(int, is_last, 1);
   const unsigned i = threadIdx.x;
@@ -157,4 +178,10 @@ void race_tma_gemm(GemmParams p) {
     all.weight[i] = matrix_map(type, p.matrix[i].weight, p.matrix[i].rows, p.k, p.pitch,
                                race_tma.box_n(race_gemm_op));
   tma_gemm<race_gemm_op, race_tma>(all);
+}
+void race_tma_codes(CodedGemmParams p) {
+  CodedTmaGemmParams all{};
+  all.gemm = p;
+  all.x = matrix_map(race_codes_op.x, p.x, p.m, p.k, p.x_pitch, race_tma.box_m());
+  tma_gemm<race_codes_op, race_tma>(all);
 }

@@ -37,6 +37,8 @@ void sum_neighbours(const float* in, float* out, Fault fault);  // out[i] = in[i
 void swap_in_warp(const float* in, float* out, Fault fault);    // out[i] = in[i ^ 1]
 void bulk_ring(const float* in, float* out, Fault fault);       // out[i] = in[i] + in[32 + i] + ...
 void loader_ring(const float* in, float* out, Fault fault);     // the same, for a second warp
+// out[i] = the sum of in[0] to in[63], by products of what threads wrote
+void products_of_writes(const float* in, float* out, Fault fault);
 // out[i] = the sum of in[i] over blocks, by the block that is done last.
 struct BlockSums {
   float *partial, *out;  // [blocks][threads], [threads]
@@ -84,6 +86,9 @@ constexpr MmaGemmPlan race_mma_wgmma{.tile_m = 64,
                                      .tile = Tile::wgmma};
 constexpr TmaGemmPlan race_tma{
     .tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 1, .group_m = 1};
+
+constexpr GemmOp race_codes_op{
+    .pair = Pair::swiglu, .matrices = 2, .format = {Codes::u4, Type::f16, true, 1, 32}};
 
 constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
 constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};
@@ -151,6 +156,7 @@ void race_mma_gemm_deep(ac::kernels::GemmParams);
 void race_mma_gemm_short(ac::kernels::GemmParams);
 void race_mma_gemm_groups(ac::kernels::GemmParams);
 void race_tma_gemm(ac::kernels::GemmParams);
+void race_tma_codes(ac::kernels::CodedGemmParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_split(ac::kernels::PrefillAttentionParams);

@@ -67,6 +67,27 @@ TEST_CASE("race: barriers in shared memory order who arrives before who waits, a
   }
 }
 
+TEST_CASE("race: products see what threads wrote, published and brought to a barrier") {
+  for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    const auto error = [&](Fault fault) {
+      alignas(16) float in[64] = {}, out[128];
+      in[5] = 2, in[60] = 1;
+      const HostLaunch launch{.name = "planted",
+                              .block = {128},
+                              .shared_bytes = 2 * 64 * 128,
+                              .schedule = schedule,
+                              .check_races = true};
+      const std::string found = host_launch(launch, products_of_writes, in, out, fault).error;
+      if (fault == Fault::none) CHECK(out[77] == 3);
+      return found;
+    };
+    CHECK(error(Fault::none) == "");
+    CHECK(error(Fault::missing_fence).find("not published") != std::string::npos);
+    CHECK(error(Fault::fence_before_the_writes).find("not published") != std::string::npos);
+    CHECK(error(Fault::missing_barrier).find("race: kernel planted") == 0);
+  }
+}
+
 TEST_CASE("race: a write before the wait for the previous kernel") {
   CHECK(run(sum_neighbours, 64, Fault::early_write).find("before the wait") != std::string::npos);
 }
@@ -176,7 +197,7 @@ GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
   return {.illegal = race_tma.why_illegal(op, shape, 227 * 1024),
           .grid = static_cast<int>(race_tma.grid(op, shape, 5)),
           .threads = race_tma.threads(),
-          .shared_bytes = race_tma.shared_bytes()};
+          .shared_bytes = race_tma.shared_bytes(op)};
 }
 
 TEST_CASE("race: the matrix products have none") {
@@ -192,6 +213,9 @@ TEST_CASE("race: the matrix products have none") {
     c.op = race_gemm_op, c.shape = {40, {20, 20}, 456}, c.check_races = true;
     CHECK(run_gemm(c) == "");
   }
+  GemmCase codes{.name = "codes", .op = race_codes_op, .launch = launch_tma};
+  codes.coded = race_tma_codes, codes.shape = {70, {20, 20}, 448}, codes.check_races = true;
+  CHECK(run_gemm(codes) == "");
 }
 
 TEST_CASE("race: prefill attention has none") {

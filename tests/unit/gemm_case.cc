@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/unit/coded_weights.h"
+
 namespace ac::kernels {
 namespace {
 
@@ -17,9 +19,11 @@ Real activation(Pair pair, Real gate) {
   return Real(0.5) * gate * (1 + std::tanh(inner));
 }
 
+// Of codes, `weights` are the elements that they mean, rounded to the type of the weights.
 struct Tensors {
   Elements x;
   std::vector<Elements> weights, biases, residuals, outputs;
+  std::vector<CodedWeights> codes = {};
 };
 
 // One output, in the precision of Real: the truth in double, a plain implementation in float.
@@ -71,11 +75,19 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
   for (std::size_t token = 0; token < m; ++token)
     for (std::size_t i = 0; i < k; ++i) t.x.set(token * (k + gap) + i, of_x(random));
   const float bound = std::sqrt(3.0f / static_cast<float>(k));
-  GemmParams p{};
+  CodedGemmParams p{};
+  const bool coded = !op.format.is_plain();
   for (std::size_t i = 0; i < static_cast<std::size_t>(op.matrices); ++i) {
     const auto rows = static_cast<std::size_t>(c.shape.rows[i]);
     t.weights.emplace_back(op.weight, rows * k * (c.interleaved ? 2 : 1));
     t.weights.back().fill(random, -bound, bound);
+    if (coded) {
+      const int columns = c.shape.k;
+      const CodedWeights& of = t.codes.emplace_back(op.format, c.shape.rows[i], columns, random);
+      for (std::size_t at = 0; at < rows * k; ++at)
+        t.weights.back().set(at, static_cast<float>(of.get(static_cast<int>(at) / columns,
+                                                           static_cast<int>(at) % columns)));
+    }
     t.biases.emplace_back(op.weight, rows);
     t.biases.back().fill(random, -1, 1);
     t.residuals.emplace_back(op.y, m * (rows + gap));
@@ -103,6 +115,10 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
   for (std::size_t i = 0; i < static_cast<std::size_t>(op.matrices); ++i) {
     GemmMatrix& matrix = p.matrix[i];
     matrix.weight = t.weights[c.interleaved ? 0 : i].at(c.interleaved && i == 1 ? k : 0);
+    if (coded) {
+      matrix.weight = t.codes[i].codes.data();
+      p.scales[i] = t.codes[i].scales.at(0), p.zeros[i] = t.codes[i].zeros.data();
+    }
     matrix.bias = op.bias ? t.biases[i].at(0) : nullptr;
     matrix.rows = c.shape.rows[i];
     matrix.y_pitch = c.shape.rows[i] + c.gap;
@@ -111,7 +127,9 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
     if (op.residual) matrix.residual = c.in_place ? matrix.y : t.residuals[i].at(0);
   }
   p.m = c.shape.m, p.k = c.shape.k;
-  p.pitch = c.interleaved ? 2 * c.shape.k : c.shape.k;
+  p.pitch = coded           ? c.shape.k * bits_of(op.format.codes) / 8
+            : c.interleaved ? 2 * c.shape.k
+                            : c.shape.k;
   p.x = t.x.at(0), p.x_pitch = c.shape.k + c.gap;
   p.scale = c.scale, p.softcap = c.softcap;
   Elements partial(Type::f32, static_cast<std::size_t>(plan.workspace_bytes / 4));
@@ -125,16 +143,17 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
     return bytes;
   };
   const std::string before = all_inputs();
+  const HostLaunch config{
+      .name = c.name,
+      .grid = {static_cast<unsigned>(plan.grid), static_cast<unsigned>(plan.split)},
+      .block = {static_cast<unsigned>(plan.threads)},
+      .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
+      .cluster = static_cast<unsigned>(plan.cluster),
+      .schedule = c.schedule,
+      .seed = c.seed,
+      .check_races = c.check_races};
   const LaunchReport report =
-      host_launch({.name = c.name,
-                   .grid = {static_cast<unsigned>(plan.grid), static_cast<unsigned>(plan.split)},
-                   .block = {static_cast<unsigned>(plan.threads)},
-                   .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
-                   .cluster = static_cast<unsigned>(plan.cluster),
-                   .schedule = c.schedule,
-                   .seed = c.seed,
-                   .check_races = c.check_races},
-                  c.kernel, p);
+      coded ? host_launch(config, c.coded, p) : host_launch(config, c.kernel, p);
   if (!report.ok()) return report.error;
   if (all_inputs() != before) return fmt::format("{}: an input changed", c.name);
   for (unsigned count : finished)

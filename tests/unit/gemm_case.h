@@ -25,6 +25,7 @@ struct GemmCase {
   };
   Launch (*launch)(const GemmOp& op, const GemmShape& shape) = nullptr;
 
+  void (*coded)(CodedGemmParams) = nullptr;  // instead, of weights in a format of codes
   GemmShape shape = {};
   bool interleaved = false;  // the pair's rows alternate in one matrix
   bool in_place = false;     // y is the residual

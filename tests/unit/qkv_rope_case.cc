@@ -78,7 +78,7 @@ std::string run_qkv_rope(const QkvRopeCase& c, std::string* output_bytes) {
       host_launch({.name = c.name,
                    .grid = {static_cast<unsigned>(blocks)},
                    .block = {static_cast<unsigned>(c.plan.threads())},
-                   .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes()),
+                   .shared_bytes = static_cast<std::size_t>(c.plan.shared_bytes(c.op.product)),
                    .cluster = static_cast<unsigned>(c.plan.cluster()),
                    .schedule = c.schedule,
                    .seed = c.seed,

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/gemm.cuh"
-#include "tests/unit/elements.h"
+#include "tests/unit/coded_weights.h"
 
 namespace ac::kernels {
 namespace {
@@ -38,44 +38,6 @@ KERNELS(u8_op)
 KERNELS(u4_op)
 KERNELS(middle_op)
 
-double e4m3_value(unsigned code) {
-  const int exponent = static_cast<int>(code >> 3 & 15), fraction = static_cast<int>(code & 7);
-  const double size =
-      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
-  return code & 128 ? -size : size;
-}
-
-struct Coded {
-  std::vector<unsigned char> codes, zeros;
-  Elements scales;
-  int rows, k;
-
-  static int across(const Format& f, int k) { return f.columns > 0 ? (k - 1) / f.columns + 1 : 1; }
-  Coded(const Format& f, int rows, int k, std::mt19937& random)
-      : scales(f.scale, static_cast<std::size_t>(((rows - 1) / f.rows + 1) * across(f, k))),
-        rows(rows),
-        k(k) {
-    codes.resize(static_cast<std::size_t>(rows * k * bits_of(f.codes) / 8));
-    for (unsigned char& code : codes) {
-      code = static_cast<unsigned char>(random());
-      if (f.codes == Codes::e4m3 && (code & 127) == 127) code ^= 1;  // no NaN
-    }
-    scales.fill(random, 0.01f, 0.05f);
-    if (f.zeros) zeros.resize(scales.size());
-    for (unsigned char& zero : zeros) zero = static_cast<unsigned char>(random() % 16);
-  }
-  double get(const Format& f, int row, int column) const {
-    const auto at = static_cast<std::size_t>(row * k + column);
-    const auto group = static_cast<std::size_t>(row / f.rows * across(f, k) +
-                                                (f.columns > 0 ? column / f.columns : 0));
-    const double scale = scales.get(group);
-    if (f.codes == Codes::e4m3) return e4m3_value(codes[at]) * scale;
-    if (f.codes == Codes::u8) return (codes[at] - 128.) * scale;
-    const int code = at % 2 == 0 ? codes[at / 2] & 15 : codes[at / 2] >> 4;
-    return (code - (f.zeros ? zeros[group] : 8)) * scale;
-  }
-};
-
 template <const GemmOp& op, const GemmPlan& plan>
 void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, unsigned seed) {
   CAPTURE(name);
@@ -85,7 +47,7 @@ void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, u
   const int m = shape.m, k = shape.k;
   Elements x(op.x, static_cast<std::size_t>(m * k));
   x.fill(random, -1, 1);
-  std::vector<Coded> weights;
+  std::vector<CodedWeights> weights;
   std::vector<Elements> biases, outputs;
   CodedGemmParams p{};
   for (int i = 0; i < op.matrices; ++i) {
@@ -124,7 +86,7 @@ void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, u
           double sum = op.bias ? biases[at].get(static_cast<std::size_t>(row)) : 0;
           for (int c = 0; c < k; ++c) {
             const double product =
-                weights[at].get(op.format, row, c) * x.get(static_cast<std::size_t>(token * k + c));
+                weights[at].get(row, c) * x.get(static_cast<std::size_t>(token * k + c));
             sum += product, size += std::fabs(product);
           }
           return sum;

@@ -140,7 +140,7 @@ TEST_CASE("few tokens have plans of tma_gemm whose K is split, where tiles leave
   CHECK(launch.grid[0].at(128) == 64);
   CHECK(launch.grid[0].at(256) == 128);  // a tile each, though 120 run at once
   CHECK(launch.threads == sum.choice.plan.threads());
-  CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes());
+  CHECK(launch.shared_bytes == sum.choice.plan.shared_bytes(sum.choice.task.op));
   CHECK(launch.maps[1].box_rows == 128);
   CHECK(sum.generated.sources[0].text.find(".cluster_k = 4") != std::string::npos);
 
@@ -210,7 +210,7 @@ TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
     const TmaGemmPlan& plan = qkv.choice.plan;
     CHECK(launch.params.size() == sizeof(Params));
     CHECK(launch.threads == plan.threads());
-    CHECK(launch.shared_bytes == plan.shared_bytes());
+    CHECK(launch.shared_bytes == plan.shared_bytes(qkv.choice.task.op));
     REQUIRE(launch.maps.size() == 4);
     const Launch::Map& x = launch.maps[0];
     CHECK(x.at == offsetof(Params, x));

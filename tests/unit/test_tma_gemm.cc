@@ -58,7 +58,7 @@ GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
   return {.illegal = plan.why_illegal(op, shape, 227 * 1024),
           .grid = static_cast<int>(blocks),
           .threads = plan.threads(),
-          .shared_bytes = plan.shared_bytes(),
+          .shared_bytes = plan.shared_bytes(op),
           .cluster = plan.cluster()};
 }
 

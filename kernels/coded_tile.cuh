@@ -1,0 +1,118 @@
+// Weights in formats of codes on their way to tensor cores: threads copy codes to shared memory as
+// they are, and later make a tile of 16-bit elements of them, as PanelRows has it. A thread makes
+// elements of what it copied itself, so that nobody has to meet in between.
+#pragma once
+
+#include "kernels/gemm_op.h"
+#include "kernels/warpgroup.cuh"
+#include "kernels/weight_reader.cuh"
+
+namespace ac::kernels {
+
+// pack_pair() in one instruction.
+template <class T>
+AC_DEVICE unsigned round_pair(float low, float high) {
+#ifdef AC_HOST_DEVICE
+  return pack_pair<T>(low, high);
+#else
+  unsigned word;
+  if constexpr (is_f16<T>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+#endif
+}
+
+// `tile_n` rows of a matrix, or of a pair half as many of each, and 64 columns.
+template <GemmOp op, int tile_n, int threads>
+struct CodedTile {
+  static constexpr Format format = op.format;
+  using T = Scalar<op.weight>;
+  using Reader = WeightReader<format, op.weight>;
+  static constexpr int vector = op.vector();     // elements of a thread's copy: they share a scale
+  static constexpr int across = 64 / vector;     // threads of a row
+  static constexpr int down = threads / across;  // rows from one of a thread's copies to the next
+  static constexpr int count = tile_n / down;
+  static_assert(count * down == tile_n);
+
+  struct Scales {
+    Scalar<format.scale> scale[count];
+    unsigned char zero[count];
+  };
+
+  const CodedGemmParams& p;
+  const int thread, first_row, first_column;
+
+  AC_DEVICE CodedTile(const CodedGemmParams& p, int thread)
+      : p(p), thread(thread), first_row(thread / across), first_column(thread % across * vector) {}
+
+  // Codes of the columns from `begin` on; of the matrix from `output` on.
+  AC_DEVICE void copy(unsigned char* codes, int matrix, int output, int begin) const {
+    const int column = begin + first_column;
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const Row row = row_of(i, matrix, output);
+      const auto* const from = static_cast<const unsigned char*>(p.matrix[row.matrix].weight) +
+                               static_cast<long long>(row.number) * p.pitch;
+      const bool inside = column < p.k;
+      copy_async16(codes + (i * threads + thread) * 16,
+                   from + (inside ? column / (8 / bits_of(format.codes)) : 0), inside);
+    }
+  }
+  AC_DEVICE Scales scales(int matrix, int output, int begin) const {
+    const int column = begin + first_column, inside = column < p.k ? column : 0;
+    Scales found;
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const Row row = row_of(i, matrix, output);
+      RowScales<format> of;
+      of.point_to(p.scales[row.matrix], p.zeros[row.matrix], row.number, p.k);
+      found.scale[i] = load_constant(of.scale + of.number(inside));
+      if constexpr (format.zeros) found.zero[i] = load_constant(of.zero + of.number(inside));
+    }
+    return found;
+  }
+  // What lies behind the last column is multiplied by what x has there: 0.
+  AC_DEVICE void make(unsigned char* tile, const unsigned char* codes, const Scales& of) const {
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) {
+      const float scale = to_float(of.scale[i]);
+      float zero = static_cast<float>(middle_of(format.codes));
+      if constexpr (format.zeros) zero = whole_at<0, 8>(of.zero[i], 0.f);
+      const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * threads + thread) * 16);
+      const unsigned words[4] = {v.x, v.y, v.z, v.w};
+      unsigned pairs[vector / 2];
+      AC_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        float elements[Reader::of_word];
+        Reader::unpack(words[w], zero, elements);
+        AC_UNROLL
+        for (int e = 0; e < Reader::of_word; e += 2)
+          pairs[(w * Reader::of_word + e) / 2] =
+              round_pair<T>(elements[e] * scale, elements[e + 1] * scale);
+      }
+      AC_UNROLL
+      for (int c = 0; c < vector / 8; ++c) {
+        unsigned char* const to =
+            tile + PanelRows<tile_n>::offset(first_row + i * down, first_column / 8 + c);
+        *reinterpret_cast<uint4*>(to) =
+            make_uint4(pairs[4 * c], pairs[4 * c + 1], pairs[4 * c + 2], pairs[4 * c + 3]);
+      }
+    }
+  }
+
+ private:
+  // Rows past the end repeat the last one: their sums are never written.
+  struct Row {
+    int matrix, number;
+  };
+  AC_DEVICE Row row_of(int i, int matrix, int output) const {
+    constexpr int of_one = tile_n / op.row_sets();
+    const int row = first_row + i * down, set = row / of_one;
+    const int last = p.matrix[matrix].rows - 1, number = output + row - set * of_one;
+    return {matrix + set, number < last ? number : last};
+  }
+};
+
+}  // namespace ac::kernels

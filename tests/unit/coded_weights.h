@@ -1,0 +1,57 @@
+// Weights in a format of codes for kernels on the host device.
+#pragma once
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/weight_format.h"
+#include "tests/unit/elements.h"
+
+namespace ac::kernels {
+
+inline double e4m3_value(unsigned code) {
+  const int exponent = static_cast<int>(code >> 3 & 15), fraction = static_cast<int>(code & 7);
+  const double size =
+      exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+  return code & 128 ? -size : size;
+}
+
+// A matrix of random codes, and its elements as a loop decodes them.
+struct CodedWeights {
+  Format f;
+  std::vector<unsigned char> codes, zeros;
+  Elements scales;
+  int rows, k;
+
+  static int across(const Format& f, int k) { return f.columns > 0 ? (k - 1) / f.columns + 1 : 1; }
+  static int down(const Format& f, int rows) { return f.rows > 0 ? (rows - 1) / f.rows + 1 : 1; }
+  CodedWeights(const Format& f, int rows, int k, std::mt19937& random)
+      : f(f),
+        scales(f.scale, static_cast<std::size_t>(down(f, rows) * across(f, k))),
+        rows(rows),
+        k(k) {
+    codes.resize(static_cast<std::size_t>(rows * k * bits_of(f.codes) / 8));
+    for (unsigned char& code : codes) {
+      code = static_cast<unsigned char>(random());
+      if (f.codes == Codes::e4m3 && (code & 127) == 127) code ^= 1;  // no NaN
+    }
+    scales.fill(random, 0.01f, 0.05f);
+    if (f.zeros) zeros.resize(scales.size());
+    for (unsigned char& zero : zeros)
+      zero = static_cast<unsigned char>(random() % (f.codes == Codes::u8 ? 256 : 17));
+  }
+  double get(int row, int column) const {
+    const auto at = static_cast<std::size_t>(row * k + column);
+    const auto group = static_cast<std::size_t>((f.rows > 0 ? row / f.rows : 0) * across(f, k) +
+                                                (f.columns > 0 ? column / f.columns : 0));
+    const double scale = scales.get(group);
+    if (f.codes == Codes::e4m3) return e4m3_value(codes[at]) * scale;
+    const int code = f.codes == Codes::u8 ? codes[at]
+                     : at % 2 == 0        ? codes[at / 2] & 15
+                                          : codes[at / 2] >> 4;
+    return (code - (f.zeros ? zeros[group] : f.codes == Codes::u8 ? 128 : 8)) * scale;
+  }
+};
+
+}  // namespace ac::kernels

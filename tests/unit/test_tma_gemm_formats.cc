@@ -1,0 +1,116 @@
+// The product by the copy engine's tiles on weights in formats of codes, on the host device: the
+// elements are the codes' values, rounded to 16 bits.
+#include <string>
+#include <vector>
+
+#include "kernels/tma_gemm.cuh"
+#include "tests/unit/gemm_case.h"
+#include "tests/unit/matrix_map.h"
+
+namespace ac::kernels {
+namespace {
+
+constexpr GemmOp of_bf16(const Format& format) {
+  return {.weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .format = format};
+}
+constexpr GemmOp e4m3_block = of_bf16({Codes::e4m3, Type::f32, false, 128, 128});
+constexpr GemmOp e4m3_row{.residual = true, .format = {Codes::e4m3, Type::f16}};
+constexpr GemmOp e4m3_all = of_bf16({Codes::e4m3, Type::bf16, false, 0, 0});
+constexpr GemmOp u8_row{.pair = Pair::swiglu, .matrices = 2, .format = {Codes::u8}};
+constexpr GemmOp u8_zeros = of_bf16({Codes::u8, Type::f32, true, 1, 32});
+constexpr GemmOp u4_g128 = of_bf16({Codes::u4, Type::bf16, false, 1, 128});
+constexpr GemmOp u4_zeros{
+    .bias = true, .matrices = 3, .format = {Codes::u4, Type::f16, true, 1, 32}};
+constexpr GemmOp u4_row = of_bf16({Codes::u4, Type::f32, true, 1, 0});
+constexpr GemmOp u4_pair{.weight = Type::bf16,
+                         .x = Type::bf16,
+                         .y = Type::bf16,
+                         .pair = Pair::swiglu,
+                         .matrices = 2,
+                         .format = {Codes::u4, Type::bf16, false, 1, 64}};
+
+// Tiles of which a thread has one vector and many; clusters that share tokens; rings that go round;
+// parts of K.
+constexpr TmaGemmPlan small{
+    .tile_m = 64, .tile_n = 64, .stages = 2, .cluster_m = 1, .cluster_n = 1, .group_m = 1};
+constexpr TmaGemmPlan tokens{
+    .tile_m = 64, .tile_n = 128, .stages = 4, .cluster_m = 1, .cluster_n = 2, .group_m = 2};
+constexpr TmaGemmPlan large{.tile_n = 256, .stages = 3, .cluster_m = 1, .group_m = 2};
+constexpr TmaGemmPlan halves{
+    .tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_k = 2};
+constexpr TmaGemmPlan thirds{
+    .tile_m = 64, .tile_n = 128, .stages = 2, .cluster_m = 1, .cluster_n = 2, .cluster_k = 3};
+
+// Nobody binds the map here.
+template <GemmOp op, TmaGemmPlan plan>
+void launched(CodedGemmParams p) {
+  CodedTmaGemmParams all{};
+  all.gemm = p;
+  all.x = matrix_map(op.x, p.x, p.m, p.k, p.x_pitch, plan.box_m());
+  tma_gemm<op, plan>(all);
+}
+
+template <TmaGemmPlan plan>
+GemmCase::Launch launch_tma(const GemmOp& op, const GemmShape& shape) {
+  return {.illegal = plan.why_illegal(op, shape, 227 * 1024),
+          .grid = static_cast<int>(plan.grid(op, shape, 5)),
+          .threads = plan.threads(),
+          .shared_bytes = plan.shared_bytes(op),
+          .cluster = plan.cluster()};
+}
+
+#define CASE(codes, plan)                                                     \
+  GemmCase {                                                                  \
+    .name = "tma_" #codes "_" #plan, .op = codes, .launch = launch_tma<plan>, \
+    .coded = launched<codes, plan>                                            \
+  }
+#define CASES(codes) {CASE(codes, small), CASE(codes, tokens), CASE(codes, large)}
+
+TEST_CASE("tma_gemm: e4m3 with scales of blocks, rows and one") {
+  check_gemm(CASES(e4m3_block), {{1, {1}, 16}, {66, {137}, 400}});
+  check_gemm({CASE(e4m3_row, small), CASE(e4m3_row, tokens)}, {{70, {136}, 208}}, {.gap = 8});
+  check_gemm({CASE(e4m3_all, small), CASE(e4m3_all, large)}, {{130, {72}, 144}});
+}
+
+TEST_CASE("tma_gemm: 8 bits of rows and of groups with zero points") {
+  check_gemm(CASES(u8_row), {{3, {34, 34}, 16}, {66, {70, 70}, 208}}, {.size = 0.1f});
+  check_gemm(CASES(u8_zeros), {{66, {137}, 336}});
+}
+
+TEST_CASE("tma_gemm: 4 bits in groups, with a tail, and of rows") {
+  check_gemm(CASES(u4_g128), {{1, {1}, 32}, {70, {264}, 416}, {300, {132}, 64}});
+  check_gemm(CASES(u4_zeros), {{37, {32, 8, 8}, 96}, {66, {40, 133, 1}, 352}}, {.gap = 8});
+  check_gemm({CASE(u4_row, small), CASE(u4_row, tokens)}, {{5, {72}, 224}});
+  check_gemm(CASES(u4_pair), {{64, {64, 64}, 128}, {66, {68, 68}, 352}}, {.scale = 0.5f});
+}
+
+TEST_CASE("tma_gemm: parts of K of codes") {
+  check_gemm({CASE(u4_g128, halves), CASE(u4_g128, thirds), CASE(u8_zeros, halves)},
+             {{64, {64}, 384}, {70, {137}, 480}});
+  check_gemm({CASE(u4_pair, halves), CASE(u8_row, thirds)}, {{3, {34, 34}, 224}}, {.size = 0.1f});
+}
+
+TEST_CASE("tma_gemm: of codes too, any order of threads gives the same bits") {
+  check_order({CASE(u4_zeros, tokens), CASE(u4_zeros, halves)}, {70, {72, 9, 40}, 352});
+  check_order({CASE(e4m3_block, large)}, {150, {137}, 144});
+}
+
+TEST_CASE("tma_gemm: illegal plans for codes say why") {
+  const auto says = [](const char* reason, const char* word) {
+    return reason != nullptr && std::string(reason).find(word) != std::string::npos;
+  };
+  const int most = 227 * 1024;
+  CHECK(large.why_illegal(u4_g128, {8, {8}, 32}, most) == nullptr);
+  CHECK(says(TmaGemmPlan{}.why_illegal(u4_g128), "each block"));
+  CHECK(says(small.why_illegal(of_bf16({Codes::u4, Type::bf16, false, 1, 16})), "vectors"));
+  CHECK(says(small.why_illegal(u4_g128, {8, {8}, 48}, most), "16 bytes"));
+  CHECK(small.why_illegal(e4m3_block, {8, {8}, 48}, most) == nullptr);
+  CHECK(says(small.why_illegal(e4m3_block, {8, {8}, 40}, most), "16 bytes"));
+  // Codes take room beside the ring.
+  const TmaGemmPlan four{.stages = 4, .cluster_m = 1};
+  CHECK(four.why_illegal({}, {8, {8}, 32}, most) == nullptr);
+  CHECK(says(four.why_illegal(u4_g128, {8, {8}, 32}, most), "shared"));
+}
+
+}  // namespace
+}  // namespace ac::kernels
