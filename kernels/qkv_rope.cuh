@@ -25,7 +25,7 @@ struct RopeOutputs {
   static constexpr int pitch = panel * 2 + 16;                  // bytes: rows begin in other banks
   static_assert(pitch <= plan.staging_pitch() * 4);
 
-  const QkvRopeParams& p;
+  const QkvRopeParamsOf<op.product.format>& p;
 
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
   AC_DEVICE static int column() { return lane() % 4 * 2; }  // the first of two in each eight
@@ -191,7 +191,7 @@ struct RopeOutputs {
 };
 
 template <QkvRopeOp op, TmaGemmPlan plan>
-AC_DEVICE void qkv_rope(const QkvRopeParams& p) {
+AC_DEVICE void qkv_rope(const QkvRopeParamsOf<op.product.format>& p) {
   static_assert(why_illegal(op, plan) == nullptr, "the plan is illegal for this op");
   tma_gemm_to<op.product, plan>(p.product, RopeOutputs<op, plan>{p});
 }
@@ -199,6 +199,7 @@ AC_DEVICE void qkv_rope(const QkvRopeParams& p) {
 }  // namespace ac::kernels
 
 // Defines the kernel `name`; its grid is that of the product.
-#define AC_QKV_ROPE_KERNEL(name, op, plan)                                                        \
-  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::QkvRopeParams, (plan).threads(), (plan).cluster(), \
+#define AC_QKV_ROPE_KERNEL(name, op, plan)                                           \
+  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::QkvRopeParamsOf<(op).product.format>, \
+                          (plan).threads(), (plan).cluster(),                        \
                           ::ac::kernels::qkv_rope<op, plan>(p))

@@ -42,8 +42,9 @@ constexpr const char* why_illegal(const QkvRopeOp& op, const TmaGemmPlan& plan,
   return plan.why_illegal(op.product, shape, max_shared_bytes);
 }
 
-struct QkvRopeParams {
-  TmaGemmParams product;  // scale 1, no softcap, no outputs
+template <class Product>
+struct QkvRopeParamsFor {
+  Product product;  // scale 1, no softcap, no outputs
   int heads, kv_heads;
   const void* q_norm;  // [head_dim], if op.append.qk_norm
   const void* k_norm;  // [head_dim], if op.append.qk_norm
@@ -58,6 +59,9 @@ struct QkvRopeParams {
   void* v_cache;        // [kv_heads, capacity, head_dim]; of more tokens than that, the last stay
   long long unused[6] = {};  // whole 64 bytes, so that alignment changes no layout
 };
+template <Format format>
+using QkvRopeParamsOf = QkvRopeParamsFor<TmaGemmParamsOf<format>>;
+using QkvRopeParams = QkvRopeParamsFor<TmaGemmParams>;
 static_assert(sizeof(QkvRopeParams) % 64 == 0);
 
 }  // namespace ac::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 namespace ac {
 
@@ -74,8 +75,6 @@ Match<QkvAttentionTask> QkvAttentionTask::match(const Body& body) {
   if (const auto* why = std::get_if<std::string>(&attention)) return *why;
   auto product = TmaGemmTask::match(*products);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
-  const Format& format = std::get<Matched<TmaGemmTask>>(product).task.op.format;
-  if (!format.is_plain()) return reads_no_weights_in(format);
   if (body.region().outputs.size() != 1) return "what goes into attention is needed outside";
 
   auto& [gemm, gemm_operands] = std::get<Matched<TmaGemmTask>>(product);
@@ -110,8 +109,12 @@ std::vector<QkvAttentionPlan> QkvAttentionTask::plans() const {
   constexpr Products kProducts[] = {{64, 64, 8},   {64, 128, 6},  {64, 128, 8},
                                     {64, 256, 4},  {128, 64, 6},  {128, 64, 8},
                                     {128, 128, 4}, {128, 128, 6}, {128, 256, 4}};
+  // Codes have a ring beside the elements'.
+  constexpr Products kOfCodes[] = {{64, 64, 6},  {64, 128, 4},  {64, 128, 6},  {64, 256, 3},
+                                   {128, 64, 6}, {128, 128, 3}, {128, 128, 4}, {128, 256, 3}};
+  const bool plain = op.product.format.is_plain();
   std::vector<QkvAttentionPlan> plans;
-  for (const Products& product : kProducts)
+  for (const Products& product : plain ? std::span<const Products>(kProducts) : kOfCodes)
     for (const TmaCluster& cluster : kTmaClusters)
       for (const Keys& keys : kKeys)
         plans.push_back({.tile_m = product.tile_m,
@@ -159,6 +162,9 @@ Extent QkvAttentionTask::extent(const Plan& plan) const {
   extent.group = std::int64_t{plan.group_m} * plan.cluster_m;
   // A tile's and one more.
   extent.kv_heads = plan.tile_n / op.append.head_dim + 1;
+  extent.at_once = std::max<std::int64_t>(
+      extent.at_once, blocks_of_scales(op.product.format, static_cast<int>(extent.block)));
+  extent.rounds_weights = !op.product.format.is_plain();
   return extent;
 }
 
@@ -171,16 +177,31 @@ void QkvAttentionTask::write_id(const Plan& plan, IdText& id) {
       .add("/{}/c{}x{}/group{}", plan.stages, plan.cluster_m, plan.cluster_n, plan.group_m);
 }
 
+namespace {
+
+template <class Params>
+Generated lower_products(const QkvAttentionTask& task, const Lowering& to, const TmaGemmPlan& tiles,
+                         const QkvAttentionTask::Operands& operands) {
+  Generated out;
+  KernelOf<Params> of(to, out, "qkv_rope", task.op, tiles);
+  const GemmOp& op = task.op.product;
+  const Count blocks =
+      fill_product(of, of.params.product, to, op, task.shape, tiles, operands.product);
+  fill_append(of, to, task.attention.heads(), task.attention.kv_heads, task.op.append.head_dim,
+              operands.attention);
+  of.launch({blocks, 1, 1}, tiles.threads(), tiles.shared_bytes(op));
+  return out;
+}
+
+}  // namespace
+
 Generated QkvAttentionTask::lower(const Lowering& to, const Plan& plan,
                                   const Operands& operands) const {
+  using OfCodes = QkvRopeParamsFor<CodedTmaGemmParams>;
   const TmaGemmPlan tiles = plan.product();
-  Generated out;
-  KernelOf<QkvRopeParams> of(to, out, "qkv_rope", op, tiles);
-  const Count blocks =
-      fill_product(of, of.params.product, to, op.product, shape, tiles, operands.product);
-  fill_append(of, to, attention.heads(), attention.kv_heads, op.append.head_dim,
-              operands.attention);
-  of.launch({blocks, 1, 1}, tiles.threads(), tiles.shared_bytes(op.product));
+  Generated out = op.product.format.is_plain()
+                      ? lower_products<QkvRopeParams>(*this, to, tiles, operands)
+                      : lower_products<OfCodes>(*this, to, tiles, operands);
   attention.add_attention(to, plan.attention(), operands.attention, out);
   return out;
 }

@@ -40,7 +40,11 @@ constexpr const char* kConfigs[] = {
     R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "float32", "hidden_size": 192,
         "intermediate_size": 344, "num_hidden_layers": 1, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 317,
-        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})"};
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}})",
+    R"({"architectures": ["MistralForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 192,
+        "intermediate_size": 352, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 313,
+        "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}})"};
 
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.

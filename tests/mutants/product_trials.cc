@@ -65,6 +65,7 @@ StepGraph step_of(const Product& product, bool one_token) {
 
 // Products of queries, keys and values, of one matrix or three, and attention.
 struct Qkv {
+  const char* format = "plain";
   DType dtype = DType::bf16;
   std::int64_t k = 136, heads = 6, kv_heads = 3, head_dim = 32, rotary = head_dim;
   bool one_matrix = false, interleaved = false, bias = false, qk_norm = false;
@@ -81,7 +82,9 @@ StepGraph step_of(const Qkv& qkv) {
   };
   const NodeId x = b.input("x", {qkv.dtype, {tokens, qkv.k}});
   const auto project = [&](const std::string& name, std::int64_t heads) {
-    const NodeId w = weight(name, {heads * qkv.head_dim, qkv.k});
+    const Format format = find_format(qkv.format)->format;
+    const NodeId w = b.weight(name, {qkv.dtype, {heads * qkv.head_dim, qkv.k}}, format,
+                              is_whole(format.codes) ? FileLayout::packed : FileLayout::compressed);
     return qkv.bias ? b.linear(x, w, weight(name + ".bias", {heads * qkv.head_dim}))
                     : b.linear(x, w);
   };
@@ -352,6 +355,8 @@ void add_qkv(ProductTrials& all) {
            .rope_scale = 1.25,
            .window = 40},
           with(128, 2, 1));
+  all.add("heads of 4 bits", {.format = "u4_g64_bf16", .k = 352, .heads = 6, .qk_norm = true},
+          with(128, 1, 2));
   all.add("heads of one matrix, some turned",
           {.heads = 3, .rotary = 16, .one_matrix = true, .qk_norm = true}, with(64, 1, 2));
 }
