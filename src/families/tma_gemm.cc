@@ -64,11 +64,15 @@ double tma_seconds(const TmaGemmTask& task, const TmaGemmPlan& plan, const Devic
   const double blocks = double(plan.blocks(task.op, task.shape));
   const double rounds = std::ceil(blocks / plan.at_once(device.multiprocessors));
   const double steps = std::ceil(std::ceil(task.shape.k / 64.0) / plan.cluster_k);
-  const Format& format = task.op.format;
-  const double weights =
-      format.is_plain() ? 128 * double(plan.tile_n) / plan.cluster_m : plan.code_bytes(task.op);
-  const double copied = 128 * double(plan.tile_m) / plan.cluster_n + weights;
-  const double made = format.is_plain() ? 0 : 64 * plan.tile_n / fit.elements_of_codes;
+  const bool plain = task.op.format.is_plain();
+  const int codes = plan.code_bytes(task.op);
+  const double weights = plain ? 128.0 * plan.tile_n / plan.cluster_m : codes;
+  const double copied = 128.0 * plan.tile_m / plan.cluster_n + weights;
+  const double read = 128.0 * plan.groups() * (64 + plan.tile_n);  // by products
+  const double made = plain
+                          ? 0
+                          : std::max(64 * plan.tile_n / fit.elements_of_codes,
+                                     (read + plan.stage_bytes() + 2 * codes) / fit.through_shared);
   const double multiplied = 2.0 * plan.tile_m * plan.tile_n * 64 * device.multiprocessors /
                             (device.tensor_flops * fit.efficiency);
   const double step = std::max({any.slot, any.copy_latency / (plan.stages - 1),

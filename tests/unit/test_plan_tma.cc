@@ -11,11 +11,13 @@
 
 #include "admit/trial.h"
 #include "admit/trials.h"
+#include "base/weight_format.h"
 #include "expect_error.h"
 #include "families/list.h"
 #include "fusion_option.h"
 #include "generate/assemble.h"
 #include "generate/params.h"
+#include "ir/builder.h"
 #include "ir/graph_text.h"
 #include "plan/planner.h"
 #include "program/traffic.h"
@@ -256,6 +258,50 @@ TEST_CASE("a product of tma_gemm gets maps of x and its weights") {
   CHECK(launch.grid[0].at(257) == 32);
   CHECK(launch.grid[0].at(8192) == 132);
   CHECK(pointer(launch, offsetof(Params, gemm) + offsetof(kernels::GemmMatrix, residual)).at > 0);
+}
+
+TEST_CASE("a product of tma_gemm on codes: launches, what the gate is told, and prices") {
+  constexpr std::int64_t kInner = 2560, kRows = 4096;
+  StepGraph step;
+  Builder b(step.graph);
+  const NodeId x = b.input("x", {DType::bf16, {Dim(Symbol::T), kInner}});
+  const NodeId w = b.weight("w", {DType::bf16, {kRows, kInner}},
+                            find_format("u4_g128_bf16_zeros")->format, FileLayout::packed);
+  const NodeId residual = b.input("residual", {DType::bf16, {Dim(Symbol::T), kRows}});
+  step.graph.outputs.push_back({"y", b.binary(Op::add, residual, b.linear(x, w))});
+  const Regions regions = analyse(std::move(step));
+  const Plans plans = planned(regions, 2048, "sm_90");
+  const Made product = made(plans, regions, "linear+add", 0, any);
+  const auto& [task, plan] = product.choice;
+  using Params = kernels::CodedTmaGemmParams;
+  const Launch& launch = product.generated.launches[0];
+  CHECK(launch.params.size() == sizeof(Params));
+  CHECK(launch.shared_bytes == plan.shared_bytes(task.op));
+  REQUIRE(launch.maps.size() == 1);
+  CHECK(launch.maps[0].at == 0);
+  const Params params{};
+  const auto key_at = [&](const auto& field) {
+    const auto at = reinterpret_cast<const char*>(&field) - reinterpret_cast<const char*>(&params);
+    const auto found =
+        std::ranges::find(launch.pointers, static_cast<std::uint32_t>(at), &Launch::Pointer::at);
+    REQUIRE(found != launch.pointers.end());
+    return product.generated.buffers.at(static_cast<std::size_t>(found->buffer)).key;
+  };
+  CHECK(key_at(params.gemm.matrix[0].weight) == "w.weight_packed");
+  CHECK(key_at(params.gemm.scales[0]) == "w.weight_scale");
+  CHECK(key_at(params.gemm.zeros[0]) == "w.weight_zero_point");
+  CHECK(task.extent(plan).rounds_weights);
+  CHECK(!TmaGemmTask{{kernels::GemmOp{}, {128, {64}, 64}}}.extent(plan).rounds_weights);
+
+  // Half as many tokens for the same elements made.
+  const kernels::GemmShape shape{2048, {4096}, 2560};
+  const kernels::GemmOp of_16{
+      .weight = kernels::Type::bf16, .x = kernels::Type::bf16, .y = kernels::Type::bf16};
+  const TmaGemmPlan large{.stages = 3, .cluster_m = 1};
+  TmaGemmPlan narrow = large;
+  narrow.tile_m = 64;
+  CHECK(predicted(task.op, shape, large) < predicted(task.op, shape, narrow));
+  CHECK(predicted(task.op, shape, large) < 1.15 * predicted(of_16, shape, large));
 }
 
 TEST_CASE("tma_gemm takes a part of a row as x where its rows start at multiples of 16 bytes") {
