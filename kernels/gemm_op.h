@@ -19,7 +19,7 @@ struct GemmOp {
   AC_FIELDS(GemmOp, weight, x, y, pair, bias, residual, matrices, format)
 
   constexpr int vector() const { return 128 / code_bits(format, weight); }  // of 16 bytes of a row
-  constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }  // weight rows an output
+  constexpr int row_sets() const { return pair == Pair::none ? 1 : 2; }     // weight rows an output
   constexpr const char* why_illegal() const {
     if (matrices < 1 || matrices > 3) return "matrices must be 1 to 3";
     if (pair != Pair::none && matrices != 2) return "a pair has two matrices";
