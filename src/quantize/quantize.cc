@@ -304,6 +304,7 @@ Quantized quantize(const Model& model, const QuantizeOptions& options, const fs:
 
   Quantized result;
   std::vector<Shard> shards(1);
+  std::set<std::string> names;
   for (const auto& [key, linear] : linears) checkpoint.require(key, linear.shape);
   for (const std::string& key : checkpoint.keys()) {
     const TensorView view = checkpoint.find(key).value();
@@ -316,7 +317,12 @@ Quantized quantize(const Model& model, const QuantizeOptions& options, const fs:
     }
     const std::vector<TensorToWrite> tensors = tensors_for(view, linear);
     std::uint64_t bytes = 0;
-    for (const TensorToWrite& tensor : tensors) bytes += tensor.bytes();
+    for (const TensorToWrite& tensor : tensors) {
+      if (!names.insert(tensor.name).second)
+        bad_input("{}: has a tensor {}, and one of this name is to be written", from.string(),
+                  quote(tensor.name));
+      bytes += tensor.bytes();
+    }
     if (shards.back().bytes > 0 && shards.back().bytes + bytes > options.most_in_shard)
       shards.emplace_back();
     Shard& shard = shards.back();

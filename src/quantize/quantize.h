@@ -26,7 +26,7 @@ struct QuantizeOptions {
   WeightsWanted weights;
   bool head = false;  // the head, too
   std::uint64_t most_in_shard = 5'000'000'000;
-  std::function<void(std::size_t done, std::size_t total, const std::string& module)> on_layer;
+  std::function<void(std::size_t done, std::size_t total, const std::string& module)> on_layer = {};
 };
 
 struct QuantizedLayer {
