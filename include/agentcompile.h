@@ -47,7 +47,7 @@ typedef struct ac_model ac_model;
 /* All zero, or a null pointer in its place, is what `agentcompile generate` does. */
 typedef struct ac_load_options {
   const char* device;        /* "host", "cuda", "cuda:1"; null: what the package is compiled for */
-  const char* weights;       /* where the checkpoint is now; null: where it was compiled from */
+  const char* checkpoint;    /* where the checkpoint is now; null: where it was compiled from */
   int random_weights;        /* not 0: random weights made of this seed, instead of a checkpoint */
   uint64_t seed;             /* of random_weights */
   const char* tokenizer;     /* a folder to take instead of the package's texts; null: none */

@@ -29,7 +29,7 @@ void raise(const std::exception_ptr& thrown, void*) {
   }
 }
 
-Model load(const std::string& package, const std::string& device, const std::string& weights,
+Model load(const std::string& package, const std::string& device, const std::string& checkpoint,
            std::optional<uint64_t> random_weights, const std::string& tokenizer,
            const std::string& chat_template, std::size_t cache_memory,
            const std::string& cache_folder, std::size_t cache_disk) {
@@ -38,7 +38,7 @@ Model load(const std::string& package, const std::string& device, const std::str
   };
   ac_load_options options = {};
   options.device = or_null(device);
-  options.weights = or_null(weights);
+  options.checkpoint = or_null(checkpoint);
   options.random_weights = random_weights.has_value();
   options.seed = random_weights.value_or(0);
   options.tokenizer = or_null(tokenizer);

@@ -133,8 +133,8 @@ class LLM:
     compiled when it is first used, and kept, as the commands do it. With `quiet`, nothing is told of that.
 
     device: "host", "cuda" or "cuda:1"; else a GPU if there is one, or what the package is compiled for.
-    max_context, dtype, full, download: options of `agentcompile package`, for a model that is compiled.
-    weights: where a package's checkpoint is now. random_weights: a seed of random ones instead.
+    max_context, dtype, weights, full, download: options of `agentcompile package`, for a model that is compiled.
+    checkpoint: where a package's checkpoint is now. random_weights: a seed of random weights instead.
     tokenizer, chat_template: a folder and a file to take instead of the model's own.
     cache_memory, cache_folder, cache_disk: bytes in memory for what was read of earlier prompts, a folder that
     keeps it for the next time, and bytes that this may hold.
@@ -148,9 +148,10 @@ class LLM:
         device: str | None = None,
         max_context: int | None = None,
         dtype: str | None = None,
+        weights: str | None = None,
         full: bool = False,
         download: bool = False,
-        weights: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_weights: int | None = None,
         tokenizer: str | os.PathLike[str] | None = None,
         chat_template: str | os.PathLike[str] | None = None,
@@ -160,7 +161,7 @@ class LLM:
         quiet: bool = False,
     ):
         name = os.fspath(model)
-        given = {"--device": device, "--max-context": max_context, "--dtype": dtype}
+        given = {"--device": device, "--max-context": max_context, "--dtype": dtype, "--weights": weights}
         options = [part for option, value in given.items() if value is not None for part in (option, str(value))]
         options += [option for option, on in (("--full", full), ("--download", download)) if on]
 
@@ -168,7 +169,7 @@ class LLM:
             return _engine.Model(
                 package,
                 device or "",
-                _path(weights),
+                _path(checkpoint),
                 random_weights,
                 _path(tokenizer),
                 _path(chat_template),

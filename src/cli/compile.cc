@@ -16,6 +16,7 @@
 #include "cli/gpu.h"
 #include "cli/source_arguments.h"
 #include "cli/tuning_log.h"
+#include "cli/weights_argument.h"
 #include "device/devices.h"
 #include "emit/package.h"
 #include "ir/graph_text.h"
@@ -28,6 +29,7 @@ namespace {
 
 struct Compile {
   SourceArguments source;
+  WeightsArgument weights;
   std::string output, device = "host", target, database, device_name;
   std::vector<std::string> targets;
   CompileOptions options;
@@ -41,6 +43,7 @@ struct Compile {
 
   void run() {
     if (json && !dump.empty()) wrong_usage("--dump: its text and --json do not go together");
+    if (weights.is_given()) weights.check();
     if (once && targets.size() > 1) wrong_usage("--once is for one package");
     if (targets.size() < 2) {
       if (!targets.empty()) target = targets[0];
@@ -93,7 +96,10 @@ struct Compile {
     Stages stages(progress, {dump.begin(), dump.end()},
                   [&](const std::string& stage, const std::string& text) { show(stage, text); });
     const Model model = stages.run(
-        "capture", [&] { return source.capture(quiet); },
+        "capture",
+        [&] {
+          return weights.is_given() ? weights.kept(source, quiet, progress) : source.capture(quiet);
+        },
         [](const Model& captured) { return print(captured.graph); });
     std::unique_ptr<tuning::Log> log;
     if (options.here)
@@ -230,6 +236,9 @@ void add_compile_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compile", "Compile a model to a package");
   const auto compile = std::make_shared<Compile>();
   compile->source.add_to(*command);
+  compile->weights.add_to(*command,
+                          ". The source's own, in 16 or 32 bits, are quantized once, "
+                          "into the cache");
   command->add_option("-o,--output", compile->output, "The package, a new folder")
       ->type_name("FOLDER")
       ->required();
@@ -343,6 +352,7 @@ void add_compile_command(CLI::App& app) {
       "  agentcompile compile MODEL -o PKG --device cuda    # for the GPU of this machine: timed "
       "on it\n"
       "  agentcompile compile MODEL -o PKG --target sm_90   # for a GPU that is not here\n"
+      "  agentcompile compile MODEL -o PKG --weights int4     # with its weights in 4 bits\n"
       "  agentcompile compile model.py:factory -o PKG --max-context 8192 --dtype bfloat16\n"
       "Next: agentcompile generate PKG -p 'Hello', or agentcompile chat PKG");
   compile->command = command;

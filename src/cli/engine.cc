@@ -44,10 +44,10 @@ std::function<void(std::int64_t, std::int64_t)> report_weights() {
 
 }  // namespace
 
-void add_weights_option(CLI::App& command, std::string& weights) {
+void add_checkpoint_option(CLI::App& command, std::string& checkpoint) {
   command
       .add_option(
-          "--weights", weights,
+          "--checkpoint", checkpoint,
           "Where the package's checkpoint is now: a folder, or one safetensors or GGUF file. "
           "Its tensors must have the names, types and shapes of the one that was "
           "compiled, and may have other values")
@@ -61,18 +61,18 @@ void EngineArguments::add_to(CLI::App& command) {
       .add_option("--device", device,
                   "host, cuda or cuda:NUMBER (default: what the package is compiled for)")
       ->type_name("DEVICE");
-  add_weights_option(command, weights);
+  add_checkpoint_option(command, checkpoint);
   command
       .add_option("--random-weights", random_weights,
                   "Random weights made of this seed, instead of a checkpoint")
-      ->excludes("--weights")
+      ->excludes("--checkpoint")
       ->group(kRare);
 }
 
 std::vector<std::string> EngineArguments::command() const {
   std::vector<std::string> command;
   if (!device.empty()) command.insert(command.end(), {"--device", device});
-  if (!weights.empty()) command.insert(command.end(), {"--weights", weights});
+  if (!checkpoint.empty()) command.insert(command.end(), {"--checkpoint", checkpoint});
   if (random_weights)
     command.insert(command.end(), {"--random-weights", std::to_string(*random_weights)});
   if (quiet) command.emplace_back("--quiet");

@@ -9,8 +9,8 @@
 
 namespace ac {
 
-// --weights, of commands that read a package's checkpoint.
-void add_weights_option(CLI::App& command, std::string& weights);
+// --checkpoint, of commands that read a package's checkpoint.
+void add_checkpoint_option(CLI::App& command, std::string& checkpoint);
 
 void warn_on_stderr(const std::string& warning);
 

@@ -2,19 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <optional>
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/json.h"
 #include "base/process.h"
 #include "build/digest.h"
 #include "capture/download.h"
 #include "capture/download_progress.h"
 #include "capture/hub.h"
+#include "cli/source_state.h"
 #include "runtime/engine.h"
 #include "runtime/packages.h"
 #include "text/text_files.h"
@@ -23,51 +21,6 @@ namespace ac {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kSmallFile = 1u << 20;  // the content of which counts, beside size and time
-constexpr std::size_t kMostFiles = 10'000;
-
-// "FILE.py" of "FILE.py:factory"; of other texts all.
-std::string file_of(const std::string& source) {
-  const std::size_t end = source.rfind(".py:");
-  return end == std::string::npos ? source : source.substr(0, end + 3);
-}
-
-// What tells that a file is another one.
-Json state_of(const fs::path& file) {
-  const auto bytes = fs::file_size(file);
-  Json state = {bytes, fs::last_write_time(file).time_since_epoch().count()};
-  if (bytes <= kSmallFile) state.push_back(sha256(read_file(file, kSmallFile)));
-  return state;
-}
-
-// The same for all files of a folder, but those that are hidden.
-Json state_of_source(const fs::path& source) {
-  if (!fs::is_directory(source)) return state_of(source);
-  std::vector<fs::path> files;
-  for (auto at = fs::recursive_directory_iterator(source); at != fs::end(at); ++at) {
-    if (at->path().filename().string().starts_with('.')) {
-      if (at->is_directory()) at.disable_recursion_pending();
-    } else if (at->is_regular_file()) {
-      files.push_back(at->path());
-      if (files.size() > kMostFiles)
-        bad_input("{}: the folder has more than {} files", source.string(), kMostFiles);
-    }
-  }
-  std::ranges::sort(files);
-  Json state = Json::object();
-  for (const fs::path& file : files) state[file.lexically_relative(source)] = state_of(file);
-  return state;
-}
-
-// The model's name as a file may be called.
-std::string plain_name(const std::string& source) {
-  std::string name = fs::path(source).lexically_normal().filename().string();
-  if (name.empty()) name = fs::path(source).lexically_normal().parent_path().filename().string();
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.' && c != '-'; }, '_');
-  return name.substr(0, 60);
-}
 
 }  // namespace
 
@@ -103,6 +56,7 @@ CLI::Option* ModelArgument::add_to(CLI::App& command) {
   pass("--dtype", "The type to compute in, if MODEL is compiled");
   pass("--front-end", "The front end, if MODEL is compiled");
   pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
+  weights_.add_to(command, ". MODEL's own, in 16 or 32 bits, are quantized once, into the cache");
   return model;
 }
 
@@ -113,6 +67,7 @@ ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {
   };
   for (const auto& passed : passed_)
     if (passed->option->count() > 0) refuse(passed->name);
+  if (weights_.is_given()) refuse("--weights");
   if (download_) refuse("--download");
   if (again_) refuse("--recompile");
   return {model_};
@@ -120,6 +75,7 @@ ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {
 
 ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   const auto& [device, tokenizer, full, quiet] = wanted;
+  if (weights_.is_given()) weights_.check();
   const Environment environment = read_environment();
   std::error_code error;
   fs::path source = file_of(model_);
@@ -139,6 +95,12 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   source = fs::canonical(source);
   if (tokenizer && source.extension() != ".json" && !text::has_tokenizer(source))
     no_tokenizer(source);
+  if (weights_.is_given()) {
+    SourceArguments original;
+    original.source = source.string();
+    Progress progress(quiet);
+    source = weights_.kept(original, quiet, progress).stores.begin()->second;
+  }
   const std::string what =
       factory ? source.string() + model_.substr(file_of(model_).size()) : source.string();
 

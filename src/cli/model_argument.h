@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/weights_argument.h"
 #include "device/device.h"
 
 namespace ac {
@@ -44,6 +45,7 @@ class ModelArgument {
   Found compiled(const Wanted& wanted) const;
 
   std::string model_;
+  WeightsArgument weights_;
   bool download_ = false, again_ = false;
   // Options that `compile` gets as they are.
   struct Passed {

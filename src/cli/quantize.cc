@@ -12,8 +12,7 @@
 #include "checkpoint/safetensors.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
-#include "cli/source_arguments.h"
-#include "emit/draft.h"
+#include "cli/weights_argument.h"
 
 namespace ac {
 namespace {
@@ -22,32 +21,18 @@ namespace fs = std::filesystem;
 
 struct Quantize {
   SourceArguments source;
-  std::string output, weights, head = "keep";
+  WeightsArgument weights;
+  std::string output;
   std::uint64_t shard_bytes = QuantizeOptions{}.most_in_shard;
   bool json = false, quiet = false;
 
   void run() const {
-    QuantizeOptions options{.weights = parse_weights(weights, "--weights"),
-                            .head = head != "keep",
-                            .most_in_shard = shard_bytes,
-                            .on_layer = {}};
-    if (options.head && head != weights)
-      wrong_usage("--head-weights {}: a checkpoint has one format: write keep, or {}", head,
-                  weights);
+    weights.check();
     const fs::path target = fs::absolute(fs::path(output) / "").lexically_normal().parent_path();
     if (fs::exists(target)) wrong_usage("{} exists: choose another name", target.string());
-    if (fs::is_regular_file(source.source))
-      wrong_usage("{}: a HuggingFace folder or id is wanted, with config.json and safetensors",
-                  source.source);
-    const Model model = source.capture(quiet);
+    const Model model = weights.capture(source, quiet);
     Progress progress(quiet);
-    progress.stage("quantize");
-    options.on_layer = [&](std::size_t done, std::size_t total, const std::string& module) {
-      progress.step("layers", done, total, module);
-    };
-    Draft draft(target);
-    const Quantized made = quantize(model, options, draft.path());
-    if (!draft.publish(false)) wrong_usage("{} exists: choose another name", target.string());
+    const Quantized made = weights.make(model, target, progress, shard_bytes);
     progress.done();
     if (json)
       print_json(made, target);
@@ -61,7 +46,7 @@ struct Quantize {
       layers.push_back(
           {{"module", layer.module}, {"shape", layer.shape}, {"relative_error", layer.error()}});
     fmt::print("{}\n", Json{{"folder", target.string()},
-                            {"weights", weights},
+                            {"weights", weights.text()},
                             {"bytes_before", made.bytes_before},
                             {"bytes", made.bytes},
                             {"relative_error", made.error()},
@@ -91,24 +76,12 @@ void add_quantize_command(CLI::App& app) {
                    "A HuggingFace directory or id (org/name[@revision]) in 16 or 32 bits, of an "
                    "architecture that needs no Python")
       ->required();
-  quantize->source.options.front_end = FrontEnd::native;
   command->add_flag("--download", quantize->source.options.download,
                     "Fetch an id from the HuggingFace hub first");
   command->add_option("--output,-o", quantize->output, "The folder to make")
       ->required()
       ->type_name("DIR");
-  command
-      ->add_option("--weights", quantize->weights,
-                   "fp8 or int8, with a scale a row; int4, with a scale for each 128 of a row; or "
-                   "int4:GROUP")
-      ->required()
-      ->type_name("FORMAT");
-  command
-      ->add_option("--head-weights", quantize->head,
-                   "keep leaves the head as it is; what --weights says quantizes it, too, if it "
-                   "has weights of its own")
-      ->type_name("FORMAT")
-      ->capture_default_str();
+  quantize->weights.add_to(*command)->required();
   command
       ->add_option("--shard-bytes", quantize->shard_bytes,
                    "Begin another file before one has more bytes of tensors than this")

@@ -36,7 +36,7 @@ struct Run {
 
   std::unique_ptr<Generator> make() {
     if (reference) {
-      refuse({"--device", "--weights", "--random-weights"},
+      refuse({"--device", "--checkpoint", "--random-weights"},
              "the reference executor runs a model, with its own weights, on the CPU");
       const Model model = source.capture();
       return reference_generator(model, source.normal_form(model.graph), threads);

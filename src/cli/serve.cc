@@ -182,7 +182,7 @@ void add_serve_command(CLI::App& app) {
                    "A folder of packages, and of models that are compiled when the server starts. "
                    "Instead of MODEL: a request names one of them, and that is loaded")
       ->type_name("FOLDER")
-      ->excludes("--weights")
+      ->excludes("--checkpoint")
       ->excludes("--tokenizer")
       ->excludes("--chat-template");
   serve->text.cache.add_to(*command);

@@ -15,7 +15,7 @@ namespace ac {
 namespace {
 
 struct Verify {
-  std::string package, device, weights;
+  std::string package, device, checkpoint;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool json = false, quiet = false, reference = false;
 
@@ -24,8 +24,8 @@ struct Verify {
     building.jobs = jobs;
     Progress progress(quiet);
     const PackageFiles files(package);
-    const Verification verification =
-        verify_package(files, building, judge(files), progress, weights, warn_on_stderr, reference);
+    const Verification verification = verify_package(files, building, judge(files), progress,
+                                                     checkpoint, warn_on_stderr, reference);
     if (json)
       fmt::print("{}\n", to_json(verification).dump(1));
     else
@@ -67,7 +67,7 @@ void add_verify_command(CLI::App& app) {
   command->add_flag("--reference", verify->reference,
                     "Compare the whole program with double precision too, where the model is small "
                     "enough");
-  add_weights_option(*command, verify->weights);
+  add_checkpoint_option(*command, verify->checkpoint);
   command->add_option("--jobs,-j", verify->jobs, "Kernels that are built and judged at once")
       ->check(CLI::Range(1, 1024));
   command->add_flag("--quiet,-q", verify->quiet, "No progress on stderr");
@@ -75,7 +75,7 @@ void add_verify_command(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  agentcompile verify PKG\n"
-      "  agentcompile verify PKG --weights DIR    # against a checkpoint that has moved");
+      "  agentcompile verify PKG --checkpoint DIR    # against a checkpoint that has moved");
   command->callback([verify] { verify->run(); });
 }
 

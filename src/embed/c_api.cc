@@ -154,10 +154,10 @@ void require_package(const std::string& path) {
 LoadedModel::Options options_of(const ac_load_options& from) {
   LoadedModel::Options options;
   options.engine.device = text_or_nothing(from.device);
-  options.engine.weights = text_or_nothing(from.weights);
+  options.engine.checkpoint = text_or_nothing(from.checkpoint);
   if (from.random_weights != 0) options.engine.random_weights = from.seed;
-  if (options.engine.random_weights && !options.engine.weights.empty())
-    wrong_usage("weights and random_weights exclude each other");
+  if (options.engine.random_weights && !options.engine.checkpoint.empty())
+    wrong_usage("checkpoint and random_weights exclude each other");
   options.tokenizer = text_or_nothing(from.tokenizer);
   options.chat_template = text_or_nothing(from.chat_template);
   options.cache.memory_bytes = from.cache_memory;

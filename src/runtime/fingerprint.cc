@@ -134,7 +134,7 @@ Fingerprint fingerprint_of(const Program& program, std::vector<std::string>& war
       fingerprint[store] = std::move(print);
     } catch (const Error& error) {
       warnings.push_back(
-          fmt::format("{}; the package will ask for its weights by --weights", error.what()));
+          fmt::format("{}; the package will ask for its weights by --checkpoint", error.what()));
     }
   }
   return fingerprint;

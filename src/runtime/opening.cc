@@ -64,7 +64,7 @@ EngineOpening::Opened EngineOpening::open(const std::string& given, bool with_ra
 void EngineOpening::reopen(const std::string& package, Opened& opened) const {
   opened.engine.reset();  // there may be no room for two
   EngineOptions options;
-  options.checkpoint = weights;
+  options.checkpoint = checkpoint;
   options.on_warning = [](const std::string& warning) { warn("{}", warning); };
   options.records = records, options.overlaps = overlaps;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
@@ -75,7 +75,7 @@ void EngineOpening::reopen(const std::string& package, Opened& opened) const {
 std::string EngineOpening::identity_of(const Engine& engine) const {
   const std::string weights_of = random_weights
                                      ? fmt::format("random weights of {}", *random_weights)
-                                     : identity_of_weights(engine.program(), weights);
+                                     : identity_of_weights(engine.program(), checkpoint);
   return fmt::format("{} with {}", engine.files().digest(), weights_of);
 }
 

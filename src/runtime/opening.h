@@ -21,7 +21,7 @@ std::string choose_package(const std::string& package, const std::string& device
 std::filesystem::path build_for(const Device& device, const KernelSource& source);
 
 struct EngineOpening {
-  std::string device, weights;
+  std::string device, checkpoint;
   std::optional<std::uint64_t> random_weights;
   bool records = true, overlaps = true;  // see EngineOptions
 

@@ -178,7 +178,7 @@ PackageStores::PackageStores(const Program& program, const PackageFiles& files,
     }
   }
   if (!named.empty() && outside.size() != 1)
-    wrong_usage("--weights: {} {}", package,
+    wrong_usage("--checkpoint: {} {}", package,
                 outside.empty() ? "has its weights in itself" : "has weights in several places");
   if (outside.empty()) return;
   const Fingerprint fingerprint = read_fingerprint(files);
@@ -187,13 +187,13 @@ PackageStores::PackageStores(const Program& program, const PackageFiles& files,
     if (!fs::exists(path))
       bad_input(
           "the weights of {} are gone: {} does not exist; if they have moved, say where they are: "
-          "--weights DIR",
+          "--checkpoint DIR",
           package, path.string());
     const auto known = fingerprint.find(name);
     if (named.empty() && known == fingerprint.end())
       bad_input(
           "{} was compiled where its weights were not, so that nobody knows whether those of {} "
-          "are meant: say so by --weights {}",
+          "are meant: say so by --checkpoint {}",
           package, path.string(), path.string());
     Checkpoint checkpoint = open_store(path);
     if (known != fingerprint.end()) {
@@ -206,7 +206,7 @@ PackageStores::PackageStores(const Program& program, const PackageFiles& files,
       if (differs && named.empty())
         bad_input(
             "{} than when {} was compiled; to run these weights nevertheless, name them: "
-            "--weights {}",
+            "--checkpoint {}",
             differs->what, package, path.string());
       if (differs && warn)
         warn(fmt::format("{} than when {} was compiled", differs->what, package));

@@ -16,7 +16,7 @@ ADD_SPECIAL, PARSE_SPECIAL = 1, 2
 class LoadOptions(ctypes.Structure):
     _fields_ = [
         ("device", c_char_p),
-        ("weights", c_char_p),
+        ("checkpoint", c_char_p),
         ("random_weights", c_int),
         ("seed", c_uint64),
         ("tokenizer", c_char_p),

@@ -20,6 +20,8 @@ CHEAP = "--tries 0 --unmeasured --chunk 16 --short-prompt 0 --max-context 512 -q
 SMALLER = [
     (r"compile (\S+) -o (\S+) --target sm_90 --advisor", rf"compile \1 -o \2 --target sm_90 {CHEAP} --advisor"),
     (r"compile model\.py:factory -o PKG --max-context 8192", r"compile model.py:factory -o PKG_OF_PYTHON -f --tries 0"),
+    (r"compile (\S+) -o PKG --weights int4\b", rf"compile \1 -o PKG_OF_OTHERS {CHEAP} --weights int4:16"),
+    (r"chat MODEL --weights int4$", "chat MODEL --weights int4:16 --max-context 512 --tries 0 --max-new-tokens 8"),
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
     (r"compile (\S+) -o PKG", rf"compile \1 -o PKG {CHEAP}"),
     (r"(generate|chat) (MODEL|QUANTIZED|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources

@@ -125,7 +125,7 @@ def test_what_is_no_package_is_not_compiled(tmp_path, package):
     (damaged / "program.json").write_text("{}")
     fails(BAD_INPUT, "program.json", Model, damaged)
     fails(WRONG_USAGE, "none of host, cuda", Model, package, device="tpu")
-    fails(WRONG_USAGE, "exclude", Model, package, weights=ROOT, random_weights=1)
+    fails(WRONG_USAGE, "exclude", Model, package, checkpoint=ROOT, random_weights=1)
     fails(BAD_INPUT, "no tokenizer", Model, package, tokenizer=tmp_path)
 
 

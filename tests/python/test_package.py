@@ -281,10 +281,10 @@ def test_verify_rejects_a_wrong_end_of_a_step(tampered):
 
 def test_verify_says_where_it_judges(tampered, host):
     package = tampered(norm_only)
-    for options in ((), ("--device", "host", "--weights", host.parent / "model")):
+    for options in ((), ("--device", "host", "--checkpoint", host.parent / "model")):
         verdict = json.loads(program("verify", package, "--json", "-q", *options, expect=1).stdout)
         assert verdict["judged_on"] == "host"
-    other = program("verify", package, "--weights", package / "kernels", "-q", expect=1).stdout
+    other = program("verify", package, "--checkpoint", package / "kernels", "-q", expect=1).stdout
     assert "no weights" in other
     # Never on another device than the package is for.
     program("verify", package, "--device", "cuda", expect=1 if not has_gpu() else 2)

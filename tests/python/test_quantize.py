@@ -1,10 +1,12 @@
 """`quantize`: what it writes against compressed-tensors' own reading of it, the errors that it prints against PyTorch, its
-scales against those of the largest weight, and what it refuses."""
+scales against those of the largest weight, and what it refuses. `--weights` of the commands that compile."""
 
 import json
+import os
 import resource
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -215,3 +217,84 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     assert full.returncode == 1 and "cannot write" in full.stderr
     assert not list(tmp_path.iterdir())
     quantize(DEMO, tmp_path / "q", "int8")
+
+
+# --- On the way: --weights of the commands that compile ---
+
+SMALL = ("--device", "host", "--max-context", 64)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache folder whose kernels need not be built again."""
+    kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache/agentcompile").mkdir(parents=True)
+    (tmp_path / "cache/agentcompile/kernels").symlink_to(kernels)
+    return tmp_path / "cache"
+
+
+def kept(cache):
+    return sorted(path for path in (cache / "agentcompile/weights").iterdir() if path.suffix != ".lock")
+
+
+def test_weights_are_quantized_once(cache, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    run = lambda command, *options: program(
+        command, model, *SMALL, "--weights", "int4:64", *options, XDG_CACHE_HOME=str(cache)
+    )
+    first = run("generate", "--chat", "-p", "What is a river?", "--temp", 0, "-n", 8)
+    [folder] = kept(cache)
+    assert "quantizing the weights" in first.stderr and str(folder) in first.stderr
+    second = run("package")
+    assert "quantizing" not in second.stderr and "is compiled" in second.stderr
+    # What `quantize` writes.
+    quantize(model, tmp_path / "q", "int4:64")
+    assert {file.name for file in folder.iterdir()} == {file.name for file in (tmp_path / "q").iterdir()}
+    for file in (tmp_path / "q").iterdir():
+        assert (folder / file.name).read_bytes() == file.read_bytes()
+    # Another source has other weights.
+    (model / "config.json").write_text((model / "config.json").read_text() + "\n")
+    assert "quantizing" in run("package").stderr
+    assert len(kept(cache)) == 2
+
+
+def test_damaged_weights_are_made_anew(cache, tmp_path):
+    package = lambda: program(
+        "package", DEMO, *SMALL, "--weights", "int8", XDG_CACHE_HOME=str(cache)
+    )
+    package()
+    [folder] = kept(cache)
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    again = package()
+    assert "is the file truncated?" in again.stderr and "its weights are quantized again" in again.stderr
+    assert (folder / "model.safetensors").read_bytes() == whole
+    assert "quantizing" not in package().stderr
+
+
+def test_weights_on_the_way_are_refused(cache, tmp_path):
+    compiled = tmp_path / "p"
+    program(
+        *("compile", DEMO, "-o", compiled, "--weights", "fp8", "--tries", 0, "--unmeasured"),
+        *("--max-context", 64, "--chunk", 16, "--short-prompt", 0),
+        XDG_CACHE_HOME=str(cache),
+    )
+    [folder] = kept(cache)
+    assert json.loads((compiled / "program.json").read_text())["stores"] == {"checkpoint": str(folder)}
+    cases = [
+        ((compiled, "--weights", "int8"), 2, "is a package, which is compiled already"),
+        ((DEMO, "--weights", "int3"), 2, "write fp8, int8, int4, or int4:GROUP"),
+        ((DEMO, "--weights", "int4"), 3, "--weights int4:64 does"),
+        ((DEMO, "--head-weights", "fp8"), 2, "--weights"),
+        ((DEMO, "--weights", "fp8", "--head-weights", "fp8"), 2, "tie_word_embeddings"),
+        ((DEMO, "--weights", "fp8", "--front-end", "python"), 2, "--front-end"),
+    ]
+    for arguments, code, says in cases:
+        refused = program("generate", *arguments, "-p", "A", expect=code, XDG_CACHE_HOME=str(cache))
+        assert says in refused.stderr, arguments
+    source = ROOT / "examples/tiny_decoder.py"
+    refused = program("compile", source, "-o", tmp_path / "q", "--weights", "fp8", expect=2, XDG_CACHE_HOME=str(cache))
+    assert "a HuggingFace folder or id is wanted" in refused.stderr
+    assert len(kept(cache)) == 1  # nothing is left of those that failed

@@ -164,7 +164,7 @@ def test_options_that_would_not_count_are_refused(pair):
     ):
         refused(pair, *ids, *options, says=says)
     refused(pair, *ids, "--stop-ids", 999999, says="the stop id 999999 is outside", expect=3)
-    for option in (("--device", "host"), ("--weights", source), ("--random-weights", 1)):
+    for option in (("--device", "host"), ("--checkpoint", source), ("--random-weights", 1)):
         message = program("run", source, "--reference", *ids, *option, expect=2).stderr
         assert f"{option[0]}: the reference executor" in message
 

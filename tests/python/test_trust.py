@@ -177,21 +177,21 @@ def test_another_checkpoint_must_be_named(package, tmp_path):
     rewrite(model, lambda tensors: tensors["model.norm.weight"].mul_(-1))
     for command in (("run", *RUN), ("bench", "--prompt", 4)):
         message = program(command[0], package, *command[1:], expect=3).stderr
-        assert '"model.norm.weight" has other values' in message and f"--weights {model}" in message
-    result = program("run", package, *RUN, "--weights", model)
+        assert '"model.norm.weight" has other values' in message and f"--checkpoint {model}" in message
+    result = program("run", package, *RUN, "--checkpoint", model)
     assert result.stdout.strip() != right
     assert result.stderr.count("warning: ") == 1 and "has other values than when" in result.stderr
-    program("bench", package, "--prompt", 4, "--weights", model)
+    program("bench", package, "--prompt", 4, "--checkpoint", model)
     rewrite(model, lambda t: t.update({k: v.to(torch.float16) for k, v in t.items()}))
-    assert "is f16, and was f32" in tokens(package, "--weights", model, expect=3)
+    assert "is f16, and was f32" in tokens(package, "--checkpoint", model, expect=3)
 
 
 def test_a_moved_checkpoint_is_found_by_name(package, tmp_path):
     right = tokens(package)
     (tmp_path / "model").rename(tmp_path / "moved")
     message = tokens(package, expect=3)
-    assert f"{tmp_path / 'model'} does not exist" in message and "--weights DIR" in message
-    result = program("run", package, *RUN, "--weights", tmp_path / "moved")
+    assert f"{tmp_path / 'model'} does not exist" in message and "--checkpoint DIR" in message
+    result = program("run", package, *RUN, "--checkpoint", tmp_path / "moved")
     assert result.stdout.strip() == right and result.stderr == ""
 
 
@@ -217,7 +217,7 @@ def test_logits_that_are_no_numbers_end_a_run(package, tmp_path, value):
 
     rewrite(model, edit)
     file.write_text('{"ids": [1, 2, 3]}\n')
-    named = ("--weights", model)
+    named = ("--checkpoint", model)
     for options in (
         RUN,
         (*RUN, "--json"),
@@ -238,5 +238,5 @@ def test_an_infinite_logit_is_named_by_its_token(package, tmp_path):
         tensors["lm_head.weight"][77] = float("inf")
 
     rewrite(tmp_path / "model", edit)
-    message = tokens(package, "--weights", tmp_path / "model", expect=1)
+    message = tokens(package, "--checkpoint", tmp_path / "model", expect=1)
     assert any(f"the logit of token 77 is {value}" in message for value in ("nan", "inf", "-inf"))

@@ -63,7 +63,7 @@ TEST_CASE("fingerprint: the checkpoint that was compiled is taken, wherever it l
   CHECK(bound.open().at("checkpoint").keys().size() == 2);
   const fs::path moved = bound.folder.path() / "moved";
   fs::rename(bound.checkpoint, moved);
-  CHECK_BAD_INPUT(bound.open(), "are gone", bound.checkpoint.string(), "--weights DIR");
+  CHECK_BAD_INPUT(bound.open(), "are gone", bound.checkpoint.string(), "--checkpoint DIR");
   bound.open(moved);
   bound.open(moved / "model.safetensors");
   CHECK(bound.warned == "");
@@ -77,7 +77,7 @@ TEST_CASE("fingerprint: other values are refused, unless they are named") {
     bound.write("small", DType::f32, changed);
     CHECK_BAD_INPUT(bound.open(), "tensor \"large\" has other values",
                     bound.package.string() + " was compiled",
-                    "--weights " + bound.checkpoint.string());
+                    "--checkpoint " + bound.checkpoint.string());
     bound.warned.clear();
     bound.open(bound.checkpoint);
     CHECK(bound.warned.find("tensor \"large\" has other values than when") != std::string::npos);
@@ -120,7 +120,7 @@ TEST_CASE("fingerprint: weights that came after the package must be named") {
   bound.bind();
   write_file(file, whole);
   CHECK_BAD_INPUT(bound.open(), "compiled where its weights were not",
-                  "--weights " + bound.checkpoint.string());
+                  "--checkpoint " + bound.checkpoint.string());
   CHECK_NOTHROW(bound.open(bound.checkpoint));
   // A checkpoint that cannot be read is told when the package is made.
   write_file(file, whole.substr(0, 20));
