@@ -22,6 +22,7 @@ void add_generate_command(CLI::App& app);
 void add_help_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_package_command(CLI::App& app);
+void add_perplexity_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_quantize_command(CLI::App& app);
 void add_report_command(CLI::App& app);

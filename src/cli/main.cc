@@ -91,6 +91,7 @@ int main(int argc, char** argv) {
   ac::add_help_command(app);
   ac::add_inspect_command(app);
   ac::add_package_command(app);
+  ac::add_perplexity_command(app);
   ac::add_pull_command(app);
   ac::add_quantize_command(app);
   ac::add_report_command(app);

@@ -60,6 +60,17 @@ CLI::Option* ModelArgument::add_to(CLI::App& command) {
   return model;
 }
 
+std::string ModelArgument::described() const {
+  return weights_.is_given() ? fmt::format("{}, {}", model_, weights_.text()) : model_;
+}
+
+ModelArgument ModelArgument::other(std::string name) const {
+  ModelArgument other = *this;
+  other.model_ = std::move(name);
+  other.weights_ = {};
+  return other;
+}
+
 ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {
   if (!is_package_or_packages(model_)) return compiled(wanted);
   const auto refuse = [&](const std::string& option) {

@@ -40,6 +40,9 @@ class ModelArgument {
   Found package(const Wanted& wanted) const;
   const std::string& name() const { return model_; }
   void set_name(std::string name) { model_ = std::move(name); }
+  std::string described() const;  // the name, and the weights that it is to have
+  // Another model, by the same options, with the weights that it has.
+  ModelArgument other(std::string name) const;
 
  private:
   Found compiled(const Wanted& wanted) const;

@@ -83,6 +83,12 @@ std::vector<std::string> TextArguments::worker_command(const fs::path& package) 
   return command;
 }
 
+fs::path turns_of(const Device& device) {
+  const Environment environment = read_environment();
+  if (environment.cache.empty()) return {};
+  return turns_file(builder_options(environment).cache, device.info().sm > 0);
+}
+
 Json timings_of(const TextAnswer& answer) {
   Json timings{{"first_token_ms", answer.first_token_seconds * 1e3}};
   if (answer.token_seconds > 0) {
@@ -134,10 +140,7 @@ FoundModel::FoundModel(const TextArguments& arguments, bool chats) : arguments_(
 TextModel::TextModel(const TextArguments& arguments, bool chats)
     : FoundModel(arguments, chats), stop_(arguments.flags.stop) {
   Engine& engine = load();
-  const Environment environment = read_environment();
-  turns_.emplace(environment.cache.empty() ? fs::path()
-                                           : turns_file(builder_options(environment).cache,
-                                                        opened_.device->info().sm > 0));
+  turns_.emplace(turns_of(*opened_.device));
   Answerer::MakeCache make_cache;
   if (arguments.cache.is_on()) make_cache = [this](Engine& of) { return this->make_cache(of); };
   answerer_ = std::make_unique<Answerer>(text(), engine, *turns_, std::move(make_cache));

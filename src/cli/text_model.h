@@ -36,6 +36,9 @@ struct TextArguments {
   std::vector<std::string> worker_command(const std::filesystem::path& package) const;
 };
 
+// What processes share that answer and measure on the device; empty: there is no cache folder.
+std::filesystem::path turns_of(const Device& device);
+
 // For people, on one line.
 std::string summary_of(const TextAnswer& answer, const Choosing& choosing);
 Json timings_of(const TextAnswer& answer);

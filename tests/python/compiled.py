@@ -13,12 +13,13 @@ OPTIONS = ("--chunk", 8, "--max-context", 96, "--unmeasured", "--quiet")
 CLOSE = {"f32": 1e-4, "f16": 4 / 1024, "bf16": 4 / 128}
 
 
-def program(*arguments, expect=0, timeout=300, **environment):
+def program(*arguments, expect=0, timeout=300, stdin=None, **environment):
     result = subprocess.run(
         [PROGRAM, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout,
+        input=stdin,
         env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
     )
     assert expect is None or result.returncode == expect, result.stdout + result.stderr

@@ -22,6 +22,8 @@ SMALLER = [
     (r"compile model\.py:factory -o PKG --max-context 8192", r"compile model.py:factory -o PKG_OF_PYTHON -f --tries 0"),
     (r"compile (\S+) -o PKG --weights int4\b", rf"compile \1 -o PKG_OF_OTHERS {CHEAP} --weights int4:16"),
     (r"chat MODEL --weights int4$", "chat MODEL --weights int4:16 --max-context 512 --tries 0 --max-new-tokens 8"),
+    (r"(perplexity MODEL) --weights int4 (.*)", r"\1 --weights int4:16 --max-context 512 --tries 0 \2"),
+    (r"perplexity MODEL", "perplexity MODEL --max-context 512 --tries 0"),
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
     (r"compile (\S+) -o PKG", rf"compile \1 -o PKG {CHEAP}"),
     (r"(generate|chat) (MODEL|QUANTIZED|PKG|build/demo\.package|Qwen/\S+)", r"\1 PKG --max-new-tokens 8"),  # test_generate.py has sources
@@ -75,6 +77,7 @@ def place(tmp_path_factory):
         (place / name).symlink_to("MODEL")
     shutil.copy(ROOT / "examples/tiny_decoder.py", place / "model.py")
     (place / "requests.jsonl").write_text('{"ids": [1, 2, 3], "max_new_tokens": 4}\n')
+    (place / "text.txt").write_text("A river is a large natural stream of water.\n")
     (place / "chat.json").write_text('{"messages": [{"role": "user", "content": "Hello"}]}')
     (place / "bin").mkdir()
     (place / "bin/agentcompile").symlink_to(PROGRAM)
