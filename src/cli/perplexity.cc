@@ -15,12 +15,11 @@
 #include "cli/command_page.h"
 #include "cli/commands.h"
 #include "cli/run_request.h"
+#include "cli/text_ids.h"
 #include "cli/text_model.h"
 
 namespace ac {
 namespace {
-
-using Ids = std::vector<std::int64_t>;
 
 // Of logits: the logarithm of each token's probability.
 std::vector<double> log_probabilities(std::vector<double> logits) {
@@ -40,20 +39,6 @@ double divergence(const std::vector<double>& p, const std::vector<double>& q) {
       sum += probability * (p[i] - q[i]);
   return std::max(sum, 0.0);
 }
-
-// A text as the tokenizer has it, and what belongs before each piece of it.
-struct TextIds {
-  Ids begin, ids;
-
-  TextIds(const text::Tokenizer& tokenizer, const std::string& text) {
-    const auto plain = tokenizer.encode(text);
-    const auto whole = tokenizer.encode(text, {.add_special = true});
-    ids.assign(plain.begin(), plain.end());
-    const auto at = std::ranges::search(whole, plain).begin();
-    if (at != whole.end()) begin.assign(whole.begin(), at);
-  }
-  bool operator==(const TextIds&) const = default;
-};
 
 // A model with an engine.
 struct Running {
@@ -85,55 +70,50 @@ struct Perplexity {
       arguments.model = text.model.other(against);
       other = std::make_unique<Running>(arguments);
     }
-    TextIds tokens(model.found.text().tokenizer(), words);
+    const TextIds tokens(model.found.text().tokenizer(), words);
     if (other) check_alike(model, *other, tokens, words);
-    tokens.ids.resize(std::min(tokens.ids.size(), static_cast<std::size_t>(most)));
-    const std::int64_t room =
-        std::min(model.program().max_context, other ? other->program().max_context : INT64_MAX);
-    const std::int64_t piece =
-        std::min(window, room) - static_cast<std::int64_t>(tokens.begin.size());
-    if (piece < 2 || tokens.ids.size() < 2)
+    const std::int64_t size =
+        std::min({window, model.program().max_context,
+                  other ? other->program().max_context : std::int64_t{INT64_MAX}});
+    const std::vector<TextIds::Ids> pieces = tokens.pieces(size, most);
+    // What follows the beginning is predicted; without one, all but the first token.
+    const std::size_t first = std::max(std::ssize(tokens.begin), std::ptrdiff_t{1});
+    std::size_t total = 0;
+    for (const TextIds::Ids& piece : pieces) total += piece.size() - first;
+    if (total == 0)
       wrong_usage("{}: there is no token to predict: {} tokens, in windows of {}", file,
-                  tokens.ids.size(), std::min(window, room));
+                  tokens.ids.size(), size);
 
-    std::int64_t count = 0, same = 0;
+    std::int64_t same = 0;
     double sum = 0, largest = 0;
     TimingTurn turns(turns_of(*model.opened.device));
     const TimingTurn::Turn turn = turns.answer();
     Progress progress(text.engine.quiet);
     progress.stage("perplexity");
-    const auto size = std::ssize(tokens.ids);
-    for (std::int64_t at = 0; at < size; at += piece) {
-      Ids ids = tokens.begin;
-      ids.insert(ids.end(), tokens.ids.begin() + at,
-                 tokens.ids.begin() + std::min(at + piece, size));
+    std::size_t done = 0;
+    for (const TextIds::Ids& piece : pieces) {
       for (Running* each : {&model, other.get()})
         if (each) each->opened.engine->reset();
-      for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-        progress.step("tokens", static_cast<std::size_t>(at) + i, static_cast<std::size_t>(size),
-                      "");
-        const auto next = static_cast<std::size_t>(ids[i + 1]);
-        const bool is_scored = i + 1 >= tokens.begin.size();
-        const std::vector<double> mine = after(model, ids[i]);
+      for (std::size_t i = 0; i + 1 < piece.size(); ++i) {
+        const std::vector<double> mine = after(model, piece[i]);
         std::vector<double> theirs;
-        if (other) theirs = after(*other, ids[i]);
-        if (!is_scored) continue;
-        ++count;
+        if (other) theirs = after(*other, piece[i]);
+        if (i + 1 < first) continue;
+        const auto next = static_cast<std::size_t>(piece[i + 1]);
         model.loss -= mine[next];
-        if (other) {
-          other->loss -= theirs[next];
-          const double away = divergence(theirs, mine);
-          sum += away;
-          largest = std::max(largest, away);
-          same += std::ranges::max_element(mine) - mine.begin() ==
-                  std::ranges::max_element(theirs) - theirs.begin();
-        }
+        progress.step("tokens", ++done, total, "");
+        if (!other) continue;
+        other->loss -= theirs[next];
+        const double away = divergence(theirs, mine);
+        sum += away;
+        largest = std::max(largest, away);
+        same += std::ranges::max_element(mine) - mine.begin() ==
+                std::ranges::max_element(theirs) - theirs.begin();
       }
     }
     progress.done();
-    Json result{{"tokens", count},
-                {"window", piece + std::ssize(tokens.begin)},
-                {"perplexity", std::exp(model.loss / count)}};
+    const auto count = static_cast<double>(total);
+    Json result{{"tokens", total}, {"window", size}, {"perplexity", std::exp(model.loss / count)}};
     if (other) {
       result["against"] = {{"perplexity", std::exp(other->loss / count)},
                            {"mean_kl", sum / count},

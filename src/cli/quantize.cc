@@ -42,23 +42,32 @@ struct Quantize {
 
   void print_json(const Quantized& made, const fs::path& target) const {
     Json layers = Json::array();
-    for (const QuantizedLayer& layer : made.layers)
-      layers.push_back(
-          {{"module", layer.module}, {"shape", layer.shape}, {"relative_error", layer.error()}});
-    fmt::print("{}\n", Json{{"folder", target.string()},
-                            {"weights", weights.text()},
-                            {"bytes_before", made.bytes_before},
-                            {"bytes", made.bytes},
-                            {"relative_error", made.error()},
-                            {"layers", layers}}
-                           .dump());
+    for (const QuantizedLayer& layer : made.layers) {
+      layers.push_back({{"module", layer.module},
+                        {"shape", layer.shape},
+                        {"relative_error", layer.plain.relative()}});
+      if (weights.is_calibrated()) layers.back()["weighted_error"] = layer.weighted.relative();
+    }
+    Json result{{"folder", target.string()},
+                {"weights", weights.text()},
+                {"bytes_before", made.bytes_before},
+                {"bytes", made.bytes},
+                {"relative_error", made.plain.relative()}};
+    if (weights.is_calibrated()) result["weighted_error"] = made.weighted.relative();
+    result["layers"] = layers;
+    fmt::print("{}\n", result.dump());
   }
 
-  static void print(const Quantized& made, const fs::path& target) {
-    Table table({"layer", "shape", "relative error"});
+  void print(const Quantized& made, const fs::path& target) const {
+    Table table({"layer", "shape", "relative error", "weighted"});
+    const auto add = [&](const std::string& name, const std::string& shape, const Squares& plain,
+                         const Squares& weighted) {
+      table.add({name, shape, fmt::format("{:.5f}", plain.relative()),
+                 weights.is_calibrated() ? fmt::format("{:.5f}", weighted.relative()) : ""});
+    };
     for (const QuantizedLayer& layer : made.layers)
-      table.add({layer.module, show_shape(layer.shape), fmt::format("{:.5f}", layer.error())});
-    table.add({"all", "", fmt::format("{:.5f}", made.error())});
+      add(layer.module, show_shape(layer.shape), layer.plain, layer.weighted);
+    add("all", "", made.plain, made.weighted);
     fmt::print("{}{}: {:.1f} MB, {:.1f} MB before\n", table.text(), target.string(),
                static_cast<double>(made.bytes) * 1e-6,
                static_cast<double>(made.bytes_before) * 1e-6);
@@ -96,7 +105,8 @@ void add_quantize_command(CLI::App& app) {
       "  agentcompile chat QUANTIZED\n"
       "The folder is a checkpoint of compressed-tensors, which transformers reads, too.\n"
       "Embeddings and norms stay as they are. A layer's relative error is the root of the squared\n"
-      "error of its weights over their squares.");
+      "error of its weights over their squares; weighted, by the squares of the inputs that each\n"
+      "column meets in the text of --calibrate.");
   command->callback([quantize] { quantize->run(); });
 }
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/process_lock.h"
 #include "base/warning.h"
 #include "build/digest.h"
@@ -13,7 +15,9 @@
 #include "cli/command_page.h"
 #include "cli/model_argument.h"
 #include "cli/source_state.h"
+#include "cli/text_ids.h"
 #include "emit/draft.h"
+#include "text/text_files.h"
 
 namespace ac {
 namespace {
@@ -22,6 +26,8 @@ namespace fs = std::filesystem;
 
 // Goes up when the same source and options give other codes or scales.
 constexpr int kVersion = 1;
+constexpr std::size_t kMostText = 256u << 20;
+constexpr std::int64_t kWindow = 512;  // tokens of a text that see each other
 
 // Nothing: the folder is not there, or has been damaged.
 std::optional<Model> read_kept(const fs::path& folder) {
@@ -55,6 +61,18 @@ CLI::Option* WeightsArgument::add_to(CLI::App& command, const std::string& what)
       ->capture_default_str()
       ->needs(weights)
       ->group(kRare);
+  CLI::Option* const text =
+      command
+          .add_option("--calibrate", calibrate_,
+                      "A text: errors count by how large the inputs are that each column of the "
+                      "weights meets in it. The reference executor runs it on the CPU, slowly")
+          ->type_name("FILE")
+          ->needs(weights);
+  command.add_option("--calibrate-tokens", tokens_, "Use the first tokens of that text, so many")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs(text)
+      ->group(kRare);
   return weights;
 }
 
@@ -76,14 +94,37 @@ Model WeightsArgument::capture(SourceArguments source, bool quiet) const {
   return source.capture(quiet);
 }
 
+Importance WeightsArgument::calibrate(const Model& model, Progress& progress) const {
+  const fs::path& folder = model.stores.at("checkpoint");
+  if (!text::has_tokenizer(folder)) no_tokenizer(folder);
+  const TextIds tokens(text::Tokenizer::load(folder), read_file(calibrate_, kMostText));
+  const std::vector<TextIds::Ids> pieces =
+      tokens.pieces(std::min(kWindow, model.graph.limit.tokens), tokens_);
+  if (pieces.empty()) wrong_usage("--calibrate {}: there is no text", calibrate_);
+  std::size_t total = 0;
+  for (const TextIds::Ids& piece : pieces) total += piece.size();
+  progress.stage("calibrate");
+  return mean_squares(model, pieces,
+                      [&](std::size_t done) { progress.step("tokens", done, total, ""); });
+}
+
 Quantized WeightsArgument::make(const Model& model, const fs::path& target, Progress& progress,
                                 std::uint64_t most_in_shard) const {
-  progress.stage("quantize");
+  std::function<Importance()> measure;
+  if (is_calibrated())
+    measure = [&] {
+      Importance measured = calibrate(model, progress);
+      progress.stage("quantize");
+      return measured;
+    };
+  else
+    progress.stage("quantize");
   Draft draft(target);
   Quantized made =
       quantize(model,
                {.weights = parse_weights(weights_, "--weights"),
                 .head = head_ != "keep",
+                .measure = measure,
                 .most_in_shard = most_in_shard,
                 .on_layer =
                     [&](std::size_t done, std::size_t total, const std::string& module) {
@@ -104,11 +145,12 @@ Model WeightsArgument::kept(const SourceArguments& source, bool quiet, Progress&
         weights_);
   const Model model = capture(source, quiet);
   const fs::path from = fs::canonical(model.stores.at("checkpoint"));
-  const Json key = {{"version", kVersion},
-                    {"source", from.string()},
-                    {"files", state_of_source(from)},
-                    {"weights", weights_},
-                    {"head", head_}};
+  Json key = {{"version", kVersion},
+              {"source", from.string()},
+              {"files", state_of_source(from)},
+              {"weights", weights_},
+              {"head", head_}};
+  if (is_calibrated()) key["calibrate"] = {sha256(read_file(calibrate_, kMostText)), tokens_};
   const fs::path folder = cache / "agentcompile/weights" /
                           fmt::format("{}-{}-{}", plain_name(model.graph.name),
                                       plain_name(weights_), sha256(key.dump()).substr(0, 16));
@@ -127,7 +169,7 @@ Model WeightsArgument::kept(const SourceArguments& source, bool quiet, Progress&
   fs::remove_all(folder);  // of a damaged one
   const Quantized made = make(model, folder, progress);
   progress.summary(fmt::format("{} layers, relative error {:.4f}, {:.1f} MB", made.layers.size(),
-                               made.error(), static_cast<double>(made.bytes) * 1e-6));
+                               made.plain.relative(), static_cast<double>(made.bytes) * 1e-6));
   return capture_native(folder);
 }
 

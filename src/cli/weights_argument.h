@@ -1,5 +1,5 @@
-// --weights and --head-weights: a checkpoint in 16 or 32 bits becomes one with codes of weights
-// (quantize/quantize.h), in a folder of the user's or in the cache.
+// --weights, --head-weights and --calibrate: a checkpoint in 16 or 32 bits becomes one with codes
+// of weights (quantize/quantize.h), in a folder of the user's or in the cache.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,6 +18,7 @@ class WeightsArgument {
   CLI::Option* add_to(CLI::App& command, const std::string& what = {});
 
   bool is_given() const { return !weights_.empty(); }
+  bool is_calibrated() const { return !calibrate_.empty(); }
   const std::string& text() const { return weights_; }  // of --weights
   // A word that is none, or a head in another format, is an error (wrong_usage).
   void check() const;
@@ -30,7 +31,10 @@ class WeightsArgument {
   Model kept(const SourceArguments& source, bool quiet, Progress& progress) const;
 
  private:
-  std::string weights_, head_ = "keep";
+  Importance calibrate(const Model& model, Progress& progress) const;
+
+  std::string weights_, head_ = "keep", calibrate_;
+  std::int64_t tokens_ = 512;  // of the text
 };
 
 }  // namespace ac

@@ -111,9 +111,10 @@ void each_row(std::int64_t rows,
 // What is stored of one weight.
 class Rounding {
  public:
-  Rounding(const Linear& linear, const TensorView& view)
+  Rounding(const Linear& linear, const TensorView& view, const std::vector<float>& importance)
       : linear_(linear),
         view_(view),
+        importance_(importance),
         rows_(static_cast<std::size_t>(linear.shape[0])),
         columns_(static_cast<std::size_t>(linear.shape[1])),
         group_(linear.format.columns > 0 ? static_cast<std::size_t>(linear.format.columns)
@@ -121,16 +122,18 @@ class Rounding {
         pitch_(row_bytes(linear)),
         codes(rows_ * pitch_),
         scales(rows_ * (columns_ / group_) * bytes_of(linear.scale_type)) {
-    std::vector<double> errors(rows_), squares(rows_);
+    std::vector<std::pair<Squares, Squares>> of_rows(rows_);
     std::atomic<bool> is_finite = true;
     each_row(linear.shape[0], [&](std::int64_t first, std::int64_t end) {
       for (auto row = static_cast<std::size_t>(first); row < static_cast<std::size_t>(end); ++row)
-        if (!round_row(row, errors[row], squares[row])) is_finite = false;
+        if (!round_row(row, of_rows[row].first, of_rows[row].second)) is_finite = false;
     });
     if (!is_finite)
       bad_input("{}: tensor {} has a NaN or an infinity", view.file, quote(view.name));
-    for (const double error : errors) squared_error += error;
-    for (const double square : squares) sum_of_squares += square;
+    for (const auto& [of_row, of_row_weighted] : of_rows) {
+      plain.add(of_row);
+      weighted.add(of_row_weighted);
+    }
   }
 
   // Of codes: whole ones are in words.
@@ -141,20 +144,27 @@ class Rounding {
 
  private:
   // False: the row has a weight that is not finite.
-  bool round_row(std::size_t row, double& error, double& squares) {
+  bool round_row(std::size_t row, Squares& plain_of_row, Squares& weighted_of_row) {
     std::vector<double> wide(columns_);
     load_elements(view_.dtype, view_.bytes.data() + row * columns_ * bytes_of(view_.dtype), wide);
     std::vector<float> weights(wide.begin(), wide.end()), rounded(columns_);
-    for (const float weight : weights) squares += double{weight} * double{weight};
-    if (!std::isfinite(squares)) return false;
+    for (const float weight : weights)
+      if (!std::isfinite(weight)) return false;
     const std::size_t groups = columns_ / group_, scale_bytes = bytes_of(linear_.scale_type);
     for (std::size_t group = 0; group < groups; ++group) {
       const RoundedGroup made = round_group(linear_.format.codes, linear_.scale_type,
                                             std::span(weights).subspan(group * group_, group_),
+                                            std::span(importance_).subspan(group * group_, group_),
                                             std::span(rounded).subspan(group * group_, group_));
       store_element(linear_.scale_type, made.scale,
                     scales.data() + (row * groups + group) * scale_bytes);
-      error += made.squared_error;
+      for (std::size_t i = group * group_; i < (group + 1) * group_; ++i) {
+        const double error = double{weights[i]} - double{rounded[i]} * made.scale;
+        const double square = double{weights[i]} * double{weights[i]};
+        plain_of_row.add({error * error, square});
+        weighted_of_row.add(
+            {error * error * double{importance_[i]}, square * double{importance_[i]}});
+      }
     }
     std::byte* const to = codes.data() + row * pitch_;
     const auto bits = static_cast<std::size_t>(bits_of(linear_.format.codes));
@@ -171,11 +181,12 @@ class Rounding {
 
   const Linear& linear_;
   const TensorView& view_;
+  const std::vector<float>& importance_;
   const std::size_t rows_, columns_, group_, pitch_;
 
  public:
   std::vector<std::byte> codes, scales;
-  double squared_error = 0, sum_of_squares = 0;
+  Squares plain, weighted;
 };
 
 // The tensors that take the place of one of the source. Of a linear: codes, scales, and what is
@@ -247,20 +258,9 @@ std::string name_of_shard(std::size_t index, std::size_t count) {
                     : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
 }
 
-double relative(double squared_error, double squares) {
-  return squares > 0 ? std::sqrt(squared_error / squares) : 0;
-}
-
 }  // namespace
 
-double QuantizedLayer::error() const { return relative(squared_error, squares); }
-
-double Quantized::error() const {
-  double errors = 0, squares = 0;
-  for (const QuantizedLayer& layer : layers)
-    errors += layer.squared_error, squares += layer.squares;
-  return relative(errors, squares);
-}
+double Squares::relative() const { return of_weights > 0 ? std::sqrt(of_errors / of_weights) : 0; }
 
 WeightsWanted parse_weights(const std::string& text, const std::string& option) {
   if (text == "fp8") return {Kind::fp8};
@@ -337,6 +337,7 @@ Quantized quantize(const Model& model, const QuantizeOptions& options, const fs:
                static_cast<double>(space.available) * 1e-9,
                static_cast<double>(result.bytes) * 1e-9);
 
+  const Importance importance = options.measure ? options.measure() : Importance{};
   Json places = Json::object();
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string file = name_of_shard(i, shards.size());
@@ -349,13 +350,16 @@ Quantized quantize(const Model& model, const QuantizeOptions& options, const fs:
         writer.write(key, view.bytes);
         continue;
       }
-      const Rounding made(*linear, view);
+      const auto important = importance.find(key);
+      const std::vector<float> alike(static_cast<std::size_t>(linear->shape[1]), 1.0f);
+      const Rounding made(*linear, view, important == importance.end() ? alike : important->second);
       const std::vector<TensorToWrite> names = tensors_for(view, linear);
       writer.write(names[0].name, made.codes);
       writer.write(names[1].name, made.scales);
       if (names.size() > 2) writer.write(names[2].name, std::as_bytes(std::span(linear->shape)));
-      result.layers.push_back(
-          {linear->module, linear->shape, made.squared_error, made.sum_of_squares});
+      result.layers.push_back({linear->module, linear->shape, made.plain, made.weighted});
+      result.plain.add(made.plain);
+      result.weighted.add(made.weighted);
       if (options.on_layer) options.on_layer(result.layers.size(), linears.size(), linear->module);
     }
     writer.finish();

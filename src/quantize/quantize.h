@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "capture/model.h"
+#include "quantize/calibrate.h"
 
 namespace ac {
 
@@ -25,22 +25,31 @@ WeightsWanted parse_weights(const std::string& text, const std::string& option);
 struct QuantizeOptions {
   WeightsWanted weights;
   bool head = false;  // the head, too
+  // Called when all else has been checked; none: all columns are alike.
+  std::function<Importance()> measure = {};
   std::uint64_t most_in_shard = 5'000'000'000;
   std::function<void(std::size_t done, std::size_t total, const std::string& module)> on_layer = {};
 };
 
+// Sums over weights.
+struct Squares {
+  double of_errors = 0, of_weights = 0;
+
+  void add(const Squares& more) {
+    of_errors += more.of_errors;
+    of_weights += more.of_weights;
+  }
+  double relative() const;  // the root of the error's over the weights'
+};
 struct QuantizedLayer {
   std::string module;
   std::vector<std::int64_t> shape;
-  double squared_error, squares;  // of the weights
-
-  double error() const;  // relative
+  Squares plain, weighted;  // by the columns' importance
 };
 struct Quantized {
   std::vector<QuantizedLayer> layers;
+  Squares plain, weighted;                    // of all layers
   std::uint64_t bytes_before = 0, bytes = 0;  // of all tensors
-
-  double error() const;
 };
 
 // Writes into the folder `to`, which nobody looks into before this is done. `model` is of the

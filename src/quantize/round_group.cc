@@ -40,13 +40,14 @@ struct E4m3Codes {
 constexpr std::size_t kLanes = 8;
 
 template <class ToCode>
-double squared_error(std::span<const float> weights, double scale, const ToCode& to_code) {
+double squared_error(std::span<const float> weights, std::span<const float> importance,
+                     double scale, const ToCode& to_code) {
   const auto inverse = static_cast<float>(1 / scale);
   std::array<double, kLanes> sums{};
   const auto add = [&](std::size_t at, std::size_t lane) {
     // The product of a code and a scale is exact in double precision.
     const double error = double{weights[at]} - double{to_code(weights[at] * inverse)} * scale;
-    sums[lane] += error * error;
+    sums[lane] += error * error * double{importance[at]};
   };
   std::size_t at = 0;
   for (; at + kLanes <= weights.size(); at += kLanes)
@@ -63,7 +64,8 @@ constexpr int kLeastFactor = 20, kMostFactor = 48, kWholeFactor = 40;
 constexpr int kRefinements = 3;
 
 template <class ToCode>
-RoundedGroup search(DType scale_type, std::span<const float> weights, std::span<float> codes,
+RoundedGroup search(DType scale_type, std::span<const float> weights,
+                    std::span<const float> importance, std::span<float> codes,
                     const ToCode& to_code) {
   float largest = 0;
   for (const float weight : weights) largest = std::max(largest, std::fabs(weight));
@@ -73,7 +75,7 @@ RoundedGroup search(DType scale_type, std::span<const float> weights, std::span<
     const double scale = round_to(scale_type, wanted);
     if (!(scale > 0) || !std::isfinite(scale) || !std::isfinite(static_cast<float>(1 / scale)))
       return false;
-    const double error = squared_error(weights, scale, to_code);
+    const double error = squared_error(weights, importance, scale, to_code);
     if (!(error < best.squared_error)) return false;
     best = {scale, error};
     return true;
@@ -91,8 +93,9 @@ RoundedGroup search(DType scale_type, std::span<const float> weights, std::span<
   for (int i = 0; i < kRefinements; ++i) {
     double product = 0, square = 0;
     for (std::size_t k = 0; k < weights.size(); ++k) {
-      product += double{weights[k]} * double{codes[k]};
-      square += double{codes[k]} * double{codes[k]};
+      const double counts = double{codes[k]} * double{importance[k]};
+      product += double{weights[k]} * counts;
+      square += double{codes[k]} * counts;
     }
     if (square == 0 || !consider(product / square)) break;
     make_codes();
@@ -103,9 +106,10 @@ RoundedGroup search(DType scale_type, std::span<const float> weights, std::span<
 }  // namespace
 
 RoundedGroup round_group(Codes kind, DType scale_type, std::span<const float> weights,
-                         std::span<float> codes) {
-  if (!is_whole(kind)) return search(scale_type, weights, codes, E4m3Codes{});
-  return search(scale_type, weights, codes, WholeCodes{static_cast<float>(middle_of(kind))});
+                         std::span<const float> importance, std::span<float> codes) {
+  if (!is_whole(kind)) return search(scale_type, weights, importance, codes, E4m3Codes{});
+  return search(scale_type, weights, importance, codes,
+                WholeCodes{static_cast<float>(middle_of(kind))});
 }
 
 }  // namespace ac

@@ -10,13 +10,14 @@ namespace ac {
 
 struct RoundedGroup {
   double scale;          // one of the scales' type
-  double squared_error;  // of code * scale, exactly, against the weights
+  double squared_error;  // of code * scale, exactly, against the weights, by their importance
 };
 
 // `codes` becomes the numbers that are multiplied with the scale: whole ones count from the middle.
-// The error is at most that of the scale that maps the largest weight to the end of the codes'
-// range, as compressed-tensors chooses it. Weights must be finite.
+// A weight's squared error counts `importance` times. The error is at most that of the scale that
+// maps the largest weight to the end of the codes' range, as compressed-tensors chooses it. Weights
+// must be finite.
 RoundedGroup round_group(Codes kind, DType scale_type, std::span<const float> weights,
-                         std::span<float> codes);
+                         std::span<const float> importance, std::span<float> codes);
 
 }  // namespace ac

@@ -156,6 +156,9 @@ def test_the_demo_model_speaks(tmp_path):
 
 
 REFUSED = {
+    "a text for nothing": (3, ["--weights", "fp8", "--calibrate", "/nowhere"], "/nowhere"),
+    "a group before a text": (3, ["--weights", "int4", "--calibrate", "/nowhere"], "which groups of 128 do not divide"),
+    "no file of text": (3, ["--weights", "fp8", "--calibrate", "/dev/null"], "not a regular file"),
     "another word": (2, ["--weights", "int3"], "write fp8, int8, int4, or int4:GROUP"),
     "a group of nothing": (2, ["--weights", "int4:0"], "multiple of 8"),
     "a group that does not divide": (3, ["--weights", "int4"], "rows of 448 weights, which groups of 128 do not divide: --weights int4:64 does"),
@@ -298,3 +301,53 @@ def test_weights_on_the_way_are_refused(cache, tmp_path):
     refused = program("compile", source, "-o", tmp_path / "q", "--weights", "fp8", expect=2, XDG_CACHE_HOME=str(cache))
     assert "a HuggingFace folder or id is wanted" in refused.stderr
     assert len(kept(cache)) == 1  # nothing is left of those that failed
+
+
+def mean_squares(folder, pieces):
+    """Of the inputs of each linear, in double precision, over all tokens."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    sums, count = {}, sum(map(len, pieces))
+    for path, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            add = lambda module, inputs, path=path: sums.update({path: sums.get(path, 0) + inputs[0][0].square().sum(0)})
+            module.register_forward_pre_hook(add)
+    for piece in pieces:
+        with torch.no_grad():
+            model(torch.tensor([piece]), use_cache=False)
+    return {path: total / count for path, total in sums.items()}
+
+
+@pytest.mark.parametrize("weights", ["int4:64", "fp8"])
+def test_calibrated_errors_are_those_of_what_the_text_shows(tmp_path, weights):
+    text = "A river is a large natural stream of water. " * 70  # two windows
+    (tmp_path / "text.txt").write_text(text)
+    plain = quantize(DEMO, tmp_path / "plain", weights)
+    made = quantize(DEMO, tmp_path / "q", weights, "--calibrate", tmp_path / "text.txt", "--calibrate-tokens", 600)
+    ids = transformers.AutoTokenizer.from_pretrained(DEMO)(text)["input_ids"][:600]
+    importance = mean_squares(DEMO, [ids[:512], ids[512:]])
+    before, after, other = (tensors_of(folder) for folder in (DEMO, tmp_path / "q", tmp_path / "plain"))
+    for layer, uncalibrated in zip(made["layers"], plain["layers"]):
+        module = layer["module"]
+        weight = before[f"{module}.weight"].double()
+        whole = (weight.square() * importance[module]).sum()
+        error, other_error = (
+            ((meant(folder, module, tensors) - weight).square() * importance[module]).sum()
+            for folder, tensors in ((tmp_path / "q", after), (tmp_path / "plain", other))
+        )
+        assert layer["weighted_error"] == pytest.approx((error / whole).sqrt().item(), rel=1e-6), module
+        assert error < other_error
+        assert layer["relative_error"] > uncalibrated["relative_error"]
+    assert "weighted_error" not in plain and made["weighted_error"] > 0
+
+
+def test_calibration_on_the_way(cache, tmp_path):
+    (tmp_path / "text.txt").write_text("A river is a large natural stream of water.")
+    run = lambda: program(
+        *("compile", DEMO, "-o", tmp_path / "p", "-f", "--weights", "fp8", "--calibrate", tmp_path / "text.txt"),
+        *("--tries", 0, "--unmeasured", "--max-context", 64, "--chunk", 16, "--short-prompt", 0),
+        XDG_CACHE_HOME=str(cache),
+    )
+    assert "quantizing" in run().stderr
+    (tmp_path / "text.txt").write_text("A dog is an animal that barks.")
+    assert "quantizing" in run().stderr
+    assert len(kept(cache)) == 2

@@ -17,6 +17,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"
 #include "expect_error.h"
+#include "quantize/calibrate.h"
 #include "quantize/quantize.h"
 #include "quantize/round_group.h"
 
@@ -41,13 +42,13 @@ std::vector<double> codes_of(Codes kind) {
 }
 
 // With the nearest code for each weight.
-double least_error(const std::vector<float>& weights, double scale,
-                   const std::vector<double>& codes) {
+double least_error(const std::vector<float>& weights, const std::vector<float>& importance,
+                   double scale, const std::vector<double>& codes) {
   double sum = 0;
-  for (const float weight : weights) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
     double least = INFINITY;
-    for (const double code : codes) least = std::min(least, std::fabs(weight - code * scale));
-    sum += least * least;
+    for (const double code : codes) least = std::min(least, std::fabs(weights[i] - code * scale));
+    sum += least * least * importance[i];
   }
   return sum;
 }
@@ -126,51 +127,60 @@ std::vector<double> elements_of(ModelWeights& weights, const Node& node) {
 }  // namespace
 
 TEST_CASE("a group's scale is near the best one, and its codes are the nearest") {
-  for (const Codes kind : {Codes::e4m3, Codes::u8, Codes::u4})
-    for (const DType scale_type : {DType::f32, DType::bf16, DType::f16})
-      for (const std::size_t count : {1, 7, 32, 128, 300}) {
-        CAPTURE(kind);
-        CAPTURE(scale_type);
-        CAPTURE(count);
-        const std::vector<double> all = codes_of(kind);
-        const std::vector<float> weights = random_weights(count, count);
-        std::vector<float> codes(count);
-        const RoundedGroup made = round_group(kind, scale_type, weights, codes);
-        CHECK(made.scale == round_to(scale_type, made.scale));
-        double error = 0, largest = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-          REQUIRE(std::ranges::find(all, double{codes[i]}) != all.end());
-          error += std::pow(weights[i] - codes[i] * made.scale, 2);
-          largest = std::max(largest, std::fabs(double{weights[i]}));
+  for (const bool is_weighted : {false, true})
+    for (const Codes kind : {Codes::e4m3, Codes::u8, Codes::u4})
+      for (const DType scale_type : {DType::f32, DType::bf16, DType::f16})
+        for (const std::size_t count : {1, 7, 32, 128, 300}) {
+          CAPTURE(kind);
+          CAPTURE(scale_type);
+          CAPTURE(count);
+          const std::vector<double> all = codes_of(kind);
+          std::vector<float> weights = random_weights(count, count);
+          std::vector<float> codes(count), importance(count, 1.0f);
+          // And of all sizes, down to codes that are subnormal.
+          for (std::size_t i = 0; is_weighted && i < count; ++i) {
+            importance[i] = i % 5 == 0 ? 30.0f : 0.1f;
+            weights[i] = std::ldexp(weights[i], -static_cast<int>(i % 16));
+          }
+          const RoundedGroup made = round_group(kind, scale_type, weights, importance, codes);
+          CHECK(made.scale == round_to(scale_type, made.scale));
+          double error = 0, largest = 0;
+          for (std::size_t i = 0; i < count; ++i) {
+            REQUIRE(std::ranges::find(all, double{codes[i]}) != all.end());
+            error += std::pow(weights[i] - codes[i] * made.scale, 2) * importance[i];
+            largest = std::max(largest, std::fabs(double{weights[i]}));
+          }
+          CHECK(made.squared_error == doctest::Approx(error));
+          CHECK(error <= least_error(weights, importance, made.scale, all) * (1 + 1e-5) + 1e-18);
+          double best = INFINITY;
+          // The end of the range is half a code beyond the largest one.
+          const double plain = largest / (all.back() + (is_whole(kind) ? 0.5 : 0));
+          for (int i = 300; i <= 1200; ++i)
+            best = std::min(best, least_error(weights, importance,
+                                              round_to(scale_type, plain * i / 1000), all));
+          if (count >= 32) CHECK(error <= 1.3 * best);
+          CHECK(error <=
+                least_error(weights, importance, round_to(scale_type, plain), all) * (1 + 1e-5));
         }
-        CHECK(made.squared_error == doctest::Approx(error));
-        CHECK(error <= least_error(weights, made.scale, all) * (1 + 1e-5) + 1e-18);
-        double best = INFINITY;
-        // The end of the range is half a code beyond the largest one.
-        const double plain = largest / (all.back() + (is_whole(kind) ? 0.5 : 0));
-        for (int i = 300; i <= 1200; ++i)
-          best = std::min(best, least_error(weights, round_to(scale_type, plain * i / 1000), all));
-        if (count >= 32) CHECK(error <= 1.3 * best);
-        CHECK(error <= least_error(weights, round_to(scale_type, plain), all) * (1 + 1e-5));
-      }
 }
 
 TEST_CASE("groups of zeros, of tiny weights and with one large weight") {
   for (const Codes kind : {Codes::e4m3, Codes::u8, Codes::u4}) {
     CAPTURE(kind);
     std::vector<float> weights(16, 0.0f), codes(16, 3.0f);
-    RoundedGroup made = round_group(kind, DType::bf16, weights, codes);
+    const std::vector<float> alike(16, 1.0f);
+    RoundedGroup made = round_group(kind, DType::bf16, weights, alike, codes);
     CHECK(made.scale > 0);
     CHECK(made.squared_error == 0);
     for (const float code : codes) CHECK(code == 0);
     // Smaller than any scale.
     for (float& weight : weights) weight = 1e-45f;
-    made = round_group(kind, DType::f16, weights, codes);
+    made = round_group(kind, DType::f16, weights, alike, codes);
     CHECK(made.scale > 0);
     CHECK(std::isfinite(made.scale));
     CHECK(made.squared_error <= 4e-89);
     weights[5] = 1e4f;
-    made = round_group(kind, DType::f16, weights, codes);
+    made = round_group(kind, DType::f16, weights, alike, codes);
     CHECK(codes[5] * made.scale == doctest::Approx(1e4).epsilon(1e-3));
   }
 }
@@ -215,7 +225,7 @@ TEST_CASE("a quantised model means what its errors say") {
         quantize(model, {.weights = parse_weights(wanted, "--weights"), .head = true}, to);
     CHECK(made.layers.size() == 8);
     std::map<std::string, double> errors;
-    for (const QuantizedLayer& layer : made.layers) errors[layer.module] = layer.squared_error;
+    for (const QuantizedLayer& layer : made.layers) errors[layer.module] = layer.plain.of_errors;
     const Model again = capture_native(to);
     ModelWeights after(again);
     REQUIRE(again.graph.nodes.size() == model.graph.nodes.size());
@@ -238,4 +248,24 @@ TEST_CASE("a tensor in the way of a new one is refused") {
   const Model model = capture_native(folder.path() / "model");
   CHECK_BAD_INPUT(quantize(model, {.weights = parse_weights("fp8", "--weights")}, folder.path()),
                   "\"model.layers.0.mlp.up_proj.weight_scale\"", "is to be written");
+}
+
+TEST_CASE("what a text shows of a model's linears, whatever it is cut into") {
+  const TemporaryFolder folder;
+  write_model(folder.path() / "model");
+  const Model model = capture_native(folder.path() / "model");
+  std::vector<std::int64_t> ids;
+  for (int i = 0; i < 70; ++i) ids.push_back(i % 40);  // more than a step of the reference
+  const Importance whole = mean_squares(model, {ids});
+  CHECK(whole.size() == 8);
+  const std::vector<float>& of_q = whole.at("model.layers.0.self_attn.q_proj.weight");
+  CHECK(of_q.size() == 32);
+  CHECK(of_q == whole.at("model.layers.0.self_attn.v_proj.weight"));
+  CHECK(whole.at("model.layers.0.mlp.down_proj.weight").size() == 48);
+  // The first layer's input depends on its token alone.
+  const Importance cut =
+      mean_squares(model, {{ids.begin(), ids.begin() + 9}, {ids.begin() + 9, ids.end()}});
+  const std::vector<float>& again = cut.at("model.layers.0.self_attn.q_proj.weight");
+  for (std::size_t i = 0; i < of_q.size(); ++i) CHECK(of_q[i] == doctest::Approx(again[i]));
+  CHECK(whole.at("lm_head.weight") != cut.at("lm_head.weight"));
 }
