@@ -118,7 +118,7 @@ struct Perplexity {
       result["against"] = {{"perplexity", std::exp(other->loss / count)},
                            {"mean_kl", sum / count},
                            {"largest_kl", largest},
-                           {"same_first_token", static_cast<double>(same) / count}};
+                           {"same_likeliest_token", static_cast<double>(same) / count}};
     }
     json ? fmt::print("{}\n", result.dump()) : print(result);
   }
@@ -152,7 +152,7 @@ struct Perplexity {
     fmt::print("KL divergence from {}: {:.5f} nats a token, at most {:.3f}\n", against,
                other["mean_kl"].get<double>(), other["largest_kl"].get<double>());
     fmt::print("the likeliest token is the same for {:.1f} % of the tokens\n",
-               100 * other["same_first_token"].get<double>());
+               100 * other["same_likeliest_token"].get<double>());
   }
 };
 

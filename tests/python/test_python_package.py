@@ -215,22 +215,23 @@ def test_errors(site, package, tmp_path):
 def test_what_is_no_package_is_compiled(site, package, tmp_path):
     """By the program that the wheel carries; it is kept, and found by both."""
     cache = {"XDG_CACHE_HOME": str(tmp_path), "HF_HOME": str(tmp_path)}
-    # Kernels are known already: all but the packages is shared.
+    # Kernels are known already: all but packages and weights is shared.
     known = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile"
     (tmp_path / "agentcompile").mkdir()
     for folder in known.iterdir():
-        if folder.name != "packages":
+        if folder.name not in ("packages", "weights"):
             (tmp_path / "agentcompile" / folder.name).symlink_to(folder)
     model = tmp_path / "demo"
     shutil.copytree(ROOT / "examples/demo_draft", model)
     code = """
         import agentcompile, json, sys
-        with agentcompile.LLM(sys.argv[1], device="host", max_context=64) as llm:
+        with agentcompile.LLM(sys.argv[1], device="host", max_context=64, weights="int8") as llm:
             print(json.dumps([llm.max_context, llm.generate("a", max_new_tokens=4, temperature=0).ids]))
         """
     context, ids = python(site, code, model, **cache)
     assert context == 64 and python(site, code, model, **cache) == [64, ids]
     assert len(list((tmp_path / "agentcompile/packages").glob("demo-*/program.json"))) == 1
+    assert len(list((tmp_path / "agentcompile/weights").glob("demo-int8-*/config.json"))) == 1
     (model / "config.json").write_text("{}")
     error = python(site, code, model, expect=1, **cache)
     assert "agentcompile.exceptions.BadInput: " in error.splitlines()[-1] and "config.json" in error.splitlines()[-1], error
