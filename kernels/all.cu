@@ -10,6 +10,7 @@
 #include "kernels/gemv.cuh"
 #include "kernels/measure.cuh"
 #include "kernels/mma_gemm.cuh"
+#include "kernels/mma_gemv.cuh"
 #include "kernels/norm.cuh"
 #include "kernels/prefill_attention.cuh"
 #include "kernels/qkv_rope.cuh"
@@ -69,6 +70,15 @@ AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
 AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_codes)
 AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
 AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_codes)
+constexpr GemvOp int4_bf16_projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = int4_zeros};
+constexpr MmaGemvPlan columns{};
+constexpr MmaGemvPlan half_tiles{.rows = 8};
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_gate_up, int4_gate_up, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection, int4_bf16_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_f16_projection, int4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_projection, fp8_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_qkv, fp8_qkv, columns)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)

@@ -6,49 +6,29 @@
 // in it, and so one barrier serves both x and its mean square.
 #pragma once
 
-#include "kernels/argmax.cuh"
-#include "kernels/gemv_plan.h"
 #include "kernels/gemv_ring.cuh"
-#include "kernels/math.cuh"
+#include "kernels/gemv_rows.cuh"
 #include "kernels/ptx.cuh"
 #include "kernels/vectors.cuh"
-#include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
 
 template <GemvOp op, GemvPlan plan>
-struct Gemv {
+struct Gemv : GemvRows<op> {
+  using Rows = GemvRows<op>;
   using Reader = WeightReader<op.format, op.weight>;
   using Stored = typename Reader::Stored;
-  using Params = GemvParamsOf<op.format>;
-  using W = Scalar<op.weight>;  // of what is no matrix
-  using X = Scalar<op.x>;
-  using Y = Scalar<op.y>;
+  using typename Rows::Params;
+  using typename Rows::W;
+  using typename Rows::X;
+  using typename Rows::Y;
   static constexpr int rows = plan.rows;
-  // Whose outputs are counted one after the other.
-  static constexpr int matrices = op.pair == Pair::none ? op.matrices : 1;
   static constexpr int outputs = plan.outputs_per_group(op);
   static constexpr int vector = op.vector();
   static constexpr int stored = 16 / sizeof(Stored);  // of them, or bytes, in a vector of a row
   static constexpr int x_parts = op.wide_x() ? vector / 4 : 1;  // 16-byte pieces of a vector of x
 
   // ---- which rows
-
-  AC_DEVICE static int total_rows(const GemvParams& p) {
-    int total = 0;
-    AC_UNROLL
-    for (int m = 0; m < matrices; ++m) total += p.matrix[m].rows;
-    return total;
-  }
-
-  // The matrix that output `row` of all matrices belongs to; `row` becomes its row there.
-  AC_DEVICE static int matrix_of(const GemvParams& p, int& row) {
-    int matrix = 0;
-    AC_UNROLL
-    for (int m = 0; m + 1 < matrices; ++m)
-      if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
-    return matrix;
-  }
 
   // Where weight row r of a group is; rows past the end repeat the last one.
   struct RowPlace {
@@ -57,7 +37,7 @@ struct Gemv {
   AC_DEVICE static RowPlace place_of(const GemvParams& p, int n, int group, int r) {
     int row = group * outputs + (op.pair == Pair::none ? r : r / 2);
     row = row < n ? row : n - 1;
-    const int matrix = op.pair == Pair::none ? matrix_of(p, row) : r % 2;
+    const int matrix = op.pair == Pair::none ? Rows::matrix_of(p, row) : r % 2;
     return {matrix, row};
   }
   AC_DEVICE static const Stored* weight_row(const GemvParams& p, int n, int group, int r) {
@@ -231,26 +211,9 @@ struct Gemv {
         value = sums[i * op.row_sets()];
         if constexpr (op.pair != Pair::none) up = sums[i * 2 + 1];
       }
-    int row = group * outputs + lane;
+    const int row = group * outputs + lane;
     if (lane >= outputs || row >= n) return;
-    const int output = row;
-    const GemvMatrix& m = p.matrix[matrix_of(p, row)];
-    value *= norm_scale;
-    if constexpr (op.bias) value += to_float(static_cast<const W*>(m.bias)[row]);
-    if constexpr (op.pair != Pair::none) {
-      up *= norm_scale;
-      if constexpr (op.bias) up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);
-      value = activate<op.pair>(value) * up;
-    }
-    value *= p.scale;
-    if constexpr (op.residual) value += residual;
-    value = soft_cap(value, p.softcap);
-    static_cast<Y*>(m.y)[row] = from_float<Y>(value);
-    if constexpr (op.argmax) {
-      // Of what is stored, where neighbours may be equal: whoever looks at y finds the same.
-      const unsigned long long key = logit_key(to_float(from_float<Y>(value)), output);
-      best = key > best ? key : best;
-    }
+    Rows::finish(p, row, value, up, norm_scale, residual, best);
   }
 
   AC_DEVICE static float load_residual(const GemvParams& p, int n, int group) {

@@ -57,6 +57,11 @@ inline void copy_async16(void* shared, const void* global, bool valid = true,
                          host::Place place = host::Place::current()) {
   host::copy_async(shared, global, 16, valid, place);
 }
+template <int bytes>
+void copy_async(void* shared, const void* global, bool valid,
+                host::Place place = host::Place::current()) {
+  host::copy_async(shared, global, bytes, valid, place);
+}
 template <Cache>
 void copy_weights_async(void* shared, const void* global, bool valid,
                         host::Place place = host::Place::current()) {
@@ -124,11 +129,27 @@ void load_matrices(unsigned (&out)[4], const void* shared_row,
 
 // x; what is computed from it is computed where it stands, not ahead of a loop (saves registers).
 inline int in_place(int x) { return x; }
+template <class T>
+T* in_place(T* p) {
+  return p;
+}
 
 // 2 to the power of x; subnormal results may be 0.
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float divide_fast(float a, float b) { return a / b; }
 inline float2 cos_sin_fast(float x) { return {cosf(x), sinf(x)}; }
+
+// (a & mask) | b, which is one instruction.
+template <unsigned b>
+unsigned masked_or(unsigned a, unsigned mask) {
+  return (a & mask) | b;
+}
+// Both elements of two words.
+template <class T>
+unsigned add_pairs(unsigned a, unsigned b) {
+  const float2 x = unpack_pair<T>(a), y = unpack_pair<T>(b);
+  return pack_pair<T>(x.x + y.x, x.y + y.y);
+}
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>
@@ -285,6 +306,12 @@ AC_DEVICE uint4 load_pinned(const void* shared) {
 }
 
 // ---- asynchronous copies
+template <int bytes>  // 4, 8 or 16
+AC_DEVICE void copy_async(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)),
+               "l"(global), "n"(bytes), "r"(valid ? bytes : 0)
+               : "memory");
+}
 AC_DEVICE void copy_async16(void* shared, const void* global, bool valid = true) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                "l"(global), "r"(valid ? 16 : 0)
@@ -378,6 +405,11 @@ AC_DEVICE int in_place(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+template <class T>
+AC_DEVICE T* in_place(T* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
 
 // 2 to the power of x; subnormal results may be 0.
 AC_DEVICE float exp2_fast(float x) {
@@ -389,6 +421,29 @@ AC_DEVICE float exp2_fast(float x) {
 AC_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
 // To 5e-7 from -pi to pi.
 AC_DEVICE float2 cos_sin_fast(float x) { return make_float2(__cosf(x), __sinf(x)); }
+
+// (a & mask) | b in one instruction.
+template <unsigned b>
+AC_DEVICE unsigned masked_or(unsigned a, unsigned mask) {
+  unsigned out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "n"(b));
+  return out;
+}
+// Both elements of two words.
+template <class T>
+AC_DEVICE unsigned add_pairs(unsigned a, unsigned b);
+template <>
+AC_DEVICE unsigned add_pairs<f16>(unsigned a, unsigned b) {
+  unsigned sum;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
+  return sum;
+}
+template <>
+AC_DEVICE unsigned add_pairs<bf16>(unsigned a, unsigned b) {
+  unsigned sum;  // a * 1 + b: GPUs before sm_90 have no sum of these
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+}
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>

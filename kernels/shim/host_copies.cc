@@ -25,16 +25,19 @@ void land(const Copy& copy, const void* barrier = nullptr) {
     checker->land_copy(copy.target, copy.bytes.size(), barrier);
 }
 
-void check_aligned(const void* shared, const void* global, unsigned bytes, Place place) {
+void check_aligned(const void* shared, const void* global, unsigned bytes, unsigned alignment,
+                   Place place) {
   const auto low_bits =
       reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global) | bytes;
-  if (low_bits % 16 != 0) fail("an asynchronous copy is not of whole, aligned 16 bytes", place);
+  if (low_bits % alignment != 0)
+    fail("an asynchronous copy is not of whole, aligned pieces", place);
 }
 
 }  // namespace
 
 void copy_async(void* shared, const void* global, unsigned bytes, bool valid, Place place) {
-  check_aligned(shared, global, bytes, place);
+  const bool is_size = bytes == 4 || bytes == 8 || bytes == 16;
+  check_aligned(shared, global, bytes, is_size ? bytes : 16, place);
   scheduler().self().open_copies.push_back(begin_copy(shared, global, bytes, valid));
 }
 
@@ -136,7 +139,7 @@ void barrier_expect(void* barrier, unsigned bytes, Place place) {
 void barrier_arrive(void* barrier, Place place) { arrive(made_barrier(barrier, place)); }
 
 void copy_bulk(void* shared, const void* global, unsigned bytes, void* barrier, Place place) {
-  check_aligned(shared, global, bytes, place);
+  check_aligned(shared, global, bytes, 16, place);
   if (bytes == 0) fail("a bulk copy of nothing", place);
   BarrierState* const state = &made_barrier(barrier, place);
   Copy copy = begin_copy(shared, global, bytes, true);

@@ -6,12 +6,12 @@ namespace ac {
 
 using namespace kernels;
 
-Match<GemvTask> GemvTask::match(const Body& body) {
+std::variant<FoundGemv, std::string> find_gemv(const Body& body) {
   const auto product = find_product(body, true);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
   const auto& [op, shape, operands] = std::get<FoundProduct>(product);
   if (body.argmax() && op.matrices > 1) return "argmax is over one matrix";
-  const GemvTask task{
+  const GemvProblem problem{
       {.weight = op.weight,
        .x = op.x,
        .y = op.y,
@@ -24,7 +24,14 @@ Match<GemvTask> GemvTask::match(const Body& body) {
        .format = op.format},
       op.pair != Pair::none ? shape.rows[0] : shape.rows[0] + shape.rows[1] + shape.rows[2],
       shape.k};
-  return Matched<GemvTask>{task, operands};
+  return FoundGemv{problem, operands};
+}
+
+Match<GemvTask> GemvTask::match(const Body& body) {
+  const auto found = find_gemv(body);
+  if (const auto* why = std::get_if<std::string>(&found)) return *why;
+  const auto& [problem, operands] = std::get<FoundGemv>(found);
+  return Matched<GemvTask>{{problem}, operands};
 }
 
 std::vector<GemvPlan> GemvTask::plans() const {
@@ -120,9 +127,9 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
 
 Extent GemvTask::extent(const Plan& plan) const {
   const int block = plan.groups_per_block() * plan.outputs_per_group(op);
-  // Rows that share a scale, and more.
-  const int scaled = divide_up(op.format.rows, block);
-  return {.block = block, .at_once = std::max(plan.blocks_per_sm() * kTrialProcessors, scaled)};
+  return {.block = block,
+          .at_once = std::max(plan.blocks_per_sm() * int{kTrialProcessors},
+                              blocks_of_scales(op.format, block))};
 }
 
 void GemvTask::write_id(const Plan& plan, IdText& id) {
@@ -140,30 +147,11 @@ namespace {
 
 template <class Params>
 Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& plan,
-                     const ProductOperands& o) {
+                     const ProductOperands& operands) {
   Generated out;
   KernelOf<Params> of(to, out, "gemv", task.op, plan);
   auto& p = of.params;
-  for (int i = 0; i < task.op.matrices; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    if constexpr (std::is_same_v<Params, CodedGemvParams>)
-      point_to_scales(of, p, i, to, task.op.format, o.weight[at]);
-    of.point(p.matrix[i].weight, o.weight[at]);
-    if (task.op.bias) of.point(p.matrix[i].bias, o.bias[at]);
-    if (o.y[at] >= 0) of.point(p.matrix[i].y, o.y[at]);
-    p.matrix[i].rows = number(to.shape(o.weight[at])[0]);
-  }
-  p.k = task.k;
-  p.pitch = pitch_of(task.op.format, task.k);
-  of.point(p.x, o.x);
-  if (o.norm >= 0) {
-    of.point(p.norm_weight, to[o.norm].inputs[1]);
-    p.norm_eps = static_cast<float>(to[o.norm].number("eps"));
-    p.norm_offset = static_cast<float>(to[o.norm].number("weight_offset"));
-  }
-  p.scale = static_cast<float>(o.scale);
-  p.softcap = static_cast<float>(o.softcap);
-  if (task.op.residual) of.point(p.residual, o.residual);
+  fill_gemv(of, p, to, task, operands);
   const int grid = plan.grid(task.op, task.n, to.setting.multiprocessors);
   if (task.op.argmax) {
     of.point(p.block_best, workspace(8 * grid));

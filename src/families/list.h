@@ -15,6 +15,7 @@
 #include "families/gemm.h"
 #include "families/gemv.h"
 #include "families/mma_gemm.h"
+#include "families/mma_gemv.h"
 #include "families/norm.h"
 #include "families/prefill_attention.h"
 #include "families/qkv_attention.h"
@@ -38,9 +39,10 @@ struct Families {
 };
 
 // Those that compute regions, in the order in which they are asked. Sampling comes after regions.
-using RegionFamilies = Families<GemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask,
-                                AttentionTask, PrefillAttentionTask, QkvAttentionTask, NormTask,
-                                SoftmaxTask, ReductionTask, ElementwiseTask, EmbeddingTask>;
+using RegionFamilies =
+    Families<GemvTask, MmaGemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask, AttentionTask,
+             PrefillAttentionTask, QkvAttentionTask, NormTask, SoftmaxTask, ReductionTask,
+             ElementwiseTask, EmbeddingTask>;
 static_assert(KernelFamily<SamplingTask>);
 
 using Choice = RegionFamilies::Any<Implementation>;

@@ -3,7 +3,8 @@
 namespace ac::kernels {
 namespace {
 
-const std::string gemv = "kernels/gemv.cuh", ring = "kernels/gemv_ring.cuh";
+const std::string gemv = "kernels/gemv.cuh", gemv_outputs = "kernels/gemv_rows.cuh",
+                  ring = "kernels/gemv_ring.cuh";
 const std::string argmax = "kernels/argmax.cuh", math = "kernels/math.cuh";
 const std::string types = "kernels/types.cuh";
 const std::string attention = "kernels/attention.cuh", sums = "kernels/attention_sums.cuh";
@@ -29,7 +30,7 @@ const std::vector<Fault> gemv_faults = {
      {"plain", "geglu"}},
     {"writes past the end", gemv, {{"row >= n) return;", "row > n) return;"}}, {"head", "geglu"}},
     {"row of the wrong matrix",
-     gemv,
+     gemv_outputs,
      {{"row >= p.matrix[m].rows) row", "row > p.matrix[m].rows) row"}},
      {"qkv"}},
     {"an input is modified",
@@ -38,7 +39,7 @@ const std::vector<Fault> gemv_faults = {
        "        xs[i] *= v;\n        if (i == 0) const_cast<X*>(x)[0] = X{};"}},
      {"slow"}},
     {"a weight is modified",
-     gemv,
+     gemv_outputs,
      {{"    value *= p.scale;",
        "    value *= p.scale;\n    if (row == 0) *static_cast<char*>(const_cast<void*>(m.weight)) "
        "^= 1;"}},
@@ -78,8 +79,8 @@ const std::vector<Fault> gemv_faults = {
      {{"v[e] += p.norm_offset;", "v[e] += 0;"}},
      {"qkv", "geglu"}},
     {"norm weight ignored", gemv, {{"if constexpr (op.norm) w = part;", ""}}, {"qkv", "swiglu"}},
-    {"norm left out", gemv, {{"    value *= norm_scale;", ""}}, {"qkv", "swiglu"}},
-    {"up not normalised", gemv, {{"up *= norm_scale;", ""}}, {"swiglu"}},
+    {"norm left out", gemv_outputs, {{"    value *= norm_scale;", ""}}, {"qkv", "swiglu"}},
+    {"up not normalised", gemv_outputs, {{"up *= norm_scale;", ""}}, {"swiglu"}},
 
     // ---- sums
     {"half accumulation",
@@ -127,37 +128,37 @@ const std::vector<Fault> gemv_faults = {
 
     // ---- epilogue
     {"bias left out",
-     gemv,
+     gemv_outputs,
      {{"if constexpr (op.bias) value += to_float(static_cast<const W*>(m.bias)[row]);", ""}},
      {"qkv", "geglu"}},
     {"gate's bias for up",
-     gemv,
+     gemv_outputs,
      {{"up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);",
        "up += to_float(static_cast<const W*>(p.matrix[0].bias)[row]);"}},
      {"geglu"}},
     {"residual left out",
-     gemv,
+     gemv_outputs,
      {{"if constexpr (op.residual) value += residual;", ""}},
      {"projection", "scaled"}},
     {"activation left out",
-     gemv,
+     gemv_outputs,
      {{"activate<op.pair>(value) * up", "value * up"}},
      {"swiglu", "geglu"}},
     {"gate and up swapped",
-     gemv,
+     gemv_outputs,
      {{"activate<op.pair>(value) * up", "activate<op.pair>(up) * value"}},
      {"swiglu", "geglu", "geglu_erf"}},
     {"tanh form of GELU for the exact one",
      math,
      {{"if constexpr (pair == Pair::geglu_erf)", "if constexpr (false)"}},
      {"geglu_erf"}},
-    {"scale left out", gemv, {{"    value *= p.scale;", ""}}, {"scaled"}},
+    {"scale left out", gemv_outputs, {{"    value *= p.scale;", ""}}, {"scaled"}},
     {"residual scaled too",
-     gemv,
+     gemv_outputs,
      {{"    value *= p.scale;\n    if constexpr (op.residual) value += residual;",
        "    if constexpr (op.residual) value += residual;\n    value *= p.scale;"}},
      {"scaled"}},
-    {"soft cap left out", gemv, {{"value = soft_cap(value, p.softcap);", ""}}, {"head"}},
+    {"soft cap left out", gemv_outputs, {{"value = soft_cap(value, p.softcap);", ""}}, {"head"}},
     {"soft cap not scaled back",
      math,
      {{"cap * math::tanh(value / cap)", "math::tanh(value / cap)"}},
@@ -196,7 +197,7 @@ const std::vector<Fault> gemv_faults = {
      {{"atomicInc(finished_blocks, last)", "atomicAdd(finished_blocks, 1u)"}},
      {"head"}},
     {"argmax of a row in its group",
-     gemv,
+     gemv_outputs,
      {{"logit_key(to_float(from_float<Y>(value)), output)",
        "logit_key(to_float(from_float<Y>(value)), lane)"}},
      {"head"}},

@@ -5,10 +5,11 @@
 namespace ac::kernels {
 
 std::vector<Fault> late_faults() {
-  const std::string gemv = "kernels/gemv.cuh", attention = "kernels/attention.cuh";
+  const std::string gemv = "kernels/gemv.cuh", gemv_rows = "kernels/gemv_rows.cuh",
+                    attention = "kernels/attention.cuh";
   return {
       {"blocks behind the eighth",
-       gemv,
+       gemv_rows,
        {{"= from_float<Y>(value);\n    if",
          "= from_float<Y>(blockIdx.x > 7 ? -value : value);\n    if"}},
        {"many rows"},
@@ -19,7 +20,7 @@ std::vector<Fault> late_faults() {
        {"many rows"},
        true},
       {"a row behind the thousandth",
-       gemv,
+       gemv_rows,
        {{"= from_float<Y>(value);\n    if",
          "= from_float<Y>(row % 1000 == 999 ? value + 1 : value);\n    if"}},
        {"many rows"},

@@ -92,23 +92,42 @@ constexpr const char* kFallbacks[] = {"softmax",   "layer_norm",    "linear",
                                       "embedding", "append_attend", "rope",
                                       "amax",      "sum",           kFallbackOfCodes};
 
-// Codes whose last step, last group and last tile are parts of one, by the copy engine's tiles.
-constexpr const char* kTilesOfCodes = "tiles of int4";
+// A pair or one product of codes whose last step, last group and last tile are parts of one.
+constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "columns of int4",
+                     *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups";
 
-test::Admission tiles_of_codes() {
-  constexpr std::int64_t kInner = 352, kRows = 69;
-  const Format format = find_format("u4_g96_f16_zeros")->format;
+StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
+                            bool is_pair, std::int64_t inner = 352) {
+  constexpr std::int64_t kRows = 69;
+  const Format format = find_format(name)->format;
   StepGraph step;
   Builder b(step.graph);
-  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), kInner}});
-  const auto product = [&](const char* name) {
-    return b.linear(x, b.weight(name, {DType::f16, {kRows, kInner}}, format, FileLayout::awq));
+  const NodeId x = b.input("x", {dtype, {tokens, inner}});
+  const auto product = [&](const char* key) {
+    return b.linear(x, b.weight(key, {dtype, {kRows, inner}}, format, layout));
   };
-  const NodeId gate = product("gate"), up = product("up");
-  step.graph.outputs.push_back({"y", b.binary(Op::mul, b.unary(Op::silu, gate), up)});
-  return test::admission_of_whole_step<TmaGemmTask>(
-      kTilesOfCodes, step, false,
-      {.tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 2}, kTokens);
+  const NodeId first = product("first");
+  step.graph.outputs.push_back(
+      {"y", is_pair ? b.binary(Op::mul, b.unary(Op::silu, first), product("second")) : first});
+  return step;
+}
+
+test::Admission products_of_codes(const std::string& name) {
+  if (name == kTilesOfCodes)
+    return test::admission_of_whole_step<TmaGemmTask>(
+        name, products_of_codes("u4_g96_f16_zeros", FileLayout::awq, DType::f16, Symbol::T, true),
+        false, {.tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 2}, kTokens);
+  if (name == kColumnsOfInt4)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, products_of_codes("u4_g96_f16_zeros", FileLayout::awq, DType::f16, 1, true), false,
+        {.threads = 64, .depth = 3, .split = 2, .resident = 1}, 1);
+  if (name == kColumnsOfGroups)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, products_of_codes("u4_g64_bf16", FileLayout::packed, DType::bf16, 1, false, 768),
+        false, {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
+  return test::admission_of_whole_step<MmaGemvTask>(
+      name, products_of_codes("e4m3_128x128", FileLayout::compressed, DType::bf16, 1, false), false,
+      {.threads = 64, .rows = 8, .depth = 3, .split = 1, .resident = 1}, 1);
 }
 
 StepGraph linear_of_codes() {
@@ -134,7 +153,8 @@ test::Admission fallback_of(const std::string& op) {
 }  // namespace
 
 std::vector<std::string> plan_case_names() {
-  std::vector<std::string> names{kDraw, kTilesOfCodes};
+  std::vector<std::string> names{kDraw, kTilesOfCodes, kColumnsOfInt4, kColumnsOfFp8,
+                                 kColumnsOfGroups};
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
   return names;
@@ -142,7 +162,8 @@ std::vector<std::string> plan_case_names() {
 
 test::Admission admission_of_case(const std::string& name) {
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
-  if (name == kTilesOfCodes) return tiles_of_codes();
+  for (const char* one : {kTilesOfCodes, kColumnsOfInt4, kColumnsOfFp8, kColumnsOfGroups})
+    if (name == one) return products_of_codes(name);
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));

@@ -14,14 +14,14 @@ using namespace ac::test;
 namespace {
 
 // One token through products whose blocks are ragged both ways.
-StepGraph ragged(const std::string& format) {
-  constexpr std::int64_t kInner = 224, kRows = 300;
+StepGraph ragged(const std::string& format, std::int64_t inner) {
+  constexpr std::int64_t kRows = 300;
   StepGraph step;
   step.graph.name = "ragged";
   Builder b(step.graph);
-  const TensorType matrix{DType::bf16, {kRows, kInner}};
-  const NodeId x = b.input("x", {DType::bf16, {Dim(1), Dim(kInner)}});
-  const NodeId normed = b.rms_norm(x, b.weight("norm", {DType::bf16, {Dim(kInner)}}), 1e-5, 0);
+  const TensorType matrix{DType::bf16, {kRows, inner}};
+  const NodeId x = b.input("x", {DType::bf16, {Dim(1), Dim(inner)}});
+  const NodeId normed = b.rms_norm(x, b.weight("norm", {DType::bf16, {Dim(inner)}}), 1e-5, 0);
   const auto weight = [&](const char* name) {
     const Format stored = find_format(format)->format;
     return b.weight(name, matrix, stored,
@@ -33,20 +33,27 @@ StepGraph ragged(const std::string& format) {
   return step;
 }
 
-void check_rings(const std::string& format) {
+// The family, and the ring or the rows of a tile.
+std::string kind_of_text(const std::string& family, const std::string& text) {
+  const std::size_t at =
+      text.find(family == "gemv" ? "ring = Ring::" : "rows = ", text.find("Plan plan"));
+  return family + " " + text.substr(at, text.find(',', at) - at);
+}
+
+void check_kinds(const std::string& format) {
   INFO(format);
   FreshBuilder fresh;
   // The host runs them all, but plans none that gain it nothing.
   Chooser chooser(device_info("sm_90"), Breadth::kinds);
-  chooser.add({"ragged", ragged(format), 1});
-  std::set<std::string> rings;
+  chooser.add({"ragged", ragged(format, 224), 1});
+  chooser.add({"in whole pieces", ragged(format, 768), 1});
+  std::set<std::string> kinds;
   for (const FamilyTrial& one : chooser.trials()) {
     INFO(one.what);
-    if (one.family != "gemv") continue;
+    if (one.family != "gemv" && one.family != "mma_gemv") continue;
     const std::string& text = one.request.sources[0].text;
     REQUIRE(text.find("codes = Codes::") != std::string::npos);
-    const std::size_t at = text.find("ring = Ring::");
-    if (!rings.insert(text.substr(at, text.find(',', at) - at)).second) continue;
+    if (!kinds.insert(kind_of_text(one.family, text)).second) continue;
     KernelFiles files;
     for (const KernelSource& source : one.request.sources) {
       const std::vector<BuildResult> built =
@@ -57,12 +64,12 @@ void check_rings(const std::string& format) {
     const validate::Verdict verdict = judge(one.request.trial, files);
     CHECK_MESSAGE(verdict.admitted(), (verdict.rejection ? verdict.rejection->reason : ""));
   }
-  CHECK(rings.size() == 4);
+  CHECK(kinds.size() == 5);
 }
 
 }  // namespace
 
 TEST_CASE("weight formats: each kind of gemv that reads codes is admitted") {
   for (const char* format : {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros"})
-    check_rings(format);
+    check_kinds(format);
 }

@@ -1,0 +1,60 @@
+// What kernels for one token have in common: which matrix a row is of, and its output.
+#pragma once
+
+#include "kernels/argmax.cuh"
+#include "kernels/gemv_plan.h"
+#include "kernels/math.cuh"
+#include "kernels/weight_reader.cuh"
+
+namespace ac::kernels {
+
+template <GemvOp op>
+struct GemvRows {
+  using Params = GemvParamsOf<op.format>;
+  using W = Scalar<op.weight>;  // of what is no matrix
+  using X = Scalar<op.x>;
+  using Y = Scalar<op.y>;
+  // Whose outputs are counted one after the other.
+  static constexpr int matrices = op.pair == Pair::none ? op.matrices : 1;
+
+  AC_DEVICE static int total_rows(const GemvParams& p) {
+    int total = 0;
+    AC_UNROLL
+    for (int m = 0; m < matrices; ++m) total += p.matrix[m].rows;
+    return total;
+  }
+
+  // The matrix that output `row` of all matrices belongs to; `row` becomes its row there.
+  AC_DEVICE static int matrix_of(const GemvParams& p, int& row) {
+    int matrix = 0;
+    AC_UNROLL
+    for (int m = 0; m + 1 < matrices; ++m)
+      if (matrix == m && row >= p.matrix[m].rows) row -= p.matrix[m].rows, matrix = m + 1;
+    return matrix;
+  }
+
+  // Writes output `row` of all matrices, whose sums these are (`up` is a pair's second one).
+  AC_DEVICE static void finish(const GemvParams& p, int row, float value, float up,
+                               float norm_scale, float residual, unsigned long long& best) {
+    const int output = row;
+    const GemvMatrix& m = p.matrix[matrix_of(p, row)];
+    value *= norm_scale;
+    if constexpr (op.bias) value += to_float(static_cast<const W*>(m.bias)[row]);
+    if constexpr (op.pair != Pair::none) {
+      up *= norm_scale;
+      if constexpr (op.bias) up += to_float(static_cast<const W*>(p.matrix[1].bias)[row]);
+      value = activate<op.pair>(value) * up;
+    }
+    value *= p.scale;
+    if constexpr (op.residual) value += residual;
+    value = soft_cap(value, p.softcap);
+    static_cast<Y*>(m.y)[row] = from_float<Y>(value);
+    if constexpr (op.argmax) {
+      // Of what is stored, where neighbours may be equal: whoever looks at y finds the same.
+      const unsigned long long key = logit_key(to_float(from_float<Y>(value)), output);
+      best = key > best ? key : best;
+    }
+  }
+};
+
+}  // namespace ac::kernels

@@ -1,0 +1,402 @@
+// Products with one token by tensor cores; mma_gemv_plan.h says what the plan means.
+//
+// Each warp streams 16 weight rows, packed, through a ring of its own, which is filled before the
+// kernel waits for its predecessor. A multiply-accumulate sums over the 4 lanes that have a row, so
+// that what shares a scale must be in all 4: lanes read a word each of one 16-byte vector after the
+// other. In tiles of 8 rows the second 8 of the 16 are the next 128 bytes of the same rows, and
+// meet columns of their own. RMSNorm's scale is applied to the finished sums.
+#pragma once
+
+#include "kernels/gemv_rows.cuh"
+#include "kernels/mma_gemv_plan.h"
+#include "kernels/ptx.cuh"
+#include "kernels/vectors.cuh"
+
+namespace ac::kernels {
+
+// The pairs of elements of a word of codes, each less the zero point. Pair i of a word meets pair i
+// of as many elements of x.
+template <Format format, Type type>
+struct CodePairs {
+  using T = Scalar<type>;
+  using Reader = WeightReader<format, type>;
+  static constexpr int elements = Reader::of_word, count = elements / 2;
+  static constexpr bool far_apart = format.codes == Codes::u4;  // elements i and i + 4
+  // Such codes become the last bits of a power of two, which is taken away with the zero point.
+  static constexpr unsigned power = type == Type::bf16 ? 0x43004300u : 0x64006400u;
+
+  // What unpack() wants of a zero point.
+  struct Zero {
+    float value;
+    unsigned less;  // far apart
+  };
+  AC_DEVICE static Zero zero_of(float value) {
+    const float less = -(type == Type::bf16 ? 128.f : 1024.f) - value;
+    return {value, pack_pair<T>(less, less)};
+  }
+  AC_DEVICE static void unpack(unsigned word, Zero zero, unsigned (&out)[count]) {
+    if constexpr (far_apart) {
+      AC_UNROLL
+      for (int i = 0; i < count; ++i)
+        out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);
+    } else {
+      float v[elements];
+      Reader::unpack(word, zero.value, v);
+      AC_UNROLL
+      for (int i = 0; i < count; ++i) out[i] = pack_pair<T>(v[2 * i], v[2 * i + 1]);
+    }
+  }
+  // 8 elements of x.
+  AC_DEVICE static uint4 arranged(const float (&x)[8]) {
+    unsigned out[4];
+    AC_UNROLL
+    for (int i = 0; i < 4; ++i)
+      out[i] = far_apart ? pack_pair<T>(x[i], x[i + 4]) : pack_pair<T>(x[2 * i], x[2 * i + 1]);
+    return make_uint4(out[0], out[1], out[2], out[3]);
+  }
+};
+
+constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+template <GemvOp op, MmaGemvPlan plan>
+struct MmaGemv : GemvRows<op> {
+  using Rows = GemvRows<op>;
+  using typename Rows::Params;
+  using typename Rows::W;
+  using typename Rows::X;
+  using typename Rows::Y;
+  using Pairs = CodePairs<op.format, op.weight>;
+  using Scales = RowScales<op.format>;
+  static constexpr Format format = op.format;
+  static constexpr int vector = op.vector(), vectors = plan.row_vectors;
+  static constexpr int outputs = plan.outputs_per_tile(op), columns = plan.columns(op);
+  static constexpr int pieces = 16 / plan.rows;  // of a row, in a slot
+  static constexpr int staged = plan.staged_bytes(op), slot_bytes = plan.slot_bytes(op);
+  // Vectors of a slot that share a scale wherever the slot begins.
+  static constexpr int group =
+      format.columns == 0 ? vectors : common_divisor(vectors, format.columns / vector);
+  // A norm may divide by far less than 1: what comes before that must not be too small to round.
+  static constexpr float enlarged = op.norm ? 0x1p32f : 1;
+
+  // Row r of a tile's 16; those past the end repeat the last one.
+  struct Row {
+    int matrix, number;
+  };
+  AC_DEVICE static Row row_of(const Params& p, int n, int tile, int r) {
+    int number = tile * outputs + (outputs == 16 ? r : r % 8);
+    number = number < n ? number : n - 1;
+    const int matrix = op.pair == Pair::none ? Rows::matrix_of(p, number) : r / 8;
+    return {matrix, number};
+  }
+  AC_DEVICE static Scales scales_of(const Params& p, int n, int tile, int r) {
+    const auto [matrix, number] = row_of(p, n, tile, r);
+    Scales scales;
+    scales.point_to(p.scales[matrix], p.zeros[matrix], number, p.k);
+    scales.scale = in_place(scales.scale);
+    return scales;
+  }
+  // The first vector of what row r of a tile has in a slot.
+  AC_DEVICE static int first_vector(int slot, int r) {
+    return slot * plan.slot_vectors() + (pieces == 2 ? r / 8 * vectors : 0);
+  }
+  // Where a slot has vector v of row r: no two lanes meet in a bank, be it that they write a vector
+  // each or read a word each.
+  AC_DEVICE static int place_in_slot(int r, int v) { return r * plan.row_bytes + (v ^ r % 8) * 16; }
+
+  // What a lane copies: a vector of rows lane / 8, 4 + lane / 8 and so on, and the scales of row
+  // lane.
+  struct Source {
+    const unsigned char* row[4];
+    Scales scales;
+
+    AC_DEVICE void point_to(const Params& p, int n, int tile) {
+      const int lane = threadIdx.x % 32;
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const auto [matrix, number] = row_of(p, n, tile, lane / 8 + 4 * i);
+        row[i] = in_place(static_cast<const unsigned char*>(p.matrix[matrix].weight) +
+                          static_cast<long long>(number) * p.pitch);
+      }
+      if constexpr (format.many_scales()) scales = scales_of(p, n, tile, lane % 16);
+    }
+    AC_DEVICE void copy(unsigned char* to, int slot, int used, bool valid) const {
+      const int lane = threadIdx.x % 32;
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int r = lane / 8 + 4 * i, v = first_vector(slot, r) + lane % 8;
+        copy_weights_async<plan.cache>(to + place_in_slot(r, lane % 8), row[i] + v * 16,
+                                       valid && v < used);
+      }
+      if constexpr (format.many_scales()) {
+        const int v = first_vector(slot, lane % 16);
+        if constexpr (staged > 0) {
+          if (lane < 16)
+            copy_async<staged>(to + 16 * plan.row_bytes + lane * staged, scales.scale + v / group,
+                               valid && v < used);
+        } else if (valid && v < used) {
+          bring_to_l1(scales, v * vector);
+        }
+      }
+    }
+  };
+
+  // ---- x in shared memory: a column that is rounded, and one of what rounding left
+
+  AC_DEVICE static void stage_norm_weight(const GemvParams& p, unsigned char* shared_x) {
+    const int used = p.k / 8;
+    for (int i = threadIdx.x + (op.norm ? 0 : used); i < plan.padded(op, p.k) / 8;
+         i += plan.threads) {
+      const uint4 v =
+          i < used ? static_cast<const uint4*>(p.norm_weight)[i] : make_uint4(0, 0, 0, 0);
+      AC_UNROLL
+      for (int c = 0; c < columns; ++c)
+        *reinterpret_cast<uint4*>(shared_x + c * plan.column_bytes(op, p.k) + i * 16) = v;
+    }
+  }
+  // Returns this thread's share of the sum of squares. It touches the vectors that it touched
+  // above.
+  AC_DEVICE static float stage_x(const GemvParams& p, unsigned char* shared_x) {
+    constexpr int at_once = 4;  // loads under way
+    const int column = plan.column_bytes(op, p.k), used = p.k / 8;
+    float squares = 0;
+    for (int first = threadIdx.x; first < used; first += at_once * plan.threads) {
+      Packed<X, 8> packed[at_once];
+      AC_UNROLL
+      for (int u = 0; u < at_once; ++u)
+        if (first + u * plan.threads < used)
+          packed[u].load(static_cast<const X*>(p.x) + (first + u * plan.threads) * 8);
+      AC_UNROLL
+      for (int u = 0; u < at_once; ++u) {
+        const int i = first + u * plan.threads;
+        if (i >= used) break;
+        auto* const rounded = reinterpret_cast<uint4*>(shared_x + i * 16);
+        float x[8];
+        packed[u].unpack(x);
+        if constexpr (op.norm) {
+          float w[8];
+          unpack_as<W>(*rounded, w);
+          AC_UNROLL
+          for (int e = 0; e < 8; ++e) {
+            squares += x[e] * x[e];
+            x[e] *= (w[e] + p.norm_offset) * enlarged;
+          }
+        }
+        *rounded = Pairs::arranged(x);
+        if constexpr (columns == 2) {
+          float rest[8];
+          AC_UNROLL
+          for (int e = 0; e < 8; ++e) rest[e] = x[e] - to_float(from_float<X>(x[e]));
+          *reinterpret_cast<uint4*>(shared_x + column + i * 16) = Pairs::arranged(rest);
+        }
+      }
+    }
+    return squares;
+  }
+
+  // ---- sums
+
+  // What a lane multiplies with: rows lane / 4 and 8 + lane / 4 of a tile.
+  struct Factors {
+    Scales of_row[2];
+    float scale[2];
+    typename Pairs::Zero zero[2];
+
+    AC_DEVICE void point_to(const Params& p, int n, int tile) {
+      AC_UNROLL
+      for (int h = 0; h < 2; ++h) {
+        zero[h] = Pairs::zero_of(static_cast<float>(middle_of(format.codes)));
+        if constexpr (staged == 0) of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
+      }
+      if constexpr (format.columns == 0) look_up(0, 0);
+    }
+    // Of the groups that begin with these columns.
+    AC_DEVICE void look_up(int first, int second) {
+      scale[0] = of_row[0].scale_at(first), scale[1] = of_row[1].scale_at(second);
+      if constexpr (format.zeros) {
+        zero[0] = Pairs::zero_of(of_row[0].zero_at(first));
+        zero[1] = Pairs::zero_of(of_row[1].zero_at(second));
+      }
+    }
+  };
+
+  // Adds the products of vectors [first, first + group) of a slot. The lane's column of x begins at
+  // `mine`, if it has one.
+  AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], int first,
+                                 const unsigned char* mine, bool has_column, const Factors& factors,
+                                 float (&sums)[2]) {
+    float c[2][4] = {};  // in turn, so that one need not wait for the other
+    AC_UNROLL
+    for (int j = first; j < first + group; ++j) {
+      unsigned a[2][Pairs::count], b[Pairs::count] = {};
+      AC_UNROLL
+      for (int h = 0; h < 2; ++h) Pairs::unpack(words[h][j], factors.zero[h], a[h]);
+      if (has_column) {
+        const unsigned char* const at = mine + j * vector * 2;
+        if constexpr (Pairs::count == 4) {
+          const uint4 v = *reinterpret_cast<const uint4*>(at);
+          b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
+        } else {
+          const uint2 v = *reinterpret_cast<const uint2*>(at);
+          b[0] = v.x, b[1] = v.y;
+        }
+      }
+      AC_UNROLL
+      for (int i = 0; i < Pairs::count; i += 2)
+        mma_16x8x16<typename Pairs::T>(c[(j * Pairs::count + i) / 2 % 2],
+                                       {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
+                                       {b[i], b[i + 1]});
+    }
+    AC_UNROLL
+    for (int h = 0; h < 2; ++h)
+      sums[h] = fmaf(factors.scale[h],
+                     (c[0][2 * h] + c[1][2 * h]) + (c[0][2 * h + 1] + c[1][2 * h + 1]), sums[h]);
+  }
+
+  // Adds the products of slot number `slot` of the rows. Its place is given back as soon as it has
+  // been read.
+  template <class GiveBack>
+  AC_DEVICE static void add_slot(const unsigned char* in, int slot, int k,
+                                 const unsigned char* mine, bool has_column, Factors& factors,
+                                 float (&sums)[2], const GiveBack& give_back) {
+    const int lane = threadIdx.x % 32, quad = lane / 4;
+    unsigned words[2][vectors];
+    float staged_scale[2][vectors / group];
+    AC_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      AC_UNROLL
+      for (int v = 0; v < vectors; ++v)
+        words[h][v] =
+            *reinterpret_cast<const unsigned*>(in + place_in_slot(quad + 8 * h, v) + lane % 4 * 4);
+      if constexpr (staged > 0) {
+        const auto* const of = reinterpret_cast<const typename Scales::Scale*>(
+            in + 16 * plan.row_bytes + (quad + 8 * h) * staged);
+        AC_UNROLL
+        for (int g = 0; g < vectors / group; ++g) staged_scale[h][g] = to_float(of[g]);
+      }
+    }
+    __syncwarp();
+    give_back();
+    const unsigned char* const x = mine + slot * plan.slot_vectors() * vector * 2;
+    AC_UNROLL
+    for (int g = 0; g < vectors / group; ++g) {
+      if constexpr (staged > 0) {
+        factors.scale[0] = staged_scale[0][g], factors.scale[1] = staged_scale[1][g];
+      } else if constexpr (format.columns > 0) {
+        // Behind the end x is 0: any scale will do.
+        const int first = (first_vector(slot, 0) + g * group) * vector;
+        const int second = (first_vector(slot, 8) + g * group) * vector;
+        factors.look_up(first < k ? first : 0, second < k ? second : 0);
+      }
+      multiply(words, g * group, x, has_column, factors, sums);
+    }
+  }
+};
+
+template <GemvOp op, MmaGemvPlan plan>
+AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  using G = MmaGemv<op, plan>;
+  constexpr int split = plan.split;
+
+  AC_DYNAMIC_SHARED(shared);
+  AC_SHARED(float, warp_squares, plan.warps());
+  AC_SHARED(float, partial_sums, 2 * plan.warps() * 16);
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, part = warp % split;
+  const int n = G::total_rows(p), tiles = (n + G::outputs - 1) / G::outputs;
+  const int stride = gridDim.x * plan.tiles_per_block();
+  const int first = blockIdx.x * plan.tiles_per_block() + warp / split;
+  const int used = p.k / G::vector, steps = plan.steps(op, p.k);
+  unsigned char* const ring = shared + plan.x_bytes(op, p.k) + warp * plan.depth * G::slot_bytes;
+  // Columns of x: of the first piece rounded and rest, then of the second.
+  const bool has_column = quad < 2 * G::pieces && quad % 2 < G::columns;
+  const unsigned char* const mine = shared + quad % 2 * plan.column_bytes(op, p.k) +
+                                    quad / 2 * G::vectors * G::vector * 2 +
+                                    lane % 4 * (G::vector / 2);
+
+  if constexpr (plan.signal == Signal::entry) launch_dependents();
+
+  typename G::Source ahead;  // of the tile that is loaded next
+  ahead.point_to(p, n, first);
+  int next_tile = first, next_step = 0;
+  const auto fill = [&](int u) {
+    ahead.copy(ring + u * G::slot_bytes, next_step * split + part, used, next_tile < tiles);
+    commit_copies();
+    if (++next_step == steps) {
+      next_step = 0, next_tile += stride;
+      ahead.point_to(p, n, next_tile);
+    }
+  };
+  for (int u = 0; u < plan.depth; ++u) fill(u);
+
+  // ---- x
+  G::stage_norm_weight(p, shared);
+  wait_for_dependency();
+  const float squares = G::stage_x(p, shared);
+  if constexpr (op.norm) {
+    const float sum = warp_sum(squares);
+    if (lane == 0) warp_squares[warp] = sum;
+  }
+  __syncthreads();
+  float norm_scale = 1;
+  if constexpr (op.norm) {
+    float total = 0;
+    AC_UNROLL
+    for (int i = 0; i < plan.warps(); ++i) total += warp_squares[i];
+    norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps) / G::enlarged;
+  }
+
+  // A block's warps go through their tiles together if they share rows, each alone otherwise.
+  const int last_of_block = split == 1 ? first : blockIdx.x * plan.tiles_per_block();
+  int tile = first, slot = 0, buffer = 0;
+  for (int lead = last_of_block; lead < tiles; lead += stride, tile += stride) {
+    if constexpr (plan.signal == Signal::last_group)
+      if (tile + stride >= tiles) launch_dependents();
+    const int row = tile * G::outputs + lane;
+    const bool writes = part == 0 && lane < G::outputs && row < n;
+    float residual = 0;
+    if constexpr (op.residual)
+      if (writes)
+        residual = to_float(load_fresh(static_cast<const typename G::Y*>(p.residual) + row));
+    typename G::Factors factors;
+    factors.point_to(p, n, tile);
+    float sums[2] = {};
+    for (int step = 0; step < steps; ++step) {
+      wait_for_copies<plan.depth - 1>();
+      __syncwarp();
+      G::add_slot(ring + slot * G::slot_bytes, step * split + part, p.k, mine, has_column, factors,
+                  sums, [&] { fill(slot); });
+      slot = slot + 1 == plan.depth ? 0 : slot + 1;
+    }
+    // The lanes whose columns are x's have the sums: of the first piece lane 0 of each 4, of the
+    // second lane 1.
+    if constexpr (G::pieces == 2) sums[0] += __shfl_xor_sync(full_warp, sums[1], 1);
+    // Two buffers in turn: nobody can be two tiles ahead of the barrier.
+    float* const partial = partial_sums + buffer * plan.warps() * 16;
+    buffer ^= 1;
+    if (lane % 4 == 0) {
+      partial[warp * 16 + quad] = sums[0];
+      if constexpr (G::pieces == 1) partial[warp * 16 + quad + 8] = sums[1];
+    }
+    if constexpr (split > 1)
+      __syncthreads();
+    else
+      __syncwarp();
+    if (writes) {
+      float value = 0, up = 0;
+      for (int i = 0; i < split; ++i) {
+        value += partial[(warp + i) * 16 + lane];
+        if constexpr (op.pair != Pair::none) up += partial[(warp + i) * 16 + 8 + lane];
+      }
+      unsigned long long no_argmax = 0;
+      G::finish(p, row, value, up, norm_scale, residual, no_argmax);
+    }
+  }
+}
+
+}  // namespace ac::kernels
+
+// Put op and plan in parentheses if they hold commas.
+#define AC_MMA_GEMV_KERNEL(name, op, plan)                                                         \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParamsOf<(op).format>, (plan).threads, (plan).resident, \
+                  ::ac::kernels::mma_gemv<op, plan>(p))

@@ -1,0 +1,92 @@
+// Products with one token by tensor cores, of weights in formats of codes: 16 weight rows are the
+// left matrix, the token is a column of the right one. What is computed is a GemvOp.
+#pragma once
+
+#include "kernels/gemv_plan.h"
+
+namespace ac::kernels {
+
+struct MmaGemvPlan {
+  int threads = 256;
+  int rows = 16;     // weight rows of a tile: 16, or 8, of which a warp takes two pieces at once
+  int depth = 6;     // slots of a warp's ring
+  int split = 4;     // warps that share a tile
+  int resident = 2;  // blocks an SM that registers and grid aim at
+  Signal signal = Signal::entry;
+  Cache cache = Cache::streaming;
+  AC_FIELDS(MmaGemvPlan, threads, rows, depth, split, resident, signal, cache)
+
+  // A slot is 128 bytes of each of 16 rows, and the scales that belong to them, if they are staged.
+  static constexpr int row_bytes = 128, row_vectors = row_bytes / 16;
+  // Bytes of scales that a row has in a slot. Others are read through the first-level cache.
+  static constexpr int staged_bytes(const GemvOp& op) {
+    const Format& format = op.format;
+    if (format.zeros || format.rows != 1 || format.columns == 0) return 0;
+    if ((row_vectors * op.vector()) % format.columns != 0) return 0;
+    const int bytes = row_vectors * op.vector() / format.columns * bytes_of(format.scale);
+    return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
+  }
+  static constexpr int slot_bytes(const GemvOp& op) { return 16 * (row_bytes + staged_bytes(op)); }
+  constexpr int warps() const { return threads / 32; }
+  constexpr int tiles_per_block() const { return warps() / split; }
+  constexpr int outputs_per_tile(const GemvOp& op) const { return rows / op.row_sets(); }
+  // 16-byte vectors of a row that a slot takes.
+  constexpr int slot_vectors() const { return row_vectors * (16 / rows); }
+  // Slots of one warp along a row.
+  constexpr int steps(const GemvOp& op, int k) const {
+    return divide_up(divide_up(divide_up(k, op.vector()), slot_vectors()), split);
+  }
+  constexpr int padded(const GemvOp& op, int k) const {
+    return steps(op, k) * split * slot_vectors() * op.vector();
+  }
+  // x times a norm's weight is two columns: rounded, and what rounding left.
+  static constexpr int columns(const GemvOp& op) { return op.norm ? 2 : 1; }
+  // 64 bytes keep their banks apart.
+  constexpr int column_bytes(const GemvOp& op, int k) const {
+    return round_up(2 * padded(op, k), 128) + 64;
+  }
+  constexpr int x_bytes(const GemvOp& op, int k) const {
+    return round_up(columns(op) * column_bytes(op, k), 128);
+  }
+  constexpr int shared_bytes(const GemvOp& op, int k) const {
+    return x_bytes(op, k) + warps() * depth * slot_bytes(op);
+  }
+  // Every block goes on to further tiles.
+  constexpr int grid(const GemvOp& op, int n, int sms) const {
+    const int full = divide_up(divide_up(n, outputs_per_tile(op)), tiles_per_block());
+    return sms * resident < full ? sms * resident : full;
+  }
+
+  // The first reason why no shape can run with this plan, or null.
+  constexpr const char* why_illegal(const GemvOp& op) const {
+    if (op.format.is_plain()) return "weights are no codes";
+    if (op.weight == Type::f32 || op.x != op.weight) return "tensor cores take 16-bit elements";
+    if (op.argmax) return "no argmax";
+    // What is rounded is not yet divided by its mean square.
+    if (op.norm && op.weight == Type::f16) return "x times the norm's weight may exceed float16";
+    if (threads < 32 || threads > 1024 || threads % 32 != 0)
+      return "threads must be a multiple of 32, at most 1024";
+    if (rows != 8 && rows != 16) return "a tile has 8 or 16 rows";
+    if (op.pair != Pair::none && (op.matrices != 2 || rows != 16))
+      return "a pair has two matrices in tiles of 16 rows";
+    if (op.matrices < 1 || op.matrices > 3) return "matrices must be 1 to 3";
+    if (cache == Cache::no_allocate) return "asynchronous copies pass the first-level cache by";
+    if (split < 1 || warps() % split != 0) return "split must divide the warps";
+    if (resident < 1 || resident * threads > 2048) return "too many threads on an SM";
+    if (depth < 2 || depth > 32) return "depth must be 2 to 32";
+    if (op.format.columns % op.vector() != 0) return "16-byte loads need whole vectors of a scale";
+    return nullptr;
+  }
+  // As above, for one K and the shared memory a block may have.
+  constexpr const char* why_illegal(const GemvOp& op, int k, int max_shared_bytes) const {
+    if (const char* reason = why_illegal(op)) return reason;
+    if (k < 1 || k % op.vector() != 0) return "16-byte loads need whole vectors of k";
+    if (staged_bytes(op) > 0 && k % (row_vectors * op.vector()) != 0)
+      return "scales that are staged need rows in whole 128 bytes";
+    if (shared_bytes(op, k) + 4 * (2 * 16 + 1) * warps() + 1024 > max_shared_bytes)
+      return "too much shared memory";
+    return nullptr;
+  }
+};
+
+}  // namespace ac::kernels
