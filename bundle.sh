@@ -28,6 +28,7 @@ cp tests/mutants/*.txt "$out/share/mutants"
 mkdir "$out/bench"
 cp bench/compare_transformers.py bench/library_floor.py "$out/bench"
 cp -r tests/data/configs bench/layers bench/compare "$out/bench"
+cp bench/configs/*.json "$out/bench/configs"  # those of quantised weights
 
 # Of what the programs load, all but the C library, which must be the machine's own.
 ldd "$out"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
