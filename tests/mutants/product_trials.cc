@@ -116,11 +116,11 @@ StepGraph step_of(const Qkv& qkv) {
 
 class ProductTrials {
  public:
-  // Of one token where the family is gemv's, else of so many.
+  // Of one token where the family computes one, else of so many.
   template <class Task>
   void add(const char* name, const Product& product, const typename Task::Plan& plan,
            std::int64_t tokens = kProductTokens) {
-    constexpr bool one = std::is_same_v<Task, GemvTask>;
+    constexpr bool one = std::is_base_of_v<GemvProblem, Task>;
     add<Task>(name, step_of(product, one), plan, one ? 1 : tokens, false);
   }
   void add(const char* name, const Qkv& qkv, const QkvAttentionPlan& plan) {
@@ -323,6 +323,41 @@ void add_gemv(ProductTrials& all) {
                  {.threads = 128, .rows = 2, .depth = 4, .resident = 512});
 }
 
+// Scales that are staged and that are not, both halves of a tile, rings that go round, more tiles
+// than two buffers of sums.
+void add_mma_gemv(ProductTrials& all) {
+  const auto plan = [](int threads, int rows, int depth, int split) {
+    return kernels::MmaGemvPlan{
+        .threads = threads, .rows = rows, .depth = depth, .split = split, .resident = 1};
+  };
+  all.add<MmaGemvTask>(
+      "a pair of staged groups",
+      {.k = 1024, .rows = {85, 85}, .pair = Pair::swiglu, .norm = true, .format = "u4_g128_bf16"},
+      plan(64, 16, 2, 2));
+  all.add<MmaGemvTask>("small groups of three matrices",
+                       {.k = 1536, .rows = {37, 20, 9}, .bias = true, .format = "u4_g32_bf16"},
+                       plan(96, 16, 3, 3));
+  all.add<MmaGemvTask>("half tiles of staged groups",
+                       {.k = 1280, .rows = {77}, .residual = true, .format = "u4_g128_bf16"},
+                       plan(64, 8, 3, 2));
+  kernels::MmaGemvPlan late = plan(128, 8, 3, 1);
+  late.signal = Signal::last_group;
+  all.add<MmaGemvTask>("half tiles with zero points",
+                       {.dtype = DType::f16,
+                        .k = 1056,
+                        .rows = {77},
+                        .residual = true,
+                        .format = "u4_g32_f16_zeros"},
+                       late);
+  all.add<MmaGemvTask>(
+      "rows of 8 bits",
+      {.k = 1360, .rows = {57}, .scale = 0.25, .softcap = 0.5, .format = "u8_row_zeros"},
+      plan(64, 16, 4, 2));
+  all.add<MmaGemvTask>("8 bits in blocks",
+                       {.k = 688, .rows = {141, 40}, .norm = true, .format = "e4m3_128x128"},
+                       plan(64, 8, 2, 2));
+}
+
 // Tiles of heads of which some are not there, or are queries, keys and values at once.
 void add_qkv(ProductTrials& all) {
   const QkvAttentionPlan plan{.tile_m = 64,
@@ -369,6 +404,7 @@ std::vector<test::FamilyTrial> trials_of_products() {
   add_mma_gemm(all);
   add_tma_gemm(all);
   add_gemv(all);
+  add_mma_gemv(all);
   add_qkv(all);
   return all.take();
 }

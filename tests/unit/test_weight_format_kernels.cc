@@ -64,7 +64,7 @@ void check_kinds(const std::string& format) {
     const validate::Verdict verdict = judge(one.request.trial, files);
     CHECK_MESSAGE(verdict.admitted(), (verdict.rejection ? verdict.rejection->reason : ""));
   }
-  CHECK(kinds.size() == 5);
+  CHECK(kinds.size() == 6);
 }
 
 }  // namespace
