@@ -199,7 +199,7 @@ const std::vector<Fault> gemv_faults = {
     {"argmax of a row in its group",
      gemv_outputs,
      {{"logit_key(to_float(from_float<Y>(value)), output)",
-       "logit_key(to_float(from_float<Y>(value)), lane)"}},
+       "logit_key(to_float(from_float<Y>(value)), static_cast<int>(threadIdx.x) % 32)"}},
      {"head"}},
 
     // ---- barriers
