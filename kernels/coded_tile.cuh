@@ -3,9 +3,9 @@
 // elements of what it copied itself, so that nobody has to meet in between.
 #pragma once
 
+#include "kernels/code_pairs.cuh"
 #include "kernels/gemm_op.h"
 #include "kernels/warpgroup.cuh"
-#include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
 
@@ -30,6 +30,9 @@ struct CodedTile {
   static constexpr Format format = op.format;
   using T = Scalar<op.weight>;
   using Reader = WeightReader<format, op.weight>;
+  using Pairs = CodePairs<format, op.weight>;
+  // Pairs times a scale of their own type are rounded once, as floats that become 16 bits are.
+  static constexpr bool in_pairs = Pairs::far_apart && format.scale == op.weight;
   static constexpr int vector = op.vector();     // elements of a thread's copy: they share a scale
   static constexpr int across = 64 / vector;     // threads of a row
   static constexpr int down = threads / across;  // rows from one of a thread's copies to the next
@@ -85,12 +88,21 @@ struct CodedTile {
       unsigned pairs[vector / 2];
       AC_UNROLL
       for (int w = 0; w < 4; ++w) {
-        float elements[Reader::of_word];
-        Reader::unpack(words[w], zero, elements);
-        AC_UNROLL
-        for (int e = 0; e < Reader::of_word; e += 2)
-          pairs[(w * Reader::of_word + e) / 2] =
-              round_pair<T>(elements[e] * scale, elements[e + 1] * scale);
+        if constexpr (in_pairs) {
+          unsigned far[Pairs::count];
+          Pairs::unpack(words[w], Pairs::zero_of(zero), far);
+          const unsigned both = of.scale[i].bits * 0x10001u;
+          AC_UNROLL
+          for (unsigned& pair : far) pair = multiply_pairs<T>(pair, both);
+          Pairs::to_neighbours(far, pairs + w * Pairs::count);
+        } else {
+          float elements[Reader::of_word];
+          Reader::unpack(words[w], zero, elements);
+          AC_UNROLL
+          for (int e = 0; e < Reader::of_word; e += 2)
+            pairs[(w * Reader::of_word + e) / 2] =
+                round_pair<T>(elements[e] * scale, elements[e + 1] * scale);
+        }
       }
       AC_UNROLL
       for (int c = 0; c < vector / 8; ++c) {

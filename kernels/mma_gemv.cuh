@@ -7,54 +7,13 @@
 // meet columns of their own. RMSNorm's scale is applied to the finished sums.
 #pragma once
 
+#include "kernels/code_pairs.cuh"
 #include "kernels/gemv_rows.cuh"
 #include "kernels/mma_gemv_plan.h"
 #include "kernels/ptx.cuh"
 #include "kernels/vectors.cuh"
 
 namespace ac::kernels {
-
-// The pairs of elements of a word of codes, each less the zero point. Pair i of a word meets pair i
-// of as many elements of x.
-template <Format format, Type type>
-struct CodePairs {
-  using T = Scalar<type>;
-  using Reader = WeightReader<format, type>;
-  static constexpr int elements = Reader::of_word, count = elements / 2;
-  static constexpr bool far_apart = format.codes == Codes::u4;  // elements i and i + 4
-  // Such codes become the last bits of a power of two, which is taken away with the zero point.
-  static constexpr unsigned power = type == Type::bf16 ? 0x43004300u : 0x64006400u;
-
-  // What unpack() wants of a zero point.
-  struct Zero {
-    float value;
-    unsigned less;  // far apart
-  };
-  AC_DEVICE static Zero zero_of(float value) {
-    const float less = -(type == Type::bf16 ? 128.f : 1024.f) - value;
-    return {value, pack_pair<T>(less, less)};
-  }
-  AC_DEVICE static void unpack(unsigned word, Zero zero, unsigned (&out)[count]) {
-    if constexpr (far_apart) {
-      AC_UNROLL
-      for (int i = 0; i < count; ++i)
-        out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);
-    } else {
-      float v[elements];
-      Reader::unpack(word, zero.value, v);
-      AC_UNROLL
-      for (int i = 0; i < count; ++i) out[i] = pack_pair<T>(v[2 * i], v[2 * i + 1]);
-    }
-  }
-  // 8 elements of x.
-  AC_DEVICE static uint4 arranged(const float (&x)[8]) {
-    unsigned out[4];
-    AC_UNROLL
-    for (int i = 0; i < 4; ++i)
-      out[i] = far_apart ? pack_pair<T>(x[i], x[i + 4]) : pack_pair<T>(x[2 * i], x[2 * i + 1]);
-    return make_uint4(out[0], out[1], out[2], out[3]);
-  }
-};
 
 constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 

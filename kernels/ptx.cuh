@@ -151,6 +151,12 @@ unsigned add_pairs(unsigned a, unsigned b) {
   return pack_pair<T>(x.x + y.x, x.y + y.y);
 }
 
+template <class T>
+unsigned multiply_pairs(unsigned a, unsigned b) {
+  const float2 x = unpack_pair<T>(a), y = unpack_pair<T>(b);
+  return pack_pair<T>(x.x * y.x, x.y * y.y);
+}
+
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
 template <class T>
 void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
@@ -443,6 +449,21 @@ AC_DEVICE unsigned add_pairs<bf16>(unsigned a, unsigned b) {
   unsigned sum;  // a * 1 + b: GPUs before sm_90 have no sum of these
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
   return sum;
+}
+
+template <class T>
+AC_DEVICE unsigned multiply_pairs(unsigned a, unsigned b);
+template <>
+AC_DEVICE unsigned multiply_pairs<f16>(unsigned a, unsigned b) {
+  unsigned product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+template <>
+AC_DEVICE unsigned multiply_pairs<bf16>(unsigned a, unsigned b) {
+  unsigned product;  // a * b - 0
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
 }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
