@@ -18,7 +18,7 @@ case $kind in
   fuzz)
     # Debug: three fifths of the time to compile, for as many runs or two thirds of them.
     compiler=$(scripts/clang.sh)
-    scripts/build.sh release xgrammar
+    scripts/build.sh release xgrammar analyze device generate families plan
     options+=(-DAC_FUZZ=ON "-DCMAKE_CXX_COMPILER=$compiler" -DCMAKE_BUILD_TYPE=Debug)
     set -- fuzzers
     ;;
