@@ -15,7 +15,8 @@ struct CodePairs {
   static constexpr int elements = Reader::of_word, count = elements / 2;
   // Elements i and i + 4 are a pair.
   static constexpr bool far_apart = is_whole(format.codes) && bits_of(format.codes) == 4;
-  // Such codes become the last bits of a power of two, which is taken away with the zero point.
+  // unpack() puts such a code into the low bits of a power of two, and subtracts that power
+  // together with the zero point.
   static constexpr unsigned power = type == Type::bf16 ? 0x43004300u : 0x64006400u;
 
   // What unpack() wants of a zero point.

@@ -9,21 +9,6 @@
 
 namespace ac::kernels {
 
-// pack_pair() in one instruction.
-template <class T>
-AC_DEVICE unsigned round_pair(float low, float high) {
-#ifdef AC_HOST_DEVICE
-  return pack_pair<T>(low, high);
-#else
-  unsigned word;
-  if constexpr (is_f16<T>)
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  else
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  return word;
-#endif
-}
-
 // `tile_n` rows of a matrix, or of a pair half as many of each, and 64 columns.
 template <GemmOp op, int tile_n, int threads>
 struct CodedTile {
@@ -101,7 +86,7 @@ struct CodedTile {
           AC_UNROLL
           for (int e = 0; e < Reader::of_word; e += 2)
             pairs[(w * Reader::of_word + e) / 2] =
-                round_pair<T>(elements[e] * scale, elements[e + 1] * scale);
+                pack_pair<T>(elements[e] * scale, elements[e + 1] * scale);
         }
       }
       AC_UNROLL

@@ -50,7 +50,8 @@ struct GemvRows {
     value = soft_cap(value, p.softcap);
     static_cast<Y*>(m.y)[row] = from_float<Y>(value);
     if constexpr (op.argmax) {
-      // Of what is stored, where neighbours may be equal: whoever looks at y finds the same.
+      // The key is made of the stored value: rounding may make neighbours equal, and the argmax of
+      // y must be the same.
       const unsigned long long key = logit_key(to_float(from_float<Y>(value)), output);
       best = key > best ? key : best;
     }

@@ -168,7 +168,7 @@ struct MmaGemv : GemvRows<op> {
       }
       if constexpr (format.columns == 0) look_up(0, 0);
     }
-    // Of the groups that begin with these columns.
+    // Loads the scales and zero points of the groups that hold these columns.
     AC_DEVICE void look_up(int first, int second) {
       scale[0] = of_row[0].scale_at(first), scale[1] = of_row[1].scale_at(second);
       if constexpr (format.zeros) {

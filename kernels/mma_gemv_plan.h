@@ -70,7 +70,7 @@ struct MmaGemvPlan {
     if (op.pair != Pair::none && (op.matrices != 2 || rows != 16))
       return "a pair has two matrices in tiles of 16 rows";
     if (op.matrices < 1 || op.matrices > 3) return "matrices must be 1 to 3";
-    if (cache == Cache::no_allocate) return "asynchronous copies pass the first-level cache by";
+    if (cache == Cache::no_allocate) return "that hint is for loads into registers";
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
     if (resident < 1 || resident * threads > 2048) return "too many threads on an SM";
     if (depth < 2 || depth > 32) return "depth must be 2 to 32";

@@ -144,17 +144,11 @@ template <unsigned b>
 unsigned masked_or(unsigned a, unsigned mask) {
   return (a & mask) | b;
 }
-// Both elements of two words.
+// a * b + c of both elements of words.
 template <class T>
-unsigned add_pairs(unsigned a, unsigned b) {
-  const float2 x = unpack_pair<T>(a), y = unpack_pair<T>(b);
-  return pack_pair<T>(x.x + y.x, x.y + y.y);
-}
-
-template <class T>
-unsigned multiply_pairs(unsigned a, unsigned b) {
-  const float2 x = unpack_pair<T>(a), y = unpack_pair<T>(b);
-  return pack_pair<T>(x.x * y.x, x.y * y.y);
+unsigned fma_pairs(unsigned a, unsigned b, unsigned c) {
+  const float2 x = unpack_pair<T>(a), y = unpack_pair<T>(b), z = unpack_pair<T>(c);
+  return pack_pair<T>(fmaf(x.x, y.x, z.x), fmaf(x.y, y.y, z.y));
 }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
@@ -435,35 +429,20 @@ AC_DEVICE unsigned masked_or(unsigned a, unsigned mask) {
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(a), "r"(mask), "n"(b));
   return out;
 }
-// Both elements of two words.
+// a * b + c of both elements of words.
 template <class T>
-AC_DEVICE unsigned add_pairs(unsigned a, unsigned b);
+AC_DEVICE unsigned fma_pairs(unsigned a, unsigned b, unsigned c);
 template <>
-AC_DEVICE unsigned add_pairs<f16>(unsigned a, unsigned b) {
-  unsigned sum;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sum) : "r"(a), "r"(b));
-  return sum;
+AC_DEVICE unsigned fma_pairs<f16>(unsigned a, unsigned b, unsigned c) {
+  unsigned out;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
 }
 template <>
-AC_DEVICE unsigned add_pairs<bf16>(unsigned a, unsigned b) {
-  unsigned sum;  // a * 1 + b: GPUs before sm_90 have no sum of these
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
-  return sum;
-}
-
-template <class T>
-AC_DEVICE unsigned multiply_pairs(unsigned a, unsigned b);
-template <>
-AC_DEVICE unsigned multiply_pairs<f16>(unsigned a, unsigned b) {
-  unsigned product;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-template <>
-AC_DEVICE unsigned multiply_pairs<bf16>(unsigned a, unsigned b) {
-  unsigned product;  // a * b - 0
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
-  return product;
+AC_DEVICE unsigned fma_pairs<bf16>(unsigned a, unsigned b, unsigned c) {
+  unsigned out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
 }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
@@ -485,6 +464,16 @@ AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const un
 }
 
 #endif
+
+// Sums and products of both elements of two words. GPUs before sm_90 have no others of bf16.
+template <class T>
+AC_DEVICE unsigned add_pairs(unsigned a, unsigned b) {
+  return fma_pairs<T>(a, from_float<T>(1).bits * 0x10001u, b);
+}
+template <class T>
+AC_DEVICE unsigned multiply_pairs(unsigned a, unsigned b) {
+  return fma_pairs<T>(a, b, 0x80008000u);  // - 0, which keeps the sign of 0
+}
 
 // x, which is the same in all lanes, so that the compiler knows (and branches on it stay simple).
 AC_DEVICE int same_in_warp(int x) { return __shfl_sync(full_warp, x, 0); }

@@ -7,8 +7,8 @@
 // parts of K have one tile: they add up its sums where their rings were, and each writes its share
 // of the columns.
 //
-// Of weights in a format of codes, the four warps that only copy have codes copied to a ring of
-// their own, as far ahead, and make the elements of a tile of them when its slot is free.
+// With weights in a format of codes, the four warps that only copy bring codes into a second ring,
+// equally far ahead. When a slot is free, they decode its codes into the slot's 16-bit elements.
 #pragma once
 
 #include "kernels/cluster_sums.cuh"

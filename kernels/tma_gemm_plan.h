@@ -26,7 +26,7 @@ struct TmaGemmPlan {
   // after the one before it.
   constexpr int staging_pitch() const { return 32 + 8; }
   constexpr int staging_bytes() const { return groups() * 4 * 16 * staging_pitch() * 4; }
-  // Of weights in a format of codes, what each step's elements are made of has a ring beside them.
+  // Weights in a format of codes need a second ring, for the codes of each step.
   constexpr int code_bytes(const GemmOp& op) const { return tile_n * 8 * bits_of(op.format.codes); }
   constexpr int shared_bytes(const GemmOp& op) const {
     return stages * (stage_bytes() + code_bytes(op)) + staging_bytes();
@@ -120,7 +120,7 @@ struct TmaGemmParams {
 };
 static_assert(sizeof(TmaGemmParams) % 64 == 0);
 
-// Of a format of codes: threads copy them, without a map.
+// For weights in a format of codes. Threads copy the codes, so that the weights have no map.
 struct CodedTmaGemmParams {
   TensorMap x;
   CodedGemmParams gemm;

@@ -30,8 +30,9 @@ Value linear(const Call& call) {
       double* const out = result.data.data() + row;
       if (is_plain) {
         narrow(w, inner, single.data());
-        for (float& element : single)
-          if (has_elements) element = static_cast<float>(round_by_float(weight_type, element));
+        if (has_elements)
+          for (float& element : single)
+            element = static_cast<float>(round_by_float(weight_type, element));
         dots({singles.data(), tokens, inner, inner}, single.data(), out, outputs);
       } else {
         dots({x.data.data(), tokens, inner, inner}, w, out, outputs);

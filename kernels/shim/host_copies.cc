@@ -30,14 +30,16 @@ void check_aligned(const void* shared, const void* global, unsigned bytes, unsig
   const auto low_bits =
       reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global) | bytes;
   if (low_bits % alignment != 0)
-    fail("an asynchronous copy is not of whole, aligned pieces", place);
+    fail(alignment == 4   ? "an asynchronous copy is not of whole, aligned 4 bytes"
+         : alignment == 8 ? "an asynchronous copy is not of whole, aligned 8 bytes"
+                          : "an asynchronous copy is not of whole, aligned 16 bytes",
+         place);
 }
 
 }  // namespace
 
 void copy_async(void* shared, const void* global, unsigned bytes, bool valid, Place place) {
-  const bool is_size = bytes == 4 || bytes == 8 || bytes == 16;
-  check_aligned(shared, global, bytes, is_size ? bytes : 16, place);
+  check_aligned(shared, global, bytes, bytes == 4 || bytes == 8 ? bytes : 16, place);
   scheduler().self().open_copies.push_back(begin_copy(shared, global, bytes, valid));
 }
 

@@ -21,7 +21,7 @@
 namespace ac {
 namespace {
 
-// Of logits: the logarithm of each token's probability.
+// Returns the logarithm of each token's probability.
 std::vector<double> log_probabilities(std::vector<double> logits) {
   const double largest = std::ranges::max(logits);
   double sum = 0;
@@ -173,8 +173,9 @@ void add_perplexity_command(CLI::App& app) {
           "its perplexity, and how far MODEL's probabilities are from its")
       ->type_name("MODEL");
   command
-      ->add_option("--window", perplexity->window,
-                   "The text is cut into pieces of so many tokens, each of which begins anew")
+      ->add_option(
+          "--window", perplexity->window,
+          "Cut the text into pieces of this many tokens; the model starts afresh with each")
       ->capture_default_str()
       ->check(CLI::Range(2, 1 << 24));
   command->add_option("--tokens", perplexity->most, "Use the first tokens of the text, so many")

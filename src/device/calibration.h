@@ -47,8 +47,9 @@ struct Calibration {
     // Of parts of K, and of bytes that a block is sent: 2026-11-22-h100-short-prompt-chain.jsonl.
     double meet = 0.2e-6, sent = 35e9;
     double few_slots = 0.1;  // not fitted: of equal plans, that with more slots
-    // Of weights in a format of codes, not fitted but counted: elements that a block makes of them
-    // in a second, with 4.2 instructions each, and bytes that pass through its shared memory.
+    // For weights in a format of codes, counted and not fitted: how many elements a block decodes
+    // in a second at 4.2 instructions each (4 bits take fewer since), and how many bytes pass
+    // through its shared memory.
     double elements_of_codes = 50e9, through_shared = 225e9;
   } tma_gemm;
 

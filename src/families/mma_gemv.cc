@@ -42,19 +42,21 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
   const Calibration::Gemv& fit = device.constants().gemv;
   const double tiles = divide_up(n, plan.outputs_per_tile(op));
   const double slots = std::min(plan.depth, plan.steps(op, k));
-  return {.threads = plan.threads,
-          .shared_bytes = plan.shared_bytes(op, k) + 4 * (2 * 16 + 1) * plan.warps(),
-          .registers = 80,
-          .blocks_per_sm = plan.resident,
-          .grid = plan.grid(op, n, device.multiprocessors),
-          .units = tiles,
-          .units_at_once = double(plan.tiles_per_block()),
-          .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
-          .unit_seconds = fit.next_shared_group,
-          .block_seconds = fit.stage_element * plan.padded(op, k),
-          .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
-          .slowdown = 1 + fit.padding * (double(plan.padded(op, k)) / k - 1),
-          .flops = device.tensor_flops / 16};
+  return {
+      .threads = plan.threads,
+      .shared_bytes = plan.shared_bytes(op, k) + 4 * (2 * 16 + 1) * plan.warps(),
+      .registers = 80,
+      .blocks_per_sm = plan.resident,
+      .grid = plan.grid(op, n, device.multiprocessors),
+      .units = tiles,
+      .units_at_once = double(plan.tiles_per_block()),
+      .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
+      .unit_seconds = fit.next_shared_group,
+      .block_seconds = fit.stage_element * plan.padded(op, k),
+      .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
+      .slowdown = 1 + fit.padding * (double(plan.padded(op, k)) / k - 1),
+      // One or two of eight columns are used, and decoding takes about as long again: estimated.
+      .flops = device.tensor_flops / 16};
 }
 
 Extent MmaGemvTask::extent(const Plan& plan) const {

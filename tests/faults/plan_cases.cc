@@ -97,12 +97,13 @@ constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "column
                      *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups";
 
 StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
-                            bool is_pair, std::int64_t inner = 352) {
+                            bool is_pair, std::int64_t inner = 352, bool norm = false) {
   constexpr std::int64_t kRows = 69;
   const Format format = find_format(name)->format;
   StepGraph step;
   Builder b(step.graph);
-  const NodeId x = b.input("x", {dtype, {tokens, inner}});
+  NodeId x = b.input("x", {dtype, {tokens, inner}});
+  if (norm) x = b.rms_norm(x, b.weight("norm", {dtype, {inner}}), 1e-6, 0);
   const auto product = [&](const char* key) {
     return b.linear(x, b.weight(key, {dtype, {kRows, inner}}, format, layout));
   };
@@ -123,7 +124,8 @@ test::Admission products_of_codes(const std::string& name) {
         {.threads = 64, .depth = 3, .split = 2, .resident = 1}, 1);
   if (name == kColumnsOfGroups)
     return test::admission_of_whole_step<MmaGemvTask>(
-        name, products_of_codes("u4_g64_bf16", FileLayout::packed, DType::bf16, 1, false, 768),
+        name,
+        products_of_codes("u4_g64_bf16", FileLayout::packed, DType::bf16, 1, false, 768, true),
         false, {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
   return test::admission_of_whole_step<MmaGemvTask>(
       name, products_of_codes("e4m3_128x128", FileLayout::compressed, DType::bf16, 1, false), false,
