@@ -22,14 +22,23 @@ part() {
   fi
 }
 
-# One fuzzer for so many seconds, from its seeds.
+# One fuzzer for so many seconds, from its seeds. If it fails, prints its report's end and its input.
 fuzz_one() {
-  local seconds=$1 target=$2 corpus seeds
-  corpus=$(mktemp -d)
-  seeds=tests/fuzz/corpus/${target##*/fuzz_}
-  "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 "$corpus" \
-    $([ -d "$seeds" ] && echo "$seeds") || return 1
-  rm -rf "$corpus"
+  local seconds=$1 target=$2 folder seeds name=${2##*/fuzz_}
+  folder=$(mktemp -d)
+  mkdir "$folder/corpus"
+  seeds=tests/fuzz/corpus/$name
+  if "$target" -max_total_time="$seconds" -rss_limit_mb=4096 -verbosity=0 -artifact_prefix="$folder/" \
+    "$folder/corpus" $([ -d "$seeds" ] && echo "$seeds") >"$folder/log" 2>&1; then
+    echo "$name: ok"
+  else
+    echo "$name: FAILED"
+    grep -v NEW_FUNC "$folder/log" | tail -n 60 | cut -c1-300
+    find "$folder" -maxdepth 1 -type f ! -name log -exec sh -c 'echo "input in base64:"; base64 "$1"' sh {} \;
+    rm -rf "$folder"
+    return 1
+  fi
+  rm -rf "$folder"
 }
 export -f fuzz_one
 

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 mkdir -p build
 kind=$1
 shift
-options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON -DAC_PRECOMPILE=ON)
+options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON)
 case $kind in
   release) ;;
   sanitize)

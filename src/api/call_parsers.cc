@@ -4,6 +4,7 @@
 
 #include "api/json_call.h"
 #include "api/marked.h"
+#include "api/reply.h"
 #include "api/tool_format.h"
 #include "base/error.h"
 
@@ -378,8 +379,8 @@ class Xml : public Parser {
         value.erase(0, name_end + 1);
         if (value.starts_with('\n')) value.erase(0, 1);
         if (value.ends_with('\n')) value.pop_back();
-        out.push_back({Part::Kind::arguments, (count_++ > 0 ? ", " : "") + Json(name).dump() +
-                                                  ": " + json_of(name, value).dump()});
+        out.push_back({Part::Kind::arguments, (count_++ > 0 ? ", " : "") + dump(name) + ": " +
+                                                  dump(json_of(name, value))});
         at_ = At::parameter;
         return true;
       }

@@ -55,6 +55,7 @@ class Writer {
 
 // One event of a stream.
 std::string event(const Json& data, const std::string& name = {});
+// Bytes that are no UTF-8 become U+FFFD.
 std::string dump(const Json& json);
 
 // "chatcmpl-", and so many random characters.

@@ -9,11 +9,11 @@
 #include "ir/rewrite.h"
 #include "reference/executor.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/symbols.h"
 
 namespace ac::test {
 namespace {
 
-const Dim S(Symbol::S);
 constexpr int kSize = 8;
 
 // An embedding, a norm and a head in `dtype`, with what `middle` puts between them.

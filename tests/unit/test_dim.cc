@@ -2,12 +2,10 @@
 
 #include "base/error.h"
 #include "ir/dim.h"
+#include "tests/unit/symbols.h"
 
 using namespace ac;
-
-namespace {
-const Dim S(Symbol::S), T(Symbol::T), P(Symbol::P);
-}
+using namespace ac::test;
 
 TEST_CASE("equal sizes have one form") {
   CHECK(S * 2 + 1 - S == S + 1);

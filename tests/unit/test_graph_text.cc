@@ -9,12 +9,12 @@
 #include "ir/graph_text.h"
 #include "ir/rewrite.h"
 #include "ir/verify.h"
+#include "tests/unit/symbols.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
-
-const Dim S(Symbol::S), T(Symbol::T);
 
 std::string error_of(auto action) {
   try {

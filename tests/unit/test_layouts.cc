@@ -13,15 +13,15 @@
 #include "ir/normalise.h"
 #include "reference/executor.h"
 #include "tests/unit/contains.h"
+#include "tests/unit/symbols.h"
 
 using namespace ac;
-using ac::test::contains;
+using namespace ac::test;
 
 namespace {
 
-const Dim S(Symbol::S);
 constexpr std::int64_t kTokens = 6, kVocab = 9;
-constexpr double kHidden = -INFINITY;
+constexpr double kMasked = -INFINITY;
 
 struct Scene {
   Graph graph{"layouts", {}, {}, {64, ""}};
@@ -50,7 +50,7 @@ struct Scene {
     return b.add(op, {ones()}, {{"diagonal", diagonal}});
   }
   NodeId hidden(NodeId condition, NodeId scores) {
-    return b.add(Op::where, {condition, b.scalar(DType::f32, kHidden), scores});
+    return b.add(Op::where, {condition, b.scalar(DType::f32, kMasked), scores});
   }
   NodeId causal(NodeId scores) { return hidden(triangle(Op::triu, 1), scores); }
 };

@@ -5,12 +5,13 @@
 
 #include "ir/builder.h"
 #include "ir/normalise/mask.h"
+#include "tests/unit/symbols.h"
 
 using namespace ac;
+using namespace ac::test;
 
 namespace {
 
-const Dim S(Symbol::S);
 constexpr std::int64_t kFirst = Steps::kFirst;
 
 struct Mask {

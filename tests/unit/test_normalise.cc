@@ -10,13 +10,12 @@
 #include "ir/normalise.h"
 #include "ir/rewrite.h"
 #include "tests/unit/contains.h"
+#include "tests/unit/symbols.h"
 
 using namespace ac;
-using ac::test::contains;
+using namespace ac::test;
 
 namespace {
-
-const Dim S(Symbol::S), T(Symbol::T);
 
 constexpr int kHeads = 4, kKvHeads = 2, kSize = 8, kHidden = 32;
 
@@ -247,7 +246,7 @@ TEST_CASE("what is put together of parts without elements is the rest") {
 
 namespace {
 
-constexpr int kRows = 4;  // heads, and features of each
+constexpr int kSide = 4;  // heads, and features of each
 
 // x [S, 4, 4] that something is made of.
 std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make,
@@ -255,8 +254,8 @@ std::string normal_form_of(const std::function<NodeId(Builder&, NodeId x)>& make
   Graph graph{"axes", {}, {}, {max_tokens, ""}};
   Builder b(graph);
   const NodeId ids = b.input("ids", {DType::i64, {S}});
-  const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, kRows, kRows}}), ids);
-  return print(normalise(with_logits(graph, b.reshape(make(b, x), {S, kRows * kRows}))));
+  const NodeId x = b.embedding(b.weight("embed", {DType::f32, {10, kSide, kSide}}), ids);
+  return print(normalise(with_logits(graph, b.reshape(make(b, x), {S, kSide * kSide}))));
 }
 
 // Scores of 2 heads, and what is attended to with them.
@@ -294,8 +293,8 @@ TEST_CASE("a mean over another axis of the same size is no norm") {
       return b.binary(Op::mul, x, b.reshape(root, kept));
     });
   };
-  CHECK(contains(norm({S, kRows, 1}), "rms_norm"));
-  CHECK(!contains(norm({S, 1, kRows}), "rms_norm"));
+  CHECK(contains(norm({S, kSide, 1}), "rms_norm"));
+  CHECK(!contains(norm({S, 1, kSide}), "rms_norm"));
 }
 
 TEST_CASE("waves along another axis of the same size are no RoPE") {
@@ -459,7 +458,7 @@ TEST_CASE("a graph is right as far as its buffers and tables reach") {
     return parse_graph(normal_form_of(make, 4096), "graph").limit;
   };
   CHECK(limit([](Builder&, NodeId x) { return x; }) == TokenLimit{4096, ""});
-  const auto table = [](Builder& b) { return b.weight("table", {DType::f32, {64, kRows, kRows}}); };
+  const auto table = [](Builder& b) { return b.weight("table", {DType::f32, {64, kSide, kSide}}); };
   const TokenLimit sliced = limit(
       [&](Builder& b, NodeId x) { return b.binary(Op::add, x, b.slice(table(b), 0, 2, S + 2)); });
   CHECK(sliced.tokens == 62);

@@ -17,8 +17,8 @@ using namespace ac::test;
 
 namespace {
 
-Plans planned(const Regions& regions, std::int64_t tokens, const std::string& target = "sm_90",
-              std::vector<std::string> families = {}) {
+Plans planned_for(const Regions& regions, std::int64_t tokens, const std::string& target = "sm_90",
+                  std::vector<std::string> families = {}) {
   return plan(regions, device_info(target),
               {.families = std::move(families), .at = {.S = -1, .T = tokens, .P = 1024}});
 }
@@ -41,7 +41,7 @@ double seconds(int m, int n, int k) {
 
 TEST_CASE("products of many tokens have the library among their candidates") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 2048);
+  const Plans plans = planned_for(regions, 2048);
   const auto space = [&](const std::string& text, std::size_t part) -> const Space& {
     return plans.spaces[static_cast<std::size_t>(option(plans, text).parts[part].space)];
   };
@@ -79,7 +79,7 @@ TEST_CASE("products of many tokens have the library among their candidates") {
         CHECK(made->task.shape.m == 2048);
         CHECK(made->plan.chosen_for.m == 2048);
       }
-  for (const Space& found : planned(analyse(published("qwen3-1.7b", true)), 1).spaces)
+  for (const Space& found : planned_for(analyse(published("qwen3-1.7b", true)), 1).spaces)
     CHECK(of_library(found) == nullptr);
 }
 
@@ -101,11 +101,11 @@ TEST_CASE("the library's prices are near what was measured on an H100") {
 
 TEST_CASE("families are those that are named; on the host, the library must be") {
   const Regions regions = analyse(published("llama-3.2-1b", false));
-  for (const Space& space : planned(regions, 64, "host").spaces)
+  for (const Space& space : planned_for(regions, 64, "host").spaces)
     CHECK(of_library(space) == nullptr);
   const std::vector<std::string> some = {"cublaslt", "norm"};
   bool found = false;
-  for (const Space& space : planned(regions, 64, "host", some).spaces) {
+  for (const Space& space : planned_for(regions, 64, "host", some).spaces) {
     for (const Candidate& candidate : space.candidates)
       if (space.signature.find("argmax") == std::string::npos)
         CHECK(std::ranges::find(some, family_of(candidate.choice)) != some.end());
@@ -123,7 +123,7 @@ TEST_CASE("families are those that are named; on the host, the library must be")
 
 TEST_CASE("a region of several products is as many launches") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 512);
+  const Plans plans = planned_for(regions, 512);
   const Part& part = option(plans, "rms_norm | linear+linear+linear").parts[1];
   const Candidate& candidate = *of_library(plans.spaces[static_cast<std::size_t>(part.space)]);
   const Generated made =
@@ -144,7 +144,7 @@ TEST_CASE("a region of several products is as many launches") {
 
 TEST_CASE("a sum and a norm that products leave alone go together") {
   const Regions regions = analyse(published("llama-3.2-1b", false));
-  const Plans plans = planned(regions, 64);
+  const Plans plans = planned_for(regions, 64);
   // Products by themselves, and what is fused with them at no price that one would pay.
   const auto parts = choose_cover(regions, plans, [&](int space) -> std::optional<double> {
     if (space < 0) return std::nullopt;

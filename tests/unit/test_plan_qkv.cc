@@ -24,8 +24,8 @@ namespace {
 
 const std::string kFused = "linear+linear+linear+rms_norm+rms_norm+rope+rope+append_attend";
 
-Plans planned(const Regions& regions, std::int64_t tokens, const std::string& target,
-              std::vector<std::string> families = {}) {
+Plans plans_of(const Regions& regions, std::int64_t tokens, const std::string& target,
+               std::vector<std::string> families = {}) {
   return plan(regions, device_info(target),
               {.families = std::move(families), .at = {.S = -1, .T = tokens, .P = 0}});
 }
@@ -107,7 +107,7 @@ std::string refusal(const StepGraph& step) {
 
 TEST_CASE("q, k and v with attention are one region of many tokens, where the copy engine is") {
   const Regions prefill = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(prefill, 8192, "sm_90");
+  const Plans plans = plans_of(prefill, 8192, "sm_90");
   const Fused all = fused(plans);
   REQUIRE(!all.space->candidates.empty());
   for (const Candidate& candidate : all.space->candidates) {
@@ -121,17 +121,17 @@ TEST_CASE("q, k and v with attention are one region of many tokens, where the co
   CHECK(all.space->candidates[0].id.starts_with("qkv_attention/128x256+wgmma"));
   CHECK(implementation(all.space->candidates[0]).task.shape.rows[0] == 2048);
 
-  CHECK(!has_projections(planned(prefill, 8192, "sm_80")));
-  CHECK(!has_projections(planned(prefill, 8192, "host")));
-  CHECK(!has_projections(planned(prefill, 8192, "sm_90", {"tma_gemm", "prefill_attention"})));
-  CHECK(!has_projections(planned(analyse(published("qwen3-1.7b", true)), 1, "sm_90")));
+  CHECK(!has_projections(plans_of(prefill, 8192, "sm_80")));
+  CHECK(!has_projections(plans_of(prefill, 8192, "host")));
+  CHECK(!has_projections(plans_of(prefill, 8192, "sm_90", {"tma_gemm", "prefill_attention"})));
+  CHECK(!has_projections(plans_of(analyse(published("qwen3-1.7b", true)), 1, "sm_90")));
   // Who names it gets it anywhere.
-  CHECK(has_projections(planned(prefill, 512, "host", {"qkv_attention"})));
+  CHECK(has_projections(plans_of(prefill, 512, "host", {"qkv_attention"})));
 }
 
 TEST_CASE("a cover takes products with attention where that costs less, and else leaves them") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 2048, "sm_90");
+  const Plans plans = plans_of(regions, 2048, "sm_90");
   const int whole = fused(plans).part->space;
   const FusionOption* apart =
       find(plans, "linear+linear+linear | rms_norm+rms_norm+rope+rope+append_attend");
@@ -154,7 +154,7 @@ TEST_CASE("a cover takes products with attention where that costs less, and else
 
 TEST_CASE("products apart from attention are near the two together, whatever was not tried") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 8192, "sm_90");
+  const Plans plans = plans_of(regions, 8192, "sm_90");
   const int whole = fused(plans).part->space;
   const FusionOption* apart =
       find(plans, "linear+linear+linear | rms_norm+rms_norm+rope+rope+append_attend");
@@ -175,7 +175,7 @@ TEST_CASE("products apart from attention are near the two together, whatever was
 TEST_CASE("both kernels of qkv_attention have their price") {
   const DeviceInfo device = device_info("sm_90");
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 8192, "sm_90");
+  const Plans plans = plans_of(regions, 8192, "sm_90");
   const Candidate& best = fused(plans).space->candidates[0];
   const auto& [task, plan] = implementation(best);
   const double product =
@@ -199,7 +199,7 @@ TEST_CASE("both kernels of qkv_attention have their price") {
 
 TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in the cache") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 2048, "sm_90");
+  const Plans plans = plans_of(regions, 2048, "sm_90");
   const Fused all = fused(plans);
   const Candidate& candidate = all.space->candidates[0];
   const std::vector<std::int64_t> slots(regions.step.states.size(), 4096);
@@ -268,7 +268,7 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
 
 TEST_CASE("a trial of qkv_attention has few heads, in whole groups, and a tile that is cut") {
   const Regions regions = analyse(published("qwen3-1.7b", false));
-  const Plans plans = planned(regions, 2048, "sm_90");
+  const Plans plans = plans_of(regions, 2048, "sm_90");
   const Fused all = fused(plans);
   for (std::size_t i = 0; i < 3; ++i) {
     const Candidate& candidate = all.space->candidates[i];
@@ -304,7 +304,7 @@ TEST_CASE("a trial of attention has twice the keys that its plan holds at once, 
   for (const bool decode : {false, true}) {
     const Regions regions = analyse(published("qwen3-1.7b", decode));
     const std::string family = decode ? "attention" : "prefill_attention";
-    const Plans plans = planned(regions, decode ? 1 : 2048, "sm_90", {family});
+    const Plans plans = plans_of(regions, decode ? 1 : 2048, "sm_90", {family});
     int seen = 0;
     for (const CoverPart& part : parts_of_all_cuts(regions, plans)) {
       const Space& space = plans.spaces[static_cast<std::size_t>(part.space)];
@@ -357,7 +357,7 @@ TEST_CASE("what qkv_attention cannot do has a reason") {
   CHECK(refusal(attention_step(DType::f16)) == "");
   CHECK(refusal(attention_step(DType::f32)).find("16-bit") != std::string::npos);
   const auto proposed = [](const StepGraph& step) {
-    return has_projections(planned(analyse(step), 64, "sm_90"));
+    return has_projections(plans_of(analyse(step), 64, "sm_90"));
   };
   CHECK(proposed(attention_step(DType::f16)));
   CHECK(!proposed(gemma_like(1, Dim(Symbol::T))));  // heads of 8

@@ -57,8 +57,8 @@ struct Folder {
 };
 
 // One prompt of these pieces, whose contents are kept until all is written.
-struct Prompt {
-  explicit Prompt(const std::vector<int>& numbers, std::size_t bytes = kBytes) {
+struct Pieces {
+  explicit Pieces(const std::vector<int>& numbers, std::size_t bytes = kBytes) {
     for (const int number : numbers) {
       contents.push_back(content_of(number, bytes));
       pieces.push_back({key_of(number), bytes, contents.back()});
@@ -69,7 +69,7 @@ struct Prompt {
 };
 
 void write(const Folder& folder, const std::vector<int>& numbers, std::size_t room = kRoom) {
-  const Prompt prompt(numbers);
+  const Pieces prompt(numbers);
   PrefixFiles files(folder.path, room);
   files.offer(prompt.pieces);
 }
@@ -145,9 +145,9 @@ TEST_CASE("prefix files: a file that was harmed is found out, counted and remove
 
 TEST_CASE("prefix files: what was not used for longest goes first, and the room is kept") {
   const Folder folder;
-  const Prompt one({1, 2}), other({3}), third({4, 5});
+  const Pieces one({1, 2}), other({3}), third({4, 5});
   PrefixFiles files(folder.path, 4 * kFile);
-  const auto offer = [&](const Prompt& prompt) {
+  const auto offer = [&](const Pieces& prompt) {
     files.offer(prompt.pieces);
     for (int i = 0; i < 1000 && !files.has(prompt.pieces.back().key); ++i) usleep(10'000);
     usleep(50'000);  // and what comes after it
@@ -163,7 +163,7 @@ TEST_CASE("prefix files: what was not used for longest goes first, and the room 
   CHECK_FALSE(is_there(files, 2));
   CHECK(is_there(files, 3));
   // A prompt that is longer than there is room for: its beginning.
-  const Prompt longer({11, 12, 13, 14, 15, 16});
+  const Pieces longer({11, 12, 13, 14, 15, 16});
   files.offer(longer.pieces);
   for (int i = 0; i < 1000 && !files.has(key_of(14)); ++i) usleep(10'000);
   usleep(50'000);
@@ -189,7 +189,7 @@ TEST_CASE("prefix files: less room than there was, and files of others") {
 TEST_CASE("prefix files: what is gone from memory is not written, nor what follows it") {
   const Folder folder;
   {
-    Prompt prompt({1, 2, 3});
+    Pieces prompt({1, 2, 3});
     prompt.contents[1].reset();
     prompt.pieces[1].content.reset();
     PrefixFiles files(folder.path, kRoom);
@@ -228,7 +228,7 @@ TEST_CASE("prefix files: a writer that is killed leaves whole files or none") {
     if (writer == 0) {
       std::vector<int> numbers(20);
       for (int i = 0; i < 20; ++i) numbers[static_cast<std::size_t>(i)] = 100 * round + i;
-      const Prompt prompt(numbers, kLarge);
+      const Pieces prompt(numbers, kLarge);
       {
         PrefixFiles files(folder.path, 30 * (kLarge + kHeader));
         files.offer(prompt.pieces);
@@ -262,7 +262,7 @@ TEST_CASE("prefix files: two processes with one folder") {
       for (int round = 0; round < 60; ++round) {
         // Some prompts are of both.
         const int number = 10 * (round * (which + 1) % 7);
-        const Prompt prompt({number, number + 1, number + 2});
+        const Pieces prompt({number, number + 1, number + 2});
         files.offer(prompt.pieces);
         usleep(2000);
         for (int i = 0; i < 3; ++i)

@@ -14,8 +14,7 @@
 #include "runtime/engine.h"
 #include "tests/device/device_cases.h"
 
-using namespace ac;
-using namespace ac::test;
+namespace ac::test::product {
 
 namespace {
 
@@ -249,3 +248,5 @@ TEST_CASE("an engine counts the memory of a library before it loads it") {
   CHECK(has(why_not(program, own + kLibrary - 1, kLibrary), "does not fit"));
   CHECK(has(why_not(program, own + kLibrary, kLibrary), "do not run here"));
 }
+
+}  // namespace ac::test::product

@@ -10,8 +10,8 @@ using namespace ac::tune;
 
 namespace {
 
-struct Fixture : test::StepFixture {
-  Fixture() { complete(regions, plans); }
+struct SpaceFixture : test::StepFixture {
+  SpaceFixture() { complete(regions, plans); }
 
   std::map<std::string, std::string> selected(const StepSpace& space, int point) const {
     std::map<std::string, std::string> selected;
@@ -29,7 +29,7 @@ struct Fixture : test::StepFixture {
 }  // namespace
 
 TEST_CASE("step space: every schedule computes each node once, and is found again") {
-  const Fixture f;
+  const SpaceFixture f;
   const StepSpace space(f.regions, f.plans, f.first(), {.plans = 2, .max_points = 300});
   const auto points = space.points().all(300);
   REQUIRE(points);
@@ -63,7 +63,7 @@ TEST_CASE("step space: every schedule computes each node once, and is found agai
 }
 
 TEST_CASE("step space: points of a table all have the same sites") {
-  const Fixture f;
+  const SpaceFixture f;
   const StepSpace space(f.regions, f.plans, f.first(), {.plans = 3, .max_points = 64});
   std::vector<search::Point> listed;
   const auto points = space.points().all(64);
@@ -81,7 +81,7 @@ TEST_CASE("step space: points of a table all have the same sites") {
 }
 
 TEST_CASE("step space: the bound holds, and more room is used") {
-  const Fixture f;
+  const SpaceFixture f;
   std::size_t before = 0;
   for (const std::uint64_t bound : {1u, 2u, 10u, 100u, 1000u}) {
     const StepSpace space(f.regions, f.plans, f.first(), {.plans = 6, .max_points = bound});
@@ -95,7 +95,7 @@ TEST_CASE("step space: the bound holds, and more room is used") {
 }
 
 TEST_CASE("step space: what is no schedule of it is not found") {
-  const Fixture f;
+  const SpaceFixture f;
   const StepSpace space(f.regions, f.plans, f.first(), {.plans = 2, .max_points = 0});
   auto selected = f.selected(space, space.points().start());
   REQUIRE(space.find(selected) == space.points().start());

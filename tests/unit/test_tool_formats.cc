@@ -160,6 +160,9 @@ TEST_CASE("calls: xml") {
               "<tool_call>\n<function=get_weather>\n<parameter=city>\n75\n</parameter>\n"
               "<parameter=days>\nsoon\n</parameter>\n</function>",
               {call("get_weather"), arguments(R"({"city": "75", "days": "soon"})")});
+  // Arguments are JSON, whatever bytes come.
+  check_parts(format, "<tool_call><function=f><parameter=a\x83>\x83</parameter></function>",
+              {call("f"), arguments("{\"a\uFFFD\": \"\uFFFD\"}")});
   check_parts(format, "<tool_call>{}", {text("<tool_call>{}")});
   check_parts(format, "<tool_call><func", {text("<tool_call><func")});
 }

@@ -18,7 +18,7 @@ text::Tokenizer tokenizer_with(const std::vector<std::string>& markers) {
   std::vector<std::string> tokens;
   for (char c = ' '; c <= '~'; ++c) tokens.emplace_back(1, c);
   tokens.emplace_back("\n");
-  return test::small_tokenizer(tokens, markers);
+  return ac::test::small_tokenizer(tokens, markers);
 }
 
 struct Form {

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Fixture : FreshBuilder {
+struct VerdictFixture : FreshBuilder {
   StepGraph step = norm_and_product(DType::f32, 8);
   Request request = trial_of_argmax(DType::f32, 8);
   fs::path folder_of_verdicts = folder.path() / "verdicts";
@@ -36,7 +36,7 @@ struct Fixture : FreshBuilder {
 }  // namespace
 
 TEST_CASE("verdicts: what was kept is found, by all that it rests on") {
-  const Fixture f;
+  const VerdictFixture f;
   CHECK(!f.verdicts.find(f.key));
   f.keep();
   const std::optional<Outcome> found = f.verdicts.find(f.key);
@@ -57,7 +57,7 @@ TEST_CASE("verdicts: what was kept is found, by all that it rests on") {
 }
 
 TEST_CASE("verdicts: a damaged one is none, whatever bit or byte it was") {
-  const Fixture f;
+  const VerdictFixture f;
   f.keep();
   const std::string whole = f.text();
   for (std::size_t at = 0; at < whole.size(); ++at) {
@@ -96,7 +96,7 @@ TEST_CASE("verdicts: a damaged one is none, whatever bit or byte it was") {
 }
 
 TEST_CASE("verdicts: a cache folder that was moved is as good, and what was planted in it is not") {
-  Fixture f;
+  VerdictFixture f;
   const auto is_known = [&](const fs::path& at) {
     BuilderOptions options = builder_options(read_environment());
     options.cache = at / "kernels";

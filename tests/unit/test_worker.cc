@@ -19,7 +19,7 @@ using namespace ac::test;
 
 namespace {
 
-struct Fixture : FreshBuilder {
+struct WorkerFixture : FreshBuilder {
   StepGraph step = norm_and_product(DType::f16, 64);
   Regions regions = analyse(step);
   Wanted wanted{std::get<Region>(make_region(step, nodes()))};
@@ -49,13 +49,13 @@ Json judged_on_host(const Trial& trial, const KernelFiles& files) {
 }  // namespace
 
 TEST_CASE("a trial is the same after it was written and read") {
-  const Fixture f;
+  const WorkerFixture f;
   const Json json = to_json(f.request.trial);
   CHECK(to_json(trial_from_json(Json::parse(json.dump()), "test")) == json);
 }
 
 TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter") {
-  Fixture f;
+  WorkerFixture f;
   const KernelFiles files = f.built();
   CHECK(judged_on_host(f.request.trial, files).at("kind") == "admitted");
   Trial wrong = f.request.trial;
@@ -66,7 +66,7 @@ TEST_CASE("a worker admits a right kernel and rejects one with a wrong parameter
 }
 
 TEST_CASE("a device's copies of buffers show what is written behind them") {
-  Fixture f;
+  WorkerFixture f;
   const KernelFiles files = f.built();
   const auto device = open_host_device();
   for (const std::size_t guard : {std::size_t{0}, kGuardBytes})
@@ -81,7 +81,7 @@ TEST_CASE("a device's copies of buffers show what is written behind them") {
 }
 
 TEST_CASE("a worker without a GPU judges as the lab itself does, races too") {
-  Fixture f;
+  WorkerFixture f;
   Trial races = f.request.trial;
   races.purpose = Purpose::races;
   for (const Trial& trial : {f.request.trial, races}) {
@@ -96,7 +96,7 @@ TEST_CASE("a worker without a GPU judges as the lab itself does, races too") {
 }
 
 TEST_CASE("a worker does one job after the other on one device") {
-  Fixture f;
+  WorkerFixture f;
   const KernelFiles files = f.built();
   const Conversation::Answer answer =
       prepare(assignment_of(line_of(Assignment{false, ServeJob{}})));
@@ -114,7 +114,7 @@ TEST_CASE("a worker does one job after the other on one device") {
 }
 
 TEST_CASE("a worker times contenders in turn") {
-  Fixture f;
+  WorkerFixture f;
   const Generated made = generate_for(f.step, f.wanted, f.space.candidates[0].choice,
                                       {.S = -1, .T = 1, .P = 0}, {1, {}});
   MeasureOptions options;
