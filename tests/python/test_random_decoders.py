@@ -1,5 +1,5 @@
 """Random decoders, right or refused: legitimate ones nearly all right, unsound ones never accepted
-and wrong. AC_TEST_LONG=1 tries ten times as many; AC_TEST_HOLES=FILE names a file for those that
+and wrong. AC_TEST_LONG=1 tries 300 of each; AC_TEST_HOLES=FILE names a file for those that
 only the check of the capture refuses, and the compiler alone would compute wrong."""
 
 import os
@@ -17,7 +17,7 @@ from agentcompile import capture, check  # noqa: E402
 from agentcompile.errors import CaptureError  # noqa: E402
 from agentcompile.source import _live  # noqa: E402
 
-COUNT = 300 if os.environ.get("AC_TEST_LONG") else 30
+COUNT = 300 if os.environ.get("AC_TEST_LONG") else 18
 LENGTHS = (1, 2, 6, 12, 31, 49, 56)
 TOLERANCE = 1e-4
 
