@@ -97,6 +97,12 @@ constexpr AttentionPlan scalar{.tile = Tile::scalar};
 AC_ATTENTION_KERNEL(attention_64, (AttentionOp{.head_dim = 64, .rotary = 64}), mma)
 AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
 AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
+AC_ATTENTION_KERNEL(attention_64_fp8, (AttentionOp{.head_dim = 64, .rotary = 64, .fp8 = true}), mma)
+AC_ATTENTION_KERNEL(attention_128_fp8,
+                    (AttentionOp{.type = Type::bf16, .qk_norm = true, .fp8 = true}), mma)
+AC_ATTENTION_KERNEL(attention_any_fp8,
+                    (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32, .fp8 = true}),
+                    scalar)
 AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
                     scalar)
 
@@ -135,6 +141,9 @@ AC_PREFILL_ATTENTION_KERNEL(prefill_attention_96, (PrefillAttentionOp{.head_dim 
                             prefill_mma)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
                             (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128_fp8,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2, .fp8 = true}),
+                            prefill_mma)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
                             prefill_mma_wide)
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_split,
@@ -305,6 +314,9 @@ AC_FALLBACK_KERNEL(fallback_attend, (FallbackOp{.kind = FallbackKind::attend,
 AC_FALLBACK_KERNEL(fallback_append,
                    (FallbackOp{.kind = FallbackKind::append, .in = {Element::f32}, .rank = 3}))
 AC_ROPE_APPEND_KERNEL(rope_append_128, (RopeAppendOp{.qk_norm = true}), (RopeAppendPlan{}))
+AC_ROPE_APPEND_KERNEL(rope_append_128_fp8,
+                      (RopeAppendOp{.type = Type::bf16, .qk_norm = true, .fp8 = true}),
+                      (RopeAppendPlan{}))
 AC_ROPE_APPEND_KERNEL(rope_append_partial,
                       (RopeAppendOp{
                           .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),

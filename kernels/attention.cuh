@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/attention_sums.cuh"
+#include "kernels/row_codes.cuh"
 
 namespace ac::kernels {
 
@@ -31,6 +32,9 @@ struct VisibleTokens {
   }
 };
 
+template <AttentionOp op>
+using HeadCache = CachedRows<Scalar<op.type>, op.fp8>;
+
 // A score, as a power of two.
 template <AttentionOp op>
 AC_DEVICE float scaled_score(const AttentionParams& p, float product) {
@@ -46,54 +50,108 @@ AC_DEVICE float scaled_score(const AttentionParams& p, float product) {
 template <AttentionOp op, AttentionPlan plan>
 struct MmaTile {
   using T = Scalar<op.type>;
+  using Rows = HeadCache<op>;
   static constexpr int dim = op.head_dim, tokens = plan.tile_tokens(op);
   static constexpr int score_tiles = tokens / 8, key_loads = dim / 32;
   static constexpr int value_tiles = tokens / 16, halves = dim / 64;
 
-  uint4 keys[score_tiles][key_loads];    // token 8 t + lane / 4, dimensions 32 i + lane % 4 * 8
-  uint4 values[value_tiles][halves][4];  // dimensions 64 h + lane / 4 * 8
-  float maximum = no_score, sum = 0;     // of head lane / 4
-  float out[halves * 4][4] = {};         // heads lane % 4 * 2 and the next
+  // Products of weights and scales need more range than float16 has: they are counted in the
+  // largest scale so far.
+  static constexpr bool in_units = op.fp8 && op.type == Type::f16;
+  static constexpr bool wide = op.fp8 && dim % 128 == 0;  // 16 codes of a value in one load
+
+  // Token 8 t + lane / 4, dimensions 32 i + lane % 4 * 8; of codes, 64 i + lane % 4 * 16.
+  uint4 keys[score_tiles][op.fp8 ? dim / 64 : key_loads];
+  // Dimensions 64 h + lane / 4 * 8; where it is wide, those of 128 in two parts of lane / 4 * 16.
+  typename Rows::Piece values[value_tiles][halves][4];
+  // Of codes: token 8 t + lane % 4 * 2 and the next.
+  float key_scales[op.fp8 ? score_tiles : 1][2], value_scales[op.fp8 ? score_tiles : 1][2];
+  float unit = least_row_scale;       // of the values' scales, where they need one
+  float maximum = no_score, sum = 0;  // of head lane / 4
+  float out[halves * 4][4] = {};      // heads lane % 4 * 2 and the next
 
   // A tile's slots past the end read the last one instead: scores are masked, values must be
   // finite.
-  AC_DEVICE void load_keys(const T* cache, int first, const VisibleTokens<op>& visible) {
+  AC_DEVICE void load_keys(const Rows& cache, int first, const VisibleTokens<op>& visible) {
     if (first >= visible.end) return;
     const int lane = threadIdx.x % 32;
+    constexpr int part = op.fp8 ? 16 : 8;
     AC_UNROLL
     for (int t = 0; t < score_tiles; ++t) {
-      const T* row = cache + visible.nearest(first + 8 * t + lane / 4) * dim + lane % 4 * 8;
+      const auto* row =
+          cache.rows + visible.nearest(first + 8 * t + lane / 4) * dim + lane % 4 * part;
       AC_UNROLL
-      for (int i = 0; i < key_loads; ++i) keys[t][i] = load_cached(row + 32 * i);
+      for (int i = 0; i < dim / (4 * part); ++i) keys[t][i] = load_cached(row + 4 * part * i);
     }
+    if constexpr (op.fp8) load_scales(cache, first, visible, key_scales);
   }
-  AC_DEVICE void load_values(const T* cache, int first, const VisibleTokens<op>& visible) {
+  AC_DEVICE static void load_scales(const Rows& cache, int first, const VisibleTokens<op>& visible,
+                                    float (&scales)[score_tiles][2]) {
+    const int slot = first + threadIdx.x % 4 * 2;
+    AC_UNROLL
+    for (int t = 0; t < score_tiles; ++t) AC_UNROLL
+    for (int i = 0; i < 2; ++i)
+      scales[t][i] = load_fresh(cache.scales + visible.nearest(slot + 8 * t + i));
+  }
+  AC_DEVICE void load_values(const Rows& cache, int first, const VisibleTokens<op>& visible) {
     if (first >= visible.end) return;
     const int lane = threadIdx.x % 32;
     AC_UNROLL
     for (int t = 0; t < value_tiles; ++t) AC_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int slot = first + 16 * t + lane % 4 * 2 + j % 2 + j / 2 * 8;
-      const T* row = cache + visible.nearest(slot) * dim + lane / 4 * 8;
+      const auto* row = cache.rows + visible.nearest(slot) * dim + lane / 4 * (wide ? 16 : 8);
       AC_UNROLL
-      for (int h = 0; h < halves; ++h) values[t][h][j] = load_cached(row + 64 * h);
+      for (int h = 0; h < halves; h += wide ? 2 : 1) {
+        if constexpr (wide) {
+          const uint4 codes = load_cached(row + 64 * h);
+          values[t][h][j] = make_uint2(codes.x, codes.y);
+          values[t][h + 1][j] = make_uint2(codes.z, codes.w);
+        } else if constexpr (op.fp8) {
+          values[t][h][j] = load_fresh(reinterpret_cast<const uint2*>(row + 64 * h));
+        } else {
+          values[t][h][j] = load_cached(row + 64 * h);
+        }
+      }
+    }
+    if constexpr (op.fp8) load_scales(cache, first, visible, value_scales);
+  }
+  // 8 dimensions of a key: those of the queries' part i.
+  AC_DEVICE uint4 key(int t, int i) const {
+    if constexpr (op.fp8) {
+      const uint4 codes = keys[t][i / 2];
+      return widen_codes<T>(i % 2 == 0 ? make_uint2(codes.x, codes.y)
+                                       : make_uint2(codes.z, codes.w));
+    } else {
+      return keys[t][i];
     }
   }
+  AC_DEVICE static int query_part(int i) {
+    const int lane = threadIdx.x % 4;
+    return op.fp8 ? i / 2 * 64 + lane * 16 + i % 2 * 8 : 32 * i + lane * 8;
+  }
+  AC_DEVICE static uint4 widened(const uint4& value) { return value; }
+  AC_DEVICE static uint4 widened(const uint2& codes) { return widen_codes<T>(codes); }
 
   // Takes the loaded tile at slot `first`, and loads the one at `next` as registers get free.
-  AC_DEVICE void take(const AttentionParams& p, const T* queries, const T* k_cache,
-                      const T* v_cache, int first, int next, const VisibleTokens<op>& visible) {
+  AC_DEVICE void take(const AttentionParams& p, const T* queries, const Rows& k_cache,
+                      const Rows& v_cache, int first, int next, const VisibleTokens<op>& visible) {
     const int lane = threadIdx.x % 32;
     float scores[score_tiles][4] = {};
     AC_UNROLL
     for (int i = 0; i < key_loads; ++i) {
-      const uint4 q = load_pinned(queries + lane / 4 * dim + 32 * i + lane % 4 * 8);
+      const uint4 q = load_pinned(queries + lane / 4 * dim + query_part(i));
       AC_UNROLL
       for (int t = 0; t < score_tiles; ++t) {
-        const uint4 k = keys[t][i];
+        const uint4 k = key(t, i);
         mma_16x8x16<T>(scores[t], {q.x, 0, q.y, 0}, {k.x, k.y});
         mma_16x8x16<T>(scores[t], {q.z, 0, q.w, 0}, {k.z, k.w});
       }
+    }
+    if constexpr (op.fp8) {
+      AC_UNROLL
+      for (int t = 0; t < score_tiles; ++t) AC_UNROLL
+      for (int i = 0; i < 2; ++i) scores[t][i] *= key_scales[t][i];
     }
     load_keys(k_cache, next, visible);
 
@@ -107,16 +165,32 @@ struct MmaTile {
     }
     new_maximum = fmaxf(new_maximum, __shfl_xor_sync(full_warp, new_maximum, 1));
     new_maximum = fmaxf(new_maximum, __shfl_xor_sync(full_warp, new_maximum, 2));
-    const float shrink = exp2f(maximum - new_maximum);
-    const bool moved = maximum != new_maximum;
+    float shrink = exp2f(maximum - new_maximum);
+    bool moved = maximum != new_maximum;
     maximum = new_maximum;
     sum *= shrink;
+    if constexpr (in_units) {
+      float new_unit = unit;
+      AC_UNROLL
+      for (int t = 0; t < score_tiles; ++t) AC_UNROLL
+      for (int i = 0; i < 2; ++i) new_unit = fmaxf(new_unit, value_scales[t][i]);
+      new_unit = fmaxf(new_unit, __shfl_xor_sync(full_warp, new_unit, 1));
+      new_unit = fmaxf(new_unit, __shfl_xor_sync(full_warp, new_unit, 2));
+      moved = moved || unit != new_unit;
+      shrink *= __fdividef(unit, new_unit);
+      unit = new_unit;
+    }
+    const float inverse_unit = in_units ? inverse_scale(unit) : 1;
     unsigned weights[score_tiles];
     AC_UNROLL
     for (int t = 0; t < score_tiles; ++t) {
       const float a = exp2f(scores[t][0] - maximum), b = exp2f(scores[t][1] - maximum);
       sum += a + b;
-      weights[t] = pack_pair<T>(a, b);
+      if constexpr (op.fp8)
+        weights[t] = pack_pair<T>(a * (value_scales[t][0] * inverse_unit),
+                                  b * (value_scales[t][1] * inverse_unit));
+      else
+        weights[t] = pack_pair<T>(a, b);
     }
     if (__any_sync(full_warp, moved)) {
       const float even = __shfl_sync(full_warp, shrink, lane % 4 * 8);
@@ -127,7 +201,8 @@ struct MmaTile {
     AC_UNROLL
     for (int t = 0; t < value_tiles; ++t) AC_UNROLL
     for (int h = 0; h < halves; ++h) {
-      const uint4(&v)[4] = values[t][h];
+      const uint4 v[4] = {widened(values[t][h][0]), widened(values[t][h][1]),
+                          widened(values[t][h][2]), widened(values[t][h][3])};
       const auto multiply = [&](float(&sums)[4], unsigned v0, unsigned v1, unsigned v2,
                                 unsigned v3) {
         mma_16x8x16<T>(sums,
@@ -144,7 +219,11 @@ struct MmaTile {
   }
 
   // The first of the two dimensions in a set's row of columns.
-  AC_DEVICE static int dimension(int row) { return row / 32 * 64 + row % 8 * 8 + row / 8 % 4 * 2; }
+  AC_DEVICE static int dimension(int row) {
+    const int half = row / 32, pair = row / 8 % 4 * 2;
+    return wide ? half / 2 * 128 + row % 8 * 16 + half % 2 * 8 + pair
+                : half * 64 + row % 8 * 8 + pair;
+  }
 
   AC_DEVICE void store(float4* set) {
     constexpr int pairs = op.head_pairs();
@@ -159,7 +238,9 @@ struct MmaTile {
       AC_UNROLL
       for (int i = 0; i < halves * 4; ++i)
         set[pairs + (8 * i + lane / 4) * pairs + lane % 4] =
-            make_float4(out[i][0], out[i][1], out[i][2], out[i][3]);
+            in_units ? make_float4(out[i][0] * unit, out[i][1] * unit, out[i][2] * unit,
+                                   out[i][3] * unit)
+                     : make_float4(out[i][0], out[i][1], out[i][2], out[i][3]);
     }
   }
 };
@@ -168,6 +249,7 @@ struct MmaTile {
 template <AttentionOp op, AttentionPlan plan>
 struct ScalarTile {
   using T = Scalar<op.type>;
+  using Rows = HeadCache<op>;
   static constexpr int dim = op.head_dim, tokens = plan.tile_tokens(op);
   static constexpr int share = divide_up(dim, 32);
 
@@ -176,28 +258,34 @@ struct ScalarTile {
   AC_DEVICE ScalarTile() {
     for (float& m : maximum) m = no_score;
   }
-  AC_DEVICE void load_keys(const T*, int, const VisibleTokens<op>&) {}
-  AC_DEVICE void load_values(const T*, int, const VisibleTokens<op>&) {}
+  AC_DEVICE void load_keys(const Rows&, int, const VisibleTokens<op>&) {}
+  AC_DEVICE void load_values(const Rows&, int, const VisibleTokens<op>&) {}
 
-  AC_DEVICE void take(const AttentionParams& p, const T* queries, const T* k_cache,
-                      const T* v_cache, int first, int, const VisibleTokens<op>& visible) {
+  AC_DEVICE void take(const AttentionParams& p, const T* queries, const Rows& k_cache,
+                      const Rows& v_cache, int first, int, const VisibleTokens<op>& visible) {
     const int lane = threadIdx.x % 32;
     for (int slot = first; slot < first + tokens; ++slot) {
       if (!visible(slot)) continue;
-      const T* k = k_cache + static_cast<long long>(slot) * dim;
-      const T* v = v_cache + static_cast<long long>(slot) * dim;
+      const auto* k = k_cache.rows + static_cast<long long>(slot) * dim;
+      const auto* v = v_cache.rows + static_cast<long long>(slot) * dim;
+      float key_scale = 1, value_scale = 1;
+      if constexpr (op.fp8) {
+        key_scale = load_fresh(k_cache.scales + slot);
+        value_scale = load_fresh(v_cache.scales + slot);
+      }
       for (int g = 0; g < op.group; ++g) {
         float score = 0;
         for (int d = lane; d < dim; d += 32)
           score = fmaf(to_float(queries[g * dim + d]), to_float(load_fresh(k + d)), score);
-        score = scaled_score<op>(p, warp_sum(score));
+        score = scaled_score<op>(p, op.fp8 ? warp_sum(score) * key_scale : warp_sum(score));
         const float new_maximum = fmaxf(maximum[g], score);
         const float shrink = exp2f(maximum[g] - new_maximum), weight = exp2f(score - new_maximum);
         maximum[g] = new_maximum;
         sum[g] = sum[g] * shrink + weight;
+        const float weighted = op.fp8 ? weight * value_scale : weight;
         for (int i = 0; i < share; ++i)
           if (lane + 32 * i < dim)
-            out[g][i] = out[g][i] * shrink + weight * to_float(load_fresh(v + lane + 32 * i));
+            out[g][i] = out[g][i] * shrink + weighted * to_float(load_fresh(v + lane + 32 * i));
       }
     }
   }
@@ -270,6 +358,39 @@ AC_DEVICE void prepare_head(float eps, float (&values)[share], const float* norm
     if (lane + 32 * i < op.head_dim) out[lane + 32 * i] = from_float<Scalar<op.type>>(values[i]);
 }
 
+// The new token's key or value, which a warp has, to the cache as codes; `row` gets the codes as
+// elements. Returns the scale.
+template <AttentionOp op, int share>
+AC_DEVICE float append_codes(const float (&values)[share], const HeadCache<op>& cache, int slot,
+                             Scalar<op.type>* row) {
+  using T = Scalar<op.type>;
+  constexpr int dim = op.head_dim;
+  const int lane = threadIdx.x % 32;
+  unsigned largest = 0;
+  AC_UNROLL
+  for (const float value : values) {
+    const unsigned bits = magnitude_bits(to_float(from_float<T>(value)));
+    if (bits > largest) largest = bits;
+  }
+  AC_UNROLL
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    const unsigned other = __shfl_xor_sync(full_warp, largest, lanes);
+    if (other > largest) largest = other;
+  }
+  const float scale = row_scale(largest), inverse = inverse_scale(scale);
+  AC_UNROLL
+  for (int i = 0; i < share; ++i) {
+    const int d = lane + 32 * i;
+    if (d < dim) {
+      const e4m3 code = nearest_e4m3(to_float(from_float<T>(values[i])) * inverse);
+      cache.rows[static_cast<long long>(slot) * dim + d] = code;
+      row[d] = from_float<T>(to_float(code));
+    }
+  }
+  if (lane == 0) cache.scales[slot] = scale;
+  return scale;
+}
+
 template <AttentionOp op, AttentionPlan plan>
 AC_DEVICE void attention(const AttentionParams& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
@@ -288,13 +409,14 @@ AC_DEVICE void attention(const AttentionParams& p) {
   auto* const scratch = reinterpret_cast<float*>(shared_sets);  // [warps, head_dim]
   auto* const sets = reinterpret_cast<float4*>(shared_sets);    // [warps, set_stride]
   AC_SHARED(float, new_scores, 2 * pairs);
+  AC_SHARED(float, new_scales, 2);  // of the new key and value, if they are codes
   AC_SHARED(int, is_last, 1);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int kv_head = blockIdx.x, split = blockIdx.y;
-  const long long cache_offset = static_cast<long long>(kv_head) * p.capacity * dim;
-  T* const k_cache = static_cast<T*>(p.k_cache) + cache_offset;
-  T* const v_cache = static_cast<T*>(p.v_cache) + cache_offset;
+  const long long first_of_head = static_cast<long long>(kv_head) * p.capacity;
+  const HeadCache<op> k_cache(p.k_cache, p.k_scales, first_of_head, dim);
+  const HeadCache<op> v_cache(p.v_cache, p.v_scales, first_of_head, dim);
   launch_dependents();
 
   // Before the wait, the position may be that of an earlier token. What was cached by then is
@@ -367,11 +489,17 @@ AC_DEVICE void attention(const AttentionParams& p) {
     prepare_head<op>(p.norm_eps, heads[h], norm, op.rotary > 0 && head <= group ? turns : nullptr,
                      scratch + warp * dim, out);
     if (head < group) continue;
-    T* const row =
-        (head == group ? k_cache : v_cache) + static_cast<long long>(visible.cursor) * dim;
-    AC_UNROLL
-    for (int i = 0; i < share; ++i)
-      if (lane + 32 * i < dim) row[lane + 32 * i] = from_float<T>(heads[h][i]);
+    const HeadCache<op> cache(head == group ? p.k_cache : p.v_cache,
+                              head == group ? p.k_scales : p.v_scales, first_of_head, dim);
+    if constexpr (op.fp8) {
+      const float scale = append_codes<op>(heads[h], cache, visible.cursor, out);
+      if (lane == 0) new_scales[head - group] = scale;
+    } else {
+      T* const row = cache.rows + static_cast<long long>(visible.cursor) * dim;
+      AC_UNROLL
+      for (int i = 0; i < share; ++i)
+        if (lane + 32 * i < dim) row[lane + 32 * i] = from_float<T>(heads[h][i]);
+    }
   }
   __syncthreads();
   if (split == 0) {
@@ -384,6 +512,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
         if (d < dim) product = fmaf(to_float(query[d]), to_float(new_key[d]), product);
       }
       product = warp_sum(product);
+      if constexpr (op.fp8) product *= new_scales[0];
       if (lane == 0) new_scores[g] = scaled_score<op>(p, product);
     }
   }
@@ -417,7 +546,8 @@ AC_DEVICE void attention(const AttentionParams& p) {
         const int pair = column % pairs;
         if (split == 0) {
           const int d = TileOf<op, plan>::type::dimension(column / pairs);
-          const float low = to_float(new_value[d]), high = to_float(new_value[d + 1]);
+          float low = to_float(new_value[d]), high = to_float(new_value[d + 1]);
+          if constexpr (op.fp8) low *= new_scales[1], high *= new_scales[1];
           total.add(make_float4(new_scores[2 * pair], new_scores[2 * pair + 1], 1, 1),
                     make_float4(low, low, high, high));
         }

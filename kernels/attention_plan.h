@@ -8,7 +8,7 @@
 namespace ac::kernels {
 
 struct AttentionOp {
-  Type type = Type::f16;  // of q, k, v, the cache and the output
+  Type type = Type::f16;  // of q, k, v, the output, and the cache if it holds no codes
   int head_dim = 128;
   int group = 4;             // query heads that share a KV head
   bool qk_norm = false;      // RMSNorm of each query and key head
@@ -16,12 +16,15 @@ struct AttentionOp {
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
   bool window = false;       // AttentionParams::window counts
   bool softcap = false;      // AttentionParams::softcap counts
-  AC_FIELDS(AttentionOp, type, head_dim, group, qk_norm, rotary, interleaved, window, softcap)
+  bool fp8 = false;          // the cache holds codes of FP8: kernels/row_codes.h
+  AC_FIELDS(AttentionOp, type, head_dim, group, qk_norm, rotary, interleaved, window, softcap, fp8)
 
   // Partial sums come in columns of two heads by two dimensions, 16 bytes each.
   constexpr int head_pairs() const { return divide_up(group, 2); }
   constexpr int columns() const { return head_dim / 2 * head_pairs(); }
   constexpr int set_vectors() const { return head_pairs() + columns(); }
+  // Of a cached key or value.
+  constexpr int row_bytes() const { return head_dim * (fp8 ? 1 : bytes_of(type)) + (fp8 ? 4 : 0); }
   // Floats that AttentionParams::partial needs.
   constexpr int partial_floats(int kv_heads, int splits) const {
     return kv_heads * splits * set_vectors() * 4;
@@ -38,7 +41,7 @@ struct AttentionPlan {
 
   constexpr int warps() const { return threads / 32; }
   constexpr int blocks_per_sm() const { return resident > threads ? resident / threads : 1; }
-  // Cached tokens a warp takes at once: 8 KB of keys and values where that makes whole mmas.
+  // Cached tokens a warp takes at once: 8 KB of 16-bit keys and values where that makes whole mmas.
   constexpr int tile_tokens(const AttentionOp& op) const {
     return tile == Tile::scalar ? 4 : op.head_dim <= 64 ? 32 : 16;
   }
@@ -109,8 +112,10 @@ struct AttentionParams {
   // Above 0: before the wait, *position is at most that many tokens short, and blocks that have no
   // work by then leave early.
   int position_lag;
-  void* k_cache;  // [kv_heads, capacity, head_dim], a token at its position % capacity
-  void* v_cache;  // [kv_heads, capacity, head_dim]
+  void* k_cache;    // [kv_heads, capacity, head_dim], a token at its position % capacity
+  void* v_cache;    // [kv_heads, capacity, head_dim]
+  float* k_scales;  // [kv_heads, capacity], if op.fp8
+  float* v_scales;  // [kv_heads, capacity], if op.fp8
   int capacity;
   int window;          // above 0: only the last `window` tokens, with this one, are seen
   float scale;         // of the scores
@@ -126,7 +131,7 @@ struct AttentionParams {
 // Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
 constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {
   const double head = double(op.head_dim) * bytes_of(op.type);
-  return kv_heads * head * (2 * tokens + 4 + 2 * op.group);
+  return kv_heads * (2 * op.row_bytes() * (tokens + 1) + head * (2 + 2 * op.group));
 }
 constexpr double attention_flops(const AttentionOp& op, int kv_heads, double tokens) {
   return 4.0 * kv_heads * op.group * op.head_dim * (tokens + 1);

@@ -5,6 +5,7 @@
 #include "kernels/fallback_plan.h"
 #include "kernels/math.cuh"
 #include "kernels/ptx.cuh"
+#include "kernels/row_codes.cuh"
 
 namespace ac::kernels {
 
@@ -102,7 +103,9 @@ template <Element element, class V>
 AC_DEVICE void write(const FallbackOperand& result, long long offset, V value) {
   auto* const data = static_cast<Stored<element>*>(const_cast<void*>(result.data));
   Stored<element>& stored = data[result.first + offset];
-  if constexpr (is_float(element))
+  if constexpr (element == Element::e4m3)
+    stored = nearest_e4m3(value);
+  else if constexpr (is_float(element))
     stored = from_float<Stored<element>>(static_cast<float>(value));
   else if constexpr (element == Element::boolean)
     stored = value != 0;
@@ -465,6 +468,48 @@ struct Attended {
   }
 };
 
+// The scale of a row of elements(0) to elements(size - 1).
+template <class Elements>
+AC_DEVICE float scale_of_row(long long size, Elements elements) {
+  unsigned largest = 0;
+  for (long long i = 0; i < size; ++i) {
+    const unsigned bits = magnitude_bits(elements(i));
+    if (bits > largest) largest = bits;
+  }
+  return row_scale(largest);
+}
+
+// A row of keys or values, of a new token or of a slot. What is cached as codes counts as it will
+// be cached.
+template <Element element, Element cached>
+struct AttendedRow {
+  static constexpr bool coded = cached == Element::e4m3;
+  const FallbackOperand& in;
+  long long first;
+  bool is_new;
+  float scale = 1, inverse = 1;
+
+  AC_DEVICE AttendedRow(const FallbackOperand& in_, const FallbackOperand& scales, bool is_new_,
+                        long long row, long long head, long long size)
+      : in(in_), first(row * in.strides[0] + head * in.strides[1]), is_new(is_new_) {
+    if constexpr (coded) {
+      scale = is_new
+                  ? scale_of_row(size, [&](long long i) { return element_at(i); })
+                  : read<Element::f32>(scales, row * scales.strides[0] + head * scales.strides[1]);
+      inverse = inverse_scale(scale);
+    }
+  }
+  AC_DEVICE float element_at(long long i) const {
+    return read<element>(in, first + i * in.strides[2]);
+  }
+  // Still to be multiplied with the scale.
+  AC_DEVICE float operator[](long long i) const {
+    if constexpr (!coded) return element_at(i);
+    if (is_new) return to_float(nearest_e4m3(element_at(i) * inverse));
+    return read<cached>(in, first + i * in.strides[2]);
+  }
+};
+
 // Over every `step`th token, from the first one on. Older tokens come from the cache, new ones from
 // k and v: as the append has not happened yet, the cache still has what it is about to overwrite.
 template <FallbackOp op>
@@ -475,8 +520,10 @@ AC_DEVICE Attended attended(const FallbackParams& p, const Place<0, op.rank>& pl
   const long long first_feature = place.at[2] * attend_features;
   const long long key_size = p.sizes[3], value_size = p.sizes[4];
   const long long old = load_fresh(p.position);
-  const auto in = [&](const FallbackOperand& x, long long row, long long which, long long feature) {
-    return read<element>(x, row * x.strides[0] + which * x.strides[1] + feature * x.strides[2]);
+  using Row = AttendedRow<element, op.in[3]>;
+  const auto q = [&](long long feature) {
+    const FallbackOperand& x = p.in[0];
+    return read<element>(x, token * x.strides[0] + head * x.strides[1] + feature * x.strides[2]);
   };
 
   Attended sum;
@@ -485,15 +532,15 @@ AC_DEVICE Attended attended(const FallbackParams& p, const Place<0, op.rank>& pl
   for (long long t = begin + first; t < seen; t += step) {
     const bool is_new = t >= old;
     const long long row = is_new ? t - old : t % p.capacity;
-    const FallbackOperand &keys = is_new ? p.in[1] : p.in[3], &values = is_new ? p.in[2] : p.in[4];
+    const Row key(is_new ? p.in[1] : p.in[3], p.in[5], is_new, row, kv_head, key_size);
+    const Row value(is_new ? p.in[2] : p.in[4], p.in[6], is_new, row, kv_head, value_size);
     LongSum product;
-    for (long long i = 0; i < key_size; ++i)
-      product.add_product(in(p.in[0], token, head, i), in(keys, row, kv_head, i));
-    const float share = sum.add(soft_cap(p.scale * product.value(), p.softcap));
+    for (long long i = 0; i < key_size; ++i) product.add_product(q(i), key[i]);
+    const float share = sum.add(soft_cap(p.scale * (product.value() * key.scale), p.softcap));
     AC_UNROLL
     for (int f = 0; f < attend_features; ++f)
       if (first_feature + f < value_size)
-        sum.sums[f] = fmaf(share, in(values, row, kv_head, first_feature + f), sum.sums[f]);
+        sum.sums[f] = fmaf(share, value[first_feature + f] * value.scale, sum.sums[f]);
   }
   return sum;
 }
@@ -553,7 +600,15 @@ AC_DEVICE void append(const FallbackParams& p, const Place<0, op.rank>& place) {
   if (token < p.sizes[0] - p.capacity) return;
   Place<0, op.rank> slot = place;
   slot.at[0] = (load_fresh(p.position) + token) % p.capacity;
-  write<op.out>(p.out, slot.offset(p.out), read<op.in[0]>(p.in[0], place.offset(p.in[0])));
+  float value = read<op.in[0]>(p.in[0], place.offset(p.in[0]));
+  if constexpr (op.operands == 2) {
+    const FallbackOperand& row = p.in[1];
+    const float scale = scale_of_row(p.sizes[op.rank], [&](long long i) {
+      return read<op.in[1]>(row, place.offset(row) + i * row.strides[op.rank]);
+    });
+    value = op.out == Element::e4m3 ? value * inverse_scale(scale) : scale;
+  }
+  write<op.out>(p.out, slot.offset(p.out), value);
 }
 
 template <FallbackOp op>

@@ -52,7 +52,7 @@ constexpr bool is_float(Element element) { return element <= Element::bf16; }
 
 struct FallbackOp {
   FallbackKind kind = FallbackKind::cast;
-  Element in[5] = {};
+  Element in[7] = {};
   Element out = Element::f32;
   int operands = 1;
   int rank = 1;        // axes of the result, after those that could be joined were
@@ -83,12 +83,14 @@ struct FallbackOperand {
 //   embedding          table, whose inner axis is that of the ids; ids
 //   rope               x, x as a row, positions, inv_freq; the inner axis is that of inv_freq. The
 //                      last axis of the result is the features
-//   attend             q, k, v of the new tokens; keys, values of the cache, before the append.
+//   attend             q, k, v of the new tokens; keys, values of the cache, before the append; of
+//                      codes, the scales of keys and of values.
 //                      Axes are token (in a cache: slot), head, group of features; the inner axes
 //                      are sizes only: features of a key, of a value
-//   append             k or v; the result is the cache, its first axis the slots
+//   append             k or v; the result is the cache, its first axis the slots. Of codes: k or v,
+//                      the same as a row; the result has the codes, or the scale of each row
 struct FallbackParams {
-  FallbackOperand in[5];
+  FallbackOperand in[7];
   FallbackOperand out;
   long long sizes[fallback_axes];
   const int* position;  // attend, append: tokens before these

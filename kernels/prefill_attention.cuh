@@ -33,16 +33,24 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
   AC_UNROLL
   for (float& m : maximum) m = no_score;
   const float factor = score_factor<op>(p);
-  const long long cache_offset = static_cast<long long>(block.head / op.group) * p.capacity * dim;
+  using Cached = CachedElement<T, op.fp8>;
+  const long long first_slot = static_cast<long long>(block.head / op.group) * p.capacity;
   for (int first = block.first_key; first < block.end_key; first += plan.key_tile) {
     __syncthreads();  // everyone is done with the tile before
     for (int i = threadIdx.x; i < plan.key_tile * dim; i += plan.threads()) {
       const int r = i / dim, d = i % dim;
       const bool valid = first + r < block.end_key;
-      const long long at = cache_offset + (valid ? block.slot(p, first + r) : 0ll) * dim + d;
+      const long long at = (first_slot + (valid ? block.slot(p, first + r) : 0ll)) * dim + d;
       const T zero = from_float<T>(0);
-      keys[r * pitch + d] = valid ? load_fresh(static_cast<const T*>(p.k_cache) + at) : zero;
-      values[r * pitch + d] = valid ? load_fresh(static_cast<const T*>(p.v_cache) + at) : zero;
+      const auto element = [&](const void* cache) {
+        const Cached stored = load_fresh(static_cast<const Cached*>(cache) + at);
+        if constexpr (op.fp8)
+          return from_float<T>(to_float(stored));
+        else
+          return stored;
+      };
+      keys[r * pitch + d] = valid ? element(p.k_cache) : zero;
+      values[r * pitch + d] = valid ? element(p.v_cache) : zero;
     }
     __syncthreads();
     AC_UNROLL
@@ -55,6 +63,11 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
         float score = 0;
         AC_UNROLL_BY(8)
         for (int d = 0; d < dim; ++d) score = fmaf(mine[d], to_float(k[d]), score);
+        float value_scale = 1;
+        if constexpr (op.fp8) {
+          const long long slot = first_slot + block.slot(p, key < block.end_key ? key : first);
+          score *= load_fresh(p.k_scales + slot), value_scale = load_fresh(p.v_scales + slot);
+        }
         if constexpr (op.softcap) score = capped_score(p, score);
         if (key > query || (p.window > 0 && query - key >= p.window)) score = -INFINITY;
         const float largest = fmaxf(maximum[q], warp_max(score));
@@ -65,7 +78,7 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
         AC_UNROLL
         for (int i = 0; i < share; ++i) out[q][i] *= shrink;
         for (int j = 0; j < 32; ++j) {
-          const float w = __shfl_sync(full_warp, weight, j);
+          const float w = __shfl_sync(full_warp, op.fp8 ? weight * value_scale : weight, j);
           AC_UNROLL
           for (int i = 0; i < share; ++i)
             if (lane + 32 * i < dim)

@@ -8,11 +8,15 @@
 namespace ac::kernels {
 
 struct PrefillAttentionOp {
-  Type type = Type::f16;  // of q, the cache and the output
+  Type type = Type::f16;  // of q, the output, and the cache if it holds no codes
   int head_dim = 128;
   int group = 4;  // query heads that share a KV head
   bool softcap = false;
-  AC_FIELDS(PrefillAttentionOp, type, head_dim, group, softcap)
+  bool fp8 = false;  // the cache holds codes of FP8: kernels/row_codes.h
+  AC_FIELDS(PrefillAttentionOp, type, head_dim, group, softcap, fp8)
+
+  // Of a cached key or value.
+  constexpr int cached_bytes() const { return fp8 ? head_dim + 4 : head_dim * bytes_of(type); }
 };
 
 struct PrefillAttentionPlan {
@@ -90,6 +94,9 @@ struct PrefillAttentionPlan {
     }
     if (op.type == Type::f32) return "tensor cores need a 16-bit type";
     if (op.head_dim % 16 != 0) return "tensor cores need a head_dim in whole 16";
+    if (op.fp8 && tile == Tile::wgmma) return "wgmma reads no codes";
+    // Products of weights and scales need more range than float16 has.
+    if (op.fp8 && op.type != Type::bf16) return "tensor cores read codes for bfloat16 alone";
     if (tile == Tile::wgmma) return why_groups_illegal(op);
     if (warp_queries() % 16 != 0) return "tensor cores need a warp's queries in whole 16";
     if (key_tile < 16 * splits || key_tile > 256 || key_tile % (16 * splits) != 0)
@@ -117,20 +124,23 @@ struct PrefillAttentionPlan {
 // Memory starts at multiples of 16 bytes; for tensor cores, so do the rows of q.
 struct PrefillAttentionParams {
   // Of wgmma: what the copy engine brings, by boxes of query_tile and key_tile rows.
-  TensorMap queries;    // [tokens, kv_heads * group * head_dim]
-  TensorMap keys;       // [kv_heads * capacity, head_dim]
-  TensorMap values;     // [kv_heads * capacity, head_dim]
-  const void* q;        // [tokens, kv_heads * group, head_dim], q_pitch from token to token
-  int q_pitch;          // in elements
-  int tokens;           // new ones
-  const int* position;  // [1] tokens before the new ones
-  const void* k_cache;  // [kv_heads, capacity, head_dim], a token at its position % capacity
-  const void* v_cache;  // [kv_heads, capacity, head_dim]
-  int capacity;         // at least what is visible: position + tokens, or window + tokens - 1
-  int window;           // above 0: a token sees only the last `window` ones, itself included
-  float scale;          // of the scores; above 0
-  float softcap;        // if op.softcap: score = softcap * tanh(score / softcap)
-  void* out;            // [tokens, kv_heads * group, head_dim]
+  TensorMap queries;      // [tokens, kv_heads * group * head_dim]
+  TensorMap keys;         // [kv_heads * capacity, head_dim]
+  TensorMap values;       // [kv_heads * capacity, head_dim]
+  const void* q;          // [tokens, kv_heads * group, head_dim], q_pitch from token to token
+  int q_pitch;            // in elements
+  int tokens;             // new ones
+  const int* position;    // [1] tokens before the new ones
+  const void* k_cache;    // [kv_heads, capacity, head_dim], a token at its position % capacity
+  const void* v_cache;    // [kv_heads, capacity, head_dim]
+  int capacity;           // at least what is visible: position + tokens, or window + tokens - 1
+  int window;             // above 0: a token sees only the last `window` ones, itself included
+  float scale;            // of the scores; above 0
+  float softcap;          // if op.softcap: score = softcap * tanh(score / softcap)
+  void* out;              // [tokens, kv_heads * group, head_dim]
+  const float* k_scales;  // [kv_heads, capacity], if op.fp8
+  const float* v_scales;  // [kv_heads, capacity], if op.fp8
+  const void* unused[6];
 };
 static_assert(sizeof(PrefillAttentionParams) % 64 == 0);  // alignment changes no layout
 

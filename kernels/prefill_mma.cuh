@@ -22,9 +22,32 @@ struct PrefillCopies {
         shared, row, [](int) { return true; }, 0, dim);
   }
 
+  // The codes of such a tile, as elements. Nobody waits for a copy.
+  AC_DEVICE static void codes(const PrefillAttentionParams& p, const PrefillBlock& block,
+                              unsigned char* shared, const void* cache, int tile) {
+    const int first = block.first_key + tile * plan.key_tile;
+    const long long head = block.head / op.group;
+    const e4m3* const base = static_cast<const e4m3*>(cache) + head * p.capacity * dim;
+    for (int i = threadIdx.x; i < plan.key_tile * (dim / 16); i += plan.threads()) {
+      const int r = i / (dim / 16), part = i % (dim / 16);
+      const bool valid = first + r < block.end_key;
+      uint4 low = make_uint4(0, 0, 0, 0), high = low;
+      if (valid) {
+        const long long at = static_cast<long long>(block.slot(p, first + r)) * dim + part * 16;
+        const uint4 from = load_fresh(reinterpret_cast<const uint4*>(base + at));
+        low = widen_codes<T>(make_uint2(from.x, from.y));
+        high = widen_codes<T>(make_uint2(from.z, from.w));
+      }
+      using Rows = TileRows<chunks>;
+      *reinterpret_cast<uint4*>(shared + Rows::offset(r, 2 * part)) = low;
+      *reinterpret_cast<uint4*>(shared + Rows::offset(r, 2 * part + 1)) = high;
+    }
+  }
+
   // The keys or values of tile number `tile`. Past the end they become 0.
   AC_DEVICE static void keys(const PrefillAttentionParams& p, const PrefillBlock& block,
                              unsigned char* shared, const void* cache, int tile) {
+    if constexpr (op.fp8) return codes(p, block, shared, cache, tile);
     const int first = block.first_key + tile * plan.key_tile;
     const long long head = block.head / op.group;
     const T* const base = static_cast<const T*>(cache) + head * p.capacity * dim;
@@ -124,6 +147,23 @@ struct PrefillMma {
   }
 };
 
+// Scores or weights by the scales of their keys, of which a warp's first of the tile is
+// `first_key`.
+template <class Softmax, PrefillAttentionOp op>
+AC_DEVICE void multiply_by_scales(typename Softmax::Scores& scores, const PrefillAttentionParams& p,
+                                  const float* scales, const PrefillBlock& block, int first_key) {
+  const float* const of_head = scales + static_cast<long long>(block.head / op.group) * p.capacity;
+  AC_UNROLL
+  for (int j = 0; j < Softmax::key_parts; ++j) AC_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    const int key = first_key + 8 * j + threadIdx.x % 4 * 2 + i;
+    const float scale =
+        load_fresh(of_head + block.slot(p, key < block.end_key ? key : block.end_key - 1));
+    AC_UNROLL
+    for (auto& rows : scores) rows[j][i] *= scale, rows[j][i + 2] *= scale;
+  }
+}
+
 template <PrefillAttentionOp op, PrefillAttentionPlan plan>
 AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
   using Mma = PrefillMma<op, plan>;
@@ -171,8 +211,12 @@ AC_DEVICE void prefill_attention_mma(const PrefillAttentionParams& p) {
     if (first_key < first_query + plan.warp_queries()) {
       typename Softmax::Scores scores = {};
       mma.multiply_keys(scores, shared, query_offset, keys(reading), key_offset);
+      if constexpr (op.fp8)
+        multiply_by_scales<Softmax, op>(scores, p, p.k_scales, block, first_key);
       softmax.cap_and_mask(p, scores, first_query, first_key);
       softmax.rescale(out, softmax.weigh(scores, factor));
+      if constexpr (op.fp8)
+        multiply_by_scales<Softmax, op>(scores, p, p.v_scales, block, first_key);
       mma.multiply_values(out, scores, keys(reading) + keys_bytes, value_offset);
     }
     reading = reading + 1 < stages ? reading + 1 : 0;

@@ -10,6 +10,7 @@
 #include "kernels/math.cuh"
 #include "kernels/mma_tile.cuh"
 #include "kernels/prefill_attention_plan.h"
+#include "kernels/row_codes.cuh"
 #include "kernels/warpgroup.cuh"
 
 namespace ac::kernels {

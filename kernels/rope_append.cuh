@@ -7,6 +7,7 @@
 
 #include "kernels/math.cuh"
 #include "kernels/rope_append_plan.h"
+#include "kernels/row_codes.cuh"
 #include "kernels/vectors.cuh"
 
 namespace ac::kernels {
@@ -34,6 +35,44 @@ struct HeldChunks {
   }
 };
 
+// All lanes of a head come here, with what each has of it; `codes` may be null.
+template <class T, class Held, int count, int vector>
+AC_DEVICE void store_codes(const float (&values)[count][2][vector], e4m3* codes, float* scale_to,
+                           int dim) {
+  unsigned largest = 0;
+  AC_UNROLL
+  for (const auto& halves : values) AC_UNROLL
+  for (const auto& half : halves) AC_UNROLL
+  for (const float value : half) {
+    const unsigned bits = magnitude_bits(to_float(from_float<T>(value)));
+    if (bits > largest) largest = bits;
+  }
+  AC_UNROLL
+  for (int lanes = Held::lanes / 2; lanes > 0; lanes /= 2) {
+    const unsigned other = __shfl_xor_sync(full_warp, largest, lanes);
+    if (other > largest) largest = other;
+  }
+  if (codes == nullptr) return;
+  const float scale = row_scale(largest), inverse = inverse_scale(scale);
+  AC_UNROLL
+  for (int i = 0; i < count; ++i) AC_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int at = Held::at(i, half);
+    if (at >= dim) continue;
+    unsigned word = 0;
+    AC_UNROLL
+    for (int j = 0; j < vector; ++j) {
+      const float value = to_float(from_float<T>(values[i][half][j]));
+      word |= static_cast<unsigned>(nearest_e4m3(value * inverse).bits) << 8 * j;
+    }
+    if constexpr (vector == 4)
+      *reinterpret_cast<unsigned*>(codes + at) = word;
+    else
+      codes[at] = {static_cast<unsigned char>(word)};
+  }
+  if (threadIdx.x % Held::lanes == 0) *scale_to = scale;
+}
+
 template <RopeAppendOp op, RopeAppendPlan plan, int vector>
 AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
   using T = Scalar<op.type>;
@@ -44,8 +83,11 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
 
   struct Head {
     const T* in = nullptr;
-    T* out = nullptr;  // null: not to be stored
-    int norm = -1;     // 0: a query's, 1: a key's, -1: none, nor does RoPE turn it
+    T* out = nullptr;       // null: not to be stored
+    int norm = -1;          // 0: a query's, 1: a key's, -1: none, nor does RoPE turn it
+    e4m3* codes = nullptr;  // not null: it is stored as these, and `scale`
+    float* scale = nullptr;
+    AC_DEVICE bool is_stored() const { return out != nullptr || codes != nullptr; }
   };
   const int before = load_fresh(p.position), per_token = p.heads + 2 * p.kv_heads;
   const auto find_head = [&](int token, int index) {
@@ -62,7 +104,12 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
     const long long slot =
         static_cast<long long>(kv_head) * p.capacity + (before + token) % p.capacity;
     head.in = static_cast<const T*>(is_value ? p.v : p.k) + token * p.kv_pitch + kv_head * dim;
-    head.out = static_cast<T*>(is_value ? p.v_cache : p.k_cache) + slot * dim;
+    if constexpr (op.fp8) {
+      head.codes = static_cast<e4m3*>(is_value ? p.v_cache : p.k_cache) + slot * dim;
+      head.scale = (is_value ? p.v_scales : p.k_scales) + slot;
+    } else {
+      head.out = static_cast<T*>(is_value ? p.v_cache : p.k_cache) + slot * dim;
+    }
     head.norm = is_value ? -1 : 1;
     return head;
   };
@@ -98,7 +145,7 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
       for (int i = 0; i < count; ++i) AC_UNROLL
       for (int half = 0; half < 2; ++half) {
         const int at = Held::at(i, half);
-        if (head.out != nullptr && at < dim) load_vector(head.in + at, values[r][i][half]);
+        if (head.is_stored() && at < dim) load_vector(head.in + at, values[r][i][half]);
       }
     }
     float2 turns[count][vector];
@@ -153,6 +200,7 @@ AC_DEVICE void rope_append_by(const RopeAppendParams& p) {
           if (head.out != nullptr && at < dim) store_vector(head.out + at, value[i][half]);
         }
       }
+      if constexpr (op.fp8) store_codes<T, Held, count, vector>(value, head.codes, head.scale, dim);
     }
   }
 }

@@ -8,12 +8,13 @@
 namespace ac::kernels {
 
 struct RopeAppendOp {
-  Type type = Type::f16;  // of q, k, v, the norm weights and the cache
+  Type type = Type::f16;  // of q, k, v, the norm weights, and the cache if it holds no codes
   int head_dim = 128;
   bool qk_norm = false;      // RMSNorm of each query and key head
   int rotary = 128;          // leading dimensions that RoPE turns; 0: none
   bool interleaved = false;  // RoPE pairs (2 i, 2 i + 1) instead of (i, i + rotary / 2)
-  AC_FIELDS(RopeAppendOp, type, head_dim, qk_norm, rotary, interleaved)
+  bool fp8 = false;          // the cache holds codes of FP8: kernels/row_codes.h
+  AC_FIELDS(RopeAppendOp, type, head_dim, qk_norm, rotary, interleaved, fp8)
 };
 
 struct RopeAppendPlan {
@@ -65,11 +66,15 @@ struct RopeAppendParams {
   void* q_out;            // [tokens, heads, head_dim]; may be q, if q_pitch is heads * head_dim
   void* k_cache;          // [kv_heads, capacity, head_dim], a token at its position % capacity
   void* v_cache;          // [kv_heads, capacity, head_dim]
+  float* k_scales;        // [kv_heads, capacity], if op.fp8
+  float* v_scales;        // [kv_heads, capacity], if op.fp8
   int capacity;           // no less than the tokens: attention reads them from there
 };
 
 constexpr double rope_append_bytes(const RopeAppendOp& op, int tokens, int heads, int kv_heads) {
-  return 2.0 * tokens * (heads + 2.0 * kv_heads) * op.head_dim * bytes_of(op.type);
+  const double all = 2.0 * tokens * (heads + 2.0 * kv_heads) * op.head_dim * bytes_of(op.type);
+  if (!op.fp8) return all;
+  return all - 2.0 * tokens * kv_heads * (op.head_dim * (bytes_of(op.type) - 1) - 4);
 }
 
 }  // namespace ac::kernels

@@ -72,7 +72,7 @@ struct f16 {
 struct bf16 {
   unsigned short bits;
 };
-// A code of a weight: no kernel computes in it.
+// A code of a weight, key or value: no kernel computes in it.
 struct e4m3 {
   unsigned char bits;
 };

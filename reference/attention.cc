@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "ir/assumptions.h"
+#include "kernels/row_codes.h"
 #include "reference/ops_internal.h"
 #include "reference/parallel.h"
 #include "state/state.h"
@@ -103,6 +104,39 @@ Value attend(const Call& call, const std::vector<double>& keys, const std::vecto
   return result;
 }
 
+// Appends rows as codes: numbers of up to 448 that are still to be rounded, and what they are
+// multiplied with. The scale of a row with a NaN is NaN.
+void append_codes(const Call& call, const Value& x, std::vector<double>& codes,
+                  std::vector<double>& scales) {
+  const auto size = static_cast<std::size_t>(x.shape.back());
+  for (std::size_t at = 0; at < x.data.size(); at += size) {
+    double largest = 0;
+    for (std::size_t i = at; i < at + size && !std::isnan(largest); ++i)
+      if (!(std::fabs(x.data[i]) <= largest)) largest = std::fabs(x.data[i]);
+    const double scale = largest / double{kernels::most_e4m3}, least = kernels::least_row_scale;
+    scales.push_back(call.in_float(scale < least ? least : scale));
+    for (std::size_t i = at; i < at + size; ++i)
+      codes.push_back(call.in_float(x.data[i] / scales.back()));
+  }
+}
+
+// What codes mean: of `appended`, for the last tokens, where it is given.
+std::vector<double> read_codes(const Call& call, std::size_t of_codes, std::size_t of_scales) {
+  std::vector<double> codes = call.state->at(of_codes), scales = call.state->at(of_scales);
+  if (call.appended) {
+    const auto put = [](const std::vector<double>& last, std::vector<double>& all) {
+      AC_ASSERT(last.size() <= all.size());
+      std::ranges::copy(last, all.end() - std::ssize(last));
+    };
+    put(call.appended->at(of_codes), codes), put(call.appended->at(of_scales), scales);
+  }
+  if (scales.empty()) return codes;
+  const std::size_t size = codes.size() / scales.size();
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    codes[i] = round_to(DType::f8e4m3, codes[i]) * scales[i / size];
+  return codes;
+}
+
 }  // namespace
 
 Value attention(const Call& call) { return attend(call, call[1].data, call[2].data, 0); }
@@ -113,6 +147,12 @@ Value append_attend(const Call& call) {
     bad_input("{}: appends {} tokens in a step of {}", call.where(), call[1].shape[0],
               call.bindings.T);
   std::vector<double>&keys = call.state->at(kKeys), &values = call.state->at(kValues);
+  if (call.state->size() > kKeyScales) {
+    append_codes(call, call[1], keys, call.state->at(kKeyScales));
+    append_codes(call, call[2], values, call.state->at(kValueScales));
+    return attend(call, read_codes(call, kKeys, kKeyScales),
+                  read_codes(call, kValues, kValueScales), call.bindings.P);
+  }
   keys.insert(keys.end(), call[1].data.begin(), call[1].data.end());
   values.insert(values.end(), call[2].data.begin(), call[2].data.end());
   return attend(call, keys, values, call.bindings.P);

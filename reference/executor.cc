@@ -43,7 +43,7 @@ class Runner {
   }
 
   Values run(const Bindings& bindings, const Values& inputs, std::vector<StateData>& states,
-             ScoresSeen& scores) const {
+             const std::vector<StateData>* appended, ScoresSeen& scores) const {
     check_symbols(bindings);
     if (const std::int64_t tokens = std::max(bindings.S, bindings.P + bindings.T);
         tokens > graph_.limit.tokens)
@@ -55,7 +55,7 @@ class Runner {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].live || nodes_[i].fixed) continue;
       const auto id = static_cast<NodeId>(i);
-      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &states, &scores);
+      if (!values[i]) values[i] = evaluate_node(id, bindings, values, &states, appended, &scores);
       release_inputs(id, uses, values);
     }
     Values outputs;
@@ -143,7 +143,8 @@ class Runner {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].live || !nodes_[i].fixed) continue;
       const auto id = static_cast<NodeId>(i);
-      if (remaining_uses_[i] > 0) fixed_[i] = evaluate_node(id, {}, fixed_, nullptr, nullptr);
+      if (remaining_uses_[i] > 0)
+        fixed_[i] = evaluate_node(id, {}, fixed_, nullptr, nullptr, nullptr);
       release_inputs(id, remaining_uses_, fixed_);
     }
   }
@@ -212,7 +213,8 @@ class Runner {
   }
 
   Value evaluate_node(NodeId id, const Bindings& bindings, const Slots& values,
-                      std::vector<StateData>* states, ScoresSeen* scores) const try {
+                      std::vector<StateData>* states, const std::vector<StateData>* appended,
+                      ScoresSeen* scores) const try {
     const Node& node = graph_[id];
     Call call{graph_, id, {}, sizes_of(id, bindings), bindings};
     call.threads = threads_;
@@ -229,6 +231,7 @@ class Runner {
       if (index < 0 || index >= static_cast<std::int64_t>(states->size()))
         bad_input("{}: there is no state {}", describe(graph_, id), index);
       call.state = &(*states)[static_cast<std::size_t>(index)];
+      if (appended) call.appended = &appended->at(static_cast<std::size_t>(index));
     }
     Value value = node.op == Op::weight ? nodes_[index(id)].stored->whole() : evaluate_op(call);
     AC_ASSERT(value.data.size() == static_cast<std::size_t>(element_count(call.shape)));
@@ -256,7 +259,8 @@ Values evaluate(const Graph& graph, const Bindings& bindings, const Values& inpu
   verify(graph, "reference");
   std::vector<StateData> no_states;
   ScoresSeen scores;
-  return Runner(graph, weights, threads, arithmetic).run(bindings, inputs, no_states, scores);
+  return Runner(graph, weights, threads, arithmetic)
+      .run(bindings, inputs, no_states, nullptr, scores);
 }
 
 struct StepExecutor::State {
@@ -281,11 +285,12 @@ StepExecutor::~StepExecutor() = default;
 StepExecutor::StepExecutor(StepExecutor&&) noexcept = default;
 StepExecutor& StepExecutor::operator=(StepExecutor&&) noexcept = default;
 
-Values StepExecutor::step(std::int64_t tokens, const Values& inputs) {
+Values StepExecutor::step(std::int64_t tokens, const Values& inputs,
+                          const std::vector<StateData>* appended) {
   if (tokens < 1) bad_input("a step needs at least one token");
   try {
     Values outputs = state_->runner.run({.T = tokens, .P = state_->position}, inputs,
-                                        state_->states, state_->scores);
+                                        state_->states, appended, state_->scores);
     state_->position += tokens;
     return outputs;
   } catch (...) {

@@ -32,7 +32,10 @@ class StepExecutor {
   StepExecutor& operator=(StepExecutor&&) noexcept;
 
   // Runs `tokens` new tokens and returns the outputs. After an error, the state is as before.
-  Values step(std::int64_t tokens, const Values& inputs);
+  // `appended`: of each state, what these tokens are to have left of codes and scales (rounding may
+  // go either way, where a number is near a border between two codes).
+  Values step(std::int64_t tokens, const Values& inputs,
+              const std::vector<StateData>* appended = nullptr);
   // The same for a graph whose one input is "ids".
   Values step(const std::vector<std::int64_t>& ids);
 

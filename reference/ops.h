@@ -48,7 +48,9 @@ struct Call {
   std::vector<Operand> inputs;
   Sizes shape;  // of the result
   Bindings bindings;
-  StateData* state = nullptr;    // of an op that writes one
+  StateData* state = nullptr;  // of an op that writes one
+  // What the op's tokens left there, where that is codes and somebody else has rounded to them.
+  const StateData* appended = nullptr;
   ScoresSeen* scores = nullptr;  // where who calls wants to know
   int threads = 1;
   Arithmetic arithmetic = Arithmetic::exact;

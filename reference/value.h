@@ -20,7 +20,8 @@ struct Value {
 };
 using Values = std::map<std::string, Value>;  // by name of input or output
 
-// Elements of each tensor of a state (state/state.h): [tokens, rows, size], every token kept.
+// Elements of each tensor of a state (state/state.h): [tokens, rows, size], every token kept. A
+// code is kept as the number that it is rounded from, and rounded when it is read.
 using StateData = std::vector<std::vector<double>>;
 
 // How near attention scores come to what the graph assumes of them. Of several attentions, the one

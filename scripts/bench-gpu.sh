@@ -8,9 +8,10 @@
 # AC_BENCH_CHUNK, AC_BENCH_CONTEXT: tokens of a prefill step (2048) and of the package (24576).
 # AC_BENCH_CONTEXTS, AC_BENCH_NEW: tokens that are cached when decode is timed
 #   (128,2048,8192,20480), and that are made then (256).
+# AC_BENCH_KV: how keys and values are stored (auto), or fp8.
 # AC_BENCH_PACKAGES: a folder where packages are kept, and not made again if they are there.
 set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,13s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,14s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 program=$here/bin/agentcompile
 out=$(realpath -m "$1")
@@ -39,7 +40,7 @@ for config in "$@"; do
   fi
   if [ ! -e "$package" ]; then
     "$program" compile "$model" -o "$package" --device cuda --dtype "$dtype" \
-      --chunk "${AC_BENCH_CHUNK:-2048}" --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 ||
+      --kv "${AC_BENCH_KV:-auto}" --chunk "${AC_BENCH_CHUNK:-2048}" --max-context "${AC_BENCH_CONTEXT:-24576}" >&2 ||
       { failed=1; continue; }
   fi
   cp "$package/plan.json" "$out.$name.plan.json"

@@ -133,7 +133,7 @@ class LLM:
     compiled when it is first used, and kept, as the commands do it. With `quiet`, nothing is told of that.
 
     device: "host", "cuda" or "cuda:1"; else a GPU if there is one, or what the package is compiled for.
-    max_context, dtype, weights, full, download: options of `agentcompile package`, for a model that is compiled.
+    max_context, dtype, weights, kv, full, download: options of `agentcompile package`, for a model that is compiled.
     checkpoint: where a package's checkpoint is now. random_weights: a seed of random weights instead.
     tokenizer, chat_template: a folder and a file to take instead of the model's own.
     cache_memory, cache_folder, cache_disk: bytes in memory for what was read of earlier prompts, a folder that
@@ -149,6 +149,7 @@ class LLM:
         max_context: int | None = None,
         dtype: str | None = None,
         weights: str | None = None,
+        kv: str | None = None,
         full: bool = False,
         download: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -161,7 +162,7 @@ class LLM:
         quiet: bool = False,
     ):
         name = os.fspath(model)
-        given = {"--device": device, "--max-context": max_context, "--dtype": dtype, "--weights": weights}
+        given = {"--device": device, "--max-context": max_context, "--dtype": dtype, "--weights": weights, "--kv": kv}
         options = [part for option, value in given.items() if value is not None for part in (option, str(value))]
         options += [option for option, on in (("--full", full), ("--download", download)) if on]
 

@@ -51,7 +51,7 @@ Regions analyse(StepGraph step) {
   }
   result.boundaries = outputs_of_no_region(result.step.graph);
   for (std::size_t i = 0; i < result.step.graph.nodes.size(); ++i)
-    result.node_work.push_back(work_of(result.step.graph, static_cast<NodeId>(i)));
+    result.node_work.push_back(work_of(result.step, static_cast<NodeId>(i)));
   return result;
 }
 

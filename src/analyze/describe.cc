@@ -153,7 +153,7 @@ class Describer {
       state.state = node.integer("state");
       const TensorType &k = graph_.type(node.inputs[1]), &v = graph_.type(node.inputs[2]);
       state.type = {k.dtype, {Dim(Symbol::P) + k.shape[0], k.shape[1], k.shape[2] + v.shape[2]}};
-      state.bytes = state_bytes_of(graph_, id);
+      state.bytes = state_bytes_of(uses_.step(), id);
       region_.states.push_back(std::move(state));
     }
   }

@@ -84,6 +84,7 @@ struct Compile {
     }
     choose_device();
     options.dtype = source.dtype;
+    options.kv = source.kv_storage();
     PackageDraft package(output, force || once);
     const Environment environment = read_environment();
     BuilderOptions building = builder_options(environment);

@@ -34,7 +34,7 @@ struct Evaluate {
     const Json wanted = read_json(work);
     const auto ids = wanted.at("ids").get<std::vector<std::int64_t>>();
     const Model model = source.capture();
-    const StepGraph step = incrementalise(source.normal_form(model.graph));
+    const StepGraph step = incrementalise(source.normal_form(model.graph), source.kv_storage());
     ModelWeights weights(model);
     const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     StepExecutor several(step, weights.lookup(), threads);

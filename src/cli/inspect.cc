@@ -71,7 +71,7 @@ struct Inspect {
     if (stage == Stage::capture) return {std::move(graph), {}};
     graph = from.normal_form(graph);
     if (stage == Stage::graph) return {std::move(graph), {}};
-    const StepGraph step = incrementalise(graph);
+    const StepGraph step = incrementalise(graph, from.kv_storage());
     const bool divided = stage == Stage::regions || stage == Stage::candidates;
     if (stage == Stage::decode || (divided && tokens == 1)) return decode_instance(step);
     if (stage == Stage::prefill || divided) return prefill_instance(step);

@@ -50,11 +50,15 @@ CLI::Option* ModelArgument::add_to(CLI::App& command) {
   command.add_flag("--recompile", again_, "Compile the model again, in place of the kept package");
   const auto pass = [&](const char* name, const char* what) {
     passed_.push_back(std::make_shared<Passed>(Passed{name, {}}));
-    passed_.back()->option = command.add_option(name, passed_.back()->value, what);
+    CLI::Option* const option = command.add_option(name, passed_.back()->value, what);
+    passed_.back()->option = option;
+    return option;
   };
   pass("--max-context", "Tokens that the package can hold, if MODEL is compiled");
   pass("--dtype", "The type to compute in, if MODEL is compiled");
   pass("--front-end", "The front end, if MODEL is compiled");
+  pass("--kv", kKvHelp)->check(
+      CLI::IsMember(std::vector<std::string>(kKvStorages.begin(), kKvStorages.end())));
   pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
   weights_.add_to(command, ". MODEL's own, in 16 or 32 bits, are quantized once, into the cache");
   return model;

@@ -16,8 +16,11 @@ constexpr std::int64_t kReferenceChunk = 128;
 
 class ReferenceGenerator : public Generator {
  public:
-  ReferenceGenerator(const Model& model, const Graph& normal_form, int threads)
-      : ReferenceGenerator(model, incrementalise(normal_form), threads) {}
+  ReferenceGenerator(const Model& model, const StepGraph& step, int threads)
+      : vocabulary_(step.graph.type(step.graph.outputs.at(0).node).shape.back().constant()),
+        limit_(token_limit(step)),
+        weights_(model),
+        executor_(prefill_instance(step), weights_.lookup(), threads) {}
 
   std::vector<double> logits() override { return last_; }
 
@@ -53,12 +56,6 @@ class ReferenceGenerator : public Generator {
   }
 
  private:
-  ReferenceGenerator(const Model& model, const StepGraph& step, int threads)
-      : vocabulary_(step.graph.type(step.graph.outputs.at(0).node).shape.back().constant()),
-        limit_(token_limit(step)),
-        weights_(model),
-        executor_(prefill_instance(step), weights_.lookup(), threads) {}
-
   const std::int64_t vocabulary_;
   const TokenLimit limit_;
   ModelWeights weights_;
@@ -69,9 +66,9 @@ class ReferenceGenerator : public Generator {
 
 }  // namespace
 
-std::unique_ptr<Generator> reference_generator(const Model& model, const Graph& normal_form,
+std::unique_ptr<Generator> reference_generator(const Model& model, const StepGraph& step,
                                                int threads) {
-  return std::make_unique<ReferenceGenerator>(model, normal_form, threads);
+  return std::make_unique<ReferenceGenerator>(model, step, threads);
 }
 
 }  // namespace ac

@@ -13,6 +13,7 @@
 #include "cli/reference_generator.h"
 #include "cli/run_request.h"
 #include "cli/source_arguments.h"
+#include "ir/incrementalise.h"
 
 namespace ac {
 namespace {
@@ -39,7 +40,8 @@ struct Run {
       refuse({"--device", "--checkpoint", "--random-weights"},
              "the reference executor runs a model, with its own weights, on the CPU");
       const Model model = source.capture();
-      return reference_generator(model, source.normal_form(model.graph), threads);
+      return reference_generator(
+          model, incrementalise(source.normal_form(model.graph), source.kv_storage()), threads);
     }
     if (source.dtype)
       wrong_usage("--dtype: a package computes in the type that it was compiled for");

@@ -40,6 +40,11 @@ void SourceArguments::add_to(CLI::App& command, bool or_package) {
   add_choice<DType>(
       command, "--dtype", dtypes, [this](DType value) { dtype = value; },
       "Compute in this type, whatever the checkpoint stores (default: what the model says)");
+  Choices<KvStorage> storages;
+  for (std::size_t i = 0; i < kKvStorages.size(); ++i)
+    storages.emplace_back(kKvStorages[i], static_cast<KvStorage>(i));
+  add_choice<KvStorage>(
+      command, "--kv", storages, [this](KvStorage value) { kv = value; }, kKvHelp);
 }
 
 Model SourceArguments::capture(bool quiet) const {

@@ -50,6 +50,10 @@ struct Tune {
     options.context = std::min<std::int64_t>(options.context, before.max_context - 1);
     options.dtype = before.dtype;
     options.states = before.states;
+    options.kv = storage_of(before.states);
+    if (source.kv && *source.kv != options.kv)
+      wrong_usage("{} was compiled with --kv {}, and not {}", package, name_of(options.kv),
+                  name_of(*source.kv));
     if (source.dtype && source.dtype != before.dtype)
       wrong_usage("{} computes in {}: tuning leaves that as it is (--dtype {} is another package)",
                   package, torch_name(before.dtype), torch_name(*source.dtype));

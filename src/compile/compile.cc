@@ -365,7 +365,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       [](const Graph& graph) { return print(graph); });
   require_measured_scores(model, normal);
   const StepGraph step = stages.run(
-      "incrementalise", [&] { return incrementalise(normal); },
+      "incrementalise", [&] { return incrementalise(normal, options.kv); },
       [](const StepGraph& made) { return print(made); });
   compiled.step = prefill_instance(step);
 

@@ -21,11 +21,12 @@ struct MadeOn {
 };
 
 struct CompileOptions {
-  DeviceInfo device;                  // planned and built for; "host" or a GPU
-  bool here = true;                   // whether it is in this machine: candidates are timed then
-  std::optional<DType> dtype;         // to compute in; nothing: what the model says
-  std::int64_t max_context = 0;       // 0: 4096
-  std::optional<std::int64_t> chunk;  // tokens of a prefill step; none: 2048 on a GPU, else 128
+  DeviceInfo device;                   // planned and built for; "host" or a GPU
+  bool here = true;                    // whether it is in this machine: candidates are timed then
+  std::optional<DType> dtype;          // to compute in; nothing: what the model says
+  KvStorage kv = KvStorage::elements;  // how keys and values are stored
+  std::int64_t max_context = 0;        // 0: 4096
+  std::optional<std::int64_t> chunk;   // tokens of a prefill step; none: 2048 on a GPU, else 128
   // Prefill steps of up to twice so many tokens, where that is less than a chunk, are run by
   // kernels that are chosen for so many; 0: by those of whole chunks.
   std::int64_t short_prompt = 128;

@@ -49,6 +49,7 @@ class AttentionMatcher {
     found.kv_heads = static_cast<int>(sizes.heads);
     found.new_tokens = body_.size(q[0]);
     found.window = static_cast<int>(state.window);
+    found.fp8 = has_codes(state);
     found.softcap = node.number("softcap") > 0;
     if (q_.rope >= 0) {
       const Node& rope = body_[q_.rope];

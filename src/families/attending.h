@@ -21,6 +21,7 @@ struct FoundAttention {
   int head_dim = 0, group = 0, kv_heads = 0, rotary = 0;
   bool interleaved = false;
   int new_tokens = 1, seen = 0, window = 0;
+  bool fp8 = false;                    // how keys and values are cached
   bool softcap = false, dense = true;  // dense: queries, keys and values lie one after the other
   AttentionOperands operands;
 };
@@ -30,17 +31,31 @@ std::variant<FoundAttention, std::string> find_attention(const Body& body);
 
 // What launches of attention are filled in with.
 struct CacheOf {
-  Buffer keys, values;
+  Buffer keys, values, key_scales, value_scales;  // scales: of codes
   int capacity, window;
 };
 
 inline CacheOf cache_of(const Lowering& to, NodeId attend) {
   const std::int64_t state = to[attend].integer("state");
   const auto at = static_cast<std::size_t>(state);
-  return {{.role = Buffer::Role::state, .state = state, .tensor = kKeys},
-          {.role = Buffer::Role::state, .state = state, .tensor = kValues},
+  const auto tensor = [&](std::size_t number) {
+    return Buffer{
+        .role = Buffer::Role::state, .state = state, .tensor = static_cast<std::int32_t>(number)};
+  };
+  return {tensor(kKeys),
+          tensor(kValues),
+          tensor(kKeyScales),
+          tensor(kValueScales),
           static_cast<int>(to.setting.slots.at(at)),
           static_cast<int>(to.step.states[at].window)};
+}
+
+template <class Params>
+void point_to_cache(ParamsOf<Params>& of, const CacheOf& cache, bool fp8) {
+  Params& p = of.params;
+  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
+  if (fp8) of.point(p.k_scales, cache.key_scales), of.point(p.v_scales, cache.value_scales);
+  p.capacity = cache.capacity;
 }
 
 template <class Params>
@@ -66,7 +81,7 @@ inline Buffer turned(const Lowering& to, NodeId attend, std::int64_t width) {
 // What any kernel needs that leaves queries as attention takes them, and appends keys and values.
 template <class Params>
 void fill_append(ParamsOf<Params>& of, const Lowering& to, int heads, int kv_heads, int head_dim,
-                 const AttentionOperands& o) {
+                 bool fp8, const AttentionOperands& o) {
   Params& p = of.params;
   const CacheOf cache = cache_of(to, o.attend);
   p.heads = heads, p.kv_heads = kv_heads;
@@ -78,8 +93,7 @@ void fill_append(ParamsOf<Params>& of, const Lowering& to, int heads, int kv_hea
   }
   of.point(p.position, {.role = Buffer::Role::position});
   of.point(p.q_out, turned(to, o.attend, std::int64_t{heads} * head_dim));
-  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
-  p.capacity = cache.capacity;
+  point_to_cache(of, cache, fp8);
 }
 
 }  // namespace ac

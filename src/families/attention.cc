@@ -20,7 +20,8 @@ Match<AttentionTask> AttentionTask::match(const Body& body) {
                             .rotary = found.rotary,
                             .interleaved = found.interleaved,
                             .window = found.window > 0,
-                            .softcap = found.softcap},
+                            .softcap = found.softcap,
+                            .fp8 = found.fp8},
                            found.kv_heads,
                            found.seen};
   return Matched<AttentionTask>{task, found.operands};
@@ -58,7 +59,7 @@ Footprint AttentionTask::footprint(const Plan& plan, const DeviceInfo& device) c
           .grid = static_cast<long long>(splits) * kv_heads,
           .units = tiles * kv_heads,
           .units_at_once = double(plan.warps()),
-          .unit_in_flight = 2.0 * tile * op.head_dim * bytes_of(op.type),
+          .unit_in_flight = 2.0 * tile * op.row_bytes(),
           .unit_seconds = scalar ? fit.scalar_step : warp.next_shared_group,
           .finish_seconds = splits > 1 ? fit.combine + splits * warp.next_group : fit.combine / 2};
 }
@@ -91,8 +92,8 @@ Generated AttentionTask::lower(const Lowering& to, const Plan& plan, const Opera
   }
   of.point(p.position, {.role = Buffer::Role::position});
   p.position_lag = 1;  // the kernels before may still run those of the last token
-  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
-  p.capacity = cache.capacity, p.window = cache.window;
+  point_to_cache(of, cache, op.fp8);
+  p.window = cache.window;
   p.scale = static_cast<float>(attend.number("scale"));
   p.softcap = static_cast<float>(attend.number("softcap"));
   of.point(p.out, o.attend);

@@ -20,12 +20,14 @@ Match<PrefillAttentionTask> PrefillAttentionTask::match(const Body& body) {
   task.op = {.type = found.type,
              .head_dim = found.head_dim,
              .group = found.group,
-             .softcap = found.softcap};
+             .softcap = found.softcap,
+             .fp8 = found.fp8};
   task.append = {.type = found.type,
                  .head_dim = found.head_dim,
                  .qk_norm = operands.q_norm >= 0,
                  .rotary = found.rotary,
-                 .interleaved = found.interleaved};
+                 .interleaved = found.interleaved,
+                 .fp8 = found.fp8};
   task.kv_heads = found.kv_heads;
   task.new_tokens = found.new_tokens;
   task.tokens = found.seen;
@@ -175,8 +177,8 @@ Footprint PrefillAttentionTask::footprint(const Plan& plan, const DeviceInfo& de
 }
 
 double PrefillAttentionTask::bytes() const {
-  const double cached = 2.0 * (tokens + new_tokens) * kv_heads * op.head_dim;
-  return cached * bytes_of(op.type) + 2 * append_bytes();
+  const double cached = 2.0 * (tokens + new_tokens) * kv_heads;
+  return cached * op.cached_bytes() + 2 * append_bytes();
 }
 
 void PrefillAttentionTask::write_id(const Plan& plan, IdText& id) {
@@ -197,8 +199,8 @@ void PrefillAttentionTask::add_attention(const Lowering& to, const Plan& plan, c
   of.point(p.q, turned(to, o.attend, p.q_pitch));
   of.count(p.tokens, tokens);
   of.point(p.position, {.role = Buffer::Role::position});
-  of.point(p.k_cache, cache.keys), of.point(p.v_cache, cache.values);
-  p.capacity = cache.capacity, p.window = cache.window;
+  point_to_cache(of, cache, op.fp8);
+  p.window = cache.window;
   p.scale = static_cast<float>(attend.number("scale"));
   p.softcap = static_cast<float>(attend.number("softcap"));
   of.point(p.out, o.attend);
@@ -229,7 +231,7 @@ Generated PrefillAttentionTask::lower(const Lowering& to, const Plan& plan,
   p.q_pitch = *body.head_pitch(o.q), p.kv_pitch = *body.head_pitch(o.k);
   const Dim tokens = tokens_of(to, o.attend);
   of.count(p.tokens, tokens);
-  fill_append(of, to, heads(), kv_heads, op.head_dim, o);
+  fill_append(of, to, heads(), kv_heads, op.head_dim, op.fp8, o);
   const Dim units = tokens * Dim(before.groups(append, p.heads + 2 * p.kv_heads));
   of.launch({to.blocks(units, before.warps(), before.persistent, before.blocks_per_sm()), 1, 1},
             before.threads, 0);

@@ -73,6 +73,8 @@ Match<QkvAttentionTask> QkvAttentionTask::match(const Body& body) {
   if (!rest) return "it has no attention";
   const auto attention = PrefillAttentionTask::match(*rest);
   if (const auto* why = std::get_if<std::string>(&attention)) return *why;
+  if (std::get<Matched<PrefillAttentionTask>>(attention).task.op.fp8)
+    return "its keys and values are stored as FP8";
   auto product = TmaGemmTask::match(*products);
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
   if (body.region().outputs.size() != 1) return "what goes into attention is needed outside";
@@ -188,7 +190,7 @@ Generated lower_products(const QkvAttentionTask& task, const Lowering& to, const
   const Count blocks =
       fill_product(of, of.params.product, to, op, task.shape, tiles, operands.product);
   fill_append(of, to, task.attention.heads(), task.attention.kv_heads, task.op.append.head_dim,
-              operands.attention);
+              false, operands.attention);
   of.launch({blocks, 1, 1}, tiles.threads(), tiles.shared_bytes(op));
   return out;
 }

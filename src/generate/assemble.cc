@@ -83,7 +83,8 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
       const StateSpec& state = program_.states[static_cast<std::size_t>(buffer.state)];
       const auto tensor = static_cast<std::size_t>(buffer.tensor);
       buffer.name = fmt::format("{} {}", state.tensors[tensor].name, buffer.state);
-      buffer.dtype = state.dtype, buffer.bytes = bytes_of(state, tensor);
+      buffer.dtype = state.tensors[tensor].dtype;
+      buffer.bytes = bytes_of(state, tensor);
       return shared(buffer.name, buffer);
     }
     case Role::counters: {

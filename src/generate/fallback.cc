@@ -364,7 +364,7 @@ class FallbackWriter {
     AC_ASSERT(slots > 0);
     const auto cached = [&](std::size_t number, std::int64_t size) {
       FallbackTensor tensor;
-      tensor.element = element_of(state.dtype);
+      tensor.element = element_of(state.tensors[number].dtype);
       tensor.buffer = generated_.refer({.role = Buffer::Role::state,
                                         .state = index,
                                         .tensor = static_cast<std::int32_t>(number)});
@@ -376,8 +376,9 @@ class FallbackWriter {
     const FallbackTensor k = operand(1), v = operand(2);
 
     FallbackCall c = call(FallbackKind::attend);
-    for (const FallbackTensor& tensor : {operand(0), k, v, keys, values})
-      c.in.push_back(with_inner(with_inner(tensor)));
+    std::vector<FallbackTensor> in = {operand(0), k, v, keys, values};
+    if (has_codes(state)) in.insert(in.end(), {cached(kKeyScales, 1), cached(kValueScales, 1)});
+    for (const FallbackTensor& tensor : in) c.in.push_back(with_inner(with_inner(tensor)));
     c.out = result();
     constexpr std::int64_t features = kernels::attend_features;
     c.outer[2] = (sizes.value_size + features - 1) / features;
@@ -392,13 +393,21 @@ class FallbackWriter {
     launch(std::move(c));
     add_append(1, k, keys, slots);
     add_append(2, v, values, slots);
+    if (!has_codes(state)) return;
+    add_append(1, k, cached(kKeyScales, 1), slots, true);
+    add_append(2, v, cached(kValueScales, 1), slots, true);
   }
 
   void add_append(std::size_t number, const FallbackTensor& x, const FallbackTensor& cache,
-                  std::int64_t slots) {
+                  std::int64_t slots, bool is_scale = false) {
     FallbackCall c = call(FallbackKind::append);
     c.outer = graph_.type(node().inputs[number]).shape;
     c.in = {x}, c.out = cache;
+    if (cache.element == Element::e4m3 || is_scale) {
+      c.inner = {c.outer[2]};
+      c.in = {with_inner(x), along(x, 2)};
+      if (is_scale) c.in[0] = c.in[1], c.outer[2] = 1;
+    }
     c.indexed = 3;
     c.position = position();
     c.params.capacity = slots;

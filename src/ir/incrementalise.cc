@@ -184,7 +184,7 @@ class LastRow {
 
 }  // namespace
 
-StepGraph incrementalise(const Graph& graph) {
+StepGraph incrementalise(const Graph& graph, KvStorage storage) {
   verify(graph, "incrementalise");
   const RowProof proof(graph);
   StepGraph step;
@@ -200,7 +200,8 @@ StepGraph incrementalise(const Graph& graph) {
       node.op = Op::append_attend;
       node.attrs["state"] = static_cast<std::int64_t>(step.states.size());
       step.states.push_back(kv_state(node.type.dtype, k[1].constant(), k[2].constant(),
-                                     v[2].constant(), node.integer("window"), node.module));
+                                     v[2].constant(), node.integer("window"), node.module, 0,
+                                     storage));
     }
     copy_node(step.graph, node, inputs);
   }

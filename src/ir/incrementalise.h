@@ -9,7 +9,7 @@
 namespace ac {
 
 // The step with the logits of all T tokens.
-StepGraph incrementalise(const Graph& graph);
+StepGraph incrementalise(const Graph& graph, KvStorage storage = KvStorage::elements);
 
 // What a runtime runs. Decode: T = 1. Prefill: any T, but only the last token's logits, so that
 // only one row goes through the head.

@@ -225,7 +225,7 @@ class Parser {
     return node;
   }
 
-  // kv bf16 keys=8x64 values=8x64 window=0 @ "model.layers.0.self_attn"
+  // kv bf16 keys=8x64 values=8x64 window=0 @ "model.layers.0.self_attn"; of codes keys=8x64:f8e4m3
   StateSpec state() {
     StateSpec state;
     const auto kind = std::ranges::find(kStateKinds, word());
@@ -239,6 +239,7 @@ class Parser {
       tensor.rows = integer();
       expect('x');
       tensor.size = integer();
+      tensor.dtype = take(':') ? dtype() : state.dtype;
     }
     expect('=');
     state.window = integer();

@@ -136,7 +136,9 @@ std::string print(const StepGraph& step) {
     const StateSpec& state = step.states[i];
     out += fmt::format("  state {} : {} {}", i, state.kind_name(), short_name(state.dtype));
     for (const StateTensor& tensor : state.tensors)
-      out += fmt::format(" {}={}x{}", tensor.name, tensor.rows, tensor.size);
+      out += fmt::format(
+          " {}={}x{}{}", tensor.name, tensor.rows, tensor.size,
+          tensor.dtype == state.dtype ? "" : fmt::format(":{}", short_name(tensor.dtype)));
     out += fmt::format(" window={}", state.window);
     if (!state.module.empty()) out += " @ " + quoted(state.module);
     out += '\n';

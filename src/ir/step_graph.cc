@@ -31,7 +31,7 @@ void verify(const StepGraph& step, const std::string& origin) {
         kv_state(k.dtype, k.shape[1].is_constant() ? k.shape[1].constant() : 0,
                  k.shape[2].is_constant() ? k.shape[2].constant() : 0,
                  v.shape[2].is_constant() ? v.shape[2].constant() : 0, node.integer("window"),
-                 step.states[slot].module);
+                 step.states[slot].module, 0, storage_of(step.states[slot]));
     const bool fits = step.states[slot] == fitting;
     if (!fits) bad_input("{}: {}: does not fit state {}", origin, describe(step.graph, id), index);
   }

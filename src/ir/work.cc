@@ -88,6 +88,19 @@ Dim state_bytes_of(const Graph& graph, NodeId id) {
   return (Dim(Symbol::P) + k.shape[0]) * a_token;
 }
 
+Dim state_bytes_of(const StepGraph& step, NodeId id) {
+  const Node& node = step.graph[id];
+  if (info(node.op).memory != Memory::state) return 0;
+  const StateSpec& state = step.states.at(static_cast<std::size_t>(node.integer("state")));
+  return (Dim(Symbol::P) + step.graph.type(node.inputs[1]).shape[0]) * bytes_of_token(state);
+}
+
+Work work_of(const StepGraph& step, NodeId id) {
+  Work work = work_of(step.graph, id);
+  work.state_bytes = state_bytes_of(step, id);
+  return work;
+}
+
 Work work_of(const Graph& graph, NodeId id) {
   const Node& node = graph[id];
   Work work{flops_of(graph, id), 0, result_bytes(graph, id), state_bytes_of(graph, id), 0};

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ir/graph.h"
+#include "ir/step_graph.h"
 
 namespace ac {
 
@@ -36,9 +36,11 @@ Dim flops_of(const Graph& graph, NodeId id);
 // which a kernel counts itself.
 Dim operand_bytes(const Graph& graph, NodeId id, std::size_t operand);
 Dim result_bytes(const Graph& graph, NodeId id);
-Dim state_bytes_of(const Graph& graph, NodeId id);
+Dim state_bytes_of(const Graph& graph, NodeId id);  // where elements are stored as they are
+Dim state_bytes_of(const StepGraph& step, NodeId id);
 
 // Of an op that runs by itself.
 Work work_of(const Graph& graph, NodeId id);
+Work work_of(const StepGraph& step, NodeId id);
 
 }  // namespace ac

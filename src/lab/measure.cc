@@ -107,9 +107,10 @@ class Bench {
       }
       case Role::state: {
         const StateSpec& state = options_.states[static_cast<std::size_t>(buffer.state)];
-        const std::int64_t all = bytes_of(state, static_cast<std::size_t>(buffer.tensor));
+        const auto tensor = static_cast<std::size_t>(buffer.tensor);
+        const std::int64_t all = bytes_of(state, tensor);
         Copies made = allocate(all, copies_for(all));
-        fill(made, state.dtype, 1);
+        fill(made, state.tensors[tensor].dtype, random_of(state, tensor).scale);
         return made;
       }
       case Role::ids:

@@ -33,6 +33,10 @@ double unit_of(DType dtype) {
   }
 }
 
+// A number near a border between two codes is rounded to either of them. That moves one element of
+// many by up to an eighth, whatever the type is.
+double unit_of(KvStorage storage) { return storage == KvStorage::fp8 ? 0x1p-7 : 0; }
+
 struct Moments {
   double spread = 0, largest = 0;
 };
@@ -90,7 +94,7 @@ std::optional<std::vector<double>> logits_of(Engine& engine, std::string& why,
 // What a state holds of `tokens` tokens, in their order; those that it forgot are 0.
 std::vector<double> unrolled(const std::vector<std::byte>& bytes, const StateSpec& state,
                              const StateTensor& tensor, std::int64_t tokens) {
-  const auto element = static_cast<std::int64_t>(bytes_of(state.dtype));
+  const auto element = static_cast<std::int64_t>(bytes_of(tensor.dtype));
   std::vector<double> values(static_cast<std::size_t>(tokens * tensor.rows * tensor.size));
   for (std::int64_t token = std::max<std::int64_t>(tokens - state.slots, 0); token < tokens;
        ++token)
@@ -98,7 +102,7 @@ std::vector<double> unrolled(const std::vector<std::byte>& bytes, const StateSpe
       const std::int64_t first = element_at(tensor, state.slots, row, token);
       for (std::int64_t i = 0; i < tensor.size; ++i)
         values[static_cast<std::size_t>((token * tensor.rows + row) * tensor.size + i)] =
-            load_element(state.dtype, bytes.data() + (first + i) * element);
+            load_element(tensor.dtype, bytes.data() + (first + i) * element);
     }
   return values;
 }
@@ -119,9 +123,10 @@ Json to_json(const ProgramPair::Result& result) {
 // weights that he has not seen: a factor of 4 for both is several times what models were seen to
 // need. The logits themselves are rounded too, each by its size. One of many errors lies above
 // their root mean square, as rows of the last product are not equally long: 8 times.
-LogitBound rounding_bound(DType dtype, std::int64_t roundings, const std::vector<double>& logits) {
+LogitBound rounding_bound(DType dtype, std::int64_t roundings, const std::vector<double>& logits,
+                          KvStorage storage) {
   const auto [spread, largest] = moments_of(logits);
-  const double unit = unit_of(dtype);
+  const double unit = std::max(unit_of(dtype), unit_of(storage));
   const double bound =
       4 * unit * (std::sqrt(static_cast<double>(roundings)) * spread + largest) + 1e-30;
   return {bound, 8 * bound};
@@ -205,11 +210,12 @@ void ProgramPair::fill(Engine& engine) {
     const Buffer& buffer = buffers[i];
     if (buffer.role != Buffer::Role::state) continue;
     const StateSpec& state = engine.program().states[static_cast<std::size_t>(buffer.state)];
-    const bool scores = !may_be_huge(state, static_cast<std::size_t>(buffer.tensor));
+    const auto tensor = static_cast<std::size_t>(buffer.tensor);
+    const RandomElements random = random_of(state, tensor);
     random_.fill(engine.addresses()[i], buffer.dtype,
                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                 static_cast<std::uint64_t>(2 * buffer.state + buffer.tensor) << 40, 0,
-                 scores ? kLargeScores : 1);
+                 static_cast<std::uint64_t>(4 * buffer.state + buffer.tensor) << 40, random.offset,
+                 random.scale * (tensor == kKeys ? kLargeScores : 1));
   }
 }
 
@@ -380,7 +386,8 @@ bool ProgramPair::agree(const Logits& got, const std::string& why, const std::ve
   }
   ++result_.compared;
   const LogitError error = error_of(*got, *plain);
-  const LogitBound bound = rounding_bound(chosen_->program().dtype, job_.roundings, *plain);
+  const LogitBound bound = rounding_bound(chosen_->program().dtype, job_.roundings, *plain,
+                                          storage_of(chosen_->program().states));
   note(error.over(bound), what);
   if (error.over(bound) > 1) {
     result_.fault = fmt::format(
@@ -406,7 +413,8 @@ void ProgramPair::compare_with_truth(const std::vector<double>& got,
                                      const std::vector<double>& plain,
                                      const std::vector<double>& truth, const std::string& what) {
   const LogitError error = error_of(got, truth), plain_error = error_of(plain, truth);
-  const LogitBound rounding = rounding_bound(chosen_->program().dtype, job_.roundings, truth);
+  const LogitBound rounding = rounding_bound(chosen_->program().dtype, job_.roundings, truth,
+                                             storage_of(chosen_->program().states));
   const LogitBound bound{std::max(4 * plain_error.mean_square, rounding.mean_square / 8),
                          std::max(4 * plain_error.largest, rounding.largest / 8)};
   const bool plain_is_wrong = plain_error.over(rounding) > 1;

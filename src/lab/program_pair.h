@@ -21,7 +21,8 @@ struct LogitBound {
   double mean_square, largest;  // the root of the mean square error, and any single one
 };
 // By rounding alone, for a model of the type whose step rounds so many results one after the other.
-LogitBound rounding_bound(DType dtype, std::int64_t roundings, const std::vector<double>& logits);
+LogitBound rounding_bound(DType dtype, std::int64_t roundings, const std::vector<double>& logits,
+                          KvStorage storage = KvStorage::elements);
 
 // How two lists of logits differ.
 struct LogitError {

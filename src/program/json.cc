@@ -267,7 +267,8 @@ StateSpec state_from_json(const Json& json, const std::string& origin) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Object tensor(tensors[i], object.sub("tensors", i));
     state.tensors.push_back({tensor.get<std::string>("name"), tensor.get<std::int64_t>("rows"),
-                             tensor.get<std::int64_t>("size")});
+                             tensor.get<std::int64_t>("size"),
+                             tensors[i].contains("dtype") ? tensor.dtype("dtype") : state.dtype});
   }
   state.window = object.get<std::int64_t>("window");
   state.slots = object.get<std::int64_t>("slots");

@@ -176,7 +176,7 @@ class Verifier {
         if (buffer.tensor < 0 || static_cast<std::size_t>(buffer.tensor) >= state.tensors.size())
           bad_input("{}: state {} has no tensor {}", where, buffer.state, buffer.tensor);
         const StateTensor& tensor = state.tensors[static_cast<std::size_t>(buffer.tensor)];
-        return is(product({tensor.rows, state.slots, tensor.size, size_of(state.dtype)}));
+        return is(product({tensor.rows, state.slots, tensor.size, size_of(tensor.dtype)}));
       }
       case Buffer::Role::rope_table: {
         if (buffer.source < 0 ||

@@ -50,8 +50,7 @@ Json package_json(const PackageFiles& package, const Program& program, const Jso
   std::int64_t weights = 0, cache_per_token = 0;
   for (const Buffer& buffer : program.buffers)
     if (buffer.role == Buffer::Role::weight) weights += buffer.bytes.at(1);
-  for (const StateSpec& state : program.states)
-    cache_per_token += elements_of_token(state) * static_cast<std::int64_t>(bytes_of(state.dtype));
+  for (const StateSpec& state : program.states) cache_per_token += bytes_of_token(state);
   double seconds = 0;
   for (const Json& stage : plan.at("stages")) seconds += stage.at("seconds").get<double>();
   const Phase& one = program.phase_of(1, 0);

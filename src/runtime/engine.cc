@@ -244,10 +244,12 @@ void Engine::truncate(std::int64_t tokens) {
 void Engine::fill_caches(const RandomValues& random) {
   for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
     const Buffer& buffer = program_.buffers[i];
-    if (buffer.role == Role::state)
-      random.fill(addresses_[i], buffer.dtype,
-                  buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
-                  static_cast<std::uint64_t>(i) << 40, 0, 1);
+    if (buffer.role != Role::state) continue;
+    const auto [offset, scale] = random_of(program_.states[static_cast<std::size_t>(buffer.state)],
+                                           static_cast<std::size_t>(buffer.tensor));
+    random.fill(addresses_[i], buffer.dtype,
+                buffer.bytes.fixed / static_cast<std::int64_t>(bytes_of(buffer.dtype)),
+                static_cast<std::uint64_t>(i) << 40, offset, scale);
   }
 }
 

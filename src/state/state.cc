@@ -10,19 +10,27 @@ namespace ac {
 
 std::string to_string(const StateSpec& state) {
   const KvSizes sizes = kv_sizes(state);
-  return fmt::format("{} heads={} key={} value={} window={}", short_name(state.dtype), sizes.heads,
-                     sizes.key_size, sizes.value_size, state.window);
+  return fmt::format("{} heads={} key={} value={} window={}{}", short_name(state.dtype),
+                     sizes.heads, sizes.key_size, sizes.value_size, state.window,
+                     storage_of(state) == KvStorage::fp8 ? " fp8" : "");
 }
 
 const char* why_impossible(const StateSpec& state) {
-  if (state.tensors.size() != 2 || state.tensors[kKeys].name != "keys" ||
-      state.tensors[kValues].name != "values")
+  const std::vector<StateTensor>& tensors = state.tensors;
+  const bool has_scales = tensors.size() == 4;
+  if ((tensors.size() != 2 && !has_scales) || tensors[kKeys].name != "keys" ||
+      tensors[kValues].name != "values")
     return "is not of keys and values";
-  if (state.tensors[kKeys].rows != state.tensors[kValues].rows)
+  if (tensors[kKeys].rows != tensors[kValues].rows)
     return "has more heads of keys than of values, or fewer";
-  for (const StateTensor& tensor : state.tensors)
+  for (const StateTensor& tensor : tensors)
     if (tensor.rows < 1 || tensor.size < 1) return "has an empty axis";
   if (state.window < 0) return "has a negative window";
+  const StateSpec fitting =
+      kv_state(state.dtype, tensors[kKeys].rows, tensors[kKeys].size, tensors[kValues].size,
+               state.window, {}, 0, has_scales ? KvStorage::fp8 : KvStorage::elements);
+  if (tensors != fitting.tensors)
+    return "is stored neither as its elements nor as codes of FP8 with a scale for each head";
   return nullptr;
 }
 
@@ -32,9 +40,16 @@ std::int64_t elements_of_token(const StateSpec& state) {
   return elements;
 }
 
+std::int64_t bytes_of_token(const StateSpec& state) {
+  std::int64_t bytes = 0;
+  for (const StateTensor& tensor : state.tensors)
+    bytes += tensor.rows * tensor.size * static_cast<std::int64_t>(bytes_of(tensor.dtype));
+  return bytes;
+}
+
 std::int64_t bytes_of(const StateSpec& state, std::size_t tensor) {
-  return state.tensors.at(tensor).rows * state.slots * state.tensors.at(tensor).size *
-         static_cast<std::int64_t>(bytes_of(state.dtype));
+  const StateTensor& of = state.tensors.at(tensor);
+  return of.rows * state.slots * of.size * static_cast<std::int64_t>(bytes_of(of.dtype));
 }
 
 std::int64_t element_at(const StateTensor& tensor, std::int64_t slots, std::int64_t row,
@@ -83,20 +98,61 @@ std::int64_t slack(const StateSpec& state, std::int64_t max_context) {
 }
 
 StateSpec kv_state(DType dtype, std::int64_t heads, std::int64_t key_size, std::int64_t value_size,
-                   std::int64_t window, std::string module, std::int64_t slots) {
-  return {.kind = StateKind::kv,
-          .dtype = dtype,
-          .tensors = {{"keys", heads, key_size}, {"values", heads, value_size}},
-          .window = window,
-          .slots = slots,
-          .module = std::move(module)};
+                   std::int64_t window, std::string module, std::int64_t slots, KvStorage storage) {
+  const bool is_fp8 = storage == KvStorage::fp8;
+  const DType stored = is_fp8 ? DType::f8e4m3 : dtype;
+  StateSpec state{
+      .kind = StateKind::kv,
+      .dtype = dtype,
+      .tensors = {{"keys", heads, key_size, stored}, {"values", heads, value_size, stored}},
+      .window = window,
+      .slots = slots,
+      .module = std::move(module)};
+  if (is_fp8)
+    for (const char* name : {"key_scales", "value_scales"})
+      state.tensors.push_back({name, heads, 1, DType::f32});
+  return state;
+}
+
+KvStorage storage_of(const StateSpec& state) {
+  AC_ASSERT(state.kind == StateKind::kv);
+  return state.tensors.size() > 2 ? KvStorage::fp8 : KvStorage::elements;
+}
+
+KvStorage storage_of(const std::vector<StateSpec>& states) {
+  return states.empty() ? KvStorage::elements : storage_of(states.front());
+}
+
+std::string_view name_of(KvStorage storage) {
+  return kKvStorages[static_cast<std::size_t>(storage)];
 }
 
 KvSizes kv_sizes(const StateSpec& state) {
-  AC_ASSERT(state.kind == StateKind::kv && state.tensors.size() == 2);
+  AC_ASSERT(state.kind == StateKind::kv && state.tensors.size() >= 2);
   return {state.tensors[kKeys].rows, state.tensors[kKeys].size, state.tensors[kValues].size};
 }
 
-bool may_be_huge(const StateSpec&, std::size_t tensor) { return tensor != kKeys; }
+bool may_be_huge(const StateSpec& state, std::size_t tensor) {
+  return storage_of(state) == KvStorage::elements && tensor != kKeys;
+}
+
+bool has_codes(const StateSpec& state) { return storage_of(state) == KvStorage::fp8; }
+
+WeightPart::Kind part_of(const StateSpec& state, std::size_t tensor) {
+  if (storage_of(state) == KvStorage::elements) return WeightPart::Kind::elements;
+  return tensor < kKeyScales ? WeightPart::Kind::codes : WeightPart::Kind::scales;
+}
+
+RandomElements random_of(const StateSpec& state, std::size_t tensor) {
+  constexpr double kCode = 128;  // with three times as much, codes are still in range
+  switch (part_of(state, tensor)) {
+    case WeightPart::Kind::codes:
+      return {0, kCode};
+    case WeightPart::Kind::scales:
+      return {1 / kCode, 1 / (2 * kCode)};
+    default:
+      return {};
+  }
+}
 
 }  // namespace ac

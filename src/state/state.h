@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/weight_format.h"
 
 namespace ac {
 
@@ -23,12 +24,13 @@ inline constexpr std::array<std::string_view, 1> kStateKinds = {"kv"};
 struct StateTensor {
   std::string name;  // "keys"
   std::int64_t rows = 0, size = 0;
+  DType dtype = DType::f16;  // in memory
   bool operator==(const StateTensor&) const = default;
 };
 
 struct StateSpec {
   StateKind kind = StateKind::kv;
-  DType dtype = DType::f16;
+  DType dtype = DType::f16;  // what elements mean, however they are stored
   std::vector<StateTensor> tensors = {};
   std::int64_t window = 0;  // tokens that a token sees, itself included; 0: all
   // Tokens that there is room for: the one at a position lies in the slot position % slots. 0 in a
@@ -49,6 +51,7 @@ std::string to_string(const StateSpec& state);
 const char* why_impossible(const StateSpec& state);
 // Of all tensors.
 std::int64_t elements_of_token(const StateSpec& state);
+std::int64_t bytes_of_token(const StateSpec& state);
 std::int64_t bytes_of(const StateSpec& state, std::size_t tensor);
 // Where a token's elements begin in a row of a tensor with so many slots.
 std::int64_t element_at(const StateTensor& tensor, std::int64_t slots, std::int64_t row,
@@ -85,17 +88,42 @@ std::int64_t slack(const StateSpec& state, std::int64_t max_context);
 
 // ---- keys and values
 
+// How keys and values are stored.
+enum class KvStorage : std::uint8_t {
+  elements,  // of the type that they mean
+  // Codes of FP8 (E4M3), and a float32 scale for each head and token of keys and of values: the
+  // largest magnitude is the code 448. kernels/row_codes.h has the rule.
+  fp8,
+};
+inline constexpr std::array<std::string_view, 2> kKvStorages = {"auto",
+                                                                "fp8"};  // as options say it
+
 StateSpec kv_state(DType dtype, std::int64_t heads, std::int64_t key_size, std::int64_t value_size,
-                   std::int64_t window, std::string module = {}, std::int64_t slots = 0);
+                   std::int64_t window, std::string module = {}, std::int64_t slots = 0,
+                   KvStorage storage = KvStorage::elements);
+std::string_view name_of(KvStorage storage);
+KvStorage storage_of(const StateSpec& state);
+// Of a model's states, which all are stored in one way.
+KvStorage storage_of(const std::vector<StateSpec>& states);
 struct KvSizes {
   std::int64_t heads, key_size, value_size;
 };
 // For the ops of this kind.
 KvSizes kv_sizes(const StateSpec& state);
-inline constexpr std::size_t kKeys = 0, kValues = 1;  // tensors
+// Tensors; the last two of FP8 alone.
+inline constexpr std::size_t kKeys = 0, kValues = 1, kKeyScales = 2, kValueScales = 3;
 
-// ---- for the gate
+// ---- for the gate and for measurements
 
+// Whether numbers are rounded to codes as they are appended.
+bool has_codes(const StateSpec& state);
+// What a tensor holds, as of a weight in a format: elements, codes or scales.
+WeightPart::Kind part_of(const StateSpec& state, std::size_t tensor);
+// Random elements that mean numbers of about 1: uniform in offset +- scale.
+struct RandomElements {
+  double offset = 0, scale = 1;
+};
+RandomElements random_of(const StateSpec& state, std::size_t tensor);
 // Whether an element of the tensor may be as large as its type allows. Keys may not: scores of
 // those leave no weight to any other token.
 bool may_be_huge(const StateSpec& state, std::size_t tensor);

@@ -49,7 +49,7 @@ Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBui
     : options_(options),
       lab_(builder, lab_options(options)),
       step_(without_assumptions(
-          decode_instance(incrementalise(normal_form(model.graph, options.dtype))))),
+          decode_instance(incrementalise(normal_form(model.graph, options.dtype), options.kv)))),
       regions_(analyse(step_)),
       plans_(plan(regions_, options.device,
                   {.max_candidates = options.max_candidates,

@@ -21,7 +21,8 @@ struct WorkshopOptions {
   double seconds = 0.005;  // of one round of one point, about
   unsigned jobs = 1;
   std::filesystem::path cache;
-  std::optional<DType> dtype;     // to compute in; nothing: what the model says
+  std::optional<DType> dtype;  // to compute in; nothing: what the model says
+  KvStorage kv = KvStorage::elements;
   std::vector<StateSpec> states;  // none: with room for 4096 tokens
 };
 

@@ -8,6 +8,15 @@
 namespace ac::validate {
 namespace {
 
+// By which errors are judged.
+DType type_of(const TensorSpec& spec) { return spec.made_of.value_or(spec.dtype); }
+
+// Half of what lies between the codes on both sides of a number.
+double half_step(DType codes, double x) {
+  AC_ASSERT(codes == DType::f8e4m3);
+  return std::exp2(std::max(std::floor(std::log2(std::fabs(x))), -6.0) - 4);
+}
+
 // Half a unit in the last place, relative.
 double roundoff(DType dtype) {
   return dtype == DType::f32 ? 0x1p-24 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
@@ -146,7 +155,7 @@ Mismatch mismatch(std::string why, std::size_t i, double got, double wanted, dou
 
 // What needs no bound: integers, states that stay, values that are not finite.
 std::optional<Mismatch> compare_exactly(const Comparison& c) {
-  const bool integer = !is_float(c.spec.dtype);
+  const bool integer = !has_nan(c.spec.dtype);
   for (std::size_t i = 0; i < c.truth.size(); ++i) {
     const double got = c.got[i], truth = c.truth[i], plain = c.plain[i];
     if (kept(c, i)) {
@@ -158,7 +167,7 @@ std::optional<Mismatch> compare_exactly(const Comparison& c) {
     } else if (!std::isfinite(truth)) {
       if (std::isfinite(got)) return mismatch("is finite where the truth is not", i, got, truth, 0);
     } else if (std::isfinite(plain) && !std::isfinite(got) &&
-               std::fabs(truth) < nearly_infinite(c.spec.dtype)) {
+               std::fabs(truth) < nearly_infinite(type_of(c.spec))) {
       return mismatch("is not finite where the truth is", i, got, truth, 0);
     } else if (c.exact && plain == truth && got != truth) {
       return mismatch("is not exact, though all sums are of small integers", i, got, truth, 0);
@@ -172,14 +181,20 @@ std::optional<Mismatch> compare_exactly(const Comparison& c) {
 Compared compare(const Comparison& c, const GateOptions& options) {
   Compared result;
   result.mismatch = compare_exactly(c);
-  if (result.mismatch || !is_float(c.spec.dtype)) return result;
+  if (result.mismatch || !has_nan(c.spec.dtype)) return result;
 
+  const DType dtype = type_of(c.spec);
+  const bool is_code = ac::is_code(c.spec.dtype);
   const Errors errors(c);
   const double factor = options.factor * errors.luck();
   std::size_t unmatched = 0, worst = 0;
   double worst_bound = 0;
   for (const std::size_t i : errors.judged) {
-    const double floor = errors.floor(c.spec.dtype, i);
+    double floor = errors.floor(dtype, i);
+    // The truth of a code is the number that it is rounded from.
+    if (is_code)
+      floor +=
+          half_step(c.spec.dtype, std::fabs(c.truth[i]) + factor * errors.plain_largest(i) + floor);
     const double bound = factor * errors.plain_largest(i) + floor;
     if (!std::isfinite(c.got[i])) continue;  // nearly so in truth
     const double error = std::fabs(c.got[i] - c.truth[i]);
@@ -205,18 +220,19 @@ bool differs(const TensorSpec& spec, const std::vector<double>& truth,
              const std::vector<double>& plain, const std::vector<double>& other_truth,
              const GateOptions& options) {
   const Comparison c{spec, other_truth, truth, plain};
-  if (!is_float(spec.dtype)) return truth != other_truth;
+  if (!has_nan(spec.dtype)) return truth != other_truth;
   const Errors errors(c);
   for (const std::size_t i : errors.judged)
     if (std::isfinite(other_truth[i]) &&
         std::fabs(other_truth[i] - truth[i]) >
-            2 * (options.factor * errors.all.plain_largest + errors.floor(spec.dtype, i)))
+            2 * (options.factor * errors.all.plain_largest + errors.floor(type_of(spec), i)))
       return true;
   return false;
 }
 
 void Precision::add(const Comparison& c) {
-  if (!is_float(c.spec.dtype)) return;
+  // Errors of codes are as large as their steps, and a largest magnitude leans away from 0.
+  if (!is_float(c.spec.dtype) || c.spec.made_of) return;
   const Errors errors(c);
   if (errors.judged.empty()) return;
   double truth_squares = 0;

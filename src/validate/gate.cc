@@ -45,11 +45,12 @@ bool is_written(const TensorSpec& spec) {
   return spec.role == TensorRole::output || spec.role == TensorRole::state;
 }
 
-// Inputs and what should come of them, in all rows of the outputs or in some.
+// Inputs and what should come of them, in all rows of the outputs or in some. `written`: the states
+// that a launch left, where their codes count.
 struct Expected {
   Scenario scenario;
   Rows rows;
-  Elements elements, truth, plain;
+  Elements elements, written, truth, plain;
 };
 
 // An error of less than kNearly times its bound may be bad luck: kOthers more plain results, on
@@ -184,11 +185,21 @@ class Gate {
     elements.resize(subject_.tensors.size());
     return elements;
   }
-  Elements truth_of(const Elements& in, const Rows& rows) const {
+  Elements truth_of(const Elements& in, const Rows& rows, const Elements& written = {}) const {
+    if (!written.empty()) return with_scratch(subject_.truth_after(in, written));
     return with_scratch(is_by_rows() ? subject_.truth_of_rows(in, rows) : subject_.truth(in));
   }
-  Elements plain_of(const Elements& in, const Rows& rows) const {
+  Elements plain_of(const Elements& in, const Rows& rows, const Elements& written = {}) const {
+    if (!written.empty()) return with_scratch(subject_.plain_after(in, written));
     return with_scratch(is_by_rows() ? subject_.plain_of_rows(in, rows) : subject_.plain(in));
+  }
+  // What a launch left in the states, where that says what else is expected.
+  Elements written_by(const BufferSet& set) const {
+    if (!subject_.truth_after) return {};
+    Elements written(subject_.tensors.size());
+    for (std::size_t t = 0; t < written.size(); ++t)
+      if (spec(t).role == TensorRole::state) written[t] = load_elements(spec(t), set.buffers()[t]);
+    return written;
   }
 
   // What a scenario judges of a tensor, and where that begins.
@@ -204,10 +215,11 @@ class Gate {
   Expected expect(const Scenario& scenario, Elements elements) {
     return expect(scenario, std::move(elements), next_rows());
   }
-  Expected expect(const Scenario& scenario, Elements elements, const Rows& rows) {
-    Expected e{scenario, rows, std::move(elements), {}, {}};
-    e.truth = truth_of(e.elements, e.rows);
-    e.plain = plain_of(e.elements, e.rows);
+  Expected expect(const Scenario& scenario, Elements elements, const Rows& rows,
+                  Elements written = {}) {
+    Expected e{scenario, rows, std::move(elements), std::move(written), {}, {}};
+    e.truth = truth_of(e.elements, e.rows, e.written);
+    e.plain = plain_of(e.elements, e.rows, e.written);
     for (std::size_t t = 0; t < subject_.tensors.size(); ++t) {
       const auto count = static_cast<std::size_t>(judged(t, e.rows).count());
       if (is_written(spec(t)) && (e.truth[t].size() != count || e.plain[t].size() != count))
@@ -258,7 +270,7 @@ class Gate {
     first.load(elements);
     if (!launch(scenario, first)) return;
     if (options_.samples > 1 && is_by_rows()) return check_samples(scenario, elements, first);
-    const Expected expected = expect(scenario, elements);
+    const Expected expected = expect(scenario, elements, next_rows(), written_by(first));
     if (verdict_.rejection) return;
     check_results(expected, first, nullptr);
     if (verdict_.scenarios > options_.repeated) return;
@@ -335,11 +347,13 @@ class Gate {
       if (spec(t).is_read()) read.push_back(t);
     if (read.empty()) return;
     const std::size_t changed = read[static_cast<std::size_t>(verdict_.scenarios) % read.size()];
-    Expected expected = expect(scenario, another(scenario, changed));
-    expected.scenario.name += fmt::format(", another {}", spec(changed).name);
+    const Elements elements = another(scenario, changed);
+    Scenario renamed = scenario;
+    renamed.name += fmt::format(", another {}", spec(changed).name);
     BufferSet fresh(subject_.tensors, launches_);
-    fresh.load(expected.elements);
-    if (!launch(expected.scenario, fresh)) return;
+    fresh.load(elements);
+    if (!launch(renamed, fresh)) return;
+    const Expected expected = expect(renamed, elements, next_rows(), written_by(fresh));
     check_results(expected, fresh, nullptr);
     if (verdict_.rejection) return;
     set.load(expected.elements);
@@ -404,8 +418,8 @@ class Gate {
       for (std::size_t t = 0; t < near.size(); ++t)
         if (spec(t).is_read() && is_float(spec(t).dtype))
           for (double& x : near[t]) x = neighbour(spec(t).dtype, x, random() % 2 == 0);
-      const std::vector<double> truth = truth_of(near, e.rows)[tensor],
-                                plain = plain_of(near, e.rows)[tensor];
+      const std::vector<double> truth = truth_of(near, e.rows, e.written)[tensor],
+                                plain = plain_of(near, e.rows, e.written)[tensor];
       for (std::size_t i = 0; i < worst.size(); ++i) {
         const double error = std::fabs(plain[i] - truth[i]);
         if (std::isfinite(error) && error > std::fabs(worst[i] - e.truth[tensor][i]))

@@ -37,13 +37,17 @@ class GraphSubject {
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   bool has_states() const { return !step_.states.empty(); }
+  bool has_codes() const { return std::ranges::any_of(step_.states, ac::has_codes); }
+  Rows all_rows() const { return {0, options_.tokens}; }
 
   Elements evaluate(const Elements& in, Arithmetic arithmetic) const {
-    return evaluate(in, arithmetic, {0, options_.tokens});
+    return evaluate(in, arithmetic, all_rows());
   }
 
-  // Of the outputs, these rows alone; of all, where that is not possible (rows()).
-  Elements evaluate(const Elements& in, Arithmetic arithmetic, const Rows& rows) const {
+  // Of the outputs, these rows alone; of all, where that is not possible (rows()). `written`: the
+  // states after a launch, whose codes count; or null.
+  Elements evaluate(const Elements& in, Arithmetic arithmetic, const Rows& rows,
+                    const Elements* written = nullptr) const {
     StepExecutor executor(
         step_,
         [&](const Node& weight) {
@@ -70,7 +74,9 @@ class GraphSubject {
             {in[t].begin() + rows.first * row, in[t].begin() + (rows.first + rows.count) * row}};
       }
     const std::vector<std::int64_t> outside = take_outside(inputs);
-    Values outputs = executor.step(rows.count, inputs);
+    const std::vector<StateData> appended =
+        written ? pieces(*written, position, position + options_.tokens) : std::vector<StateData>();
+    Values outputs = executor.step(rows.count, inputs, written ? &appended : nullptr);
     for (auto& [name, value] : outputs)
       for (const std::int64_t row : outside) {
         const auto size = static_cast<std::int64_t>(value.data.size()) / rows.count;
@@ -283,10 +289,16 @@ class GraphSubject {
       for (std::size_t t = 0; t < state.tensors.size(); ++t)
         tensors_.push_back(
             {.name = name_of_state(static_cast<std::int64_t>(i), state.tensors[t]),
-             .dtype = state.dtype,
+             .dtype = state.tensors[t].dtype,
              .shape = {state.tensors[t].rows, options_.capacity, state.tensors[t].size},
              .role = TensorRole::state,
-             .may_be_huge = may_be_huge(state, t)});
+             .may_be_huge = may_be_huge(state, t),
+             .part = part_of(state, t),
+             .typical = typical_of(state, t),
+             .exact = typical_of(state, t)});
+      if (ac::has_codes(state))
+        for (std::size_t t = states_.back(); t < tensors_.size(); ++t)
+          tensors_[t].made_of = state.dtype;
     }
   }
 
@@ -309,26 +321,35 @@ class GraphSubject {
     }
   }
 
+  static double typical_of(const StateSpec& state, std::size_t tensor) {
+    const auto [offset, scale] = random_of(state, tensor);
+    return offset > 0 ? offset : scale;
+  }
+
   std::int64_t position_of(const Elements& in) const {
     return position_ == kNone ? 0 : static_cast<std::int64_t>(in[position_][0]);
   }
 
-  // From [rows, slots, size] to [tokens, rows, size]. Tokens that have left the state are zeros,
-  // which nobody sees.
+  // Of the tokens before `position`.
   std::vector<StateData> cached(const Elements& in, std::int64_t position) const {
+    return pieces(in, 0, position);
+  }
+
+  // Of some tokens, from [rows, slots, size] to [tokens, rows, size]. Those that have left the
+  // state are zeros, which nobody sees.
+  std::vector<StateData> pieces(const Elements& in, std::int64_t begin, std::int64_t end) const {
     std::vector<StateData> states(step_.states.size());
     const std::int64_t capacity = options_.capacity;
     for (std::size_t i = 0; i < states.size(); ++i)
       for (std::size_t t = 0; t < step_.states[i].tensors.size(); ++t) {
         const StateTensor& tensor = step_.states[i].tensors[t];
         const std::vector<double>& from = in[states_[i] + t];
-        std::vector<double>& to =
-            states[i].emplace_back(static_cast<std::size_t>(position * tensor.rows * tensor.size));
-        for (std::int64_t token = std::max<std::int64_t>(0, position - capacity); token < position;
-             ++token)
+        std::vector<double>& to = states[i].emplace_back(
+            static_cast<std::size_t>((end - begin) * tensor.rows * tensor.size));
+        for (std::int64_t token = std::max(begin, end - capacity); token < end; ++token)
           for (std::int64_t row = 0; row < tensor.rows; ++row)
             std::copy_n(from.begin() + element_at(tensor, capacity, row, token), tensor.size,
-                        to.begin() + (token * tensor.rows + row) * tensor.size);
+                        to.begin() + ((token - begin) * tensor.rows + row) * tensor.size);
       }
     return states;
   }
@@ -371,6 +392,14 @@ Subject subject_of(const StepGraph& step, const GraphSubjectOptions& options) {
   subject.plain_of_rows = [graph, plain](const Elements& in, const Rows& rows) {
     return graph->evaluate(in, plain, rows);
   };
+  if (graph->has_codes()) {
+    const auto after = [&](Arithmetic arithmetic) -> EvaluateAfter {
+      return [=](const Elements& in, const Elements& written) {
+        return graph->evaluate(in, arithmetic, graph->all_rows(), &written);
+      };
+    };
+    subject.truth_after = after(Arithmetic::exact), subject.plain_after = after(plain);
+  }
   if (graph->has_states()) subject.constrain = [graph](Elements& e) { graph->constrain(e); };
   return subject;
 }

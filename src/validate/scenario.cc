@@ -223,10 +223,13 @@ void fill_whole(std::vector<double>& out, const TensorSpec& spec, const Scenario
                  : static_cast<double>(random.integer(spec.low, spec.high));
 }
 
+// In a state, scales are of keys too: few scores are to be much larger than all others.
 void fill_scales(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                  Random& random) {
   const bool exact = s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows;
-  for (double& x : out) x = exact ? spec.exact : spec.typical * std::exp2(random.uniform(-2, 2));
+  const double octaves = spec.role == TensorRole::state ? 1 : 2;
+  for (double& x : out)
+    x = exact ? spec.exact : spec.typical * std::exp2(random.uniform(-octaves, octaves));
 }
 
 void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
@@ -256,6 +259,8 @@ void fill_state(std::vector<double>& out, const TensorSpec& spec, const Scenario
   Scenario calm = s;
   if (is_hostile(s.pattern)) calm.pattern = Pattern::random;
   fill_activation(out, spec, calm, random);
+  if (spec.part != WeightPart::Kind::codes) return;
+  for (double& x : out) x *= spec.typical;
 }
 
 void round_all(DType dtype, std::vector<double>& out) {
@@ -274,16 +279,16 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
   Random random(seed);
   if (spec.dtype == DType::u8)
     fill_whole(out, spec, s, random);
-  else if (spec.part == WeightPart::Kind::codes)
+  else if (spec.part == WeightPart::Kind::codes && spec.role != TensorRole::state)
     fill_codes(out, spec, s, random);
   else if (spec.part == WeightPart::Kind::scales)
     fill_scales(out, spec, s, random);
+  else if (spec.role == TensorRole::state && has_nan(spec.dtype))
+    fill_state(out, spec, s, random);
   else if (!is_float(spec.dtype))
     fill_integers(out, spec, s, random);
   else if (spec.role == TensorRole::weight)
     fill_weight(out, spec, s, random);
-  else if (spec.role == TensorRole::state)
-    fill_state(out, spec, s, random);
   else
     fill_activation(out, spec, s, random);
   round_all(spec.dtype, out);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,6 +43,8 @@ struct TensorSpec {
   WeightPart::Kind part = WeightPart::Kind::elements;
   double typical = 1;
   double exact = 1;  // of scales: the power of two with which whole codes mean up to about 1
+  // Of a state's codes and scales: the type of what they are made of. Errors are judged as its.
+  std::optional<DType> made_of = std::nullopt;
 
   // In memory, one axis may be longer than in `shape`: the elements are repeated along it up to
   // this size. Kernels thus run with sizes whose elements take too long to compute with. 0: none
@@ -66,8 +69,11 @@ struct Rows {
   std::int64_t first = 0, count = 0;
 };
 
-// Outputs and new states, from inputs, weights and states; the other entries are not looked at.
+// Outputs and new states, from inputs, weights and states; the other entries are not looked at. Of
+// codes in a state, the numbers that are still to be rounded to them.
 using Evaluate = std::function<Elements(const Elements&)>;
+// The same where `written` has the states that a kernel left: outputs come of its codes and scales.
+using EvaluateAfter = std::function<Elements(const Elements&, const Elements& written)>;
 // The same of these rows alone: an output has no others.
 using EvaluateRows = std::function<Elements(const Elements&, const Rows&)>;
 // Launches the kernel and waits. Returns what went wrong, or "". `launch` counts launches: who can
@@ -91,6 +97,9 @@ struct Subject {
   // and truth and plain implementation of some of them. 0: there are no such rows.
   std::int64_t rows = 0;
   EvaluateRows truth_of_rows = nullptr, plain_of_rows = nullptr;
+  // Where a state has codes. A number near a border between two codes may become either of them: a
+  // kernel's codes are judged by themselves, and what it computed with them is held to those codes.
+  EvaluateAfter truth_after = nullptr, plain_after = nullptr;
 };
 
 }  // namespace ac::validate

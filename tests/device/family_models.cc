@@ -189,6 +189,9 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
     const std::string name = fmt::format("{} {}", config.architecture, short_name(config.dtype));
     const StepGraph step = incrementalise(normalise(build_decoder(config, name)));
     add(name, decode_instance(step), prefill_instance(step));
+    if (text != kConfigs[0] && text != kConfigs[1]) continue;
+    const StepGraph coded = incrementalise(normalise(build_decoder(config, name)), KvStorage::fp8);
+    add(name + " fp8 cache", decode_instance(coded), prefill_instance(coded));
   }
   return models;
 }

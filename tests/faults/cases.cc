@@ -153,6 +153,16 @@ constexpr AttentionCase kAttentionCases[] = {
      .plan = {.tile = Tile::scalar, .threads = 64, .splits = 4},
      .window = 24,
      .softcap = 20},
+    {.name = "fp8",
+     .op = {.type = Type::bf16, .head_dim = 128, .group = 2, .qk_norm = true, .fp8 = true},
+     .plan = {.threads = 64, .splits = 3}},
+    {.name = "fp8 window",
+     .op = {.head_dim = 64, .group = 4, .rotary = 64, .window = true, .fp8 = true},
+     .plan = {.threads = 64, .splits = 2},
+     .window = 40},
+    {.name = "fp8 scalar",
+     .op = {.type = Type::f32, .head_dim = 40, .group = 3, .rotary = 0, .fp8 = true},
+     .plan = {.tile = Tile::scalar, .threads = 64, .splits = 4}},
 };
 
 constexpr AdvanceCase kAdvanceCases[] = {
@@ -220,7 +230,8 @@ StepGraph graph_of(const AttentionCase& c) {
     return op.rotary > 0 ? b.rope(x, positions, turns, 1.0, op.interleaved) : x;
   };
   const NodeId turned_q = prepare(q, "q_norm"), turned_k = prepare(k, "k_norm");
-  step.states.push_back(kv_state(dtype, kKvHeads, op.head_dim, op.head_dim, c.window, "attention"));
+  step.states.push_back(kv_state(dtype, kKvHeads, op.head_dim, op.head_dim, c.window, "attention",
+                                 0, op.fp8 ? KvStorage::fp8 : KvStorage::elements));
   step.graph.outputs.push_back(
       {"out", b.append_attend(turned_q, turned_k, v, 0, 1 / std::sqrt(double(op.head_dim)),
                               c.window, c.softcap)});

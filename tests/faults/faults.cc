@@ -7,6 +7,7 @@ const std::string gemv = "kernels/gemv.cuh", gemv_outputs = "kernels/gemv_rows.c
                   ring = "kernels/gemv_ring.cuh";
 const std::string argmax = "kernels/argmax.cuh", math = "kernels/math.cuh";
 const std::string types = "kernels/types.cuh";
+const std::string codes = "kernels/row_codes.cuh";
 const std::string attention = "kernels/attention.cuh", sums = "kernels/attention_sums.cuh";
 
 const std::vector<Fault> gemv_faults = {
@@ -272,7 +273,7 @@ const std::vector<Fault> attention_faults = {
      {"window"}},
     {"value appended to the keys",
      attention,
-     {{"(head == group ? k_cache : v_cache)", "k_cache"}},
+     {{"head == group ? p.k_cache : p.v_cache", "p.k_cache"}},
      {"llama"}},
     {"appended by halves",
      attention,
@@ -390,8 +391,8 @@ const std::vector<Fault> attention_faults = {
      {"llama", "interleaved"}},
     {"bf16 accumulation of outputs",
      attention,
-     {{"out[g][i] = out[g][i] * shrink + weight * to_float(load_fresh(v + lane + 32 * i));",
-       "out[g][i] = to_float(from_float<bf16>(out[g][i] * shrink + weight * "
+     {{"out[g][i] = out[g][i] * shrink + weighted * to_float(load_fresh(v + lane + 32 * i));",
+       "out[g][i] = to_float(from_float<bf16>(out[g][i] * shrink + weighted * "
        "to_float(load_fresh(v + lane + 32 * i))));"}},
      {"phi", "full_window"}},
     {"dimensions of the last lanes dropped",
@@ -469,12 +470,88 @@ const std::vector<Fault> attention_faults = {
      true},
 };
 
+// Of keys and values that are codes of FP8.
+const std::vector<Fault> code_faults = {
+    {"codes are cut",
+     codes,
+     {{" + 0x7ffffu + (bits >> 20 & 1)", ""}},
+     {"fp8", "fp8 window", "fp8 scalar"}},
+    {"a row's codes end early",
+     codes,
+     {{"__uint_as_float(largest_bits) * (1 / most_e4m3)",
+       "__uint_as_float(largest_bits) * (0.5f / most_e4m3)"}},
+     {"fp8", "fp8 scalar"}},
+    {"a row of zeros has no scale",
+     codes,
+     {{"scale < least_row_scale ? least_row_scale : scale", "scale"}},
+     {"fp8", "fp8 scalar"}},
+    {"scales of the first head for all",
+     codes,
+     {{"scales(all_scales + first_slot)", "scales(all_scales)"}},
+     {"fp8", "fp8 window", "fp8 scalar"}},
+    {"the least codes are off",
+     codes,
+     {{"static constexpr int shift = 4;", "static constexpr int shift = 3;"}},
+     {"fp8"}},
+    {"the scale of the token beside it",
+     attention,
+     {{"visible.nearest(slot + 8 * t + i)", "visible.nearest(slot + 8 * t + 1 - i)"}},
+     {"fp8", "fp8 window"}},
+    {"scores without a scale",
+     attention,
+     {{"scores[t][i] *= key_scales[t][i];", "scores[t][i] *= 1;"}},
+     {"fp8", "fp8 window"}},
+    {"values with the scales of keys",
+     attention,
+     {{"    if constexpr (op.fp8) load_scales(cache, first, visible, value_scales);\n",
+       "    if constexpr (op.fp8) {\n      AC_UNROLL\n      for (int t = 0; t < score_tiles; ++t)\n"
+       "        value_scales[t][0] = key_scales[t][0], value_scales[t][1] = key_scales[t][1];\n    "
+       "}\n"}},
+     {"fp8", "fp8 window"}},
+    {"sums in another scale's units",
+     attention,
+     {{"shrink *= __fdividef(unit, new_unit);", ""}},
+     {"fp8 window"}},
+    {"plain scores without a scale",
+     attention,
+     {{"warp_sum(score) * key_scale", "warp_sum(score)"}},
+     {"fp8 scalar"}},
+    {"plain values with the scales of keys",
+     attention,
+     {{"weight * value_scale", "weight * key_scale"}},
+     {"fp8 scalar"}},
+    {"the new scale is not written",
+     attention,
+     {{"if (lane == 0) cache.scales[slot] = scale;", "if (slot < 0) cache.scales[slot] = scale;"}},
+     {"fp8", "fp8 window", "fp8 scalar"}},
+    {"a ring's scale stays",
+     attention,
+     {{"if (lane == 0) cache.scales[slot] = scale;",
+       "if (lane == 0 && !(cache.scales[slot] > 0)) cache.scales[slot] = scale;"}},
+     {"fp8 window"}},
+    {"the new token is not rounded",
+     attention,
+     {{"row[d] = from_float<T>(to_float(code));",
+       "row[d] = from_float<T>(to_float(from_float<T>(values[i])) * inverse);"}},
+     {"fp8", "fp8 scalar"}},
+    {"the new key with the scale of the value",
+     attention,
+     {{"product *= new_scales[0]", "product *= new_scales[1]"}},
+     {"fp8", "fp8 scalar"}},
+    {"the new value with the scale of the key",
+     attention,
+     {{"low *= new_scales[1], high *= new_scales[1]",
+       "low *= new_scales[0], high *= new_scales[0]"}},
+     {"fp8", "fp8 scalar"}},
+};
+
 }  // namespace
 
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = [] {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
+    faults.insert(faults.end(), code_faults.begin(), code_faults.end());
     for (const auto& more : {advance_faults(), plan_faults(), family_faults(), late_faults()})
       faults.insert(faults.end(), more.begin(), more.end());
     return faults;

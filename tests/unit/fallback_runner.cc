@@ -149,7 +149,7 @@ class Run {
     std::uniform_int_distribution<std::int64_t> whole(static_cast<std::int64_t>(low),
                                                       static_cast<std::int64_t>(high));
     for (double& x : data)
-      x = is_float(dtype)
+      x = has_nan(dtype)
               ? round_to(dtype, number(random_))
               : static_cast<double>(dtype == DType::boolean ? whole(random_) & 1 : whole(random_));
     return data;
@@ -194,7 +194,7 @@ class Run {
   }
   std::byte* slot(std::size_t i, std::size_t t, std::int64_t token, std::int64_t row) {
     const std::int64_t size = tensor(i, t).size, slots = trial_.slots[i];
-    const auto bytes = static_cast<std::int64_t>(bytes_of(spec(i).dtype));
+    const auto bytes = static_cast<std::int64_t>(bytes_of(tensor(i, t).dtype));
     Memory& all = memory(state_name(i, t), tensor(i, t).rows * slots * size * bytes);
     return all.data() + (row * slots + token % slots) * size * bytes;
   }
@@ -202,12 +202,13 @@ class Run {
   void prime_states() {
     for (std::size_t i = 0; i < trial_.step.states.size(); ++i) {
       StateData& state = states_.emplace_back();
-      const DType dtype = spec(i).dtype;
       for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
+        const DType dtype = tensor(i, t).dtype;
         const auto size = static_cast<std::size_t>(tensor(i, t).size);
         const std::int64_t heads = tensor(i, t).rows, rows = trial_.position * heads;
-        std::vector<double>& data =
-            state.emplace_back(random_numbers(dtype, static_cast<std::size_t>(rows) * size, -1, 1));
+        const auto [offset, scale] = random_of(spec(i), t);
+        std::vector<double>& data = state.emplace_back(random_numbers(
+            dtype, static_cast<std::size_t>(rows) * size, offset - scale, offset + scale));
         for (std::int64_t row = 0; row < rows; ++row)
           for (std::size_t e = 0; e < size; ++e)
             store_element(dtype, data[static_cast<std::size_t>(row) * size + e],
@@ -218,9 +219,9 @@ class Run {
   }
 
   std::string compare_state(std::size_t i, const StateData& state) {
-    const DType dtype = spec(i).dtype;
     const std::int64_t tokens = trial_.position + trial_.tokens;
     for (std::size_t t = 0; t < spec(i).tensors.size(); ++t) {
+      const DType dtype = tensor(i, t).dtype;
       const auto size = static_cast<std::size_t>(tensor(i, t).size);
       const std::int64_t rows = tensor(i, t).rows;
       for (std::int64_t token = std::max<std::int64_t>(0, tokens - trial_.slots[i]); token < tokens;
@@ -299,7 +300,7 @@ class Run {
   // ---- results
   bool is_close(DType dtype, double got, double want) const {
     if (std::isnan(got) || std::isnan(want)) return std::isnan(got) && std::isnan(want);
-    if (!is_float(dtype) || std::isinf(want)) return got == round_to(dtype, want);
+    if (!has_nan(dtype) || std::isinf(want)) return got == round_to(dtype, want);
     const double error = trial_.tolerance * std::max(1.0, std::fabs(want));
     return round_to(dtype, want - error) <= got && got <= round_to(dtype, want + error);
   }

@@ -17,6 +17,16 @@ constexpr AttentionOp phi{
     .head_dim = 80, .group = 1, .rotary = 32, .window = true, .softcap = true};
 constexpr AttentionOp gpt{.type = Type::f32, .head_dim = 40, .group = 12, .rotary = 0};
 
+constexpr AttentionOp llama_fp8{
+    .head_dim = 64, .group = 4, .rotary = 64, .window = true, .softcap = true, .fp8 = true};
+constexpr AttentionOp qwen_fp8{
+    .type = Type::bf16, .head_dim = 128, .group = 2, .qk_norm = true, .fp8 = true};
+constexpr AttentionOp gemma_fp8{
+    .head_dim = 256, .group = 1, .rotary = 256, .window = true, .softcap = true, .fp8 = true};
+constexpr AttentionOp wide_fp8{.type = Type::bf16, .head_dim = 192, .group = 7, .fp8 = true};
+constexpr AttentionOp gpt_fp8{
+    .type = Type::f32, .head_dim = 40, .group = 12, .rotary = 0, .fp8 = true};
+
 constexpr AttentionPlan small{.threads = 64, .splits = 3};
 constexpr AttentionPlan single{.threads = 128, .splits = 1};
 constexpr AttentionPlan sparse{.threads = 64, .splits = 5, .min_tiles = 2};
@@ -34,13 +44,21 @@ AC_ATTENTION_KERNEL(seven_small, seven, small)
 AC_ATTENTION_KERNEL(seven_sparse, seven, sparse)
 AC_ATTENTION_KERNEL(phi_scalar, phi, scalar)
 AC_ATTENTION_KERNEL(gpt_scalar, gpt, scalar)
+AC_ATTENTION_KERNEL(llama_fp8_small, llama_fp8, small)
+AC_ATTENTION_KERNEL(llama_fp8_scalar, llama_fp8, scalar)
+AC_ATTENTION_KERNEL(qwen_fp8_sparse, qwen_fp8, sparse)
+AC_ATTENTION_KERNEL(gemma_fp8_small, gemma_fp8, small)
+AC_ATTENTION_KERNEL(wide_fp8_small, wide_fp8, small)
+AC_ATTENTION_KERNEL(gpt_fp8_scalar, gpt_fp8, scalar)
 
 #define CASE(op, plan) \
   AttentionCase { #op "_" #plan, op, plan, op##_##plan }
 const std::vector<AttentionCase> cases = {
-    CASE(llama, small), CASE(llama, single), CASE(llama, scalar), CASE(qwen, small),
-    CASE(qwen, sparse), CASE(qwen, scalar),  CASE(gemma, small),  CASE(gemma, scalar),
-    CASE(seven, small), CASE(seven, sparse), CASE(phi, scalar),   CASE(gpt, scalar)};
+    CASE(llama, small),     CASE(llama, single),     CASE(llama, scalar),    CASE(qwen, small),
+    CASE(qwen, sparse),     CASE(qwen, scalar),      CASE(gemma, small),     CASE(gemma, scalar),
+    CASE(seven, small),     CASE(seven, sparse),     CASE(phi, scalar),      CASE(gpt, scalar),
+    CASE(llama_fp8, small), CASE(llama_fp8, scalar), CASE(qwen_fp8, sparse), CASE(gemma_fp8, small),
+    CASE(wide_fp8, small),  CASE(gpt_fp8, scalar)};
 
 TEST_CASE("attention: positions from the first to many tiles a warp") {
   for (AttentionCase c : cases)

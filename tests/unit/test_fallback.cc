@@ -195,12 +195,12 @@ void rope(Variants& v) {
   v.out(v.b.rope(v.in(DType::bf16, {1, 7}), last, inv_freq, 1, false));
 }
 
-void append_attend(Variants& v, std::int64_t window) {
+void append_attend(Variants& v, std::int64_t window, KvStorage storage = KvStorage::elements) {
   const auto cached = [&](NodeId q, NodeId k, NodeId value, double softcap) {
     const Shape &keys = v.b.type(k).shape, &values = v.b.type(value).shape;
     const auto index = static_cast<std::int64_t>(v.step.states.size());
     v.step.states.push_back(kv_state(v.b.type(k).dtype, keys[1].constant(), keys[2].constant(),
-                                     values[2].constant(), window, ""));
+                                     values[2].constant(), window, "", 0, storage));
     v.out(v.b.append_attend(q, k, value, index, 0.7, window, softcap));
   };
   const Dim t = v.tokens;
@@ -320,6 +320,11 @@ TEST_CASE("fallback: every op of the table") {
     add_trials(
         fmt::format("a window of 3 in {} slots", slots), [](Variants& v) { append_attend(v, 3); },
         trials, slots);
+  for (const std::int64_t slots : {12, 6, 3})
+    add_trials(
+        fmt::format("codes, with a window of 3 in {} slots", slots),
+        [](Variants& v) { append_attend(v, 3, KvStorage::fp8); }, trials, slots);
+  add_trials("codes", [](Variants& v) { append_attend(v, 0, KvStorage::fp8); }, trials);
   run_all(trials);
 }
 
@@ -330,9 +335,9 @@ TEST_CASE("fallback: loops that threads share") {
                       Op::matmul, Op::linear, Op::append_attend})
     add_trials(std::string(info(op).name), make.at(op), trials);
   // More than a block's threads, each of which has one token, or two.
-  for (const std::int64_t window : {0, 290}) {
+  for (const std::int64_t window : {0, 290, 291}) {
     Variants v{Dim(Symbol::T)};
-    append_attend(v, window);
+    append_attend(v, window, window == 291 ? KvStorage::fp8 : KvStorage::elements);
     trials.push_back({.name = fmt::format("far, with a window of {}", window),
                       .step = v.step,
                       .tokens = 3,
@@ -348,7 +353,10 @@ StepGraph in_float32(StepGraph step) {
     if (is_float(dtype)) dtype = DType::f32;
   };
   for (Node& node : step.graph.nodes) change(node.type.dtype);
-  for (StateSpec& state : step.states) change(state.dtype);
+  for (StateSpec& state : step.states) {
+    change(state.dtype);
+    for (StateTensor& tensor : state.tensors) change(tensor.dtype);
+  }
   return step;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kHeads = 4, kKvHeads = 2, kSize = 6;
 
-StepGraph attention(std::int64_t window) {
+StepGraph attention(std::int64_t window, KvStorage storage = KvStorage::elements) {
   StepGraph step;
   Builder b(step.graph);
   const Dim tokens(Symbol::T);
@@ -30,7 +30,8 @@ StepGraph attention(std::int64_t window) {
   const NodeId frequencies = b.constant(DType::f32, {3}, {1, 0.25, 0.0625});
   const NodeId turned_q = b.rope(q, positions, frequencies, 1.0, false);
   const NodeId turned_k = b.rope(k, positions, frequencies, 1.0, false);
-  step.states.push_back(kv_state(DType::f16, kKvHeads, kSize, kSize, window, "attention"));
+  step.states.push_back(
+      kv_state(DType::f16, kKvHeads, kSize, kSize, window, "attention", 0, storage));
   step.graph.outputs.push_back({"out", b.append_attend(turned_q, turned_k, v, 0, 0.5, window, 0)});
   return step;
 }
@@ -180,6 +181,75 @@ TEST_CASE("graph subject: the plain implementation passes, a wrong one does not"
       if (std::isnan(in[keys].back()) && std::isnan(results[keys].back())) results[keys].back() = 0;
     });
     CHECK(reason(subject).find("should hold nothing") != std::string::npos);
+  }
+}
+
+TEST_CASE("graph subject: keys and values as codes with scales") {
+  for (const std::int64_t window : {0, 8}) {
+    GraphSubjectOptions options{.tokens = 3, .capacity = 32, .positions = {0, 1, 7, 8, 9, 28, 29}};
+    if (window > 0) options.capacity = 10;
+    Subject subject = subject_of(attention(window, KvStorage::fp8), options);
+    REQUIRE(subject.tensors.size() == 9);
+    const auto at = [&](const char* name) { return index_of(subject, name); };
+    const std::size_t out = at("out"), keys = at("state0.keys"), values = at("state0.values"),
+                      key_scales = at("state0.key_scales"),
+                      value_scales = at("state0.value_scales");
+    CHECK(subject.tensors[keys].dtype == DType::f8e4m3);
+    CHECK(subject.tensors[key_scales].shape ==
+          std::vector<std::int64_t>{kKvHeads, options.capacity, 1});
+    run_plain(subject);
+    CHECK(reason(subject) == "");
+
+    // What comes of states that somebody else has rounded.
+    const auto attended = [&](const Elements& in, Elements& results) {
+      Elements written = results;
+      for (double& code : written[keys]) code = round_to(DType::f8e4m3, code);
+      for (double& code : written[values]) code = round_to(DType::f8e4m3, code);
+      results[out] = subject.plain_after(in, written)[out];
+    };
+    // Of the new tokens' rows: code by code, or scale by scale.
+    const auto each_new = [&](const Elements& in, std::vector<double>& now, std::size_t tensor,
+                              const auto& change) {
+      for (std::size_t i = 0; i < now.size(); ++i)
+        if (now[i] != in[tensor][i] && !std::isnan(now[i])) now[i] = change(now[i]);
+    };
+    const auto refused_at = [&](const std::function<void(const Elements&, Elements&)>& wrong) {
+      run_plain(subject, [&](const Elements& in, Elements& results) {
+        wrong(in, results);
+        attended(in, results);
+      });
+      const std::string why = reason(subject);
+      return why.substr(0, why.find('['));
+    };
+    // A number next to a border between two codes may become either.
+    CHECK(refused_at([&](const Elements& in, Elements& results) {
+            for (const std::size_t t : {keys, values})
+              each_new(in, results[t], t, [](double code) {
+                const double larger = round_to(DType::f8e4m3, code * (1 + 2e-4));
+                return round_to(DType::f8e4m3, code) == larger ? code : larger;
+              });
+          }) == "");
+    CHECK(refused_at([&](const Elements& in, Elements& results) {  // cut instead of rounded
+            each_new(in, results[keys], keys, [](double code) {
+              const double near = round_to(DType::f8e4m3, code);
+              return std::fabs(near) <= std::fabs(code) ? near
+                                                        : round_to(DType::f8e4m3, code * 0.93);
+            });
+          }) == "state0.keys");
+    CHECK(refused_at([&](const Elements& in, Elements& results) {
+            each_new(in, results[values], values, [](double code) { return code / 2; });
+          }) == "state0.values");
+    CHECK(refused_at([&](const Elements& in, Elements& results) {  // of a ring: not written anew
+            results[key_scales] = in[key_scales];
+          }) == "state0.key_scales");
+    CHECK(refused_at([&](const Elements& in, Elements& results) {
+            each_new(in, results[value_scales], value_scales, [](double x) { return x * 1.02; });
+          }) == "state0.value_scales");
+    // Right codes, of which something else was computed.
+    run_plain(subject, [&](const Elements&, Elements& results) {
+      for (double& x : results[out]) x *= 1.01;
+    });
+    CHECK(reason(subject).find("out") == 0);
   }
 }
 

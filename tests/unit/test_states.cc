@@ -120,3 +120,28 @@ TEST_CASE("states: regions are tuned with states as large as a package's") {
   CHECK(workshop.states() == sized_states(step, 4096, default_chunk(options.device)));
   CHECK(workshop.states().at(0).slots == 16 + 128 - 1);
 }
+TEST_CASE("states: keys and values as codes of FP8") {
+  const StateSpec state = kv_state(DType::bf16, 2, 64, 32, 0, "", 10, KvStorage::fp8);
+  CHECK(why_impossible(state) == nullptr);
+  CHECK(storage_of(state) == KvStorage::fp8);
+  CHECK(storage_of(kv_state(DType::bf16, 2, 64, 32, 0)) == KvStorage::elements);
+  CHECK(to_string(state) == "bf16 heads=2 key=64 value=32 window=0 fp8");
+  CHECK(bytes_of(state, kKeys) == 2 * 10 * 64);
+  CHECK(bytes_of(state, kValueScales) == 2 * 10 * 4);
+  CHECK(bytes_of_token(state) == 2 * (64 + 32) + 2 * 2 * 4);
+  CHECK(bytes_of_token(kv_state(DType::bf16, 2, 64, 32, 0)) == 2 * (64 + 32) * 2);
+  CHECK(part_of(state, kValues) == WeightPart::Kind::codes);
+  CHECK(part_of(state, kKeyScales) == WeightPart::Kind::scales);
+  CHECK(!may_be_huge(state, kValues));
+  const auto refused = [&](const auto& change) {
+    StateSpec other = state;
+    change(other);
+    CHECK(why_impossible(other) != nullptr);
+  };
+  refused([](StateSpec& s) { s.tensors.pop_back(); });
+  refused([](StateSpec& s) { s.tensors[kKeyScales].rows = 3; });
+  refused([](StateSpec& s) { s.tensors[kKeyScales].size = 2; });
+  refused([](StateSpec& s) { s.tensors[kValueScales].dtype = DType::bf16; });
+  refused([](StateSpec& s) { s.tensors[kValues].dtype = DType::bf16; });
+  refused([](StateSpec& s) { std::swap(s.tensors[kKeyScales], s.tensors[kValueScales]); });
+}
