@@ -65,13 +65,18 @@ CLI::Option* ModelArgument::add_to(CLI::App& command) {
 }
 
 std::string ModelArgument::described() const {
-  return weights_.is_given() ? fmt::format("{}, {}", model_, weights_.text()) : model_;
+  std::string text = model_;
+  if (weights_.is_given()) text += ", " + weights_.text();
+  for (const auto& passed : passed_)
+    if (passed->name == "--kv" && passed->option->count() > 0) text += ", kv " + passed->value;
+  return text;
 }
 
 ModelArgument ModelArgument::other(std::string name) const {
   ModelArgument other = *this;
   other.model_ = std::move(name);
   other.weights_ = {};
+  std::erase_if(other.passed_, [](const auto& passed) { return passed->name == "--kv"; });
   return other;
 }
 
