@@ -511,7 +511,7 @@ const std::vector<Fault> code_faults = {
     {"sums in another scale's units",
      attention,
      {{"shrink *= __fdividef(unit, new_unit);", ""}},
-     {"fp8 window"}},
+     {"fp8 in units"}},
     {"plain scores without a scale",
      attention,
      {{"warp_sum(score) * key_scale", "warp_sum(score)"}},

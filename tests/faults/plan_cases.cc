@@ -27,6 +27,8 @@ constexpr const char *kDecode = "Qwen3ForCausalLM f16, decode", *kOddDecode = "o
                      *kInt4Decode = "Qwen3ForCausalLM f32, decode",
                      *kLlama = "LlamaForCausalLM bf16, prefill",
                      *kQwen3 = "Qwen3ForCausalLM f16, prefill",
+                     *kLlamaCodes = "LlamaForCausalLM bf16 fp8 cache, prefill",
+                     *kQwen3Codes = "Qwen3ForCausalLM f16 fp8 cache, prefill",
                      *kQwen2 = "Qwen2ForCausalLM bf16, prefill",
                      *kMistral = "MistralForCausalLM f32, prefill", *kOdd = "odd, prefill",
                      *kRows = "rows bf16, prefill";
@@ -50,6 +52,9 @@ constexpr PlanCase kCases[] = {
     {"attention of groups", kQwen3, "prefill_attention/wgmma64x64/4/3/1", "",
      "window=40; v0 = rms_norm"},
     {"plain attention", kMistral, "prefill_attention/scalar16x128/2/1/1"},
+    {"teams that read codes", kLlamaCodes, "prefill_attention/mma16x128/4/2/1/split4"},
+    {"plain attention to codes", kQwen3Codes, "prefill_attention/scalar16x128/2/1/1", "",
+     "window=40 fp8; v0 = rms_norm"},
     {"split sums", kOdd, "mma_gemm/128x64x32/32x32/6/group4/1/split2"},
     {"sums of groups", kOdd, "mma_gemm/wgmma64x64x64/16x64/8/group8/2"},
     {"pair by warps", kLlama, "mma_gemm/32x64x128/32x32/4/group4/1", "Pair::swiglu"},

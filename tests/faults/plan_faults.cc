@@ -310,6 +310,44 @@ const std::vector<Fault> prompt_faults = {
      {"attention of groups"}},
 };
 
+// Of prompts whose keys and values are stored as codes of FP8.
+const std::vector<Fault> prompt_code_faults = {
+    {"a prompt's scales are not written",
+     append,
+     {{"if (threadIdx.x % Held::lanes == 0) *scale_to = scale;",
+       "if (scale < 0) *scale_to = scale;"}},
+     {"teams that read codes", "plain attention to codes"}},
+    {"a prompt's values with the scales of keys",
+     append,
+     {{"(is_value ? p.v_scales : p.k_scales) + slot", "p.k_scales + slot"}},
+     {"teams that read codes", "plain attention to codes"}},
+    {"the largest of a lane's elements",
+     append,
+     {{"    if (other > largest) largest = other;\n", "    if (other == ~0u) largest = other;\n"}},
+     {"teams that read codes", "plain attention to codes"}},
+    {"the largest of two lanes' elements",
+     append,
+     {{"__shfl_xor_sync(full_warp, largest, lanes)", "__shfl_xor_sync(full_warp, largest, 1)"}},
+     {"teams that read codes"}},
+    {"weights with the scales of keys",
+     attention_of_warps,
+     {{"p, p.v_scales, block", "p, p.k_scales, block"}},
+     {"teams that read codes"}},
+    {"a prompt's scale of the key beside it",
+     attention_of_warps,
+     {{"8 * j + threadIdx.x % 4 * 2 + i;\n    const float scale",
+       "8 * j + threadIdx.x % 4 * 2 + 1 - i;\n    const float scale"}},
+     {"teams that read codes"}},
+    {"codes in the other half of a row",
+     attention_of_warps,
+     {{"Rows::offset(r, 2 * part)) = low;", "Rows::offset(r, 2 * part)) = high;"}},
+     {"teams that read codes"}},
+    {"plain weights with the scales of keys",
+     plain_attention,
+     {{"load_fresh(p.v_scales + slot)", "load_fresh(p.k_scales + slot)"}},
+     {"plain attention to codes"}},
+};
+
 const std::vector<Fault> row_faults = {
     {"a block's sum without a warp",
      rows,
@@ -388,7 +426,8 @@ const std::vector<Fault> draw_faults = {
 
 std::vector<Fault> plan_faults() {
   std::vector<Fault> all;
-  for (const auto* some : {&product_faults, &qkv_faults, &prompt_faults, &row_faults, &draw_faults})
+  for (const auto* some : {&product_faults, &qkv_faults, &prompt_faults, &prompt_code_faults,
+                           &row_faults, &draw_faults})
     all.insert(all.end(), some->begin(), some->end());
   return all;
 }

@@ -31,10 +31,11 @@ def write_windowed(folder):
 WRITE = {"demo": lambda folder: shutil.copytree(DEMO, folder), "windowed": write_windowed}
 
 
-@pytest.fixture(scope="module", params=WRITE)
+@pytest.fixture(scope="module", params=[*((name, "auto") for name in WRITE), ("windowed", "fp8")], ids="-".join)
 def package(request, tmp_path_factory):
-    options = ("--max-context", CONTEXT, "--chunk", CHUNK)
-    return compiled_once(tmp_path_factory, f"prefix-{request.param}", WRITE[request.param], *options)[1]
+    name, kv = request.param
+    options = ("--max-context", CONTEXT, "--chunk", CHUNK, "--kv", kv)
+    return compiled_once(tmp_path_factory, f"prefix-{name}-{kv}", WRITE[name], *options)[1]
 
 
 def ids(of, count) -> list:

@@ -163,6 +163,11 @@ TEST_CASE("a printed step parses back to itself") {
   step.graph.nodes.back().attrs["scores_within"] = 0.0;
   CHECK(error_of([&] { verify(step, "test"); }).find("scores_within is 0") != std::string::npos);
   step = without_assumptions(step);
+  step.states[0] = kv_state(DType::f32, 2, 8, 8, 4, "layers.0", 0, KvStorage::fp8);
+  text = print(step);
+  CHECK(text.find("kv f32 keys=2x8:f8e4m3 values=2x8:f8e4m3 key_scales=2x1 value_scales=2x1 "
+                  "window=4") != std::string::npos);
+  CHECK(parse_step(text, "text").states == step.states);
   step.states[0].window = 5;
   CHECK(error_of([&] { verify(step, "test"); }).find("does not fit state 0") != std::string::npos);
 }
