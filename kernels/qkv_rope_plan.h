@@ -57,7 +57,7 @@ struct QkvRopeParamsFor {
   void* q_out;          // [tokens, heads, head_dim]
   void* k_cache;        // [kv_heads, capacity, head_dim], a token at its position % capacity
   void* v_cache;        // [kv_heads, capacity, head_dim]; of more tokens than that, the last stay
-  float* k_scales;      // [kv_heads, capacity], of codes, which it does not write yet
+  float* k_scales;      // [kv_heads, capacity], of codes, which no plan writes
   float* v_scales;
   long long unused[4] = {};  // whole 64 bytes, so that alignment changes no layout
 };

@@ -40,7 +40,7 @@ class ModelArgument {
   Found package(const Wanted& wanted) const;
   const std::string& name() const { return model_; }
   void set_name(std::string name) { model_ = std::move(name); }
-  std::string described() const;  // the name, and the weights that it is to have
+  std::string described() const;  // the name, and the weights and cache that it is to have
   // Another model, by the same options, with the weights that it has.
   ModelArgument other(std::string name) const;
 

@@ -208,8 +208,9 @@ TEST_CASE("qkv_attention leaves queries in its workspace, and keys and values in
   REQUIRE(made.launches.size() == 2);
   REQUIRE(made.sources.size() == 2);
   CHECK(made.sources[0].text.find("#include \"kernels/qkv_rope.cuh\"") != std::string::npos);
-  CHECK(made.sources[0].text.find(".append = {.type = Type::bf16, .head_dim = 128, "
-                                  ".qk_norm = true, .rotary = 128, .interleaved = false}}") !=
+  CHECK(made.sources[0].text.find(
+            ".append = {.type = Type::bf16, .head_dim = 128, "
+            ".qk_norm = true, .rotary = 128, .interleaved = false, .fp8 = false}}") !=
         std::string::npos);
   const Launch &products = made.launches[0], &attention = made.launches[1];
   using Params = kernels::QkvRopeParams;
