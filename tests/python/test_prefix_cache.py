@@ -91,13 +91,15 @@ def test_conversations_that_alternate_are_read_once(package):
 def test_little_room_and_shorter_steps(package):
     with Server(package, "--cache-memory", 0, "--cache-step", 8) as plain:
         truth, _ = conversations(plain)
-    little = ("--cache-memory", "100K", "--cache-step", 8, "--cache-device-memory", "50K")
+    coded = "f8e4m3" in (package / "program.json").read_text()
+    room = 30 if coded else 100  # KiB: a code and its share of a scale are a third of a float32
+    little = ("--cache-memory", f"{room}K", "--cache-step", 8, "--cache-device-memory", f"{room // 2}K")
     with Server(package, *little) as server:
         got, cached = conversations(server)
         assert got == truth
         assert placed(server, "evictions_total", "memory") > 0
-        assert placed(server, "bytes", "memory") <= 100 << 10
-        assert placed(server, "bytes", "device") <= 50 << 10
+        assert placed(server, "bytes", "memory") <= room << 10
+        assert placed(server, "bytes", "device") <= room // 2 << 10
 
 
 def test_the_next_server_knows_what_the_last_one_read(package, tmp_path):
