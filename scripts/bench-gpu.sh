@@ -27,7 +27,7 @@ python3 -c 'import torch, transformers' 2>/dev/null && peers=yes
 failed=0
 does() { [[ $parts == *" $1 "* ]]; }
 for config in "$@"; do
-  name=$(basename "$config" .json)
+  name=$(basename "$config" .json)${AC_BENCH_KV:+-kv-$AC_BENCH_KV}
   package=$packages/$name.package model=$work/$name weights=(--random-weights 1)
   # A package names its checkpoint: it must lie where it lay.
   if does check && [ -n "$peers" ]; then
