@@ -41,7 +41,8 @@ struct Extents {
 Extents extents_of(const StepGraph& fragment, const TrialSetting& at) {
   Extents all;
   if (depends_on_tokens(fragment)) all.tokens = at.max_tokens;
-  if (fragment.states.size() == 1) all.heads = kv_sizes(fragment.states[0]).heads;
+  if (fragment.states.size() == 1 && fragment.states[0].kind == StateKind::kv)
+    all.heads = kv_sizes(fragment.states[0]).heads;
   const Graph& graph = fragment.graph;
   for (const Node& node : graph.nodes) {
     std::int64_t* const size = node.op == Op::linear      ? &all.rows

@@ -142,17 +142,23 @@ class Describer {
     return gathered;
   }
 
+  const StateSpec& spec_of(const Node& node) const {
+    return uses_.step().states.at(static_cast<std::size_t>(node.integer("state")));
+  }
+
   void add_states() {
     for (const NodeId id : region_.nodes) {
       const Node& node = graph_[id];
-      if (node.op != Op::append_attend) continue;
+      if (info(node.op).memory != Memory::state) continue;
       Parameter state;
       state.name = fmt::format("cache{}", region_.states.size());
       state.role = Role::state;
       state.value = state.storage = id;
       state.state = node.integer("state");
-      const TensorType &k = graph_.type(node.inputs[1]), &v = graph_.type(node.inputs[2]);
-      state.type = {k.dtype, {Dim(Symbol::P) + k.shape[0], k.shape[1], k.shape[2] + v.shape[2]}};
+      const StateSpec& spec = spec_of(node);
+      const std::int64_t rows = spec.tensors.front().rows;
+      state.type = {spec.dtype,
+                    {Dim(Symbol::P) + node.type.shape[0], rows, elements_of_token(spec) / rows}};
       state.bytes = state_bytes_of(uses_.step(), id);
       region_.states.push_back(std::move(state));
     }
@@ -191,7 +197,7 @@ class Describer {
     Work& work = region_.work;
     for (const NodeId id : region_.nodes) {
       work.flops = work.flops + flops_of(graph_, id);
-      if (graph_[id].op == Op::append_attend) work.window = graph_[id].integer("window");
+      if (info(graph_[id].op).memory == Memory::state) work.window = spec_of(graph_[id]).window;
     }
     for (const Parameter& input : region_.inputs) {
       Dim& bytes = input.role == Role::weight ? work.weight_bytes : work.activation_bytes;

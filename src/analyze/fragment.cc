@@ -28,7 +28,7 @@ class Extractor {
     Node node = step_.graph[id];
     std::vector<NodeId> inputs;
     for (const NodeId input : node.inputs) inputs.push_back(from_outside(input));
-    if (node.op == Op::append_attend) {
+    if (info(node.op).memory == Memory::state) {
       const auto state = static_cast<std::size_t>(node.integer("state"));
       node.attrs["state"] = static_cast<std::int64_t>(out_.states.size());
       out_.states.push_back(step_.states[state]);
@@ -107,7 +107,7 @@ StepGraph with_fewer_rows(const StepGraph& fragment,
 
 StepGraph with_fewer_heads(const StepGraph& fragment, std::int64_t kv_heads) {
   const Graph& graph = fragment.graph;
-  if (fragment.states.size() != 1) return fragment;
+  if (fragment.states.size() != 1 || fragment.states[0].kind != StateKind::kv) return fragment;
   const std::int64_t all = kv_sizes(fragment.states[0]).heads;
   if (all <= kv_heads) return fragment;
   const auto fewer = [&](std::int64_t rows) { return rows / all * kv_heads; };

@@ -22,7 +22,7 @@ UseDef::UseDef(const StepGraph& step)
   for (const Output& output : graph.outputs) visit(output.node);
   std::vector<NodeId> writers(step.states.size(), -1);
   for (NodeId id = 0; id < count; ++id)
-    if (graph[id].op == Op::append_attend)
+    if (info(graph[id].op).memory == Memory::state)
       writers[static_cast<std::size_t>(graph[id].integer("state"))] = id;
   for (const NodeId writer : writers)
     if (writer >= 0) visit(writer);

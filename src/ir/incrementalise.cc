@@ -51,6 +51,8 @@ class RowProof {
       require(!has_rows(graph_.type(node.inputs[input])), id, why);
     };
     const OpInfo& op = info(node.op);
+    require(op.memory != Memory::state, id, "it already has a state");
+    if (in_a_step(node.op) != node.op) return;
     for (const std::int64_t axis : reduced_axes(graph_, node)) axis_is_not_tokens(axis);
     if (op.over == Over::each)
       for (const NodeId input : node.inputs)
@@ -68,8 +70,6 @@ class RowProof {
         return has_no_rows(0, "the table depends on tokens");
       case ShapeRule::rope:
         return has_no_rows(2, "a frequency depends on tokens");
-      case ShapeRule::attention:
-        return require(node.op == Op::attention, id, "it already has a state");
       case ShapeRule::reshape:
         return require(graph_.type(node.inputs[0]).shape[0] == kS, id, "it moves the token axis");
       case ShapeRule::permute:
@@ -195,13 +195,10 @@ StepGraph incrementalise(const Graph& graph, KvStorage storage) {
     proof.check(id);
     Node node = substitute(graph[id], Symbol::S, kT);
     const std::vector<NodeId> inputs = node.inputs;
-    if (node.op == Op::attention) {
-      const Shape &k = graph.type(inputs[1]).shape, &v = graph.type(inputs[2]).shape;
-      node.op = Op::append_attend;
-      node.attrs["state"] = static_cast<std::int64_t>(step.states.size());
-      step.states.push_back(kv_state(node.type.dtype, k[1].constant(), k[2].constant(),
-                                     v[2].constant(), node.integer("window"), node.module, 0,
-                                     storage));
+    if (const Op op = in_a_step(node.op); op != node.op) {
+      step.states.push_back(state_of(graph, node, storage));
+      node.op = op;
+      node.attrs["state"] = std::ssize(step.states) - 1;
     }
     copy_node(step.graph, node, inputs);
   }

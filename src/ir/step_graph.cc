@@ -5,6 +5,22 @@
 
 namespace ac {
 
+Op in_a_step(Op op) { return op == Op::attention ? Op::append_attend : op; }
+
+StateSpec state_of(const Graph& graph, const Node& node, KvStorage storage) {
+  const auto size = [&](std::size_t input, std::size_t axis) {
+    const Dim& dim = graph.type(node.inputs[input]).shape[axis];
+    return dim.is_constant() ? dim.constant() : 0;
+  };
+  switch (in_a_step(node.op)) {
+    case Op::append_attend:
+      return kv_state(node.type.dtype, size(1, 1), size(1, 2), size(2, 2), node.integer("window"),
+                      node.module, 0, storage);
+    default:
+      AC_UNREACHABLE();
+  }
+}
+
 void verify(const StepGraph& step, const std::string& origin) {
   verify(step.graph, origin);
   std::vector<bool> used(step.states.size());
@@ -15,9 +31,9 @@ void verify(const StepGraph& step, const std::string& origin) {
       if (dim.uses(Symbol::S))
         bad_input("{}: {}: a step has no S, but its shape is {}", origin, describe(step.graph, id),
                   to_string(node.type.shape));
-    if (node.op == Op::attention)
-      bad_input("{}: {}: a step appends to its state before it attends", origin,
-                describe(step.graph, id));
+    if (const Op op = in_a_step(node.op); op != node.op)
+      bad_input("{}: {}: a step has {} in its place", origin, describe(step.graph, id),
+                info(op).name);
     if (info(node.op).memory != Memory::state) continue;
     const std::int64_t index = node.integer("state");
     if (index < 0 || index >= static_cast<std::int64_t>(step.states.size()))
@@ -26,12 +42,8 @@ void verify(const StepGraph& step, const std::string& origin) {
     if (used[slot])
       bad_input("{}: {}: state {} has two writers", origin, describe(step.graph, id), index);
     used[slot] = true;
-    const TensorType &k = step.graph.type(node.inputs[1]), &v = step.graph.type(node.inputs[2]);
-    const StateSpec fitting =
-        kv_state(k.dtype, k.shape[1].is_constant() ? k.shape[1].constant() : 0,
-                 k.shape[2].is_constant() ? k.shape[2].constant() : 0,
-                 v.shape[2].is_constant() ? v.shape[2].constant() : 0, node.integer("window"),
-                 step.states[slot].module, 0, storage_of(step.states[slot]));
+    StateSpec fitting = state_of(step.graph, node, storage_of(step.states[slot]));
+    fitting.module = step.states[slot].module;
     const bool fits = step.states[slot] == fitting;
     if (!fits) bad_input("{}: {}: does not fit state {}", origin, describe(step.graph, id), index);
   }

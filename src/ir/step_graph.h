@@ -15,6 +15,12 @@ struct StepGraph {
   std::vector<StateSpec> states;  // each written by one op; without slots
 };
 
+// The op of a whole forward as a step computes it: with a state, where it looks at other tokens.
+Op in_a_step(Op op);
+// What a node of such an op, before or after, keeps of a sequence; an axis that is not constant
+// counts as 0.
+StateSpec state_of(const Graph& graph, const Node& node, KvStorage storage = KvStorage::elements);
+
 void verify(const StepGraph& step, const std::string& origin);
 
 }  // namespace ac

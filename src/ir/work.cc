@@ -79,20 +79,18 @@ Dim result_bytes(const Graph& graph, NodeId id) {
   return product(node.type.shape) * element_bytes(node.type.dtype);
 }
 
-// Reads the keys and values of the tokens before, writes those of the new ones.
+// Reads what the tokens before left, writes that of the new ones.
 Dim state_bytes_of(const Graph& graph, NodeId id) {
   const Node& node = graph[id];
   if (info(node.op).memory != Memory::state) return 0;
-  const TensorType &k = graph.type(node.inputs[1]), &v = graph.type(node.inputs[2]);
-  const Dim a_token = k.shape[1] * (k.shape[2] + v.shape[2]) * element_bytes(k.dtype);
-  return (Dim(Symbol::P) + k.shape[0]) * a_token;
+  return (Dim(Symbol::P) + node.type.shape[0]) * bytes_of_token(state_of(graph, node));
 }
 
 Dim state_bytes_of(const StepGraph& step, NodeId id) {
   const Node& node = step.graph[id];
   if (info(node.op).memory != Memory::state) return 0;
   const StateSpec& state = step.states.at(static_cast<std::size_t>(node.integer("state")));
-  return (Dim(Symbol::P) + step.graph.type(node.inputs[1]).shape[0]) * bytes_of_token(state);
+  return (Dim(Symbol::P) + node.type.shape[0]) * bytes_of_token(state);
 }
 
 Work work_of(const StepGraph& step, NodeId id) {

@@ -115,8 +115,8 @@ StateSpec kv_state(DType dtype, std::int64_t heads, std::int64_t key_size, std::
 }
 
 KvStorage storage_of(const StateSpec& state) {
-  AC_ASSERT(state.kind == StateKind::kv);
-  return state.tensors.size() > 2 ? KvStorage::fp8 : KvStorage::elements;
+  return state.kind == StateKind::kv && state.tensors.size() > 2 ? KvStorage::fp8
+                                                                 : KvStorage::elements;
 }
 
 KvStorage storage_of(const std::vector<StateSpec>& states) {
