@@ -356,28 +356,33 @@ class FallbackWriter {
     launch(std::move(c));
   }
 
-  void add_attention() {
-    const std::int64_t index = node().integer("state");
-    const StateSpec& state = step_.states[static_cast<std::size_t>(index)];
-    const KvSizes sizes = kv_sizes(state);
-    const std::int64_t slots = setting_.slots.at(static_cast<std::size_t>(index));
+  // ---- states
+  const StateSpec& state() const {
+    return step_.states[static_cast<std::size_t>(node().integer("state"))];
+  }
+  std::int64_t slots() const {
+    const std::int64_t slots = setting_.slots.at(static_cast<std::size_t>(node().integer("state")));
     AC_ASSERT(slots > 0);
-    const auto cached = [&](std::size_t number, std::int64_t size) {
-      FallbackTensor tensor;
-      tensor.element = element_of(state.tensors[number].dtype);
-      tensor.buffer = generated_.refer({.role = Buffer::Role::state,
-                                        .state = index,
-                                        .tensor = static_cast<std::int32_t>(number)});
-      tensor.strides = {size, slots * size, 1};
-      return tensor;
-    };
-    const FallbackTensor keys = cached(kKeys, sizes.key_size);
-    const FallbackTensor values = cached(kValues, sizes.value_size);
-    const FallbackTensor k = operand(1), v = operand(2);
+    return slots;
+  }
+  // One of its tensors. Axes are slot, row, feature.
+  FallbackTensor cached(std::size_t number) {
+    const StateTensor& kept = state().tensors[number];
+    FallbackTensor tensor;
+    tensor.element = element_of(kept.dtype);
+    tensor.buffer = generated_.refer({.role = Buffer::Role::state,
+                                      .state = node().integer("state"),
+                                      .tensor = static_cast<std::int32_t>(number)});
+    tensor.strides = {kept.size, slots() * kept.size, 1};
+    return tensor;
+  }
 
+  void add_attention() {
+    const KvSizes sizes = kv_sizes(state());
     FallbackCall c = call(FallbackKind::attend);
-    std::vector<FallbackTensor> in = {operand(0), k, v, keys, values};
-    if (has_codes(state)) in.insert(in.end(), {cached(kKeyScales, 1), cached(kValueScales, 1)});
+    std::vector<FallbackTensor> in = {operand(0), operand(1), operand(2), cached(kKeys),
+                                      cached(kValues)};
+    if (has_codes(state())) in.insert(in.end(), {cached(kKeyScales), cached(kValueScales)});
     for (const FallbackTensor& tensor : in) c.in.push_back(with_inner(with_inner(tensor)));
     c.out = result();
     constexpr std::int64_t features = kernels::attend_features;
@@ -385,32 +390,33 @@ class FallbackWriter {
     c.inner = {sizes.key_size, sizes.value_size};
     c.indexed = 3;
     c.position = position();
-    c.params.capacity = slots;
+    c.params.capacity = slots();
     c.params.window = node().integer("window");
     c.params.group = static_cast<int>(c.outer[1].constant() / sizes.heads);
     c.params.scale = static_cast<float>(node().number("scale"));
     c.params.softcap = static_cast<float>(node().number("softcap"));
     launch(std::move(c));
-    add_append(1, k, keys, slots);
-    add_append(2, v, values, slots);
-    if (!has_codes(state)) return;
-    add_append(1, k, cached(kKeyScales, 1), slots, true);
-    add_append(2, v, cached(kValueScales, 1), slots, true);
+    add_append(1, kKeys);
+    add_append(2, kValues);
+    if (!has_codes(state())) return;
+    add_append(1, kKeyScales, true);
+    add_append(2, kValueScales, true);
   }
 
-  void add_append(std::size_t number, const FallbackTensor& x, const FallbackTensor& cache,
-                  std::int64_t slots, bool is_scale = false) {
+  // An operand's rows, or what a tensor of codes or scales keeps of them.
+  void add_append(std::size_t number, std::size_t tensor, bool is_scale = false) {
     FallbackCall c = call(FallbackKind::append);
+    const FallbackTensor x = operand(number);
     c.outer = graph_.type(node().inputs[number]).shape;
-    c.in = {x}, c.out = cache;
-    if (cache.element == Element::e4m3 || is_scale) {
+    c.in = {x}, c.out = cached(tensor);
+    if (c.out.element == Element::e4m3 || is_scale) {
       c.inner = {c.outer[2]};
       c.in = {with_inner(x), along(x, 2)};
       if (is_scale) c.in[0] = c.in[1], c.outer[2] = 1;
     }
     c.indexed = 3;
     c.position = position();
-    c.params.capacity = slots;
+    c.params.capacity = slots();
     launch(std::move(c));
   }
 
