@@ -31,8 +31,12 @@ constexpr GemvOp head{
 
 constexpr Format fp8_block{.codes = Codes::e4m3, .rows = 128, .columns = 128};
 constexpr Format int8_rows{.codes = Codes::u8};
-constexpr Format int4_groups{.codes = Codes::u4, .scale = Type::bf16, .columns = 128};
-constexpr Format int4_zeros{.codes = Codes::u4, .scale = Type::f16, .zeros = true, .columns = 32};
+constexpr Format int4_groups{.codes = Codes::u4, .scale = ScaleType::bf16, .columns = 128};
+constexpr Format int4_zeros{
+    .codes = Codes::u4, .scale = ScaleType::f16, .zeros = true, .columns = 32};
+constexpr Format nvfp4{
+    .codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true};
+constexpr Format mxfp4{.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32};
 constexpr GemvOp fp8_qkv{.weight = Type::bf16,
                          .x = Type::bf16,
                          .y = Type::bf16,
@@ -72,6 +76,19 @@ AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
 AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_codes)
 constexpr GemvOp int4_bf16_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = int4_zeros};
+constexpr GemvOp nvfp4_gate_up{.weight = Type::bf16,
+                               .x = Type::bf16,
+                               .y = Type::bf16,
+                               .norm = true,
+                               .pair = Pair::swiglu,
+                               .matrices = 2,
+                               .format = nvfp4};
+constexpr GemvOp nvfp4_projection{.residual = true, .format = nvfp4};
+constexpr GemvOp mxfp4_projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = mxfp4};
+AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_nvfp4_any_shape, nvfp4_projection, any_shape)
+AC_GEMV_KERNEL(gemv_mxfp4_projection, mxfp4_projection, async_codes)
 constexpr MmaGemvPlan columns{};
 constexpr MmaGemvPlan half_tiles{.rows = 8};
 AC_MMA_GEMV_KERNEL(mma_gemv_int4_gate_up, int4_gate_up, columns)
@@ -79,6 +96,9 @@ AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection, int4_bf16_projection, half_tiles)
 AC_MMA_GEMV_KERNEL(mma_gemv_int4_f16_projection, int4_projection, half_tiles)
 AC_MMA_GEMV_KERNEL(mma_gemv_fp8_projection, fp8_projection, half_tiles)
 AC_MMA_GEMV_KERNEL(mma_gemv_fp8_qkv, fp8_qkv, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_gate_up, nvfp4_gate_up, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_projection, nvfp4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_projection, mxfp4_projection, half_tiles)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
@@ -184,12 +204,22 @@ constexpr GemmOp tma_int4{.weight = Type::bf16,
                           .format = int4_groups};
 constexpr GemmOp tma_int4_pair{.pair = Pair::swiglu, .matrices = 2, .format = int4_zeros};
 constexpr GemmOp tma_int8{.bias = true, .format = int8_rows};
+constexpr GemmOp tma_nvfp4{.weight = Type::bf16,
+                           .x = Type::bf16,
+                           .y = Type::bf16,
+                           .pair = Pair::swiglu,
+                           .matrices = 2,
+                           .format = nvfp4};
+constexpr GemmOp tma_mxfp4{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = mxfp4};
 constexpr TmaGemmPlan tma_codes{.stages = 3, .cluster_m = 1, .cluster_n = 2};
 constexpr TmaGemmPlan tma_codes_square{.tile_n = 128, .cluster_m = 1};
 AC_TMA_GEMM_KERNEL(tma_gemm_fp8_qkv, tma_fp8, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_projection, tma_int4, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_gate_up, tma_int4_pair, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_int8_projection, tma_int8, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_nvfp4_gate_up, tma_nvfp4, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_mxfp4_projection, tma_mxfp4, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_square, tma_int4, tma_codes_square)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_split, tma_int4, tma_split)
 
@@ -270,6 +300,23 @@ AC_FALLBACK_KERNEL(fallback_int4_product,
                        .rank = 2,
                        .inner = 1,
                        .format = int4_zeros}))
+AC_FALLBACK_KERNEL(fallback_nvfp4_product,
+                   (FallbackOp{
+                       .kind = FallbackKind::scaled_product,
+                       .in = {Element::f16, Element::u8, Element::e4m3, Element::f32, Element::f16},
+                       .out = Element::f16,
+                       .operands = 5,
+                       .rank = 2,
+                       .inner = 1,
+                       .format = nvfp4}))
+AC_FALLBACK_KERNEL(fallback_mxfp4_product,
+                   (FallbackOp{.kind = FallbackKind::scaled_product,
+                               .in = {Element::bf16, Element::u8, Element::e8m0},
+                               .out = Element::bf16,
+                               .operands = 3,
+                               .rank = 2,
+                               .inner = 1,
+                               .format = mxfp4}))
 AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::less,
                                                         .in = {Element::positions, Element::i64},
                                                         .out = Element::boolean,

@@ -14,22 +14,25 @@ struct CodePairs {
   using Reader = WeightReader<format, type>;
   static constexpr int elements = Reader::of_word, count = elements / 2;
   // Elements i and i + 4 are a pair.
-  static constexpr bool far_apart = is_whole(format.codes) && bits_of(format.codes) == 4;
-  // unpack() puts such a code into the low bits of a power of two, and subtracts that power
+  static constexpr bool far_apart = bits_of(format.codes) == 4;
+  // unpack() puts a whole number into the low bits of a power of two, and subtracts that power
   // together with the zero point.
   static constexpr unsigned power = type == Type::bf16 ? 0x43004300u : 0x64006400u;
 
   // What unpack() wants of a zero point.
   struct Zero {
     float value;
-    unsigned less;  // far apart
+    unsigned less;  // of whole numbers that are far apart
   };
   AC_DEVICE static Zero zero_of(float value) {
     const float less = -(type == Type::bf16 ? 128.f : 1024.f) - value;
     return {value, pack_pair<T>(less, less)};
   }
   AC_DEVICE static void unpack(unsigned word, Zero zero, unsigned (&out)[count]) {
-    if constexpr (far_apart) {
+    if constexpr (format.codes == Codes::e2m1) {
+      AC_UNROLL
+      for (int i = 0; i < count; ++i) out[i] = e2m1_pair<type>(word, i);
+    } else if constexpr (far_apart) {
       AC_UNROLL
       for (int i = 0; i < count; ++i)
         out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);

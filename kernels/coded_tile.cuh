@@ -17,16 +17,20 @@ struct CodedTile {
   using Reader = WeightReader<format, op.weight>;
   using Pairs = CodePairs<format, op.weight>;
   // Pairs times a scale of their own type are rounded once, as floats that become 16 bits are.
-  static constexpr bool in_pairs = Pairs::far_apart && format.scale == op.weight;
-  static constexpr int vector = op.vector();     // elements of a thread's copy: they share a scale
+  static constexpr bool in_pairs =
+      Pairs::far_apart && is_exact_in(format.scale, op.weight) && !format.global;
+  static constexpr int vector = op.vector();     // elements of a thread's copy
   static constexpr int across = 64 / vector;     // threads of a row
   static constexpr int down = threads / across;  // rows from one of a thread's copies to the next
   static constexpr int count = tile_n / down;
   static_assert(count * down == tile_n);
 
+  using RowOf = RowScales<format>;
+  static constexpr int scales_each = format.scales_of(vector), of_scale = 4 / scales_each;
   struct Scales {
-    Scalar<format.scale> scale[count];
-    unsigned char zero[count];
+    typename RowOf::Scale scale[count][scales_each];
+    unsigned char zero[count][scales_each];
+    RowOf of_row[count];
   };
 
   const CodedGemmParams& p;
@@ -54,10 +58,14 @@ struct CodedTile {
     AC_UNROLL
     for (int i = 0; i < count; ++i) {
       const Row row = row_of(i, matrix, output);
-      RowScales<format> of;
-      of.point_to(p.scales[row.matrix], p.zeros[row.matrix], row.number, p.k);
-      found.scale[i] = load_constant(of.scale + of.number(inside));
-      if constexpr (format.zeros) found.zero[i] = load_constant(of.zero + of.number(inside));
+      RowOf& of = found.of_row[i];
+      of.point_to(p, row.matrix, row.number);
+      AC_UNROLL
+      for (int s = 0; s < scales_each; ++s) {
+        found.scale[i][s] = load_constant(of.scale + of.number(inside) + s);
+        if constexpr (format.zeros)
+          found.zero[i][s] = load_constant(of.zero + of.number(inside) + s);
+      }
     }
     return found;
   }
@@ -65,22 +73,24 @@ struct CodedTile {
   AC_DEVICE void make(unsigned char* tile, const unsigned char* codes, const Scales& of) const {
     AC_UNROLL
     for (int i = 0; i < count; ++i) {
-      const float scale = to_float(of.scale[i]);
-      float zero = static_cast<float>(middle_of(format.codes));
-      if constexpr (format.zeros) zero = whole_at<0, 8>(of.zero[i], 0.f);
       const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * threads + thread) * 16);
       const unsigned words[4] = {v.x, v.y, v.z, v.w};
       unsigned pairs[vector / 2];
       AC_UNROLL
       for (int w = 0; w < 4; ++w) {
+        const int s = w / of_scale;
+        const auto stored = of.scale[i][s];
+        float zero = static_cast<float>(middle_of(format.codes));
+        if constexpr (format.zeros) zero = whole_at<0, 8>(of.zero[i][s], 0.f);
         if constexpr (in_pairs) {
           unsigned far[Pairs::count];
           Pairs::unpack(words[w], Pairs::zero_of(zero), far);
-          const unsigned both = of.scale[i].bits * 0x10001u;
+          const unsigned both = pair_of(stored);
           AC_UNROLL
           for (unsigned& pair : far) pair = multiply_pairs<T>(pair, both);
           Pairs::to_neighbours(far, pairs + w * Pairs::count);
         } else {
+          const float scale = of.of_row[i].whole(stored);
           float elements[Reader::of_word];
           Reader::unpack(words[w], zero, elements);
           AC_UNROLL
@@ -100,6 +110,11 @@ struct CodedTile {
   }
 
  private:
+  template <class Scale>
+  AC_DEVICE static unsigned pair_of(Scale scale) {
+    if constexpr (sizeof scale == 2) return scale.bits * 0x10001u;
+    return pack_pair<T>(to_float(scale), to_float(scale));
+  }
   // Rows past the end repeat the last one: their sums are never written.
   struct Row {
     int matrix, number;

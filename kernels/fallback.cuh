@@ -30,6 +30,10 @@ struct StoredOf<Element::e4m3> {
   using type = e4m3;
 };
 template <>
+struct StoredOf<Element::e8m0> {
+  using type = e8m0;
+};
+template <>
 struct StoredOf<Element::i64> {
   using type = long long;
 };
@@ -81,7 +85,7 @@ AC_DEVICE auto read(const FallbackOperand& operand, long long offset) {
   } else {
     const Stored<element> stored =
         load_fresh(static_cast<const Stored<element>*>(operand.data) + offset);
-    if constexpr (is_float(element) || element == Element::e4m3)
+    if constexpr (is_float(element) || element == Element::e4m3 || element == Element::e8m0)
       return to_float(stored);
     else if constexpr (element == Element::boolean)
       return static_cast<long long>(stored != 0);
@@ -347,7 +351,7 @@ AC_DEVICE float multiplied(const Inner<op>& inner) {
 template <FallbackOp op>
 AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
   constexpr Format format = op.format;
-  constexpr int bits = bits_of(format.codes), bias = format.zeros ? 4 : 3;
+  constexpr int bits = bits_of(format.codes), bias = format.zeros || format.global ? 4 : 3;
   const FallbackParams& p = inner.p;
   const long long row = inner.place.at[op.rank - 1], count = inner.count();
   const long long row_of_scales = format.rows > 0 ? row / format.rows : 0;
@@ -358,16 +362,20 @@ AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
       return row_of_scales * in.strides[op.rank - 1] + group * in.strides[op.rank];
     };
     float w;
-    if constexpr (is_whole(format.codes)) {
-      long long zero = middle_of(format.codes);
-      if constexpr (format.zeros) zero = read<op.in[3]>(p.in[3], of_group(p.in[3]));
+    if constexpr (format.codes == Codes::e4m3) {
+      w = inner.template read_at<1>(i);
+    } else {
       const long long at = row * p.in[1].strides[op.rank - 1] + i * bits / 8;
       const long long code = read<op.in[1]>(p.in[1], at) >> i * bits % 8 & ((1 << bits) - 1);
-      w = static_cast<float>(code - zero);
-    } else {
-      w = inner.template read_at<1>(i);
+      long long zero = middle_of(format.codes);
+      if constexpr (format.zeros) zero = read<op.in[3]>(p.in[3], of_group(p.in[3]));
+      if constexpr (is_whole(format.codes))
+        w = static_cast<float>(code - zero);
+      else
+        w = to_float(e2m1{static_cast<unsigned char>(code)});
     }
     w *= read<op.in[2]>(p.in[2], of_group(p.in[2]));
+    if constexpr (format.global) w *= read<op.in[3]>(p.in[3], 0);
     own.add_product(inner.template read_at<0>(i), w);
   }
   const float sum = inner.sum(own);

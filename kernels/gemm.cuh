@@ -104,8 +104,7 @@ AC_DEVICE void gemm(const GemmParamsOf<op.format>& p) {
              static_cast<long long>(output) * p.pitch;
     if constexpr (Reader::scaled) {
       typename TileW::Row coded{from, {}};
-      if (from != nullptr)
-        coded.of_row.point_to(p.scales[tile.matrix + set], p.zeros[tile.matrix + set], output, p.k);
+      if (from != nullptr) coded.of_row.point_to(p, tile.matrix + set, output);
       return coded;
     } else {
       return from;

@@ -74,6 +74,7 @@ struct GemmParams {
 struct CodedGemmParams : GemmParams {
   const void* scales[3];
   const unsigned char* zeros[3];  // if the format has them
+  const float* globals[3];        // likewise
 };
 template <bool coded>
 struct GemmParamsFor {

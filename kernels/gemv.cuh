@@ -54,7 +54,7 @@ struct Gemv : GemvRows<op> {
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {
           const auto [matrix, row] = place_of(p, n, group, r);
-          of_row[r].point_to(p.scales[matrix], p.zeros[matrix], row, p.k);
+          of_row[r].point_to(p, matrix, row);
         }
       }
     }
@@ -143,17 +143,22 @@ struct Gemv : GemvRows<op> {
       multiply_plain(shared_x, padded, i, w, sums);
   }
 
-  // The products of a vector are summed up before they are scaled.
+  // The products of what shares a scale are summed up before they are scaled.
   AC_DEVICE static void multiply_codes(unsigned char* shared_x, int padded, int i, int used,
                                        const uint4 (&w)[rows], const Scales& scales,
                                        float (&sums)[rows][2]) {
-    constexpr int of_word = Reader::of_word;
-    float products[rows][2] = {}, zero[rows] = {};
-    AC_UNROLL
-    for (int r = 0; r < rows; ++r)
-      if (i < used) zero[r] = scales.of_row[r].zero_at(i * vector);
+    constexpr int of_word = Reader::of_word, of_scale = 4 / op.format.scales_of(vector);
+    float products[rows][2], zero[rows] = {};
     AC_UNROLL
     for (int j = 0; j < 4; ++j) {
+      const int column = i * vector + j * of_word;
+      if (j % of_scale == 0) {
+        AC_UNROLL
+        for (int r = 0; r < rows; ++r) {
+          products[r][0] = products[r][1] = 0;
+          if (i < used) zero[r] = scales.of_row[r].zero_at(column);
+        }
+      }
       float x[of_word];
       AC_UNROLL
       for (int e = 0; e < of_word; e += 4) {
@@ -168,12 +173,13 @@ struct Gemv : GemvRows<op> {
         AC_UNROLL
         for (int e = 0; e < of_word; ++e) products[r][e % 2] = fmaf(v[e], x[e], products[r][e % 2]);
       }
-    }
-    AC_UNROLL
-    for (int r = 0; r < rows; ++r) {
-      const float scale = i < used ? scales.of_row[r].scale_at(i * vector) : 0;
-      sums[r][0] = fmaf(scale, products[r][0], sums[r][0]);
-      sums[r][1] = fmaf(scale, products[r][1], sums[r][1]);
+      if (j % of_scale != of_scale - 1) continue;
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) {
+        const float scale = i < used ? scales.of_row[r].scale_at(column) : 0;
+        sums[r][0] = fmaf(scale, products[r][0], sums[r][0]);
+        sums[r][1] = fmaf(scale, products[r][1], sums[r][1]);
+      }
     }
   }
 

@@ -108,7 +108,8 @@ struct GemvPlan {
     if (chunks < 1 || chunks > 16) return "chunks must be 1 to 16";
     if (chunks != 1 && ring != Ring::bulk_copy) return "only a bulk ring has chunks";
     if (ring == Ring::registers && rows * depth > 32) return "the ring does not fit in registers";
-    if (op.format.columns % op.vector() != 0) return "16-byte loads need whole vectors of a scale";
+    if (op.format.scales_of(op.vector()) == 0 || op.format.scales_of(op.vector()) > 4)
+      return "16-byte loads need whole words of a scale";
     return nullptr;
   }
   // As above, for one K and the shared memory a block may have.
@@ -152,6 +153,7 @@ struct GemvParams {
 struct CodedGemvParams : GemvParams {
   const void* scales[3];
   const unsigned char* zeros[3];  // if the format has them
+  const float* globals[3];        // likewise
 };
 template <bool coded>
 struct GemvParamsFor {

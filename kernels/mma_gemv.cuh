@@ -31,9 +31,12 @@ struct MmaGemv : GemvRows<op> {
   static constexpr int outputs = plan.outputs_per_tile(op), columns = plan.columns(op);
   static constexpr int pieces = 16 / plan.rows;  // of a row, in a slot
   static constexpr int staged = plan.staged_bytes(op), slot_bytes = plan.slot_bytes(op);
-  // Vectors of a slot that share a scale wherever the slot begins.
-  static constexpr int group =
-      format.columns == 0 ? vectors : common_divisor(vectors, format.columns / vector);
+  // Scales of a vector: 1, or 2, which a half of the lanes each meets in columns of its own.
+  static constexpr int scales_each = format.scales_of(vector), of_scale = 4 / scales_each;
+  // Vectors of a slot that share their scales wherever the slot begins.
+  static constexpr int group = format.columns == 0 ? vectors
+                               : scales_each > 1   ? 1
+                                                 : common_divisor(vectors, format.columns / vector);
   // A norm may divide by far less than 1: what comes before that must not be too small to round.
   static constexpr float enlarged = op.norm ? 0x1p32f : 1;
 
@@ -50,7 +53,7 @@ struct MmaGemv : GemvRows<op> {
   AC_DEVICE static Scales scales_of(const Params& p, int n, int tile, int r) {
     const auto [matrix, number] = row_of(p, n, tile, r);
     Scales scales;
-    scales.point_to(p.scales[matrix], p.zeros[matrix], number, p.k);
+    scales.point_to(p, matrix, number);
     scales.scale = in_place(scales.scale);
     return scales;
   }
@@ -90,8 +93,8 @@ struct MmaGemv : GemvRows<op> {
         const int v = first_vector(slot, lane % 16);
         if constexpr (staged > 0) {
           if (lane < 16)
-            copy_async<staged>(to + 16 * plan.row_bytes + lane * staged, scales.scale + v / group,
-                               valid && v < used);
+            copy_async<staged>(to + 16 * plan.row_bytes + lane * staged,
+                               scales.scale + v / group * scales_each, valid && v < used);
         } else if (valid && v < used) {
           bring_to_l1(scales, v * vector);
         }
@@ -164,7 +167,8 @@ struct MmaGemv : GemvRows<op> {
       AC_UNROLL
       for (int h = 0; h < 2; ++h) {
         zero[h] = Pairs::zero_of(static_cast<float>(middle_of(format.codes)));
-        if constexpr (staged == 0) of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
+        if constexpr (staged == 0 || format.global)
+          of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
       }
       if constexpr (format.columns == 0) look_up(0, 0);
     }
@@ -218,6 +222,8 @@ struct MmaGemv : GemvRows<op> {
                                  const unsigned char* mine, bool has_column, Factors& factors,
                                  float (&sums)[2], const GiveBack& give_back) {
     const int lane = threadIdx.x % 32, quad = lane / 4;
+    // Which of a vector's scales the lane's sums have.
+    const int mine_of_vector = lane % scales_each;
     unsigned words[2][vectors];
     float staged_scale[2][vectors / group];
     AC_UNROLL
@@ -230,7 +236,8 @@ struct MmaGemv : GemvRows<op> {
         const auto* const of = reinterpret_cast<const typename Scales::Scale*>(
             in + 16 * plan.row_bytes + (quad + 8 * h) * staged);
         AC_UNROLL
-        for (int g = 0; g < vectors / group; ++g) staged_scale[h][g] = to_float(of[g]);
+        for (int g = 0; g < vectors / group; ++g)
+          staged_scale[h][g] = factors.of_row[h].whole(of[g * scales_each + mine_of_vector]);
       }
     }
     __syncwarp();
@@ -242,8 +249,9 @@ struct MmaGemv : GemvRows<op> {
         factors.scale[0] = staged_scale[0][g], factors.scale[1] = staged_scale[1][g];
       } else if constexpr (format.columns > 0) {
         // Behind the end x is 0: any scale will do.
-        const int first = (first_vector(slot, 0) + g * group) * vector;
-        const int second = (first_vector(slot, 8) + g * group) * vector;
+        const int of_vector = mine_of_vector * format.columns;
+        const int first = (first_vector(slot, 0) + g * group) * vector + of_vector;
+        const int second = (first_vector(slot, 8) + g * group) * vector + of_vector;
         factors.look_up(first < k ? first : 0, second < k ? second : 0);
       }
       multiply(words, g * group, x, has_column, factors, sums);
@@ -267,10 +275,13 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
   const int first = blockIdx.x * plan.tiles_per_block() + warp / split;
   const int used = p.k / G::vector, steps = plan.steps(op, p.k);
   unsigned char* const ring = shared + plan.x_bytes(op, p.k) + warp * plan.depth * G::slot_bytes;
-  // Columns of x: of the first piece rounded and rest, then of the second.
-  const bool has_column = quad < 2 * G::pieces && quad % 2 < G::columns;
+  // Columns of x: of the first piece rounded and rest, then of the second. Each is two where a
+  // vector has two scales, with x where the lanes' words have the first one, or the second.
+  constexpr int parts = G::scales_each;
+  const bool has_column = quad < 2 * parts * G::pieces && quad % 2 < G::columns &&
+                          lane % 4 / G::of_scale == quad / 2 % parts;
   const unsigned char* const mine = shared + quad % 2 * plan.column_bytes(op, p.k) +
-                                    quad / 2 * G::vectors * G::vector * 2 +
+                                    quad / 2 / parts * G::vectors * G::vector * 2 +
                                     lane % 4 * (G::vector / 2);
 
   if constexpr (plan.signal == Signal::entry) launch_dependents();
@@ -328,8 +339,12 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
       slot = slot + 1 == plan.depth ? 0 : slot + 1;
     }
     // The lanes whose columns are x's have the sums: of the first piece lane 0 of each 4, of the
-    // second lane 1.
-    if constexpr (G::pieces == 2) sums[0] += __shfl_xor_sync(full_warp, sums[1], 1);
+    // second the next one; with two scales a vector, two lanes each.
+    if constexpr (parts == 2) {
+      AC_UNROLL
+      for (float& sum : sums) sum += __shfl_xor_sync(full_warp, sum, 1);
+    }
+    if constexpr (G::pieces == 2) sums[0] += __shfl_xor_sync(full_warp, sums[1], parts);
     // Two buffers in turn: nobody can be two tiles ahead of the barrier.
     float* const partial = partial_sums + buffer * plan.warps() * 16;
     buffer ^= 1;

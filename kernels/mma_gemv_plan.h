@@ -74,7 +74,8 @@ struct MmaGemvPlan {
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
     if (resident < 1 || resident * threads > 2048) return "too many threads on an SM";
     if (depth < 2 || depth > 32) return "depth must be 2 to 32";
-    if (op.format.columns % op.vector() != 0) return "16-byte loads need whole vectors of a scale";
+    if (op.format.scales_of(op.vector()) == 0 || op.format.scales_of(op.vector()) > 2)
+      return "16-byte loads need whole halves of a vector of a scale";
     return nullptr;
   }
   // As above, for one K and the shared memory a block may have.

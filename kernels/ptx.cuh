@@ -251,6 +251,10 @@ template <>
 AC_DEVICE e4m3 load_fresh<e4m3>(const e4m3* p) {
   return {__ldcg(reinterpret_cast<const unsigned char*>(p))};
 }
+template <>
+AC_DEVICE e8m0 load_fresh<e8m0>(const e8m0* p) {
+  return {__ldcg(reinterpret_cast<const unsigned char*>(p))};
+}
 // Data that no kernel writes, read many times: through L1.
 template <class T>
 AC_DEVICE T load_constant(const T* p) {
@@ -263,6 +267,14 @@ AC_DEVICE f16 load_constant<f16>(const f16* p) {
 template <>
 AC_DEVICE bf16 load_constant<bf16>(const bf16* p) {
   return {__ldg(reinterpret_cast<const unsigned short*>(p))};
+}
+template <>
+AC_DEVICE e4m3 load_constant<e4m3>(const e4m3* p) {
+  return {__ldg(reinterpret_cast<const unsigned char*>(p))};
+}
+template <>
+AC_DEVICE e8m0 load_constant<e8m0>(const e8m0* p) {
+  return {__ldg(reinterpret_cast<const unsigned char*>(p))};
 }
 // What load_constant() will want, 32 bytes of it. Nobody waits for it.
 AC_DEVICE void bring_to_l1(const void* p) {

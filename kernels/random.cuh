@@ -34,6 +34,11 @@ AC_DEVICE unsigned char round_to_u8(float x) {
   return static_cast<unsigned char>(fminf(fmaxf(x, 0.f), 255.f) + 0.5f);
 }
 
+// The power of two at or below it, without its sign.
+AC_DEVICE e8m0 cut_to_e8m0(float x) {
+  return {static_cast<unsigned char>(__float_as_uint(x) >> 23)};
+}
+
 // Defines all of them.
 #define AC_RANDOM_KERNEL(type, T, convert)                             \
   AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams, \
@@ -44,6 +49,7 @@ AC_DEVICE unsigned char round_to_u8(float x) {
   AC_RANDOM_KERNEL(f16, ::ac::kernels::f16, ::ac::kernels::from_float<::ac::kernels::f16>)    \
   AC_RANDOM_KERNEL(bf16, ::ac::kernels::bf16, ::ac::kernels::from_float<::ac::kernels::bf16>) \
   AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)                     \
+  AC_RANDOM_KERNEL(e8m0, ::ac::kernels::e8m0, ::ac::kernels::cut_to_e8m0)                     \
   AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)
 
 }  // namespace ac::kernels

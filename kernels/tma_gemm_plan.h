@@ -93,8 +93,9 @@ struct TmaGemmPlan {
     if (cluster_k > 1 && cluster_k * sent_bytes(op) > stages * stage_bytes())
       return "the ring must hold what a tile's blocks send each other";
     if (!op.format.is_plain() && cluster_m > 1) return "each block makes its elements of codes";
-    if (!op.format.is_plain() && op.format.columns % op.vector() != 0)
-      return "16-byte copies need whole vectors of a scale";
+    if (!op.format.is_plain() &&
+        (op.format.scales_of(op.vector()) == 0 || op.format.scales_of(op.vector()) > 4))
+      return "16-byte copies need whole words of a scale";
     if (box_m() % 8 != 0 || box_n(op) % 8 != 0) return "boxes must have whole eights of rows";
     if (group_m < 1) return "group_m must be positive";
     return nullptr;
@@ -124,7 +125,7 @@ static_assert(sizeof(TmaGemmParams) % 64 == 0);
 struct CodedTmaGemmParams {
   TensorMap x;
   CodedGemmParams gemm;
-  long long unused[4] = {};
+  long long unused[1] = {};
 };
 static_assert(sizeof(CodedTmaGemmParams) % 64 == 0);
 template <bool coded>

@@ -76,6 +76,14 @@ struct bf16 {
 struct e4m3 {
   unsigned char bits;
 };
+// A scale of weights: 2 to the power of (bits - 127). 255 is NaN.
+struct e8m0 {
+  unsigned char bits;
+};
+// A code of a weight in the low 4 bits.
+struct e2m1 {
+  unsigned char bits;
+};
 
 template <Type type>
 struct ScalarOf;
@@ -166,6 +174,15 @@ AC_DEVICE float to_float(e4m3 x) {
   if ((x.bits & 0x7f) == 0x7f) return NAN;
   const unsigned half = (x.bits & 0x80u) << 8 | (x.bits & 0x7fu) << 7;
   return to_float(f16{static_cast<unsigned short>(half)}) * 256.f;
+}
+// Likewise, with the exponent 14 too small.
+AC_DEVICE float to_float(e2m1 x) {
+  const unsigned half = (x.bits & 8u) << 12 | (x.bits & 7u) << 9;
+  return to_float(f16{static_cast<unsigned short>(half)}) * 16384.f;
+}
+AC_DEVICE float to_float(e8m0 x) {
+  if (x.bits == 255) return NAN;
+  return __uint_as_float(x.bits > 0 ? static_cast<unsigned>(x.bits) << 23 : 0x400000u);
 }
 // The elements in the lower half of a word.
 AC_DEVICE float2 unpack_e4m3_pair(unsigned word) {

@@ -11,27 +11,55 @@ enum class Codes : unsigned char {
   e4m3,  // a byte each
   u8,    // a byte each: 0 to 255
   u4,    // two in a byte, the first one in its low bits: 0 to 15
+  e2m1,  // the same of floats: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and below 0 the same
 };
-constexpr const char* names_of(Codes) { return "Codes, none, e4m3, u8, u4"; }
-constexpr int bits_of(Codes codes) { return codes == Codes::none ? 0 : codes == Codes::u4 ? 4 : 8; }
+constexpr const char* names_of(Codes) { return "Codes, none, e4m3, u8, u4, e2m1"; }
+constexpr int bits_of(Codes codes) {
+  return codes == Codes::none ? 0 : codes == Codes::u4 || codes == Codes::e2m1 ? 4 : 8;
+}
 // A whole number is counted from a zero point: this one, where a format has none of its own.
 constexpr bool is_whole(Codes codes) { return codes == Codes::u8 || codes == Codes::u4; }
 constexpr int middle_of(Codes codes) { return is_whole(codes) ? 1 << (bits_of(codes) - 1) : 0; }
 
-// An element is (code - zero point) * scale.
+enum class ScaleType : unsigned char {
+  f32,
+  f16,
+  bf16,
+  e4m3,
+  e8m0,  // a power of two: its exponent + 127
+};
+constexpr const char* names_of(ScaleType) { return "ScaleType, f32, f16, bf16, e4m3, e8m0"; }
+constexpr int bytes_of(ScaleType type) {
+  return type == ScaleType::f32 ? 4 : type <= ScaleType::bf16 ? 2 : 1;
+}
+// Whether elements of the type hold it without rounding.
+constexpr bool is_exact_in(ScaleType scale, Type type) {
+  if (type == Type::f32) return true;
+  if (scale == ScaleType::e4m3) return true;
+  return type == Type::f16 ? scale == ScaleType::f16
+                           : scale == ScaleType::bf16 || scale == ScaleType::e8m0;
+}
+
+// An element is (code - zero point) * scale, times the matrix's own scale.
 struct Format {
   Codes codes = Codes::none;
-  Type scale = Type::f32;
+  ScaleType scale = ScaleType::f32;
   bool zeros = false;  // a zero point, one byte, for each scale
   // Elements that share a scale, fewer at the edges; 0: as many as there are.
   int rows = 1, columns = 0;
-  AC_FIELDS(Format, codes, scale, zeros, rows, columns)
+  bool global = false;  // a scale of the whole matrix besides, a float
+  AC_FIELDS(Format, codes, scale, zeros, rows, columns, global)
 
   constexpr bool operator==(const Format&) const = default;
   constexpr bool is_plain() const { return codes == Codes::none; }
   // Of a matrix of n rows of k elements.
   constexpr int row_of_scales(int row) const { return rows > 0 ? row / rows : 0; }
   constexpr int scales_of_row(int k) const { return columns > 0 ? divide_up(k, columns) : 1; }
+  // Scales of `count` elements of a row that begin at a multiple of it; 0: they are not whole.
+  constexpr int scales_of(int count) const {
+    if (columns % count == 0) return 1;
+    return count % columns == 0 ? count / columns : 0;
+  }
   // Scales are as many as the bytes of a row make worth fetching ahead.
   constexpr bool many_scales() const { return columns > 0 && rows == 1; }
 };
@@ -45,7 +73,8 @@ constexpr double weight_bytes(Format format, Type type, double n, double k) {
   if (format.is_plain()) return codes;
   const double scales =
       (format.rows > 0 ? n / format.rows : 1) * (format.columns > 0 ? k / format.columns : 1);
-  return codes + scales * (bytes_of(format.scale) + (format.zeros ? 1 : 0));
+  return codes + scales * (bytes_of(format.scale) + (format.zeros ? 1 : 0)) +
+         (format.global ? 4 : 0);
 }
 
 }  // namespace ac::kernels

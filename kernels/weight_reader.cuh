@@ -1,5 +1,5 @@
 // How a kernel reads weights of each format (weight_format.h): what is in memory, and the elements
-// of a 16-byte vector of it. A vector's elements share a scale, which their sum is multiplied by.
+// of a 16-byte vector of it. The elements of a word share a scale, and mostly those of a vector do.
 #pragma once
 
 #include "kernels/ptx.cuh"
@@ -77,6 +77,57 @@ struct WeightReader<format, type> : CodeReader<format> {
   }
 };
 
+// Codes i and i + 4 of a word as a pair of 16-bit elements. A code's exponent and fraction, where
+// the type has them, are it times a power of two, below which there are no leading ones.
+template <Type type>
+AC_DEVICE unsigned e2m1_pair(unsigned word, int i) {
+  constexpr bool half = type == Type::f16;
+  constexpr unsigned digits = half ? 0x0e000e00u : 0x01c001c0u;
+  constexpr unsigned power = half ? 0x74007400u : 0x7e807e80u;
+  const unsigned high = word << (12 - 4 * i);  // each in the highest bits of a half
+  return multiply_pairs<Scalar<type>>((high & 0x80008000u) | (high >> (half ? 3 : 6) & digits),
+                                      power);
+}
+
+template <Format format, Type type>
+  requires(format.codes == Codes::e2m1)
+struct WeightReader<format, type> : CodeReader<format> {
+  using Stored = unsigned char;
+  AC_DEVICE static void unpack(unsigned word, float, float (&out)[8]) {
+    AC_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpack_pair<f16>(e2m1_pair<Type::f16>(word, i));
+      out[i] = pair.x, out[i + 4] = pair.y;
+    }
+  }
+  AC_DEVICE static float element(const Stored* row, int i, float) {
+    return to_float(e2m1{static_cast<unsigned char>(row[i / 2] >> 4 * (i % 2))});
+  }
+};
+
+template <ScaleType type>
+struct ScaleOf;
+template <>
+struct ScaleOf<ScaleType::f32> {
+  using type = float;
+};
+template <>
+struct ScaleOf<ScaleType::f16> {
+  using type = f16;
+};
+template <>
+struct ScaleOf<ScaleType::bf16> {
+  using type = bf16;
+};
+template <>
+struct ScaleOf<ScaleType::e4m3> {
+  using type = e4m3;
+};
+template <>
+struct ScaleOf<ScaleType::e8m0> {
+  using type = e8m0;
+};
+
 // The scales of one row, and its zero points.
 template <Format format>
 struct RowScales;
@@ -86,10 +137,17 @@ struct RowScales<format> {};
 template <Format format>
   requires(!format.is_plain())
 struct RowScales<format> {
-  using Scale = Scalar<format.scale>;
+  using Scale = typename ScaleOf<format.scale>::type;
   const Scale* scale;
   const unsigned char* zero;
+  float global;
 
+  // Of a row of a matrix, whose scales `p` has.
+  template <class Params>
+  AC_DEVICE void point_to(const Params& p, int matrix, int row) {
+    point_to(p.scales[matrix], p.zeros[matrix], row, p.k);
+    if constexpr (format.global) global = load_constant(p.globals[matrix]);
+  }
   AC_DEVICE void point_to(const void* scales, const unsigned char* zeros, int row, int k) {
     const long long first =
         static_cast<long long>(format.row_of_scales(row)) * format.scales_of_row(k);
@@ -99,8 +157,12 @@ struct RowScales<format> {
   AC_DEVICE static int number(int column) {
     return format.columns > 0 ? column / format.columns : 0;
   }
+  AC_DEVICE float whole(Scale of_group) const {
+    if constexpr (format.global) return to_float(of_group) * global;
+    return to_float(of_group);
+  }
   AC_DEVICE float scale_at(int column) const {
-    return to_float(load_constant(scale + number(column)));
+    return whole(load_constant(scale + number(column)));
   }
   AC_DEVICE float zero_at(int column) const {
     if constexpr (format.zeros)
@@ -115,7 +177,7 @@ template <Format format>
 AC_DEVICE void bring_to_l1(const RowScales<format>& row, int column) {
   const int number = row.number(column);
 #ifdef AC_HOST_DEVICE
-  load_as<Scalar<format.scale>>(row.scale + number);
+  load_as<typename RowScales<format>::Scale>(row.scale + number);
   if constexpr (format.zeros) load_as<unsigned char>(row.zero + number);
 #else
   [[maybe_unused]] unsigned unused;

@@ -53,10 +53,10 @@ def open_directory(folder: str, name: str, dtype: str | None) -> Model:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises whatever a config provokes
         raise BadInput(f"{config_file} is no usable config: {first_line(error)}") from error
-    if stated.get("quantization_config"):
+    if stated.get("quantization_config") or (Path(folder) / "hf_quant_config.json").exists():
         raise CaptureError(
-            f"{config_file}: quantised checkpoints are not supported by the Python capture; FP8 in blocks of 128 x 128 "
-            "is by the native front end, for the architectures that it knows"
+            f"{config_file}: quantised checkpoints are not supported by the Python capture; the native front end reads "
+            "them, for the architectures that it knows"
         )
     model_class = _model_class(transformers, config, config_file)
     check_config(config, model_class)

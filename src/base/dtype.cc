@@ -17,7 +17,7 @@ struct Names {
   std::size_t bytes;
   std::string_view short_name, torch_name;
 };
-constexpr std::array<Names, 9> kNames{{
+constexpr std::array<Names, 10> kNames{{
     {DType::f32, 4, "f32", "float32"},
     {DType::f16, 2, "f16", "float16"},
     {DType::bf16, 2, "bf16", "bfloat16"},
@@ -27,6 +27,7 @@ constexpr std::array<Names, 9> kNames{{
     {DType::f8e4m3, 1, "f8e4m3", "float8_e4m3fn"},
     {DType::u8, 1, "u8", "uint8"},
     {DType::i8, 1, "i8", "int8"},
+    {DType::f8e8m0, 1, "f8e8m0", "float8_e8m0fnu"},
 }};
 const Names& names(DType dtype) { return kNames[static_cast<std::size_t>(dtype)]; }
 
@@ -93,6 +94,28 @@ std::uint8_t e4m3_code(double value) {
   return static_cast<std::uint8_t>(sign | (exponent + 7) << 3 | mantissa);
 }
 
+// E8M0 is a power of two: its exponent + 127. 255 is NaN.
+constexpr int kBiasE8m0 = 127, kNanE8m0 = 255;
+
+double e8m0_value(std::uint8_t code) {
+  return code == kNanE8m0 ? NAN : std::ldexp(1.0, code - kBiasE8m0);
+}
+
+// The nearest power of two, of two as near the larger one; of what is not above 0, the least.
+double round_to_e8m0(double value) {
+  if (std::isnan(value)) return value;
+  const double least = e8m0_value(0), most = e8m0_value(kNanE8m0 - 1);
+  if (!(value > least)) return least;
+  if (value >= most) return most;
+  const double below = std::ldexp(1.0, std::ilogb(value));
+  return value < 1.5 * below ? below : 2 * below;
+}
+
+// `value` is one of the format.
+std::uint8_t e8m0_code(double value) {
+  return static_cast<std::uint8_t>(std::isnan(value) ? kNanE8m0 : std::ilogb(value) + kBiasE8m0);
+}
+
 // Calls `f` with how an element lies in memory, as a T, becomes a double, and the other way.
 template <class F>
 void with_format(DType dtype, const F& f) {
@@ -127,6 +150,9 @@ void with_format(DType dtype, const F& f) {
       return f(
           std::uint8_t{}, [&all = e4m3_values()](std::uint8_t code) { return all[code]; },
           [](double value) { return e4m3_code(round_to_e4m3(value)); });
+    case DType::f8e8m0:
+      return f(std::uint8_t{}, e8m0_value,
+               [](double value) { return e8m0_code(round_to_e8m0(value)); });
     case DType::u8:
       return plain(std::uint8_t{});
     case DType::i8:
@@ -140,7 +166,9 @@ void with_format(DType dtype, const F& f) {
 std::size_t bytes_of(DType dtype) { return names(dtype).bytes; }
 bool is_float(DType dtype) { return dtype <= DType::bf16; }
 bool is_code(DType dtype) { return dtype >= DType::f8e4m3; }
-bool has_nan(DType dtype) { return is_float(dtype) || dtype == DType::f8e4m3; }
+bool has_nan(DType dtype) {
+  return is_float(dtype) || dtype == DType::f8e4m3 || dtype == DType::f8e8m0;
+}
 std::string_view short_name(DType dtype) { return names(dtype).short_name; }
 std::string_view torch_name(DType dtype) { return names(dtype).torch_name; }
 
@@ -190,6 +218,8 @@ double round_to(DType dtype, double value) {
       return value != 0;
     case DType::f8e4m3:
       return round_to_e4m3(value);
+    case DType::f8e8m0:
+      return round_to_e8m0(value);
   }
   AC_UNREACHABLE();
 }

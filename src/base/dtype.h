@@ -8,18 +8,19 @@
 
 namespace ac {
 
-// The last three hold codes of weights (base/weight_format.h): nothing is computed in them.
-enum class DType : std::uint8_t { f32, f16, bf16, i32, i64, boolean, f8e4m3, u8, i8 };
+// The last four hold codes and scales of weights (base/weight_format.h): nothing is computed in
+// them.
+enum class DType : std::uint8_t { f32, f16, bf16, i32, i64, boolean, f8e4m3, u8, i8, f8e8m0 };
 
 std::size_t bytes_of(DType dtype);
 bool is_float(DType dtype);
 bool is_code(DType dtype);
 bool has_nan(DType dtype);
-// Printed in graphs: f32 f16 bf16 i32 i64 bool f8e4m3 u8 i8.
+// Printed in graphs: f32 f16 bf16 i32 i64 bool f8e4m3 u8 i8 f8e8m0.
 std::string_view short_name(DType dtype);
 std::optional<DType> dtype_from_short_name(std::string_view name);
 // As PyTorch and configs spell them: float32 float16 bfloat16 int32 int64 bool
-// float8_e4m3fn uint8 int8.
+// float8_e4m3fn uint8 int8 float8_e8m0fnu.
 std::string_view torch_name(DType dtype);
 std::optional<DType> dtype_from_torch_name(std::string_view name);
 

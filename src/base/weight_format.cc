@@ -12,7 +12,6 @@ namespace ac {
 namespace {
 
 using Kind = WeightPart::Kind;
-using kernels::Type;
 
 // How large random codes are: the root mean square, or less, so that normal values of this size do
 // not leave the range.
@@ -24,7 +23,13 @@ struct CodeTraits {
 };
 constexpr CodeTraits kCodes[] = {{Codes::e4m3, "e4m3", DType::f8e4m3, 64},
                                  {Codes::u8, "u8", DType::u8, 64},
-                                 {Codes::u4, "u4", DType::u8, 4}};
+                                 {Codes::u4, "u4", DType::u8, 4},
+                                 {Codes::e2m1, "e2m1", DType::u8, 3}};
+// By code.
+constexpr double kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+// How large random scales of a byte are.
+constexpr double kScales = 16;
+
 const CodeTraits& traits_of(Codes codes) {
   const auto* const found = std::ranges::find(kCodes, codes, &CodeTraits::codes);
   AC_ASSERT(found != std::end(kCodes));
@@ -58,13 +63,27 @@ std::string name_of(const Format& format) {
   const DType scale = dtype_of(format.scale);
   return fmt::format("{}_{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
                      scale == DType::f32 ? "" : fmt::format("_{}", short_name(scale)),
-                     format.zeros ? "_zeros" : "");
+                     format.zeros    ? "_zeros"
+                     : format.global ? "_global"
+                                     : "");
 }
 
 }  // namespace
 
-DType dtype_of(Type type) {
-  return type == Type::f32 ? DType::f32 : type == Type::f16 ? DType::f16 : DType::bf16;
+DType dtype_of(ScaleType type) {
+  switch (type) {
+    case ScaleType::f32:
+      return DType::f32;
+    case ScaleType::f16:
+      return DType::f16;
+    case ScaleType::bf16:
+      return DType::bf16;
+    case ScaleType::e4m3:
+      return DType::f8e4m3;
+    case ScaleType::e8m0:
+      return DType::f8e8m0;
+  }
+  AC_UNREACHABLE();
 }
 
 std::string_view key_of(Kind kind) {
@@ -76,6 +95,8 @@ std::string_view key_of(Kind kind) {
       return "scales";
     case Kind::zeros:
       return "zeros";
+    case Kind::global:
+      return "global";
   }
   AC_UNREACHABLE();
 }
@@ -107,6 +128,8 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
   const std::int64_t groups = parts[1].shape(shape)[1];
   std::vector<double> codes(static_cast<std::size_t>(codes_in_row)),
       scale(static_cast<std::size_t>(groups)), zero(scale.size(), middle_of(format.codes));
+  double global = 1;
+  if (format.global) read_part(2, 0, 1, &global);
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t row = (first + done) / columns, begin = (first + done) % columns;
     const std::int64_t end = std::min(columns, begin + count - done);
@@ -117,8 +140,9 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
     for (std::int64_t column = begin; column < end; ++column) {
       double code = codes[static_cast<std::size_t>(column / parts[0].in_byte)];
       if (parts[0].in_byte > 1) code = (static_cast<int>(code) >> 4 * (column % 2)) & 15;
+      if (format.codes == Codes::e2m1) code = kE2m1[static_cast<std::size_t>(code)];
       const auto group = static_cast<std::size_t>(format.columns > 0 ? column / format.columns : 0);
-      out[done++] = (code - zero[group]) * scale[group];
+      out[done++] = (code - zero[group]) * scale[group] * global;
     }
   }
 }
@@ -131,7 +155,9 @@ double WeightFormat::typical(const WeightPart& part, std::int64_t columns) const
     case Kind::codes:
       return traits_of(format.codes).typical;
     case Kind::scales:
-      return element / traits_of(format.codes).typical;
+      return format.global ? kScales : element / traits_of(format.codes).typical;
+    case Kind::global:
+      return element / (traits_of(format.codes).typical * kScales);
     case Kind::zeros:
       return middle_of(format.codes);
   }
@@ -155,6 +181,8 @@ WeightFormat traits(const Format& format) {
                           .rows = format.rows,
                           .columns = format.columns,
                           .most = std::min(double(1 << bits), 255.0)});
+  if (format.global)
+    made.parts.push_back({.kind = Kind::global, .dtype = DType::f32, .rows = 0, .columns = 0});
   return made;
 }
 
@@ -170,9 +198,10 @@ std::optional<WeightFormat> find_format(std::string_view name) {
   for (const CodeTraits& codes : kCodes)
     if (codes.name == words[0]) format.codes = codes.codes;
   if (format.is_plain() || !read_blocks(words[1], format)) return std::nullopt;
-  for (const Type type : {Type::f16, Type::bf16})
+  for (const ScaleType type : {ScaleType::f16, ScaleType::bf16, ScaleType::e4m3, ScaleType::e8m0})
     if (words.size() > 2 && words[2] == short_name(dtype_of(type))) format.scale = type;
   format.zeros = words.back() == "zeros";
+  format.global = words.back() == "global";
   // What is said twice, or in another order, is no name.
   if (name_of(format) != name || (format.zeros && !is_whole(format.codes))) return std::nullopt;
   return traits(format);

@@ -18,9 +18,10 @@ namespace ac {
 
 using kernels::Codes;
 using kernels::Format;
+using kernels::ScaleType;
 
 struct WeightPart {
-  enum class Kind : std::uint8_t { elements, codes, scales, zeros };
+  enum class Kind : std::uint8_t { elements, codes, scales, zeros, global };
   Kind kind = Kind::elements;
   DType dtype = DType::f32;    // of plain elements, the weight's own
   int rows = 1, columns = 1;   // elements of the matrix that share one of it; 0: as many as it has
@@ -36,12 +37,14 @@ std::string_view key_of(WeightPart::Kind kind);
 
 struct WeightFormat {
   Format format;
-  std::string name;  // in graphs and program.json: "plain", "e4m3_128x128", "u4_g32_f16_zeros"
+  std::string name;  // in graphs and program.json: "plain", "e4m3_128x128", "u4_g32_f16_zeros",
+                     // "e2m1_g32_f8e8m0"
   std::vector<WeightPart> parts;
 
   bool is_plain() const { return format.is_plain(); }
   std::int64_t bytes(std::span<const std::int64_t> shape, DType dtype) const;
-  // Elements first .. first+count-1 of the matrix, exactly: (code - zero point) * scale.
+  // Elements first .. first+count-1 of the matrix, exactly: (code - zero point) * scale * the
+  // matrix's own scale.
   // `read_part` gives elements of a part.
   using ReadPart =
       std::function<void(std::size_t part, std::int64_t first, std::int64_t count, double* out)>;
@@ -58,6 +61,6 @@ std::optional<WeightFormat> find_format(std::string_view name);
 // Why no matrix of this shape can be in the format, or nothing.
 std::string why_impossible(const Format& format, std::span<const std::int64_t> shape);
 
-DType dtype_of(kernels::Type type);
+DType dtype_of(kernels::ScaleType type);
 
 }  // namespace ac

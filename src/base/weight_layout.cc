@@ -40,7 +40,19 @@ constexpr WeightLayout kLayouts[] = {
      {.suffix = ".weight_zero_point", .words = Words::along_rows}},
     {FileLayout::awq, "awq", kAwqCodes, kTransposedScales, zeros_of_words(true, 0)},
     {FileLayout::gptq, "gptq", kGptqCodes, kTransposedScales, zeros_of_words(false, 1)},
-    {FileLayout::gptq_v2, "gptq_v2", kGptqCodes, kTransposedScales, zeros_of_words(false, 0)}};
+    {FileLayout::gptq_v2, "gptq_v2", kGptqCodes, kTransposedScales, zeros_of_words(false, 0)},
+    {FileLayout::packed_fp4,
+     "packed_fp4",
+     {.suffix = ".weight_packed", .words = Words::bytes},
+     {".weight_scale"},
+     {},
+     {.suffix = ".weight_global_scale", .inverse = true}},
+    {FileLayout::modelopt,
+     "modelopt",
+     {.suffix = ".weight", .words = Words::bytes},
+     {".weight_scale"},
+     {},
+     {".weight_scale_2"}}};
 
 // Rows that are made together of a transposed tensor, whose neighbours are theirs.
 constexpr std::size_t kRowsTogether = 64;
@@ -122,7 +134,18 @@ struct Reading {
 }  // namespace
 
 const StoredPart& WeightLayout::part(Kind kind) const {
-  return kind == Kind::scales ? scales : kind == Kind::zeros ? zeros : codes;
+  switch (kind) {
+    case Kind::elements:
+    case Kind::codes:
+      return codes;
+    case Kind::scales:
+      return scales;
+    case Kind::zeros:
+      return zeros;
+    case Kind::global:
+      return global;
+  }
+  AC_UNREACHABLE();
 }
 
 const WeightLayout& layout_traits(FileLayout layout) {
@@ -131,6 +154,10 @@ const WeightLayout& layout_traits(FileLayout layout) {
 
 bool can_store(FileLayout layout, const Format& format) {
   const WeightLayout& traits = layout_traits(layout);
+  const bool in_bytes = traits.codes.words == Words::bytes;
+  if (in_bytes != (format.codes == Codes::e2m1)) return false;
+  if (in_bytes) return !format.zeros && (!format.global || !traits.global.suffix.empty());
+  if (format.global) return false;
   const bool in_words = traits.codes.words != Words::none;
   // Words are of whole numbers, and codes of less than a byte are in words.
   if (is_whole(format.codes) ? !in_words && bits_of(format.codes) < 8 : in_words) return false;
@@ -148,6 +175,7 @@ std::vector<std::int64_t> PartInFile::stored_shape(std::span<const std::int64_t>
   const auto of_word = static_cast<std::size_t>(32 / bits_of(format.codes));
   if (stored.words == Words::along_rows) rows = (rows + of_word - 1) / of_word;
   if (stored.words == Words::along_columns) columns = (columns + of_word - 1) / of_word;
+  if (stored.words == Words::bytes) columns = static_cast<std::size_t>(shape[1]);
   if (stored.transposed) std::swap(rows, columns);
   return {static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)};
 }
@@ -155,20 +183,36 @@ std::vector<std::int64_t> PartInFile::stored_shape(std::span<const std::int64_t>
 DType PartInFile::stored_dtype() const {
   const WeightPart part = traits_of_part();
   if (!part.is_whole()) return part.dtype;
-  return stored_of(*this).words == Words::none ? DType::i8 : DType::i32;
+  switch (stored_of(*this).words) {
+    case Words::none:
+      return DType::i8;
+    case Words::bytes:
+      return DType::u8;
+    case Words::along_rows:
+    case Words::along_columns:
+      return DType::i32;
+  }
+  AC_UNREACHABLE();
 }
 
 bool PartInFile::is_as_stored(std::span<const std::int64_t> shape) const {
   const StoredPart& stored = stored_of(*this);
   const WeightPart part = traits_of_part();
-  if (stored.transposed) return false;
-  if (!part.is_whole()) return true;
+  if (stored.transposed || stored.inverse) return false;
+  if (!part.is_whole() || stored.words == Words::bytes) return true;
   return part.kind == Kind::codes && stored.words == Words::along_columns && shape[1] % 4 == 0;
 }
 
 void PartInFile::read(std::span<const std::int64_t> shape, const std::byte* stored,
                       std::size_t element_bytes, std::int64_t begin, std::int64_t end,
                       std::byte* out) const {
+  if (stored_of(*this).inverse) {
+    float inverse;
+    std::memcpy(&inverse, stored, sizeof inverse);
+    const float scale = 1 / inverse;
+    std::memcpy(out, &scale, sizeof scale);
+    return;
+  }
   const Reading reading{stored_of(*this), traits_of_part(), sizes_in(*this, shape),
                         stored,           element_bytes,    static_cast<std::size_t>(shape[1])};
   const auto first = static_cast<std::size_t>(begin), last = static_cast<std::size_t>(end);

@@ -19,25 +19,29 @@ enum class FileLayout : std::uint8_t {
   packed,        // compressed-tensors, codes in words
   awq,           // AutoAWQ's GEMM
   gptq,
-  gptq_v2,  // v1 stores zero points minus one
+  gptq_v2,     // v1 stores zero points minus one
+  packed_fp4,  // compressed-tensors, E2M1
+  modelopt,    // E2M1
 };
 
 // How a part lies in a tensor of a checkpoint.
 struct StoredPart {
-  // Of codes and zero points: I32, with the first code in the lowest bits, or one each.
-  enum class Words : std::uint8_t { none, along_rows, along_columns };
+  // Of codes and zero points: I32, with the first code in the lowest bits, or one each, or bytes
+  // as a part has them.
+  enum class Words : std::uint8_t { none, along_rows, along_columns, bytes };
 
   std::string_view suffix;    // of the tensor's name, behind the module's
   bool transposed = false;    // [columns, rows]
   Words words = Words::none;  // along which axis of the matrix
   bool interleaved = false;   // the codes of a word are of columns 0, 2, 4, 6, 1, 3, 5, 7
   int added = 0;              // to what is stored
+  bool inverse = false;       // what is stored is 1 / it, one float
 };
 
 struct WeightLayout {
   FileLayout layout;
   std::string_view name;  // in graphs and program.json
-  StoredPart codes, scales, zeros;
+  StoredPart codes, scales, zeros, global = {};
 
   const StoredPart& part(WeightPart::Kind kind) const;
 };

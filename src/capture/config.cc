@@ -183,7 +183,13 @@ bool is_native_architecture(std::string_view architecture) {
 }
 
 DecoderConfig read_config(const std::filesystem::path& config_json) {
-  return parse_config(read_json(config_json, {.bytes = kMaxFile}), config_json.string());
+  const Json json = read_json(config_json, {.bytes = kMaxFile});
+  DecoderConfig config = parse_config(json, config_json.string());
+  const std::filesystem::path said = config_json.parent_path() / "hf_quant_config.json";
+  if (const auto field = json.find("quantization_config");
+      (field == json.end() || field->is_null()) && std::filesystem::exists(said))
+    config.quantization = read_hf_quant_config(read_json(said, {.bytes = kMaxFile}), said.string());
+  return config;
 }
 
 }  // namespace ac

@@ -51,8 +51,8 @@ bool is_wanted_small_file(std::string_view name) {
   if (name.starts_with("tokenizer") && (name.ends_with(".json") || name.ends_with(".model")))
     return true;
   return name == "config.json" || name == "generation_config.json" ||
-         name == "special_tokens_map.json" || name.starts_with("chat_template") ||
-         name == kWeightIndex;
+         name == "hf_quant_config.json" || name == "special_tokens_map.json" ||
+         name.starts_with("chat_template") || name == kWeightIndex;
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/warning.h"
+
 namespace ac {
 namespace {
 
@@ -17,23 +19,26 @@ struct Reason {
   std::string_view name, why;
 };
 constexpr Reason kOtherMethods[] = {
-    {"mxfp4", "4-bit floats (MXFP4) are not supported"},
-    {"modelopt", "ModelOpt's checkpoints have scales for activations, which stay in 16 bits here"},
-    {"modelopt_fp4", "4-bit floats (NVFP4) are not supported"},
-    {"fp_quant", "4-bit floats are not supported"},
+    {"mxfp4", "MXFP4 as gpt-oss stores it, of experts, is not supported"},
+    {"fp_quant", "rotations of weights are not supported"},
     {"gguf", "GGUF is not supported"},
     {"bitsandbytes", "codes that a table translates are not supported"},
     {"bitnet", "ternary weights are not supported"},
     {"fbgemm_fp8", "scales of activations that bound them are not supported"},
 };
 constexpr Reason kOtherFormats[] = {
-    {"nvfp4-pack-quantized", "4-bit floats (NVFP4) are not supported"},
-    {"mxfp4-pack-quantized", "4-bit floats (MXFP4) are not supported"},
     {"mxfp8-quantized", "scales that are powers of two (MXFP8) are not supported"},
     {"marlin-24", "sparse weights are not supported"},
     {"sparse-bitmask", "sparse weights are not supported"},
     {"sparse-24-bitmask", "sparse weights are not supported"},
     {"mixed-precision", "several formats in one checkpoint are not supported"},
+};
+
+constexpr Reason kOtherAlgorithms[] = {
+    {"MIXED_PRECISION", "several formats in one checkpoint are not supported"},
+    {"NVFP4_AWQ", "scales of inputs are not supported"},
+    {"W4A8_AWQ", "scales of inputs are not supported"},
+    {"W4A16_AWQ", "scales of inputs are not supported"},
 };
 
 [[noreturn]] void refuse(const ConfigFields& config, const char* field, const std::string& value,
@@ -120,7 +125,13 @@ Quantization read_fine_grained(const ConfigFields& config) {
 // ---- as compressed-tensors' QuantizationConfig has it
 
 constexpr const char* kKnownFormats =
-    "pack-quantized, float-quantized, int-quantized and naive-quantized";
+    "pack-quantized, nvfp4-pack-quantized, mxfp4-pack-quantized, float-quantized, int-quantized "
+    "and "
+    "naive-quantized";
+constexpr std::string_view kNvfp4 = "nvfp4-pack-quantized", kMxfp4 = "mxfp4-pack-quantized";
+constexpr Format kNvfp4Format{
+    .codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true};
+constexpr Format kMxfp4Format{.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32};
 
 void read_blocks(const ConfigFields& weights, Format& format) {
   const std::string strategy = weights.text("strategy");
@@ -142,7 +153,23 @@ void read_blocks(const ConfigFields& weights, Format& format) {
   }
 }
 
+// Floats of 4 bits: all of their format follows from its name.
+Format format_of_fp4(const ConfigFields& weights, std::string_view stored) {
+  const bool nvfp4 = stored == kNvfp4;
+  const Format format = nvfp4 ? kNvfp4Format : kMxfp4Format;
+  if (weights.text("type") != "float") weights.wrong("type", "\"float\"");
+  if (weights.integer("num_bits", 1, 64) != 4) weights.wrong("num_bits", "4");
+  if (!weights.boolean("symmetric", true)) weights.wrong("symmetric", "true");
+  if (weights.text("strategy") != (nvfp4 ? "tensor_group" : "group"))
+    weights.wrong("strategy", nvfp4 ? "\"tensor_group\"" : "\"group\"");
+  if (group_size(weights) != format.columns)
+    weights.wrong("group_size", fmt::format("{}", format.columns));
+  only(weights, "scale_dtype", nvfp4 ? "torch.float8_e4m3fn" : "torch.uint8");
+  return format;
+}
+
 Format format_of_weights(const ConfigFields& weights, std::string_view stored) {
+  if (stored == kNvfp4 || stored == kMxfp4) return format_of_fp4(weights, stored);
   const bool is_float = weights.text("type") == "float";
   if (!is_float) only(weights, "type", "int");
   const bool packed = stored == "pack-quantized";
@@ -202,14 +229,16 @@ Quantization read_compressed(const ConfigFields& config) {
     group.wrong("targets", "[\"Linear\"]");
   const ConfigFields& says = group.has_value("format") ? group : config;
   const std::string stored = says.text("format");
-  constexpr std::string_view known[] = {"pack-quantized", "float-quantized", "int-quantized",
-                                        "naive-quantized"};
+  constexpr std::string_view known[] = {"pack-quantized",  kNvfp4,          kMxfp4,
+                                        "float-quantized", "int-quantized", "naive-quantized"};
   if (std::ranges::find(known, stored) == std::end(known))
     refuse(says, "format", stored, kOtherFormats, kKnownFormats);
   if (!group.has_value("weights")) group.wrong("weights", "an object");
   check_activations(group);
   Quantization result{format_of_weights(group.inside("weights"), stored),
-                      stored == "pack-quantized" ? FileLayout::packed : FileLayout::compressed};
+                      stored == "pack-quantized"             ? FileLayout::packed
+                      : stored == kNvfp4 || stored == kMxfp4 ? FileLayout::packed_fp4
+                                                             : FileLayout::compressed};
   if (!config.has_value("ignore")) return result;
   constexpr std::string_view kPattern = "re:";
   for (const std::string& ignored : names_in(config, "ignore")) {
@@ -277,14 +306,66 @@ Quantization read_gptq(const ConfigFields& config) {
   return result;
 }
 
+// ---- as ModelOpt writes it
+
+// A path, or a pattern of file names: '*' is anything.
+void leave_alone(const ConfigFields& config, const char* field, Quantization& result) {
+  for (const std::string& name : names_in(config, field)) {
+    if (name.find('*') == std::string::npos) {
+      result.plain_modules.push_back(name);
+      continue;
+    }
+    std::string pattern = "^";
+    for (const char c : name) pattern += c == '*' ? ".*" : c == '.' ? "\\." : std::string(1, c);
+    pattern += '$';
+    if (!is_simple_pattern(pattern))
+      config.fail(field, fmt::format("holds {}: of patterns, up to three '*' are known",
+                                     brief(Json(name))));
+    result.plain_patterns.push_back(pattern);
+  }
+}
+
+Quantization read_modelopt(const ConfigFields& config) {
+  const ConfigFields said =
+      config.has_value("quantization") ? config.inside("quantization") : config;
+  const std::string algorithm = said.text("quant_algo");
+  const bool nvfp4 = algorithm == "NVFP4" || algorithm == "W4A16_NVFP4";
+  if (!nvfp4 && algorithm != "FP8")
+    refuse(said, "quant_algo", algorithm, kOtherAlgorithms, "FP8, NVFP4 and W4A16_NVFP4");
+  refuse_if_set(said, "quantized_layers", "several formats in one checkpoint are not supported");
+  Quantization result{nvfp4 ? kNvfp4Format : Format{.codes = Codes::e4m3, .rows = 0},
+                      nvfp4 ? FileLayout::modelopt : FileLayout::compressed};
+  const auto check_group = [&](const ConfigFields& fields) {
+    if (nvfp4 && fields.has_value("group_size") && group_size(fields) != kNvfp4Format.columns)
+      fields.wrong("group_size", "16");
+  };
+  check_group(said);
+  if (said.has_value("config_groups")) {
+    const ConfigFields groups = said.inside("config_groups");
+    for (const auto& [name, group] : said["config_groups"].items()) {
+      const ConfigFields fields = groups.inside(name);
+      refuse_if_set(fields, "pre_quant_scale", "scales of inputs are not supported");
+      if (fields.has_value("weights")) check_group(fields.inside("weights"));
+    }
+  }
+  for (const char* field : {"exclude_modules", "ignore"})
+    if (said.has_value(field)) leave_alone(said, field, result);
+  const bool cache = said.has_value("kv_cache_quant_algo") || said.has_value("kv_cache_scheme");
+  if (algorithm != "W4A16_NVFP4" || cache)
+    warn(
+        "{}: activations and the cache of keys and values stay in the model's type; ModelOpt's "
+        "scales for them are not used",
+        config.origin());
+  return result;
+}
+
 struct Method {
   std::string_view name;
   Quantization (*read)(const ConfigFields& config);
 };
-constexpr Method kMethods[] = {{"fp8", read_fine_grained},
-                               {"compressed-tensors", read_compressed},
-                               {"awq", read_awq},
-                               {"gptq", read_gptq}};
+constexpr Method kMethods[] = {{"fp8", read_fine_grained},  {"compressed-tensors", read_compressed},
+                               {"awq", read_awq},           {"gptq", read_gptq},
+                               {"modelopt", read_modelopt}, {"modelopt_fp4", read_modelopt}};
 
 }  // namespace
 
@@ -294,7 +375,12 @@ Quantization read_quantization(const ConfigFields& config) {
   const std::string method = said.text("quant_method");
   for (const Method& known : kMethods)
     if (known.name == method) return known.read(said);
-  refuse(said, "quant_method", method, kOtherMethods, "fp8, compressed-tensors, awq and gptq");
+  refuse(said, "quant_method", method, kOtherMethods,
+         "fp8, compressed-tensors, awq, gptq and modelopt");
+}
+
+Quantization read_hf_quant_config(const Json& json, const std::string& origin) {
+  return read_modelopt(ConfigFields(json, origin));
 }
 
 Format Quantization::format_of(std::string_view module) const {

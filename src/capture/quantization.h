@@ -27,6 +27,9 @@ struct Quantization {
 // would be quantised while the model runs is of no matter: they are not.
 Quantization read_quantization(const ConfigFields& config);
 
+// What hf_quant_config.json says, where ModelOpt's checkpoints have it instead.
+Quantization read_hf_quant_config(const Json& json, const std::string& origin);
+
 // A pattern as Python's re.match takes it. In a simple one, nothing is special but '.', what is
 // escaped, '*' behind a character, '^' at the beginning and '$' at the end.
 bool is_simple_pattern(std::string_view pattern);

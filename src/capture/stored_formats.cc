@@ -1,6 +1,7 @@
 #include "capture/stored_formats.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -33,6 +34,7 @@ class FormatCheck {
     const std::vector<std::int64_t> shape = sizes_of(weight);
     check_shape(module, shape);
     check_order(module, format, shape[1]);
+    if (format.format.global) check_global(weight.text(key_of(Kind::global)));
     if (is_whole(format.format.codes) && !format.format.zeros)
       check_no_zeros(module, format, shape);
   }
@@ -71,6 +73,14 @@ class FormatCheck {
     if (sizes != shape)
       bad_input("{}: tensor {} says {}, but the model needs {}", stated->file, quote(stated->name),
                 show_shape(sizes), show_shape(shape));
+  }
+
+  void check_global(const std::string& key) const {
+    const TensorView stored = *checkpoint_.find(key);
+    const double scale = load_element(stored.dtype, stored.bytes.data());
+    if (!(scale > 0) || !std::isfinite(scale))
+      bad_input("{}: tensor {} is {}, and the scale of a whole matrix is positive and finite",
+                stored.file, quote(key), scale);
   }
 
   // Which group a column is of is stated where columns are in another order, and sometimes else.
@@ -136,7 +146,7 @@ void check_formats(const std::filesystem::path& directory, const DecoderConfig& 
 
 void settle_scales(const std::filesystem::path& directory, DecoderConfig& config) {
   Format& format = config.quantization.format;
-  if (!format.many_scales()) return;
+  if (!format.many_scales() || format.scale > ScaleType::bf16) return;
   DType dtype = config.dtype;
   if (has_weights(directory)) {
     const Checkpoint checkpoint = Checkpoint::open_model(directory);
@@ -147,8 +157,9 @@ void settle_scales(const std::filesystem::path& directory, DecoderConfig& config
         break;
       }
   }
-  using kernels::Type;
-  format.scale = dtype == DType::f16 ? Type::f16 : dtype == DType::bf16 ? Type::bf16 : Type::f32;
+  format.scale = dtype == DType::f16    ? ScaleType::f16
+                 : dtype == DType::bf16 ? ScaleType::bf16
+                                        : ScaleType::f32;
 }
 
 }  // namespace ac

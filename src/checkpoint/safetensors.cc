@@ -43,7 +43,7 @@ constexpr std::array kFormatDTypes = std::to_array<FormatDType>({
     {"I8", 8, DType::i8},
     {"F8_E4M3", 8, DType::f8e4m3},
     {"F8_E5M2", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt},
+    {"F8_E8M0", 8, DType::f8e8m0},
     {"F8_E4M3FNUZ", 8, std::nullopt},
     {"F8_E5M2FNUZ", 8, std::nullopt},
     {"F6_E2M3", 6, std::nullopt},

@@ -22,11 +22,16 @@ TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
                           std::span<const std::int64_t> shape, const PartInFile& in_file) {
   const std::vector<std::int64_t> wanted = in_file.stored_shape(shape);
   std::optional<TensorView> view = checkpoint.find(key);
-  if (!view || in_file.traits_of_part().kind != WeightPart::Kind::scales ||
+  using Kind = WeightPart::Kind;
+  const Kind kind = in_file.traits_of_part().kind;
+  if (!view || (kind != Kind::scales && kind != Kind::global) ||
       without_ones(view->shape) != without_ones(wanted))
     view = checkpoint.require(key, wanted);
   const DType dtype = in_file.stored_dtype();
-  if (view->dtype != dtype && !(is_float(view->dtype) && is_float(dtype)))
+  const bool is_same = view->dtype == dtype ||
+                       (kind == Kind::scales && is_float(view->dtype) && is_float(dtype)) ||
+                       (view->dtype == DType::u8 && dtype == DType::f8e8m0);
+  if (!is_same)
     bad_input(
         "{}: tensor {} is stored as {}, and quantization_config of config.json says that it is {}",
         view->file, quote(key), torch_name(view->dtype), torch_name(dtype));
@@ -40,11 +45,11 @@ TensorView require_part(const Checkpoint& checkpoint, std::string_view key,
   view.shape = {shape.begin(), shape.end()};
   const WeightPart part = in_file.traits_of_part();
   if (in_file.is_as_stored(shape)) {
-    if (part.is_whole()) view.dtype = part.dtype;
+    if (!is_float(part.dtype)) view.dtype = part.dtype;
     return view;
   }
   const std::size_t element = bytes_of(view.dtype);
-  if (part.is_whole()) view.dtype = part.dtype;
+  if (!is_float(part.dtype)) view.dtype = part.dtype;
   const std::size_t row = static_cast<std::size_t>(shape[1]) * bytes_of(view.dtype);
   const auto made =
       std::make_shared<std::vector<std::byte>>(row * static_cast<std::size_t>(shape[0]));

@@ -31,6 +31,8 @@ Element element_of(DType dtype) {
       return Element::boolean;
     case DType::f8e4m3:
       return Element::e4m3;
+    case DType::f8e8m0:
+      return Element::e8m0;
     case DType::u8:
       return Element::u8;
     case DType::i8:

@@ -38,6 +38,8 @@ const char* name_of(Element element) {
       return "e4m3";
     case Element::u8:
       return "u8";
+    case Element::e8m0:
+      return "e8m0";
   }
   AC_UNREACHABLE();
 }

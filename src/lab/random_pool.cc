@@ -1,6 +1,7 @@
 #include "lab/random_pool.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -33,6 +34,8 @@ void RandomPool::fill(Device& device, Memories copies, DType dtype, double scale
   for (std::size_t i = 0; i < count; ++i) values[i] = scale * pool()[(next_ + i) % kPool];
   if (dtype == DType::u8)
     for (double& value : values) value = std::clamp(128 + value, 0.0, 255.0);
+  if (dtype == DType::f8e8m0)
+    for (double& value : values) value = std::fabs(value);
   next_ += count + kStride;
   std::vector<std::byte> bytes(count * size);
   store_elements(dtype, values, bytes.data());

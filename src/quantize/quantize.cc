@@ -295,6 +295,9 @@ Quantized quantize(const Model& model, const QuantizeOptions& options, const fs:
         config_path,
         said->is_object() && said->contains("quant_method") ? (*said)["quant_method"].dump()
                                                             : "not said");
+  if (fs::exists(from / "hf_quant_config.json", error))
+    bad_input("{}: is quantized already: name the checkpoint that it was made from",
+              (from / "hf_quant_config.json").string());
   const std::map<std::string, Linear> linears = linears_of(model, options);
   const Checkpoint checkpoint = Checkpoint::open_model(from);
   const auto linear_of = [&](const std::string& key) {

@@ -14,7 +14,8 @@ RandomValues::RandomValues(Device& device, const std::filesystem::path& kernels)
   for (const auto& [dtype, entry] :
        {std::pair{DType::f32, "random_f32_kernel"}, std::pair{DType::f16, "random_f16_kernel"},
         std::pair{DType::bf16, "random_bf16_kernel"},
-        std::pair{DType::f8e4m3, "random_e4m3_kernel"}, std::pair{DType::u8, "random_u8_kernel"}})
+        std::pair{DType::f8e4m3, "random_e4m3_kernel"},
+        std::pair{DType::f8e8m0, "random_e8m0_kernel"}, std::pair{DType::u8, "random_u8_kernel"}})
     kernels_[dtype] = device.load(kernels, entry);
 }
 

@@ -137,7 +137,8 @@ class RandomWeights : public WeightSource {
     std::int64_t count = 1;
     for (const std::int64_t size : buffer.shape) count *= size;
     double offset = 0, scale = 0.02;
-    if (const WeightPart part = buffer.weight_part(); part.kind == WeightPart::Kind::scales)
+    if (const WeightPart part = buffer.weight_part();
+        part.kind == WeightPart::Kind::scales || part.kind == WeightPart::Kind::global)
       offset = buffer.typical(), scale = offset / 2;
     else if (part.is_whole())
       offset = scale = part.most / 2;

@@ -252,6 +252,8 @@ class GraphSubject {
           spec.typical = format.typical(format.parts[i], node.type.shape[1].constant());
           if (const int middle = middle_of(format.format.codes); middle > 0)
             spec.exact = 1.0 / middle;
+          if (format.format.codes == Codes::e2m1 && spec.part == WeightPart::Kind::scales)
+            spec.exact = 0.125;
           if (format.parts[i].is_whole())
             spec.high = static_cast<std::int64_t>(format.parts[i].most);
         }

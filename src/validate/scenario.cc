@@ -281,7 +281,7 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_whole(out, spec, s, random);
   else if (spec.part == WeightPart::Kind::codes && spec.role != TensorRole::state)
     fill_codes(out, spec, s, random);
-  else if (spec.part == WeightPart::Kind::scales)
+  else if (spec.part == WeightPart::Kind::scales || spec.part == WeightPart::Kind::global)
     fill_scales(out, spec, s, random);
   else if (spec.role == TensorRole::state && has_nan(spec.dtype))
     fill_state(out, spec, s, random);

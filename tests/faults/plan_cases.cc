@@ -92,14 +92,21 @@ bool contains(const std::string& text, const char* part) {
 
 // An op of the table that is left to the fallback.
 constexpr const char* kFallback = "fallback ";
-constexpr const char* kFallbackOfCodes = "linear of int4";
-constexpr const char* kFallbacks[] = {"softmax",   "layer_norm",    "linear",
-                                      "embedding", "append_attend", "rope",
-                                      "amax",      "sum",           kFallbackOfCodes};
+constexpr const char *kFallbackOfCodes = "linear of int4", *kFallbackOfFloats = "linear of nvfp4";
+constexpr const char* kFallbacks[] = {"softmax",        "layer_norm",     "linear", "embedding",
+                                      "append_attend",  "rope",           "amax",   "sum",
+                                      kFallbackOfCodes, kFallbackOfFloats};
 
 // A pair or one product of codes whose last step, last group and last tile are parts of one.
 constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "columns of int4",
-                     *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups";
+                     *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups",
+                     *kTilesOfNvfp4 = "tiles of nvfp4", *kColumnsOfNvfp4 = "columns of nvfp4",
+                     *kColumnsOfMxfp4 = "columns of mxfp4", *kGemvOfNvfp4 = "gemv of nvfp4",
+                     *kProductOfMxfp4 = "product of mxfp4";
+constexpr const char* kOfCodes[] = {kTilesOfCodes,    kColumnsOfInt4, kColumnsOfFp8,
+                                    kColumnsOfGroups, kTilesOfNvfp4,  kColumnsOfNvfp4,
+                                    kColumnsOfMxfp4,  kGemvOfNvfp4,   kProductOfMxfp4};
+constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0";
 
 StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
                             bool is_pair, std::int64_t inner = 352, bool norm = false) {
@@ -132,25 +139,47 @@ test::Admission products_of_codes(const std::string& name) {
         name,
         products_of_codes("u4_g64_bf16", FileLayout::packed, DType::bf16, 1, false, 768, true),
         false, {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
+  if (name == kTilesOfNvfp4)
+    return test::admission_of_whole_step<TmaGemmTask>(
+        name, products_of_codes(kNvfp4, FileLayout::modelopt, DType::bf16, Symbol::T, true), false,
+        {.tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 2}, kTokens);
+  if (name == kColumnsOfNvfp4)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, 1, false, 768), false,
+        {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
+  if (name == kColumnsOfMxfp4)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, products_of_codes(kMxfp4, FileLayout::packed_fp4, DType::f16, 1, true, 512), false,
+        {.threads = 64, .depth = 3, .split = 2, .resident = 1}, 1);
+  if (name == kGemvOfNvfp4)
+    return test::admission_of_whole_step<GemvTask>(
+        name, products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, 1, true), false,
+        {.threads = 64, .rows = 2, .depth = 2, .resident = 64}, 1);
+  if (name == kProductOfMxfp4)
+    return test::admission_of_whole_step<GemmTask>(
+        name, products_of_codes(kMxfp4, FileLayout::packed_fp4, DType::f16, Symbol::T, false, 70),
+        false, {.tile_m = 16, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4}, kTokens);
   return test::admission_of_whole_step<MmaGemvTask>(
       name, products_of_codes("e4m3_128x128", FileLayout::compressed, DType::bf16, 1, false), false,
       {.threads = 64, .rows = 8, .depth = 3, .split = 1, .resident = 1}, 1);
 }
 
-StepGraph linear_of_codes() {
+StepGraph linear_of_codes(const std::string& name, const char* format, FileLayout layout) {
   constexpr std::int64_t kInner = 70, kRows = 33;
   StepGraph step;
   Builder b(step.graph);
   const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), kInner}});
-  const NodeId w = b.weight("w", {DType::f16, {kRows, kInner}},
-                            find_format("u4_g32_f16_zeros")->format, FileLayout::awq);
-  step.graph.outputs.push_back(
-      {kFallbackOfCodes, b.linear(x, w, b.weight("bias", {DType::f16, {kRows}}))});
+  const NodeId w =
+      b.weight("w", {DType::f16, {kRows, kInner}}, find_format(format)->format, layout);
+  step.graph.outputs.push_back({name, b.linear(x, w, b.weight("bias", {DType::f16, {kRows}}))});
   return step;
 }
 
 test::Admission fallback_of(const std::string& op) {
-  const StepGraph step = op == kFallbackOfCodes ? linear_of_codes() : test::step_of_all_ops();
+  const StepGraph step =
+      op == kFallbackOfCodes    ? linear_of_codes(op, "u4_g32_f16_zeros", FileLayout::awq)
+      : op == kFallbackOfFloats ? linear_of_codes(op, kNvfp4, FileLayout::modelopt)
+                                : test::step_of_all_ops();
   const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);
   AC_ASSERT(output != step.graph.outputs.end());
   const Region region = std::get<Region>(make_region(step, {output->node}));
@@ -160,8 +189,8 @@ test::Admission fallback_of(const std::string& op) {
 }  // namespace
 
 std::vector<std::string> plan_case_names() {
-  std::vector<std::string> names{kDraw, kTilesOfCodes, kColumnsOfInt4, kColumnsOfFp8,
-                                 kColumnsOfGroups};
+  std::vector<std::string> names{kDraw};
+  names.insert(names.end(), std::begin(kOfCodes), std::end(kOfCodes));
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
   return names;
@@ -169,7 +198,7 @@ std::vector<std::string> plan_case_names() {
 
 test::Admission admission_of_case(const std::string& name) {
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
-  for (const char* one : {kTilesOfCodes, kColumnsOfInt4, kColumnsOfFp8, kColumnsOfGroups})
+  for (const char* one : kOfCodes)
     if (name == one) return products_of_codes(name);
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);

@@ -7,6 +7,7 @@
 
 #include "base/elements.h"
 #include "ir/builder.h"
+#include "tests/device/any_layout.h"
 #include "tests/device/whole_step.h"
 #include "tests/mutants/trials.h"
 
@@ -37,7 +38,7 @@ StepGraph step_of(const Product& product, bool one_token) {
     const std::int64_t rows = product.rows[i];
     const Format format = find_format(product.format)->format;
     const NodeId w = b.weight(fmt::format("w{}", i), {dtype, {rows, product.k}}, format,
-                              is_whole(format.codes) ? FileLayout::packed : FileLayout::compressed);
+                              test::any_layout(format));
     return product.bias ? b.linear(x, w, b.weight(fmt::format("b{}", i), {dtype, {rows}}))
                         : b.linear(x, w);
   };
@@ -84,7 +85,7 @@ StepGraph step_of(const Qkv& qkv) {
   const auto project = [&](const std::string& name, std::int64_t heads) {
     const Format format = find_format(qkv.format)->format;
     const NodeId w = b.weight(name, {qkv.dtype, {heads * qkv.head_dim, qkv.k}}, format,
-                              is_whole(format.codes) ? FileLayout::packed : FileLayout::compressed);
+                              test::any_layout(format));
     return qkv.bias ? b.linear(x, w, weight(name + ".bias", {heads * qkv.head_dim}))
                     : b.linear(x, w);
   };
@@ -172,6 +173,8 @@ void add_gemm(ProductTrials& all) {
   all.add<GemmTask>("a pair of 8 bits",
                     {.k = 149, .rows = {141, 141}, .pair = Pair::swiglu, .format = "e4m3_128x128"},
                     small);
+  all.add<GemmTask>("floats of 4 bits",
+                    {.k = 178, .rows = {37, 20}, .format = "e2m1_g16_f8e4m3_global"}, small);
   all.add<GemmTask>("three matrices of 4 bits",
                     {.k = 178, .rows = {37, 20, 9}, .bias = true, .format = "u4_g32_f16_zeros"},
                     small);
@@ -264,6 +267,10 @@ void add_tma_gemm(ProductTrials& all) {
                         .pair = Pair::swiglu,
                         .format = "u4_g32_f16_zeros"},
                        plan(64, 128, 1, 1, 1));
+  all.add<TmaGemmTask>(
+      "a pair of floats of 4 bits",
+      {.k = 608, .rows = {69, 69}, .pair = Pair::swiglu, .format = "e2m1_g16_f8e4m3_global"},
+      plan(64, 64, 1, 1, 1));
   all.add<TmaGemmTask>("three matrices of 4 bits",
                        {.k = 416, .rows = {72, 40, 33}, .bias = true, .format = "u4_g128_bf16"},
                        plan(128, 64, 1, 2, 1), 133);
@@ -312,6 +319,11 @@ void add_gemv(ProductTrials& all) {
   all.add<GemvTask>(
       "many turns of 4 bits", {.k = 2720, .rows = {37, 20, 9}, .format = "u4_g32_f16_zeros"},
       {.threads = 128, .rows = 2, .depth = 4, .ring = Ring::async_copy, .resident = 128});
+  all.add<GemvTask>("floats without a ring", {.k = 178, .rows = {37}, .format = "e2m1_g32_f8e8m0"},
+                    {.threads = 64, .rows = 2, .depth = 1, .ring = Ring::none, .resident = 64});
+  all.add<GemvTask>("many turns of floats",
+                    {.k = 2720, .rows = {37, 20, 9}, .format = "e2m1_g16_f8e4m3_global"},
+                    {.threads = 64, .rows = 2, .depth = 2, .resident = 64});
   all.add<GemvTask>("codes without a ring", {.k = 178, .rows = {37}, .format = "u4_g32_bf16"},
                     {.threads = 128, .rows = 4, .depth = 1, .ring = Ring::none, .resident = 128});
   all.add<GemvTask>("rows of 8 bits", {.k = 1360, .rows = {37, 20}, .format = "u8_row_zeros"},
@@ -353,6 +365,17 @@ void add_mma_gemv(ProductTrials& all) {
       "rows of 8 bits",
       {.k = 1360, .rows = {57}, .scale = 0.25, .softcap = 0.5, .format = "u8_row_zeros"},
       plan(64, 16, 4, 2));
+  all.add<MmaGemvTask>(
+      "half tiles of floats",
+      {.k = 1280, .rows = {77, 40}, .norm = true, .format = "e2m1_g16_f8e4m3_global"},
+      plan(64, 8, 3, 2));
+  all.add<MmaGemvTask>("a pair of floats",
+                       {.dtype = DType::f16,
+                        .k = 1056,
+                        .rows = {85, 85},
+                        .pair = Pair::swiglu,
+                        .format = "e2m1_g32_f8e8m0"},
+                       plan(64, 16, 3, 2));
   all.add<MmaGemvTask>("8 bits in blocks",
                        {.k = 688, .rows = {141, 40}, .norm = true, .format = "e4m3_128x128"},
                        plan(64, 8, 2, 2));

@@ -1,6 +1,7 @@
 """Weights of 8 and 4 bits in the layouts that publishers store them in: the reference and packages against PyTorch on
 the weights that the codes mean, and checkpoints that contradict themselves."""
 
+import fnmatch
 import json
 import re
 import shutil
@@ -9,6 +10,11 @@ import sys
 import pytest
 import torch
 import transformers
+from compressed_tensors.compressors.mxfp4.base import MXFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4.base import NVFP4PackedCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+from compressed_tensors.quantization import preset_name_to_scheme
+from compressed_tensors.quantization.utils.helpers import calculate_qparams, generate_gparam
 from compiled import ROOT, check, compile_package, distance, generate, phase_of, program, verdicts
 from safetensors.torch import load_file, save_file
 
@@ -134,6 +140,90 @@ def gptq(module, weight, bits=4, group=64, symmetric=True, stored_minus=1, order
     return tensors, meant
 
 
+def compressed_fp4(module, weight, preset, scale_type=None):
+    """By compressed-tensors' own code, which must mean the same, rounded to bfloat16."""
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    group = scheme.weights.group_size
+    weight = weight.float()
+    state, compressor, whole = dict(weight=weight), MXFP4PackedCompressor, 1.0
+    if scheme.weights.strategy == "tensor_group":
+        compressor = NVFP4PackedCompressor
+        state["weight_global_scale"] = generate_gparam(weight.min().reshape(1), weight.max().reshape(1))
+        whole = 1 / state["weight_global_scale"].double()
+    groups = weight.reshape(weight.shape[0], -1, group)
+    state["weight_scale"], _ = calculate_qparams(
+        groups.amin(2), groups.amax(2), scheme.weights, global_scale=state.get("weight_global_scale")
+    )
+    state = compressor.compress(state, scheme)
+    codes = unpack_fp4_from_uint8(state["weight_packed"], *weight.shape, dtype=torch.float64)
+    stored = state["weight_scale"]
+    scale = stored.double() if stored.dtype == torch.float8_e4m3fn else 2.0 ** (stored.double() - 127)
+    meant = codes * (scale * whole).repeat_interleave(group, 1)
+    torch.testing.assert_close(compressor.decompress(state, scheme)["weight"].double(), meant, rtol=2**-7, atol=0)
+    if scale_type:
+        state["weight_scale"] = stored.view(scale_type)
+    return {f"{module}.{name}": tensor for name, tensor in state.items()}, meant
+
+
+def fp4_config(preset, **weights):
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    form = "nvfp4-pack-quantized" if preset.startswith("NV") else "mxfp4-pack-quantized"
+    config = compressed_config(form, **(dict(num_bits=4) | json.loads(scheme.weights.model_dump_json()) | weights))
+    config["config_groups"]["group_0"]["input_activations"] = (
+        json.loads(scheme.input_activations.model_dump_json()) if scheme.input_activations else None
+    )
+    return config
+
+
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+
+
+def modelopt_nvfp4(module, weight):
+    weight = weight.float()
+    whole = weight.abs().max() / (6.0 * 448.0)
+    groups = weight.reshape(weight.shape[0], -1, 16)
+    scale = (groups.abs().amax(2) / (6.0 * whole)).clamp(2**-9, 448).to(torch.float8_e4m3fn)
+    wide = (scale.float() * whole).unsqueeze(2)
+    # The smaller code where two are as near, unless the larger one is even.
+    bounds = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5])
+    size = (groups / wide).abs()
+    codes = torch.searchsorted(bounds, size) + (size.unsqueeze(-1) == bounds[[1, 3, 5]]).any(-1)
+    codes = (codes + 8 * (groups < 0)).reshape(weight.shape)
+    meant = E2M1[codes] * (scale.double() * whole.double()).repeat_interleave(16, 1)
+    packed = (codes[:, 1::2] << 4 | codes[:, ::2]).to(torch.uint8)
+    return {
+        f"{module}.weight": packed,
+        f"{module}.weight_scale": scale,
+        f"{module}.weight_scale_2": whole,
+        f"{module}.input_scale": torch.tensor(0.01),
+    }, meant
+
+
+def modelopt_fp8(module, weight):
+    codes, scale, meant = e4m3(weight, *weight.shape, torch.float32)
+    return {
+        f"{module}.weight": codes,
+        f"{module}.weight_scale": scale.reshape(()),
+        f"{module}.input_scale": torch.tensor(0.01),
+        f"{module}.k_scale": torch.tensor(1.0),
+    }, meant
+
+
+def modelopt_config(algorithm, **changed):
+    """As config.json has it; the file beside it is `modelopt_file`."""
+    weights = dict(dynamic=False, num_bits=8, type="float")
+    if "NVFP4" in algorithm:
+        weights |= dict(num_bits=4, group_size=16)
+    groups = dict(group_0=dict(input_activations=weights, weights=weights, targets=["Linear"]))
+    said = dict(quant_method="modelopt", quant_algo=algorithm, config_groups=groups, ignore=["lm_head"])
+    return said | dict(producer=dict(name="modelopt", version="0.47.0")) | changed
+
+
+def modelopt_file(algorithm, **changed):
+    said = dict(quant_algo=algorithm, kv_cache_quant_algo="FP8", group_size=16, exclude_modules=["lm_head"])
+    return dict(producer=dict(name="modelopt", version="0.29.0"), quantization=said | changed)
+
+
 def compressed_config(form, num_bits, type="int", strategy="channel", ignore=("lm_head",), **weights):
     weights = dict(num_bits=num_bits, type=type, strategy=strategy, symmetric=True, dynamic=False) | weights
     group = dict(targets=["Linear"], weights=weights, input_activations=None, output_activations=None)
@@ -159,7 +249,11 @@ def gptq_config(**changed):
 
 def ignored(module, quantization):
     """By what the configs of these tests say: ends of paths, and one pattern."""
-    names = quantization.get("ignore", quantization.get("modules_to_not_convert")) or ["lm_head"]
+    quantization = quantization.get("quantization", quantization)
+    lists = [quantization.get(field) for field in ("ignore", "modules_to_not_convert", "exclude_modules")]
+    names = next(filter(None, lists), ["lm_head"])
+    if any(fnmatch.fnmatchcase(module, name) for name in names if "*" in name and not name.startswith("re:")):
+        return True
     plain = [re.compile(n[3:]).match(module) if n.startswith("re:") else module.startswith(n) for n in names]
     return any(plain) or any(module.endswith(name) for name in names)
 
@@ -191,7 +285,11 @@ def write(folder, quantise=fine_grained, quantization=None, family="Qwen3", opti
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     stated = json.loads(config.to_json_string())
-    stated |= dict(quantization_config=quantization, torch_dtype="bfloat16", architectures=[f"{family}ForCausalLM"])
+    stated |= dict(torch_dtype="bfloat16", architectures=[f"{family}ForCausalLM"])
+    if "quantization" in quantization:
+        (folder / "hf_quant_config.json").write_text(json.dumps(quantization))
+    else:
+        stated["quantization_config"] = quantization
     stated.pop("dtype", None)
     (folder / "config.json").write_text(json.dumps(stated))
     return model
@@ -273,6 +371,23 @@ CASES = {
     "gptq of 8 bits": dict(
         quantise=gptq, options=dict(bits=8, group=0), quantization=gptq_config(bits=8, group_size=-1)
     ),
+    "nvfp4": dict(quantise=compressed_fp4, options=dict(preset="NVFP4A16"), quantization=fp4_config("NVFP4A16")),
+    "nvfp4 with activations": dict(
+        quantise=compressed_fp4, options=dict(preset="NVFP4"), quantization=fp4_config("NVFP4")
+    ),
+    "mxfp4": dict(quantise=compressed_fp4, options=dict(preset="MXFP4A16"), quantization=fp4_config("MXFP4")),
+    "mxfp4 with scales that say what they are": dict(
+        quantise=compressed_fp4,
+        options=dict(preset="MXFP4A16", scale_type=torch.float8_e8m0fnu),
+        quantization=fp4_config("MXFP4A16"),
+    ),
+    "modelopt's nvfp4": dict(quantise=modelopt_nvfp4, quantization=modelopt_config("NVFP4")),
+    "modelopt's nvfp4, some left alone": dict(
+        quantise=modelopt_nvfp4,
+        quantization=modelopt_file("NVFP4", exclude_modules=["lm_head", "model.layers.1.self_attn*"]),
+    ),
+    "modelopt's fp8": dict(quantise=modelopt_fp8, quantization=modelopt_config("FP8")),
+    "modelopt's fp8, in a file of its own": dict(quantise=modelopt_fp8, quantization=modelopt_file("FP8")),
 }
 
 
@@ -289,6 +404,27 @@ def test_words_are_packed_as_compressed_tensors_does():
     assert words(codes.T, 4, 0).T.tolist() == said
     said = [[1917659139, 115457175, 20523], [-457205131, 2018717193, 49821]]
     assert words((torch.arange(20).reshape(2, 10) * 37 + 3) % 256, 8, 1).tolist() == said
+
+
+def test_floats_of_4_bits_are_packed_as_modelopt_does():
+    """What NVFP4QTensor.quantize of modelopt 0.47 makes, and dequantize makes of that."""
+    i = torch.arange(64, dtype=torch.float32).reshape(2, 32)
+    made, meant = modelopt_nvfp4("m", (i * 7 % 23 - 11) / 8 * (1 + i // 16))
+    codes = [
+        [207, 115, 29, 230, 89, 191, 116, 45, 230, 96, 174, 245, 60, 215, 97, 158],
+        [245, 75, 215, 114, 14, 246, 90, 207, 115, 29, 230, 89, 191, 116, 45, 230],
+    ]
+    assert made["m.weight"].tolist() == codes
+    assert made["m.weight_scale"].view(torch.uint8).tolist() == [[110, 118], [122, 126]]
+    assert made["m.weight_scale_2"].item() == 0.0020461310632526875
+    said = [-1.3750001192092896, -0.4583333730697632, 0.3437500298023224, 1.3750001192092896]
+    assert meant[0, :4].tolist() == pytest.approx(said, rel=1e-6)
+
+
+def test_what_modelopt_says_of_activations_is_left_out_with_a_notice(tmp_path):
+    write(tmp_path / "model", **CASES["modelopt's nvfp4"])
+    result = program("run", tmp_path / "model", "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1)
+    assert "activations" in result.stderr and "not used" in result.stderr
 
 
 def test_a_model_means_something_else_without_its_scales(fp8):
@@ -309,9 +445,21 @@ def int4(tmp_path):
     return tmp_path / "awq", write(tmp_path / "awq", **CASES["awq"])
 
 
+@pytest.fixture
+def nvfp4(tmp_path):
+    return tmp_path / "nvfp4", write(tmp_path / "nvfp4", **CASES["nvfp4"])
+
+
+@pytest.fixture
+def mxfp4(tmp_path):
+    return tmp_path / "mxfp4", write(tmp_path / "mxfp4", **CASES["mxfp4"])
+
+
 @pytest.mark.parametrize(
     "checkpoint, format, dtypes",
     [
+        ("nvfp4", "e2m1_g16_f8e4m3_global", ["u8", "f8e4m3", "f32"]),
+        ("mxfp4", "e2m1_g32_f8e8m0", ["u8", "f8e8m0"]),
         ("fp8", "e4m3_128x128", ["f8e4m3", "f32"]),
         ("int4", "u4_g32_f16_zeros", ["u8", "f16", "u8"]),
     ],
@@ -330,6 +478,8 @@ def test_a_package_gives_the_reference_s_tokens(checkpoint, format, dtypes, requ
     assert ("gemv", True) in families, verdicts(tmp_path / "package")
     if checkpoint == "fp8":
         program("verify", tmp_path / "package", timeout=900)
+        return
+    if checkpoint != "int4":
         return
     # The fingerprint is of the checkpoint's own tensors.
     changed = changed_tensors(folder, tmp_path / "changed", other_zeros)
@@ -418,10 +568,10 @@ def test_contradicting_checkpoints(name, fp8, tmp_path):
 CONFIGS = {
     "another method": (
         dict(quant_method="hqq"),
-        ["quant_method", "hqq", "awq and gptq are known", "use the checkpoint in"],
+        ["quant_method", "hqq", "gptq and modelopt are known", "use the checkpoint in"],
     ),
-    "MXFP4": (dict(quant_method="mxfp4"), ["quant_method", "MXFP4"]),
-    "ModelOpt": (dict(quant_method="modelopt"), ["quant_method", "ModelOpt", "activations"]),
+    "MXFP4": (dict(quant_method="mxfp4"), ["quant_method", "gpt-oss", "experts"]),
+    "ModelOpt without an algorithm": (dict(quant_method="modelopt"), ["quant_algo"]),
     "no method": (dict(quant_method=None), ["quant_method"]),
     "another block": (dict(weight_block_size=[64, 128]), ["weight_block_size", "[128, 128]"]),
     "one scale a matrix": (dict(weight_block_size=None), ["weight_block_size", "[128, 128]"]),
@@ -457,7 +607,18 @@ def compressed_group(**changed):
 
 
 OTHER_CONFIGS = {
-    "NVFP4": (compressed_config("nvfp4-pack-quantized", 4, "float"), ["format", "NVFP4", "pack-quantized"]),
+    "MXFP8": (compressed_config("mxfp8-quantized", 8, "float"), ["format", "MXFP8", "nvfp4-pack-quantized"]),
+    "NVFP4 in groups of 32": (fp4_config("NVFP4A16", group_size=32), ["weights.group_size", "32", "16"]),
+    "NVFP4 of whole numbers": (fp4_config("NVFP4A16", type="int"), ["weights.type", "float"]),
+    "NVFP4 without a scale for all": (fp4_config("NVFP4A16", strategy="group"), ["strategy", "tensor_group"]),
+    "MXFP4 with zero points": (fp4_config("MXFP4A16", symmetric=False), ["weights.symmetric"]),
+    "MXFP4 with other scales": (fp4_config("MXFP4A16", scale_dtype="torch.bfloat16"), ["scale_dtype", "uint8"]),
+    "NVFP4 with scales of inputs": (modelopt_config("NVFP4_AWQ"), ["quant_algo", "NVFP4_AWQ", "inputs"]),
+    "ModelOpt's NVFP4 in groups of 32": (
+        modelopt_config("NVFP4", config_groups=dict(group_0=dict(weights=dict(group_size=32)))),
+        ["config_groups.group_0.weights.group_size", "16"],
+    ),
+    "ModelOpt with a large pattern": (modelopt_config("FP8", ignore=["*a*b*c*d"]), ["ignore", "*a*b*c*d"]),
     "another form": (compressed_config("nibbles", 4), ["format", "nibbles", "pack-quantized"]),
     "3 bits": (compressed_config("pack-quantized", 3), ["weights.num_bits", "3", "4 or 8"]),
     "4 bits, an int8 each": (compressed_config("int-quantized", 4), ["num_bits", "8 with int-quantized"]),
@@ -560,3 +721,51 @@ def test_a_packed_weight_of_another_shape(tmp_path):
         changed_tensors(tmp_path / "said", folder, change)
         result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
         assert key in result.stderr and word in result.stderr, result.stderr
+
+
+# ---- the same of floats of 4 bits
+
+UP_PROJ = "model.layers.0.mlp.up_proj."
+
+
+def no_scale_for_all(tensors):
+    tensors[UP_PROJ + "weight_global_scale"].zero_()
+
+
+def narrow_scale_for_all(tensors):
+    tensors[UP_PROJ + "weight_global_scale"] = tensors[UP_PROJ + "weight_global_scale"].to(torch.bfloat16)
+
+
+def two_scales_for_all(tensors):
+    tensors[UP_PROJ + "weight_global_scale"] = tensors[UP_PROJ + "weight_global_scale"].repeat(2)
+
+
+def wide_scales(tensors):
+    tensors[UP_PROJ + "weight_scale"] = tensors[UP_PROJ + "weight_scale"].to(torch.bfloat16)
+
+
+def codes_of_words(tensors):
+    tensors[UP_PROJ + "weight_packed"] = tensors[UP_PROJ + "weight_packed"].to(torch.int32)
+
+
+def half_of_the_codes(tensors):
+    tensors[UP_PROJ + "weight_packed"] = tensors[UP_PROJ + "weight_packed"][:, ::2]
+
+
+FP4_TENSORS = {
+    "a scale for all of 0": (no_scale_for_all, ["up_proj.weight_global_scale", "is 0", "positive"]),
+    "a scale for all of another type": (narrow_scale_for_all, ["up_proj.weight_global_scale", "bfloat16", "float32"]),
+    "two scales for all": (two_scales_for_all, ["up_proj.weight_global_scale", "[2]", "[1, 1]"]),
+    "scales of another type": (wide_scales, ["up_proj.weight_scale", "bfloat16", "float8_e4m3fn"]),
+    "codes of words": (codes_of_words, ["up_proj.weight_packed", "int32", "uint8"]),
+    "codes are missing": (half_of_the_codes, ["up_proj.weight_packed", "[320, 48]", "[320, 96]"]),
+}
+
+
+@pytest.mark.parametrize("name", FP4_TENSORS)
+def test_contradicting_checkpoints_of_fp4(name, nvfp4, tmp_path):
+    change, words = FP4_TENSORS[name]
+    folder = changed_tensors(nvfp4[0], tmp_path / "model", change)
+    result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
+    for word in words:
+        assert word in result.stderr, result.stderr

@@ -88,7 +88,7 @@ constexpr TmaGemmPlan race_tma{
     .tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 1, .group_m = 1};
 
 constexpr GemmOp race_codes_op{
-    .pair = Pair::swiglu, .matrices = 2, .format = {Codes::u4, Type::f16, true, 1, 32}};
+    .pair = Pair::swiglu, .matrices = 2, .format = {Codes::u4, ScaleType::f16, true, 1, 32}};
 
 constexpr PrefillAttentionOp race_prefill_op{.head_dim = 64, .group = 2};
 constexpr PrefillAttentionPlan race_prefill_mma{.query_tile = 32, .key_tile = 16, .warps = 2};

@@ -17,18 +17,28 @@ inline double e4m3_value(unsigned code) {
   return code & 128 ? -size : size;
 }
 
+inline double e2m1_value(unsigned code) {
+  const double size[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  return code & 8 ? -size[code & 7] : size[code & 7];
+}
+constexpr bool is_byte(ScaleType type) { return bytes_of(type) == 1; }
+constexpr Type type_of(ScaleType type) {
+  return type == ScaleType::f16 ? Type::f16 : type == ScaleType::bf16 ? Type::bf16 : Type::f32;
+}
+
 // A matrix of random codes, and its elements as a loop decodes them.
 struct CodedWeights {
   Format f;
-  std::vector<unsigned char> codes, zeros;
-  Elements scales;
+  std::vector<unsigned char> codes, zeros, byte_scales;
+  Elements scales;  // others than bytes
+  float global = 0.03f;
   int rows, k;
 
   static int across(const Format& f, int k) { return f.columns > 0 ? (k - 1) / f.columns + 1 : 1; }
   static int down(const Format& f, int rows) { return f.rows > 0 ? (rows - 1) / f.rows + 1 : 1; }
   CodedWeights(const Format& f, int rows, int k, std::mt19937& random)
       : f(f),
-        scales(f.scale, static_cast<std::size_t>(down(f, rows) * across(f, k))),
+        scales(type_of(f.scale), static_cast<std::size_t>(down(f, rows) * across(f, k))),
         rows(rows),
         k(k) {
     codes.resize(static_cast<std::size_t>(rows * k * bits_of(f.codes) / 8));
@@ -38,6 +48,11 @@ struct CodedWeights {
     }
     scales.fill(random, 0.01f, 0.05f);
     if (f.zeros) zeros.resize(scales.size());
+    if (is_byte(f.scale)) byte_scales.resize(scales.size());
+    // E4M3 from 0.25 on, or powers of two from 2^-9 on.
+    for (unsigned char& scale : byte_scales)
+      scale = static_cast<unsigned char>(f.scale == ScaleType::e4m3 ? 40 + random() % 24
+                                                                    : 118 + random() % 5);
     for (unsigned char& zero : zeros)
       zero = static_cast<unsigned char>(random() % (f.codes == Codes::u8 ? 256 : 17));
   }
@@ -45,12 +60,25 @@ struct CodedWeights {
     const auto at = static_cast<std::size_t>(row * k + column);
     const auto group = static_cast<std::size_t>((f.rows > 0 ? row / f.rows : 0) * across(f, k) +
                                                 (f.columns > 0 ? column / f.columns : 0));
-    const double scale = scales.get(group);
+    double scale = is_byte(f.scale) ? byte_scale(group) : scales.get(group);
+    if (f.global) scale *= double{global};
     if (f.codes == Codes::e4m3) return e4m3_value(codes[at]) * scale;
     const int code = f.codes == Codes::u8 ? codes[at]
                      : at % 2 == 0        ? codes[at / 2] & 15
                                           : codes[at / 2] >> 4;
+    if (f.codes == Codes::e2m1) return e2m1_value(static_cast<unsigned>(code)) * scale;
     return (code - (f.zeros ? zeros[group] : f.codes == Codes::u8 ? 128 : 8)) * scale;
+  }
+  double byte_scale(std::size_t group) const {
+    return f.scale == ScaleType::e4m3 ? e4m3_value(byte_scales[group])
+                                      : std::ldexp(1.0, byte_scales[group] - 127);
+  }
+  // Of one matrix of what a kernel is launched with.
+  template <class Params>
+  void point(Params& p, int matrix) {
+    p.scales[matrix] = is_byte(f.scale) ? byte_scales.data() : scales.at(0);
+    p.zeros[matrix] = zeros.data();
+    p.globals[matrix] = &global;
   }
 };
 

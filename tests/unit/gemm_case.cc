@@ -117,7 +117,7 @@ std::string run_gemm(const GemmCase& c, std::string* output_bytes) {
     matrix.weight = t.weights[c.interleaved ? 0 : i].at(c.interleaved && i == 1 ? k : 0);
     if (coded) {
       matrix.weight = t.codes[i].codes.data();
-      p.scales[i] = t.codes[i].scales.at(0), p.zeros[i] = t.codes[i].zeros.data();
+      t.codes[i].point(p, static_cast<int>(i));
     }
     matrix.bias = op.bias ? t.biases[i].at(0) : nullptr;
     matrix.rows = c.shape.rows[i];

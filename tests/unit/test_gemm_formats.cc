@@ -15,17 +15,30 @@ namespace {
 constexpr GemmOp e4m3_op{.weight = Type::bf16,
                          .x = Type::bf16,
                          .y = Type::f32,
-                         .format = {Codes::e4m3, Type::f32, false, 16, 16}};
+                         .format = {Codes::e4m3, ScaleType::f32, false, 16, 16}};
 constexpr GemmOp u8_op{.y = Type::f32,
                        .pair = Pair::swiglu,
                        .matrices = 2,
-                       .format = {Codes::u8, Type::f32, false, 1, 0}};
-constexpr GemmOp u4_op{
-    .y = Type::f32, .bias = true, .matrices = 3, .format = {Codes::u4, Type::f16, true, 1, 32}};
+                       .format = {Codes::u8, ScaleType::f32, false, 1, 0}};
+constexpr GemmOp u4_op{.y = Type::f32,
+                       .bias = true,
+                       .matrices = 3,
+                       .format = {Codes::u4, ScaleType::f16, true, 1, 32}};
 constexpr GemmOp middle_op{.weight = Type::bf16,
                            .x = Type::bf16,
                            .y = Type::f32,
-                           .format = {Codes::u4, Type::bf16, false, 1, 16}};
+                           .format = {Codes::u4, ScaleType::bf16, false, 1, 16}};
+
+constexpr GemmOp nvfp4_op{
+    .y = Type::f32,
+    .pair = Pair::swiglu,
+    .matrices = 2,
+    .format = {.codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true}};
+constexpr GemmOp mxfp4_op{
+    .weight = Type::bf16,
+    .x = Type::bf16,
+    .y = Type::f32,
+    .format = {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32}};
 
 constexpr GemmPlan square{.tile_m = 16, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4};
 constexpr GemmPlan odd{.tile_m = 24, .tile_n = 32, .tile_k = 5, .thread_m = 3, .thread_n = 2};
@@ -37,6 +50,8 @@ KERNELS(e4m3_op)
 KERNELS(u8_op)
 KERNELS(u4_op)
 KERNELS(middle_op)
+KERNELS(nvfp4_op)
+KERNELS(mxfp4_op)
 
 template <const GemmOp& op, const GemmPlan& plan>
 void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, unsigned seed) {
@@ -62,8 +77,8 @@ void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, u
                    outputs.back().at(0),
                    rows,
                    rows};
-    p.scales[i] = weights.back().scales.at(0), p.zeros[i] = weights.back().zeros.data();
   }
+  for (int i = 0; i < op.matrices; ++i) weights[static_cast<std::size_t>(i)].point(p, i);
   p.m = m, p.k = k, p.pitch = k * bits_of(op.format.codes) / 8;
   p.x = x.at(0), p.x_pitch = k, p.scale = 1;
   const LaunchReport report =
@@ -120,11 +135,14 @@ TEST_CASE("gemm: weights in formats of codes") {
   CHECK_OP(u4_op, 37, {32, 8, 9}, 102);
   CHECK_OP(middle_op, 16, {35}, 16);
   CHECK_OP(middle_op, 3, {35}, 70);
+  CHECK_OP(nvfp4_op, 2, {33, 33}, 18);
+  CHECK_OP(nvfp4_op, 37, {50, 50}, 66);
+  CHECK_OP(mxfp4_op, 3, {35}, 70);
 }
 
 TEST_CASE("gemm: of weights in a format, what crosses the bus is codes and scales") {
   const GemmShape shape{1, {64}, 128};
-  const GemmOp op{.format = {Codes::u4, Type::f16, true, 1, 32}};
+  const GemmOp op{.format = {Codes::u4, ScaleType::f16, true, 1, 32}};
   CHECK(gemm_bytes(op, shape) == 64 * 64 + 64 * 4 * 3 + 128 * 2 + 64 * 2);
 }
 

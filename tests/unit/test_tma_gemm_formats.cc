@@ -13,21 +13,33 @@ namespace {
 constexpr GemmOp of_bf16(const Format& format) {
   return {.weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .format = format};
 }
-constexpr GemmOp e4m3_block = of_bf16({Codes::e4m3, Type::f32, false, 128, 128});
-constexpr GemmOp e4m3_row{.residual = true, .format = {Codes::e4m3, Type::f16}};
-constexpr GemmOp e4m3_all = of_bf16({Codes::e4m3, Type::bf16, false, 0, 0});
+constexpr GemmOp e4m3_block = of_bf16({Codes::e4m3, ScaleType::f32, false, 128, 128});
+constexpr GemmOp e4m3_row{.residual = true, .format = {Codes::e4m3, ScaleType::f16}};
+constexpr GemmOp e4m3_all = of_bf16({Codes::e4m3, ScaleType::bf16, false, 0, 0});
 constexpr GemmOp u8_row{.pair = Pair::swiglu, .matrices = 2, .format = {Codes::u8}};
-constexpr GemmOp u8_zeros = of_bf16({Codes::u8, Type::f32, true, 1, 32});
-constexpr GemmOp u4_g128 = of_bf16({Codes::u4, Type::bf16, false, 1, 128});
+constexpr GemmOp u8_zeros = of_bf16({Codes::u8, ScaleType::f32, true, 1, 32});
+constexpr GemmOp u4_g128 = of_bf16({Codes::u4, ScaleType::bf16, false, 1, 128});
 constexpr GemmOp u4_zeros{
-    .bias = true, .matrices = 3, .format = {Codes::u4, Type::f16, true, 1, 32}};
-constexpr GemmOp u4_row = of_bf16({Codes::u4, Type::f32, true, 1, 0});
+    .bias = true, .matrices = 3, .format = {Codes::u4, ScaleType::f16, true, 1, 32}};
+constexpr GemmOp u4_row = of_bf16({Codes::u4, ScaleType::f32, true, 1, 0});
 constexpr GemmOp u4_pair{.weight = Type::bf16,
                          .x = Type::bf16,
                          .y = Type::bf16,
                          .pair = Pair::swiglu,
                          .matrices = 2,
-                         .format = {Codes::u4, Type::bf16, false, 1, 64}};
+                         .format = {Codes::u4, ScaleType::bf16, false, 1, 64}};
+
+constexpr Format nvfp4{
+    .codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true};
+constexpr GemmOp nvfp4_pair{.pair = Pair::swiglu, .matrices = 2, .format = nvfp4};
+constexpr GemmOp nvfp4_bf16 = of_bf16(nvfp4);
+constexpr GemmOp mxfp4_bf16 =
+    of_bf16({.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32});
+constexpr GemmOp mxfp4_f16{
+    .bias = true,
+    .matrices = 3,
+    .format = {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32}};
+constexpr GemmOp u4_g16 = of_bf16({Codes::u4, ScaleType::bf16, true, 1, 16});
 
 // Tiles of which a thread has one vector and many; clusters that share tokens; rings that go round;
 // parts of K.
@@ -84,6 +96,14 @@ TEST_CASE("tma_gemm: 4 bits in groups, with a tail, and of rows") {
   check_gemm(CASES(u4_pair), {{64, {64, 64}, 128}, {66, {68, 68}, 352}}, {.scale = 0.5f});
 }
 
+TEST_CASE("tma_gemm: floats of 4 bits, and groups of half a vector") {
+  check_gemm(CASES(nvfp4_pair), {{3, {34, 34}, 32}, {66, {70, 70}, 352}});
+  check_gemm(CASES(nvfp4_bf16), {{70, {137}, 416}});
+  check_gemm(CASES(mxfp4_bf16), {{1, {1}, 32}, {70, {264}, 416}});
+  check_gemm(CASES(mxfp4_f16), {{66, {40, 133, 1}, 352}});
+  check_gemm(CASES(u4_g16), {{66, {137}, 352}});
+}
+
 TEST_CASE("tma_gemm: parts of K of codes") {
   check_gemm({CASE(u4_g128, halves), CASE(u4_g128, thirds), CASE(u8_zeros, halves)},
              {{64, {64}, 384}, {70, {137}, 480}});
@@ -102,7 +122,8 @@ TEST_CASE("tma_gemm: illegal plans for codes say why") {
   const int most = 227 * 1024;
   CHECK(large.why_illegal(u4_g128, {8, {8}, 32}, most) == nullptr);
   CHECK(says(TmaGemmPlan{}.why_illegal(u4_g128), "each block"));
-  CHECK(says(small.why_illegal(of_bf16({Codes::u4, Type::bf16, false, 1, 16})), "vectors"));
+  CHECK(says(small.why_illegal(of_bf16({Codes::u4, ScaleType::bf16, false, 1, 4})), "words"));
+  CHECK(says(small.why_illegal(of_bf16({Codes::u4, ScaleType::bf16, false, 1, 40})), "words"));
   CHECK(says(small.why_illegal(u4_g128, {8, {8}, 48}, most), "16 bytes"));
   CHECK(small.why_illegal(e4m3_block, {8, {8}, 48}, most) == nullptr);
   CHECK(says(small.why_illegal(e4m3_block, {8, {8}, 40}, most), "16 bytes"));

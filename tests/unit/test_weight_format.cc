@@ -98,6 +98,25 @@ TEST_CASE("weight formats: rounding to E4M3 is torch's") {
   }
 }
 
+TEST_CASE("weight formats: E8M0 is a power of two, of which the nearest is taken") {
+  for (int code = 0; code < 256; ++code) {
+    const auto byte = static_cast<std::uint8_t>(code);
+    const double value = load_element(DType::f8e8m0, &byte);
+    if (code == 255)
+      CHECK(std::isnan(value));
+    else
+      CHECK(value == std::ldexp(1.0, code - 127));
+    std::uint8_t back = 0;
+    store_element(DType::f8e8m0, value, &back);
+    CHECK(int{back} == code);
+  }
+  constexpr std::pair<double, double> cases[] = {
+      {1.49, 1},     {1.5, 2},       {2.99, 2},        {3, 4},
+      {0, 0x1p-127}, {-4, 0x1p-127}, {1e300, 0x1p127}, {0x1.4p-126, 0x1p-126}};
+  for (const auto& [value, rounded] : cases)
+    CHECK_MESSAGE(round_to(DType::f8e8m0, value) == rounded, value);
+}
+
 TEST_CASE("weight formats: parts, shapes and bytes") {
   const std::array<std::int64_t, 2> shape{kRows, kColumns};
   const WeightFormat fp8 = traits(kFp8);
@@ -114,24 +133,36 @@ TEST_CASE("weight formats: parts, shapes and bytes") {
   CHECK(int4.bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 10 * 3));
   CHECK(find_format("u8_row")->bytes(shape, DType::bf16) == kRows * (kColumns + 4));
   CHECK(find_format("e4m3_all")->bytes(shape, DType::bf16) == kRows * kColumns + 4);
+  // Two codes a byte, a scale of a byte for 16 of a row, and one for all.
+  const WeightFormat nvfp4 = find_format("e2m1_g16_f8e4m3_global").value();
+  REQUIRE(nvfp4.parts.size() == 3);
+  CHECK(nvfp4.parts[1].shape(shape) == std::vector<std::int64_t>{kRows, 19});
+  CHECK(nvfp4.parts[2].shape(shape) == std::vector<std::int64_t>{1, 1});
+  CHECK(nvfp4.bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 19) + 4);
+  CHECK(find_format("e2m1_g32_f8e8m0")->bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 10));
 }
 
 TEST_CASE("weight formats: names say all of a format, and nothing twice") {
-  for (const Codes codes : {Codes::e4m3, Codes::u8, Codes::u4})
-    for (const kernels::Type scale : {kernels::Type::f32, kernels::Type::f16, kernels::Type::bf16})
+  for (const Codes codes : {Codes::e4m3, Codes::u8, Codes::u4, Codes::e2m1})
+    for (const ScaleType scale :
+         {ScaleType::f32, ScaleType::f16, ScaleType::bf16, ScaleType::e4m3, ScaleType::e8m0})
       for (const auto& [rows, columns] :
            {std::pair{1, 0}, {0, 0}, {1, 32}, {1, 128}, {128, 128}, {64, 32}})
         for (const bool zeros : {false, true}) {
-          if (zeros && codes == Codes::e4m3) continue;
-          const Format format{codes, scale, zeros, rows, columns};
-          const auto found = find_format(traits(format).name);
-          REQUIRE(found.has_value());
-          CHECK(found->format == format);
+          if (zeros && !is_whole(codes)) continue;
+          for (const bool global : {false, true}) {
+            if (zeros && global) continue;
+            const Format format{codes, scale, zeros, rows, columns, global};
+            const auto found = find_format(traits(format).name);
+            REQUIRE(found.has_value());
+            CHECK(found->format == format);
+          }
         }
   CHECK(find_format("plain")->is_plain());
-  for (const char* name : {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_",
-                           "u4_g32_zeros_f16", "u4_1x32", "u4_row_f16_zeros_zeros",
-                           "e4m3_row_zeros", "u4_g99999999999", "u4_0x0", "u5_row"})
+  for (const char* name :
+       {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_", "u4_g32_zeros_f16",
+        "u4_1x32", "u4_row_f16_zeros_zeros", "e4m3_row_zeros", "e2m1_g32_zeros",
+        "u4_g32_zeros_global", "u4_g99999999999", "u4_0x0", "u5_row"})
     CHECK_MESSAGE(!find_format(name).has_value(), name);
   CHECK(why_impossible(find_format("u4_row")->format, std::vector<std::int64_t>{3, 5}) ==
         "rows of 5 codes are no whole bytes");
@@ -303,6 +334,35 @@ TEST_CASE("weight formats: an element of whole codes is less its zero point, tim
   }
 }
 
+// By compressed_tensors.compressors.nvfp4.helpers of version 0.20: the low bits of a byte are the
+// even element, and the highest bit of a code is its sign.
+TEST_CASE("weight formats: an element of E2M1 is times its group's scale and its matrix's") {
+  constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
+  constexpr std::int64_t kWide = 40;  // the last group of a row is for 8
+  const std::array<std::int64_t, 2> shape{3, kWide};
+  for (const char* name : {"e2m1_g16_f8e4m3_global", "e2m1_g16_f8e8m0"}) {
+    INFO(name);
+    const WeightFormat format = find_format(name).value();
+    const auto byte_at = [](std::int64_t i) { return (i * 37 + 11) % 256; };
+    const auto part = [&](std::size_t p, std::int64_t first, std::int64_t count, double* out) {
+      for (std::int64_t i = first; i < first + count; ++i)
+        *out++ = p == 0   ? static_cast<double>(byte_at(i))
+                 : p == 1 ? 1.0 + static_cast<double>(i)
+                          : 0.25;
+    };
+    std::vector<double> got(100);
+    format.read(shape, 11, 100, part, got.data());
+    for (std::int64_t i = 11; i < 111; ++i) {
+      const std::int64_t row = i / kWide, column = i % kWide;
+      const std::int64_t byte = byte_at(row * kWide / 2 + column / 2);
+      const std::int64_t code = column % 2 == 0 ? byte % 16 : byte / 16;
+      const double scale = static_cast<double>(1 + row * 3 + column / 16);
+      REQUIRE(got[static_cast<std::size_t>(i - 11)] ==
+              kValues[code] * scale * (format.format.global ? 0.25 : 1));
+    }
+  }
+}
+
 namespace {
 
 // The part that a checkpoint's words are, made in pieces of rows.
@@ -361,6 +421,33 @@ TEST_CASE("weight layouts: which formats they can store") {
     CHECK(can_store(layout, find_format("u8_row_zeros")->format) ==
           (layout != FileLayout::fine_grained));
   }
+}
+
+TEST_CASE("weight layouts: floats of 4 bits are as they are stored, but one scale") {
+  const Format nvfp4 = find_format("e2m1_g16_f8e4m3_global")->format,
+               mxfp4 = find_format("e2m1_g32_f8e8m0")->format;
+  for (const FileLayout layout : {FileLayout::packed_fp4, FileLayout::modelopt}) {
+    CHECK(can_store(layout, nvfp4));
+    CHECK(can_store(layout, mxfp4));
+    CHECK_FALSE(can_store(layout, find_format("u4_g32")->format));
+    CHECK_FALSE(can_store(layout, find_format("e4m3_row")->format));
+    const std::vector<std::int64_t> bytes{3, 16}, one{1, 1};
+    const PartInFile codes{nvfp4, layout, 0};
+    CHECK(codes.stored_shape(bytes) == bytes);
+    CHECK(codes.stored_dtype() == DType::u8);
+    CHECK(codes.is_as_stored(bytes));
+    CHECK(PartInFile{mxfp4, layout, 1}.stored_dtype() == DType::f8e8m0);
+    const PartInFile global{nvfp4, layout, 2};
+    CHECK(global.stored_dtype() == DType::f32);
+    CHECK(global.is_as_stored(one) == (layout == FileLayout::modelopt));
+  }
+  CHECK_FALSE(can_store(FileLayout::packed, nvfp4));
+  const float stored = 8;
+  float scale = 0;
+  PartInFile{nvfp4, FileLayout::packed_fp4, 2}.read(std::vector<std::int64_t>{1, 1},
+                                                    reinterpret_cast<const std::byte*>(&stored), 4,
+                                                    0, 1, reinterpret_cast<std::byte*>(&scale));
+  CHECK(scale == 0.125f);
 }
 
 TEST_CASE("weight layouts: columns of AutoAWQ and GPTQ become rows") {

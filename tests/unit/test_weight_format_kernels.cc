@@ -6,6 +6,7 @@
 #include "admit/judge.h"
 #include "small_compilation.h"
 #include "tests/device/admission.h"
+#include "tests/device/any_layout.h"
 #include "tests/device/family_trials.h"
 
 using namespace ac;
@@ -24,8 +25,7 @@ StepGraph ragged(const std::string& format, std::int64_t inner) {
   const NodeId normed = b.rms_norm(x, b.weight("norm", {DType::bf16, {Dim(inner)}}), 1e-5, 0);
   const auto weight = [&](const char* name) {
     const Format stored = find_format(format)->format;
-    return b.weight(name, matrix, stored,
-                    is_whole(stored.codes) ? FileLayout::packed : FileLayout::compressed);
+    return b.weight(name, matrix, stored, any_layout(stored));
   };
   const NodeId gate = b.linear(normed, weight("gate"));
   const NodeId up = b.linear(normed, weight("up"));
@@ -70,6 +70,7 @@ void check_kinds(const std::string& format) {
 }  // namespace
 
 TEST_CASE("weight formats: each kind of gemv that reads codes is admitted") {
-  for (const char* format : {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros"})
+  for (const char* format : {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros",
+                             "u4_g16_bf16", "e2m1_g16_f8e4m3_global", "e2m1_g32_f8e8m0"})
     check_kinds(format);
 }

@@ -128,6 +128,7 @@ double most_exact(DType dtype) {
     case DType::boolean:
     case DType::u8:
     case DType::i8:
+    case DType::f8e8m0:
       return 0;  // only what is the same everywhere
   }
   AC_UNREACHABLE();
