@@ -73,6 +73,13 @@ AC_GEMV_KERNEL(gemv_int4_gate_up, int4_gate_up, pair_of_codes)
 AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
 AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_codes)
 AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
+constexpr GemvOp listed_projection{.residual = true,
+                                   .format = {.codes = Codes::u4,
+                                              .scale = ScaleType::f16,
+                                              .zeros = true,
+                                              .columns = 128,
+                                              .listed = true}};
+AC_GEMV_KERNEL(gemv_listed_any_shape, listed_projection, any_shape)
 AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_codes)
 constexpr GemvOp int4_bf16_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = int4_zeros};

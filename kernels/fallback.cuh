@@ -351,13 +351,16 @@ AC_DEVICE float multiplied(const Inner<op>& inner) {
 template <FallbackOp op>
 AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
   constexpr Format format = op.format;
-  constexpr int bits = bits_of(format.codes), bias = format.zeros || format.global ? 4 : 3;
+  constexpr int bits = bits_of(format.codes);
+  constexpr int list = format.zeros || format.global ? 4 : 3,
+                bias = format.listed ? list + 1 : list;
   const FallbackParams& p = inner.p;
   const long long row = inner.place.at[op.rank - 1], count = inner.count();
   const long long row_of_scales = format.rows > 0 ? row / format.rows : 0;
   LongSum own;
   for (long long i = inner.first(); i < count; i += inner.step()) {
-    const long long group = format.columns > 0 ? i / format.columns : 0;
+    long long group = format.columns > 0 ? i / format.columns : 0;
+    if constexpr (format.listed) group = read<op.in[list]>(p.in[list], i);
     const auto of_group = [&](const FallbackOperand& in) {
       return row_of_scales * in.strides[op.rank - 1] + group * in.strides[op.rank];
     };

@@ -77,9 +77,9 @@ struct FallbackOperand {
 //   rms_norm           x, x as a row, [weight]
 //   layer_norm         x, x as a row, [weight, [bias]]
 //   product            a, b, [bias]; sums over the inner axis
-//   scaled_product     a, codes of b, its scales, [its zero points or its own scale], [bias]. The
-//                      last axis of the result is b's rows; strides along it and the inner axis are
-//                      those of bytes, and from scale to scale
+//   scaled_product     a, codes of b, its scales, [its zero points or its own scale], [groups of
+//                      columns], [bias]. The last axis of the result is b's rows; strides along it
+//                      and the inner axis are those of bytes, and from scale to scale
 //   embedding          table, whose inner axis is that of the ids; ids
 //   rope               x, x as a row, positions, inv_freq; the inner axis is that of inv_freq. The
 //                      last axis of the result is the features

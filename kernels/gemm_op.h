@@ -75,6 +75,7 @@ struct CodedGemmParams : GemmParams {
   const void* scales[3];
   const unsigned char* zeros[3];  // if the format has them
   const float* globals[3];        // likewise
+  const int* groups[3];           // likewise
 };
 template <bool coded>
 struct GemmParamsFor {

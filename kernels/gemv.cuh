@@ -151,7 +151,7 @@ struct Gemv : GemvRows<op> {
     float products[rows][2], zero[rows] = {};
     AC_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const int column = i * vector + j * of_word;
+      const int column = i * vector + j / of_scale * of_scale * of_word;  // the scale's first
       if (j % of_scale == 0) {
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {

@@ -154,6 +154,7 @@ struct CodedGemvParams : GemvParams {
   const void* scales[3];
   const unsigned char* zeros[3];  // if the format has them
   const float* globals[3];        // likewise
+  const int* groups[3];           // likewise
 };
 template <bool coded>
 struct GemvParamsFor {

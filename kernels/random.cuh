@@ -39,6 +39,9 @@ AC_DEVICE e8m0 cut_to_e8m0(float x) {
   return {static_cast<unsigned char>(__float_as_uint(x) >> 23)};
 }
 
+// To the nearest.
+AC_DEVICE int round_to_i32(float x) { return static_cast<int>(floorf(x + 0.5f)); }
+
 // Defines all of them.
 #define AC_RANDOM_KERNEL(type, T, convert)                             \
   AC_KERNEL_ENTRY(random_##type##_kernel, ::ac::kernels::RandomParams, \
@@ -50,6 +53,7 @@ AC_DEVICE e8m0 cut_to_e8m0(float x) {
   AC_RANDOM_KERNEL(bf16, ::ac::kernels::bf16, ::ac::kernels::from_float<::ac::kernels::bf16>) \
   AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)                     \
   AC_RANDOM_KERNEL(e8m0, ::ac::kernels::e8m0, ::ac::kernels::cut_to_e8m0)                     \
+  AC_RANDOM_KERNEL(i32, int, ::ac::kernels::round_to_i32)                                     \
   AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)
 
 }  // namespace ac::kernels

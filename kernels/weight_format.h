@@ -48,7 +48,8 @@ struct Format {
   // Elements that share a scale, fewer at the edges; 0: as many as there are.
   int rows = 1, columns = 0;
   bool global = false;  // a scale of the whole matrix besides, a float
-  AC_FIELDS(Format, codes, scale, zeros, rows, columns, global)
+  bool listed = false;  // which group a column is of is listed, and no column has a neighbour's
+  AC_FIELDS(Format, codes, scale, zeros, rows, columns, global, listed)
 
   constexpr bool operator==(const Format&) const = default;
   constexpr bool is_plain() const { return codes == Codes::none; }
@@ -57,6 +58,7 @@ struct Format {
   constexpr int scales_of_row(int k) const { return columns > 0 ? divide_up(k, columns) : 1; }
   // Scales of `count` elements of a row that begin at a multiple of it; 0: they are not whole.
   constexpr int scales_of(int count) const {
+    if (listed) return 0;
     if (columns % count == 0) return 1;
     return count % columns == 0 ? count / columns : 0;
   }
@@ -74,7 +76,7 @@ constexpr double weight_bytes(Format format, Type type, double n, double k) {
   const double scales =
       (format.rows > 0 ? n / format.rows : 1) * (format.columns > 0 ? k / format.columns : 1);
   return codes + scales * (bytes_of(format.scale) + (format.zeros ? 1 : 0)) +
-         (format.global ? 4 : 0);
+         (format.global ? 4 : 0) + (format.listed ? 4 * k : 0);
 }
 
 }  // namespace ac::kernels

@@ -141,12 +141,14 @@ struct RowScales<format> {
   const Scale* scale;
   const unsigned char* zero;
   float global;
+  const int* group;  // of each column
 
   // Of a row of a matrix, whose scales `p` has.
   template <class Params>
   AC_DEVICE void point_to(const Params& p, int matrix, int row) {
     point_to(p.scales[matrix], p.zeros[matrix], row, p.k);
     if constexpr (format.global) global = load_constant(p.globals[matrix]);
+    if constexpr (format.listed) group = p.groups[matrix];
   }
   AC_DEVICE void point_to(const void* scales, const unsigned char* zeros, int row, int k) {
     const long long first =
@@ -154,7 +156,8 @@ struct RowScales<format> {
     scale = static_cast<const Scale*>(scales) + first;
     zero = zeros + first;
   }
-  AC_DEVICE static int number(int column) {
+  AC_DEVICE int number(int column) const {
+    if constexpr (format.listed) return load_constant(group + column);
     return format.columns > 0 ? column / format.columns : 0;
   }
   AC_DEVICE float whole(Scale of_group) const {

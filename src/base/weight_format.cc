@@ -61,11 +61,12 @@ bool read_blocks(std::string_view text, Format& format) {
 std::string name_of(const Format& format) {
   if (format.is_plain()) return "plain";
   const DType scale = dtype_of(format.scale);
-  return fmt::format("{}_{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
+  return fmt::format("{}_{}{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
                      scale == DType::f32 ? "" : fmt::format("_{}", short_name(scale)),
                      format.zeros    ? "_zeros"
                      : format.global ? "_global"
-                                     : "");
+                                     : "",
+                     format.listed ? "_listed" : "");
 }
 
 }  // namespace
@@ -97,6 +98,8 @@ std::string_view key_of(Kind kind) {
       return "zeros";
     case Kind::global:
       return "global";
+    case Kind::groups:
+      return "groups";
   }
   AC_UNREACHABLE();
 }
@@ -130,6 +133,8 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
       scale(static_cast<std::size_t>(groups)), zero(scale.size(), middle_of(format.codes));
   double global = 1;
   if (format.global) read_part(2, 0, 1, &global);
+  std::vector<double> listed(format.listed ? static_cast<std::size_t>(columns) : 0);
+  if (format.listed) read_part(parts.size() - 1, 0, columns, listed.data());
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t row = (first + done) / columns, begin = (first + done) % columns;
     const std::int64_t end = std::min(columns, begin + count - done);
@@ -141,7 +146,10 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
       double code = codes[static_cast<std::size_t>(column / parts[0].in_byte)];
       if (parts[0].in_byte > 1) code = (static_cast<int>(code) >> 4 * (column % 2)) & 15;
       if (format.codes == Codes::e2m1) code = kE2m1[static_cast<std::size_t>(code)];
-      const auto group = static_cast<std::size_t>(format.columns > 0 ? column / format.columns : 0);
+      const auto group = static_cast<std::size_t>(
+          format.listed        ? static_cast<std::int64_t>(listed[static_cast<std::size_t>(column)])
+          : format.columns > 0 ? column / format.columns
+                               : 0);
       out[done++] = (code - zero[group]) * scale[group] * global;
     }
   }
@@ -158,6 +166,8 @@ double WeightFormat::typical(const WeightPart& part, std::int64_t columns) const
       return format.global ? kScales : element / traits_of(format.codes).typical;
     case Kind::global:
       return element / (traits_of(format.codes).typical * kScales);
+    case Kind::groups:
+      return 0;
     case Kind::zeros:
       return middle_of(format.codes);
   }
@@ -183,6 +193,8 @@ WeightFormat traits(const Format& format) {
                           .most = std::min(double(1 << bits), 255.0)});
   if (format.global)
     made.parts.push_back({.kind = Kind::global, .dtype = DType::f32, .rows = 0, .columns = 0});
+  if (format.listed)
+    made.parts.push_back({.kind = Kind::groups, .dtype = DType::i32, .rows = 0, .columns = 1});
   return made;
 }
 
@@ -200,6 +212,8 @@ std::optional<WeightFormat> find_format(std::string_view name) {
   if (format.is_plain() || !read_blocks(words[1], format)) return std::nullopt;
   for (const ScaleType type : {ScaleType::f16, ScaleType::bf16, ScaleType::e4m3, ScaleType::e8m0})
     if (words.size() > 2 && words[2] == short_name(dtype_of(type))) format.scale = type;
+  format.listed = words.back() == "listed";
+  if (format.listed) words.pop_back();
   format.zeros = words.back() == "zeros";
   format.global = words.back() == "global";
   // What is said twice, or in another order, is no name.
@@ -212,6 +226,8 @@ std::string why_impossible(const Format& format, std::span<const std::int64_t> s
   if (shape.size() != 2) return "a format is for matrices";
   if (shape[1] * bits_of(format.codes) % 8 != 0)
     return fmt::format("rows of {} codes are no whole bytes", shape[1]);
+  if (format.listed && (format.rows != 1 || format.columns == 0))
+    return "columns are listed of groups of a row alone";
   return {};
 }
 

@@ -21,7 +21,7 @@ using kernels::Format;
 using kernels::ScaleType;
 
 struct WeightPart {
-  enum class Kind : std::uint8_t { elements, codes, scales, zeros, global };
+  enum class Kind : std::uint8_t { elements, codes, scales, zeros, global, groups };
   Kind kind = Kind::elements;
   DType dtype = DType::f32;    // of plain elements, the weight's own
   int rows = 1, columns = 1;   // elements of the matrix that share one of it; 0: as many as it has

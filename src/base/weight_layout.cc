@@ -37,10 +37,24 @@ constexpr WeightLayout kLayouts[] = {
      "packed",
      {.suffix = ".weight_packed", .words = Words::along_columns},
      {".weight_scale"},
-     {.suffix = ".weight_zero_point", .words = Words::along_rows}},
+     {.suffix = ".weight_zero_point", .words = Words::along_rows},
+     {},
+     {".weight_g_idx"}},
     {FileLayout::awq, "awq", kAwqCodes, kTransposedScales, zeros_of_words(true, 0)},
-    {FileLayout::gptq, "gptq", kGptqCodes, kTransposedScales, zeros_of_words(false, 1)},
-    {FileLayout::gptq_v2, "gptq_v2", kGptqCodes, kTransposedScales, zeros_of_words(false, 0)},
+    {FileLayout::gptq,
+     "gptq",
+     kGptqCodes,
+     kTransposedScales,
+     zeros_of_words(false, 1),
+     {},
+     {".g_idx"}},
+    {FileLayout::gptq_v2,
+     "gptq_v2",
+     kGptqCodes,
+     kTransposedScales,
+     zeros_of_words(false, 0),
+     {},
+     {".g_idx"}},
     {FileLayout::packed_fp4,
      "packed_fp4",
      {.suffix = ".weight_packed", .words = Words::bytes},
@@ -144,6 +158,8 @@ const StoredPart& WeightLayout::part(Kind kind) const {
       return zeros;
     case Kind::global:
       return global;
+    case Kind::groups:
+      return groups;
   }
   AC_UNREACHABLE();
 }
@@ -154,6 +170,7 @@ const WeightLayout& layout_traits(FileLayout layout) {
 
 bool can_store(FileLayout layout, const Format& format) {
   const WeightLayout& traits = layout_traits(layout);
+  if (format.listed && traits.groups.suffix.empty()) return false;
   const bool in_bytes = traits.codes.words == Words::bytes;
   if (in_bytes != (format.codes == Codes::e2m1)) return false;
   if (in_bytes) return !format.zeros && (!format.global || !traits.global.suffix.empty());

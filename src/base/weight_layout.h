@@ -41,7 +41,7 @@ struct StoredPart {
 struct WeightLayout {
   FileLayout layout;
   std::string_view name;  // in graphs and program.json
-  StoredPart codes, scales, zeros, global = {};
+  StoredPart codes, scales, zeros, global = {}, groups = {};
 
   const StoredPart& part(WeightPart::Kind kind) const;
 };

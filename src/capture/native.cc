@@ -175,6 +175,7 @@ Model capture_native(const std::filesystem::path& directory) {
   DecoderConfig config = read_config(directory / "config.json");
   settle_tied_head(directory, config);
   settle_scales(directory, config);
+  settle_order(directory, config);
   Model model;
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};

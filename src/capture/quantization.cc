@@ -191,10 +191,11 @@ Format format_of_weights(const ConfigFields& weights, std::string_view stored) {
   if (weights.has_value("actorder")) {
     // "static" and "weight" sort columns while scales are searched for, and back afterwards.
     const Json& order = weights["actorder"];
-    if (order != "static" && order != "weight")
-      weights.fail("actorder",
-                   fmt::format("is {}: columns in another order (act-order) are not supported; {}",
-                               brief(order), kInstead));
+    if (order != "static" && order != "weight" && order != "group")
+      weights.wrong("actorder", "\"group\", \"static\" or \"weight\"");
+    format.listed = order == "group";
+    if (format.listed && (!packed || format.rows != 1 || format.columns == 0))
+      weights.fail("actorder", "is \"group\", which is known of pack-quantized groups alone");
   }
   return format;
 }
@@ -273,10 +274,6 @@ Quantization read_awq(const ConfigFields& config) {
 // ---- as AutoGPTQ and GPTQModel write it
 
 Quantization read_gptq(const ConfigFields& config) {
-  if (config.boolean("desc_act", false))
-    config.fail("desc_act",
-                fmt::format("is true: columns in another order (act-order) are not supported; {}",
-                            kInstead));
   refuse_if_set(config, "dynamic", "several formats in one checkpoint are not supported");
   refuse_if_set(config, "is_marlin_format", "weights ordered for a kernel are not supported");
   only(config, "pack_dtype", "int32");
@@ -284,9 +281,10 @@ Quantization read_gptq(const ConfigFields& config) {
   if (stored != "gptq" && stored != "gptq_v2")
     config.wrong("checkpoint_format", "\"gptq\" or \"gptq_v2\"");
   // Where it is symmetric, all zero points are the middle, whatever the version.
-  const Format format{.codes = whole_codes(config, "bits"),
-                      .zeros = !config.boolean("sym", true),
-                      .columns = group_size(config, 128)};
+  Format format{.codes = whole_codes(config, "bits"),
+                .zeros = !config.boolean("sym", true),
+                .columns = group_size(config, 128)};
+  format.listed = format.columns > 0 && config.boolean("desc_act", false);
   if (format.zeros && format.codes == Codes::u8 && stored == "gptq")
     config.fail("sym",
                 fmt::format("is false with 8 bits, where version 1 cannot tell a zero point of "

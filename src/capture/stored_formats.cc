@@ -20,6 +20,17 @@ std::vector<std::int64_t> sizes_of(const Node& node) {
   return shape;
 }
 
+// Whether columns are of the groups that they lie in.
+bool is_in_order(const TensorView& listed, std::int64_t columns, int of_group) {
+  const std::size_t unit = bytes_of(listed.dtype);
+  bool usual = listed.bytes.size() == static_cast<std::size_t>(columns) * unit;
+  for (std::int64_t i = 0; usual && i < columns; ++i) {
+    const auto* const at = listed.bytes.data() + static_cast<std::size_t>(i) * unit;
+    usual = load_element(listed.dtype, at) == static_cast<double>(of_group > 0 ? i / of_group : 0);
+  }
+  return usual;
+}
+
 class FormatCheck {
  public:
   FormatCheck(const Checkpoint& checkpoint, const Quantization& said)
@@ -33,7 +44,10 @@ class FormatCheck {
     const std::string module = key.substr(0, key.rfind('.'));
     const std::vector<std::int64_t> shape = sizes_of(weight);
     check_shape(module, shape);
-    check_order(module, format, shape[1]);
+    if (format.format.listed)
+      check_groups(weight.text(key_of(Kind::groups)), format.parts[1].shape(shape)[1]);
+    else
+      check_order(module, format, shape[1]);
     if (format.format.global) check_global(weight.text(key_of(Kind::global)));
     if (is_whole(format.format.codes) && !format.format.zeros)
       check_no_zeros(module, format, shape);
@@ -89,18 +103,21 @@ class FormatCheck {
     for (const char* suffix : {".g_idx", ".weight_g_idx"}) {
       const std::optional<TensorView> order = checkpoint_.find(module + suffix);
       if (!order) continue;
-      const std::size_t unit = bytes_of(order->dtype);
-      bool usual = order->bytes.size() == static_cast<std::size_t>(columns) * unit;
-      for (std::int64_t i = 0; usual && i < columns; ++i) {
-        const auto* const at = order->bytes.data() + static_cast<std::size_t>(i) * unit;
-        const std::int64_t group = format.format.columns > 0 ? i / format.format.columns : 0;
-        usual = load_element(order->dtype, at) == static_cast<double>(group);
-      }
-      if (!usual)
+      if (!is_in_order(*order, columns, format.format.columns))
         bad_input(
-            "{}: tensor {} puts columns into groups in another order (act-order), which is not "
-            "supported",
+            "{}: tensor {} puts columns into groups in another order (act-order), and "
+            "quantization_config of config.json says nothing of that",
             order->file, quote(order->name));
+    }
+  }
+
+  void check_groups(const std::string& key, std::int64_t groups) const {
+    const TensorView listed = *checkpoint_.find(key);
+    for (std::size_t at = 0; at < listed.bytes.size(); at += bytes_of(listed.dtype)) {
+      const double group = load_element(listed.dtype, listed.bytes.data() + at);
+      if (!(group >= 0 && group < static_cast<double>(groups)))
+        bad_input("{}: tensor {} lists the group {}, and there are {}", listed.file, quote(key),
+                  group, groups);
     }
   }
 
@@ -142,6 +159,22 @@ void check_formats(const std::filesystem::path& directory, const DecoderConfig& 
   const FormatCheck check(checkpoint, config.quantization);
   for (const Node& node : graph.nodes)
     if (node.op == Op::weight) check.check(node);
+}
+
+void settle_order(const std::filesystem::path& directory, DecoderConfig& config) {
+  Format& format = config.quantization.format;
+  if (!format.listed || !has_weights(directory)) return;
+  const Checkpoint checkpoint = Checkpoint::open_model(directory);
+  const std::string_view suffix = layout_traits(config.quantization.layout).groups.suffix;
+  bool found = false;
+  for (const std::string& key : checkpoint.keys()) {
+    if (!key.ends_with(suffix)) continue;
+    const TensorView listed = *checkpoint.find(key);
+    const auto columns = static_cast<std::int64_t>(listed.bytes.size() / bytes_of(listed.dtype));
+    if (!is_in_order(listed, columns, format.columns)) return;
+    found = true;
+  }
+  format.listed = !found;
 }
 
 void settle_scales(const std::filesystem::path& directory, DecoderConfig& config) {

@@ -14,6 +14,9 @@ namespace ac {
 void check_formats(const std::filesystem::path& directory, const DecoderConfig& config,
                    const Graph& graph);
 
+// Where a config says that groups of columns are listed, and all lists are in order, none is read.
+void settle_order(const std::filesystem::path& directory, DecoderConfig& config);
+
 // The type of scales of groups is the checkpoint's: no config says it.
 void settle_scales(const std::filesystem::path& directory, DecoderConfig& config);
 

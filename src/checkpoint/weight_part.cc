@@ -24,7 +24,7 @@ TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
   std::optional<TensorView> view = checkpoint.find(key);
   using Kind = WeightPart::Kind;
   const Kind kind = in_file.traits_of_part().kind;
-  if (!view || (kind != Kind::scales && kind != Kind::global) ||
+  if (!view || (kind != Kind::scales && kind != Kind::global && kind != Kind::groups) ||
       without_ones(view->shape) != without_ones(wanted))
     view = checkpoint.require(key, wanted);
   const DType dtype = in_file.stored_dtype();

@@ -76,7 +76,7 @@ std::string why_no_weight(const Node& weight) {
     return std::ranges::find(format->parts, kind, &WeightPart::kind) != format->parts.end();
   };
   using Kind = WeightPart::Kind;
-  for (const Kind kind : {Kind::scales, Kind::zeros, Kind::global})
+  for (const Kind kind : {Kind::scales, Kind::zeros, Kind::global, Kind::groups})
     if (const std::string why = check(key_of(kind), has(kind)); !why.empty()) return why;
   if (const std::string why = check(kLayout, !format->is_plain()); !why.empty()) return why;
   if (format->is_plain()) return {};

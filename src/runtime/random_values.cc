@@ -15,7 +15,8 @@ RandomValues::RandomValues(Device& device, const std::filesystem::path& kernels)
        {std::pair{DType::f32, "random_f32_kernel"}, std::pair{DType::f16, "random_f16_kernel"},
         std::pair{DType::bf16, "random_bf16_kernel"},
         std::pair{DType::f8e4m3, "random_e4m3_kernel"},
-        std::pair{DType::f8e8m0, "random_e8m0_kernel"}, std::pair{DType::u8, "random_u8_kernel"}})
+        std::pair{DType::f8e8m0, "random_e8m0_kernel"}, std::pair{DType::u8, "random_u8_kernel"},
+        std::pair{DType::i32, "random_i32_kernel"}})
     kernels_[dtype] = device.load(kernels, entry);
 }
 

@@ -140,6 +140,9 @@ class RandomWeights : public WeightSource {
     if (const WeightPart part = buffer.weight_part();
         part.kind == WeightPart::Kind::scales || part.kind == WeightPart::Kind::global)
       offset = buffer.typical(), scale = offset / 2;
+    else if (part.kind == WeightPart::Kind::groups)
+      offset = scale =
+          static_cast<double>((buffer.shape[1] - 1) / buffer.in_file.format.columns) / 2;
     else if (part.is_whole())
       offset = scale = part.most / 2;
     else if (part.kind == WeightPart::Kind::codes)

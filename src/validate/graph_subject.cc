@@ -254,6 +254,8 @@ class GraphSubject {
             spec.exact = 1.0 / middle;
           if (format.format.codes == Codes::e2m1 && spec.part == WeightPart::Kind::scales)
             spec.exact = 0.125;
+          if (spec.part == WeightPart::Kind::groups)
+            spec.high = format.parts[1].shape(sizes_of(node)).back() - 1;
           if (format.parts[i].is_whole())
             spec.high = static_cast<std::int64_t>(format.parts[i].most);
         }

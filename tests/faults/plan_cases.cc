@@ -92,20 +92,24 @@ bool contains(const std::string& text, const char* part) {
 
 // An op of the table that is left to the fallback.
 constexpr const char* kFallback = "fallback ";
-constexpr const char *kFallbackOfCodes = "linear of int4", *kFallbackOfFloats = "linear of nvfp4";
-constexpr const char* kFallbacks[] = {"softmax",        "layer_norm",     "linear", "embedding",
-                                      "append_attend",  "rope",           "amax",   "sum",
-                                      kFallbackOfCodes, kFallbackOfFloats};
+constexpr const char *kFallbackOfCodes = "linear of int4", *kFallbackOfFloats = "linear of nvfp4",
+                     *kFallbackOfListed = "linear of listed columns";
+constexpr const char* kFallbacks[] = {
+    "softmax", "layer_norm", "linear",         "embedding",       "append_attend",  "rope",
+    "amax",    "sum",        kFallbackOfCodes, kFallbackOfFloats, kFallbackOfListed};
 
 // A pair or one product of codes whose last step, last group and last tile are parts of one.
 constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "columns of int4",
                      *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups",
                      *kTilesOfNvfp4 = "tiles of nvfp4", *kColumnsOfNvfp4 = "columns of nvfp4",
                      *kColumnsOfMxfp4 = "columns of mxfp4", *kGemvOfNvfp4 = "gemv of nvfp4",
-                     *kProductOfMxfp4 = "product of mxfp4";
-constexpr const char* kOfCodes[] = {kTilesOfCodes,    kColumnsOfInt4, kColumnsOfFp8,
-                                    kColumnsOfGroups, kTilesOfNvfp4,  kColumnsOfNvfp4,
-                                    kColumnsOfMxfp4,  kGemvOfNvfp4,   kProductOfMxfp4};
+                     *kProductOfMxfp4 = "product of mxfp4",
+                     *kGemvOfListed = "gemv of listed columns",
+                     *kProductOfListed = "product of listed columns";
+constexpr const char* kOfCodes[] = {kTilesOfCodes,    kColumnsOfInt4,  kColumnsOfFp8,
+                                    kColumnsOfGroups, kTilesOfNvfp4,   kColumnsOfNvfp4,
+                                    kColumnsOfMxfp4,  kGemvOfNvfp4,    kProductOfMxfp4,
+                                    kGemvOfListed,    kProductOfListed};
 constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0";
 
 StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
@@ -155,6 +159,15 @@ test::Admission products_of_codes(const std::string& name) {
     return test::admission_of_whole_step<GemvTask>(
         name, products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, 1, true), false,
         {.threads = 64, .rows = 2, .depth = 2, .resident = 64}, 1);
+  constexpr const char* kListed = "u4_g32_f16_zeros_listed";
+  if (name == kGemvOfListed)
+    return test::admission_of_whole_step<GemvTask>(
+        name, products_of_codes(kListed, FileLayout::gptq_v2, DType::f16, 1, true), false,
+        {.threads = 64, .rows = 2, .depth = 1, .ring = kernels::Ring::none, .resident = 64}, 1);
+  if (name == kProductOfListed)
+    return test::admission_of_whole_step<GemmTask>(
+        name, products_of_codes(kListed, FileLayout::packed, DType::f16, Symbol::T, true, 70),
+        false, {.tile_m = 16, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4}, kTokens);
   if (name == kProductOfMxfp4)
     return test::admission_of_whole_step<GemmTask>(
         name, products_of_codes(kMxfp4, FileLayout::packed_fp4, DType::f16, Symbol::T, false, 70),
@@ -178,6 +191,7 @@ StepGraph linear_of_codes(const std::string& name, const char* format, FileLayou
 test::Admission fallback_of(const std::string& op) {
   const StepGraph step =
       op == kFallbackOfCodes    ? linear_of_codes(op, "u4_g32_f16_zeros", FileLayout::awq)
+      : op == kFallbackOfListed ? linear_of_codes(op, "u4_g32_f16_zeros_listed", FileLayout::gptq)
       : op == kFallbackOfFloats ? linear_of_codes(op, kNvfp4, FileLayout::modelopt)
                                 : test::step_of_all_ops();
   const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);

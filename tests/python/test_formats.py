@@ -107,8 +107,19 @@ def compressed_int8(module, weight, symmetric=True):
     return tensors, meant
 
 
-def packed(module, weight, bits=4, group=64, symmetric=True, scale_type=torch.bfloat16):
-    codes, scale, zero, meant = whole(weight, bits, group or weight.shape[1], symmetric, scale_type)
+def ordered(weight, *arguments):
+    """What `whole` gives, where groups are of columns of a random order; and each column's group."""
+    order = torch.randperm(weight.shape[1], generator=torch.Generator().manual_seed(weight.numel()))
+    codes, scale, zero, meant = whole(weight[:, order], *arguments)
+    place = order.argsort()
+    return codes[:, place], scale, zero, meant[:, place], (place // arguments[1]).to(torch.int32)
+
+
+def packed(module, weight, bits=4, group=64, symmetric=True, scale_type=torch.bfloat16, order=False):
+    arguments = weight, bits, group or weight.shape[1], symmetric, scale_type
+    codes, scale, zero, meant = whole(*arguments)
+    if order:
+        codes, scale, zero, meant, listed = ordered(*arguments)
     tensors = {
         f"{module}.weight_packed": words(codes, bits, 1),
         f"{module}.weight_scale": scale,
@@ -116,6 +127,8 @@ def packed(module, weight, bits=4, group=64, symmetric=True, scale_type=torch.bf
     }
     if not symmetric:
         tensors[f"{module}.weight_zero_point"] = words(zero, bits, 0)
+    if order:
+        tensors[f"{module}.weight_g_idx"] = listed
     return tensors, meant
 
 
@@ -129,14 +142,18 @@ def awq(module, weight, group=32):
 
 
 def gptq(module, weight, bits=4, group=64, symmetric=True, stored_minus=1, order=True):
-    codes, scale, zero, meant = whole(weight, bits, group or weight.shape[1], symmetric, torch.float16)
+    arguments = weight, bits, group or weight.shape[1], symmetric, torch.float16
+    codes, scale, zero, meant = whole(*arguments)
+    listed = (torch.arange(weight.shape[1]) // (group or weight.shape[1])).to(torch.int32)
+    if order == "another":
+        codes, scale, zero, meant, listed = ordered(*arguments)
     tensors = {
         f"{module}.qweight": words(codes.T, bits, 0),
         f"{module}.qzeros": words(zero.T - stored_minus, bits, 1),
         f"{module}.scales": scale.T,
     }
     if order:
-        tensors[f"{module}.g_idx"] = (torch.arange(weight.shape[1]) // (group or weight.shape[1])).to(torch.int32)
+        tensors[f"{module}.g_idx"] = listed
     return tensors, meant
 
 
@@ -371,6 +388,22 @@ CASES = {
     "gptq of 8 bits": dict(
         quantise=gptq, options=dict(bits=8, group=0), quantization=gptq_config(bits=8, group_size=-1)
     ),
+    "gptq in another order": dict(
+        quantise=gptq, options=dict(order="another"), quantization=gptq_config(desc_act=True)
+    ),
+    "gptq in another order with zero points": dict(
+        quantise=gptq,
+        options=dict(order="another", symmetric=False, bits=8, stored_minus=0),
+        quantization=gptq_config(desc_act=True, sym=False, bits=8, checkpoint_format="gptq_v2"),
+    ),
+    "gptq that says another order": dict(quantise=gptq, quantization=gptq_config(desc_act=True)),
+    "int4 in another order": dict(
+        quantise=packed,
+        options=dict(group=32, symmetric=False, order=True),
+        quantization=compressed_config(
+            "pack-quantized", 4, strategy="group", group_size=32, symmetric=False, actorder="group"
+        ),
+    ),
     "nvfp4": dict(quantise=compressed_fp4, options=dict(preset="NVFP4A16"), quantization=fp4_config("NVFP4A16")),
     "nvfp4 with activations": dict(
         quantise=compressed_fp4, options=dict(preset="NVFP4"), quantization=fp4_config("NVFP4")
@@ -445,6 +478,18 @@ def int4(tmp_path):
     return tmp_path / "awq", write(tmp_path / "awq", **CASES["awq"])
 
 
+def test_columns_that_are_in_order_are_not_looked_up(tmp_path):
+    for name, listed in ("gptq in another order", True), ("gptq that says another order", False):
+        write(tmp_path / name, **CASES[name])
+        graph = program("inspect", tmp_path / name, "--stage", "graph").stdout
+        assert "u4_g64_f16" in graph and ("u4_g64_f16_listed" in graph) == listed
+
+
+@pytest.fixture
+def act_order(tmp_path):
+    return tmp_path / "act_order", write(tmp_path / "act_order", **CASES["gptq in another order"])
+
+
 @pytest.fixture
 def nvfp4(tmp_path):
     return tmp_path / "nvfp4", write(tmp_path / "nvfp4", **CASES["nvfp4"])
@@ -460,6 +505,7 @@ def mxfp4(tmp_path):
     [
         ("nvfp4", "e2m1_g16_f8e4m3_global", ["u8", "f8e4m3", "f32"]),
         ("mxfp4", "e2m1_g32_f8e8m0", ["u8", "f8e8m0"]),
+        ("act_order", "u4_g64_f16_listed", ["u8", "f16", "i32"]),
         ("fp8", "e4m3_128x128", ["f8e4m3", "f32"]),
         ("int4", "u4_g32_f16_zeros", ["u8", "f16", "u8"]),
     ],
@@ -623,9 +669,10 @@ OTHER_CONFIGS = {
     "3 bits": (compressed_config("pack-quantized", 3), ["weights.num_bits", "3", "4 or 8"]),
     "4 bits, an int8 each": (compressed_config("int-quantized", 4), ["num_bits", "8 with int-quantized"]),
     "whole numbers as floats": (compressed_config("float-quantized", 8), ["type", "float-quantized"]),
-    "act-order": (
-        compressed_config("pack-quantized", 4, strategy="group", group_size=32, actorder="group"),
-        ["actorder", "act-order"],
+    "act-order of rows": (compressed_config("pack-quantized", 4, actorder="group"), ["actorder", "groups"]),
+    "another act-order": (
+        compressed_config("pack-quantized", 4, strategy="group", group_size=32, actorder="dynamic"),
+        ["actorder", "static"],
     ),
     "scales by token": (compressed_config("pack-quantized", 4, strategy="token"), ["strategy", "channel"]),
     "activations of the checkpoint": (
@@ -644,7 +691,6 @@ OTHER_CONFIGS = {
     "a large pattern": (compressed_config("pack-quantized", 4, ignore=["re:(a|b)_proj"]), ["ignore", "(a|b)_proj"]),
     "another kernel's order": (awq_config(version="marlin"), ["version", "gemm"]),
     "awq without zero points": (awq_config(zero_point=False), ["zero_point"]),
-    "gptq in another order": (gptq_config(desc_act=True), ["desc_act", "act-order"]),
     "gptq of 3 bits": (gptq_config(bits=3), ["bits", "4 or 8"]),
     "gptq with exceptions": (gptq_config(dynamic={"lm_head": {}}), ["dynamic", "several formats"]),
     "gptq of 8 bits with zero points": (gptq_config(bits=8, sym=False), ["sym", "version 1"]),
@@ -706,6 +752,22 @@ def test_contradicting_checkpoints_of_words(name, symmetric_gptq, tmp_path):
     result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
     for word in words:
         assert word in result.stderr, result.stderr
+
+
+def test_groups_that_are_not_there(act_order, tmp_path):
+    key = "model.layers.0.mlp.up_proj.g_idx"
+
+    def beyond(tensors):
+        tensors[key][5] = 3
+
+    def missing(tensors):
+        del tensors[key]
+
+    for change, words in (beyond, ["the group 3", "there are 3"]), (missing, []):
+        folder = changed_tensors(act_order[0], tmp_path / change.__name__, change)
+        result = program("run", folder, "--reference", "--front-end", "native", "--ids", "1,2", "-n", 1, expect=3)
+        for word in [key, *words]:
+            assert word in result.stderr, result.stderr
 
 
 def test_a_packed_weight_of_another_shape(tmp_path):

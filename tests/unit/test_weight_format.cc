@@ -158,12 +158,17 @@ TEST_CASE("weight formats: names say all of a format, and nothing twice") {
             CHECK(found->format == format);
           }
         }
+  const Format listed{.codes = Codes::u4, .zeros = true, .columns = 32, .listed = true};
+  CHECK(traits(listed).name == "u4_g32_zeros_listed");
+  CHECK(find_format("u4_g32_zeros_listed")->format == listed);
   CHECK(find_format("plain")->is_plain());
-  for (const char* name :
-       {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_", "u4_g32_zeros_f16",
-        "u4_1x32", "u4_row_f16_zeros_zeros", "e4m3_row_zeros", "e2m1_g32_zeros",
-        "u4_g32_zeros_global", "u4_g99999999999", "u4_0x0", "u5_row"})
+  for (const char* name : {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_",
+                           "u4_g32_zeros_f16", "u4_1x32", "u4_row_f16_zeros_zeros",
+                           "e4m3_row_zeros", "e2m1_g32_zeros", "u4_g32_zeros_global",
+                           "u4_g32_listed_zeros", "listed", "u4_g99999999999", "u4_0x0", "u5_row"})
     CHECK_MESSAGE(!find_format(name).has_value(), name);
+  CHECK(why_impossible(find_format("u8_row_listed")->format, std::vector<std::int64_t>{3, 5}) ==
+        "columns are listed of groups of a row alone");
   CHECK(why_impossible(find_format("u4_row")->format, std::vector<std::int64_t>{3, 5}) ==
         "rows of 5 codes are no whole bytes");
 }
@@ -411,7 +416,29 @@ TEST_CASE("weight layouts: words of compressed-tensors") {
         wanted);
 }
 
+TEST_CASE("weight formats: a column has the scale and zero point of the group that is listed") {
+  const std::array<std::int64_t, 2> shape{2, 8};
+  const WeightFormat format = find_format("u4_g4_zeros_listed").value();
+  REQUIRE(format.parts.size() == 4);
+  CHECK(format.parts[3].shape(shape) == std::vector<std::int64_t>{1, 8});
+  const std::vector<double> parts[] = {{0x21, 0x43, 0x65, 0x87, 0x21, 0x43, 0x65, 0x87},
+                                       {1, 10, 100, 1000},
+                                       {0, 1, 2, 3},
+                                       {1, 0, 0, 1, 1, 0, 1, 0}};
+  std::vector<double> got(16);
+  format.read(
+      shape, 0, 16,
+      [&](std::size_t part, std::int64_t first, std::int64_t count, double* out) {
+        std::copy_n(parts[part].begin() + first, count, out);
+      },
+      got.data());
+  CHECK(got ==
+        std::vector<double>{0, 2, 3, 30, 40, 6, 60, 8, -2000, 0, 100, 1000, 2000, 400, 4000, 600});
+}
+
 TEST_CASE("weight layouts: which formats they can store") {
+  CHECK(can_store(FileLayout::gptq, find_format("u4_g32_zeros_listed")->format));
+  CHECK_FALSE(can_store(FileLayout::awq, find_format("u4_g32_zeros_listed")->format));
   for (const FileLayout layout : {FileLayout::fine_grained, FileLayout::compressed,
                                   FileLayout::packed, FileLayout::awq, FileLayout::gptq}) {
     const bool in_words = layout >= FileLayout::packed;
