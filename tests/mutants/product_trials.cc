@@ -371,7 +371,7 @@ void add_mma_gemv(ProductTrials& all) {
       plan(64, 8, 3, 2));
   all.add<MmaGemvTask>("a pair of floats",
                        {.dtype = DType::f16,
-                        .k = 1056,
+                        .k = 1024,
                         .rows = {85, 85},
                         .pair = Pair::swiglu,
                         .format = "e2m1_g32_f8e8m0"},
