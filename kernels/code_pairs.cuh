@@ -32,7 +32,7 @@ struct CodePairs {
     if constexpr (format.codes == Codes::e2m1) {
       AC_UNROLL
       for (int i = 0; i < count; ++i) out[i] = e2m1_pair<type>(word, i);
-    } else if constexpr (far_apart) {
+    } else if constexpr (far_apart && is_whole(format.codes)) {
       AC_UNROLL
       for (int i = 0; i < count; ++i)
         out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);
@@ -40,7 +40,9 @@ struct CodePairs {
       float v[elements];
       Reader::unpack(word, zero.value, v);
       AC_UNROLL
-      for (int i = 0; i < count; ++i) out[i] = pack_pair<T>(v[2 * i], v[2 * i + 1]);
+      for (int i = 0; i < count; ++i)
+        out[i] =
+            far_apart ? pack_pair<T>(v[i], v[i + count]) : pack_pair<T>(v[2 * i], v[2 * i + 1]);
     }
   }
   // Pairs of one word that are far apart, as pairs of neighbours.
