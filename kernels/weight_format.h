@@ -19,6 +19,7 @@ constexpr int bits_of(Codes codes) {
 }
 // A whole number is counted from a zero point: this one, where a format has none of its own.
 constexpr bool is_whole(Codes codes) { return codes == Codes::u8 || codes == Codes::u4; }
+constexpr bool is_small_float(Codes codes) { return bits_of(codes) == 4 && !is_whole(codes); }
 constexpr int middle_of(Codes codes) { return is_whole(codes) ? 1 << (bits_of(codes) - 1) : 0; }
 
 enum class ScaleType : unsigned char {

@@ -172,7 +172,7 @@ bool can_store(FileLayout layout, const Format& format) {
   const WeightLayout& traits = layout_traits(layout);
   if (format.listed && traits.groups.suffix.empty()) return false;
   const bool in_bytes = traits.codes.words == Words::bytes;
-  if (in_bytes != (format.codes == Codes::e2m1)) return false;
+  if (in_bytes != is_small_float(format.codes)) return false;
   if (in_bytes) return !format.zeros && (!format.global || !traits.global.suffix.empty());
   if (format.global) return false;
   const bool in_words = traits.codes.words != Words::none;

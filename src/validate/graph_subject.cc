@@ -252,7 +252,7 @@ class GraphSubject {
           spec.typical = format.typical(format.parts[i], node.type.shape[1].constant());
           if (const int middle = middle_of(format.format.codes); middle > 0)
             spec.exact = 1.0 / middle;
-          if (format.format.codes == Codes::e2m1 && spec.part == WeightPart::Kind::scales)
+          if (is_small_float(format.format.codes) && spec.part == WeightPart::Kind::scales)
             spec.exact = 0.125;
           if (spec.part == WeightPart::Kind::groups)
             spec.high = format.parts[1].shape(sizes_of(node)).back() - 1;

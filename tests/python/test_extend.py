@@ -11,10 +11,10 @@ import pytest
 from compiled import ROOT
 
 FOLDER = ROOT / "tests/extend"
-SECTIONS = {"op": "An op", "state": "A kind of state"}
+SECTIONS = {"op": "An op", "state": "A kind of state", "format": "Codes of weights"}
 SOURCES = ("src", "kernels", "reference")
 # What holds such things to a truth: PyTorch's results, double precision, the gate.
-TESTS = ",".join(f"*/test_{name}.cc" for name in ("fallback", "math", "reference", "states"))
+TESTS = ",".join(f"*/test_{name}.cc" for name in ("fallback", "math", "reference", "states", "weight_format*"))
 
 
 def git(*arguments, cwd=ROOT) -> str:
