@@ -52,6 +52,8 @@ inline std::string format_dtype(DType dtype) {
       return "BOOL";
     case DType::f8e4m3:
       return "F8_E4M3";
+    case DType::f8e8m0:
+      return "F8_E8M0";
     case DType::u8:
       return "U8";
     case DType::i8:
