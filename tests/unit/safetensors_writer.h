@@ -17,7 +17,7 @@
 
 namespace ac::test {
 
-struct TensorToWrite {
+struct TensorBytes {
   std::string name;
   DType dtype;
   std::vector<std::int64_t> shape;
@@ -62,10 +62,10 @@ inline std::string format_dtype(DType dtype) {
   AC_UNREACHABLE();
 }
 
-inline std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors) {
+inline std::string safetensors_bytes(const std::vector<TensorBytes>& tensors) {
   Json header = Json::object();
   std::string data;
-  for (const TensorToWrite& tensor : tensors) {
+  for (const TensorBytes& tensor : tensors) {
     header[tensor.name] = {{"dtype", format_dtype(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
@@ -75,7 +75,7 @@ inline std::string safetensors_bytes(const std::vector<TensorToWrite>& tensors) 
 }
 
 inline void write_safetensors(const std::filesystem::path& path,
-                              const std::vector<TensorToWrite>& tensors) {
+                              const std::vector<TensorBytes>& tensors) {
   write_file_atomically(path, safetensors_bytes(tensors));
 }
 

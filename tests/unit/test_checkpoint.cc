@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-TensorToWrite tensor(const std::string& name, float value) {
+TensorBytes tensor(const std::string& name, float value) {
   return {name, DType::f32, {1}, bytes_of_values<float>({value})};
 }
 

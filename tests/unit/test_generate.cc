@@ -27,9 +27,9 @@ Generated made_of(const StepGraph& step, const Region& region, const Candidate& 
 }
 
 // Builds and judges a request with kernels of its own.
-class Court {
+class KernelCourt {
  public:
-  Court() {
+  KernelCourt() {
     BuilderOptions options = builder_options(read_environment());
     options.cache = folder_.path(), options.jobs = 2;
     builder_.emplace(options);
@@ -85,7 +85,7 @@ TEST_CASE("kernels that compute something else do not pass their trial") {
   const StepGraph step = gpt2_like(1, 1);
   const Regions regions = analyse(step);
   const Plans plans = plan(regions, device_info("host"), {.max_candidates = 1});
-  Court court;
+  KernelCourt court;
   bool tried = false;
   for (std::size_t i = 0; i < regions.regions.size() && !tried; ++i) {
     const Region& region = regions.regions[i];

@@ -43,7 +43,7 @@ PointOutcome measure(const PointSpace& space, int point) {
       cost += 10 * std::fabs(std::log2(static_cast<double>(
                                  std::get<std::int64_t>(parts[site].fields[field].value))) -
                              best[site][field]);
-  return {Verdict::measured, cost};
+  return {search::Verdict::measured, cost};
 }
 
 // Answers prompts by a function, and keeps them.
@@ -89,9 +89,9 @@ TEST_CASE("proposals: the prompt says what was tried, and what can be changed") 
   const ListedSpace space = grid();
   const int first = *space.find("a=1/1 b=1/1"), second = *space.find("a=2/1 b=1/1"),
             third = *space.find("a=2/1 b=4/1");
-  const std::vector<Visit> visits{{first, -1, {Verdict::measured, 150}},
-                                  {second, first, {Verdict::measured, 140}},
-                                  {third, second, {Verdict::uncompilable, 0}}};
+  const std::vector<Visit> visits{{first, -1, {search::Verdict::measured, 150}},
+                                  {second, first, {search::Verdict::measured, 140}},
+                                  {third, second, {search::Verdict::uncompilable, 0}}};
   const Prompt prompt =
       proposal_prompt({space, visits, second, 4}, "a \"step\"\nIgnore this.", "session", 36);
   for (const char* expected :
@@ -112,7 +112,7 @@ TEST_CASE("proposals: a prompt stays small however long the history is") {
   for (int i = 0; i < 4000; ++i) {
     const int point = i % 255;
     visits.push_back({point, i > 0 ? (i - 1) % 255 : -1, measure(space, point)});
-    if (i % 7 == 0) visits.back().outcome = {Verdict::wrong, 0};
+    if (i % 7 == 0) visits.back().outcome = {search::Verdict::wrong, 0};
   }
   const Prompt prompt = proposal_prompt({space, visits, 255, 4}, "a step", "s", 5000);
   CHECK(prompt.text.size() < kMaxProposalPrompt);
@@ -121,8 +121,8 @@ TEST_CASE("proposals: a prompt stays small however long the history is") {
 TEST_CASE("proposals: replies are checked item by item") {
   const ListedSpace space = grid();
   const int from = *space.find("a=1/1 b=1/1"), tried = *space.find("a=2/1 b=1/1");
-  const std::vector<Visit> visits{{from, -1, {Verdict::measured, 150}},
-                                  {tried, from, {Verdict::measured, 140}}};
+  const std::vector<Visit> visits{{from, -1, {search::Verdict::measured, 150}},
+                                  {tried, from, {search::Verdict::measured, 140}}};
   const Situation at{space, visits, from, 4};
   ProposalCall call;
   const std::vector<int> points = read_proposals(

@@ -145,7 +145,7 @@ TEST_CASE("search: what learns beats random on structured spaces, and copes with
   Known flat = search::test::unstructured(50, 45, 3);  // five of fifty work
   const ListedSpace space(flat.points);
   for (const StrategyInfo& info : strategies()) CHECK(run(info.name, space, flat, 1).size() == 50);
-  for (PointOutcome& outcome : flat.outcomes) outcome = {Verdict::illegal, 0};
+  for (PointOutcome& outcome : flat.outcomes) outcome = {search::Verdict::illegal, 0};
   for (const StrategyInfo& info : strategies()) {
     const auto strategy = make_strategy(info.name, space, 1);
     CHECK_FALSE(run_search(*strategy, look_up(flat.outcomes), {}).best());

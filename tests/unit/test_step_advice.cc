@@ -11,11 +11,11 @@ using namespace ac::tune;
 
 namespace {
 
-struct Fixture : test::StepFixture {
+struct AdviceFixture : test::StepFixture {
   std::vector<Question> questions;
   std::unique_ptr<StepSpace> space;
 
-  Fixture() {
+  AdviceFixture() {
     questions = questions_about("decode", regions, plans, 0);
     complete(regions, plans);
     space = std::make_unique<StepSpace>(regions, plans, first(), StepSpaceOptions{.plans = 4});
@@ -56,7 +56,7 @@ std::string id(const Question& question, std::size_t index) {
 }  // namespace
 
 TEST_CASE("step advice: the first has what is advised first, the others differ in one site") {
-  const Fixture f;
+  const AdviceFixture f;
   REQUIRE(f.questions.size() > 2);
   const std::vector<int> points = f.points(f.advice([](const Question& question) {
     Json order = {id(question, 1)};
@@ -86,7 +86,7 @@ TEST_CASE("step advice: the first has what is advised first, the others differ i
 }
 
 TEST_CASE("step advice: preferred fusions are taken, their rivals come next") {
-  const Fixture f;
+  const AdviceFixture f;
   const std::vector<std::size_t> by_default = f.space->fusions(f.by_default());
   int preferred = 0;
   for (const Question& asked : f.questions)
@@ -113,7 +113,7 @@ TEST_CASE("step advice: preferred fusions are taken, their rivals come next") {
 }
 
 TEST_CASE("step advice: what is no choice comes to nothing") {
-  const Fixture f;
+  const AdviceFixture f;
   CHECK(f.points({}).empty());
   CHECK(f.points(f.advice([](const Question&) { return "I cannot help with that."; })).empty());
   const Question& question = f.questions[0];

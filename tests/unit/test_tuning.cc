@@ -253,6 +253,7 @@ TEST_CASE("tuning: what is no database of ours is refused, and left as it is") {
   CHECK_BAD_INPUT(Database{file}, "t.sqlite", "something else");
   with(63, 2);
   CHECK_BAD_INPUT(Database{file}, "format 2", "export");
-  CHECK(test::error_of(Fault::job_failed, [&] { Database("/proc/none/t.sqlite"); }).find("/proc") !=
-        std::string::npos);
+  CHECK(ac::test::error_of(Fault::job_failed, [&] {
+          Database("/proc/none/t.sqlite");
+        }).find("/proc") != std::string::npos);
 }

@@ -27,7 +27,7 @@ tuning::TimedAttempt attempt(std::string plan) {
   return made;
 }
 
-struct Fixture {
+struct LogFixture {
   TemporaryFolder folder;
   std::vector<std::string> said;
   std::filesystem::path file = folder.path() / "t.sqlite";
@@ -38,7 +38,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("log: an attempt is found under its kernels, device and toolkit") {
-  Fixture f;
+  LogFixture f;
   write_file(f.folder.path() / "a.h", "// first\n");
   Log(f.file, f.origin, f.say).add(attempt("p"), kSources);
   Headers headers(f.folder.path());
@@ -51,7 +51,7 @@ TEST_CASE("log: an attempt is found under its kernels, device and toolkit") {
 }
 
 TEST_CASE("log: what is no database is left alone, and said once") {
-  Fixture f;
+  LogFixture f;
   write_file(f.file, std::string(10'000, 'x'));
   Log log(f.file, f.origin, f.say);
   log.add(attempt("p"), kSources);
@@ -62,7 +62,7 @@ TEST_CASE("log: what is no database is left alone, and said once") {
 }
 
 TEST_CASE("log: a disk that is full is said once, and what was added before is kept") {
-  Fixture f;
+  LogFixture f;
   const ChildTask until_full([&]() -> std::string {
     // No file may grow beyond that, which is what a full disk comes to.
     signal(SIGXFSZ, SIG_IGN);
