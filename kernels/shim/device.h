@@ -240,6 +240,7 @@ inline float __logf(float x) { return __builtin_logf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float exp2f(float x) { return __builtin_exp2f(x); }
 inline float expf(float x) { return __builtin_expf(x); }
+inline float floorf(float x) { return __builtin_floorf(x); }
 inline float logf(float x) { return __builtin_logf(x); }
 inline float log1pf(float x) { return __builtin_log1pf(x); }
 inline float erff(float x) { return __builtin_erff(x); }
