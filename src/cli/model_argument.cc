@@ -57,8 +57,8 @@ CLI::Option* ModelArgument::add_to(CLI::App& command) {
   pass("--max-context", "Tokens that the package can hold, if MODEL is compiled");
   pass("--dtype", "The type to compute in, if MODEL is compiled");
   pass("--front-end", "The front end, if MODEL is compiled");
-  pass("--kv", kKvHelp)->check(
-      CLI::IsMember(std::vector<std::string>(kKvStorages.begin(), kKvStorages.end())));
+  pass("--kv", kKvHelp)
+      ->check(CLI::IsMember(std::vector<std::string>(kKvStorages.begin(), kKvStorages.end())));
   pass("--tries", "Candidates of a region that are tried, if MODEL is compiled");
   weights_.add_to(command, ". MODEL's own, in 16 or 32 bits, are quantized once, into the cache");
   return model;
