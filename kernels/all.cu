@@ -61,6 +61,8 @@ constexpr GemvPlan registers_roomy{.resident = 512};
 constexpr GemvPlan registers_of_codes{.depth = 4, .resident = 512};
 constexpr GemvPlan registers_pair{.rows = 2, .depth = 4};
 constexpr GemvPlan pair_of_codes{.rows = 2, .depth = 4, .resident = 512};
+// With two scales a vector there are registers for less ahead.
+constexpr GemvPlan pair_of_fp4{.rows = 2, .depth = 2, .resident = 512};
 constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan async_codes{.ring = Ring::async_copy, .resident = 512};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
@@ -93,7 +95,7 @@ constexpr GemvOp nvfp4_gate_up{.weight = Type::bf16,
 constexpr GemvOp nvfp4_projection{.residual = true, .format = nvfp4};
 constexpr GemvOp mxfp4_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = mxfp4};
-AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_fp4)
 AC_GEMV_KERNEL(gemv_nvfp4_any_shape, nvfp4_projection, any_shape)
 AC_GEMV_KERNEL(gemv_mxfp4_projection, mxfp4_projection, async_codes)
 constexpr MmaGemvPlan columns{};
