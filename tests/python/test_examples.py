@@ -22,6 +22,7 @@ SMALLER = [
     (r"compile model\.py:factory -o PKG --max-context 8192", r"compile model.py:factory -o PKG_OF_PYTHON -f --tries 0"),
     (r"compile (\S+) -o PKG --weights int4\b", rf"compile \1 -o PKG_OF_OTHERS {CHEAP} --weights int4:16"),
     (r"chat MODEL --weights int4$", "chat MODEL --weights int4:16 --max-context 512 --tries 0 --max-new-tokens 8"),
+    (r"chat MODEL --kv fp8$", "chat MODEL --kv fp8 --max-context 512 --tries 0 --max-new-tokens 8"),
     (r"(perplexity MODEL) --weights int4 (.*)", r"\1 --weights int4:16 --max-context 512 --tries 0 \2"),
     (r"perplexity MODEL", "perplexity MODEL --max-context 512 --tries 0"),
     (r"compile (\S+) -o PKG( .*)", rf"compile \1 -o PKG_OF_OTHERS {CHEAP}\2"),
