@@ -64,7 +64,7 @@ struct MmaTile {
   uint4 keys[score_tiles][op.fp8 ? dim / 64 : key_loads];
   // Dimensions 64 h + lane / 4 * 8; where it is wide, those of 128 in two parts of lane / 4 * 16.
   typename Rows::Piece values[value_tiles][halves][4];
-  // Of codes: token 8 t + lane % 4 * 2 and the next.
+  // Scales of codes, of token 8 t + lane % 4 * 2 and the next.
   float key_scales[op.fp8 ? score_tiles : 1][2], value_scales[op.fp8 ? score_tiles : 1][2];
   float unit = least_row_scale;       // of the values' scales, where they need one
   float maximum = no_score, sum = 0;  // of head lane / 4

@@ -23,7 +23,7 @@ struct AttentionOp {
   constexpr int head_pairs() const { return divide_up(group, 2); }
   constexpr int columns() const { return head_dim / 2 * head_pairs(); }
   constexpr int set_vectors() const { return head_pairs() + columns(); }
-  // Of a cached key or value.
+  // A cached key or value takes them, with its scale.
   constexpr int row_bytes() const { return head_dim * (fp8 ? 1 : bytes_of(type)) + (fp8 ? 4 : 0); }
   // Floats that AttentionParams::partial needs.
   constexpr int partial_floats(int kv_heads, int splits) const {

@@ -27,7 +27,7 @@ AC_DEVICE e4m3 nearest_e4m3(float x) {
 
 // The bits of magnitudes are in the order of the magnitudes, and those of NaN come last.
 AC_DEVICE unsigned magnitude_bits(float x) { return __float_as_uint(fabsf(x)); }
-// Of a row with the largest of those.
+// The scale of a row whose largest magnitude has these bits.
 AC_DEVICE float row_scale(unsigned largest_bits) {
   const float scale = __uint_as_float(largest_bits) * (1 / most_e4m3);
   return scale < least_row_scale ? least_row_scale : scale;

@@ -143,7 +143,7 @@ struct RowScales<format> {
   float global;
   const int* group;  // of each column
 
-  // Of a row of a matrix, whose scales `p` has.
+  // Points to the scales of one row of a matrix of the launch.
   template <class Params>
   AC_DEVICE void point_to(const Params& p, int matrix, int row) {
     point_to(p.scales[matrix], p.zeros[matrix], row, p.k);

@@ -26,8 +26,8 @@ enum class FileLayout : std::uint8_t {
 
 // How a part lies in a tensor of a checkpoint.
 struct StoredPart {
-  // Of codes and zero points: I32, with the first code in the lowest bits, or one each, or bytes
-  // as a part has them.
+  // How a tensor stores codes or zero points: I32 words of several, the first one in the lowest
+  // bits; one an element (none); or bytes as a part has them.
   enum class Words : std::uint8_t { none, along_rows, along_columns, bytes };
 
   std::string_view suffix;    // of the tensor's name, behind the module's
