@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 namespace ac::kernels {
@@ -68,11 +70,13 @@ class CachedHeads {
       std::memcpy(copy.at(row, 0), before.at(row, 0), row_bytes_);
       if (fp8_) copy.scales_[row] = before.scales_[row];
     }
-    return copy.rows_ == before.rows_ && std::memcmp(copy.scales_.data(), before.scales_.data(),
-                                                     scales_.size() * sizeof(float)) == 0;
+    // By bits: poison may be a NaN.
+    return copy.rows_ == before.rows_ &&
+           std::ranges::equal(copy.scales_, before.scales_, {}, bits_of, bits_of);
   }
 
  private:
+  static std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
   std::uint8_t* at(std::size_t row, std::size_t d) {
     return rows_.data() + row * row_bytes_ + d * ac::bytes_of(dtype_);
   }
