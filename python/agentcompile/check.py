@@ -131,7 +131,7 @@ def _subject(model: Model, content: dict, file: Path, effort: str) -> Subject:
         if not affordable:
             raise Skipped(f"{parameters} parameters are too many to run here; --thorough tries more")
         return _live(model, content, file, parameters)
-    if affordable and weights.Checkpoint(model.checkpoint).tensors:
+    if affordable and not model.quantized and weights.Checkpoint(model.checkpoint).tensors:
         module = _quietly(lambda: hf.load(model.checkpoint, model.module), "load the checkpoint")
         if module is not None:
             loaded = copy.copy(model)

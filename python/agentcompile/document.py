@@ -200,7 +200,12 @@ class Document:
         entry = {"name": self._unique(path), "path": path, "aliases": aliases}
         entry.update(self._meta(node.meta["val"]))
         if self.checkpoint:
-            stored = self.checkpoint.find([path, *aliases], entry["shape"])
+            is_linear = self.model.quantized and all(map(self._is_linear, [path, *aliases]))
+            if is_linear:
+                stored = self.checkpoint.find_module([path, *aliases])
+                entry["linear"] = True
+            else:
+                stored = self.checkpoint.find([path, *aliases], entry["shape"])
             entry.update(
                 root="checkpoint",
                 file=stored.file if stored else None,
@@ -211,6 +216,10 @@ class Document:
             entry.update(root="capture", file=self.sidecar, key=path)
         self.parameters.append(entry)
         self.refs[node] = {"ref": entry["name"]}
+
+    def _is_linear(self, path: str) -> bool:
+        module, _, name = path.rpartition(".")
+        return name == "weight" and isinstance(self.model.module.get_submodule(module), torch.nn.Linear)
 
     def _constant(self, node: torch.fx.Node, target: str) -> None:
         path = target.removeprefix(self.prefix)

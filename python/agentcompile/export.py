@@ -80,6 +80,7 @@ class Model:
     vocab_size: int | None = None
     max_length: int | None = None
     checkpoint: str | None = None  # folder whose safetensors hold the weights
+    quantized: bool = False  # its config says that weights of linears are stored in another format
     config_sha256: str | None = None
 
 

@@ -53,11 +53,9 @@ def open_directory(folder: str, name: str, dtype: str | None) -> Model:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises whatever a config provokes
         raise BadInput(f"{config_file} is no usable config: {first_line(error)}") from error
-    if stated.get("quantization_config") or (Path(folder) / "hf_quant_config.json").exists():
-        raise CaptureError(
-            f"{config_file}: quantised checkpoints are not supported by the Python capture; the native front end reads "
-            "them, for the architectures that it knows"
-        )
+    quantized = bool(stated.get("quantization_config")) or (Path(folder) / "hf_quant_config.json").exists()
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # the graph is that of plain weights
     model_class = _model_class(transformers, config, config_file)
     check_config(config, model_class)
     config.dtype = _dtype(config, folder, dtype)
@@ -74,6 +72,7 @@ def open_directory(folder: str, name: str, dtype: str | None) -> Model:
         vocab_size=config.vocab_size,
         max_length=getattr(config, "max_position_embeddings", None),
         checkpoint=folder,
+        quantized=quantized,
         config_sha256=hashlib.sha256(raw).hexdigest(),
     )
 

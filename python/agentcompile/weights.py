@@ -1,5 +1,6 @@
 """Says where the value of each parameter and buffer is found, and writes those found nowhere."""
 
+import functools
 import json
 import math
 import os
@@ -50,6 +51,7 @@ class Checkpoint:
         self.by_name: dict[str, list[Stored]] = {}
         for key, stored in self.tensors.items():
             self.by_name.setdefault(_parameter_of(key, model), []).append(stored)
+        self.model = model
 
     def _files(self) -> list:
         index = self.folder / INDEX
@@ -94,10 +96,7 @@ class Checkpoint:
             return None
         found = [stored for name in names for stored in self.by_name.get(name, [])]
         if not found:
-            raise CaptureError(
-                f"the checkpoint in {self.folder} has no tensor for parameter '{names[0]}' (under "
-                f"{', '.join(names)}): its weights are fused or renamed in a way that is not known"
-            )
+            raise self._nothing(names)
         for stored in found:
             if stored.shape != tuple(shape):
                 raise BadInput(
@@ -105,6 +104,28 @@ class Checkpoint:
                     f"{list(stored.shape)}, but the model wants {list(shape)}"
                 )
         return found[0]
+
+    def find_module(self, names: list) -> Stored | None:
+        """The weight of a linear as it would be named, whatever tensors of its module hold it; None where there are no
+        files."""
+        if not self.tensors:
+            return None
+        for name in names:
+            if name in self._modules:
+                return self._modules[name]
+        raise self._nothing(names)
+
+    @functools.cached_property
+    def _modules(self) -> dict:
+        files = {key.rpartition(".")[0]: stored.file for key, stored in self.tensors.items()}
+        weights = {f"{module}.weight": file for module, file in files.items()}
+        return {_parameter_of(key, self.model): Stored(file, key, (), "") for key, file in weights.items()}
+
+    def _nothing(self, names: list) -> CaptureError:
+        return CaptureError(
+            f"the checkpoint in {self.folder} has no tensor for parameter '{names[0]}' (under "
+            f"{', '.join(names)}): its weights are fused or renamed in a way that is not known"
+        )
 
     def differ(self, name: str, other: str, dtype: torch.dtype) -> bool:
         """Whether both weights are stored, with different values in the dtype to compute in."""

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "capture/config_fields.h"
 #include "capture/download.h"
 #include "capture/download_progress.h"
 #include "capture/exported.h"
@@ -38,7 +39,7 @@ bool only_python_reads(const std::string& source) {
 std::string architecture_of(const fs::path& directory) {
   const auto file = find_model_file(directory, "config.json");
   if (!file) bad_input("{}: there is no config.json", directory.string());
-  const Json config = read_json(*file, {.bytes = 16u << 20});
+  const Json config = read_config_json(*file);
   refuse_unsupported_kind(config, (directory / "config.json").string());
   if (config.is_object() && config.contains("architectures"))
     if (const Json& names = config["architectures"];

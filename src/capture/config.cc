@@ -15,7 +15,6 @@ namespace {
 constexpr std::int64_t kMaxLayers = 10000;
 constexpr std::int64_t kMaxHeadDim = 1 << 16;
 constexpr std::int64_t kMaxWeight = std::int64_t{1} << 40;  // elements; any total fits 64 bits
-constexpr std::size_t kMaxFile = 16u << 20;
 
 [[noreturn]] void unknown_architecture(const std::string& origin, const std::string& what) {
   std::string known;
@@ -183,12 +182,10 @@ bool is_native_architecture(std::string_view architecture) {
 }
 
 DecoderConfig read_config(const std::filesystem::path& config_json) {
-  const Json json = read_json(config_json, {.bytes = kMaxFile});
+  const Json json = read_config_json(config_json);
   DecoderConfig config = parse_config(json, config_json.string());
-  const std::filesystem::path said = config_json.parent_path() / "hf_quant_config.json";
-  if (const auto field = json.find("quantization_config");
-      (field == json.end() || field->is_null()) && std::filesystem::exists(said))
-    config.quantization = read_hf_quant_config(read_json(said, {.bytes = kMaxFile}), said.string());
+  if (const auto field = json.find("quantization_config"); field == json.end() || field->is_null())
+    config.quantization = read_hf_quant_config(config_json.parent_path());
   return config;
 }
 

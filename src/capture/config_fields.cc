@@ -30,6 +30,10 @@ const Json* ConfigFields::find(std::string_view name) const {
   return found == object_.end() ? nullptr : &*found;
 }
 
+Json read_config_json(const std::filesystem::path& file) {
+  return read_json(file, {.bytes = 16u << 20});
+}
+
 bool ConfigFields::has(std::string_view name) const { return find(name) != nullptr; }
 
 bool ConfigFields::is_null(std::string_view name) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +46,9 @@ class ConfigFields {
   const std::string& origin_;
   std::string prefix_;
 };
+
+// A model's config.json or the like: of at most 16 MiB.
+Json read_config_json(const std::filesystem::path& file);
 
 // A JSON value for an error message: short, whatever the value.
 std::string brief(const Json& value);

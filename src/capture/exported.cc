@@ -1,12 +1,15 @@
 #include "capture/exported.h"
 
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "capture/aten.h"
 #include "capture/exported_file.h"
+#include "capture/quantization.h"
+#include "capture/stored_formats.h"
 #include "ir/verify.h"
 
 namespace ac {
@@ -44,6 +47,7 @@ class Reader {
     for (std::size_t i = 0; i < file_.nodes.size(); ++i) add_node(file_.nodes[i]);
     add_output();
     verify(model_.graph, path_.string());
+    if (quantization_) check_formats(model_.stores.at("checkpoint"), *quantization_, model_.graph);
     return std::move(model_);
   }
 
@@ -132,7 +136,8 @@ class Reader {
     if (definition.kind == Definition::Kind::parameter) {
       const auto& parameter = file_.parameters[definition.index];
       build_.set_module(parent_module(parameter.path));
-      define(name, {stored(parameter.place, parameter.type)});
+      define(name,
+             {parameter.is_linear ? linear(parameter) : stored(parameter.place, parameter.type)});
     } else if (definition.kind == Definition::Kind::constant) {
       const auto& constant = file_.constants[definition.index];
       build_.set_module(parent_module(constant.path));
@@ -176,7 +181,29 @@ class Reader {
     return values;
   }
 
+  // Of a quantised checkpoint, whose config says how it is stored.
+  NodeId linear(const ExportedFile::Parameter& parameter) {
+    add_store(parameter.place);
+    const std::string module = parent_module(parameter.place.key);
+    const Quantization& said = quantization(parameter.type.dtype);
+    return build_.weight(module, parameter.type, said.format_of(module), said.layout,
+                         parameter.place.root);
+  }
+
+  const Quantization& quantization(DType computed) {
+    if (quantization_) return *quantization_;
+    const std::filesystem::path& folder = model_.stores.at("checkpoint");
+    quantization_ = quantization_in(folder);
+    settle_format(folder, computed, *quantization_);
+    return *quantization_;
+  }
+
   NodeId stored(const ExportedFile::Place& place, const TensorType& type) {
+    add_store(place);
+    return build_.weight(place.key, type, place.root);
+  }
+
+  void add_store(const ExportedFile::Place& place) {
     const bool is_folder = place.root == "checkpoint";
     if (!is_folder && place.root != "capture")
       bad_input("weights in the root \"{}\": only \"checkpoint\" and \"capture\" are known",
@@ -187,7 +214,6 @@ class Reader {
     if (!is_new && known->second != store.lexically_normal())
       bad_input("weights of the capture are in both {} and {}", known->second.string(),
                 store.string());
-    return build_.weight(place.key, type, place.root);
   }
 
   void add_output() {
@@ -217,6 +243,7 @@ class Reader {
   std::filesystem::path path_;
   Model model_;
   Builder build_;
+  std::optional<Quantization> quantization_;
   AtenContext context_{build_, {}, Prover(model_.graph), {}};
   std::unordered_map<std::string, Definition> names_;
 };

@@ -115,6 +115,20 @@ ExportedFile::Place read_place(Json& object, const ExportedFile& file) {
   return place;
 }
 
+ExportedFile::Parameter read_parameter(Json& value, const ExportedFile& file) {
+  ExportedFile::Parameter parameter{name_member(value, "name"), text_member(value, "path"),
+                                    read_stored_type(value, 1), read_place(value, file), false};
+  if (!value.contains("linear")) return parameter;
+  const Json& linear = value["linear"];
+  if (!linear.is_boolean()) bad_input("\"linear\" is neither true nor false");
+  parameter.is_linear = linear.get<bool>();
+  if (parameter.is_linear &&
+      (parameter.place.root != "checkpoint" || !parameter.place.key.ends_with(".weight") ||
+       parameter.type.shape.size() != 2 || !is_float(parameter.type.dtype)))
+    bad_input("\"{}\" is no weight of a linear of the checkpoint", parameter.name);
+  return parameter;
+}
+
 double element(DType dtype, const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   if (!is_number(value)) bad_input("the element {} is not a number", value.dump().substr(0, 100));
@@ -355,10 +369,8 @@ ExportedFile parse_exported_file(std::string_view text, const std::string& origi
     read_header(root, file);
     file.inputs = read_all<ExportedFile::Input>(
         root, "inputs", [&](Json& value) { return read_input(value, file); });
-    file.parameters = read_all<ExportedFile::Parameter>(root, "parameters", [&](Json& value) {
-      return ExportedFile::Parameter{name_member(value, "name"), text_member(value, "path"),
-                                     read_stored_type(value, 1), read_place(value, file)};
-    });
+    file.parameters = read_all<ExportedFile::Parameter>(
+        root, "parameters", [&](Json& value) { return read_parameter(value, file); });
     file.constants = read_all<ExportedFile::Constant>(
         root, "constants", [&](Json& value) { return read_constant(value, file); });
     file.nodes = read_all<ExportedFile::Node>(root, "nodes",

@@ -29,6 +29,7 @@ struct ExportedFile {
     std::string name, path;
     TensorType type;
     Place place;
+    bool is_linear;  // of a checkpoint whose config says how weights of linears are stored
   };
   struct Fill {
     double value;

@@ -174,12 +174,11 @@ Graph build_decoder(const DecoderConfig& config, std::string name) {
 Model capture_native(const std::filesystem::path& directory) {
   DecoderConfig config = read_config(directory / "config.json");
   settle_tied_head(directory, config);
-  settle_scales(directory, config);
-  settle_order(directory, config);
+  settle_format(directory, config.dtype, config.quantization);
   Model model;
   model.graph = build_decoder(config, name_of(directory));
   model.stores = {{"checkpoint", directory}};
-  check_formats(directory, config, model.graph);
+  check_formats(directory, config.quantization, model.graph);
   model.architecture = config.architecture;
   return model;
 }

@@ -377,8 +377,21 @@ Quantization read_quantization(const ConfigFields& config) {
          "fp8, compressed-tensors, awq, gptq and modelopt");
 }
 
-Quantization read_hf_quant_config(const Json& json, const std::string& origin) {
+Quantization read_hf_quant_config(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "hf_quant_config.json";
+  if (!std::filesystem::exists(file)) return {};
+  const Json json = read_config_json(file);
+  const std::string origin = file.string();
   return read_modelopt(ConfigFields(json, origin));
+}
+
+Quantization quantization_in(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "config.json";
+  const Json json = read_config_json(file);
+  const std::string origin = file.string();
+  const ConfigFields config(json, origin);
+  return config.has_value("quantization_config") ? read_quantization(config)
+                                                 : read_hf_quant_config(folder);
 }
 
 Format Quantization::format_of(std::string_view module) const {

@@ -2,6 +2,7 @@
 // (base/weight_format.h), and how the checkpoint stores them (base/weight_layout.h).
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,8 +28,12 @@ struct Quantization {
 // would be quantised while the model runs is of no matter: they are not.
 Quantization read_quantization(const ConfigFields& config);
 
-// What hf_quant_config.json says, where ModelOpt's checkpoints have it instead.
-Quantization read_hf_quant_config(const Json& json, const std::string& origin);
+// What hf_quant_config.json in a model's folder says, which ModelOpt's checkpoints have instead.
+// Plain where there is no such file.
+Quantization read_hf_quant_config(const std::filesystem::path& folder);
+
+// What a folder's config.json says, or that file instead.
+Quantization quantization_in(const std::filesystem::path& folder);
 
 // A pattern as Python's re.match takes it. In a simple one, nothing is special but '.', what is
 // escaped, '*' behind a character, '^' at the beginning and '$' at the end.

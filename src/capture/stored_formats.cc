@@ -150,49 +150,54 @@ class FormatCheck {
   const Quantization& said_;
 };
 
-}  // namespace
-
-void check_formats(const std::filesystem::path& directory, const DecoderConfig& config,
-                   const Graph& graph) {
-  if (config.quantization.format.is_plain() || !has_weights(directory)) return;
-  const Checkpoint checkpoint = Checkpoint::open_model(directory);
-  const FormatCheck check(checkpoint, config.quantization);
-  for (const Node& node : graph.nodes)
-    if (node.op == Op::weight) check.check(node);
-}
-
-void settle_order(const std::filesystem::path& directory, DecoderConfig& config) {
-  Format& format = config.quantization.format;
-  if (!format.listed || !has_weights(directory)) return;
-  const Checkpoint checkpoint = Checkpoint::open_model(directory);
-  const std::string_view suffix = layout_traits(config.quantization.layout).groups.suffix;
+// Where groups of columns are listed, and all lists are in order, none is read.
+void settle_order(const Checkpoint& checkpoint, Quantization& said) {
+  if (!said.format.listed) return;
+  const std::string_view suffix = layout_traits(said.layout).groups.suffix;
   bool found = false;
   for (const std::string& key : checkpoint.keys()) {
     if (!key.ends_with(suffix)) continue;
     const TensorView listed = *checkpoint.find(key);
     const auto columns = static_cast<std::int64_t>(listed.bytes.size() / bytes_of(listed.dtype));
-    if (!is_in_order(listed, columns, format.columns)) return;
+    if (!is_in_order(listed, columns, said.format.columns)) return;
     found = true;
   }
-  format.listed = !found;
+  said.format.listed = !found;
 }
 
-void settle_scales(const std::filesystem::path& directory, DecoderConfig& config) {
-  Format& format = config.quantization.format;
-  if (!format.many_scales() || format.scale > ScaleType::bf16) return;
-  DType dtype = config.dtype;
-  if (has_weights(directory)) {
-    const Checkpoint checkpoint = Checkpoint::open_model(directory);
-    const std::string_view suffix = layout_traits(config.quantization.layout).scales.suffix;
-    for (const std::string& key : checkpoint.keys())
-      if (key.ends_with(suffix)) {
-        if (const auto view = checkpoint.find(key); is_float(view->dtype)) dtype = view->dtype;
-        break;
-      }
+DType type_of_scales(const Checkpoint& checkpoint, FileLayout layout, DType otherwise) {
+  const std::string_view suffix = layout_traits(layout).scales.suffix;
+  for (const std::string& key : checkpoint.keys()) {
+    if (!key.ends_with(suffix)) continue;
+    const auto view = checkpoint.find(key);
+    return is_float(view->dtype) ? view->dtype : otherwise;
   }
-  format.scale = dtype == DType::f16    ? ScaleType::f16
-                 : dtype == DType::bf16 ? ScaleType::bf16
-                                        : ScaleType::f32;
+  return otherwise;
+}
+
+}  // namespace
+
+void settle_format(const std::filesystem::path& directory, DType computed, Quantization& said) {
+  Format& format = said.format;
+  if (format.is_plain()) return;
+  std::optional<Checkpoint> checkpoint;
+  if (has_weights(directory)) checkpoint = Checkpoint::open_model(directory);
+  if (format.many_scales() && format.scale <= ScaleType::bf16) {
+    const DType dtype = checkpoint ? type_of_scales(*checkpoint, said.layout, computed) : computed;
+    format.scale = dtype == DType::f16    ? ScaleType::f16
+                   : dtype == DType::bf16 ? ScaleType::bf16
+                                          : ScaleType::f32;
+  }
+  if (checkpoint) settle_order(*checkpoint, said);
+}
+
+void check_formats(const std::filesystem::path& directory, const Quantization& said,
+                   const Graph& graph) {
+  if (said.format.is_plain() || !has_weights(directory)) return;
+  const Checkpoint checkpoint = Checkpoint::open_model(directory);
+  const FormatCheck check(checkpoint, said);
+  for (const Node& node : graph.nodes)
+    if (node.op == Op::weight && node.text("store") == "checkpoint") check.check(node);
 }
 
 }  // namespace ac

@@ -4,20 +4,20 @@
 
 #include <filesystem>
 
-#include "capture/config.h"
+#include "base/dtype.h"
+#include "capture/quantization.h"
 #include "ir/graph.h"
 
 namespace ac {
 
-// Where `directory` has no weights, nothing is checked. What contradicts is an error (bad_input)
-// that names the tensor.
-void check_formats(const std::filesystem::path& directory, const DecoderConfig& config,
+// What no config says of a format, the checkpoint in `directory` does: the type of scales of
+// groups, which is `computed` where there are no weights, and whether columns are of groups in
+// another order than their own.
+void settle_format(const std::filesystem::path& directory, DType computed, Quantization& said);
+
+// All weights of the graph that are in the store "checkpoint", which is `directory`. Where it has
+// no weights, nothing is checked. What contradicts is an error (bad_input) that names the tensor.
+void check_formats(const std::filesystem::path& directory, const Quantization& said,
                    const Graph& graph);
-
-// Where a config says that groups of columns are listed, and all lists are in order, none is read.
-void settle_order(const std::filesystem::path& directory, DecoderConfig& config);
-
-// The type of scales of groups is the checkpoint's: no config says it.
-void settle_scales(const std::filesystem::path& directory, DecoderConfig& config);
 
 }  // namespace ac

@@ -545,7 +545,6 @@ CONFIGS = {
     ),
     "bidirectional": ("gemma3_text", dict(use_bidirectional_attention=True), 1, ["causal"]),
     "not_causal": ("llama_gqa", dict(is_causal=False), 1, ["causal"]),
-    "quantised": ("llama_gqa", dict(quantization_config={"quant_method": "gptq"}), 1, ["quant"]),
     "wrong_shape": ("llama_gqa", dict(intermediate_size=128), 3, ["mlp", "[112, 64]", "[128, 64]"]),
     "more_layers": ("llama_gqa", dict(num_hidden_layers=3), 1, ["model.layers.2."]),
     "no_type": ("llama_gqa", dict(model_type=None), 3, ["model_type"]),

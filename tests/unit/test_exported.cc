@@ -249,6 +249,14 @@ TEST_CASE("parameters") {
   CHECK_ERROR("overflows 64 bits",
               f["parameters"][0]["shape"] = Json(std::vector<int>(3, 2000000000)));
   CHECK_ERROR("overflows 64 bits", f["parameters"][0]["shape"][0] = 9223372036854775808u);
+  CHECK_ERROR("\"linear\" is neither true nor false", f["parameters"][0]["linear"] = 1);
+  CHECK_ERROR("\"unused\" is no weight of a linear", f["parameters"][1]["linear"] = true);
+  CHECK_ERROR(
+      "\"table\" is no weight of a linear",
+      f["parameters"][0].update(Json({{"linear", true}, {"root", "capture"}, {"file", "b"}})));
+  CHECK_ERROR("\"table\" is no weight of a linear",
+              f["parameters"][0].update(Json({{"linear", true}, {"key", "embed"}})));
+  CHECK_ERROR("/models/small/config.json", f["parameters"][0]["linear"] = true);
   CHECK_ERROR("weights in the root \"other\"",
               (f["roots"]["other"] = ".", f["parameters"][0]["root"] = "other"));
   CHECK_ERROR("are in both",
