@@ -43,6 +43,8 @@ SMALLER = [
 NEEDS_HUB = "agentcompile pull"  # test_download.py has a hub of its own
 SERVES = "agentcompile serve"  # test_serve_manual.py asks servers
 ASKS = "http://127.0.0.1:8080"
+# deploy.md: test_ray.py, test_nvidia_dynamo.py and test_deploy.py try what they can of these.
+ELSEWHERE = ("pip install", "serve run ", "python -m agentcompile.nvidia_dynamo", "python -m dynamo.", "python -m sglang_router.", "podman ", "kubectl ")
 TAKES_MINUTES = ("agentcompile tune", "agentcompile study", "--advisor ask:", "ls questions", "model.py", "build.sh")
 NEEDS_GPU = "--device cuda"
 EXIT_CODES = {"ask:questions": 5}  # replies are awaited
@@ -133,7 +135,7 @@ def test_examples_run(place):
         if NEEDS_HUB in shown or SERVES in shown:
             check_options(shown)
             continue
-        if ASKS in shown:
+        if ASKS in shown or shown.startswith(ELSEWHERE):
             continue
         if any(part in shown for part in TAKES_MINUTES) and not LONG:
             if "agentcompile" in shown:
