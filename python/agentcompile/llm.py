@@ -6,7 +6,7 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -269,12 +269,15 @@ class LLM:
         frequency_penalty: float | None = None,
         stop: str | Sequence[str] | None = None,
         stream: bool = False,
+        hear: Callable[[str, int], bool] | None = None,
     ) -> Answer | Stream:
         """Goes on with a text, or with token ids.
 
         What is None is as the model's generation_config.json says; without one, the likeliest token is taken, as
         with temperature 0. max_new_tokens None: what that file says, else as many as there is room for. stop: texts
-        before which the answer ends. stream: gives the text in pieces, as it comes."""
+        before which the answer ends. stream: gives the text in pieces, as it comes. hear: is called with each token and
+        the text that came with it, in the thread that makes the answer, and with -1 for text that was held back until the
+        end; False ends the answer."""
         ids = self.tokenize(prompt) if isinstance(prompt, str) else _ids(prompt)
         return self._answer(
             ids,
@@ -282,6 +285,7 @@ class LLM:
             max_new_tokens,
             stop,
             stream,
+            hear,
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -313,9 +317,9 @@ class LLM:
         tools and variables are given to the chat template. Calls of tools are in the text, in the model's own form.
         All else is as for generate()."""
         ids = self.chat_ids(messages, tools=tools, **(variables or {}))
-        return self._answer(ids, True, max_new_tokens, stop, stream, **choosing)
+        return self._answer(ids, True, max_new_tokens, stop, stream, None, **choosing)
 
-    def _answer(self, ids, is_conversation, max_new_tokens, stop, stream, **choosing) -> Answer | Stream:
+    def _answer(self, ids, is_conversation, max_new_tokens, stop, stream, hear, **choosing) -> Answer | Stream:
         sampling = _sampling(self._open, choosing)
         if max_new_tokens is not None and max_new_tokens < 1:
             raise WrongUsage(f"max_new_tokens is {max_new_tokens}, and not at least 1")
@@ -325,7 +329,8 @@ class LLM:
             with self._lock:
                 if not begins():
                     return None
-                return Answer(*self._open.generate(ids, max_new_tokens or 0, sampling, stops, is_conversation, on_piece))
+                each = on_piece if hear is None else lambda text, token: on_piece(text, token) and bool(hear(text, token))
+                return Answer(*self._open.generate(ids, max_new_tokens or 0, sampling, stops, is_conversation, each))
 
         spoken = Stream(make, self._open.stop)
         return spoken if stream else spoken.answer

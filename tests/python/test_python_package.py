@@ -130,6 +130,21 @@ def test_answers_are_the_programs(site, package):
     assert got["about"][1] == 256 and got["about"][2]
 
 
+def test_tokens_are_heard(site, package):
+    heard, ids, text, cut, reason = with_llm(
+        site,
+        package,
+        """
+        heard, how = [], dict(max_new_tokens=12, temperature=0)
+        answer = llm.generate([1, 2, 3], hear=lambda text, token: heard.append((text, token)) or True, **how)
+        cut = llm.generate([1, 2, 3], hear=lambda text, token: token != answer.ids[4], **how)
+        print(json.dumps([heard, answer.ids, answer.text, cut.ids, cut.finish_reason]))
+        """,
+    )
+    assert [token for _, token in heard if token >= 0] == ids and "".join(text for text, _ in heard) == text
+    assert cut == ids[: ids.index(ids[4]) + 1] and len(cut) < len(ids) and reason == "interrupted"
+
+
 def test_logits_are_those_of_transformers(site, tmp_path_factory):
     import torch
     from transformers import AutoModelForCausalLM
