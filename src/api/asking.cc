@@ -34,6 +34,16 @@ Wishes read_wishes(Fields& fields) {
   return wishes;
 }
 
+void read_what_gateways_add(Fields& fields) {
+  // As SGLang's does.
+  for (const auto& [name, value] :
+       {std::pair{"continue_final_message", false}, std::pair{"ignore_eos", false},
+        std::pair{"no_stop_trim", false}, std::pair{"return_hidden_states", false},
+        std::pair{"separate_reasoning", true}, std::pair{"skip_special_tokens", true},
+        std::pair{"stream_reasoning", true}})
+    fields.only(name, value, "this is what the server does in any case");
+}
+
 TextRequest request_of(const ServedModel& model, const Wishes& wishes, const Fields& fields) {
   const Choosing chosen = choose(wishes.over(model.wishes), model.text.generation_config());
   if (chosen.sampling.is_greedy() && !wishes.temperature)

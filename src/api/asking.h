@@ -59,6 +59,8 @@ Wishes read_wishes(Fields& fields);
 TextRequest request_of(const ServedModel& model, const Wishes& wishes, const Fields& fields);
 // stream and stream_options: whether the usage comes at the end.
 bool read_streaming(Fields& fields, Asking& asking);
+// What gateways put into requests of clients that did not ask for it: only as it asks for nothing.
+void read_what_gateways_add(Fields& fields);
 // logit_bias.
 std::map<std::int64_t, double> read_bias(Fields& fields, std::int64_t vocabulary);
 // That there is room and all can be done.

@@ -259,6 +259,7 @@ Asking read_chat(const Json& body, const ServedModel& model) {
     form = one_of(form, read_format(*format, "response_format"));
   const auto count = static_cast<std::size_t>(fields.integer("n", 1, kMostChoices).value_or(1));
   fields.only("store", false, "this server keeps no answers");
+  read_what_gateways_add(fields);
   fields.ignore({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
                  "prompt_cache_retention"});
   fields.refuse_rest();

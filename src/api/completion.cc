@@ -174,6 +174,7 @@ Asking read_completion(const Json& body, const ServedModel& model) {
       best && *best != static_cast<std::int64_t>(count))
     fields.wrong("best_of", "only as many as n are supported");
   fields.only("suffix", "", "the model goes on with a text, and fills no gap");
+  read_what_gateways_add(fields);
   fields.ignore({"user"});
   const Json& prompt = fields.need("prompt");
   fields.refuse_rest();

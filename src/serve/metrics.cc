@@ -63,20 +63,25 @@ void Metrics::queued(std::int64_t by) {
 void Metrics::running(std::int64_t by) {
   const std::lock_guard lock(mutex_);
   running_ += by;
+  if (running_ == 0) in_use_ = 0;
 }
 void Metrics::prompt(std::int64_t tokens, std::int64_t cached) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += tokens, cached_tokens_ += cached;
   ++prompts_, hits_ += cached > 0;
 }
+void Metrics::begins(std::int64_t prompt) {
+  const std::lock_guard lock(mutex_);
+  in_use_ = prompt;
+}
 void Metrics::first_token(double seconds) {
   const std::lock_guard lock(mutex_);
-  ++generated_;
+  ++generated_, ++in_use_;
   first_.add(seconds);
 }
 void Metrics::next_token(double seconds) {
   const std::lock_guard lock(mutex_);
-  ++generated_;
+  ++generated_, ++in_use_;
   next_.add(seconds);
 }
 void Metrics::answered(double seconds) {
@@ -125,9 +130,14 @@ std::string Metrics::text() const {
   if (prefix_cache_) write(*prefix_cache_, to);
   one("generated_tokens_total", "counter", "Tokens that were generated.", generated_, to);
   one("kv_tokens", "gauge", "Tokens whose states are kept.", context_, to);
-  one("kv_usage_ratio", "gauge", "The same as a share of the context.",
-      context_most_ > 0 ? static_cast<double>(context_) / static_cast<double>(context_most_) : 0.0,
-      to);
+  const auto share = [&](std::int64_t tokens) {
+    return context_most_ > 0 ? static_cast<double>(tokens) / static_cast<double>(context_most_)
+                             : 0.0;
+  };
+  one("kv_usage_ratio", "gauge", "The same as a share of the context.", share(context_), to);
+  one("kv_in_use_ratio", "gauge",
+      "Share of the context that the request has that the engine works on; 0: there is none.",
+      share(in_use_), to);
   first_.write("time_to_first_token_seconds", "From the request to the first token.", to);
   next_.write("time_between_tokens_seconds", "From one token to the next.", to);
   whole_.write("request_seconds", "From the request to the end of its answers.", to);

@@ -201,6 +201,7 @@ void Queue::answer(Waiting& waiting) {
   for (std::size_t& i = waiting.answered; i < waiting.requests.size() && listener.waits(); ++i) {
     auto last = waiting.since;
     bool first = true;
+    metrics_.begins(static_cast<std::int64_t>(waiting.requests[i].ids.size()));
     const TextAnswer answer = worker_->answer(
         waiting.requests[i],
         [&](const TextPiece& piece) {

@@ -322,6 +322,8 @@ def test_the_model_and_its_health(server, client):
         ({"functions": []}, "functions", "not supported"),
         ({"echo": True}, "echo", "not supported"),
         ({"beam_width": 3}, "beam_width", "not supported"),
+        ({"ignore_eos": True}, "ignore_eos", "only false"),
+        ({"skip_special_tokens": False}, "skip_special_tokens", "only true"),
         ({"model": 3}, "model", "not a string"),
     ],
 )  # fmt: skip

@@ -312,6 +312,21 @@ def test_metrics_are_what_prometheus_reads(server):
     assert server.metric("time_to_first_token_seconds_count") > 0
     assert server.metric("time_between_tokens_seconds_count") > 0
     assert 0 < server.metric("kv_usage_ratio") <= 1 and server.metric("requests_running") == 0
+    assert server.metric("kv_in_use_ratio") == 0
+
+
+def test_what_is_in_use_is_what_the_answer_has_that_is_made(server):
+    context = json.loads(server.get("/v1/models"))["data"][0]["max_model_len"]
+    prompt = len(server.post("/tokenize", prompt=LONG["prompt"])["tokens"])
+    made = server.metric("generated_tokens_total")
+    with contextlib.closing(begin_long(server)):
+        until(lambda: server.metric("generated_tokens_total") > made + 2)
+        with server.paused():
+            time.sleep(0.1)
+            made = server.metric("generated_tokens_total") - made
+            assert server.metric("kv_in_use_ratio") * context == pytest.approx(prompt + made)
+    until(lambda: server.metric("requests_running") == 0)
+    assert server.metric("kv_in_use_ratio") == 0
 
 
 def test_what_cannot_be_served_is_said(package, server, tmp_path):
