@@ -32,7 +32,8 @@ CHOOSING = {
     "presence_penalty": "presence_penalty",
     "frequency_penalty": "frequency_penalty",
 }
-STOPPING = {"max_tokens", "stop", "stop_token_ids", "stop_token_ids_hidden"}
+STOP_TOKENS = ("stop_token_ids", "stop_token_ids_visible", "stop_token_ids_hidden")
+STOPPING = {"max_tokens", "stop", *STOP_TOKENS}
 # Other options, with values that ask for nothing.
 NOTHING = {
     "n": (1,),
@@ -111,7 +112,7 @@ class Engine(LLMEngine):
 
             try:
                 stream = self._llm.generate(ids, stream=True, hear=hear, **how)
-            except ValueError as error:  # WrongUsage and BadInput
+            except ValueError as error:
                 raise InvalidArgument(str(error)) from None
             self._streams[context.id()] = stream
             answer = asyncio.ensure_future(asyncio.to_thread(whole))
@@ -121,12 +122,10 @@ class Engine(LLMEngine):
                     yield {"token_ids": [token], "index": 0}
                 try:
                     reason = (await answer).finish_reason
-                except WrongUsage:
+                except ValueError as error:  # WrongUsage and BadInput
                     if not context.is_stopped():
-                        raise
+                        raise InvalidArgument(str(error)) from None
                     reason = "interrupted"  # abort() has closed it
-                except ValueError as error:
-                    raise InvalidArgument(str(error)) from None
                 except DeviceLost as error:
                     os.kill(os.getpid(), signal.SIGTERM)  # nothing will be answered here any more
                     raise EngineShutdown(str(error)) from None
@@ -156,7 +155,7 @@ def _last(reason: str, prompt: int, made: int) -> dict[str, Any]:
 def _ends(request: Mapping[str, Any]) -> set[int]:
     """Tokens that end an answer, beside the model's own."""
     stopping = request.get("stop_conditions") or {}
-    return {*(stopping.get("stop_token_ids") or ()), *(stopping.get("stop_token_ids_hidden") or ())}
+    return {token for name in STOP_TOKENS for token in stopping.get(name) or ()}
 
 
 def _how(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,6 +170,8 @@ def _how(request: Mapping[str, Any]) -> dict[str, Any]:
     how = {ours: sampling[theirs] for theirs, ours in CHOOSING.items() if sampling.get(theirs) is not None}
     if how.get("top_k") == -1:
         how["top_k"] = 0
+    if "seed" in how:
+        how["seed"] %= 1 << 64
     if how.get("temperature") == 0:  # the likeliest token, from whatever it would be drawn
         how = {name: value for name, value in how.items() if name not in ("top_k", "top_p", "min_p")}
     stop: Sequence[str] = stopping.get("stop") or ()

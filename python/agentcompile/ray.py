@@ -123,8 +123,8 @@ class ByBeginning(RequestRouter):
 
 
 class Board:
-    """What the engines' metrics are. They are asked when Ray asks for their health, as an engine that has all the
-    requests that it may have takes no other call."""
+    """Which engines are in order, and what their metrics are. They say so when Ray asks for their health, as an engine that
+    has all the requests that it may have takes no other call."""
 
     def __init__(self):
         self._texts: dict[str, tuple[float, str]] = {}
@@ -204,7 +204,7 @@ class Engine:
             async with self._client().request(
                 asked.method, self._address + asked.path, headers=asked.headers, data=asked.body
             ) as response:
-                if response.status == 503 and asked.path != "/health":
+                if response.status == 503:
                     yield Lost(self._replica, await response.text())
                     return
                 kept = {name: response.headers[name] for name in PASSED_BACK if name in response.headers}
@@ -244,6 +244,10 @@ class Gateway:
             if self._keys and not any(hmac.compare_digest(key.encode(), each.encode()) for each in self._keys):
                 return refusal(path, 401, "the key is missing or wrong")
             return await self._metrics()
+        if request.method == "GET" and path == "/health":  # at once, also while all engines have all that they may have
+            if await self._board.get.remote():
+                return Response('{"status": "ok"}', media_type="application/json")
+            return refusal(path, 503, "no engine is in order")
         body = await request.body()
         if request.url.query:
             path += f"?{request.url.query}"

@@ -100,6 +100,7 @@ struct Service::Impl {
   }
   Json shown(const ServedModel& model) const;
   Json all_models() const;
+  Json server_info() const;
   static Json tokenize(const Json& body, const ServedModel& model);
   static Json detokenize(const Json& body, const ServedModel& model);
   static Json count_tokens(const Json& body, const ServedModel& model);
@@ -300,6 +301,7 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
        true},
       {"/metrics", "GET", [&] { send(to, 200, metrics.text(), "text/plain; version=0.0.4"); }},
       {"/v1/models", "GET", [&] { send(to, all_models()); }},
+      {"/server_info", "GET", [&] { send(to, server_info()); }},
       {"/v1/chat/completions", "POST", asks(read_chat, "chatcmpl-")},
       {"/v1/completions", "POST", asks(read_completion, "cmpl-")},
       {"/v1/messages", "POST", asks(read_messages, "msg_")},
@@ -388,6 +390,13 @@ Json Service::Impl::shown(const ServedModel& model) const {
           {"owned_by", "agentcompile"},
           {"max_model_len", model.context},
           {"system_fingerprint", fingerprint_of(model)}};
+}
+
+// What SGLang's gateway takes a worker's model from.
+Json Service::Impl::server_info() const {
+  Json info = Json::object();
+  if (models.size() == 1) info["served_model_name"] = models.front().name;
+  return info;
 }
 
 Json Service::Impl::all_models() const {

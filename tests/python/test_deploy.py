@@ -1,5 +1,6 @@
 """What deploy/ has says what is so: of the repository, of the server, and of one another."""
 
+import json
 import re
 import shutil
 import socket
@@ -132,6 +133,7 @@ def test_sglangs_gateway(package, tmp_path):
 
             until(ready, 60)
             asked = {"model": "demo", "messages": [{"role": "user", "content": "What is a river?"}], "temperature": 0}
+            assert json.loads(gateway.get("/v1/models"))["data"][0]["id"] == "demo"
             truth = first.post("/v1/chat/completions", **asked)["choices"][0]["message"]["content"]
             before = [server.metric("prompts_total") for server in (first, second)]
             for _ in range(3):

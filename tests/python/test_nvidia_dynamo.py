@@ -102,11 +102,18 @@ def test_answers_are_the_programs(dynamo, package):
     drawn = said_by_the_program(package, "--temp", 0.8, "--top-p", 0.9, "--top-k", 20, "--seed", 5, "-n", 12)
     asked = dynamo.ask(temperature=0.8, top_p=0.9, seed=5, max_tokens=12, top_k=20)
     assert text_of(asked) == drawn["text"] != truth["text"]
+    assert text_of(dynamo.ask(temperature=0.8, seed=-1, max_tokens=3))
 
 
 @pytest.mark.parametrize(
     "fields, name",
-    [({"logprobs": True}, "logprobs"), ({"n": 2, "temperature": 1}, "n is"), ({"min_tokens": 3}, "min_tokens")],
+    [
+        ({"logprobs": True}, "logprobs is"),
+        ({"n": 2, "temperature": 1}, "n is"),
+        ({"min_tokens": 3}, "min_tokens is"),
+        ({"ignore_eos": True}, "ignore_eos is"),
+        ({"response_format": {"type": "json_object"}}, "guided_decoding is"),
+    ],
 )
 def test_what_it_has_not_is_refused_by_name(dynamo, fields, name):
     asked = {"model": "demo", "messages": QUESTION, "temperature": 0, **fields}

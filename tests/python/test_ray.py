@@ -143,6 +143,7 @@ def test_answers_are_the_programs(app, package):
         program("generate", package, "--chat", "-p", "What is a river?", "--temp", 0, "-n", 40, "--json", "-q").stdout
     )["text"]
     body = {"messages": [{"role": "user", "content": "What is a river?"}], "max_tokens": 40}
+    assert json.loads(app.get("/health")) == {"status": "ok"}
     whole = app.post("/v1/chat/completions", **body)
     events = app.stream("/v1/chat/completions", **body)
     assert whole["choices"][0]["message"]["content"] == truth
@@ -203,6 +204,7 @@ def test_when_an_engine_is_killed_others_answer_what_was_not_begun(app, question
         threads.append(threading.Thread(target=lambda q=question, a=answer: waiting.append((app.ask(q)[1], a))))
         threads[-1].start()
     until(lambda: sum(app.metric("requests_queued").values()) == 6)
+    assert app.request("GET", "/health", timeout=5)[0] == 200
     killed, other = app.servers()
     os.kill(killed, signal.SIGKILL)
     go_on(workers)
