@@ -32,7 +32,7 @@ class Dynamo(Server):
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         (folder / "kv").mkdir()
-        self.environment = environment(site, DYN_FILE_KV=str(folder / "kv"), TMPDIR=str(folder))
+        self.environment = environment(site, DYN_FILE_KV=str(folder / "kv"), TMPDIR=str(folder), HOME=str(folder))
         self.folder, self.processes = folder, []
         shown = re.findall(r"^\$ python (-m (?:agentcompile\.nvidia_dynamo|dynamo\.frontend) .*)$", MANUAL, re.MULTILINE)
         worker, frontend = (line.removesuffix(" &") for line in shown)
