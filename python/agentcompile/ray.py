@@ -45,6 +45,8 @@ FLAGS = {"download", "full"}
 
 HEALTH_PERIOD = 2  # seconds
 BEGINNING = 2048  # characters of a conversation's first question, or of a prompt, that choose the engine
+MOST_BYTES = 8 << 20  # of a body, as of the server
+MOST_LOST = 2  # engines, until a request is not asked of others any more
 PASSED_ON = ("content-type", "authorization", "x-api-key", "anthropic-version", "anthropic-beta")
 PASSED_BACK = ("content-type", "retry-after", "www-authenticate")
 
@@ -76,6 +78,11 @@ class Lost:
 
     replica: str
     why: str
+    with_it: bool = True  # it was lost while it had the request
+
+
+class Unlucky(Exception):
+    """A request that engines were lost with: it may be what ends them."""
 
 
 def beginning_of(body: bytes) -> str:
@@ -205,14 +212,15 @@ class Engine:
                 asked.method, self._address + asked.path, headers=asked.headers, data=asked.body
             ) as response:
                 if response.status == 503:
-                    yield Lost(self._replica, await response.text())
+                    yield Lost(self._replica, await response.text(), False)
                     return
                 kept = {name: response.headers[name] for name in PASSED_BACK if name in response.headers}
                 yield Head(response.status, kept, self._replica)
                 async for piece in response.content.iter_any():
                     yield piece
         except (aiohttp.ClientError, OSError) as error:
-            yield Lost(self._replica, f"agentcompile serve is lost: {error}")
+            with_it = not isinstance(error, aiohttp.ClientConnectorError)
+            yield Lost(self._replica, f"agentcompile serve is lost: {error}", with_it)
 
     def _client(self) -> aiohttp.ClientSession:
         if self._session is None:  # made where there is an event loop
@@ -249,11 +257,15 @@ class Gateway:
                 return Response('{"status": "ok"}', media_type="application/json")
             return refusal(path, 503, "no engine is in order")
         body = await request.body()
+        if len(body) > MOST_BYTES:
+            return refusal(path, 413, f"the body has more than {MOST_BYTES} bytes")
         if request.url.query:
             path += f"?{request.url.query}"
         asked = Asked(request.method, path, headers, body, beginning_of(body))
         try:
             head, pieces = await asyncio.wait_for(self._begun(asked), self._patience)
+        except Unlucky as error:
+            return refusal(path, 500, str(error))
         except BackPressureError:
             return refusal(path, 503, "too many requests wait")
         except asyncio.TimeoutError:
@@ -271,14 +283,18 @@ class Gateway:
 
     async def _begun(self, asked: Asked) -> tuple[Head, AsyncIterator[bytes | Lost]]:
         """The answer of the first engine that begins one."""
+        lost = 0
         while True:
             pieces = self._engines.ask.remote(asked)
             try:
                 first = await anext(pieces)
-            except RayActorError:  # the actor itself has died, which Ray knows
-                continue
+            except RayActorError as error:  # the actor itself has died, which Ray knows
+                first = Lost("", f"the replica is lost: {error}")
             if isinstance(first, Head):
                 return first, until_lost(pieces, first.replica)
+            lost += first.with_it
+            if lost == MOST_LOST:
+                raise Unlucky(f"{lost} engines were lost while they had this request, the last one so: {first.why}")
             asked = dataclasses.replace(asked, avoid=asked.avoid | {first.replica})
 
     async def _metrics(self) -> Response:

@@ -153,6 +153,7 @@ def test_answers_are_the_programs(app, package):
     assert message["content"][0]["text"] == truth
     assert json.loads(app.get("/v1/models"))["data"][0]["id"] == "demo"
     assert app.refused("/v1/chat/completions", messages=[])["param"] == "messages"
+    assert "8388608" in app.refused("/v1/completions", 413, prompt="a" * (9 << 20))["message"]
     schema = {"type": "object", "properties": {"long": {"type": "boolean"}}, "required": ["long"]}
     strict = {"type": "json_schema", "json_schema": {"name": "river", "schema": schema}}
     said = app.post("/v1/chat/completions", **body, response_format=strict)["choices"][0]["message"]["content"]
@@ -182,24 +183,23 @@ def test_an_answer_that_nobody_reads_ends(app, questions):
     until(lambda: sum(app.metric("requests_cancelled_total").values()) > before)
 
 
-def begin_and_pause(app, questions) -> tuple[list, list]:
-    """A stream of each engine, which stand still, and the workers that make them."""
+@contextlib.contextmanager
+def paused(app, questions=None):
+    """The workers, and streams that they have begun to answer these by; they stand still meanwhile, and may be killed."""
     workers = app.workers()
-    streams = [app.begin(question) for question, _ in questions.values()]
+    streams = [app.begin(question) for question, _ in (questions or {}).values()]
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
-    return streams, workers
-
-
-def go_on(workers) -> None:
-    for worker in workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGCONT)
+    try:
+        yield workers, streams
+    finally:
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
 
 
 def test_more_than_may_wait_are_refused(app, questions):
     """Each engine may have 4 requests, and 8 may wait."""
-    streams, workers = begin_and_pause(app, questions)
     answers, refused = [], []
     body = {"messages": [{"role": "user", "content": "What is a river?"}], "max_tokens": 2}
 
@@ -208,11 +208,14 @@ def test_more_than_may_wait_are_refused(app, questions):
         (answers if status == 200 else refused).append((status, headers["retry-after"], text))
 
     threads = [threading.Thread(target=ask) for _ in range(6 + 8 + 3)]
-    for thread in threads:
-        thread.start()
-    until(lambda: len(refused) == 3, 60)
-    assert app.request("GET", "/health", timeout=5)[0] == 200
-    go_on(workers)
+    with paused(app, questions) as (_, streams):
+        for thread in threads[:6]:
+            thread.start()
+        until(lambda: sum(app.metric("requests_queued").values()) == 6)
+        for thread in threads[6:]:
+            thread.start()
+        until(lambda: len(refused) == 3)
+        assert app.request("GET", "/health", timeout=5)[0] == 200
     for thread in threads:
         thread.join(120)
     assert len(answers) == 14 and {status for status, *_ in refused} == {503}
@@ -222,15 +225,15 @@ def test_more_than_may_wait_are_refused(app, questions):
 
 
 def test_when_an_engine_is_killed_others_answer_what_was_not_begun(app, questions):
-    streams, workers = begin_and_pause(app, questions)
     waiting, threads = [], []
     for question, answer in list(questions.values()) * 3:
         threads.append(threading.Thread(target=lambda q=question, a=answer: waiting.append((app.ask(q)[1], a))))
-        threads[-1].start()
-    until(lambda: sum(app.metric("requests_queued").values()) == 6)
-    killed, other = app.servers()
-    os.kill(killed, signal.SIGKILL)
-    go_on(workers)
+    with paused(app, questions) as (_, streams):
+        for thread in threads:
+            thread.start()
+        until(lambda: sum(app.metric("requests_queued").values()) == 6)
+        killed, other = app.servers()
+        os.kill(killed, signal.SIGKILL)
     ends = [stream.read().split(b"data: ")[-2:] for stream in streams]
     assert [end[-1].strip() for end in ends] == [b"[DONE]"] * 2
     errors = [json.loads(end[-2]).get("error") for end in ends]
@@ -246,13 +249,44 @@ def test_when_an_engine_is_killed_others_answer_what_was_not_begun(app, question
         assert app.ask(question)[1] == answer
 
 
+def test_a_request_that_engines_are_lost_with_is_given_up(app, questions):
+    """It may be what ends them."""
+    until(lambda: len(app.servers()) == len(app.workers()) == 2)
+    got, body = [], {"messages": [{"role": "user", "content": "What is a river?"}], "max_tokens": 2}
+    thread = threading.Thread(target=lambda: got.append(app.request("POST", "/v1/chat/completions", body, timeout=120)))
+    with paused(app):
+        thread.start()
+        for _ in range(2):
+            until(lambda: any(map(has_a_request, app.servers())), 60)
+            (killed,) = filter(has_a_request, app.servers())
+            os.kill(killed, signal.SIGKILL)
+            until(lambda: killed not in app.servers())
+    thread.join()
+    ((status, _, text),) = got
+    assert status == 500 and "2 engines were lost while they had this request" in json.loads(text)["error"]["message"]
+    until(lambda: len(app.servers()) == 2 and app.ask("What is a river?"), 60)
+
+
+def has_a_request(server) -> bool:
+    """As the server itself says at its port, which it listens at."""
+    sockets = {os.readlink(path) for path in Path(f"/proc/{server}/fd").iterdir() if path.is_symlink()}
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+            connection = http.client.HTTPConnection("127.0.0.1", int(words[1].partition(":")[2], 16), timeout=10)
+            with contextlib.closing(connection), contextlib.suppress(OSError):
+                connection.request("GET", "/metrics")
+                return "agentcompile_requests_running 1\n" in connection.getresponse().read().decode()
+    return False
+
+
 def test_a_worker_that_dies_is_the_servers_own_matter(app, questions):
     """serve starts another one: the replica stays."""
     until(lambda: len(app.metric("requests_queued")) == 2)  # whoever was killed is forgotten
     replicas, servers = set(app.metric("requests_queued")), set(app.servers())
-    streams, workers = begin_and_pause(app, questions)
-    for worker in workers:
-        os.kill(worker, signal.SIGKILL)
+    with paused(app, questions) as (workers, streams):
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
     ends = [stream.read() for stream in streams]
     assert any(b"SIGKILL" in end for end in ends)  # all, if they are of different engines: replicas may be other ones
     for question, answer in questions.values():
