@@ -25,6 +25,11 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
+// Says of a kernel that is built apart that it runs on no CPU without FMA.
+#ifdef __FMA__
+extern "C" __attribute__((visibility("default"), used)) inline const bool ac_uses_fma = true;
+#endif
+
 namespace ac::kernels {
 
 struct alignas(8) uint2 {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "device/device.h"
@@ -97,6 +98,9 @@ HostKernel::HostKernel(std::string_view content, const std::filesystem::path& fi
     job_failed("{}: cannot load the kernel: {}", file.string(), why);
   }
   library_ = std::shared_ptr<void>(library, dlclose);
+  if (dlsym(library, "ac_uses_fma") != nullptr && !cpu_has_fma())
+    job_failed("{}: it was compiled for a CPU with FMA, which this one lacks: compile it here",
+               file.string());
   thread_body_ = find<void (*)(void*)>(library, file, entry + "_on_host");
   params_bytes_ = find<unsigned long (*)()>(library, file, entry + "_params_bytes")();
   cluster_ = find<unsigned (*)()>(library, file, entry + "_cluster_blocks")();
