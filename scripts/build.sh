@@ -12,6 +12,7 @@ options=(-DAC_WERROR=${CI:+ON} -DCMAKE_UNITY_BUILD=ON)
 case $kind in
   release) ;;
   sanitize)
+    scripts/build.sh release xgrammar
     options+=(-DAC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug)
     [ $# -gt 0 ] || set -- unit_tests
     ;;
