@@ -66,7 +66,12 @@ constexpr WeightLayout kLayouts[] = {
      {.suffix = ".weight", .words = Words::bytes},
      {".weight_scale"},
      {},
-     {".weight_scale_2"}}};
+     {".weight_scale_2"}},
+    {FileLayout::gguf,
+     "gguf",
+     {.suffix = ".weight.codes", .words = Words::bytes},
+     {".weight.scales"},
+     {}}};
 
 // Rows that are made together of a transposed tensor, whose neighbours are theirs.
 constexpr std::size_t kRowsTogether = 64;
@@ -171,6 +176,8 @@ const WeightLayout& layout_traits(FileLayout layout) {
 bool can_store(FileLayout layout, const Format& format) {
   const WeightLayout& traits = layout_traits(layout);
   if (format.listed && traits.groups.suffix.empty()) return false;
+  if (layout == FileLayout::gguf)
+    return is_whole(format.codes) && format.many_scales() && !format.zeros && !format.global;
   const bool in_bytes = traits.codes.words == Words::bytes;
   if (in_bytes != is_small_float(format.codes)) return false;
   if (in_bytes) return !format.zeros && (!format.global || !traits.global.suffix.empty());

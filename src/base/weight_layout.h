@@ -22,6 +22,7 @@ enum class FileLayout : std::uint8_t {
   gptq_v2,     // v1 stores zero points minus one
   packed_fp4,  // compressed-tensors, E2M1
   modelopt,    // E2M1
+  gguf,        // parts of the blocks of a GGUF file's tensor, as checkpoint/ takes them apart
 };
 
 // How a part lies in a tensor of a checkpoint.

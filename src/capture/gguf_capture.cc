@@ -11,56 +11,84 @@
 #include "capture/native.h"
 #include "checkpoint/safetensors.h"
 #include "gguf/gguf_model.h"
+#include "ir/weights.h"
 
 namespace ac {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kWeight = ".weight";
+
+// Matrices in blocks stay packed, where a format has their parts.
+void take_formats(const GgufModel& gguf, Quantization& quantization) {
+  for (const auto& [name, weight] : gguf.weights()) {
+    const Format& format = weight.tensor->type->format;
+    if (format.is_plain() || weight.tensor->shape.size() != 2 || !name.ends_with(kWeight)) continue;
+    quantization.of_module[name.substr(0, name.size() - kWeight.size())] = {format,
+                                                                            FileLayout::gguf};
+  }
+}
+
+const GgufWeight& find_weight(const GgufModel& gguf, const Node& node) {
+  const std::string& key = node.text("key");
+  if (!format_of(node).is_plain()) return *gguf.find_part(key)->weight;
+  const auto found = gguf.weights().find(key);
+  if (found == gguf.weights().end())
+    bad_input("{}: there is no tensor for {}", gguf.file().name(), quote(key));
+  return found->second;
+}
+
 // Each weight of the graph is a tensor of the file, of the same shape, and each tensor is used.
 void check_weights(const GgufModel& gguf, const Graph& graph) {
-  std::set<std::string, std::less<>> used;
+  std::set<const GgufTensor*> used;
   for (const Node& node : graph.nodes) {
     if (node.op != Op::weight) continue;
-    const std::string& name = node.text("key");
     std::vector<std::int64_t> shape;
     for (const Dim& dim : node.type.shape) shape.push_back(dim.constant());
-    const auto found = gguf.weights().find(name);
-    if (found == gguf.weights().end())
-      bad_input("{}: there is no tensor for {}", gguf.file().name(), quote(name));
-    const GgufTensor& tensor = *found->second.tensor;
+    const GgufTensor& tensor = *find_weight(gguf, node).tensor;
     if (tensor.shape != shape)
       bad_input("{}: tensor {} has shape {}, but the model needs {}", gguf.file().name(),
                 quote(tensor.name), show_shape(tensor.shape), show_shape(shape));
-    used.insert(name);
+    used.insert(&tensor);
   }
   for (const auto& [name, weight] : gguf.weights())
-    if (!used.contains(name))
+    if (!used.contains(weight.tensor))
       bad_input("{}: tensor {} is in no place of the model", gguf.file().name(),
                 quote(weight.tensor->name));
 }
 
-void say_unpacked(const GgufModel& gguf, DType dtype) {
+// Tensors in blocks by type, what they take in the file, and what where the model runs.
+struct Held {
   std::map<std::string_view, std::size_t> tensors;
   double stored = 0, held = 0;
-  for (const auto& [name, weight] : gguf.weights()) {
-    const BlockType& type = *weight.tensor->type;
-    if (type.elements == 1) continue;
-    ++tensors[type.name];
-    const auto bytes = static_cast<double>(weight.tensor->end - weight.tensor->begin);
-    stored += bytes;
-    held += bytes / static_cast<double>(type.bytes) *
-            static_cast<double>(type.elements * bytes_of(dtype));
+
+  void add(const GgufTensor& tensor, const Node& node) {
+    ++tensors[tensor.type->name];
+    stored += static_cast<double>(tensor.end - tensor.begin);
+    held += static_cast<double>(stored_bytes(node));
   }
-  if (tensors.empty()) return;
-  std::string kinds;
-  for (const auto& [type, count] : tensors)
-    kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", count, type);
-  fmt::print(stderr,
-             "{}: quantised tensors are held as {} (or as --dtype says) when the model runs: {}; "
-             "{:.4g} MB in place of "
-             "{:.4g}\n",
-             gguf.file().name(), torch_name(dtype), kinds, held * 1e-6, stored * 1e-6);
+  void say(const std::string& file, const std::string& how) const {
+    if (tensors.empty()) return;
+    std::string kinds;
+    for (const auto& [type, count] : tensors)
+      kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", count, type);
+    fmt::print(stderr, "{}: quantised tensors that {}: {}; {:.4g} MB in place of {:.4g}\n", file,
+               how, kinds, held * 1e-6, stored * 1e-6);
+  }
+};
+
+void say_held(const GgufModel& gguf, const Graph& graph, DType dtype) {
+  Held packed, widened;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::weight) continue;
+    const GgufTensor& tensor = *find_weight(gguf, node).tensor;
+    if (tensor.type->elements == 1) continue;
+    (format_of(node).is_plain() ? widened : packed).add(tensor, node);
+  }
+  packed.say(gguf.file().name(), "stay packed");
+  widened.say(gguf.file().name(),
+              fmt::format("are held as {} (or as --dtype says)", torch_name(dtype)));
 }
 
 }  // namespace
@@ -76,12 +104,13 @@ Model capture_gguf(const fs::path& file, bool quiet) {
                 file.string(), divisors.size(), pairs);
     config.ropes[0].divisors = std::move(divisors);
   }
+  take_formats(gguf, config.quantization);
   Model model;
   model.graph = build_decoder(config, file.stem().string());
   check_weights(gguf, model.graph);
   model.stores = {{"checkpoint", fs::canonical(file)}};
   model.architecture = config.architecture;
-  if (!quiet) say_unpacked(gguf, config.dtype);
+  if (!quiet) say_held(gguf, model.graph, config.dtype);
   return model;
 }
 

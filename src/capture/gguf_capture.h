@@ -7,7 +7,8 @@
 
 namespace ac {
 
-// Says on stderr, unless it shall be quiet, which tensors are held in another type than the file's.
+// Says on stderr, unless it shall be quiet, which tensors stay packed, and which are held in
+// the model's type.
 Model capture_gguf(const std::filesystem::path& file, bool quiet);
 
 }  // namespace ac

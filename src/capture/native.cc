@@ -34,7 +34,8 @@ class DecoderBuilder {
       x = layer(x, c_.layers[i], fmt::format("model.layers.{}", i));
     x = norm(x, "model.norm", c_.hidden_size);
     b_.set_module("lm_head");
-    const NodeId head = c_.tied_embeddings ? table : matrix(c_.vocab_size, c_.hidden_size);
+    const NodeId head =
+        c_.tied_embeddings ? tied_head(table) : matrix(c_.vocab_size, c_.hidden_size);
     NodeId logits = b_.linear(x, head);  // [S, vocab]
     if (c_.logit_cap > 0) {
       const NodeId cap = b_.scalar(c_.dtype, c_.logit_cap);
@@ -50,8 +51,18 @@ class DecoderBuilder {
   }
 
   NodeId matrix(std::int64_t rows, std::int64_t columns) {
-    return b_.weight(b_.module(), {c_.dtype, {rows, columns}},
-                     c_.quantization.format_of(b_.module()), c_.quantization.layout);
+    return matrix(b_.module(), rows, columns);
+  }
+  NodeId matrix(const std::string& module, std::int64_t rows, std::int64_t columns) {
+    const StoredFormat stored = c_.quantization.stored_as(module);
+    return b_.weight(module, {c_.dtype, {rows, columns}}, stored.format, stored.layout);
+  }
+
+  // An embedding reads plain tables. Where the file has codes of it, the head reads those.
+  NodeId tied_head(NodeId table) {
+    const std::string module = c_.embedding_key.substr(0, c_.embedding_key.rfind('.'));
+    if (!c_.quantization.of_module.contains(module)) return table;
+    return matrix(module, c_.vocab_size, c_.hidden_size);
   }
 
   NodeId linear(NodeId x, const std::string& module, std::int64_t in, std::int64_t out, bool bias) {

@@ -394,7 +394,11 @@ Quantization quantization_in(const std::filesystem::path& folder) {
                                                  : read_hf_quant_config(folder);
 }
 
-Format Quantization::format_of(std::string_view module) const {
+StoredFormat Quantization::stored_as(std::string_view module) const {
+  if (!of_module.empty()) {
+    const auto found = of_module.find(module);
+    return found == of_module.end() ? StoredFormat{} : found->second;
+  }
   for (const std::string& name : plain_modules) {
     const bool begins =
         module.starts_with(name) && (module.size() == name.size() || module[name.size()] == '.');
@@ -406,7 +410,7 @@ Format Quantization::format_of(std::string_view module) const {
                           [&](const std::string& p) { return matches(p, module); }) ||
       (!only.empty() &&
        std::ranges::none_of(only, [&](const std::string& end) { return module.ends_with(end); }));
-  return is_plain ? Format{} : format;
+  return is_plain ? StoredFormat{} : StoredFormat{format, layout};
 }
 
 bool is_simple_pattern(std::string_view pattern) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,11 @@
 
 namespace ac {
 
+struct StoredFormat {
+  Format format = {};
+  FileLayout layout = {};
+};
+
 struct Quantization {
   Format format = {};  // plain: of no linear
   FileLayout layout = {};
@@ -20,8 +26,12 @@ struct Quantization {
   std::vector<std::string> plain_modules = {}, plain_paths = {}, plain_patterns = {};
   // Linears in the format, by ends of paths; empty: all the others.
   std::vector<std::string> only = {};
+  // Where tensors say themselves what they are: of each module that is in a format. Then nothing of
+  // the above counts.
+  std::map<std::string, StoredFormat, std::less<>> of_module = {};
 
-  Format format_of(std::string_view module) const;
+  Format format_of(std::string_view module) const { return stored_as(module).format; }
+  StoredFormat stored_as(std::string_view module) const;
 };
 
 // What is not supported is an error (bad_input) that names the field and says why. How activations

@@ -212,12 +212,28 @@ TensorView view_of(const GgufModel& model, std::string_view key, const GgufWeigh
   return {std::string(key), DType::f32, shape, *made, file, made};
 }
 
+TensorView view_of(const GgufModel& model, std::string_view key, const GgufPart& part,
+                   const Shared& share) {
+  const std::vector<std::int64_t> shape = part.shape();
+  const std::size_t row = static_cast<std::size_t>(shape[1]) * bytes_of(part.part.dtype);
+  const auto made =
+      std::make_shared<std::vector<std::byte>>(row * static_cast<std::size_t>(shape[0]));
+  share(shape[0], [&](std::int64_t begin, std::int64_t end) {
+    model.read(part, begin, end, made->data() + static_cast<std::size_t>(begin) * row);
+  });
+  return {std::string(key), part.part.dtype, shape, *made, model.file().name(), made};
+}
+
 }  // namespace
 
 std::optional<TensorView> Checkpoint::find(std::string_view key, const Shared& share) const {
   if (state_->gguf) {
     const auto weight = state_->gguf->weights().find(key);
-    if (weight == state_->gguf->weights().end()) return std::nullopt;
+    if (weight == state_->gguf->weights().end()) {
+      const std::optional<GgufPart> part = state_->gguf->find_part(key);
+      if (!part) return std::nullopt;
+      return view_of(*state_->gguf, key, *part, share);
+    }
     return view_of(*state_->gguf, key, weight->second, share);
   }
   const SafetensorsFile* file = nullptr;
@@ -235,9 +251,11 @@ std::optional<TensorView> Checkpoint::find(std::string_view key, const Shared& s
 
 std::optional<StoredTensor> Checkpoint::find_stored(std::string_view key) const {
   if (state_->gguf) {
-    const auto weight = state_->gguf->weights().find(key);
-    if (weight == state_->gguf->weights().end()) return std::nullopt;
-    const GgufTensor& tensor = *weight->second.tensor;
+    const auto found = state_->gguf->weights().find(key);
+    const GgufWeight* weight = found == state_->gguf->weights().end() ? nullptr : &found->second;
+    if (const auto part = state_->gguf->find_part(key); !weight && part) weight = part->weight;
+    if (!weight) return std::nullopt;
+    const GgufTensor& tensor = *weight->tensor;
     return StoredTensor{std::string(tensor.type->name), tensor.shape,
                         state_->gguf->file().bytes(tensor), state_->gguf->file().name()};
   }

@@ -49,11 +49,13 @@ class Checkpoint {
   // Every tensor's name, sorted. Does not open shards.
   std::vector<std::string> keys() const;
   // Nothing if no file has the tensor. Throws if its file is damaged or contradicts the index. What
-  // a GGUF file has in blocks, or otherwise than HuggingFace, is made, in float32.
+  // a GGUF file has in blocks, or otherwise than HuggingFace, is made, in float32; and of blocks
+  // each part, by the names that the layout `gguf` gives them (base/weight_layout.h).
   std::optional<TensorView> find(std::string_view key, const Shared& share = alone) const;
   // The tensor must be there with this shape.
   TensorView require(std::string_view key, std::span<const std::int64_t> shape,
                      const Shared& share = alone) const;
+  // Of a part, the tensor whose blocks have it.
   std::optional<StoredTensor> find_stored(std::string_view key) const;
   // What is odd but harmless (files that will not be read), for the user to see.
   const std::vector<std::string>& warnings() const;

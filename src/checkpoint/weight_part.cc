@@ -19,14 +19,17 @@ std::vector<std::int64_t> without_ones(std::span<const std::int64_t> shape) {
 }  // namespace
 
 TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
-                          std::span<const std::int64_t> shape, const PartInFile& in_file) {
+                          std::span<const std::int64_t> shape, const PartInFile& in_file,
+                          const Shared& share) {
   const std::vector<std::int64_t> wanted = in_file.stored_shape(shape);
-  std::optional<TensorView> view = checkpoint.find(key);
+  std::optional<TensorView> view = checkpoint.find(key, share);
   using Kind = WeightPart::Kind;
   const Kind kind = in_file.traits_of_part().kind;
-  if (!view || (kind != Kind::scales && kind != Kind::global && kind != Kind::groups) ||
-      without_ones(view->shape) != without_ones(wanted))
-    view = checkpoint.require(key, wanted);
+  const bool may_lack_ones = kind == Kind::scales || kind == Kind::global || kind == Kind::groups;
+  const bool has_shape =
+      view && (view->shape == wanted ||
+               (may_lack_ones && without_ones(view->shape) == without_ones(wanted)));
+  if (!has_shape) view = checkpoint.require(key, wanted);
   const DType dtype = in_file.stored_dtype();
   const bool is_same = view->dtype == dtype ||
                        (kind == Kind::scales && is_float(view->dtype) && is_float(dtype)) ||
@@ -41,7 +44,7 @@ TensorView require_stored(const Checkpoint& checkpoint, std::string_view key,
 TensorView require_part(const Checkpoint& checkpoint, std::string_view key,
                         std::span<const std::int64_t> shape, const PartInFile& in_file,
                         const Shared& share) {
-  TensorView view = require_stored(checkpoint, key, shape, in_file);
+  TensorView view = require_stored(checkpoint, key, shape, in_file, share);
   view.shape = {shape.begin(), shape.end()};
   const WeightPart part = in_file.traits_of_part();
   if (in_file.is_as_stored(shape)) {

@@ -1,6 +1,7 @@
 #include "gguf/gguf_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/half.h"
@@ -113,14 +114,43 @@ void read_q6_k(const std::byte* block, float* out) {
   }
 }
 
+// ---- blocks as parts
+
+// Codes of 4 bits, the first of two in the low bits.
+template <class Code>
+void pack(std::byte* to, std::size_t count, const Code& code) {
+  for (std::size_t i = 0; i < count; i += 2)
+    to[i / 2] = static_cast<std::byte>(code(i) | code(i + 1) << 4);
+}
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (to) std::memcpy(to, from, bytes);
+}
+
+constexpr Format kGroups4{.codes = Codes::u4, .scale = ScaleType::f16, .columns = 32};
+constexpr Format kGroups8{.codes = Codes::u8, .scale = ScaleType::f16, .columns = 32};
+
+void split_q4_0(const std::byte* block, const BlockParts& to) {
+  copy(to.scales, block, 2);
+  const std::byte* const codes = block + 2;
+  if (to.codes)
+    pack(to.codes, 32,
+         [&](std::size_t i) { return i < 16 ? whole(codes[i]) & 15 : whole(codes[i - 16]) >> 4; });
+}
+
+void split_q8_0(const std::byte* block, const BlockParts& to) {
+  copy(to.scales, block, 2);
+  if (to.codes)
+    for (int i = 0; i < 32; ++i) to.codes[i] = block[2 + i] ^ std::byte{0x80};
+}
+
 constexpr BlockType kTypes[] = {
     {0, "F32", 1, 4, read_f32},
     {1, "F16", 1, 2, read_f16},
-    {2, "Q4_0", 32, 18, read_small<false, false>},
+    {2, "Q4_0", 32, 18, read_small<false, false>, kGroups4, split_q4_0},
     {3, "Q4_1", 32, 20, read_small<true, false>},
     {6, "Q5_0", 32, 22, read_small<false, true>},
     {7, "Q5_1", 32, 24, read_small<true, true>},
-    {8, "Q8_0", 32, 34, read_q8_0},
+    {8, "Q8_0", 32, 34, read_q8_0, kGroups8, split_q8_0},
     {9, "Q8_1", 32, 40},
     {10, "Q2_K", 256, 84, read_q2_k},
     {11, "Q3_K", 256, 110, read_q3_k},
@@ -151,6 +181,15 @@ constexpr BlockType kTypes[] = {
 };
 
 }  // namespace
+
+std::size_t BlockType::part_bytes(WeightPart::Kind kind) const {
+  const WeightFormat parts = traits(format);
+  const auto part = std::ranges::find(parts.parts, kind, &WeightPart::kind);
+  if (part == parts.parts.end()) return 0;
+  const std::vector<std::int64_t> shape =
+      part->shape(std::array<std::int64_t, 2>{1, static_cast<std::int64_t>(elements)});
+  return static_cast<std::size_t>(shape[1]) * bytes_of(part->dtype);
+}
 
 const BlockType* find_block_type(std::uint32_t id) {
   const auto* const found = std::ranges::find(kTypes, id, &BlockType::id);

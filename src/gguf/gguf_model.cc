@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/weight_layout.h"
 #include "gguf/gguf_text.h"
 
 namespace ac {
@@ -41,6 +42,9 @@ const Architecture& find_architecture(std::string_view name) {
   AC_ASSERT(found != std::end(kArchitectures));
   return *found;
 }
+
+using Kind = WeightPart::Kind;
+constexpr Kind kPartsOfBlocks[] = {Kind::codes, Kind::scales};
 
 constexpr const char* kRopeDivisors = "rope_freqs.weight";
 
@@ -236,6 +240,37 @@ void GgufModel::read(const GgufWeight& weight, std::int64_t begin, std::int64_t 
       type.read(block, out);
       if (weight.less_one)
         for (std::size_t element = 0; element < type.elements; ++element) out[element] -= 1;
+    }
+  }
+}
+
+std::vector<std::int64_t> GgufPart::shape() const { return part.shape(weight->tensor->shape); }
+
+std::optional<GgufPart> GgufModel::find_part(std::string_view name) const {
+  const WeightLayout& layout = layout_traits(FileLayout::gguf);
+  for (const Kind kind : kPartsOfBlocks) {
+    const std::string_view suffix = layout.part(kind).suffix;
+    if (!name.ends_with(suffix)) continue;
+    const std::string module(name.substr(0, name.size() - suffix.size()));
+    const auto weight = weights_.find(module + ".weight");
+    if (weight == weights_.end() || weight->second.tensor->shape.size() != 2) return std::nullopt;
+    for (const WeightPart& part : traits(weight->second.tensor->type->format).parts)
+      if (part.kind == kind) return GgufPart{&weight->second, part};
+  }
+  return std::nullopt;
+}
+
+void GgufModel::read(const GgufPart& part, std::int64_t begin, std::int64_t end,
+                     std::byte* out) const {
+  const BlockType& type = *part.weight->tensor->type;
+  const std::size_t blocks = part.weight->row_elements() / type.elements;
+  const std::size_t bytes = type.part_bytes(part.part.kind);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::byte* block = row(*part.weight, i);
+    for (std::size_t at = 0; at < blocks; ++at, block += type.bytes, out += bytes) {
+      BlockParts to;
+      (part.part.kind == Kind::codes ? to.codes : to.scales) = out;
+      type.split(block, to);
     }
   }
 }

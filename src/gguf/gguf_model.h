@@ -26,6 +26,14 @@ struct GgufWeight {
   std::size_t row_bytes() const;
 };
 
+// A part of a weight in a format, which a file has in blocks.
+struct GgufPart {
+  const GgufWeight* weight;
+  WeightPart part;
+
+  std::vector<std::int64_t> shape() const;
+};
+
 class GgufModel {
  public:
   // An architecture, a key of it or a tensor that nothing is known of is an error (bad_input), and
@@ -36,11 +44,15 @@ class GgufModel {
   const GgufFile& file() const { return file_; }
   // By HuggingFace's names.
   const std::map<std::string, GgufWeight, std::less<>>& weights() const { return weights_; }
+  // A part by the name that the layout `gguf` gives it (base/weight_layout.h).
+  std::optional<GgufPart> find_part(std::string_view name) const;
   // What the frequencies of rotary embeddings are divided by; empty: by nothing.
   std::vector<float> rope_divisors() const;
 
   // Rows begin .. end-1, as HuggingFace has them.
   void read(const GgufWeight& weight, std::int64_t begin, std::int64_t end, float* out) const;
+  // The same of a part.
+  void read(const GgufPart& part, std::int64_t begin, std::int64_t end, std::byte* out) const;
   // The same, in the file's blocks.
   void copy(const GgufWeight& weight, std::int64_t begin, std::int64_t end, std::byte* out) const;
 

@@ -64,7 +64,9 @@ StoredTensor require_as_stored(const Checkpoint& checkpoint, const std::string& 
 StoredTensor stored_of(const Checkpoint& checkpoint, const Buffer& buffer) {
   if (buffer.in_file.format.is_plain())
     return require_as_stored(checkpoint, buffer.key, buffer.shape);
-  require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
+  // Parts of blocks are made, and only for who loads them.
+  if (buffer.in_file.layout != FileLayout::gguf || !checkpoint.find_stored(buffer.key))
+    require_stored(checkpoint, buffer.key, buffer.shape, buffer.in_file);
   return checkpoint.find_stored(buffer.key).value();
 }
 

@@ -105,7 +105,7 @@ def test_a_package_of_a_file_generates_and_has_its_texts(chat_model, tmp_path):
     file = chat_model / "model.gguf"
     options = ("--quick", "--chunk", 8, "--max-context", 96, "--dtype", "float32")
     result = program("compile", file, "-o", tmp_path / "package", *options)
-    assert "quantised tensors are held as" in result.stderr and "Q8_0" in result.stderr, result.stderr
+    assert "tensors that stay packed: " in result.stderr and "Q8_0" in result.stderr, result.stderr
     got = generate(tmp_path / "package", IDS, 4)
     wanted = generate(file, IDS, 4, "--reference", "--dtype", "float32")
     assert distance(got["last_logits"], torch.tensor(wanted["last_logits"])) < 1e-4
