@@ -37,6 +37,12 @@ constexpr Format int4_zeros{
 constexpr Format nvfp4{
     .codes = Codes::e2m1, .scale = ScaleType::e4m3, .columns = 16, .global = true};
 constexpr Format mxfp4{.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32};
+// Q4_K, Q6_K and Q5_K of GGUF files.
+constexpr Format q4_k{
+    .codes = Codes::u4, .scale = ScaleType::i8, .columns = 32, .outer = 256, .minima = true};
+constexpr Format q6_k{.codes = Codes::u6, .scale = ScaleType::i8, .columns = 16, .outer = 256};
+constexpr Format q5_k{
+    .codes = Codes::u5, .scale = ScaleType::i8, .columns = 32, .outer = 256, .minima = true};
 constexpr GemvOp fp8_qkv{.weight = Type::bf16,
                          .x = Type::bf16,
                          .y = Type::bf16,
@@ -98,6 +104,22 @@ constexpr GemvOp mxfp4_projection{
 AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_fp4)
 AC_GEMV_KERNEL(gemv_nvfp4_any_shape, nvfp4_projection, any_shape)
 AC_GEMV_KERNEL(gemv_mxfp4_projection, mxfp4_projection, async_codes)
+constexpr GemvOp q4_k_gate_up{.weight = Type::bf16,
+                              .x = Type::bf16,
+                              .y = Type::bf16,
+                              .norm = true,
+                              .pair = Pair::swiglu,
+                              .matrices = 2,
+                              .format = q4_k};
+constexpr GemvOp q5_k_projection{.residual = true, .format = q5_k};
+constexpr GemvOp q6_k_projection{
+    .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = q6_k};
+AC_GEMV_KERNEL(gemv_q4_k_gate_up, q4_k_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_q4_k_any_shape, q4_k_gate_up,
+               (GemvPlan{.rows = 2, .depth = 1, .ring = Ring::none}))
+AC_GEMV_KERNEL(gemv_q5_k_projection, q5_k_projection, async_codes)
+AC_GEMV_KERNEL(gemv_q6_k_projection, q6_k_projection, registers_of_codes)
+AC_GEMV_KERNEL(gemv_q6_k_any_shape, q6_k_projection, any_shape)
 constexpr MmaGemvPlan columns{};
 constexpr MmaGemvPlan half_tiles{.rows = 8};
 AC_MMA_GEMV_KERNEL(mma_gemv_int4_gate_up, int4_gate_up, columns)
@@ -108,6 +130,11 @@ AC_MMA_GEMV_KERNEL(mma_gemv_fp8_qkv, fp8_qkv, columns)
 AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_gate_up, nvfp4_gate_up, columns)
 AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_projection, nvfp4_projection, half_tiles)
 AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_projection, mxfp4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_gate_up, q4_k_gate_up, columns)
+// With planes and minima there are too few registers for two blocks.
+constexpr MmaGemvPlan one_block{.resident = 1};
+AC_MMA_GEMV_KERNEL(mma_gemv_q5_k_projection, q5_k_projection, one_block)
+AC_MMA_GEMV_KERNEL(mma_gemv_q6_k_projection, q6_k_projection, half_tiles)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
@@ -229,6 +256,15 @@ AC_TMA_GEMM_KERNEL(tma_gemm_int4_gate_up, tma_int4_pair, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_int8_projection, tma_int8, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_nvfp4_gate_up, tma_nvfp4, tma_codes)
 AC_TMA_GEMM_KERNEL(tma_gemm_mxfp4_projection, tma_mxfp4, tma_codes)
+constexpr GemmOp tma_q4_k{.weight = Type::bf16,
+                          .x = Type::bf16,
+                          .y = Type::bf16,
+                          .pair = Pair::swiglu,
+                          .matrices = 2,
+                          .format = q4_k};
+constexpr GemmOp tma_q6_k{.residual = true, .format = q6_k};
+AC_TMA_GEMM_KERNEL(tma_gemm_q4_k_gate_up, tma_q4_k, tma_codes)
+AC_TMA_GEMM_KERNEL(tma_gemm_q6_k_projection, tma_q6_k, tma_codes_square)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_square, tma_int4, tma_codes_square)
 AC_TMA_GEMM_KERNEL(tma_gemm_int4_split, tma_int4, tma_split)
 
@@ -326,6 +362,23 @@ AC_FALLBACK_KERNEL(fallback_mxfp4_product,
                                .rank = 2,
                                .inner = 1,
                                .format = mxfp4}))
+AC_FALLBACK_KERNEL(fallback_q4_k_product,
+                   (FallbackOp{.kind = FallbackKind::scaled_product,
+                               .in = {Element::bf16, Element::u8, Element::i8, Element::f16},
+                               .out = Element::bf16,
+                               .operands = 4,
+                               .rank = 2,
+                               .inner = 1,
+                               .format = q4_k}))
+AC_FALLBACK_KERNEL(fallback_q6_k_product,
+                   (FallbackOp{.kind = FallbackKind::scaled_product,
+                               .in = {Element::f16, Element::u8, Element::i8, Element::f16,
+                                      Element::u8, Element::f16},
+                               .out = Element::f16,
+                               .operands = 6,
+                               .rank = 2,
+                               .inner = 1,
+                               .format = q6_k}))
 AC_FALLBACK_KERNEL(fallback_positions_less, (FallbackOp{.kind = FallbackKind::less,
                                                         .in = {Element::positions, Element::i64},
                                                         .out = Element::boolean,

@@ -15,6 +15,7 @@ struct CodePairs {
   static constexpr int elements = Reader::of_word, count = elements / 2;
   // Elements i and i + 4 are a pair.
   static constexpr bool far_apart = bits_of(format.codes) == 4;
+  static constexpr int high_bits = high_bits_of(format.codes);
   // unpack() puts a whole number into the low bits of a power of two, and subtracts that power
   // together with the zero point.
   static constexpr unsigned power = type == Type::bf16 ? 0x43004300u : 0x64006400u;
@@ -28,7 +29,21 @@ struct CodePairs {
     const float less = -(type == Type::bf16 ? 128.f : 1024.f) - value;
     return {value, pack_pair<T>(less, less)};
   }
-  AC_DEVICE static void unpack(unsigned word, Zero zero, unsigned (&out)[count]) {
+  // The high bits of the word's codes are those that VectorHigh::of_word() gives.
+  AC_DEVICE static void unpack(unsigned word, [[maybe_unused]] unsigned high, Zero zero,
+                               unsigned (&out)[count]) {
+    if constexpr (high_bits > 0) {
+      // Of codes i and i + 4 they lie as far apart as the low bits.
+      constexpr unsigned of_half = (1u << 4 * high_bits) - 1,
+                         mask = ((1u << high_bits) - 1) * 0x100010u;
+      const unsigned apart = (high & of_half) | (high >> 4 * high_bits & of_half) << 16;
+      AC_UNROLL
+      for (int i = 0; i < count; ++i)
+        out[i] = add_pairs<T>(
+            masked_or<power>(word >> 4 * i, 0x000f000fu) | (apart << 4 >> high_bits * i & mask),
+            zero.less);
+      return;
+    }
     if constexpr (format.codes == Codes::e2m1) {
       AC_UNROLL
       for (int i = 0; i < count; ++i) out[i] = e2m1_pair<type>(word, i);
@@ -36,7 +51,7 @@ struct CodePairs {
       AC_UNROLL
       for (int i = 0; i < count; ++i)
         out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);
-    } else {
+    } else if constexpr (high_bits == 0) {
       float v[elements];
       Reader::unpack(word, zero.value, v);
       AC_UNROLL

@@ -17,8 +17,8 @@ struct CodedTile {
   using Reader = WeightReader<format, op.weight>;
   using Pairs = CodePairs<format, op.weight>;
   // Pairs times a scale of their own type are rounded once, as floats that become 16 bits are.
-  static constexpr bool in_pairs =
-      Pairs::far_apart && is_exact_in(format.scale, op.weight) && !format.global;
+  static constexpr bool in_pairs = Pairs::far_apart && is_exact_in(format.scale, op.weight) &&
+                                   !format.global && format.outer == 0 && !format.minima;
   static constexpr int vector = op.vector();     // elements of a thread's copy
   static constexpr int across = 64 / vector;     // threads of a row
   static constexpr int down = threads / across;  // rows from one of a thread's copies to the next
@@ -28,9 +28,10 @@ struct CodedTile {
   using RowOf = RowScales<format>;
   static constexpr int scales_each = format.scales_of(vector), of_scale = 4 / scales_each;
   struct Scales {
-    typename RowOf::Scale scale[count][scales_each];
+    typename RowOf::Scale scale[count][scales_each], minimum[count][scales_each];
     unsigned char zero[count][scales_each];
-    RowOf of_row[count];
+    float unit[count][RowOf::each];
+    VectorHigh<format> high[count];
   };
 
   const CodedGemmParams& p;
@@ -58,11 +59,16 @@ struct CodedTile {
     AC_UNROLL
     for (int i = 0; i < count; ++i) {
       const Row row = row_of(i, matrix, output);
-      RowOf& of = found.of_row[i];
+      RowOf of;
       of.point_to(p, row.matrix, row.number);
       AC_UNROLL
+      for (int which = 0; which < of.each; ++which) found.unit[i][which] = of.unit(inside, which);
+      found.high[i].load(of, inside);
+      AC_UNROLL
       for (int s = 0; s < scales_each; ++s) {
-        found.scale[i][s] = load_constant(of.scale + of.number(inside) + s);
+        const auto* const from = of.scale + (of.number(inside) + s) * of.each;
+        found.scale[i][s] = load_constant(from);
+        if constexpr (format.minima) found.minimum[i][s] = load_constant(from + 1);
         if constexpr (format.zeros)
           found.zero[i][s] = load_constant(of.zero + of.number(inside) + s);
       }
@@ -80,23 +86,27 @@ struct CodedTile {
       for (int w = 0; w < 4; ++w) {
         const int s = w / of_scale;
         const auto stored = of.scale[i][s];
-        float zero = static_cast<float>(middle_of(format.codes));
+        float zero = static_cast<float>(format.usual_zero());
         if constexpr (format.zeros) zero = whole_at<0, 8>(of.zero[i][s], 0.f);
         if constexpr (in_pairs) {
           unsigned far[Pairs::count];
-          Pairs::unpack(words[w], Pairs::zero_of(zero), far);
+          Pairs::unpack(words[w], of.high[i].of_word(w), Pairs::zero_of(zero), far);
           const unsigned both = pair_of(stored);
           AC_UNROLL
           for (unsigned& pair : far) pair = multiply_pairs<T>(pair, both);
           Pairs::to_neighbours(far, pairs + w * Pairs::count);
         } else {
-          const float scale = of.of_row[i].whole(stored);
+          const float scale = RowOf::in_units(stored, of.unit[i][0]);
+          float minimum = 0;
+          if constexpr (format.minima) minimum = RowOf::in_units(of.minimum[i][s], of.unit[i][1]);
           float elements[Reader::of_word];
-          Reader::unpack(words[w], zero, elements);
+          unpack_word<format, op.weight>(words[w], of.high[i].of_word(w), zero, elements);
           AC_UNROLL
           for (int e = 0; e < Reader::of_word; e += 2)
             pairs[(w * Reader::of_word + e) / 2] =
-                pack_pair<T>(elements[e] * scale, elements[e + 1] * scale);
+                format.minima ? pack_pair<T>(fmaf(elements[e], scale, -minimum),
+                                             fmaf(elements[e + 1], scale, -minimum))
+                              : pack_pair<T>(elements[e] * scale, elements[e + 1] * scale);
         }
       }
       AC_UNROLL

@@ -38,6 +38,10 @@ struct StoredOf<Element::i64> {
   using type = long long;
 };
 template <>
+struct StoredOf<Element::i8> {
+  using type = signed char;
+};
+template <>
 struct StoredOf<Element::u8> {
   using type = unsigned char;
 };
@@ -351,9 +355,9 @@ AC_DEVICE float multiplied(const Inner<op>& inner) {
 template <FallbackOp op>
 AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
   constexpr Format format = op.format;
-  constexpr int bits = bits_of(format.codes);
-  constexpr int list = format.zeros || format.global ? 4 : 3,
-                bias = format.listed ? list + 1 : list;
+  constexpr int bits = bits_of(format.codes), high_bits = high_bits_of(format.codes);
+  constexpr int list = format.zeros || format.global || format.outer > 0 ? 4 : 3,
+                bias = format.listed || high_bits > 0 ? list + 1 : list;
   const FallbackParams& p = inner.p;
   const long long row = inner.place.at[op.rank - 1], count = inner.count();
   const long long row_of_scales = format.rows > 0 ? row / format.rows : 0;
@@ -364,20 +368,40 @@ AC_DEVICE float multiplied_with_scales(const Inner<op>& inner) {
     const auto of_group = [&](const FallbackOperand& in) {
       return row_of_scales * in.strides[op.rank - 1] + group * in.strides[op.rank];
     };
+    // The scale (0) or the minimum (1).
+    constexpr int each = format.values_each();
+    const auto in_units = [&](int which) {
+      const FallbackOperand& scales = p.in[2];
+      float value = static_cast<float>(
+          read<op.in[2]>(scales, row_of_scales * scales.strides[op.rank - 1] +
+                                     (group * each + which) * scales.strides[op.rank]));
+      if constexpr (op.format.outer > 0)
+        value *= read<op.in[3]>(p.in[3],
+                                row * p.in[3].strides[op.rank - 1] +
+                                    (i / format.outer * each + which) * p.in[3].strides[op.rank]);
+      return value;
+    };
     float w;
     if constexpr (format.codes == Codes::e4m3) {
       w = inner.template read_at<1>(i);
     } else {
       const long long at = row * p.in[1].strides[op.rank - 1] + i * bits / 8;
-      const long long code = read<op.in[1]>(p.in[1], at) >> i * bits % 8 & ((1 << bits) - 1);
-      long long zero = middle_of(format.codes);
+      long long code = read<op.in[1]>(p.in[1], at) >> i * bits % 8 & ((1 << bits) - 1);
+      if constexpr (high_bits > 0) {
+        const FallbackOperand& plane = p.in[list];
+        const long long byte = read<op.in[list]>(
+            plane, row * plane.strides[op.rank - 1] + i * high_bits / 8 * plane.strides[op.rank]);
+        code |= (byte >> i * high_bits % 8 & ((1 << high_bits) - 1)) << bits;
+      }
+      long long zero = format.usual_zero();
       if constexpr (format.zeros) zero = read<op.in[3]>(p.in[3], of_group(p.in[3]));
       if constexpr (is_whole(format.codes))
         w = static_cast<float>(code - zero);
       else
         w = to_float(e2m1{static_cast<unsigned char>(code)});
     }
-    w *= read<op.in[2]>(p.in[2], of_group(p.in[2]));
+    w *= in_units(0);
+    if constexpr (format.minima) w -= in_units(1);
     if constexpr (format.global) w *= read<op.in[3]>(p.in[3], 0);
     own.add_product(inner.template read_at<0>(i), w);
   }

@@ -46,7 +46,19 @@ constexpr bool loops(FallbackKind kind) {
 
 // What an operand's elements are. Positions are in no memory: the data is the i32 number of tokens
 // before these, and an element is its place behind that.
-enum class Element : unsigned char { f32, f16, bf16, i32, i64, boolean, positions, e4m3, u8, e8m0 };
+enum class Element : unsigned char {
+  f32,
+  f16,
+  bf16,
+  i32,
+  i64,
+  boolean,
+  positions,
+  e4m3,
+  u8,
+  e8m0,
+  i8
+};
 
 constexpr bool is_float(Element element) { return element <= Element::bf16; }
 
@@ -77,9 +89,10 @@ struct FallbackOperand {
 //   rms_norm           x, x as a row, [weight]
 //   layer_norm         x, x as a row, [weight, [bias]]
 //   product            a, b, [bias]; sums over the inner axis
-//   scaled_product     a, codes of b, its scales, [its zero points or its own scale], [groups of
-//                      columns], [bias]. The last axis of the result is b's rows; strides along it
-//                      and the inner axis are those of bytes, and from scale to scale
+//   scaled_product     a, codes of b, its scales, [its zero points, its own scale or its outer
+//                      scales], [groups of columns, or high bits of codes], [bias]. The last axis
+//                      of the result is b's rows; strides along it and the inner axis are those of
+//                      bytes, and from scale to scale
 //   embedding          table, whose inner axis is that of the ids; ids
 //   rope               x, x as a row, positions, inv_freq; the inner axis is that of inv_freq. The
 //                      last axis of the result is the features

@@ -57,8 +57,9 @@ struct CodedGemmLoads : GemmLoads<float, rows, tile_k, threads> {
       if (at >= Base::count || column >= k) continue;
       const Row of = row(at / tile_k);
       if (of.codes == nullptr) continue;
-      Base::elements[i] =
-          Reader::element(of.codes, column, of.of_row.zero_at(column)) * of.of_row.scale_at(column);
+      Base::elements[i] = fmaf(
+          Reader::element(of.codes, column, of.of_row.zero_at(column)) + of.of_row.high_at(column),
+          of.of_row.scale_at(column), -of.of_row.minimum_at(column));
     }
   }
 };

@@ -76,6 +76,8 @@ struct CodedGemmParams : GemmParams {
   const unsigned char* zeros[3];  // if the format has them
   const float* globals[3];        // likewise
   const int* groups[3];           // likewise
+  const void* outer[3];           // likewise
+  const unsigned char* high[3];   // likewise
 };
 template <bool coded>
 struct GemmParamsFor {

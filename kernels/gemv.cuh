@@ -148,11 +148,17 @@ struct Gemv : GemvRows<op> {
                                        const uint4 (&w)[rows], const Scales& scales,
                                        float (&sums)[rows][2]) {
     constexpr int of_word = Reader::of_word, of_scale = 4 / op.format.scales_of(vector);
-    float products[rows][2], zero[rows] = {};
+    float products[rows][2], zero[rows] = {}, of_x = 0;  // minima are times the sum of x
+    VectorHigh<op.format> high[rows];
+    if (i < used) {
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) high[r].load(scales.of_row[r], i * vector);
+    }
     AC_UNROLL
     for (int j = 0; j < 4; ++j) {
       const int column = i * vector + j / of_scale * of_scale * of_word;  // the scale's first
       if (j % of_scale == 0) {
+        of_x = 0;
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {
           products[r][0] = products[r][1] = 0;
@@ -164,12 +170,13 @@ struct Gemv : GemvRows<op> {
       for (int e = 0; e < of_word; e += 4) {
         const float4 part = wide_part(shared_x, padded, i, (j * of_word + e) / 4);
         x[e] = part.x, x[e + 1] = part.y, x[e + 2] = part.z, x[e + 3] = part.w;
+        if constexpr (op.format.minima) of_x += (part.x + part.y) + (part.z + part.w);
       }
       AC_UNROLL
       for (int r = 0; r < rows; ++r) {
         const unsigned word[4] = {w[r].x, w[r].y, w[r].z, w[r].w};
         float v[of_word];
-        Reader::unpack(word[j], zero[r], v);
+        unpack_word<op.format, op.weight>(word[j], high[r].of_word(j), zero[r], v);
         AC_UNROLL
         for (int e = 0; e < of_word; ++e) products[r][e % 2] = fmaf(v[e], x[e], products[r][e % 2]);
       }
@@ -179,6 +186,8 @@ struct Gemv : GemvRows<op> {
         const float scale = i < used ? scales.of_row[r].scale_at(column) : 0;
         sums[r][0] = fmaf(scale, products[r][0], sums[r][0]);
         sums[r][1] = fmaf(scale, products[r][1], sums[r][1]);
+        if constexpr (op.format.minima)
+          if (i < used) sums[r][0] = fmaf(-scales.of_row[r].minimum_at(column), of_x, sums[r][0]);
       }
     }
   }
@@ -377,8 +386,9 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
           for (int r = 0; r < rows; ++r) {
             if constexpr (G::Reader::scaled) {
               const auto& of_row = scales.of_row[r];
-              const float w = G::Reader::element(row[r], i, of_row.zero_at(i));
-              sums[r][0] = fmaf(w * of_row.scale_at(i), xs[i], sums[r][0]);
+              const float w = G::Reader::element(row[r], i, of_row.zero_at(i)) + of_row.high_at(i);
+              sums[r][0] =
+                  fmaf(fmaf(w, of_row.scale_at(i), -of_row.minimum_at(i)), xs[i], sums[r][0]);
             } else {
               sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
             }

@@ -155,6 +155,8 @@ struct CodedGemvParams : GemvParams {
   const unsigned char* zeros[3];  // if the format has them
   const float* globals[3];        // likewise
   const int* groups[3];           // likewise
+  const void* outer[3];           // likewise
+  const unsigned char* high[3];   // likewise
 };
 template <bool coded>
 struct GemvParamsFor {

@@ -30,6 +30,7 @@ struct MmaGemv : GemvRows<op> {
   static constexpr int vector = op.vector(), vectors = plan.row_vectors;
   static constexpr int outputs = plan.outputs_per_tile(op), columns = plan.columns(op);
   static constexpr int pieces = 16 / plan.rows;  // of a row, in a slot
+  static constexpr int high_bytes = plan.high_bytes(op), high_chunks = high_bytes / 16;
   static constexpr int staged = plan.staged_bytes(op), slot_bytes = plan.slot_bytes(op);
   // Scales of a vector: 1, or 2, which a half of the lanes each meets in columns of its own.
   static constexpr int scales_each = format.scales_of(vector), of_scale = 4 / scales_each;
@@ -65,10 +66,27 @@ struct MmaGemv : GemvRows<op> {
   // each or read a word each.
   AC_DEVICE static int place_in_slot(int r, int v) { return r * plan.row_bytes + (v ^ r % 8) * 16; }
 
+  // The same of 16 bytes of a row's high bits, of which two vectors or four have theirs.
+  AC_DEVICE static int place_of_high(int r, int chunk) {
+    return 16 * (plan.row_bytes + staged) + r * high_bytes +
+           (high_chunks == 4 ? chunk ^ r / 2 % 4 : chunk) * 16;
+  }
+
+  // High bits of a word of each of a row's vectors.
+  struct VectorHighs {
+    static constexpr int bits = 8 * Pairs::high_bits;
+    unsigned words[bits > 0 ? vectors* bits / 32 : 1] = {};
+    AC_DEVICE void set(int v, unsigned of_word) {
+      words[v * bits / 32] |= of_word << v * bits % 32;
+    }
+    AC_DEVICE unsigned of_word(int v) const { return words[v * bits / 32] >> v * bits % 32; }
+  };
+
   // What a lane copies: a vector of rows lane / 8, 4 + lane / 8 and so on, and the scales of row
   // lane.
   struct Source {
     const unsigned char* row[4];
+    const unsigned char* high[high_bytes > 0 ? high_chunks / 2 : 1];
     Scales scales;
 
     AC_DEVICE void point_to(const Params& p, int n, int tile) {
@@ -79,6 +97,11 @@ struct MmaGemv : GemvRows<op> {
         row[i] = in_place(static_cast<const unsigned char*>(p.matrix[matrix].weight) +
                           static_cast<long long>(number) * p.pitch);
       }
+      if constexpr (high_bytes > 0) {
+        AC_UNROLL
+        for (int i = 0; i < high_chunks / 2; ++i)
+          high[i] = in_place(scales_of(p, n, tile, lane / high_chunks + i * 32 / high_chunks).high);
+      }
       if constexpr (format.many_scales()) scales = scales_of(p, n, tile, lane % 16);
     }
     AC_DEVICE void copy(unsigned char* to, int slot, int used, bool valid) const {
@@ -88,6 +111,17 @@ struct MmaGemv : GemvRows<op> {
         const int r = lane / 8 + 4 * i, v = first_vector(slot, r) + lane % 8;
         copy_weights_async<plan.cache>(to + place_in_slot(r, lane % 8), row[i] + v * 16,
                                        valid && v < used);
+      }
+      if constexpr (high_bytes > 0) {
+        AC_UNROLL
+        for (int i = 0; i < high_chunks / 2; ++i) {
+          // Chunks that two lanes of a row take, or four.
+          const int r = lane / high_chunks + i * 32 / high_chunks, chunk = lane % high_chunks;
+          const int v = first_vector(slot, r) + chunk * vectors / high_chunks;
+          copy_weights_async<plan.cache>(to + place_of_high(r, chunk),
+                                         high[i] + v * vector * Pairs::high_bits / 8,
+                                         valid && v < used);
+        }
       }
       if constexpr (format.many_scales()) {
         const int v = first_vector(slot, lane % 16);
@@ -160,21 +194,23 @@ struct MmaGemv : GemvRows<op> {
   // What a lane multiplies with: rows lane / 4 and 8 + lane / 4 of a tile.
   struct Factors {
     Scales of_row[2];
-    float scale[2];
+    float scale[2], minimum[2];
     typename Pairs::Zero zero[2];
 
     AC_DEVICE void point_to(const Params& p, int n, int tile) {
       AC_UNROLL
       for (int h = 0; h < 2; ++h) {
-        zero[h] = Pairs::zero_of(static_cast<float>(middle_of(format.codes)));
+        zero[h] = Pairs::zero_of(static_cast<float>(format.usual_zero()));
         if constexpr (staged == 0 || format.global)
           of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
       }
       if constexpr (format.columns == 0) look_up(0, 0);
     }
-    // Loads the scales and zero points of the groups that hold these columns.
+    // Loads the scales, zero points and minima of the groups that hold these columns.
     AC_DEVICE void look_up(int first, int second) {
       scale[0] = of_row[0].scale_at(first), scale[1] = of_row[1].scale_at(second);
+      if constexpr (format.minima)
+        minimum[0] = of_row[0].minimum_at(first), minimum[1] = of_row[1].minimum_at(second);
       if constexpr (format.zeros) {
         zero[0] = Pairs::zero_of(of_row[0].zero_at(first));
         zero[1] = Pairs::zero_of(of_row[1].zero_at(second));
@@ -184,15 +220,17 @@ struct MmaGemv : GemvRows<op> {
 
   // Adds the products of vectors [first, first + group) of a slot. The lane's column of x begins at
   // `mine`, if it has one.
-  AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], int first,
-                                 const unsigned char* mine, bool has_column, const Factors& factors,
-                                 float (&sums)[2]) {
-    float c[2][4] = {};  // in turn, so that one need not wait for the other
+  AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
+                                 int first, const unsigned char* mine, bool has_column,
+                                 const Factors& factors, float (&sums)[2]) {
+    float c[2][4] = {};                   // in turn, so that one need not wait for the other
+    [[maybe_unused]] float of_x[4] = {};  // sums of x's columns, which minima are times
     AC_UNROLL
     for (int j = first; j < first + group; ++j) {
       unsigned a[2][Pairs::count], b[Pairs::count] = {};
       AC_UNROLL
-      for (int h = 0; h < 2; ++h) Pairs::unpack(words[h][j], factors.zero[h], a[h]);
+      for (int h = 0; h < 2; ++h)
+        Pairs::unpack(words[h][j], high[h].of_word(j), factors.zero[h], a[h]);
       if (has_column) {
         const unsigned char* const at = mine + j * vector * 2;
         if constexpr (Pairs::count == 4) {
@@ -208,11 +246,22 @@ struct MmaGemv : GemvRows<op> {
         mma_16x8x16<typename Pairs::T>(c[(j * Pairs::count + i) / 2 % 2],
                                        {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
                                        {b[i], b[i + 1]});
+      if constexpr (format.minima) {
+        constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
+        AC_UNROLL
+        for (int i = 0; i < Pairs::count; i += 2)
+          mma_16x8x16<typename Pairs::T>(of_x, {one, one, one, one}, {b[i], b[i + 1]});
+      }
     }
     AC_UNROLL
     for (int h = 0; h < 2; ++h)
       sums[h] = fmaf(factors.scale[h],
                      (c[0][2 * h] + c[1][2 * h]) + (c[0][2 * h + 1] + c[1][2 * h + 1]), sums[h]);
+    if constexpr (format.minima) {
+      AC_UNROLL
+      for (int h = 0; h < 2; ++h)
+        sums[h] = fmaf(-factors.minimum[h], of_x[2 * h] + of_x[2 * h + 1], sums[h]);
+    }
   }
 
   // Adds the products of slot number `slot` of the rows. Its place is given back as soon as it has
@@ -225,6 +274,7 @@ struct MmaGemv : GemvRows<op> {
     // Which of a vector's scales the lane's sums have.
     const int mine_of_vector = lane % scales_each;
     unsigned words[2][vectors];
+    VectorHighs high[2];
     float staged_scale[2][vectors / group];
     AC_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -232,12 +282,25 @@ struct MmaGemv : GemvRows<op> {
       for (int v = 0; v < vectors; ++v)
         words[h][v] =
             *reinterpret_cast<const unsigned*>(in + place_in_slot(quad + 8 * h, v) + lane % 4 * 4);
+      if constexpr (high_bytes > 0) {
+        constexpr int in_chunk = vectors / high_chunks;
+        AC_UNROLL
+        for (int v = 0; v < vectors; ++v) {
+          const unsigned char* const of_chunk = in + place_of_high(quad + 8 * h, v / in_chunk);
+          const int word = v % in_chunk * 4 + lane % 4;
+          if constexpr (Pairs::high_bits == 1)
+            high[h].set(v, of_chunk[word]);
+          else
+            high[h].set(v, reinterpret_cast<const unsigned short*>(of_chunk)[word]);
+        }
+      }
       if constexpr (staged > 0) {
         const auto* const of = reinterpret_cast<const typename Scales::Scale*>(
             in + 16 * plan.row_bytes + (quad + 8 * h) * staged);
         AC_UNROLL
         for (int g = 0; g < vectors / group; ++g)
-          staged_scale[h][g] = factors.of_row[h].whole(of[g * scales_each + mine_of_vector]);
+          staged_scale[h][g] =
+              Scales::in_units(of[g * scales_each + mine_of_vector], factors.of_row[h].unit(0, 0));
       }
     }
     __syncwarp();
@@ -254,7 +317,7 @@ struct MmaGemv : GemvRows<op> {
         const int second = (first_vector(slot, 8) + g * group) * vector + of_vector;
         factors.look_up(first < k ? first : 0, second < k ? second : 0);
       }
-      multiply(words, g * group, x, has_column, factors, sums);
+      multiply(words, high, g * group, x, has_column, factors, sums);
     }
   }
 };

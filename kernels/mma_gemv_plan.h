@@ -22,11 +22,18 @@ struct MmaGemvPlan {
   static constexpr int staged_bytes(const GemvOp& op) {
     const Format& format = op.format;
     if (format.zeros || format.rows != 1 || format.columns == 0) return 0;
+    if (format.outer > 0 || format.minima) return 0;
     if ((row_vectors * op.vector()) % format.columns != 0) return 0;
     const int bytes = row_vectors * op.vector() / format.columns * bytes_of(format.scale);
     return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
   }
-  static constexpr int slot_bytes(const GemvOp& op) { return 16 * (row_bytes + staged_bytes(op)); }
+  // Bytes of high bits of codes that a row has in a slot.
+  static constexpr int high_bytes(const GemvOp& op) {
+    return row_vectors * op.vector() * high_bits_of(op.format.codes) / 8;
+  }
+  static constexpr int slot_bytes(const GemvOp& op) {
+    return 16 * (row_bytes + staged_bytes(op) + high_bytes(op));
+  }
   constexpr int warps() const { return threads / 32; }
   constexpr int tiles_per_block() const { return warps() / split; }
   constexpr int outputs_per_tile(const GemvOp& op) const { return rows / op.row_sets(); }
@@ -84,6 +91,8 @@ struct MmaGemvPlan {
     if (k < 1 || k % op.vector() != 0) return "16-byte loads need whole vectors of k";
     if (staged_bytes(op) > 0 && k % (row_vectors * op.vector()) != 0)
       return "scales that are staged need rows in whole 128 bytes";
+    if (high_bytes(op) > 0 && k * high_bits_of(op.format.codes) % 128 != 0)
+      return "high bits are copied by whole 16 bytes";
     if (shared_bytes(op, k) + 4 * (2 * 16 + 1) * warps() + 1024 > max_shared_bytes)
       return "too much shared memory";
     return nullptr;

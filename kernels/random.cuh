@@ -34,6 +34,11 @@ AC_DEVICE unsigned char round_to_u8(float x) {
   return static_cast<unsigned char>(fminf(fmaxf(x, 0.f), 255.f) + 0.5f);
 }
 
+// To the nearest, which is a whole number from -128 to 127.
+AC_DEVICE signed char round_to_i8(float x) {
+  return static_cast<signed char>(floorf(fminf(fmaxf(x, -128.f), 127.f) + 0.5f));
+}
+
 // The power of two at or below it, without its sign.
 AC_DEVICE e8m0 cut_to_e8m0(float x) {
   return {static_cast<unsigned char>(__float_as_uint(x) >> 23)};
@@ -54,6 +59,7 @@ AC_DEVICE int round_to_i32(float x) { return static_cast<int>(floorf(x + 0.5f));
   AC_RANDOM_KERNEL(e4m3, ::ac::kernels::e4m3, ::ac::kernels::cut_to_e4m3)                     \
   AC_RANDOM_KERNEL(e8m0, ::ac::kernels::e8m0, ::ac::kernels::cut_to_e8m0)                     \
   AC_RANDOM_KERNEL(i32, int, ::ac::kernels::round_to_i32)                                     \
-  AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)
+  AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)                             \
+  AC_RANDOM_KERNEL(i8, signed char, ::ac::kernels::round_to_i8)
 
 }  // namespace ac::kernels

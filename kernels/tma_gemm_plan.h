@@ -125,7 +125,6 @@ static_assert(sizeof(TmaGemmParams) % 64 == 0);
 struct CodedTmaGemmParams {
   TensorMap x;
   CodedGemmParams gemm;
-  long long unused[6] = {};
 };
 static_assert(sizeof(CodedTmaGemmParams) % 64 == 0);
 template <bool coded>

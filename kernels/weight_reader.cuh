@@ -77,6 +77,30 @@ struct WeightReader<format, type> : CodeReader<format> {
   }
 };
 
+// A code i of a word, whose other bits are in `high` as in a plane of them.
+template <Codes codes>
+AC_DEVICE unsigned code_of_planes(unsigned word, unsigned high, int i) {
+  constexpr int bits = high_bits_of(codes);
+  constexpr unsigned mask = ((1u << bits) - 1) << 4;
+  return (word >> 4 * i & 15u) |
+         (bits * i > 4 ? high >> (bits * i - 4) : high << (4 - bits * i)) & mask;
+}
+
+template <Format format, Type type>
+  requires(high_bits_of(format.codes) > 0)
+struct WeightReader<format, type> : CodeReader<format> {
+  using Stored = unsigned char;
+  AC_DEVICE static void unpack(unsigned word, unsigned high, float zero, float (&out)[8]) {
+    AC_UNROLL
+    for (int i = 0; i < 8; ++i)
+      out[i] = whole_at<0, 6>(code_of_planes<format.codes>(word, high, i), zero);
+  }
+  // Of the low bits.
+  AC_DEVICE static float element(const Stored* row, int i, float zero) {
+    return whole_at<0, 4>(row[i / 2] >> 4 * (i % 2), zero);
+  }
+};
+
 // Codes i and i + 4 of a word as a pair of 16-bit elements. A code's exponent and fraction, where
 // the type has them, are it times a power of two, below which there are no leading ones.
 template <Type type>
@@ -127,6 +151,13 @@ template <>
 struct ScaleOf<ScaleType::e8m0> {
   using type = e8m0;
 };
+template <>
+struct ScaleOf<ScaleType::i8> {
+  using type = signed char;
+};
+AC_DEVICE float to_float(signed char x) {
+  return whole_at<0, 8>(static_cast<unsigned char>(x) ^ 0x80u, 128.f);
+}
 
 // The scales of one row, and its zero points.
 template <Format format>
@@ -138,10 +169,13 @@ template <Format format>
   requires(!format.is_plain())
 struct RowScales<format> {
   using Scale = typename ScaleOf<format.scale>::type;
+  static constexpr int each = format.values_each(), high_bits = high_bits_of(format.codes);
   const Scale* scale;
   const unsigned char* zero;
   float global;
   const int* group;  // of each column
+  const f16* outer;
+  const unsigned char* high;  // bits of codes
 
   // Points to the scales of one row of a matrix of the launch.
   template <class Params>
@@ -149,44 +183,109 @@ struct RowScales<format> {
     point_to(p.scales[matrix], p.zeros[matrix], row, p.k);
     if constexpr (format.global) global = load_constant(p.globals[matrix]);
     if constexpr (format.listed) group = p.groups[matrix];
+    if constexpr (format.outer > 0)
+      outer = static_cast<const f16*>(p.outer[matrix]) +
+              static_cast<long long>(row) * (p.k / format.outer) * each;
+    if constexpr (high_bits > 0)
+      high = p.high[matrix] + static_cast<long long>(row) * (p.k * high_bits / 8);
   }
   AC_DEVICE void point_to(const void* scales, const unsigned char* zeros, int row, int k) {
     const long long first =
         static_cast<long long>(format.row_of_scales(row)) * format.scales_of_row(k);
-    scale = static_cast<const Scale*>(scales) + first;
+    scale = static_cast<const Scale*>(scales) + first * each;
     zero = zeros + first;
   }
   AC_DEVICE int number(int column) const {
     if constexpr (format.listed) return load_constant(group + column);
     return format.columns > 0 ? column / format.columns : 0;
   }
-  AC_DEVICE float whole(Scale of_group) const {
-    if constexpr (format.global) return to_float(of_group) * global;
-    return to_float(of_group);
+  // What the scales (0) or the minima (1) that are stored for a column are multiples of.
+  static constexpr bool has_units = format.global || format.outer > 0;
+  AC_DEVICE float unit([[maybe_unused]] int column, [[maybe_unused]] int which) const {
+    if constexpr (format.outer > 0)
+      return to_float(load_constant(outer + column / format.outer * each + which));
+    if constexpr (format.global) return global;
+    return 1;
+  }
+  AC_DEVICE static float in_units(Scale stored, [[maybe_unused]] float unit) {
+    if constexpr (has_units) return to_float(stored) * unit;
+    return to_float(stored);
   }
   AC_DEVICE float scale_at(int column) const {
-    return whole(load_constant(scale + number(column)));
+    return in_units(load_constant(scale + number(column) * each), unit(column, 0));
+  }
+  AC_DEVICE float minimum_at(int column) const {
+    if constexpr (format.minima)
+      return in_units(load_constant(scale + number(column) * each + 1), unit(column, 1));
+    return 0;
+  }
+  // What the high bits of a code add to it.
+  AC_DEVICE float high_at(int column) const {
+    if constexpr (high_bits > 0) {
+      const unsigned byte = load_constant(high + column * high_bits / 8);
+      return whole_at<0, high_bits>(byte >> column * high_bits % 8, 0.f) * 16.f;
+    }
+    return 0;
   }
   AC_DEVICE float zero_at(int column) const {
     if constexpr (format.zeros)
       return whole_at<0, 8>(load_constant(zero + number(column)), 0.f);
     else
-      return static_cast<float>(middle_of(format.codes));
+      return static_cast<float>(format.usual_zero());
   }
 };
+
+// The high bits of a vector's codes, if they have any.
+template <Format format>
+struct VectorHigh {
+  static constexpr int bits = high_bits_of(format.codes);
+  unsigned words[bits > 0 ? bits : 1] = {};
+
+  // `column` is the vector's first one.
+  AC_DEVICE void load([[maybe_unused]] const RowScales<format>& row, [[maybe_unused]] int column) {
+    if constexpr (bits > 0) {
+      const auto* const from = reinterpret_cast<const unsigned*>(row.high + column / 8 * bits);
+      AC_UNROLL
+      for (int i = 0; i < bits; ++i) words[i] = load_constant(from + i);
+    }
+  }
+  AC_DEVICE unsigned of_word(int j) const { return words[j * bits / 4] >> 8 * bits * j % 32; }
+};
+
+// The elements of one word of a vector, each less the zero point.
+template <Format format, Type type, int count>
+AC_DEVICE void unpack_word(unsigned word, [[maybe_unused]] unsigned high, float zero,
+                           float (&out)[count]) {
+  if constexpr (high_bits_of(format.codes) > 0)
+    WeightReader<format, type>::unpack(word, high, zero, out);
+  else
+    WeightReader<format, type>::unpack(word, zero, out);
+}
 
 // What load_constant() will want of them for a column. Nobody waits for it.
 template <Format format>
 AC_DEVICE void bring_to_l1(const RowScales<format>& row, int column) {
   const int number = row.number(column);
+  [[maybe_unused]] const auto* const scale = row.scale + number * row.each;
 #ifdef AC_HOST_DEVICE
-  load_as<typename RowScales<format>::Scale>(row.scale + number);
+  load_as<typename RowScales<format>::Scale>(scale);
   if constexpr (format.zeros) load_as<unsigned char>(row.zero + number);
+  if constexpr (format.outer > 0) load_as<f16>(row.outer + column / format.outer * row.each);
+  if constexpr (high_bits_of(format.codes) > 0)
+    load_as<unsigned char>(row.high + column / 8 * row.high_bits);
 #else
   [[maybe_unused]] unsigned unused;
-  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(row.scale + number));
+  asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(scale));
   if constexpr (format.zeros)
     asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(row.zero + number));
+  if constexpr (format.outer > 0)
+    asm volatile("ld.global.nc.u8 %0, [%1];"
+                 : "=r"(unused)
+                 : "l"(row.outer + column / format.outer * row.each));
+  if constexpr (high_bits_of(format.codes) > 0)
+    asm volatile("ld.global.nc.u8 %0, [%1];"
+                 : "=r"(unused)
+                 : "l"(row.high + column / 8 * row.high_bits));
 #endif
 }
 

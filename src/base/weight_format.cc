@@ -21,13 +21,13 @@ struct CodeTraits {
   DType dtype;
   double typical;
 };
-constexpr CodeTraits kCodes[] = {{Codes::e4m3, "e4m3", DType::f8e4m3, 64},
-                                 {Codes::u8, "u8", DType::u8, 64},
-                                 {Codes::u4, "u4", DType::u8, 4},
-                                 {Codes::e2m1, "e2m1", DType::u8, 3}};
+constexpr CodeTraits kCodes[] = {
+    {Codes::e4m3, "e4m3", DType::f8e4m3, 64}, {Codes::u8, "u8", DType::u8, 64},
+    {Codes::u4, "u4", DType::u8, 4},          {Codes::e2m1, "e2m1", DType::u8, 3},
+    {Codes::u5, "u5", DType::u8, 8},          {Codes::u6, "u6", DType::u8, 16}};
 // By code.
 constexpr double kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
-// How large random scales of a byte are.
+// How large random scales of a byte are, where there is a further one.
 constexpr double kScales = 16;
 
 const CodeTraits& traits_of(Codes codes) {
@@ -61,10 +61,12 @@ bool read_blocks(std::string_view text, Format& format) {
 std::string name_of(const Format& format) {
   if (format.is_plain()) return "plain";
   const DType scale = dtype_of(format.scale);
-  return fmt::format("{}_{}{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
+  return fmt::format("{}_{}{}{}{}{}", traits_of(format.codes).name, name_of_blocks(format),
                      scale == DType::f32 ? "" : fmt::format("_{}", short_name(scale)),
+                     format.outer > 0 ? fmt::format("_in{}", format.outer) : "",
                      format.zeros    ? "_zeros"
                      : format.global ? "_global"
+                     : format.minima ? "_minima"
                                      : "",
                      format.listed ? "_listed" : "");
 }
@@ -83,6 +85,8 @@ DType dtype_of(ScaleType type) {
       return DType::f8e4m3;
     case ScaleType::e8m0:
       return DType::f8e8m0;
+    case ScaleType::i8:
+      return DType::i8;
   }
   AC_UNREACHABLE();
 }
@@ -100,6 +104,10 @@ std::string_view key_of(Kind kind) {
       return "global";
     case Kind::groups:
       return "groups";
+    case Kind::outer:
+      return "outer";
+    case Kind::high:
+      return "high";
   }
   AC_UNREACHABLE();
 }
@@ -110,7 +118,7 @@ std::vector<std::int64_t> WeightPart::shape(std::span<const std::int64_t> of_mat
   const auto parts = [](std::int64_t size, std::int64_t by) {
     return by > 0 ? (size + by - 1) / by : 1;
   };
-  return {parts(of_matrix[0], rows), parts(of_matrix[1], columns) / in_byte};
+  return {parts(of_matrix[0], rows), parts(of_matrix[1], columns) * each / in_byte};
 }
 
 std::int64_t WeightFormat::bytes(std::span<const std::int64_t> shape, DType dtype) const {
@@ -130,7 +138,13 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
   const std::int64_t codes_in_row = parts[0].shape(shape)[1];
   const std::int64_t groups = parts[1].shape(shape)[1];
   std::vector<double> codes(static_cast<std::size_t>(codes_in_row)),
-      scale(static_cast<std::size_t>(groups)), zero(scale.size(), middle_of(format.codes));
+      scale(static_cast<std::size_t>(groups)), zero(scale.size(), format.usual_zero());
+  const auto each = static_cast<std::size_t>(format.values_each());
+  const int high_bits = high_bits_of(format.codes);
+  const std::int64_t high_in_row = high_bits > 0 ? parts.back().shape(shape)[1] : 0;
+  std::vector<double> high(static_cast<std::size_t>(high_in_row));
+  const std::int64_t outer_in_row = format.outer > 0 ? parts[2].shape(shape)[1] : 0;
+  std::vector<double> outer(static_cast<std::size_t>(outer_in_row));
   double global = 1;
   if (format.global) read_part(2, 0, 1, &global);
   std::vector<double> listed(format.listed ? static_cast<std::size_t>(columns) : 0);
@@ -142,15 +156,28 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
     read_part(0, row * codes_in_row, codes_in_row, codes.data());
     read_part(1, first_group, groups, scale.data());
     if (format.zeros) read_part(2, first_group, groups, zero.data());
+    if (format.outer > 0) read_part(2, row * outer_in_row, outer_in_row, outer.data());
+    if (high_bits > 0) read_part(parts.size() - 1, row * high_in_row, high_in_row, high.data());
     for (std::int64_t column = begin; column < end; ++column) {
       double code = codes[static_cast<std::size_t>(column / parts[0].in_byte)];
       if (parts[0].in_byte > 1) code = (static_cast<int>(code) >> 4 * (column % 2)) & 15;
+      if (high_bits > 0) {
+        const std::int64_t bit = column * high_bits;
+        const int byte = static_cast<int>(high[static_cast<std::size_t>(bit / 8)]);
+        code += (byte >> bit % 8 & ((1 << high_bits) - 1)) << 4;
+      }
       if (format.codes == Codes::e2m1) code = kE2m1[static_cast<std::size_t>(code)];
       const auto group = static_cast<std::size_t>(
           format.listed        ? static_cast<std::int64_t>(listed[static_cast<std::size_t>(column)])
           : format.columns > 0 ? column / format.columns
                                : 0);
-      out[done++] = (code - zero[group]) * scale[group] * global;
+      const auto in_units = [&](std::size_t which) {
+        const double value = scale[group * each + which];
+        if (format.outer == 0) return value * global;
+        return value * outer[static_cast<std::size_t>(column / format.outer) * each + which];
+      };
+      out[done++] =
+          format.minima ? code * in_units(0) - in_units(1) : (code - zero[group]) * in_units(0);
     }
   }
 }
@@ -161,15 +188,18 @@ double WeightFormat::typical(const WeightPart& part, std::int64_t columns) const
     case Kind::elements:
       return element;
     case Kind::codes:
+    case Kind::high:
       return traits_of(format.codes).typical;
     case Kind::scales:
-      return format.global ? kScales : element / traits_of(format.codes).typical;
+      return format.global || format.outer > 0 ? kScales
+                                               : element / traits_of(format.codes).typical;
+    case Kind::outer:
     case Kind::global:
       return element / (traits_of(format.codes).typical * kScales);
     case Kind::groups:
       return 0;
     case Kind::zeros:
-      return middle_of(format.codes);
+      return format.usual_zero();
   }
   AC_UNREACHABLE();
 }
@@ -183,16 +213,25 @@ WeightFormat traits(const Format& format) {
                 {.kind = Kind::scales,
                  .dtype = dtype_of(format.scale),
                  .rows = format.rows,
-                 .columns = format.columns}};
+                 .columns = format.columns,
+                 .each = format.values_each()}};
   // A zero point can be one above the largest code: of GPTQ, it is stored minus one.
   if (format.zeros)
     made.parts.push_back({.kind = Kind::zeros,
                           .dtype = DType::u8,
                           .rows = format.rows,
                           .columns = format.columns,
-                          .most = std::min(double(1 << bits), 255.0)});
+                          .most = std::min(2.0 * middle_of(format.codes), 255.0)});
   if (format.global)
     made.parts.push_back({.kind = Kind::global, .dtype = DType::f32, .rows = 0, .columns = 0});
+  if (format.outer > 0)
+    made.parts.push_back({.kind = Kind::outer,
+                          .dtype = DType::f16,
+                          .columns = format.outer,
+                          .each = format.values_each()});
+  if (const int high = high_bits_of(format.codes); high > 0)
+    made.parts.push_back(
+        {.kind = Kind::high, .dtype = DType::u8, .in_byte = 8 / high, .most = 255});
   if (format.listed)
     made.parts.push_back({.kind = Kind::groups, .dtype = DType::i32, .rows = 0, .columns = 1});
   return made;
@@ -210,14 +249,23 @@ std::optional<WeightFormat> find_format(std::string_view name) {
   for (const CodeTraits& codes : kCodes)
     if (codes.name == words[0]) format.codes = codes.codes;
   if (format.is_plain() || !read_blocks(words[1], format)) return std::nullopt;
-  for (const ScaleType type : {ScaleType::f16, ScaleType::bf16, ScaleType::e4m3, ScaleType::e8m0})
+  for (const ScaleType type :
+       {ScaleType::f16, ScaleType::bf16, ScaleType::e4m3, ScaleType::e8m0, ScaleType::i8})
     if (words.size() > 2 && words[2] == short_name(dtype_of(type))) format.scale = type;
+  for (const std::string_view word : words)
+    if (word.starts_with("in") && !read_int(word.substr(2), format.outer)) return std::nullopt;
   format.listed = words.back() == "listed";
   if (format.listed) words.pop_back();
   format.zeros = words.back() == "zeros";
   format.global = words.back() == "global";
+  format.minima = words.back() == "minima";
   // What is said twice, or in another order, is no name.
-  if (name_of(format) != name || (format.zeros && !is_whole(format.codes))) return std::nullopt;
+  if (name_of(format) != name) return std::nullopt;
+  if ((format.zeros || format.minima) && !is_whole(format.codes)) return std::nullopt;
+  // Whole scales are multiples of something.
+  if ((format.scale == ScaleType::i8) != (format.outer > 0)) return std::nullopt;
+  if (format.outer > 0 && !format.has_whole_outer()) return std::nullopt;
+  if (format.listed && high_bits_of(format.codes) > 0) return std::nullopt;
   return traits(format);
 }
 
@@ -226,6 +274,10 @@ std::string why_impossible(const Format& format, std::span<const std::int64_t> s
   if (shape.size() != 2) return "a format is for matrices";
   if (shape[1] * bits_of(format.codes) % 8 != 0)
     return fmt::format("rows of {} codes are no whole bytes", shape[1]);
+  if (shape[1] * high_bits_of(format.codes) % 8 != 0)
+    return fmt::format("the high bits of rows of {} codes are no whole bytes", shape[1]);
+  if (format.outer > 0 && shape[1] % format.outer != 0)
+    return fmt::format("rows of {} have no whole outer scales of {}", shape[1], format.outer);
   if (format.listed && (format.rows != 1 || format.columns == 0))
     return "columns are listed of groups of a row alone";
   return {};

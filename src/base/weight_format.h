@@ -21,11 +21,12 @@ using kernels::Format;
 using kernels::ScaleType;
 
 struct WeightPart {
-  enum class Kind : std::uint8_t { elements, codes, scales, zeros, global, groups };
+  enum class Kind : std::uint8_t { elements, codes, scales, zeros, global, groups, outer, high };
   Kind kind = Kind::elements;
   DType dtype = DType::f32;    // of plain elements, the weight's own
   int rows = 1, columns = 1;   // elements of the matrix that share one of it; 0: as many as it has
   int in_byte = 1;             // codes in one of it
+  int each = 1;                // values of one of it: a scale, and its minimum
   double least = 0, most = 0;  // of whole numbers: the range that they are in
 
   std::vector<std::int64_t> shape(std::span<const std::int64_t> of_matrix) const;
@@ -38,13 +39,12 @@ std::string_view key_of(WeightPart::Kind kind);
 struct WeightFormat {
   Format format;
   std::string name;  // in graphs and program.json: "plain", "e4m3_128x128", "u4_g32_f16_zeros",
-                     // "e2m1_g32_f8e8m0"
+                     // "e2m1_g32_f8e8m0", "u4_g32_i8_in256_minima"
   std::vector<WeightPart> parts;
 
   bool is_plain() const { return format.is_plain(); }
   std::int64_t bytes(std::span<const std::int64_t> shape, DType dtype) const;
-  // Elements first .. first+count-1 of the matrix, exactly: (code - zero point) * scale * the
-  // matrix's own scale.
+  // Elements first .. first+count-1 of the matrix, exactly: as kernels/weight_format.h says.
   // `read_part` gives elements of a part.
   using ReadPart =
       std::function<void(std::size_t part, std::int64_t first, std::int64_t count, double* out)>;

@@ -71,7 +71,11 @@ constexpr WeightLayout kLayouts[] = {
      "gguf",
      {.suffix = ".weight.codes", .words = Words::bytes},
      {".weight.scales"},
-     {}}};
+     {},
+     {},
+     {},
+     {".weight.outer"},
+     {.suffix = ".weight.high", .words = Words::bytes}}};
 
 // Rows that are made together of a transposed tensor, whose neighbours are theirs.
 constexpr std::size_t kRowsTogether = 64;
@@ -165,6 +169,10 @@ const StoredPart& WeightLayout::part(Kind kind) const {
       return global;
     case Kind::groups:
       return groups;
+    case Kind::outer:
+      return outer;
+    case Kind::high:
+      return high;
   }
   AC_UNREACHABLE();
 }
@@ -178,6 +186,7 @@ bool can_store(FileLayout layout, const Format& format) {
   if (format.listed && traits.groups.suffix.empty()) return false;
   if (layout == FileLayout::gguf)
     return is_whole(format.codes) && format.many_scales() && !format.zeros && !format.global;
+  if (format.outer > 0 || format.minima || high_bits_of(format.codes) > 0) return false;
   const bool in_bytes = traits.codes.words == Words::bytes;
   if (in_bytes != is_small_float(format.codes)) return false;
   if (in_bytes) return !format.zeros && (!format.global || !traits.global.suffix.empty());

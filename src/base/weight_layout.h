@@ -42,7 +42,7 @@ struct StoredPart {
 struct WeightLayout {
   FileLayout layout;
   std::string_view name;  // in graphs and program.json
-  StoredPart codes, scales, zeros, global = {}, groups = {};
+  StoredPart codes, scales, zeros, global = {}, groups = {}, outer = {}, high = {};
 
   const StoredPart& part(WeightPart::Kind kind) const;
 };

@@ -185,9 +185,8 @@ class Reader {
   NodeId linear(const ExportedFile::Parameter& parameter) {
     add_store(parameter.place);
     const std::string module = parent_module(parameter.place.key);
-    const Quantization& said = quantization(parameter.type.dtype);
-    return build_.weight(module, parameter.type, said.format_of(module), said.layout,
-                         parameter.place.root);
+    const StoredFormat how = quantization(parameter.type.dtype).stored_as(module);
+    return build_.weight(module, parameter.type, how.format, how.layout, parameter.place.root);
   }
 
   const Quantization& quantization(DType computed) {

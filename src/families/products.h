@@ -79,6 +79,10 @@ void point_to_scales(ParamsOf<Params>& of, CodedParams& p, int matrix, const Low
   of.point(p.scales[matrix], buffer_of(to.step, weight, 1));
   if (format.zeros) of.point(p.zeros[matrix], buffer_of(to.step, weight, 2));
   if (format.global) of.point(p.globals[matrix], buffer_of(to.step, weight, 2));
+  if (format.outer > 0) of.point(p.outer[matrix], buffer_of(to.step, weight, 2));
+  if (kernels::high_bits_of(format.codes) > 0)
+    of.point(p.high[matrix],
+             buffer_of(to.step, weight, format.zeros || format.global || format.outer > 0 ? 3 : 2));
   if (format.listed)
     of.point(p.groups[matrix], buffer_of(to.step, weight, format.zeros || format.global ? 3 : 2));
 }

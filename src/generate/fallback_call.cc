@@ -40,6 +40,8 @@ const char* name_of(Element element) {
       return "u8";
     case Element::e8m0:
       return "e8m0";
+    case Element::i8:
+      return "i8";
   }
   AC_UNREACHABLE();
 }

@@ -14,7 +14,7 @@ namespace ac {
 
 // Where the parts of a block go; null: nobody asks for it.
 struct BlockParts {
-  std::byte *codes = nullptr, *scales = nullptr;
+  std::byte *codes = nullptr, *scales = nullptr, *outer = nullptr, *high = nullptr;
 };
 
 struct BlockType {

@@ -44,7 +44,7 @@ const Architecture& find_architecture(std::string_view name) {
 }
 
 using Kind = WeightPart::Kind;
-constexpr Kind kPartsOfBlocks[] = {Kind::codes, Kind::scales};
+constexpr Kind kPartsOfBlocks[] = {Kind::codes, Kind::scales, Kind::outer, Kind::high};
 
 constexpr const char* kRopeDivisors = "rope_freqs.weight";
 
@@ -269,7 +269,10 @@ void GgufModel::read(const GgufPart& part, std::int64_t begin, std::int64_t end,
     const std::byte* block = row(*part.weight, i);
     for (std::size_t at = 0; at < blocks; ++at, block += type.bytes, out += bytes) {
       BlockParts to;
-      (part.part.kind == Kind::codes ? to.codes : to.scales) = out;
+      (part.part.kind == Kind::codes    ? to.codes
+       : part.part.kind == Kind::scales ? to.scales
+       : part.part.kind == Kind::outer  ? to.outer
+                                        : to.high) = out;
       type.split(block, to);
     }
   }

@@ -76,7 +76,8 @@ std::string why_no_weight(const Node& weight) {
     return std::ranges::find(format->parts, kind, &WeightPart::kind) != format->parts.end();
   };
   using Kind = WeightPart::Kind;
-  for (const Kind kind : {Kind::scales, Kind::zeros, Kind::global, Kind::groups})
+  for (const Kind kind :
+       {Kind::scales, Kind::zeros, Kind::global, Kind::groups, Kind::outer, Kind::high})
     if (const std::string why = check(key_of(kind), has(kind)); !why.empty()) return why;
   if (const std::string why = check(kLayout, !format->is_plain()); !why.empty()) return why;
   if (format->is_plain()) return {};

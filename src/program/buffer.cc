@@ -9,7 +9,7 @@ double Buffer::typical() const {
   const WeightPart part = weight_part();
   // Of what is one for a whole row, nothing says how long that is.
   const std::int64_t of_each = part.columns > 0 ? part.columns : kUsualColumns;
-  return traits(in_file.format).typical(part, columns * of_each * part.in_byte);
+  return traits(in_file.format).typical(part, columns / part.each * of_each * part.in_byte);
 }
 
 }  // namespace ac

@@ -16,7 +16,7 @@ RandomValues::RandomValues(Device& device, const std::filesystem::path& kernels)
         std::pair{DType::bf16, "random_bf16_kernel"},
         std::pair{DType::f8e4m3, "random_e4m3_kernel"},
         std::pair{DType::f8e8m0, "random_e8m0_kernel"}, std::pair{DType::u8, "random_u8_kernel"},
-        std::pair{DType::i32, "random_i32_kernel"}})
+        std::pair{DType::i8, "random_i8_kernel"}, std::pair{DType::i32, "random_i32_kernel"}})
     kernels_[dtype] = device.load(kernels, entry);
 }
 

@@ -137,8 +137,9 @@ class RandomWeights : public WeightSource {
     std::int64_t count = 1;
     for (const std::int64_t size : buffer.shape) count *= size;
     double offset = 0, scale = 0.02;
-    if (const WeightPart part = buffer.weight_part();
-        part.kind == WeightPart::Kind::scales || part.kind == WeightPart::Kind::global)
+    if (const WeightPart part = buffer.weight_part(); part.kind == WeightPart::Kind::scales ||
+                                                      part.kind == WeightPart::Kind::global ||
+                                                      part.kind == WeightPart::Kind::outer)
       offset = buffer.typical(), scale = offset / 2;
     else if (part.kind == WeightPart::Kind::groups)
       offset = scale =

@@ -252,6 +252,7 @@ class GraphSubject {
           spec.typical = format.typical(format.parts[i], node.type.shape[1].constant());
           if (const int middle = middle_of(format.format.codes); middle > 0)
             spec.exact = 1.0 / middle;
+          if (parts[i].type.dtype == DType::i8) spec.exact = 1;
           if (is_small_float(format.format.codes) && spec.part == WeightPart::Kind::scales)
             spec.exact = 0.125;
           if (spec.part == WeightPart::Kind::groups)

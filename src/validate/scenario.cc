@@ -230,6 +230,9 @@ void fill_scales(std::vector<double>& out, const TensorSpec& spec, const Scenari
   const double octaves = spec.role == TensorRole::state ? 1 : 2;
   for (double& x : out)
     x = exact ? spec.exact : spec.typical * std::exp2(random.uniform(-octaves, octaves));
+  // Those that are whole numbers may be below 0.
+  if (spec.dtype == DType::i8)
+    for (double& x : out) x *= random.sign();
 }
 
 void fill_integers(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
@@ -281,7 +284,8 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_whole(out, spec, s, random);
   else if (spec.part == WeightPart::Kind::codes && spec.role != TensorRole::state)
     fill_codes(out, spec, s, random);
-  else if (spec.part == WeightPart::Kind::scales || spec.part == WeightPart::Kind::global)
+  else if (spec.part == WeightPart::Kind::scales || spec.part == WeightPart::Kind::global ||
+           spec.part == WeightPart::Kind::outer)
     fill_scales(out, spec, s, random);
   else if (spec.role == TensorRole::state && has_nan(spec.dtype))
     fill_state(out, spec, s, random);

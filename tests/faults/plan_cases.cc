@@ -93,24 +93,44 @@ bool contains(const std::string& text, const char* part) {
 // An op of the table that is left to the fallback.
 constexpr const char* kFallback = "fallback ";
 constexpr const char *kFallbackOfCodes = "linear of int4", *kFallbackOfFloats = "linear of nvfp4",
-                     *kFallbackOfListed = "linear of listed columns";
-constexpr const char* kFallbacks[] = {
-    "softmax", "layer_norm", "linear",         "embedding",       "append_attend",  "rope",
-    "amax",    "sum",        kFallbackOfCodes, kFallbackOfFloats, kFallbackOfListed};
+                     *kFallbackOfListed = "linear of listed columns",
+                     *kFallbackOfMinima = "linear of minima",
+                     *kFallbackOfSix = "linear of six bits";
+constexpr const char* kFallbacks[] = {"softmax",
+                                      "layer_norm",
+                                      "linear",
+                                      "embedding",
+                                      "append_attend",
+                                      "rope",
+                                      "amax",
+                                      "sum",
+                                      kFallbackOfCodes,
+                                      kFallbackOfFloats,
+                                      kFallbackOfListed,
+                                      kFallbackOfMinima,
+                                      kFallbackOfSix};
 
 // A pair or one product of codes whose last step, last group and last tile are parts of one.
 constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "columns of int4",
                      *kColumnsOfFp8 = "columns of fp8", *kColumnsOfGroups = "columns of groups",
                      *kTilesOfNvfp4 = "tiles of nvfp4", *kColumnsOfNvfp4 = "columns of nvfp4",
                      *kColumnsOfMxfp4 = "columns of mxfp4", *kGemvOfNvfp4 = "gemv of nvfp4",
-                     *kProductOfMxfp4 = "product of mxfp4",
+                     *kProductOfMxfp4 = "product of mxfp4", *kGemvOfMinima = "gemv of minima",
+                     *kColumnsOfMinima = "columns of minima", *kTilesOfMinima = "tiles of minima",
+                     *kProductOfMinima = "product of minima", *kGemvOfSix = "gemv of six bits",
+                     *kColumnsOfSix = "columns of six bits", *kTilesOfSix = "tiles of six bits",
+                     *kProductOfSix = "product of six bits",
+                     *kColumnsOfFive = "columns of five bits",
                      *kGemvOfListed = "gemv of listed columns",
                      *kProductOfListed = "product of listed columns";
-constexpr const char* kOfCodes[] = {kTilesOfCodes,    kColumnsOfInt4,  kColumnsOfFp8,
-                                    kColumnsOfGroups, kTilesOfNvfp4,   kColumnsOfNvfp4,
-                                    kColumnsOfMxfp4,  kGemvOfNvfp4,    kProductOfMxfp4,
-                                    kGemvOfListed,    kProductOfListed};
-constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0";
+constexpr const char* kOfCodes[] = {
+    kTilesOfCodes,    kColumnsOfInt4,  kColumnsOfFp8,    kColumnsOfGroups, kTilesOfNvfp4,
+    kColumnsOfNvfp4,  kColumnsOfMxfp4, kGemvOfNvfp4,     kProductOfMxfp4,  kGemvOfListed,
+    kProductOfListed, kGemvOfMinima,   kColumnsOfMinima, kTilesOfMinima,   kProductOfMinima,
+    kGemvOfSix,       kColumnsOfSix,   kTilesOfSix,      kProductOfSix,    kColumnsOfFive};
+constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0",
+                     *kMinima = "u4_g16_i8_in128_minima", *kSix = "u6_g16_i8_in128",
+                     *kFive = "u5_g32_i8_in128_minima";
 
 StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
                             bool is_pair, std::int64_t inner = 352, bool norm = false) {
@@ -159,6 +179,29 @@ test::Admission products_of_codes(const std::string& name) {
     return test::admission_of_whole_step<GemvTask>(
         name, products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, 1, true), false,
         {.threads = 64, .rows = 2, .depth = 2, .resident = 64}, 1);
+  const auto of_blocks = [](const char* format, DType dtype, const Dim& tokens, bool is_pair) {
+    return products_of_codes(format, FileLayout::gguf, dtype, tokens, is_pair, 384);
+  };
+  if (name == kGemvOfMinima || name == kGemvOfSix)
+    return test::admission_of_whole_step<GemvTask>(
+        name, of_blocks(name == kGemvOfSix ? kSix : kMinima, DType::bf16, 1, true), false,
+        {.threads = 64, .rows = 2, .depth = 2, .resident = 64}, 1);
+  if (name == kColumnsOfMinima || name == kColumnsOfSix)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, of_blocks(name == kColumnsOfSix ? kSix : kMinima, DType::bf16, 1, false), false,
+        {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
+  if (name == kColumnsOfFive)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, of_blocks(kFive, DType::f16, 1, true), false,
+        {.threads = 64, .depth = 3, .split = 2, .resident = 1}, 1);
+  if (name == kTilesOfMinima || name == kTilesOfSix)
+    return test::admission_of_whole_step<TmaGemmTask>(
+        name, of_blocks(name == kTilesOfSix ? kSix : kMinima, DType::bf16, Symbol::T, true), false,
+        {.tile_m = 64, .tile_n = 64, .stages = 3, .cluster_m = 1, .cluster_n = 2}, kTokens);
+  if (name == kProductOfMinima || name == kProductOfSix)
+    return test::admission_of_whole_step<GemmTask>(
+        name, of_blocks(name == kProductOfSix ? kSix : kMinima, DType::f16, Symbol::T, false),
+        false, {.tile_m = 16, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4}, kTokens);
   constexpr const char* kListed = "u4_g32_f16_zeros_listed";
   if (name == kGemvOfListed)
     return test::admission_of_whole_step<GemvTask>(
@@ -178,12 +221,13 @@ test::Admission products_of_codes(const std::string& name) {
 }
 
 StepGraph linear_of_codes(const std::string& name, const char* format, FileLayout layout) {
-  constexpr std::int64_t kInner = 70, kRows = 33;
+  constexpr std::int64_t kRows = 33;
+  const int outer = find_format(format)->format.outer;
+  const std::int64_t inner = outer > 0 ? 2 * outer : 70;
   StepGraph step;
   Builder b(step.graph);
-  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), kInner}});
-  const NodeId w =
-      b.weight("w", {DType::f16, {kRows, kInner}}, find_format(format)->format, layout);
+  const NodeId x = b.input("x", {DType::f16, {Dim(Symbol::T), inner}});
+  const NodeId w = b.weight("w", {DType::f16, {kRows, inner}}, find_format(format)->format, layout);
   step.graph.outputs.push_back({name, b.linear(x, w, b.weight("bias", {DType::f16, {kRows}}))});
   return step;
 }
@@ -192,6 +236,8 @@ test::Admission fallback_of(const std::string& op) {
   const StepGraph step =
       op == kFallbackOfCodes    ? linear_of_codes(op, "u4_g32_f16_zeros", FileLayout::awq)
       : op == kFallbackOfListed ? linear_of_codes(op, "u4_g32_f16_zeros_listed", FileLayout::gptq)
+      : op == kFallbackOfMinima ? linear_of_codes(op, kMinima, FileLayout::gguf)
+      : op == kFallbackOfSix    ? linear_of_codes(op, kSix, FileLayout::gguf)
       : op == kFallbackOfFloats ? linear_of_codes(op, kNvfp4, FileLayout::modelopt)
                                 : test::step_of_all_ops();
   const auto output = std::ranges::find(step.graph.outputs, op, &Output::name);

@@ -54,7 +54,7 @@ def blocks(rng: np.random.Generator, shape: tuple, kind: Type) -> np.ndarray:
     for at, value in ((place, scale), *([(place + 2, scale * middle)] if middle else [])):
         data[..., at : at + 2] = value.astype(np.float16)[..., None].view(np.uint8)
     if kind == Type.Q6_K:
-        data[..., 192:208] = rng.integers(1, 5, (*data.shape[:2], 16))
+        data[..., 192:208] = rng.integers(-4, 5, (*data.shape[:2], 16), dtype=np.int8).view(np.uint8)
     return data.reshape(shape[0], -1)
 
 
@@ -82,7 +82,7 @@ def config_keys(writer, arch: str, config) -> None:
 
 
 def write(path: Path, model: torch.nn.Module, arch: str, kind=Type.F32, tokenizer=None, change=None) -> None:
-    """Writes the model's file. Its matrices get `kind`, and the model their values."""
+    """Writes the model's file. Its matrices get `kind`, or what it is of their names, and the model their values."""
     config, rng = model.config, np.random.default_rng(5)
     writer = gguf.GGUFWriter(path, arch)
     config_keys(writer, arch, config)
@@ -97,7 +97,9 @@ def write(path: Path, model: torch.nn.Module, arch: str, kind=Type.F32, tokenize
         scaled = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")[0].numpy()
         plain = 1.0 / rope["rope_theta"] ** (np.arange(0, 2 * scaled.size, 2, dtype=np.float32) / (2 * scaled.size))
         writer.add_tensor("rope_freqs.weight", (plain / scaled).astype(np.float32))
+    kind_of = kind if callable(kind) else lambda name: kind
     for name, weight in model.named_parameters():
+        kind = kind_of(name)
         data = weight.detach().float().numpy()
         heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
         heads = heads.get(name.split(".")[-2]) if arch in ("llama", "smollm3") else None

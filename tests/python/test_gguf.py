@@ -3,6 +3,7 @@ llama.cpp's package dequantises."""
 
 import json
 import random
+import re
 import subprocess
 
 import gguf
@@ -12,7 +13,7 @@ import text_model
 import tiny_models
 import torch
 import transformers
-from compiled import PROGRAM, generate, program
+from compiled import PROGRAM, compile_package, generate, program, verdicts
 from gguf import GGMLQuantizationType as Type
 
 CASES = {
@@ -67,6 +68,61 @@ def test_blocks_are_those_of_llama_cpp(kind, tmp_path):
     gguf_files.write(tmp_path / "model.gguf", model, "llama", Type[kind])
     got = generate(tmp_path / "model.gguf", IDS, 1, "--reference", "--dtype", "float32")
     assert distance(got["last_logits"], truth(model)) < 2e-5
+
+
+def medium(name: str) -> Type:
+    """As files that are called Q4_K_M mix their types."""
+    return Type.Q6_K if any(part in name for part in ("v_proj", "down_proj", "embed_tokens")) else Type.Q4_K
+
+
+def mixed(name: str) -> Type:
+    kinds = {"q_proj": Type.Q4_0, "k_proj": Type.Q4_0, "v_proj": Type.Q5_1, "o_proj": Type.Q8_0, "gate_proj": Type.Q5_K}
+    kinds |= {"up_proj": Type.Q5_K, "down_proj": Type.Q5_0, "embed_tokens": Type.Q4_1, "lm_head": Type.Q3_K}
+    return kinds.get(name.split(".")[-2], Type.F32)
+
+
+FORMATS = {
+    medium: {"u4_g32_i8_in256_minima", "u6_g16_i8_in256"},
+    mixed: {"u4_g32_f16", "u5_g32_f16_minima", "u8_g32_f16", "u5_g32_i8_in256_minima", "u5_g32_f16", "u4_g16_i8_in256"},
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tensors_of_many_types_stay_packed_on_the_device(kind, tmp_path):
+    model, file = wide_model(), tmp_path / "model.gguf"
+    gguf_files.write(file, model, "llama", kind)
+    graph = program("inspect", file, "--stage", "graph").stdout
+    assert set(re.findall(r'format="(\w+)"', graph)) == FORMATS[kind], graph
+    options = ("--dtype", "float32")
+    wanted = generate(file, IDS, 6, "--reference", *options)
+    assert distance(wanted["last_logits"], truth(model)) < 2e-5
+    compile_package(file, tmp_path / "package", *options, tries=2)
+    plan = json.loads((tmp_path / "package/plan.json").read_text())
+    families = {(s["family"], "linear" in s["ops"]) for phase in plan["phases"] for s in phase["selections"]}
+    assert ("gemv", True) in families, verdicts(tmp_path / "package")
+    said = program("compile", file, "-o", tmp_path / "quick", "--quick", "--chunk", 8, "--max-context", 96, *options).stderr
+    packed, held = (next(line for line in said.splitlines() if words in line) for words in ("that stay packed:", "that are held as"))
+    assert ("6 of Q4_K, 2 of Q6_K" in packed) if kind == medium else ("2 of Q4_0" in packed and "1 of Q3_K" in packed), said
+    assert f"1 of {kind('model.embed_tokens.weight').name};" in held, said
+    got = generate(tmp_path / "package", IDS, 6)
+    assert got["generated"] == wanted["generated"]
+    assert distance(got["last_logits"], torch.tensor(wanted["last_logits"])) < 1e-4
+
+
+def test_a_tied_head_reads_the_blocks_of_the_embedding(tmp_path):
+    model, file = small_model("llama_mha_tied"), tmp_path / "model.gguf"
+    gguf_files.write(file, model, "llama", Type.Q8_0)
+    graph = program("inspect", file, "--stage", "graph").stdout
+    assert 'key="model.embed_tokens.weight"' in graph and 'key="model.embed_tokens.weight.codes"' in graph, graph
+
+
+def test_a_package_of_other_blocks_is_refused(tmp_path):
+    file = tmp_path / "model.gguf"
+    gguf_files.write(file, small_model(), "llama", Type.Q8_0)
+    program("compile", file, "-o", tmp_path / "package", "--quick", "--chunk", 8, "--max-context", 96)
+    gguf_files.write(file, small_model(), "llama", Type.Q4_0)
+    error = program("run", tmp_path / "package", "--ids", "1,2", "-n", 1, expect=3).stderr
+    assert "model.gguf" in error and "is Q4_0, and was Q8_0" in error, error
 
 
 def byte_tokenizer(folder):

@@ -40,6 +40,23 @@ constexpr GemmOp mxfp4_op{
     .y = Type::f32,
     .format = {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32}};
 
+constexpr GemmOp minima_op{
+    .y = Type::f32,
+    .pair = Pair::swiglu,
+    .matrices = 2,
+    .format = {
+        .codes = Codes::u4, .scale = ScaleType::i8, .columns = 32, .outer = 64, .minima = true}};
+constexpr GemmOp outer_op{
+    .weight = Type::bf16,
+    .x = Type::bf16,
+    .y = Type::f32,
+    .format = {.codes = Codes::u6, .scale = ScaleType::i8, .columns = 16, .outer = 32}};
+constexpr GemmOp u5_op{
+    .y = Type::f32,
+    .bias = true,
+    .matrices = 3,
+    .format = {.codes = Codes::u5, .scale = ScaleType::f16, .columns = 32, .minima = true}};
+
 constexpr GemmPlan square{.tile_m = 16, .tile_n = 32, .tile_k = 16, .thread_m = 2, .thread_n = 4};
 constexpr GemmPlan odd{.tile_m = 24, .tile_n = 32, .tile_k = 5, .thread_m = 3, .thread_n = 2};
 
@@ -52,6 +69,9 @@ KERNELS(u4_op)
 KERNELS(middle_op)
 KERNELS(nvfp4_op)
 KERNELS(mxfp4_op)
+KERNELS(minima_op)
+KERNELS(outer_op)
+KERNELS(u5_op)
 
 template <const GemmOp& op, const GemmPlan& plan>
 void check(const char* name, void (*kernel)(CodedGemmParams), GemmShape shape, unsigned seed) {
@@ -138,12 +158,20 @@ TEST_CASE("gemm: weights in formats of codes") {
   CHECK_OP(nvfp4_op, 2, {33, 33}, 18);
   CHECK_OP(nvfp4_op, 37, {50, 50}, 66);
   CHECK_OP(mxfp4_op, 3, {35}, 70);
+  CHECK_OP(minima_op, 2, {33, 33}, 64);
+  CHECK_OP(minima_op, 37, {50, 50}, 192);
+  CHECK_OP(outer_op, 1, {1}, 32);
+  CHECK_OP(outer_op, 37, {50}, 96);
+  CHECK_OP(u5_op, 5, {40, 33, 1}, 8);
+  CHECK_OP(u5_op, 37, {32, 8, 9}, 104);
 }
 
 TEST_CASE("gemm: of weights in a format, what crosses the bus is codes and scales") {
   const GemmShape shape{1, {64}, 128};
   const GemmOp op{.format = {Codes::u4, ScaleType::f16, true, 1, 32}};
   CHECK(gemm_bytes(op, shape) == 64 * 64 + 64 * 4 * 3 + 128 * 2 + 64 * 2);
+  CHECK(gemm_bytes(minima_op, {1, {64, 64}, 128}) ==
+        2 * 64 * (64 + 4 * 2 + 2 * 2 * 2) + 128 * 2 + 64 * 4);
 }
 
 }  // namespace ac::kernels

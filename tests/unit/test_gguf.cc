@@ -2,9 +2,13 @@
 // place.
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
+#include <random>
 #include <string>
+#include <vector>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "gguf/gguf_file.h"
 
@@ -90,6 +94,74 @@ TEST_CASE("gguf: tensors lie in the file and apart from each other") {
   fails(header(0, 1) + key("k", 9, deep + std::string(64, '\0')), "deep");
   fails(header(0, 0, 1), "version 1");
   fails("GGML", "does not begin");
+}
+
+// Of random blocks, elements are what `read` gives, and the parts say the same: of a row of two
+// blocks, by the format.
+TEST_CASE("gguf: the parts of blocks are their elements") {
+  std::mt19937 random(7);
+  int packed = 0;
+  for (std::uint32_t id = 0; id < 50; ++id) {
+    const BlockType* const type = find_block_type(id);
+    if (!type || type->format.is_plain()) continue;
+    CAPTURE(type->name);
+    ++packed;
+    const WeightFormat format = traits(type->format);
+    const std::size_t elements = 2 * type->elements;
+    const std::vector<std::int64_t> shape{1, static_cast<std::int64_t>(elements)};
+    std::vector<std::byte> blocks(2 * type->bytes);
+    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+    // No scale is a NaN: the exponents of halves that may be one lose a bit.
+    for (std::size_t i = 0; i < 2; ++i)
+      for (const std::size_t at :
+           {std::size_t{1}, std::size_t{3}, type->bytes - 1, std::size_t{81}, std::size_t{83}})
+        if (at < type->bytes) blocks[i * type->bytes + at] &= std::byte{0xbf};
+    std::vector<float> wanted(elements);
+    std::vector<std::vector<std::byte>> parts;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < 2; ++i)
+      type->read(blocks.data() + i * type->bytes, wanted.data() + i * type->elements);
+    for (const WeightPart& part : format.parts) {
+      const std::size_t of_block = type->part_bytes(part.kind);
+      CHECK(static_cast<std::size_t>(part.shape(shape)[1]) * bytes_of(part.dtype) == 2 * of_block);
+      parts.emplace_back(2 * of_block + 1, std::byte{0xee});
+      for (std::size_t i = 0; i < 2; ++i) {
+        BlockParts to;
+        std::byte* const at = parts.back().data() + i * of_block;
+        using Kind = WeightPart::Kind;
+        (part.kind == Kind::codes    ? to.codes
+         : part.kind == Kind::scales ? to.scales
+         : part.kind == Kind::outer  ? to.outer
+                                     : to.high) = at;
+        type->split(blocks.data() + i * type->bytes, to);
+      }
+      CHECK(parts.back().back() == std::byte{0xee});  // nothing is written behind it
+      bytes += of_block;
+    }
+    // Scales of 4 or 6 bits take 8.
+    const double more = static_cast<double>(bytes) / static_cast<double>(type->bytes);
+    CHECK(more >= 1);
+    CHECK(more < (type->name.starts_with("Q2") ? 2 : type->name.starts_with("Q3") ? 1.34 : 1.03));
+    std::vector<double> got(elements);
+    format.read(
+        shape, 0, static_cast<std::int64_t>(elements),
+        [&](std::size_t part, std::int64_t first, std::int64_t count, double* out) {
+          const DType dtype = format.parts[part].dtype;
+          load_elements(dtype,
+                        parts[part].data() + static_cast<std::size_t>(first) * bytes_of(dtype),
+                        {out, static_cast<std::size_t>(count)});
+        },
+        got.data());
+    double size = 0;
+    for (const double element : got) size = std::max(size, std::fabs(element));
+    for (std::size_t i = 0; i < elements; ++i) {
+      CAPTURE(i);
+      REQUIRE(std::isfinite(wanted[i]));
+      // Each of two terms may be rounded to float32.
+      REQUIRE(std::fabs(got[i] - double{wanted[i]}) <= 1e-6 * size);
+    }
+  }
+  CHECK(packed == 10);
 }
 
 }  // namespace

@@ -41,6 +41,24 @@ constexpr GemmOp mxfp4_f16{
     .format = {.codes = Codes::e2m1, .scale = ScaleType::e8m0, .columns = 32}};
 constexpr GemmOp u4_g16 = of_bf16({Codes::u4, ScaleType::bf16, true, 1, 16});
 
+constexpr GemmOp u4_minima{
+    .weight = Type::bf16,
+    .x = Type::bf16,
+    .y = Type::bf16,
+    .pair = Pair::swiglu,
+    .matrices = 2,
+    .format = {
+        .codes = Codes::u4, .scale = ScaleType::i8, .columns = 32, .outer = 64, .minima = true}};
+constexpr GemmOp u6_outer{
+    .bias = true,
+    .matrices = 3,
+    .format = {.codes = Codes::u6, .scale = ScaleType::i8, .columns = 16, .outer = 32}};
+constexpr GemmOp u4_f16_minima =
+    of_bf16({.codes = Codes::u4, .scale = ScaleType::f16, .columns = 16, .minima = true});
+constexpr GemmOp u5_f16{.format = {.codes = Codes::u5, .scale = ScaleType::f16, .columns = 32}};
+constexpr GemmOp u5_minima = of_bf16(
+    {.codes = Codes::u5, .scale = ScaleType::i8, .columns = 32, .outer = 64, .minima = true});
+
 // Tiles of which a thread has one vector and many; clusters that share tokens; rings that go round;
 // parts of K.
 constexpr TmaGemmPlan small{
@@ -102,6 +120,14 @@ TEST_CASE("tma_gemm: floats of 4 bits, and groups of half a vector") {
   check_gemm(CASES(mxfp4_bf16), {{1, {1}, 32}, {70, {264}, 416}});
   check_gemm(CASES(mxfp4_f16), {{66, {40, 133, 1}, 352}});
   check_gemm(CASES(u4_g16), {{66, {137}, 352}});
+}
+
+TEST_CASE("tma_gemm: scales that are multiples of outer ones, and minima") {
+  check_gemm(CASES(u4_minima), {{3, {34, 34}, 64}, {66, {70, 70}, 448}}, {.size = 0.1f});
+  check_gemm(CASES(u6_outer), {{66, {40, 133, 1}, 352}});
+  check_gemm(CASES(u5_f16), {{66, {137}, 352}});
+  check_gemm(CASES(u5_minima), {{70, {264}, 448}});
+  check_gemm(CASES(u4_f16_minima), {{70, {137}, 416}});
 }
 
 TEST_CASE("tma_gemm: parts of K of codes") {

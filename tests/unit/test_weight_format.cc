@@ -140,6 +140,21 @@ TEST_CASE("weight formats: parts, shapes and bytes") {
   CHECK(nvfp4.parts[2].shape(shape) == std::vector<std::int64_t>{1, 1});
   CHECK(nvfp4.bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 19) + 4);
   CHECK(find_format("e2m1_g32_f8e8m0")->bytes(shape, DType::bf16) == kRows * (kColumns / 2 + 10));
+  // Two codes a byte, a scale and a minimum of a byte for 32, and of two bytes for 256.
+  const WeightFormat q4_k = find_format("u4_g32_i8_in256_minima").value();
+  const std::array<std::int64_t, 2> whole{kRows, 512};
+  REQUIRE(q4_k.parts.size() == 3);
+  CHECK(q4_k.parts[1].shape(whole) == std::vector<std::int64_t>{kRows, 16 * 2});
+  CHECK(q4_k.parts[2].shape(whole) == std::vector<std::int64_t>{kRows, 2 * 2});
+  CHECK(q4_k.bytes(whole, DType::bf16) == kRows * (256 + 32 + 8));
+  // The low bits of two codes a byte, the high ones of four, a scale of a byte for 16.
+  const WeightFormat q6_k = find_format("u6_g16_i8_in256").value();
+  REQUIRE(q6_k.parts.size() == 4);
+  CHECK(q6_k.parts[3].shape(whole) == std::vector<std::int64_t>{kRows, 128});
+  CHECK(q6_k.bytes(whole, DType::bf16) == kRows * 2 * 210);  // as in a GGUF file
+  CHECK(kernels::weight_bytes(q6_k.format, kernels::Type::bf16, kRows, 512) == kRows * 2 * 210);
+  CHECK(kernels::weight_bytes(q4_k.format, kernels::Type::bf16, kRows, 512) ==
+        kRows * (256 + 32 + 8));
 }
 
 TEST_CASE("weight formats: names say all of a format, and nothing twice") {
@@ -158,19 +173,47 @@ TEST_CASE("weight formats: names say all of a format, and nothing twice") {
             CHECK(found->format == format);
           }
         }
+  for (const char* name : {"u4_g32_i8_in256_minima", "u6_g16_i8_in256", "u5_g32_f16_minima"})
+    CHECK(traits(find_format(name)->format).name == name);
   const Format listed{.codes = Codes::u4, .zeros = true, .columns = 32, .listed = true};
   CHECK(traits(listed).name == "u4_g32_zeros_listed");
   CHECK(find_format("u4_g32_zeros_listed")->format == listed);
   CHECK(find_format("plain")->is_plain());
-  for (const char* name : {"fp9", "", "u4", "u4_g", "u4_g0", "u4_g-1", "u4_g32_f32", "u4_g32_f16_",
-                           "u4_g32_zeros_f16", "u4_1x32", "u4_row_f16_zeros_zeros",
-                           "e4m3_row_zeros", "e2m1_g32_zeros", "u4_g32_zeros_global",
-                           "u4_g32_listed_zeros", "listed", "u4_g99999999999", "u4_0x0", "u5_row"})
+  for (const char* name : {"fp9",
+                           "",
+                           "u4",
+                           "u4_g",
+                           "u4_g0",
+                           "u4_g-1",
+                           "u4_g32_f32",
+                           "u4_g32_f16_",
+                           "u4_g32_zeros_f16",
+                           "u4_1x32",
+                           "u4_row_f16_zeros_zeros",
+                           "e4m3_row_zeros",
+                           "e2m1_g32_zeros",
+                           "u4_g32_zeros_global",
+                           "u4_g32_listed_zeros",
+                           "listed",
+                           "u4_g32_i8",
+                           "u4_g32_f16_in256",
+                           "u4_g32_i8_in100",
+                           "u4_row_i8_in256",
+                           "u4_g32_i8_in256_zeros",
+                           "e4m3_g32_i8_in256_minima",
+                           "u4_g32_i8_minima_in256",
+                           "u4_g32_i8_in0",
+                           "u5_g32_f16_listed",
+                           "u4_g99999999999",
+                           "u4_0x0",
+                           "u7_row"})
     CHECK_MESSAGE(!find_format(name).has_value(), name);
   CHECK(why_impossible(find_format("u8_row_listed")->format, std::vector<std::int64_t>{3, 5}) ==
         "columns are listed of groups of a row alone");
   CHECK(why_impossible(find_format("u4_row")->format, std::vector<std::int64_t>{3, 5}) ==
         "rows of 5 codes are no whole bytes");
+  CHECK(why_impossible(find_format("u8_g16_i8_in256")->format, std::vector<std::int64_t>{3, 384}) ==
+        "rows of 384 have no whole outer scales of 256");
 }
 
 TEST_CASE("weight formats: an element is its code times the scale of its block") {
@@ -195,6 +238,42 @@ TEST_CASE("weight formats: an element is its code times the scale of its block")
               code_at(first + i) * scale_at(row / 128 * 3 + column / 128));
     }
   }
+}
+
+TEST_CASE("weight formats: a minimum is taken away, and outer scales multiply both") {
+  const std::array<std::int64_t, 2> shape{2, 512};
+  const auto part = [](std::size_t p, std::int64_t first, std::int64_t count, double* out) {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = p == 0   ? static_cast<double>((first + i) * 37 % 256)
+               : p == 1 ? static_cast<double>((first + i) % 101 - 50)
+               : p == 3 ? static_cast<double>((first + i) % 7 * 36)
+                        : 1.0 / static_cast<double>(1 + first + i);
+  };
+  const auto element = [&](const char* name, std::int64_t row, std::int64_t column) {
+    double value = 0;
+    find_format(name)->read(shape, row * 512 + column, 1, part, &value);
+    return value;
+  };
+  for (std::int64_t row = 0; row < 2; ++row)
+    for (std::int64_t column = 0; column < 512; ++column) {
+      const std::int64_t byte = (row * 256 + column / 2) * 37 % 256;
+      const auto code = static_cast<double>(column % 2 == 0 ? byte & 15 : byte >> 4);
+      const std::int64_t pair = (row * 16 + column / 32) * 2, outer = (row * 2 + column / 256) * 2;
+      const double scale = static_cast<double>(pair % 101 - 50) / static_cast<double>(1 + outer);
+      const double least =
+          static_cast<double>((pair + 1) % 101 - 50) / static_cast<double>(2 + outer);
+      REQUIRE(element("u4_g32_i8_in256_minima", row, column) == code * scale - least);
+      const auto whole = static_cast<double>((row * 512 + column) * 37 % 256 - 128);
+      // Here the third part is the outer scales, and the fourth the high bits.
+      const std::int64_t high = (row * 128 + column / 4) % 7 * 36;
+      const auto six = code + static_cast<double>((high >> column % 4 * 2 & 3) * 16) - 32;
+      REQUIRE(element("u6_g16_i8_in256", row, column) ==
+              six * (static_cast<double>((row * 32 + column / 16) % 101 - 50) /
+                     static_cast<double>(1 + row * 2 + column / 256)));
+      REQUIRE(element("u8_g16_i8_in256", row, column) ==
+              whole * (static_cast<double>((row * 32 + column / 16) % 101 - 50) /
+                       static_cast<double>(1 + row * 2 + column / 256)));
+    }
 }
 
 TEST_CASE("weight formats: a graph says them, and its text comes back") {
@@ -450,6 +529,21 @@ TEST_CASE("weight layouts: which formats they can store") {
   }
 }
 
+TEST_CASE("weight layouts: parts of GGUF's blocks are whole numbers in groups") {
+  for (const char* name :
+       {"u4_g32_f16", "u8_g32_f16", "u4_g32_i8_in256_minima", "u6_g16_i8_in256", "u5_g32_f16"}) {
+    const Format format = find_format(name)->format;
+    CHECK(can_store(FileLayout::gguf, format));
+    if (format.outer > 0 || format.codes == Codes::u5)
+      CHECK_FALSE(can_store(FileLayout::packed, format));
+    for (std::size_t part = 0; part < traits(format).parts.size(); ++part)
+      CHECK(PartInFile{format, FileLayout::gguf, static_cast<std::int32_t>(part)}.is_as_stored(
+          std::vector<std::int64_t>{3, 512}));
+  }
+  for (const char* name : {"u8_row", "u4_g32_f16_zeros", "e2m1_g32_f8e8m0", "e4m3_128x128"})
+    CHECK_FALSE(can_store(FileLayout::gguf, find_format(name)->format));
+}
+
 TEST_CASE("weight layouts: floats of 4 bits are as they are stored, but one scale") {
   const Format nvfp4 = find_format("e2m1_g16_f8e4m3_global")->format,
                mxfp4 = find_format("e2m1_g32_f8e8m0")->format;
@@ -535,6 +629,31 @@ TEST_CASE("weight formats: the gate draws all whole codes and zero points") {
         CHECK(seen.size() == (part == codes ? 256 : 17));
     }
     CHECK_FALSE(scenario.name.starts_with("a NaN in w.q"));
+  }
+}
+
+TEST_CASE("weight formats: the gate draws whole scales of either sign, and minima") {
+  Graph graph;
+  Builder b(graph);
+  const Format format = find_format("u4_g32_i8_in256_minima")->format;
+  const NodeId x = b.input("x", {DType::bf16, {Dim(1), Dim(512)}});
+  const NodeId w = b.weight("w", {DType::bf16, {Dim(9), Dim(512)}}, format, FileLayout::gguf);
+  graph.outputs = {{"y", b.linear(x, w)}};
+  const validate::Subject subject = validate::subject_of({graph, {}}, {.tokens = 1});
+  const std::size_t scales = validate::index_of(subject, "w.weight.scales"),
+                    outer = validate::index_of(subject, "w.weight.outer");
+  CHECK(subject.tensors[scales].shape == std::vector<std::int64_t>{9, 32});
+  CHECK(subject.tensors[outer].shape == std::vector<std::int64_t>{9, 4});
+  for (const validate::Scenario& scenario : validate::scenarios_for(subject, {})) {
+    const validate::Elements drawn = validate::elements_of(subject, scenario);
+    const auto [least, most] = std::ranges::minmax(drawn[scales]);
+    CHECK(least >= -128);
+    CHECK(most <= 127);
+    if (scenario.pattern == validate::Pattern::random) {
+      CHECK(least < -30);
+      CHECK(most > 30);
+      CHECK(std::set<double>(drawn[outer].begin(), drawn[outer].end()).size() == 36);
+    }
   }
 }
 

@@ -45,7 +45,8 @@ void check_kinds(const std::string& format) {
   FreshBuilder fresh;
   // The host runs them all, but plans none that gain it nothing.
   Chooser chooser(device_info("sm_90"), Breadth::kinds);
-  chooser.add({"ragged", ragged(format, 224), 1});
+  const int outer = find_format(format)->format.outer;
+  chooser.add({"ragged", ragged(format, outer > 0 ? outer : 224), 1});
   chooser.add({"in whole pieces", ragged(format, 768), 1});
   std::set<std::string> kinds;
   for (const FamilyTrial& one : chooser.trials()) {
@@ -70,7 +71,9 @@ void check_kinds(const std::string& format) {
 }  // namespace
 
 TEST_CASE("weight formats: each kind of gemv that reads codes is admitted") {
-  for (const char* format : {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros",
-                             "u4_g16_bf16", "e2m1_g16_f8e4m3_global", "e2m1_g32_f8e8m0"})
+  for (const char* format :
+       {"e4m3_128x128", "u8_row", "u4_g128_bf16", "u4_g32_f16_zeros", "u4_g16_bf16",
+        "e2m1_g16_f8e4m3_global", "e2m1_g32_f8e8m0", "u4_g32_i8_in256_minima", "u6_g16_i8_in256",
+        "u4_g16_i8_in256_minima", "u5_g32_i8_in256_minima", "u4_g32_f16_minima", "u5_g32_f16"})
     check_kinds(format);
 }
