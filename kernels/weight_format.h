@@ -27,7 +27,7 @@ constexpr int high_bits_of(Codes codes) {
 }
 // A whole number is counted from a zero point: this one, where a format has none of its own.
 constexpr bool is_whole(Codes codes) {
-  return codes != Codes::none && codes != Codes::e4m3 && codes != Codes::e2m1;
+  return codes == Codes::u8 || codes == Codes::u4 || high_bits_of(codes) > 0;
 }
 constexpr bool is_small_float(Codes codes) { return codes == Codes::e2m1; }
 constexpr int middle_of(Codes codes) {

@@ -82,8 +82,8 @@ template <Codes codes>
 AC_DEVICE unsigned code_of_planes(unsigned word, unsigned high, int i) {
   constexpr int bits = high_bits_of(codes);
   constexpr unsigned mask = ((1u << bits) - 1) << 4;
-  return (word >> 4 * i & 15u) |
-         (bits * i > 4 ? high >> (bits * i - 4) : high << (4 - bits * i)) & mask;
+  const unsigned shifted = bits * i > 4 ? high >> (bits * i - 4) : high << (4 - bits * i);
+  return (word >> 4 * i & 15u) | (shifted & mask);
 }
 
 template <Format format, Type type>

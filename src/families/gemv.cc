@@ -109,6 +109,8 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
   const bool plain = op.format.is_plain();
   int further = plain ? 0 : 2 * (op.vector() - 16 / bytes_of(op.weight)) + 4 * plan.rows + 8;
   if (op.format.many_scales()) further += 8 * plan.rows;  // where those of the next group are
+  if (op.format.outer > 0) further += 4 * plan.rows;
+  if (const int high = high_bits_of(op.format.codes); high > 0) further += (4 + high) * plan.rows;
   const double padded = double(plan.padded_vectors(op, k)) * op.vector();
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(op, k) + 2048 + 8 * plan.warps() * plan.rows,
