@@ -29,7 +29,7 @@ constexpr int high_bits_of(Codes codes) {
 constexpr bool is_whole(Codes codes) {
   return codes == Codes::u8 || codes == Codes::u4 || high_bits_of(codes) > 0;
 }
-constexpr bool is_small_float(Codes codes) { return codes == Codes::e2m1; }
+constexpr bool is_small_float(Codes codes) { return bits_of(codes) == 4 && !is_whole(codes); }
 constexpr int middle_of(Codes codes) {
   return is_whole(codes) ? 1 << (bits_of(codes) + high_bits_of(codes) - 1) : 0;
 }
