@@ -118,7 +118,8 @@ AC_GEMV_KERNEL(gemv_q4_k_gate_up, q4_k_gate_up, pair_of_codes)
 AC_GEMV_KERNEL(gemv_q4_k_any_shape, q4_k_gate_up,
                (GemvPlan{.rows = 2, .depth = 1, .ring = Ring::none}))
 AC_GEMV_KERNEL(gemv_q5_k_projection, q5_k_projection, async_codes)
-AC_GEMV_KERNEL(gemv_q6_k_projection, q6_k_projection, registers_of_codes)
+constexpr GemvPlan registers_of_planes{.depth = 2, .resident = 512};
+AC_GEMV_KERNEL(gemv_q6_k_projection, q6_k_projection, registers_of_planes)
 AC_GEMV_KERNEL(gemv_q6_k_any_shape, q6_k_projection, any_shape)
 constexpr MmaGemvPlan columns{};
 constexpr MmaGemvPlan half_tiles{.rows = 8};

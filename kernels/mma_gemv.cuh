@@ -128,7 +128,9 @@ struct MmaGemv : GemvRows<op> {
         if constexpr (staged > 0) {
           if (lane < 16)
             copy_async<staged>(to + 16 * plan.row_bytes + lane * staged,
-                               scales.scale + v / group * scales_each, valid && v < used);
+                               scales.scale + v / group * scales_each * Scales::each,
+                               valid && v < used);
+          if (valid && v < used) bring_outer_to_l1(scales, v * vector);
         } else if (valid && v < used) {
           bring_to_l1(scales, v * vector);
         }
@@ -201,7 +203,7 @@ struct MmaGemv : GemvRows<op> {
       AC_UNROLL
       for (int h = 0; h < 2; ++h) {
         zero[h] = Pairs::zero_of(static_cast<float>(format.usual_zero()));
-        if constexpr (staged == 0 || format.global)
+        if constexpr (staged == 0 || Scales::has_units)
           of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
       }
       if constexpr (format.columns == 0) look_up(0, 0);
@@ -275,7 +277,10 @@ struct MmaGemv : GemvRows<op> {
     const int mine_of_vector = lane % scales_each;
     unsigned words[2][vectors];
     VectorHighs high[2];
-    float staged_scale[2][vectors / group];
+    // Staged scales of a byte stay packed, others are factors already.
+    constexpr bool in_bytes = staged > 0 && format.scale == ScaleType::i8;
+    [[maybe_unused]] float staged_scale[2][in_bytes ? 1 : vectors / group], unit[2][Scales::each];
+    [[maybe_unused]] unsigned staged_bytes[2][in_bytes ? staged / 4 : 1];
     AC_UNROLL
     for (int h = 0; h < 2; ++h) {
       AC_UNROLL
@@ -294,7 +299,16 @@ struct MmaGemv : GemvRows<op> {
             high[h].set(v, reinterpret_cast<const unsigned short*>(of_chunk)[word]);
         }
       }
-      if constexpr (staged > 0) {
+      if constexpr (in_bytes) {
+        AC_UNROLL
+        for (int i = 0; i < staged / 4; ++i)
+          staged_bytes[h][i] = reinterpret_cast<const unsigned*>(in + 16 * plan.row_bytes +
+                                                                 (quad + 8 * h) * staged)[i];
+        const int column = first_vector(slot, 8 * h) * vector;
+        AC_UNROLL
+        for (int which = 0; which < Scales::each; ++which)
+          unit[h][which] = factors.of_row[h].unit(column < k ? column : 0, which);
+      } else if constexpr (staged > 0) {
         const auto* const of = reinterpret_cast<const typename Scales::Scale*>(
             in + 16 * plan.row_bytes + (quad + 8 * h) * staged);
         AC_UNROLL
@@ -308,7 +322,19 @@ struct MmaGemv : GemvRows<op> {
     const unsigned char* const x = mine + slot * plan.slot_vectors() * vector * 2;
     AC_UNROLL
     for (int g = 0; g < vectors / group; ++g) {
-      if constexpr (staged > 0) {
+      if constexpr (in_bytes) {
+        constexpr int each = Scales::each;
+        static_assert(scales_each * each <= 2, "both lie in one word");
+        AC_UNROLL
+        for (int h = 0; h < 2; ++h) {
+          const int byte = g * scales_each * each;
+          const unsigned of =
+              staged_bytes[h][byte / 4] >> 8 * (byte % 4 + (scales_each > 1 ? mine_of_vector : 0));
+          factors.scale[h] = Scales::in_units(static_cast<signed char>(of), unit[h][0]);
+          if constexpr (format.minima)
+            factors.minimum[h] = Scales::in_units(static_cast<signed char>(of >> 8), unit[h][1]);
+        }
+      } else if constexpr (staged > 0) {
         factors.scale[0] = staged_scale[0][g], factors.scale[1] = staged_scale[1][g];
       } else if constexpr (format.columns > 0) {
         // Behind the end x is 0: any scale will do.

@@ -22,9 +22,11 @@ struct MmaGemvPlan {
   static constexpr int staged_bytes(const GemvOp& op) {
     const Format& format = op.format;
     if (format.zeros || format.rows != 1 || format.columns == 0) return 0;
-    if (format.outer > 0 || format.minima) return 0;
-    if ((row_vectors * op.vector()) % format.columns != 0) return 0;
-    const int bytes = row_vectors * op.vector() / format.columns * bytes_of(format.scale);
+    if (format.minima && format.scale != ScaleType::i8) return 0;
+    const int columns = row_vectors * op.vector();
+    // A slot's scales are whole, and of one outer scale.
+    if (columns % format.columns != 0 || format.outer % columns != 0) return 0;
+    const int bytes = columns / format.columns * bytes_of(format.scale) * format.values_each();
     return bytes == 4 || bytes == 8 || bytes == 16 ? bytes : 0;
   }
   // Bytes of high bits of codes that a row has in a slot.

@@ -244,9 +244,13 @@ struct VectorHigh {
   // `column` is the vector's first one.
   AC_DEVICE void load([[maybe_unused]] const RowScales<format>& row, [[maybe_unused]] int column) {
     if constexpr (bits > 0) {
-      const auto* const from = reinterpret_cast<const unsigned*>(row.high + column / 8 * bits);
-      AC_UNROLL
-      for (int i = 0; i < bits; ++i) words[i] = load_constant(from + i);
+      const unsigned char* const from = row.high + column / 8 * bits;
+      if constexpr (bits == 1) {
+        words[0] = load_constant(reinterpret_cast<const unsigned*>(from));
+      } else {
+        const uint2 v = load_constant(reinterpret_cast<const uint2*>(from));
+        words[0] = v.x, words[1] = v.y;
+      }
     }
   }
   AC_DEVICE unsigned of_word(int j) const { return words[j * bits / 4] >> 8 * bits * j % 32; }
@@ -262,15 +266,30 @@ AC_DEVICE void unpack_word(unsigned word, [[maybe_unused]] unsigned high, float 
     WeightReader<format, type>::unpack(word, zero, out);
 }
 
-// What load_constant() will want of them for a column. Nobody waits for it.
+// What load_constant() will want of a column's outer scale. Nobody waits for it.
+template <Format format>
+AC_DEVICE void bring_outer_to_l1([[maybe_unused]] const RowScales<format>& row,
+                                 [[maybe_unused]] int column) {
+  if constexpr (format.outer > 0) {
+    const f16* const at = row.outer + column / format.outer * row.each;
+#ifdef AC_HOST_DEVICE
+    load_as<f16>(at);
+#else
+    [[maybe_unused]] unsigned unused;
+    asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(at));
+#endif
+  }
+}
+
+// The same of all that a column wants.
 template <Format format>
 AC_DEVICE void bring_to_l1(const RowScales<format>& row, int column) {
   const int number = row.number(column);
   [[maybe_unused]] const auto* const scale = row.scale + number * row.each;
+  bring_outer_to_l1(row, column);
 #ifdef AC_HOST_DEVICE
   load_as<typename RowScales<format>::Scale>(scale);
   if constexpr (format.zeros) load_as<unsigned char>(row.zero + number);
-  if constexpr (format.outer > 0) load_as<f16>(row.outer + column / format.outer * row.each);
   if constexpr (high_bits_of(format.codes) > 0)
     load_as<unsigned char>(row.high + column / 8 * row.high_bits);
 #else
@@ -278,10 +297,6 @@ AC_DEVICE void bring_to_l1(const RowScales<format>& row, int column) {
   asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(scale));
   if constexpr (format.zeros)
     asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(unused) : "l"(row.zero + number));
-  if constexpr (format.outer > 0)
-    asm volatile("ld.global.nc.u8 %0, [%1];"
-                 : "=r"(unused)
-                 : "l"(row.outer + column / format.outer * row.each));
   if constexpr (high_bits_of(format.codes) > 0)
     asm volatile("ld.global.nc.u8 %0, [%1];"
                  : "=r"(unused)

@@ -129,8 +129,8 @@ constexpr const char* kOfCodes[] = {
     kProductOfListed, kGemvOfMinima,   kColumnsOfMinima, kTilesOfMinima,   kProductOfMinima,
     kGemvOfSix,       kColumnsOfSix,   kTilesOfSix,      kProductOfSix,    kColumnsOfFive};
 constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0",
-                     *kMinima = "u4_g16_i8_in128_minima", *kSix = "u6_g16_i8_in128",
-                     *kFive = "u5_g32_i8_in128_minima";
+                     *kMinima = "u4_g16_i8_in256_minima", *kSix = "u6_g16_i8_in256",
+                     *kFive = "u5_g32_i8_in256_minima";
 
 StepGraph products_of_codes(const char* name, FileLayout layout, DType dtype, const Dim& tokens,
                             bool is_pair, std::int64_t inner = 352, bool norm = false) {
@@ -180,7 +180,7 @@ test::Admission products_of_codes(const std::string& name) {
         name, products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, 1, true), false,
         {.threads = 64, .rows = 2, .depth = 2, .resident = 64}, 1);
   const auto of_blocks = [](const char* format, DType dtype, const Dim& tokens, bool is_pair) {
-    return products_of_codes(format, FileLayout::gguf, dtype, tokens, is_pair, 384);
+    return products_of_codes(format, FileLayout::gguf, dtype, tokens, is_pair, 768);
   };
   if (name == kGemvOfMinima || name == kGemvOfSix)
     return test::admission_of_whole_step<GemvTask>(
