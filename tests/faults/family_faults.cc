@@ -326,7 +326,7 @@ const std::vector<Fault> format_faults = {
     {"an outer scale begins a group early",
      reader,
      {{"outer + column / format.outer * each", "outer + (column + 32) / format.outer * each"}},
-     {"gemv of minima", "columns of six bits", "tiles of six bits", "product of six bits"}},
+     {"gemv of minima", "columns of minima", "tiles of six bits", "product of six bits"}},
     {"outer scales of the first row",
      reader,
      {{"static_cast<long long>(row) * (p.k / format.outer) * each", "0"}},
