@@ -32,26 +32,21 @@ struct CodePairs {
   // The high bits of the word's codes are those that VectorHigh::of_word() gives.
   AC_DEVICE static void unpack(unsigned word, [[maybe_unused]] unsigned high, Zero zero,
                                unsigned (&out)[count]) {
-    if constexpr (high_bits > 0) {
-      // Of codes i and i + 4 they lie as far apart as the low bits.
-      constexpr unsigned of_half = (1u << 4 * high_bits) - 1,
-                         mask = ((1u << high_bits) - 1) * 0x100010u;
-      const unsigned apart = (high & of_half) | (high >> 4 * high_bits & of_half) << 16;
-      AC_UNROLL
-      for (int i = 0; i < count; ++i)
-        out[i] = add_pairs<T>(
-            masked_or<power>(word >> 4 * i, 0x000f000fu) | (apart << 4 >> high_bits * i & mask),
-            zero.less);
-      return;
-    }
     if constexpr (format.codes == Codes::e2m1) {
       AC_UNROLL
       for (int i = 0; i < count; ++i) out[i] = e2m1_pair<type>(word, i);
     } else if constexpr (far_apart && is_whole(format.codes)) {
+      // High bits of codes i and i + 4 are to lie as far apart as the low ones.
+      constexpr unsigned of_half = (1u << 4 * high_bits) - 1,
+                         mask = ((1u << high_bits) - 1) * 0x100010u;
+      const unsigned apart = (high & of_half) | (high >> 4 * high_bits & of_half) << 16;
       AC_UNROLL
-      for (int i = 0; i < count; ++i)
-        out[i] = add_pairs<T>(masked_or<power>(word >> 4 * i, 0x000f000fu), zero.less);
-    } else if constexpr (high_bits == 0) {
+      for (int i = 0; i < count; ++i) {
+        unsigned pair = masked_or<power>(word >> 4 * i, 0x000f000fu);
+        if constexpr (high_bits > 0) pair |= apart << 4 >> high_bits * i & mask;
+        out[i] = add_pairs<T>(pair, zero.less);
+      }
+    } else {
       float v[elements];
       Reader::unpack(word, zero.value, v);
       AC_UNROLL

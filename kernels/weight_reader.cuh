@@ -61,19 +61,24 @@ struct WeightReader<format, type> : CodeReader<format> {
   }
 };
 
+// Of whole numbers whose low 4 bits lie two in a byte: an element's low bits.
+template <Format format>
+struct NibbleReader : CodeReader<format> {
+  using Stored = unsigned char;
+  AC_DEVICE static float element(const Stored* row, int i, float zero) {
+    return whole_at<0, 4>(row[i / 2] >> 4 * (i % 2), zero);
+  }
+};
+
 template <Format format, Type type>
   requires(format.codes == Codes::u4)
-struct WeightReader<format, type> : CodeReader<format> {
-  using Stored = unsigned char;
+struct WeightReader<format, type> : NibbleReader<format> {
   AC_DEVICE static void unpack(unsigned word, float zero, float (&out)[8]) {
     const unsigned high = word >> 12;
     out[0] = whole_at<0, 4>(word, zero), out[1] = whole_at<4, 4>(word, zero);
     out[2] = whole_at<8, 4>(word, zero), out[3] = whole_at<12, 4>(word, zero);
     out[4] = whole_at<16, 4>(word, zero), out[5] = whole_at<8, 4>(high, zero);
     out[6] = whole_at<12, 4>(high, zero), out[7] = whole_at<16, 4>(high, zero);
-  }
-  AC_DEVICE static float element(const Stored* row, int i, float zero) {
-    return whole_at<0, 4>(row[i / 2] >> 4 * (i % 2), zero);
   }
 };
 
@@ -88,16 +93,11 @@ AC_DEVICE unsigned code_of_planes(unsigned word, unsigned high, int i) {
 
 template <Format format, Type type>
   requires(high_bits_of(format.codes) > 0)
-struct WeightReader<format, type> : CodeReader<format> {
-  using Stored = unsigned char;
+struct WeightReader<format, type> : NibbleReader<format> {
   AC_DEVICE static void unpack(unsigned word, unsigned high, float zero, float (&out)[8]) {
     AC_UNROLL
     for (int i = 0; i < 8; ++i)
       out[i] = whole_at<0, 6>(code_of_planes<format.codes>(word, high, i), zero);
-  }
-  // Of the low bits.
-  AC_DEVICE static float element(const Stored* row, int i, float zero) {
-    return whole_at<0, 4>(row[i / 2] >> 4 * (i % 2), zero);
   }
 };
 

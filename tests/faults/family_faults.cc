@@ -178,7 +178,7 @@ const std::vector<Fault> format_faults = {
      {"tiles of int4"}},
     {"a tile's scales of its first group",
      coded,
-     {{"load_constant(of.scale + of.number(inside) + s)", "load_constant(of.scale + s)"}},
+     {{"of.scale + (of.number(inside) + s) * of.each", "of.scale + s * of.each"}},
      {"tiles of int4", "tiles of fp8", "heads of fp8", "tiles of nvfp4"}},
     {"a tile's scales of the step before",
      tiles,
