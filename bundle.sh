@@ -26,9 +26,8 @@ cp scripts/test-gpu.sh scripts/bench-gpu.sh scripts/study-gpu.sh scripts/mutants
 mkdir "$out/share/mutants"
 cp tests/mutants/*.txt "$out/share/mutants"
 mkdir "$out/bench"
-cp bench/compare_transformers.py bench/library_floor.py "$out/bench"
+cp bench/compare_transformers.py bench/hollow_model.py bench/library_floor.py "$out/bench"
 cp -r tests/data/configs bench/layers bench/compare "$out/bench"
-cp bench/configs/*.json "$out/bench/configs"  # those of quantised weights
 
 # Of what the programs load, all but the C library, which must be the machine's own.
 ldd "$out"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |

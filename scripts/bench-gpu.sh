@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compiles models on this machine's GPU and measures them; JSON lines go to OUT.
-#   bench-gpu.sh OUT CONFIG...     each CONFIG a config.json; weights are random
+#   bench-gpu.sh OUT CONFIG[:FORMAT]...     each CONFIG a config.json; weights are random, and of a FORMAT of
+#   bench/hollow_model.py: int4-g128, nvfp4, gguf-Q4_K, ... (plain)
 # Where python3 has PyTorch and transformers, logits and tokens are compared with theirs as well, and
 # the floor of PyTorch's libraries is measured.
 # AC_BENCH_PARTS: what to do, of "decode prefill floor check" (all).
@@ -11,7 +12,7 @@
 # AC_BENCH_KV: how keys and values are stored (auto), or fp8.
 # AC_BENCH_PACKAGES: a folder where packages are kept, and not made again if they are there.
 set -uo pipefail
-[ $# -ge 2 ] || { sed -n '2,14s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,15s/^# //p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 program=$here/bin/agentcompile
 out=$(realpath -m "$1")
@@ -27,16 +28,21 @@ python3 -c 'import torch, transformers' 2>/dev/null && peers=yes
 failed=0
 does() { [[ $parts == *" $1 "* ]]; }
 for config in "$@"; do
-  name=$(basename "$config" .json)${AC_BENCH_KV:+-kv-$AC_BENCH_KV}
+  format=plain
+  [[ $config != *.json:* ]] || format=${config##*:} config=${config%:*}
+  name=$(basename "$config" .json)
+  [ "$format" = plain ] || name+=-$format
+  name+=${AC_BENCH_KV:+-kv-$AC_BENCH_KV}
   package=$packages/$name.package model=$work/$name weights=(--random-weights 1)
   # A package names its checkpoint: it must lie where it lay.
-  if does check && [ -n "$peers" ]; then
+  if does check && [ -n "$peers" ] && [ "$format" = plain ]; then
     model=$packages/$name weights=()
     [ -e "$model" ] || python3 "$here/bench/compare_transformers.py" make "$config" "$model" \
       --dtype "$dtype" >&2 ||
       { failed=1; continue; }
   else
-    mkdir -p "$model" && cp "$config" "$model/config.json"
+    [[ $format != gguf-* ]] || model+=.gguf
+    python3 "$here/bench/hollow_model.py" "$config" "$format" "$model" || { failed=1; continue; }
   fi
   if [ ! -e "$package" ]; then
     "$program" compile "$model" -o "$package" --device cuda --dtype "$dtype" \
@@ -55,7 +61,7 @@ for config in "$@"; do
   if does floor && [ -n "$peers" ]; then
     python3 "$here/bench/library_floor.py" "$config" >>"$out" || failed=1
   fi
-  if does check && [ -n "$peers" ]; then
+  if does check && [ -n "$peers" ] && [ "$format" = plain ]; then
     python3 "$here/bench/compare_transformers.py" check "$model" "$package" --program "$program" \
       >>"$out" || failed=1
   fi
