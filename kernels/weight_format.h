@@ -74,9 +74,8 @@ struct Format {
   // Of a matrix of n rows of k elements.
   constexpr int row_of_scales(int row) const { return rows > 0 ? row / rows : 0; }
   constexpr int scales_of_row(int k) const { return columns > 0 ? divide_up(k, columns) : 1; }
-  constexpr int values_each() const {
-    return minima ? 2 : 1;
-  }  // of a group: its scale, its minimum
+  // Values of a group: its scale, and its minimum.
+  constexpr int values_each() const { return minima ? 2 : 1; }
   // The zero point, where none are stored.
   constexpr int usual_zero() const { return minima ? 0 : middle_of(codes); }
   // Scales of `count` elements of a row that begin at a multiple of it; 0: they are not whole.
