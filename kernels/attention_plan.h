@@ -3,7 +3,7 @@
 // KV head combines. One launch serves every position: it reads how many tokens there are.
 #pragma once
 
-#include "kernels/plan.h"
+#include "kernels/row_codes.h"
 
 namespace ac::kernels {
 
@@ -23,8 +23,6 @@ struct AttentionOp {
   constexpr int head_pairs() const { return divide_up(group, 2); }
   constexpr int columns() const { return head_dim / 2 * head_pairs(); }
   constexpr int set_vectors() const { return head_pairs() + columns(); }
-  // A cached key or value takes them, with its scale.
-  constexpr int row_bytes() const { return head_dim * (fp8 ? 1 : bytes_of(type)) + (fp8 ? 4 : 0); }
   // Floats that AttentionParams::partial needs.
   constexpr int partial_floats(int kv_heads, int splits) const {
     return kv_heads * splits * set_vectors() * 4;
@@ -131,7 +129,8 @@ struct AttentionParams {
 // Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
 constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {
   const double head = double(op.head_dim) * bytes_of(op.type);
-  return kv_heads * (2 * op.row_bytes() * (tokens + 1) + head * (2 + 2 * op.group));
+  return kv_heads * (2 * cached_row_bytes(op.fp8, op.type, op.head_dim) * (tokens + 1) +
+                     head * (2 + 2 * op.group));
 }
 constexpr double attention_flops(const AttentionOp& op, int kv_heads, double tokens) {
   return 4.0 * kv_heads * op.group * op.head_dim * (tokens + 1);

@@ -14,9 +14,6 @@ struct PrefillAttentionOp {
   bool softcap = false;
   bool fp8 = false;  // the cache holds codes of FP8: kernels/row_codes.h
   AC_FIELDS(PrefillAttentionOp, type, head_dim, group, softcap, fp8)
-
-  // A cached key or value takes them, with its scale.
-  constexpr int cached_bytes() const { return fp8 ? head_dim + 4 : head_dim * bytes_of(type); }
 };
 
 struct PrefillAttentionPlan {

@@ -4,7 +4,14 @@
 // take that of a NaN for any number: its row's scale is none.
 #pragma once
 
+#include "kernels/plan.h"
+
 namespace ac::kernels {
+
+// What a row takes, in codes or as elements of the type.
+constexpr int cached_row_bytes(bool fp8, Type type, int elements) {
+  return fp8 ? elements + 4 : elements * bytes_of(type);
+}
 
 inline constexpr float most_e4m3 = 448;  // the largest that there is
 inline constexpr float least_row_scale =

@@ -30,7 +30,6 @@ struct Quantization {
   // the above counts.
   std::map<std::string, StoredFormat, std::less<>> of_module = {};
 
-  Format format_of(std::string_view module) const { return stored_as(module).format; }
   StoredFormat stored_as(std::string_view module) const;
 };
 

@@ -59,7 +59,7 @@ Footprint AttentionTask::footprint(const Plan& plan, const DeviceInfo& device) c
           .grid = static_cast<long long>(splits) * kv_heads,
           .units = tiles * kv_heads,
           .units_at_once = double(plan.warps()),
-          .unit_in_flight = 2.0 * tile * op.row_bytes(),
+          .unit_in_flight = 2.0 * tile * cached_row_bytes(op.fp8, op.type, op.head_dim),
           .unit_seconds = scalar ? fit.scalar_step : warp.next_shared_group,
           .finish_seconds = splits > 1 ? fit.combine + splits * warp.next_group : fit.combine / 2};
 }

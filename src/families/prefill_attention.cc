@@ -4,6 +4,8 @@
 #include <functional>
 #include <queue>
 
+#include "kernels/row_codes.h"
+
 namespace ac {
 
 using namespace kernels;
@@ -178,7 +180,7 @@ Footprint PrefillAttentionTask::footprint(const Plan& plan, const DeviceInfo& de
 
 double PrefillAttentionTask::bytes() const {
   const double cached = 2.0 * (tokens + new_tokens) * kv_heads;
-  return cached * op.cached_bytes() + 2 * append_bytes();
+  return cached * cached_row_bytes(op.fp8, op.type, op.head_dim) + 2 * append_bytes();
 }
 
 void PrefillAttentionTask::write_id(const Plan& plan, IdText& id) {
