@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test that needs no GPU. Takes half an hour on two cores
-# from a clean checkout, half of it builds. AC_TEST_QUICK=1 leaves out sanitizers and fuzzers.
+# Installs what is missing, builds, and runs every test that needs no GPU. Takes 25 to 40 minutes on two cores
+# from a clean checkout, two fifths of it builds. AC_TEST_QUICK=1 leaves out sanitizers and fuzzers.
 set -euo pipefail
 cd "$(dirname "$0")"
 passed=0
