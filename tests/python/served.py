@@ -16,6 +16,12 @@ from compiled import PROGRAM, program
 OPTIONS = ("--tries", 0, "--unmeasured", "--short-prompt", 0, "-q")
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def compiled_once(tmp_path_factory, name, write, *options) -> tuple[Path, Path]:
     """The model's folder and its package: those that another worker has made, too."""
     base = tmp_path_factory.getbasetemp()

@@ -3,14 +3,13 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 
 import pytest
 import yaml
 from compiled import ROOT
 from long_python import environment, long_python, only_long
-from served import Server, compiled_once
+from served import Server, compiled_once, free_port
 from test_library import write_demo
 from test_manual import options, whole_help
 from test_serve_robust import until
@@ -146,9 +145,3 @@ def test_sglangs_gateway(package, tmp_path):
         finally:
             process.terminate()
             process.wait(60)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

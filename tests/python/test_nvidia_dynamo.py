@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from compiled import ROOT, program
 from long_python import environment, long_python, only_long
-from served import Server, compiled_once
+from served import Server, compiled_once, free_port
 from test_library import write_demo
 from test_python_package import site  # noqa: F401
 from test_serve_robust import until
@@ -28,9 +28,7 @@ class Dynamo(Server):
     """The manual's commands. Requests are those of a Server."""
 
     def __init__(self, site, package, folder):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         (folder / "kv").mkdir()
         self.environment = environment(site, DYN_FILE_KV=str(folder / "kv"), TMPDIR=str(folder), HOME=str(folder))
         self.folder, self.processes = folder, []

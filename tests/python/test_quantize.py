@@ -14,24 +14,13 @@ import transformers
 from compiled import PROGRAM, ROOT, distance, generate, program
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
+from quantized_checkpoints import IDS, SIZES
 from safetensors.torch import load_file, save_file
 
 DEMO = ROOT / "examples/demo_model"
-IDS = [5, 190, 3, 77, 12, 140, 9, 201, 33, 64, 2]
 FORMATS = ["fp8", "int8", "int4:64", "int4:32"]
 # Largest code, and half of the codes' range.
 RANGES = {"fp8": (448, 448), "int8": (127, 127.5), "int4": (7, 7.5)}
-SIZES = dict(
-    vocab_size=211,
-    hidden_size=192,
-    intermediate_size=320,
-    num_hidden_layers=2,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    head_dim=32,
-    max_position_embeddings=256,
-    tie_word_embeddings=False,
-)
 
 
 def quantize(source, to, weights, *options):

@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 from compiled import ROOT, program
 from long_python import environment, long_python, only_long
-from served import Server, compiled_once
+from served import Server, compiled_once, free_port
 from test_library import write_demo
 from test_manual import options, whole_help
 from test_python_package import site  # noqa: F401
@@ -30,9 +29,7 @@ class App(Server):
     """What deploy/ray.yaml runs, with another model. Requests are those of a Server."""
 
     def __init__(self, site, package, folder):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         config = yaml.safe_load((ROOT / "deploy/ray.yaml").read_text())
         config["http_options"] = {"host": "127.0.0.1", "port": self.port}
         (application,) = config["applications"]
