@@ -61,7 +61,7 @@ struct WeightReader<format, type> : CodeReader<format> {
   }
 };
 
-// Of whole numbers whose low 4 bits lie two in a byte: an element's low bits.
+// Reads the low 4 bits of a code, which lie two in a byte.
 template <Format format>
 struct NibbleReader : CodeReader<format> {
   using Stored = unsigned char;

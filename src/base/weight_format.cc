@@ -121,6 +121,12 @@ std::vector<std::int64_t> WeightPart::shape(std::span<const std::int64_t> of_mat
   return {parts(of_matrix[0], rows), parts(of_matrix[1], columns) * each / in_byte};
 }
 
+std::optional<std::size_t> WeightFormat::index_of(Kind kind) const {
+  const auto found = std::ranges::find(parts, kind, &WeightPart::kind);
+  if (found == parts.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - parts.begin());
+}
+
 std::int64_t WeightFormat::bytes(std::span<const std::int64_t> shape, DType dtype) const {
   std::int64_t sum = 0;
   for (const WeightPart& part : parts) {

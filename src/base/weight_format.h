@@ -43,6 +43,8 @@ struct WeightFormat {
   std::vector<WeightPart> parts;
 
   bool is_plain() const { return format.is_plain(); }
+  // Which of the parts is of this kind; none: the format has no such part.
+  std::optional<std::size_t> index_of(WeightPart::Kind kind) const;
   std::int64_t bytes(std::span<const std::int64_t> shape, DType dtype) const;
   // Elements first .. first+count-1 of the matrix, exactly: as kernels/weight_format.h says.
   // `read_part` gives elements of a part.

@@ -181,7 +181,7 @@ class Reader {
     return values;
   }
 
-  // Of a quantised checkpoint, whose config says how it is stored.
+  // The weight of a linear of a quantised checkpoint. Its config says how the weight is stored.
   NodeId linear(const ExportedFile::Parameter& parameter) {
     add_store(parameter.place);
     const std::string module = parent_module(parameter.place.key);

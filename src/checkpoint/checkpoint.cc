@@ -252,8 +252,11 @@ std::optional<TensorView> Checkpoint::find(std::string_view key, const Shared& s
 std::optional<StoredTensor> Checkpoint::find_stored(std::string_view key) const {
   if (state_->gguf) {
     const auto found = state_->gguf->weights().find(key);
-    const GgufWeight* weight = found == state_->gguf->weights().end() ? nullptr : &found->second;
-    if (const auto part = state_->gguf->find_part(key); !weight && part) weight = part->weight;
+    const GgufWeight* weight = nullptr;
+    if (found != state_->gguf->weights().end())
+      weight = &found->second;
+    else if (const auto part = state_->gguf->find_part(key))
+      weight = part->weight;
     if (!weight) return std::nullopt;
     const GgufTensor& tensor = *weight->tensor;
     return StoredTensor{std::string(tensor.type->name), tensor.shape,

@@ -55,7 +55,7 @@ class Checkpoint {
   // The tensor must be there with this shape.
   TensorView require(std::string_view key, std::span<const std::int64_t> shape,
                      const Shared& share = alone) const;
-  // Of a part, the tensor whose blocks have it.
+  // For a part of a GGUF weight, this is the tensor whose blocks have the part.
   std::optional<StoredTensor> find_stored(std::string_view key) const;
   // What is odd but harmless (files that will not be read), for the user to see.
   const std::vector<std::string>& warnings() const;

@@ -76,15 +76,14 @@ inline int pitch_of(const Format& format, int k) {
 template <class Params, class CodedParams>
 void point_to_scales(ParamsOf<Params>& of, CodedParams& p, int matrix, const Lowering& to,
                      const Format& format, NodeId weight) {
-  of.point(p.scales[matrix], buffer_of(to.step, weight, 1));
-  if (format.zeros) of.point(p.zeros[matrix], buffer_of(to.step, weight, 2));
-  if (format.global) of.point(p.globals[matrix], buffer_of(to.step, weight, 2));
-  if (format.outer > 0) of.point(p.outer[matrix], buffer_of(to.step, weight, 2));
-  if (kernels::high_bits_of(format.codes) > 0)
-    of.point(p.high[matrix],
-             buffer_of(to.step, weight, format.zeros || format.global || format.outer > 0 ? 3 : 2));
-  if (format.listed)
-    of.point(p.groups[matrix], buffer_of(to.step, weight, format.zeros || format.global ? 3 : 2));
+  const WeightFormat parts = traits(format);
+  const auto point = [&](WeightPart::Kind kind, auto& to_part) {
+    if (const auto index = parts.index_of(kind))
+      of.point(to_part[matrix], buffer_of(to.step, weight, *index));
+  };
+  using Kind = WeightPart::Kind;
+  point(Kind::scales, p.scales), point(Kind::zeros, p.zeros), point(Kind::global, p.globals);
+  point(Kind::outer, p.outer), point(Kind::high, p.high), point(Kind::groups, p.groups);
 }
 
 // What launches of products of many tokens are filled in with.

@@ -262,11 +262,12 @@ constexpr BlockType kTypes[] = {
 
 std::size_t BlockType::part_bytes(WeightPart::Kind kind) const {
   const WeightFormat parts = traits(format);
-  const auto part = std::ranges::find(parts.parts, kind, &WeightPart::kind);
-  if (part == parts.parts.end()) return 0;
+  const std::optional<std::size_t> index = parts.index_of(kind);
+  if (!index) return 0;
+  const WeightPart& part = parts.parts[*index];
   const std::vector<std::int64_t> shape =
-      part->shape(std::array<std::int64_t, 2>{1, static_cast<std::int64_t>(elements)});
-  return static_cast<std::size_t>(shape[1]) * bytes_of(part->dtype);
+      part.shape(std::array<std::int64_t, 2>{1, static_cast<std::int64_t>(elements)});
+  return static_cast<std::size_t>(shape[1]) * bytes_of(part.dtype);
 }
 
 const BlockType* find_block_type(std::uint32_t id) {

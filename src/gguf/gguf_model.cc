@@ -254,8 +254,9 @@ std::optional<GgufPart> GgufModel::find_part(std::string_view name) const {
     const std::string module(name.substr(0, name.size() - suffix.size()));
     const auto weight = weights_.find(module + ".weight");
     if (weight == weights_.end() || weight->second.tensor->shape.size() != 2) return std::nullopt;
-    for (const WeightPart& part : traits(weight->second.tensor->type->format).parts)
-      if (part.kind == kind) return GgufPart{&weight->second, part};
+    const WeightFormat format = traits(weight->second.tensor->type->format);
+    if (const auto index = format.index_of(kind))
+      return GgufPart{&weight->second, format.parts[*index]};
   }
   return std::nullopt;
 }

@@ -230,7 +230,7 @@ void fill_scales(std::vector<double>& out, const TensorSpec& spec, const Scenari
   const double octaves = spec.role == TensorRole::state ? 1 : 2;
   for (double& x : out)
     x = exact ? spec.exact : spec.typical * std::exp2(random.uniform(-octaves, octaves));
-  // Those that are whole numbers may be below 0.
+  // Scales of type i8 may be negative.
   if (spec.dtype == DType::i8)
     for (double& x : out) x *= random.sign();
 }

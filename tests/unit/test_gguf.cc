@@ -96,8 +96,7 @@ TEST_CASE("gguf: tensors lie in the file and apart from each other") {
   fails("GGML", "does not begin");
 }
 
-// Of random blocks, elements are what `read` gives, and the parts say the same: of a row of two
-// blocks, by the format.
+// Two random blocks are one row. The format makes of their parts the elements that `read` gives.
 TEST_CASE("gguf: the parts of blocks are their elements") {
   std::mt19937 random(7);
   int packed = 0;
