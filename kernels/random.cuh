@@ -16,7 +16,7 @@ AC_DEVICE void random_values(const RandomParams& p, Convert convert) {
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ z >> 27) * 0x94D049BB133111EBull;
     const float u = static_cast<float>(static_cast<int>(z >> 40) - (1 << 23)) * (1.f / (1 << 23));
-    to[i] = convert(fmaf(p.scale, u, p.offset));
+    to[i * p.every] = convert(fmaf(p.scale, u, p.offset));
   }
 }
 
@@ -32,6 +32,13 @@ AC_DEVICE e4m3 cut_to_e4m3(float x) {
 // To the nearest, which is a whole number from 0 to 255.
 AC_DEVICE unsigned char round_to_u8(float x) {
   return static_cast<unsigned char>(fminf(fmaxf(x, 0.f), 255.f) + 0.5f);
+}
+
+// Two codes of 4 bits, of numbers from 0 to 255. 0 becomes 8, so that they are 8 on average.
+AC_DEVICE unsigned char round_to_codes(float x) {
+  const unsigned codes = round_to_u8(x);
+  return static_cast<unsigned char>(codes | ((codes & 0xfu) == 0 ? 0x8u : 0) |
+                                    ((codes & 0xf0u) == 0 ? 0x80u : 0));
 }
 
 // To the nearest, which is a whole number from -128 to 127.
@@ -60,6 +67,7 @@ AC_DEVICE int round_to_i32(float x) { return static_cast<int>(floorf(x + 0.5f));
   AC_RANDOM_KERNEL(e8m0, ::ac::kernels::e8m0, ::ac::kernels::cut_to_e8m0)                     \
   AC_RANDOM_KERNEL(i32, int, ::ac::kernels::round_to_i32)                                     \
   AC_RANDOM_KERNEL(u8, unsigned char, ::ac::kernels::round_to_u8)                             \
+  AC_RANDOM_KERNEL(codes, unsigned char, ::ac::kernels::round_to_codes)                       \
   AC_RANDOM_KERNEL(i8, signed char, ::ac::kernels::round_to_i8)
 
 }  // namespace ac::kernels

@@ -8,10 +8,10 @@ namespace ac::kernels {
 
 constexpr int random_threads = 512;
 
-// to[i] = offset + scale * u, with u in [-1, 1) made of `seed` and i alone.
+// to[i * every] = offset + scale * u, with u in [-1, 1) made of `seed` and i alone.
 struct RandomParams {
   void* to;
-  unsigned long long count;
+  unsigned long long count, every;
   unsigned long long seed;
   float offset, scale;
 };

@@ -188,8 +188,10 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
   }
 }
 
-double WeightFormat::typical(const WeightPart& part, std::int64_t columns) const {
+double WeightFormat::typical(const WeightPart& part, std::int64_t columns, int which) const {
   const double element = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(columns, 1)));
+  if (which == 1 && part.kind == (format.outer > 0 ? Kind::outer : Kind::scales))
+    return typical(part, columns) * middle_of(format.codes);
   switch (part.kind) {
     case Kind::elements:
       return element;

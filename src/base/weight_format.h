@@ -53,8 +53,9 @@ struct WeightFormat {
   void read(std::span<const std::int64_t> shape, std::int64_t first, std::int64_t count,
             const ReadPart& read_part, double* out) const;
   // How large random elements of a part should be, so that products neither grow nor shrink what
-  // they are given: `columns` are the matrix's.
-  double typical(const WeightPart& part, std::int64_t columns) const;
+  // they are given: `columns` are the matrix's. `which` of the values of one: a scale, or its
+  // minimum, which takes away what codes are on average.
+  double typical(const WeightPart& part, std::int64_t columns, int which = 0) const;
 };
 
 WeightFormat traits(const Format& format);

@@ -46,7 +46,7 @@ struct Buffer {
 
   bool is_workspace() const { return role == Role::scratch && node < 0; }
   // Where random elements are as large as those of a trained weight.
-  double typical() const;
+  double typical(int which = 0) const;
   WeightPart weight_part() const { return in_file.traits_of_part(); }
   bool operator==(const Buffer&) const = default;
 };

@@ -136,10 +136,17 @@ class RandomWeights : public WeightSource {
   void load(const Buffer& buffer, void* to) override {
     std::int64_t count = 1;
     for (const std::int64_t size : buffer.shape) count *= size;
+    const WeightPart part = buffer.weight_part();
+    const std::uint64_t seed = hash(buffer.key);
+    // Codes are about their zero point on average. Products would add up what they are off by, in
+    // one direction for all rows, and nothing else would count after a few layers.
+    if (part.kind == WeightPart::Kind::codes && part.in_byte == 2) {
+      values_.fill_codes(to, count, seed);
+      return;
+    }
     double offset = 0, scale = 0.02;
-    if (const WeightPart part = buffer.weight_part(); part.kind == WeightPart::Kind::scales ||
-                                                      part.kind == WeightPart::Kind::global ||
-                                                      part.kind == WeightPart::Kind::outer)
+    if (part.kind == WeightPart::Kind::scales || part.kind == WeightPart::Kind::global ||
+        part.kind == WeightPart::Kind::outer)
       offset = buffer.typical(), scale = offset / 2;
     else if (part.kind == WeightPart::Kind::groups)
       offset = scale =
@@ -153,7 +160,12 @@ class RandomWeights : public WeightSource {
     else if (!buffer.key.ends_with("bias"))
       offset = 1, scale = 0.1;
     // By name, so that it does not matter in which order a program lists them.
-    values_.fill(to, buffer.dtype, count, hash(buffer.key), offset, scale);
+    values_.fill(to, buffer.dtype, count, seed, offset, scale);
+    if (part.each == 2) {
+      const double minimum = buffer.typical(1);
+      values_.fill(static_cast<std::byte*>(to) + bytes_of(buffer.dtype), buffer.dtype, count / 2,
+                   seed + static_cast<std::uint64_t>(count), minimum, minimum / 2, 2);
+    }
   }
 
  private:

@@ -82,5 +82,41 @@ TEST_CASE("random weights: by name and seed, about as large as trained ones") {
     REQUIRE(std::abs(value) <= 0.0201);
 }
 
+TEST_CASE("random weights: of a format, about 0 on average, and as large as plain ones") {
+  const Random random;
+  const std::vector<std::int64_t> shape = {64, 4096};
+  for (const std::string name :
+       {"e4m3_row", "u8_row", "u4_g128", "u4_g32_f16", "u4_g128_zeros", "u8_g128_zeros",
+        "e2m1_g16_f8e4m3_global", "e2m1_g32_f8e8m0", "u5_g32_f16", "u4_g32_f16_minima",
+        "u5_g32_f16_minima", "u4_g16_i8_in256", "u4_g32_i8_in256_minima", "u5_g32_i8_in256_minima",
+        "u6_g16_i8_in256"}) {
+    CAPTURE(name);
+    const std::optional<WeightFormat> format = find_format(name);
+    REQUIRE(format);
+    std::vector<std::vector<double>> parts;
+    for (const WeightPart& part : format->parts)
+      parts.push_back(random.weights(
+          {.role = Buffer::Role::weight,
+           .dtype = part.dtype,
+           .key = fmt::format("a.{}", key_of(part.kind)),
+           .shape = part.shape(shape),
+           .in_file = {.format = format->format, .part = static_cast<int>(parts.size())}},
+          1));
+    std::vector<double> elements(64 * 4096);
+    format->read(
+        shape, 0, 64 * 4096,
+        [&](std::size_t part, std::int64_t first, std::int64_t count, double* out) {
+          std::copy_n(parts[part].begin() + first, count, out);
+        },
+        elements.data());
+    double sum = 0, squares = 0;
+    for (const double element : elements) sum += element, squares += element * element;
+    const double mean = sum / 64 / 4096, size = std::sqrt(squares / 64 / 4096);
+    CHECK(std::abs(mean) < 0.06 * size);
+    CHECK(size * 64 > 0.6);
+    CHECK(size * 64 < 2);
+  }
+}
+
 }  // namespace
 }  // namespace ac::test
