@@ -8,6 +8,7 @@
 #include "kernels/fallback.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/mask_logits.cuh"
 #include "kernels/measure.cuh"
 #include "kernels/mma_gemm.cuh"
 #include "kernels/mma_gemv.cuh"
@@ -432,6 +433,9 @@ AC_ROPE_APPEND_KERNEL(rope_append_partial,
                           .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
                       (RopeAppendPlan{}))
 AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
+AC_MASK_LOGITS_KERNEL(mask_logits_f32, (MaskLogitsOp{}), (MaskLogitsPlan{}))
+AC_MASK_LOGITS_KERNEL(mask_logits_f16, (MaskLogitsOp{Type::f16}), (MaskLogitsPlan{}))
+AC_MASK_LOGITS_KERNEL(mask_logits_bf16, (MaskLogitsOp{Type::bf16}), (MaskLogitsPlan{}))
 AC_DRAW_KERNEL(draw_coarse, (DrawOp{Type::bf16, DrawPass::coarse}), (DrawPlan{}))
 AC_DRAW_KERNEL(draw_top_k, (DrawOp{Type::f16, DrawPass::top_k}), (DrawPlan{}))
 AC_DRAW_KERNEL(draw_top_p, (DrawOp{Type::f32, DrawPass::top_p}), (DrawPlan{}))

@@ -7,8 +7,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "kernels/draw_plan.h"
+#include "kernels/sampling_plan.h"
 #include "program/draw.h"
 #include "program/sampling.h"
 #include "validate/buffers.h"
@@ -91,6 +93,23 @@ void make_halves(DType dtype, std::vector<double>& logits, std::vector<double>& 
               0};
 }
 
+// As a mask leaves them: of some tokens, of few, or of one, and mostly not of the likeliest.
+void make_masked(std::vector<double>& logits, std::int64_t random) {
+  const std::int64_t every = std::array{3, 61, 1 << 30}[static_cast<std::size_t>(random % 3)];
+  const std::int64_t first = random / 3 % std::min<std::int64_t>(every, std::ssize(logits));
+  for (std::int64_t i = 0; i < std::ssize(logits); ++i)
+    if (i % every != first)
+      logits[static_cast<std::size_t>(i)] = -std::numeric_limits<double>::infinity();
+}
+
+// What the choice before leaves as its token: the likeliest, or which logit is bad. That of a token
+// that a mask leaves out is not.
+std::int32_t choice_before(const std::vector<double>& logits) {
+  const std::int32_t token = greedy_token(logits);
+  if (token >= 0 || kernels::bad_logit(token) != kernels::BadLogit::minus_infinity) return token;
+  return static_cast<std::int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
 kernels::DrawSettings settings_of(const std::vector<double>& words) {
   std::int32_t bytes[kWords];
   for (std::size_t i = 0; i < kWords; ++i) bytes[i] = static_cast<std::int32_t>(words[i]);
@@ -141,8 +160,10 @@ validate::Subject draw_subject(const Trial& trial) {
         make_edge(dtype, elements[kLogits], elements[kSettings], random / 4);
       else if (random % 8 == 1)
         make_halves(dtype, elements[kLogits], elements[kSettings], random / 8);
+      else if (random % 8 == 3)
+        make_masked(elements[kLogits], random / 8);
     }
-    elements[kToken] = {static_cast<double>(greedy_token(elements[kLogits]))};
+    elements[kToken] = {static_cast<double>(choice_before(elements[kLogits]))};
   };
   subject.truth = subject.plain = [tokens = trial.tokens](const Elements& in) {
     if (in[kToken][0] < 0) return Elements{{}, in[kToken]};
@@ -159,7 +180,7 @@ std::string settle_draw(const validate::Subject& subject, const Trial& trial,
     return validate::load_elements(subject.tensors[t], buffers[t]);
   };
   const std::vector<double> logits = elements(kLogits);
-  if (greedy_token(logits) < 0) return {};  // nothing is drawn
+  if (choice_before(logits) < 0) return {};  // nothing is drawn
   const kernels::DrawSettings settings = settings_of(elements(kSettings));
   const std::int64_t position = static_cast<std::int64_t>(elements(kPosition)[0]) + trial.tokens;
   const auto got = static_cast<std::int64_t>(elements(kToken)[0]);

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "admit/draw_subject.h"
+#include "admit/mask_subject.h"
 #include "admit/trial_step.h"
 #include "analyze/fragment.h"
 #include "base/error.h"
@@ -102,6 +103,8 @@ class TrialRun {
       : trial_(trial), launch_(launch), token_(std::make_shared<std::int32_t>()) {
     if (trial.draws)
       subject_ = draw_subject(trial);
+    else if (trial.masks)
+      make_masking();
     else if (trial.vocab > 0)
       make_sampling();
     else if (trial.log > 0)
@@ -134,14 +137,27 @@ class TrialRun {
     subject_.tensors = {
         {.name = "logits", .dtype = trial_.logits, .shape = {trial_.vocab}},
         {.name = "token", .dtype = DType::i32, .shape = {1}, .role = validate::TensorRole::output}};
-    const Launch& first = trial_.launches.front();
-    subject_.constrain = [dtype = trial_.logits, blocks = first.grid[0].at(1),
-                          threads = first.threads](Elements& in) {
-      move_largest(in[0], blocks, threads);
-      make_close(dtype, in[0]);
-    };
+    subject_.constrain = hard_to_choose();
     subject_.truth = subject_.plain = [](const Elements& in) {
       return Elements{{}, {static_cast<double>(greedy_token(in[0]))}};
+    };
+  }
+
+  void make_masking() {
+    subject_ = mask_subject(trial_);
+    subject_.constrain = [hard = hard_to_choose(), mask = subject_.constrain](Elements& in) {
+      hard(in);
+      mask(in);
+    };
+  }
+
+  // Makes logits of which it takes care to choose the largest.
+  std::function<void(Elements&)> hard_to_choose() const {
+    const Launch& first = trial_.launches.front();
+    return [dtype = trial_.logits, blocks = first.grid[0].at(1),
+            threads = first.threads](Elements& in) {
+      move_largest(in[0], blocks, threads);
+      make_close(dtype, in[0]);
     };
   }
 
@@ -172,6 +188,7 @@ class TrialRun {
       case BufferRole::log:
       case BufferRole::until:
       case BufferRole::settings:
+      case BufferRole::allowed:
         return tensor(std::string(to_string(buffer.role)));
       case BufferRole::weight:
         return tensor(buffer.key);
@@ -196,6 +213,7 @@ class TrialRun {
   }
 
   Place place_of_value(const Buffer& buffer) {
+    if (trial_.masks) return {validate::index_of(subject_, buffer.node == 0 ? "logits" : "masked")};
     if (trial_.vocab > 0) return {0};
     const Node& node = step_.graph[buffer.node];
     if (node.op == Op::input) return {validate::index_of(subject_, node.text("name"))};
@@ -226,6 +244,7 @@ class TrialRun {
     const std::string error = launch_(trial_, places, order);
     if (!error.empty()) return error;
     if (trial_.draws) return settle_draw(subject_, trial_, buffers, workspace(places));
+    if (trial_.masks) return check_masked(subject_, buffers);
     if (!chooses_) return {};
     const TensorSpec& spec = subject_.tensors[logits_];
     const std::int32_t wanted = greedy_token(validate::load_elements(spec, buffers[logits_]));
@@ -294,8 +313,8 @@ validate::GateOptions gate_for(const Trial& trial) {
     return options;
   }
   // Rounding is judged by eight random scenarios. What is drawn says little of what was left out:
-  // many requests say more.
-  options.seeds = trial.draws ? 12 : 2;
+  // many requests say more. So do many masks.
+  options.seeds = trial.draws ? 12 : trial.masks ? 6 : 2;
   options.hostile = !trial.spreads;
   options.repeated = trial.expensive ? 3 : 5;
   options.rows_at_once = trial.expensive ? 16 : 0;
@@ -349,6 +368,7 @@ Json to_json(const Trial& trial) {
     json["vocab"] = trial.vocab;
     json["logits"] = short_name(trial.logits);
     json["draws"] = trial.draws;
+    json["masks"] = trial.masks;
   } else {
     json["step"] = trial.step;
   }
@@ -379,6 +399,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
       if (!dtype) bad_input("{}: \"logits\" is no element type", origin);
       trial.logits = *dtype;
       trial.draws = json.at("draws").get<bool>();
+      trial.masks = json.at("masks").get<bool>();
     } else {
       trial.step = json.at("step").get<std::string>();
     }

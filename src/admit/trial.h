@@ -37,6 +37,9 @@ struct Trial {
   std::int64_t log = 0;
   // Or one that draws a token, after the largest was chosen.
   bool draws = false;
+  // Or one that chooses among the tokens that a mask allows. Of its buffers, the node 0 is the
+  // logits, and the node 1 what the mask leaves of them.
+  bool masks = false;
   bool expensive = false;  // so much work that the truth of some rows must do, and fewer repeats
   bool vast = false;       // so much that fewer scenarios must do as well
   bool thorough = false;   // more scenarios than usual

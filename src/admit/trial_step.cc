@@ -171,4 +171,23 @@ Request trial_of_drawing(DType logits, std::int64_t vocab) {
           .work = kWork};
 }
 
+Request trial_of_masking(DType logits, std::int64_t vocab) {
+  StepGraph step;
+  const auto leaf = [&](const char* name) {
+    return step.graph.add_leaf(Op::input, {{"name", name}}, {logits, {Dim(vocab)}}, "");
+  };
+  const NodeId node = leaf("logits"), masked = leaf("masked");
+  Generated generated = generate_mask(step, node, buffer_of(step, masked));
+  Trial trial;
+  trial.vocab = vocab;
+  trial.logits = logits;
+  trial.masks = true;
+  trial.buffers = std::move(generated.buffers);
+  trial.launches = std::move(generated.launches);
+  return {.name = "mask",
+          .sources = std::move(generated.sources),
+          .trial = std::move(trial),
+          .work = vocab};
+}
+
 }  // namespace ac

@@ -63,5 +63,7 @@ Request trial_of_choice(const std::string& name, DType logits, std::int64_t voca
 Request trial_of_ending(DType ids, std::int64_t tokens, std::int64_t logged);
 // The trial of the launches that draw a token from `vocab` logits.
 Request trial_of_drawing(DType logits, std::int64_t vocab);
+// The trial of the launch that chooses under a mask.
+Request trial_of_masking(DType logits, std::int64_t vocab);
 
 }  // namespace ac

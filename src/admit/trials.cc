@@ -178,4 +178,8 @@ Request trial_of_draw(DType logits, std::int64_t vocab) {
   return trial_of_drawing(logits, std::min(vocab, kDrawBlocks * kBlock + vocab % kBlock));
 }
 
+Request trial_of_mask(DType logits, std::int64_t vocab) {
+  return trial_of_masking(logits, few_logits(vocab));
+}
+
 }  // namespace ac

@@ -273,4 +273,10 @@ std::vector<Request> confirmation_of_draw(DType logits, std::int64_t vocab) {
   return {std::move(request), races_of(trial_of_draw(logits, vocab))};
 }
 
+std::vector<Request> confirmation_of_mask(DType logits, std::int64_t vocab) {
+  Request request = trial_of_masking(logits, vocab);
+  request.trial.purpose = Purpose::as_used;
+  return {std::move(request), races_of(trial_of_mask(logits, vocab))};
+}
+
 }  // namespace ac

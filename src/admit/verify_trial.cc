@@ -102,12 +102,16 @@ void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
       break;
     case Role::scratch:
       if (is_step && !buffer.is_workspace() && !is_of_node()) refuse("its node is another one");
+      if (trial.masks && buffer.node > 1) refuse("it is neither logits nor what a mask leaves");
       break;
     case Role::position:
       if (!is_step && !trial.draws) refuse("what chooses the largest logit needs no position");
       break;
     case Role::settings:
       if (!trial.draws) refuse("a region takes none");
+      break;
+    case Role::allowed:
+      if (!trial.masks) refuse("the trial masks nothing");
       break;
     case Role::log:
     case Role::until:
@@ -132,6 +136,8 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.distinct_rows < 0 || trial.distinct_rows > kMost)
     bad_input("{}: a trial of {} rows", origin, trial.distinct_rows);
   if (trial.draws && trial.vocab == 0) bad_input("{}: nothing to draw from", origin);
+  if (trial.masks && (trial.vocab == 0 || trial.draws))
+    bad_input("{}: a mask of nothing, or of what is drawn", origin);
   if (trial.vocab == 0 && trial.positions.empty()) bad_input("{}: a trial at no position", origin);
   for (const std::int64_t tokens : trial.other_tokens)
     if (tokens < 1 || tokens > kMost || trial.vocab > 0)

@@ -1,6 +1,7 @@
 #include "answer/generator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "program/draw.h"
@@ -45,6 +46,9 @@ class PackageGenerator : public Generator {
   }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
   void step(std::int64_t token) override { engine_.decode(token); }
+  std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) override {
+    return engine_.choose(allowed, sampling);
+  }
   void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
               const std::function<bool(std::int64_t)>& on_token) override {
     engine_.generate(count, on_token, stops);
@@ -97,7 +101,7 @@ std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
                                const std::function<bool()>& stopped) {
   const std::vector<std::int64_t>& ids = request.ids;
   AC_ASSERT(!ids.empty());
-  choose_by(request.on_host() ? Sampling{} : request.sampling);
+  choose_by(request.by_steps() ? request.sampling : Sampling{});
   const std::int64_t piece = chunk > 0 ? chunk : most_at_once();
   keep();
   if (piece != piece_) piece_ = piece, whole_ = 0;
@@ -130,7 +134,7 @@ void Generator::generate(const TokenRequest& request,
     return on_token(token);
   };
   const std::vector<std::int64_t>& stops = request.stop_ids;
-  if (!request.on_host()) return follow(request.max_new_tokens, stops, take);
+  if (request.by_steps()) return follow(request.max_new_tokens, stops, take);
   grammar::Matcher* const matcher = request.matcher.get();
   std::vector<std::int64_t> ahead;  // of the answer, and not run yet
   std::int64_t left = request.max_new_tokens;
@@ -145,16 +149,29 @@ void Generator::generate(const TokenRequest& request,
     if (matcher && matcher->ended()) return;
     run_ahead(ahead);
     ahead.clear();
-    std::vector<double> changed = logits();
-    if (request.wants_logits) token_logits_ = changed;
-    penalise(changed, request.penalties, seen_, request.ids.size());
-    for (const auto& [token, bias] : request.bias)
-      changed.at(static_cast<std::size_t>(token)) += bias;
-    if (matcher) matcher->restrict(changed);
-    const std::int64_t token = choose_token(changed, request.sampling, position());
+    const std::int64_t token = request.on_host()
+                                   ? choose_on_host(request)
+                                   : choose(matcher->allowed(vocabulary()), request.sampling);
     if (matcher) matcher->take(token);
     if (!goes_on(token)) return;
   }
+}
+
+std::int64_t Generator::choose_on_host(const TokenRequest& request) {
+  std::vector<double> changed = logits();
+  if (request.wants_logits) token_logits_ = changed;
+  penalise(changed, request.penalties, seen_, request.ids.size());
+  for (const auto& [token, bias] : request.bias)
+    changed.at(static_cast<std::size_t>(token)) += bias;
+  if (request.matcher) request.matcher->restrict(changed);
+  return choose_token(changed, request.sampling, position());
+}
+
+std::int64_t Generator::choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) {
+  std::vector<double> left = logits();
+  for (std::size_t i = 0; i < left.size(); ++i)
+    if ((allowed[i / 32] >> i % 32 & 1) == 0) left[i] = -std::numeric_limits<double>::infinity();
+  return choose_token(left, sampling, position());
 }
 
 // A few tokens are run one by one: a piece costs more than a token.

@@ -2,13 +2,15 @@
 // Requests may follow one another; what they begin with alike is run once, or brought back from
 // a cache of what was run before.
 //
-// The device chooses tokens. Where a request changes logits, wants them or has a grammar, the host
-// does, from the logits of each step: that takes longer. Where a grammar leaves no choice, no
-// logits are needed, and several tokens are run at once.
+// The device chooses tokens. Where a request has a grammar, it does under a mask, which the host
+// makes for each token; where a grammar leaves no choice, nothing is chosen, and several tokens are
+// run at once. Where a request changes logits or wants them, the host chooses, from the logits of
+// each step: that takes longer.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ask/token_request.h"
@@ -56,6 +58,8 @@ class Generator {
   virtual void choose_by(const Sampling& sampling) = 0;
   virtual void run(const std::vector<std::int64_t>& ids) = 0;  // a piece
   virtual void step(std::int64_t token) = 0;
+  // After the last token that was run, among those that have a bit (grammar::Matcher::allowed).
+  virtual std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling);
   // Tokens as the device chooses them, up to one of `stops`.
   virtual void follow(std::int64_t count, const std::vector<std::int64_t>& stops,
                       const std::function<bool(std::int64_t)>& on_token) = 0;
@@ -64,6 +68,7 @@ class Generator {
   // How many tokens the prompt has in common with the beginning of the last one.
   std::int64_t alike(const std::vector<std::int64_t>& ids) const;
   void run_ahead(const std::vector<std::int64_t>& ids);
+  std::int64_t choose_on_host(const TokenRequest& request);
 
   std::vector<std::int64_t> seen_;  // the tokens that were run; those beyond position() are void
   // So many of the first ones were run in whole pieces of so many tokens.

@@ -32,9 +32,9 @@ struct TokenRequest {
   std::string where = {};  // "requests.jsonl: line 2: ", or nothing
 
   // The host chooses tokens, from the logits of each step: that takes longer.
-  bool on_host() const {
-    return !penalties.none() || !bias.empty() || wants_logits || matcher != nullptr;
-  }
+  bool on_host() const { return !penalties.none() || !bias.empty() || wants_logits; }
+  // Steps choose the tokens that follow them, and the host only looks on.
+  bool by_steps() const { return !on_host() && matcher == nullptr; }
 };
 
 }  // namespace ac

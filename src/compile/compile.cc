@@ -211,6 +211,7 @@ class PhaseChoosing {
     Foreseen made;
     made.requests = lab_.rehearse([&] {
       admit_draw(sized_, lab_);
+      admit_mask(sized_, lab_);
       for (const PhaseChooser& chooser : choosers_)
         if (std::optional<PhaseChoice> choice = chooser.foresee())
           made.choices.push_back(*std::move(choice));
@@ -262,14 +263,15 @@ void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled&
     const StepGraph& step = choice.record.regions.step;
     const NodeId logits = step.graph.outputs.at(0).node;
     for (const StepVariant& variant : choice.variants)
-      program.phases.push_back(assembler.phase(step,
-                                               {.name = spec.name,
-                                                .min_tokens = spec.min_tokens,
-                                                .max_tokens = spec.max_tokens,
-                                                .from = variant.from,
-                                                .rows = spec.rows},
-                                               variant.parts,
-                                               generate_draw(step, ids_of(step), logits)));
+      program.phases.push_back(
+          assembler.phase(step,
+                          {.name = spec.name,
+                           .min_tokens = spec.min_tokens,
+                           .max_tokens = spec.max_tokens,
+                           .from = variant.from,
+                           .rows = spec.rows},
+                          variant.parts, generate_draw(step, ids_of(step), logits),
+                          generate_masked(step, ids_of(step), logits, program.max_context + 1)));
   }
   plan_memory(program);
   const std::string suffix = program.target == "host" ? ".so" : ".cubin";
@@ -393,6 +395,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       "program",
       [&] {
         compiled.draw = admit_draw(sized, lab);
+        compiled.mask = admit_mask(sized, lab);
         assemble(choices, lab, compiled);
         return compiled.program;
       },

@@ -64,6 +64,7 @@ struct Compiled {
   StepGraph step;  // of any number of tokens, with the logits of the last one
   std::vector<StageTime> times;
   Selection draw;      // what draws a token in all phases
+  Selection mask;      // what chooses one under a mask
   PackageCheck check;  // of the whole program
   MadeOn made_on;
   bool is_measured() const;  // all phases are

@@ -113,7 +113,9 @@ PlanFile plan_file(const Json& json, const std::string& origin) {
       plan.selections.push_back(
           selected(of->at("ending"), phase, plan, fmt::format("{}: {} ending", origin, phase)));
     }
-    plan.selections.push_back(selected(json.at("draw"), "draw", plan, origin + ": draw"));
+    for (const char* key : {"draw", "mask"})
+      plan.selections.push_back(
+          selected(json.at(key), key, plan, fmt::format("{}: {}", origin, key)));
     return plan;
   });
 }

@@ -17,11 +17,12 @@
 
 namespace ac {
 
-constexpr int kPlanFormat = 8;
+constexpr int kPlanFormat = 9;
 
 // What was selected for a region, and what admitted it.
 struct Selected {
-  std::string phase;  // as phases_of() has it; "draw" for what all end with on request
+  std::string phase;  // as phases_of() has it; "draw" and "mask" for what all end with on
+                      // request
   std::string signature;
   std::string ops;         // "rms_norm+linear": for people
   std::string candidate;   // empty: the fallback

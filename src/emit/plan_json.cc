@@ -122,6 +122,7 @@ Json plan_json(const Compiled& compiled) {
           {"advice", advice_json(compiled)},
           {"phases", std::move(phases)},
           {"draw", selection_json(compiled.draw)},
+          {"mask", selection_json(compiled.mask)},
           {"step", print(compiled.step)},
           {"check", to_json(compiled.check)}};
 }

@@ -117,6 +117,9 @@ tokens end the text (`Until` in `kernels/advance_plan.h`): -1 and then zeros bef
 
 To draw a token instead of taking the likeliest, run the phase's `draw` before the last of its `launches`,
 with the request in `settings` (`DrawSettings` in `kernels/draw_plan.h`).
+
+To choose among some tokens alone, run a step, put their bits into `allowed` (`kernels/mask_logits_plan.h`), and run
+the phase's `masked`, with the same `t`: the first and the last of them for the likeliest token, all of them to draw.
 )md";
 
 const char* const kReadmeOfMaps = R"md(

@@ -93,6 +93,11 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
   for (const Phase& phase : program.phases) {
     for (const Launch& launch : phase.draw) must_be_tried("draw", phase.label(), launch);
     for (const Launch& launch : phase.launches) must_be_tried(phase.name, phase.label(), launch);
+    for (const Launch& launch : phase.masked) {
+      const bool is_first = &launch == &phase.masked.front();
+      const bool is_last = &launch == &phase.masked.back();
+      must_be_tried(is_first ? "mask" : is_last ? phase.name : "draw", phase.label(), launch);
+    }
   }
   return faults;
 }

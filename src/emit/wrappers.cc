@@ -23,6 +23,8 @@ std::string uses_of(const Phase& phase, const std::string& name, const std::stri
     }
   for (const Launch& launch : phase.draw)
     if (launch.kernel == kernel) return fmt::format("//   {} draws a token\n", name);
+  if (!phase.masked.empty() && phase.masked.front().kernel == kernel)
+    return fmt::format("//   {} chooses under a mask\n", name);
   if (places.empty()) return {};
   // Behind " at " stands the place in the model, which the first launch alone has.
   note = note.substr(0, note.find(" at "));

@@ -9,6 +9,7 @@
 #include "generate/counts.h"
 #include "ir/layout.h"
 #include "kernels/advance_plan.h"
+#include "kernels/mask_logits_plan.h"
 #include "program/sampling.h"
 
 namespace ac {
@@ -116,6 +117,9 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
     case Role::settings:
       buffer.dtype = DType::i64, buffer.bytes = kSettingsBytes;
       return shared(buffer.name, buffer);
+    case Role::allowed:
+      buffer.bytes = 4 * kernels::mask_words(static_cast<int>(program_.vocab));
+      return shared(buffer.name, buffer);
     case Role::ids:
       return shared(buffer.name, buffer);
   }
@@ -138,7 +142,7 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
 }
 
 Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
-                       const Generated& draw) {
+                       const Generated& draw, const Generated& masked) {
   const std::int64_t max_tokens = phase.max_tokens;
   std::map<NodeId, std::int32_t> values;
   for (const Implemented& part : parts)
@@ -147,6 +151,7 @@ Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Imp
       phase.notes.push_back(part.note);
     }
   phase.draw = launches(step, draw, values, max_tokens);
+  phase.masked = launches(step, masked, values, max_tokens);
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (step.graph.nodes[i].op == Op::input)
       phase.ids = value(step, static_cast<NodeId>(i), values);

@@ -19,7 +19,7 @@ class Assembler {
 
   // `phase` with what runs its steps.
   Phase phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
-              const Generated& draw);
+              const Generated& draw, const Generated& masked);
 
   const std::vector<std::byte>& constants() const { return constants_; }
 

@@ -201,6 +201,18 @@ std::vector<std::int64_t> Matcher::forced(std::int64_t most) {
 
 bool Matcher::ended() { return impl_->ended(); }
 
+std::vector<std::uint32_t> Matcher::allowed(std::int64_t vocabulary) {
+  impl_->find_mask();
+  std::vector<std::uint32_t> words((static_cast<std::size_t>(vocabulary) + 31) / 32);
+  const std::int64_t known = std::min<std::int64_t>(impl_->tokens.GetVocabSize(), vocabulary);
+  for (std::size_t i = 0; i < words.size() && i < impl_->mask.size(); ++i) {
+    const std::int64_t left = known - static_cast<std::int64_t>(32 * i);
+    if (left <= 0) break;
+    words[i] = impl_->word(i) & (left < 32 ? (1u << left) - 1 : ~0u);
+  }
+  return words;
+}
+
 void Matcher::restrict(std::vector<double>& logits) {
   impl_->find_mask();
   for (std::size_t i = 0; i < logits.size(); ++i)

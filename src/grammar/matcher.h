@@ -35,6 +35,9 @@ class Matcher {
   std::vector<std::int64_t> forced(std::int64_t most);
   // The answer is whole, and nothing can follow.
   bool ended();
+  // A bit for each token of a vocabulary of this size that may be next: bit token % 32 of the word
+  // token / 32.
+  std::vector<std::uint32_t> allowed(std::int64_t vocabulary);
   // The logits of tokens that must not be next become -infinity.
   void restrict(std::vector<double>& logits);
   void take(std::int64_t token);

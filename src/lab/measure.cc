@@ -129,6 +129,7 @@ class Bench {
         return with(std::int32_t{0});
       case Role::until:
       case Role::settings:
+      case Role::allowed:
         break;  // of no region
       case Role::counters: {
         Copies made = allocate(bytes, 1);

@@ -34,7 +34,7 @@ TrialPackage::TrialPackage(const StepGraph& step, const Program& program, std::i
   Program trial = program;
   trial.buffers.clear(), trial.kernels.clear();
   Assembler assembler(trial);
-  trial.phases = {assembler.phase(step, {.name = "trial", .max_tokens = tokens}, parts, {})};
+  trial.phases = {assembler.phase(step, {.name = "trial", .max_tokens = tokens}, parts, {}, {})};
   plan_memory(trial);
   for (const Launch& launch : trial.phases[0].launches)
     if (!launch.product) trial.kernels[launch.kernel] = launch.kernel;

@@ -22,6 +22,7 @@ struct Buffer {
     log,         // i32[max_context + 1]: the token that was chosen for each position
     until,       // when a text ends (kernels/advance_plan.h)
     settings,    // how a request draws its tokens (program/sampling.h)
+    allowed,     // a bit for each token that may be chosen (kernels/mask_logits_plan.h)
     weight,      // tensor `key` of `store`, of this shape: a weight, or one part of it
     constant,    // what `node` says; of a program, at `offset` of constants.bin
     rope_table,  // f32[positions, rotary / 2, 2]: cosine and sine of position * inv_freq, * scale

@@ -13,9 +13,9 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 11;  // 10: parts of weights in formats; 11: whether it is quick
-constexpr std::array<std::string_view, 12> kRoles = {
-    "ids",    "position", "token",      "log",   "until",   "settings",
+constexpr int kFormat = 12;  // 11: whether it is quick; 12: choices under a mask
+constexpr std::array<std::string_view, 13> kRoles = {
+    "ids",    "position", "token",      "log",   "until",   "settings", "allowed",
     "weight", "constant", "rope_table", "state", "scratch", "counters"};
 
 // An integer of the type, and not what is left of a larger one.
@@ -127,7 +127,8 @@ Json to_json(const Phase& phase) {
           {"logits", phase.logits},
           {"notes", phase.notes},
           {"launches", to_json(phase.launches)},
-          {"draw", to_json(phase.draw)}};
+          {"draw", to_json(phase.draw)},
+          {"masked", to_json(phase.masked)}};
 }
 
 Phase phase_from_json(const Json& json, const std::string& origin) {
@@ -152,6 +153,7 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   };
   phase.launches = launches("launches");
   phase.draw = launches("draw");
+  phase.masked = launches("masked");
   return phase;
 }
 

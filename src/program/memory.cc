@@ -35,7 +35,8 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
   };
   for (std::size_t at = 0; at < phase.launches.size(); ++at) use_all(phase.launches[at], at);
   // These come when all that a step computes is done; what ends it computes nothing.
-  for (const Launch& launch : phase.draw) use_all(launch, phase.launches.size());
+  for (const std::vector<Launch>* some : {&phase.draw, &phase.masked})
+    for (const Launch& launch : *some) use_all(launch, phase.launches.size());
   // What the step leaves behind is read after it.
   if (phase.logits >= 0) use(phase.logits, phase.launches.size());
   return found;

@@ -10,7 +10,7 @@ namespace ac {
 
 std::vector<const Launch*> Phase::all() const {
   std::vector<const Launch*> all;
-  for (const std::vector<Launch>* some : {&launches, &draw})
+  for (const std::vector<Launch>* some : {&launches, &draw, &masked})
     for (const Launch& launch : *some) all.push_back(&launch);
   return all;
 }

@@ -32,8 +32,11 @@ struct Phase {
   // A step of a request that draws its tokens, instead of taking the likeliest, runs these before
   // its last launch. None: such requests cannot be served.
   std::vector<Launch> draw = {};
+  // Chooses again after a step, among the tokens that a mask allows: the first and the last of
+  // these for the likeliest, all of them to draw. There are some where there are some of `draw`.
+  std::vector<Launch> masked = {};
   Rows rows = Rows::last;
-  std::vector<const Launch*> all() const;  // launches and draw
+  std::vector<const Launch*> all() const;  // of all three lists
   std::string label() const;               // "decode from 4096"; the name where `from` is 0
   bool operator==(const Phase&) const = default;
 };
@@ -58,7 +61,7 @@ struct Program {
   // Tokens; 0 if no phase has these rows. Buffers have room for the longest step with the last row,
   // and no other is longer.
   std::int64_t longest_step(Rows rows = Rows::last) const;
-  bool draws() const;       // whether requests may draw their tokens
+  bool draws() const;       // whether requests may draw their tokens, and choose under a mask
   DType ids_dtype() const;  // of token ids, in all phases
   bool operator==(const Program&) const = default;
 };

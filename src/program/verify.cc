@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "kernels/advance_plan.h"
+#include "kernels/mask_logits_plan.h"
 #include "kernels/sampling_plan.h"
 #include "program/program.h"
 #include "program/sampling.h"
@@ -47,11 +48,17 @@ class Verifier {
         std::count_if(program_.buffers.begin(), program_.buffers.end(),
                       [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
     if (settings > 1) bad_input("{}: {} buffers of the role settings", origin_, settings);
-    for (const Phase& phase : program_.phases)
+    for (const Phase& phase : program_.phases) {
       if (phase.draw.empty() == program_.draws())
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
+      // The engine launches the first and the last by themselves.
+      if (program_.draws() ? phase.masked.size() < 2 : !phase.masked.empty())
+        bad_input("{}: {} has {} launches that choose under a mask", origin_, phase.label(),
+                  phase.masked.size());
+    }
     if (program_.draws() && settings == 0)
       bad_input("{}: tokens are drawn by no settings", origin_);
+    if (program_.draws()) check_only(Role::allowed);
     for (const Phase& phase : program_.phases)
       check(phase, fmt::format("{}: {}", origin_, phase.label()));
   }
@@ -162,6 +169,7 @@ class Verifier {
         return is(4);
       case Buffer::Role::log:
       case Buffer::Role::until:
+      case Buffer::Role::allowed:
         return;  // see check_only
       case Buffer::Role::constant:
         if (buffer.offset < 0 || bytes > program_.constant_bytes ||
@@ -211,6 +219,8 @@ class Verifier {
   void check_only(Buffer::Role role) const {
     std::int64_t count = 1;
     if (role == Buffer::Role::log) count = program_.max_context + 1;
+    if (role == Buffer::Role::allowed)
+      count = kernels::mask_words(static_cast<int>(program_.vocab));
     if (role == Buffer::Role::until) count = sizeof(kernels::Until) / sizeof(std::int32_t);
     int found = 0;
     for (const Buffer& buffer : program_.buffers)
@@ -244,6 +254,9 @@ class Verifier {
             fmt::format("{} launch {} ({})", where, i, phase.launches[i].kernel));
     for (std::size_t i = 0; i < phase.draw.size(); ++i)
       check(phase.draw[i], phase, fmt::format("{} draw {} ({})", where, i, phase.draw[i].kernel));
+    for (std::size_t i = 0; i < phase.masked.size(); ++i)
+      check(phase.masked[i], phase,
+            fmt::format("{} masked {} ({})", where, i, phase.masked[i].kernel));
   }
 
   // In the arena, for steps of this phase.

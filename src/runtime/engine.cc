@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "kernels/advance_plan.h"
+#include "kernels/mask_logits_plan.h"
 #include "runtime/packages.h"
 
 namespace ac {
@@ -57,7 +58,8 @@ Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptio
       records_(options.records),
       launcher_(device),
       ids_sent_(device.make_mark()),
-      until_sent_(device.make_mark()) {
+      until_sent_(device.make_mark()),
+      allowed_sent_(device.make_mark()) {
   if (const int here = device.info().sm; !runs_on(program_.target, here))
     wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
                 device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
@@ -264,12 +266,17 @@ void Engine::pretend(std::int64_t tokens) {
 void Engine::sample(const Sampling& sampling) {
   check(sampling);
   draws_ = !sampling.is_greedy();
-  if (!draws_) return;
+  if (draws_) set_settings(sampling);
+}
+
+void Engine::set_settings(const Sampling& sampling) {
   if (!program_.draws())
     wrong_usage("{} can only take the likeliest token: compile the model again",
                 files_.folder().string());
+  if (settings_ == sampling) return;
   const kernels::DrawSettings settings = draw_settings(sampling);
   device_.upload(address_of(Role::settings), std::as_bytes(std::span(&settings, 1)));
+  settings_ = sampling;
 }
 
 void Engine::check_step(std::int64_t tokens) const {
@@ -294,6 +301,14 @@ void Engine::enqueue(const Phase& phase, std::int64_t tokens) {
   if (!draws_ || launches.empty()) return launcher_.launch(launches, tokens, addresses_, false);
   launcher_.launch(launches.first(launches.size() - 1), tokens, addresses_, false);
   launcher_.launch(phase.draw, tokens, addresses_);
+  launcher_.launch(launches.last(1), tokens, addresses_);
+}
+
+// As a step of no tokens.
+void Engine::enqueue_masked(const Phase& phase, std::int64_t tokens, bool draws) {
+  const std::span<const Launch> launches = phase.masked;
+  if (draws) return launcher_.launch(launches, tokens, addresses_, false);
+  launcher_.launch(launches.first(1), tokens, addresses_, false);
   launcher_.launch(launches.last(1), tokens, addresses_);
 }
 
@@ -489,6 +504,42 @@ std::vector<double> Engine::logits(std::int64_t row) {
     logits.push_back(load_element(dtype, bytes.data() + at));
   check_finite(logits);
   return logits;
+}
+
+void Engine::set_allowed(std::span<const std::uint32_t> allowed) {
+  const auto vocab = static_cast<std::size_t>(program_.vocab);
+  const std::size_t words = (vocab + kernels::mask_word - 1) / kernels::mask_word;
+  if (allowed.size() != words)
+    wrong_usage("a mask of {} words, and {} tokens take {}", allowed.size(), vocab, words);
+  const std::uint32_t behind = ~0u << (vocab - 1) % kernels::mask_word << 1;
+  if (std::ranges::all_of(allowed.first(words - 1), [](std::uint32_t word) { return word == 0; }) &&
+      (allowed.back() & ~behind) == 0)
+    wrong_usage("the mask leaves no token");
+  allowed_sent_->wait();
+  if (!allowed_) allowed_ = device_.allocate_staging(allowed.size_bytes());
+  std::memcpy(allowed_->address(), allowed.data(), allowed.size_bytes());
+  device_.upload_later(address_of(Role::allowed), allowed_->address(), allowed.size_bytes());
+  allowed_sent_->set();
+}
+
+std::int64_t Engine::choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) {
+  if (last_ == nullptr) wrong_usage("there are no logits to choose from: run a prompt first");
+  if (!program_.draws())
+    wrong_usage("{} cannot choose under a mask: compile the model again", files_.folder().string());
+  check(sampling);
+  const bool draws = !sampling.is_greedy();
+  if (draws) set_settings(sampling);
+  set_until(-1, {});
+  set_allowed(allowed);
+  // Steps with the logits of each of their tokens have them at places that depend on their number.
+  if (!records_ || last_->rows == Rows::all) {
+    enqueue_masked(*last_, last_rows_, draws);
+    return chosen();
+  }
+  std::unique_ptr<Device::Recording>& recording = masked_[{last_, draws}];
+  if (!recording) recording = device_.record([&] { enqueue_masked(*last_, 1, draws); });
+  recording->replay();
+  return chosen();
 }
 
 std::int64_t Engine::chosen() {

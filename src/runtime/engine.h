@@ -12,6 +12,8 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
@@ -108,11 +110,17 @@ class Engine {
   // After the token `row` of the last step, if run_all() ran it.
   std::vector<double> logits(std::int64_t row);
   std::int64_t chosen();  // from them
+  // Chooses again after the last step, among the tokens that `allowed` has a bit for
+  // (kernels/mask_logits_plan.h), and goes on from that token. The logits stay as they are. No
+  // allowed token, and another size of mask, are errors (wrong_usage).
+  std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling);
 
   // One launch of the program, for a step of so many tokens.
   void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
   // The same launch by launch: what replay() records, with the drawing of a token if one is drawn.
   void enqueue(const Phase& phase, std::int64_t tokens);
+  // What chooses under a mask after such a step.
+  void enqueue_masked(const Phase& phase, std::int64_t tokens, bool draws);
 
  private:
   void check_room() const;
@@ -128,6 +136,8 @@ class Engine {
   void run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows rows);
   void set_position(std::int64_t position);
   void set_until(std::int64_t left, const std::vector<std::int64_t>& stops);
+  void set_settings(const Sampling& sampling);
+  void set_allowed(std::span<const std::uint32_t> allowed);
   void replay_steps(std::int64_t steps);
   // How many tokens it gave.
   std::int64_t follow(std::int64_t count, const std::function<bool(std::int64_t)>& on_token,
@@ -157,12 +167,15 @@ class Engine {
   std::unique_ptr<Device::Mark> ids_sent_;
   std::unique_ptr<Device::Memory> until_;  // staging
   std::unique_ptr<Device::Mark> until_sent_;
+  std::unique_ptr<Device::Memory> allowed_;  // staging
+  std::unique_ptr<Device::Mark> allowed_sent_;
   bool ends_ = true;  // whether the device may end a text: until it is told, it may
   // Decode steps of one token and of kBatch. Greedy ones have nothing of those that draw.
   struct Recorded {
     std::unique_ptr<Device::Recording> one, many;
   };
   std::map<std::pair<const Phase*, bool>, Recorded> recorded_;  // by phase and whether it draws
+  std::map<std::pair<const Phase*, bool>, std::unique_ptr<Device::Recording>> masked_;  // likewise
   // Steps of prompts, the last one first; those that came once are not recorded.
   struct PromptStep {
     const Phase* phase = nullptr;
@@ -172,6 +185,7 @@ class Engine {
   };
   std::list<PromptStep> prompt_steps_;
   bool draws_ = false;
+  std::optional<Sampling> settings_;  // that the device has
   Loaded loaded_;
   std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
   const Phase* last_ = nullptr;              // that left logits and a chosen token

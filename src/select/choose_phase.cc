@@ -214,4 +214,13 @@ Selection admit_draw(const Program& program, Lab& lab) {
                     lab);
 }
 
+Selection admit_mask(const Program& program, Lab& lab) {
+  const std::string dtype(short_name(program.dtype));
+  return admit_only(
+      trial_of_mask(program.dtype, program.vocab),
+      confirmation_of_mask(program.dtype, program.vocab),
+      fmt::format("mask {}[{}]", dtype, program.vocab),
+      fmt::format("what chooses under a mask from {} logits of {}", dtype, program.vocab), lab);
+}
+
 }  // namespace ac

@@ -78,5 +78,7 @@ PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& 
 
 // The launches that draw a token: there is one way to do it.
 Selection admit_draw(const Program& program, Lab& lab);
+// The launch that chooses under a mask, likewise.
+Selection admit_mask(const Program& program, Lab& lab);
 
 }  // namespace ac

@@ -27,6 +27,9 @@ inline Admission admission_of_advance(DType ids, std::int64_t tokens) {
 inline Admission admission_of_draw(DType logits, std::int64_t vocab) {
   return {trial_of_draw(logits, vocab), confirmation_of_draw(logits, vocab)};
 }
+inline Admission admission_of_mask(DType logits, std::int64_t vocab) {
+  return {trial_of_mask(logits, vocab), confirmation_of_mask(logits, vocab)};
+}
 inline Admission admission_of_fallback(const StepGraph& step, const Region& region,
                                        std::int64_t tokens) {
   const TrialSetting at = as_used_at(step, tokens);

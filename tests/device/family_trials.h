@@ -55,7 +55,7 @@ class Chooser {
   std::vector<FamilyTrial> trials_;
 };
 
-// What goes without a plan: fallbacks, and what ends a step or draws a token.
+// What goes without a plan: fallbacks, and what ends a step, draws a token or masks logits.
 std::vector<FamilyTrial> trials_without_plans(Breadth breadth);
 
 }  // namespace ac::test

@@ -84,7 +84,7 @@ constexpr PlanCase kCases[] = {
     {"maximum", kRows, "reduction/block128/once/v8/128", "Fold::max"},
     {"sampling", kOddDecode, "sampling/1024/v8/1024"},
 };
-constexpr const char* kDraw = "draw";
+constexpr const char *kDraw = "draw", *kMask = "mask";
 
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
@@ -249,7 +249,7 @@ test::Admission fallback_of(const std::string& op) {
 }  // namespace
 
 std::vector<std::string> plan_case_names() {
-  std::vector<std::string> names{kDraw};
+  std::vector<std::string> names{kDraw, kMask};
   names.insert(names.end(), std::begin(kOfCodes), std::end(kOfCodes));
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
@@ -258,6 +258,7 @@ std::vector<std::string> plan_case_names() {
 
 test::Admission admission_of_case(const std::string& name) {
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
+  if (name == kMask) return test::admission_of_mask(DType::bf16, 20011);
   for (const char* one : kOfCodes)
     if (name == one) return products_of_codes(name);
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));

@@ -420,6 +420,33 @@ const std::vector<Fault> draw_faults = {
      {{"load_fresh(p.position) + p.tokens", "p.tokens"}},
      {"draw"}},
     {"a histogram is not cleared", draw, {{"      p.bins[i] = 0;\n", "      ;\n"}}, {"draw"}},
+    {"a token that a mask leaves out may be drawn",
+     draw,
+     {{"if (!(distance < draw_range)) return draw_keys;",
+       "if (!(distance < draw_range)) return draw_keys - 1;"}},
+     {"draw"}},
+};
+
+const std::string mask = "kernels/mask_logits.cuh";
+const std::vector<Fault> mask_faults = {
+    {"bits from the other end", mask, {{"bits >> e & 1", "bits >> (n - 1 - e) & 1"}}, {"mask"}},
+    {"bits of the word before",
+     mask,
+     {{"first / mask_word)", "(first < mask_word ? 0 : first / mask_word - 1))"}},
+     {"mask"}},
+    {"the last tokens have no bits",
+     mask,
+     {{"if (first < p.vocab) bits", "if (first + n <= p.vocab) bits"}},
+     {"mask"}},
+    {"the last token is left out",
+     mask,
+     {{"if (first + e >= p.vocab) continue;", "if (first + e >= p.vocab - 1) continue;"}},
+     {"mask"}},
+    {"tokens that are not allowed are chosen", mask, {{"is_allowed || is_bad", "true"}}, {"mask"}},
+    {"a NaN that the mask leaves out is overlooked",
+     mask,
+     {{"is_allowed || is_bad", "is_allowed"}},
+     {"mask"}},
 };
 
 }  // namespace
@@ -427,7 +454,7 @@ const std::vector<Fault> draw_faults = {
 std::vector<Fault> plan_faults() {
   std::vector<Fault> all;
   for (const auto* some : {&product_faults, &qkv_faults, &prompt_faults, &prompt_code_faults,
-                           &row_faults, &draw_faults})
+                           &row_faults, &draw_faults, &mask_faults})
     all.insert(all.end(), some->begin(), some->end());
   return all;
 }

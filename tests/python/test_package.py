@@ -226,7 +226,7 @@ def test_verify_admits_a_good_package_again(host):
     result = json.loads(program("verify", host, "--json", "-q").stdout)
     assert result["ok"] and not result["faults"]
     assert {trial["outcome"]["kind"] for trial in result["trials"]} == {"admitted"}
-    phases = {"prefill", "prefill to 2", "decode", "all logits", "draw"}
+    phases = {"prefill", "prefill to 2", "decode", "all logits", "draw", "mask"}
     assert {trial["phase"] for trial in result["trials"]} == phases
 
 
@@ -251,8 +251,8 @@ def test_verify_rejects_a_kernel_with_a_wrong_epsilon(tampered):
         )
 
     result = program("verify", tampered(edit), "--json", "-q", expect=1)
-    # One of its region, one of each phase's end, and that of drawing.
-    assert "1 of 4 trials were not admitted" in result.stderr
+    # One of its region, one of each phase's end, that of drawing and that of masks.
+    assert "1 of 5 trials were not admitted" in result.stderr
     verdict = json.loads(result.stdout)
     outcome = verdict["trials"][0]["outcome"]
     assert outcome["kind"] == "rejected" and "numerics" in outcome["why"]

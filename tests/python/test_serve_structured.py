@@ -81,6 +81,20 @@ def test_tokens_that_are_chosen_one_by_one_fit_as_well(server):
         assert choice["finish_reason"] == "length" or is_valid(text, schema), (schema, text)
 
 
+def test_the_device_chooses_under_masks_what_the_host_does(server):
+    """A bias, of nothing, has the host choose from all logits."""
+    forms = schemas.all_schemas()
+    answers = set()
+    for i, schema in enumerate(forms):
+        fields = {"seed": i, "temperature": (0, 1, 1.5)[i % 3], "top_p": (1, 0.9)[i % 2], "response_format": form_of(schema)}
+        if i % 5 == 0:
+            fields["top_k"] = 20
+        by_device = answered(server, **fields)
+        assert by_device == answered(server, **fields, logit_bias={"1": 0}), schema
+        answers.add(by_device[0])
+    assert len(answers) > len(forms) / 3
+
+
 def test_any_json_object(server):
     for seed in range(6):
         text, finish = answered(server, seed, response_format={"type": "json_object"})

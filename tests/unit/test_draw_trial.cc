@@ -2,13 +2,8 @@
 // not.
 #include <doctest/doctest.h>
 
-#include <csignal>
-
-#include "admit/judge.h"
 #include "admit/trials.h"
-#include "base/child.h"
-#include "base/files.h"
-#include "base/temporary_folder.h"
+#include "tests/unit/court.h"
 #include "tests/unit/expect_error.h"
 
 namespace ac::test {
@@ -16,55 +11,8 @@ namespace {
 
 enum Pass : std::size_t { kCoarse, kTopK, kTopP, kChoose };
 
-class Court {
- public:
-  Court() {
-    BuilderOptions options = builder_options(read_environment());
-    header_ = read_file(options.sources / "kernels/draw.cuh", 1 << 20);
-    options.cache = folder_.path(), options.jobs = 2;
-    builder_.emplace(options);
-  }
-
-  // Why it is rejected; empty if it is admitted. A kernel may crash: its process ends then.
-  std::string judge(const Request& request) {
-    KernelFiles files;
-    for (const KernelSource& source : request.sources) {
-      const BuildResult result = builder_->build(source, {});
-      if (const auto* failure = std::get_if<CompileFailure>(&result)) FAIL(failure->log);
-      files[source.entry] = std::get<Artifact>(result).file;
-    }
-    const ChildTask task = [&] {
-      std::signal(SIGSEGV, SIG_DFL);  // nothing is to be said about it
-      const auto rejection = ac::judge(request.trial, files).rejection;
-      return rejection ? "rejected: " + rejection->reason : "admitted";
-    };
-    const ChildResult result = run_in_children({task}, 1, std::chrono::seconds(300)).at(0);
-    if (!result.ok()) return result.ended;
-    return result.text == "admitted" ? "" : result.text;
-  }
-
-  // The same with other text in the header of one pass.
-  bool admits(Request request, Pass pass, const std::string& from, const std::string& to) {
-    const std::string once = "#pragma once", include = "#include \"kernels/draw.cuh\"";
-    std::string header = header_;
-    for (const auto& [find, replace] : {std::pair{from, to}, std::pair{once, std::string()}}) {
-      const std::size_t at = header.find(find);
-      REQUIRE_MESSAGE(at != std::string::npos, find);
-      header.replace(at, find.size(), replace);
-    }
-    std::string& text = request.sources[pass].text;
-    text.replace(text.find(include), include.size(), header);
-    return judge(request).empty();
-  }
-
- private:
-  TemporaryFolder folder_;
-  std::optional<KernelBuilder> builder_;
-  std::string header_;
-};
-
 TEST_CASE("draw trial: what is right is admitted, for every type and size") {
-  Court court;
+  Court court("kernels/draw.cuh");
   for (const DType logits : {DType::f32, DType::f16, DType::bf16})
     for (const std::int64_t vocab : {300, 151'936}) {
       const Request request = trial_of_draw(logits, vocab);
@@ -76,7 +24,7 @@ TEST_CASE("draw trial: what is right is admitted, for every type and size") {
 }
 
 TEST_CASE("draw trial: planted faults are not admitted") {
-  Court court;
+  Court court("kernels/draw.cuh");
   const Request request = trial_of_draw(DType::f32, 151'936);
   const auto rejects = [&](Pass pass, const std::string& from, const std::string& to) {
     CAPTURE(from);
@@ -99,7 +47,7 @@ TEST_CASE("draw trial: planted faults are not admitted") {
 }
 
 TEST_CASE("draw trial: launches that are left out, doubled or misplaced are not admitted") {
-  Court court;
+  Court court("kernels/draw.cuh");
   const Request request = trial_of_draw(DType::f16, 3000);
   for (std::size_t i = 0; i < request.trial.launches.size(); ++i) {
     Request other = request;

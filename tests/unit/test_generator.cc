@@ -38,6 +38,7 @@ class Traced : public Generator {
   std::int64_t recalled = 0;
   bool damages = false;
   std::vector<std::int64_t> pieces;  // how many each piece of them had
+  std::int64_t masks = 0;            // that it has chosen under
 
  protected:
   std::int64_t vocabulary() const override { return 10; }
@@ -93,6 +94,10 @@ class Traced : public Generator {
     add(ids, false);
   }
   void step(std::int64_t token) override { add({token}, true); }
+  std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) override {
+    ++masks;
+    return Generator::choose(allowed, sampling);
+  }
   void follow(std::int64_t count, const std::vector<std::int64_t>&,
               const std::function<bool(std::int64_t)>& on_token) override {
     for (std::int64_t i = 0; i < count; ++i) {
@@ -239,11 +244,15 @@ TEST_CASE("generator: what a grammar forces is run in pieces, and what it forbid
   struct Run {
     std::vector<std::int64_t> tokens, pieces;
     bool ended = false;
+    std::int64_t masks = 0;
   };
-  const auto run = [&](std::int64_t most, bool wants_logits) {
+  using Bias = std::map<std::int64_t, double>;
+  const auto run = [&](std::int64_t most, bool wants_logits, const Bias& bias = {{1, 5}},
+                       const Sampling& sampling = {}) {
     Traced generator;
-    TokenRequest request{.ids = {1, 2}, .max_new_tokens = most, .stop_ids = {7}, .bias = {{1, 5}}};
+    TokenRequest request{.ids = {1, 2}, .max_new_tokens = most, .stop_ids = {7}, .bias = bias};
     request.wants_logits = wants_logits;
+    request.sampling = sampling;
     request.matcher = std::make_shared<grammar::Matcher>(grammar::Rules{.grammar = grammar});
     generator.prompt(request, 0);
     Run run;
@@ -254,6 +263,7 @@ TEST_CASE("generator: what a grammar forces is run in pieces, and what it forbid
     });
     run.pieces = generator.pieces;
     run.ended = request.matcher->ended();
+    run.masks = generator.masks;
     return run;
   };
   // b is the likeliest; of equal logits, the first.
@@ -265,6 +275,16 @@ TEST_CASE("generator: what a grammar forces is run in pieces, and what it forbid
   const Run one_by_one = run(30, true);
   CHECK(one_by_one.tokens == all);
   CHECK(one_by_one.pieces.empty());
+  CHECK(whole.masks == 0);  // the host adds the bias
+  // The same choices under masks.
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Sampling sampling{.temperature = seed == 0 ? 0.0 : 1.0, .seed = seed};
+    const Run on_host = run(30, false, {{1, 0}}, sampling), masked = run(30, false, {}, sampling);
+    CHECK(masked.tokens == on_host.tokens);
+    CHECK(masked.pieces == on_host.pieces);
+    CHECK(on_host.masks == 0);
+    CHECK(masked.masks == 3);
+  }
   for (std::int64_t most = 1; most < std::ssize(all); ++most) {
     const Run cut = run(most, false);
     CHECK(cut.tokens == std::vector<std::int64_t>(all.begin(), all.begin() + most));

@@ -43,6 +43,14 @@ std::set<std::int64_t> allowed(Matcher& matcher) {
   std::set<std::int64_t> ids;
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (!std::isinf(logits[i])) ids.insert(static_cast<std::int64_t>(i));
+  // The same as bits, for a vocabulary that ends before or behind the grammar's, or within a word.
+  for (const std::int64_t vocabulary : {1, 20, 32, 63, 64, 100, 128, 129}) {
+    const std::vector<std::uint32_t> words = matcher.allowed(vocabulary);
+    CHECK(std::ssize(words) == (vocabulary + 31) / 32);
+    for (std::int64_t i = 0; i < std::ssize(words) * 32; ++i)
+      CHECK((words[static_cast<std::size_t>(i / 32)] >> i % 32 & 1) ==
+            (i < vocabulary && ids.contains(i)));
+  }
   return ids;
 }
 

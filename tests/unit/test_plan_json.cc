@@ -128,7 +128,7 @@ TEST_CASE("plan.json: one that lacks what this program writes is to be compiled 
     refused("/check", stage);
 
   CHECK_NOTHROW(plan_file(plan, "plan.json"));
-  for (const char* key : {"target", "kernels", "phases", "draw", "step"}) {
+  for (const char* key : {"target", "kernels", "phases", "draw", "mask", "step"}) {
     Json harmed = plan;
     harmed.erase(key);
     CAPTURE(key);

@@ -25,7 +25,8 @@ enum Index : std::int32_t {
   keys,
   values,
   logits,
-  settings
+  settings,
+  allowed
 };
 
 // Of one layer and one kernel, as small as a program can be that has everything.
@@ -65,6 +66,7 @@ Program tiny() {
        .tensor = kValues},
       {.role = Role::scratch, .name = "logits", .dtype = DType::f16, .bytes = 20, .offset = 256},
       {.role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = 24},
+      {.role = Role::allowed, .name = "allowed", .dtype = DType::i32, .bytes = 4},
       {.role = Role::until, .name = "until", .dtype = DType::i32, .bytes = 64},
       {.role = Role::log, .name = "log", .dtype = DType::i32, .bytes = 33 * 4},
   };
@@ -82,7 +84,7 @@ Program tiny() {
               {"prefill to 5", 3, 5, 0, {launch}, {"k"}, ids, logits},
               {"decode", 1, 1, 0, {launch, launch}, {"a", "b"}, ids, logits},
               {"decode", 1, 1, 16, {launch}, {"c"}, ids, logits}};
-  for (Phase& phase : p.phases) phase.draw = {launch};
+  for (Phase& phase : p.phases) phase.draw = {launch}, phase.masked = {launch, launch, launch};
   return p;
 }
 
@@ -302,6 +304,19 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("draw 0", [](Program& p) { named(p, "decode").draw[0].pointers[0].buffer = 99; });
   refused("draw 0", [](Program& p) { named(p, "prefill").draw[0].kernel = "other"; });
 
+  refused("allowed is not of 1 i32", [&](Program& p) { buffer(p, allowed).bytes = 8; });
+  refused("0 buffers of the role allowed",
+          [&](Program& p) { buffer(p, allowed).role = Buffer::Role::counters; });
+  refused("0 launches that choose under a mask",
+          [](Program& p) { named(p, "prefill").masked.clear(); });
+  refused("1 launches that choose under a mask",
+          [](Program& p) { named(p, "decode").masked.resize(1); });
+  refused("3 launches that choose under a mask", [](Program& p) {
+    for (Phase& phase : p.phases) phase.draw.clear();
+  });
+  refused("masked 1", [](Program& p) { named(p, "decode").masked[1].pointers[0].buffer = 99; });
+  refused("masked 0", [](Program& p) { named(p, "prefill").masked[0].kernel = "other"; });
+
   refused("no such kernel", [&](Program& p) { launch(p).kernel = "other"; });
   refused("not in the package", [](Program& p) { p.kernels["k"] = "../k.so"; });
   refused("not in the package", [](Program& p) { p.kernels["k"] = "/lib/k.so"; });
@@ -417,7 +432,7 @@ Program random_program(std::mt19937& random) {
   const auto any = [&](std::size_t below) { return random() % below; };
   Program program = tiny();
   program.phases = {named(program, "prefill"), named(program, "decode")};
-  for (Phase& phase : program.phases) phase.draw.clear();
+  for (Phase& phase : program.phases) phase.draw.clear(), phase.masked.clear();
   const std::size_t count = 1 + any(24);
   program.buffers.resize(1);
   for (std::size_t i = 0; i < count; ++i) {

@@ -77,6 +77,8 @@ enum : std::int32_t {
   kLogits,
   kSettings,
   kUntil,
+  kAllowed,
+  kMasked,
   kMemory,
   kCounters,
   kBuffers
@@ -94,8 +96,10 @@ std::int32_t place_of(const Buffer& buffer, bool logits) {
       return kSettings;
     case Buffer::Role::until:
       return kUntil;
+    case Buffer::Role::allowed:
+      return kAllowed;
     case Buffer::Role::scratch:
-      return logits ? kLogits : kMemory;
+      return logits ? kLogits : buffer.name.empty() ? kMemory : kMasked;
     case Buffer::Role::counters:
       return kCounters;
     default:
@@ -150,6 +154,12 @@ Program Toy::program() const {
       .role = Role::settings, .name = "settings", .dtype = DType::i64, .bytes = kSettingsBytes};
   program.buffers[kUntil] = {
       .role = Role::until, .name = "until", .dtype = DType::i32, .bytes = sizeof(kernels::Until)};
+  program.buffers[kAllowed] = {.role = Role::allowed,
+                               .name = "allowed",
+                               .dtype = DType::i32,
+                               .bytes = 4 * ((vocab + 31) / 32)};
+  program.buffers[kMasked] = {
+      .role = Role::scratch, .name = "masked", .dtype = DType::f32, .bytes = 4 * vocab};
   program.buffers[kMemory] = {
       .role = Role::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
   program.buffers[kCounters] = {.role = Role::counters,
@@ -189,8 +199,13 @@ Program Toy::program() const {
   };
   const Launch advance = placed(generate_advance(step, input, max_context + 1)).at(0);
   Phase phase{"prefill", 2, chunk, 0, {toy, advance}, {"toy", "advance"}, kIds, kLogits};
-  if (draws) phase.draw = placed(generate_draw(step, input, logits));
-  for (const Launch& launch : phase.draw) program.kernels[launch.kernel] = launch.kernel + ".so";
+  if (draws) {
+    phase.draw = placed(generate_draw(step, input, logits));
+    phase.masked = placed(generate_masked(step, input, logits, max_context + 1));
+    for (const std::vector<Launch>* some : {&phase.draw, &phase.masked})
+      for (const Launch& launch : *some)
+        if (launch.kernel != advance.kernel) program.kernels[launch.kernel] = launch.kernel + ".so";
+  }
   program.phases = {phase, phase};
   program.phases[1].name = "decode", program.phases[1].min_tokens = 1;
   program.phases[1].max_tokens = 1;
@@ -224,8 +239,9 @@ void Toy::write(const std::filesystem::path& package) const {
   std::vector<std::pair<KernelSource, std::string>> sources = {
       {toy_source(), "toy.so"}, {generate_advance(step, input, 1).sources.at(0), "advance.so"}};
   if (draws)
-    for (const KernelSource& source : generate_draw(step, input, logits).sources)
-      sources.emplace_back(source, source.entry + ".so");
+    for (const KernelSource& source : generate_masked(step, input, logits, 1).sources)
+      if (source.entry != sources[1].first.entry)
+        sources.emplace_back(source, source.entry + ".so");
   for (const auto& [source, file] : sources) {
     const BuildResult built = KernelBuilder(builder_options(read_environment())).build(source, {});
     if (const auto* failure = std::get_if<CompileFailure>(&built)) FAIL(failure->log);

@@ -1,0 +1,18 @@
+// The subject of trials that choose under a mask: logits and the bits of allowed tokens become the
+// logits that are left and the largest of them.
+#pragma once
+
+#include <string>
+
+#include "admit/trial.h"
+#include "validate/subject.h"
+
+namespace ac {
+
+validate::Subject mask_subject(const Trial& trial);
+
+// After the launches: that the logits of allowed tokens have the same bits as before, which errors
+// of rounding could hide from the gate. What is wrong, or "".
+std::string check_masked(const validate::Subject& subject, const validate::Buffers& buffers);
+
+}  // namespace ac
