@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -106,11 +107,18 @@ std::string check_masked(const validate::Subject& subject, const validate::Buffe
       validate::load_elements(subject.tensors[kAllowed], buffers[kAllowed]);
   const std::vector<double> logits =
       validate::load_elements(subject.tensors[kGiven], buffers[kGiven]);
-  const std::size_t size = bytes_of(subject.tensors[kGiven].dtype);
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (is_allowed(words, static_cast<std::int64_t>(i)) && !std::isnan(logits[i]) &&
-        std::memcmp(&buffers[kGiven][i * size], &buffers[kLeft][i * size], size) != 0)
-      return fmt::format("the logit of the allowed token {} has changed", i);
+  const DType dtype = subject.tensors[kGiven].dtype;
+  const std::size_t size = bytes_of(dtype);
+  std::array<std::byte, 4> never{};
+  store_element(dtype, kNever, never.data());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const bool may_be = is_allowed(words, static_cast<std::int64_t>(i));
+    if (may_be && std::isnan(logits[i])) continue;  // of any bits
+    const std::byte* const wanted = may_be ? &buffers[kGiven][i * size] : never.data();
+    if (std::memcmp(&buffers[kLeft][i * size], wanted, size) != 0)
+      return fmt::format("it leaves another logit of the token {}, which is {}allowed", i,
+                         may_be ? "" : "not ");
+  }
   return {};
 }
 

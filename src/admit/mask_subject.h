@@ -11,8 +11,8 @@ namespace ac {
 
 validate::Subject mask_subject(const Trial& trial);
 
-// After the launches: that the logits of allowed tokens have the same bits as before, which errors
-// of rounding could hide from the gate. What is wrong, or "".
+// After the launches: that what is left has the bits of the logits, or those of -infinity. The gate
+// would take what rounding could make of the ones, and a NaN for the others. What is wrong, or "".
 std::string check_masked(const validate::Subject& subject, const validate::Buffers& buffers);
 
 }  // namespace ac

@@ -48,14 +48,14 @@ class Verifier {
         std::count_if(program_.buffers.begin(), program_.buffers.end(),
                       [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
     if (settings > 1) bad_input("{}: {} buffers of the role settings", origin_, settings);
-    for (const Phase& phase : program_.phases) {
+    for (const Phase& phase : program_.phases)
       if (phase.draw.empty() == program_.draws())
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
-      // The engine launches the first and the last by themselves.
+    // The engine launches the first and the last of these by themselves.
+    for (const Phase& phase : program_.phases)
       if (program_.draws() ? phase.masked.size() < 2 : !phase.masked.empty())
         bad_input("{}: {} has {} launches that choose under a mask", origin_, phase.label(),
                   phase.masked.size());
-    }
     if (program_.draws() && settings == 0)
       bad_input("{}: tokens are drawn by no settings", origin_);
     if (program_.draws()) check_only(Role::allowed);

@@ -136,7 +136,7 @@ std::vector<FamilyTrial> trials_without_plans(Breadth breadth) {
        confirmation_of_argmax(DType::bf16, 3001, as_used_at(step, 1))});
   add("advance", "i64", admission_of_advance(DType::i64, 7));
   add("draw", "f16", admission_of_draw(DType::f16, 20000));
-  add("mask_logits", "bf16", admission_of_mask(DType::bf16, 20000));
+  add("mask_logits", "bf16", admission_of_mask(DType::bf16, 19968));
   if (breadth == Breadth::families) return trials;
   add("advance", "i32", admission_of_advance(DType::i32, 1));
   add("draw", "bf16", admission_of_draw(DType::bf16, 3001));

@@ -161,7 +161,7 @@ Program Toy::program() const {
   program.buffers[kMasked] = {
       .role = Role::scratch, .name = "masked", .dtype = DType::f32, .bytes = 4 * vocab};
   program.buffers[kMemory] = {
-      .role = Role::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256};
+      .role = Role::scratch, .name = "memory", .dtype = DType::i32, .bytes = 256 + vocab / 16};
   program.buffers[kCounters] = {.role = Role::counters,
                                 .name = "counters",
                                 .dtype = DType::i32,
@@ -216,6 +216,11 @@ Program Toy::program() const {
     params.all = 1;
     std::memcpy(all.launches[0].params.data(), &params, sizeof params);
     program.buffers[kLogits].bytes = Count(0, 4 * vocab);
+    // Tokens are chosen from the last row.
+    for (std::vector<Launch>* some : {&all.draw, &all.masked})
+      for (Launch& launch : *some)
+        for (Launch::Pointer& pointer : launch.pointers)
+          if (pointer.buffer == kLogits) pointer.offset = Count(-4 * vocab, 4 * vocab);
   }
   plan_memory(program);
   return program;
