@@ -93,13 +93,16 @@ void make_halves(DType dtype, std::vector<double>& logits, std::vector<double>& 
               0};
 }
 
-// As a mask leaves them: of some tokens, of few, or of one, and mostly not of the likeliest.
-void make_masked(std::vector<double>& logits, std::int64_t random) {
+// As a mask leaves them: of some tokens, of few, or of one, and mostly not of the likeliest. Top-k
+// and top-p part what is left.
+void make_masked(std::vector<double>& logits, std::vector<double>& settings, std::int64_t random) {
   const std::int64_t every = std::array{3, 61, 1 << 30}[static_cast<std::size_t>(random % 3)];
   const std::int64_t first = random / 3 % std::min<std::int64_t>(every, std::ssize(logits));
   for (std::int64_t i = 0; i < std::ssize(logits); ++i)
     if (i % every != first)
       logits[static_cast<std::size_t>(i)] = -std::numeric_limits<double>::infinity();
+  settings[1] = static_cast<double>(random % 5 != 0 ? 2 + random % 40 : 0);
+  settings[2] = word_of(random % 5 < 3 ? 0.9f : 1);
 }
 
 // What the choice before leaves as its token: the likeliest, or which logit is bad. That of a token
@@ -161,7 +164,7 @@ validate::Subject draw_subject(const Trial& trial) {
       else if (random % 8 == 1)
         make_halves(dtype, elements[kLogits], elements[kSettings], random / 8);
       else if (random % 8 == 3)
-        make_masked(elements[kLogits], random / 8);
+        make_masked(elements[kLogits], elements[kSettings], random / 8);
     }
     elements[kToken] = {static_cast<double>(choice_before(elements[kLogits]))};
   };

@@ -420,10 +420,10 @@ const std::vector<Fault> draw_faults = {
      {{"load_fresh(p.position) + p.tokens", "p.tokens"}},
      {"draw"}},
     {"a histogram is not cleared", draw, {{"      p.bins[i] = 0;\n", "      ;\n"}}, {"draw"}},
-    {"a token that a mask leaves out may be drawn",
+    {"a token that a mask leaves out is near",
      draw,
      {{"if (!(distance < draw_range)) return draw_keys;",
-       "if (!(distance < draw_range)) return draw_keys - 1;"}},
+       "if (!(distance < draw_range)) return distance < 1e38f ? draw_keys : 0;"}},
      {"draw"}},
 };
 
