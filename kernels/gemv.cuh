@@ -3,7 +3,8 @@
 // A warp takes groups of `plan.rows` weight rows, each streamed once through the warp's own ring of
 // loads in flight. The ring is filled before the kernel waits for its predecessor, so that memory
 // stays busy across the boundary. RMSNorm's scale is applied to the finished sums: they are linear
-// in it, and so one barrier serves both x and its mean square.
+// in it, and so one barrier serves both x and its mean square. With several tokens, each has an x
+// and sums of its own, which are added up as if it were alone.
 #pragma once
 
 #include "kernels/gemv_ring.cuh"
@@ -24,6 +25,7 @@ struct Gemv : GemvRows<op> {
   using typename Rows::Y;
   static constexpr int rows = plan.rows;
   static constexpr int outputs = plan.outputs_per_group(op);
+  static constexpr int tokens = plan.tokens;
   static constexpr int vector = op.vector();
   static constexpr int stored = 16 / sizeof(Stored);  // of them, or bytes, in a vector of a row
   static constexpr int x_parts = op.wide_x() ? vector / 4 : 1;  // 16-byte pieces of a vector of x
@@ -96,8 +98,7 @@ struct Gemv : GemvRows<op> {
 
   // x, times the norm weight; returns this thread's share of the sum of squares. A thread touches
   // the same vectors as in stage_norm_weight.
-  AC_DEVICE static float stage_x(const GemvParams& p, unsigned char* shared_x) {
-    const X* x = static_cast<const X*>(p.x);
+  AC_DEVICE static float stage_x(const GemvParams& p, const X* x, unsigned char* shared_x) {
     float squares = 0;
     if constexpr (plan.ring == Ring::none) {
       auto* xs = reinterpret_cast<float*>(shared_x);
@@ -133,22 +134,27 @@ struct Gemv : GemvRows<op> {
 
   // ---- sums
 
-  // Adds the products of vector i of x and of each row's w. Only the first `used` have scales.
-  AC_DEVICE static void multiply(unsigned char* shared_x, int padded, int i, int used,
+  // Adds the products of vector i of each token's x and of each row's w. Only the first `used` have
+  // scales.
+  AC_DEVICE static void multiply(unsigned char* shared_x, int x_bytes, int padded, int i, int used,
                                  const uint4 (&w)[rows], const Scales& scales,
-                                 float (&sums)[rows][2]) {
-    if constexpr (Reader::scaled)
-      multiply_codes(shared_x, padded, i, used, w, scales, sums);
-    else
-      multiply_plain(shared_x, padded, i, w, sums);
+                                 float (&sums)[tokens][rows][2]) {
+    if constexpr (Reader::scaled) {
+      multiply_codes(shared_x, x_bytes, padded, i, used, w, scales, sums);
+    } else {
+      AC_UNROLL
+      for (int t = 0; t < tokens; ++t)
+        multiply_plain(shared_x + t * x_bytes, padded, i, w, sums[t]);
+    }
   }
 
   // The products of what shares a scale are summed up before they are scaled.
-  AC_DEVICE static void multiply_codes(unsigned char* shared_x, int padded, int i, int used,
-                                       const uint4 (&w)[rows], const Scales& scales,
-                                       float (&sums)[rows][2]) {
+  AC_DEVICE static void multiply_codes(unsigned char* shared_x, int x_bytes, int padded, int i,
+                                       int used, const uint4 (&w)[rows], const Scales& scales,
+                                       float (&sums)[tokens][rows][2]) {
     constexpr int of_word = Reader::of_word, of_scale = 4 / op.format.scales_of(vector);
-    float products[rows][2], zero[rows] = {}, of_x = 0;  // minima are times the sum of x
+    // Minima are times the sum of x.
+    float products[tokens][rows][2], zero[rows] = {}, of_x[tokens] = {};
     VectorHigh<op.format> high[rows];
     if (i < used) {
       AC_UNROLL
@@ -158,19 +164,25 @@ struct Gemv : GemvRows<op> {
     for (int j = 0; j < 4; ++j) {
       const int column = i * vector + j / of_scale * of_scale * of_word;  // the scale's first
       if (j % of_scale == 0) {
-        of_x = 0;
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t) of_x[t] = 0;
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {
-          products[r][0] = products[r][1] = 0;
+          AC_UNROLL
+          for (int t = 0; t < tokens; ++t) products[t][r][0] = products[t][r][1] = 0;
           if (i < used) zero[r] = scales.of_row[r].zero_at(column);
         }
       }
-      float x[of_word];
+      float x[tokens][of_word];
       AC_UNROLL
-      for (int e = 0; e < of_word; e += 4) {
-        const float4 part = wide_part(shared_x, padded, i, (j * of_word + e) / 4);
-        x[e] = part.x, x[e + 1] = part.y, x[e + 2] = part.z, x[e + 3] = part.w;
-        if constexpr (op.format.minima) of_x += (part.x + part.y) + (part.z + part.w);
+      for (int t = 0; t < tokens; ++t) {
+        AC_UNROLL
+        for (int e = 0; e < of_word; e += 4) {
+          const float4 part =
+              wide_part(shared_x + t * x_bytes, padded, i, (j * of_word + e) / 4);
+          x[t][e] = part.x, x[t][e + 1] = part.y, x[t][e + 2] = part.z, x[t][e + 3] = part.w;
+          if constexpr (op.format.minima) of_x[t] += (part.x + part.y) + (part.z + part.w);
+        }
       }
       AC_UNROLL
       for (int r = 0; r < rows; ++r) {
@@ -178,16 +190,24 @@ struct Gemv : GemvRows<op> {
         float v[of_word];
         unpack_word<op.format, op.weight>(word[j], high[r].of_word(j), zero[r], v);
         AC_UNROLL
-        for (int e = 0; e < of_word; ++e) products[r][e % 2] = fmaf(v[e], x[e], products[r][e % 2]);
+        for (int t = 0; t < tokens; ++t) {
+          AC_UNROLL
+          for (int e = 0; e < of_word; ++e)
+            products[t][r][e % 2] = fmaf(v[e], x[t][e], products[t][r][e % 2]);
+        }
       }
       if (j % of_scale != of_scale - 1) continue;
       AC_UNROLL
       for (int r = 0; r < rows; ++r) {
         const float scale = i < used ? scales.of_row[r].scale_at(column) : 0;
-        sums[r][0] = fmaf(scale, products[r][0], sums[r][0]);
-        sums[r][1] = fmaf(scale, products[r][1], sums[r][1]);
-        if constexpr (op.format.minima)
-          if (i < used) sums[r][0] = fmaf(-scales.of_row[r].minimum_at(column), of_x, sums[r][0]);
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t) {
+          auto& sum = sums[t][r];
+          sum[0] = fmaf(scale, products[t][r][0], sum[0]);
+          sum[1] = fmaf(scale, products[t][r][1], sum[1]);
+          if constexpr (op.format.minima)
+            if (i < used) sum[0] = fmaf(-scales.of_row[r].minimum_at(column), of_x[t], sum[0]);
+        }
       }
     }
   }
@@ -215,41 +235,45 @@ struct Gemv : GemvRows<op> {
 
   // ---- outputs
 
-  // Lane i finishes output i of the group.
-  AC_DEVICE static void write(const GemvParams& p, int n, int group, const float (&sums)[rows],
-                              float norm_scale, float residual, unsigned long long& best) {
+  // Lane i finishes output i of the group, of the next token those behind.
+  AC_DEVICE static void write(const GemvParams& p, const BlockTokens& of, int n, int group,
+                              const float (&sums)[tokens][rows], float norm_scale, float residual,
+                              unsigned long long& best) {
     const int lane = threadIdx.x % 32;
     float value = 0, up = 0;
     AC_UNROLL
-    for (int i = 0; i < outputs; ++i)
+    for (int i = 0; i < tokens * outputs; ++i)
       if (lane == i) {
-        value = sums[i * op.row_sets()];
-        if constexpr (op.pair != Pair::none) up = sums[i * 2 + 1];
+        value = sums[i / outputs][i % outputs * op.row_sets()];
+        if constexpr (op.pair != Pair::none) up = sums[i / outputs][i % outputs * 2 + 1];
       }
-    const int row = group * outputs + lane;
-    if (lane >= outputs || row >= n) return;
-    Rows::finish(p, row, value, up, norm_scale, residual, best);
+    const int row = group * outputs + output_of(lane);
+    if (lane >= of.count * outputs || row >= n) return;
+    Rows::finish(p, of.first + token_of(lane), row, value, up, norm_scale, residual, best);
   }
+  AC_DEVICE static int token_of(int lane) { return tokens == 1 ? 0 : lane / outputs; }
+  AC_DEVICE static int output_of(int lane) { return tokens == 1 ? lane : lane % outputs; }
 
-  AC_DEVICE static float load_residual(const GemvParams& p, int n, int group) {
+  AC_DEVICE static float load_residual(const GemvParams& p, const BlockTokens& of, int n,
+                                       int group) {
     if constexpr (op.residual) {
-      const int lane = threadIdx.x % 32, row = group * outputs + lane;
-      if (lane < outputs && row < n)
-        return to_float(load_fresh(static_cast<const Y*>(p.residual) + row));
+      const int lane = threadIdx.x % 32, row = group * outputs + output_of(lane);
+      if (lane < of.count * outputs && row < n)
+        return Rows::residual_of(p, of.first + token_of(lane), n, row);
     }
     return 0;
   }
 };
 
 template <GemvOp op, GemvPlan plan>
-AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
+AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using G = Gemv<op, plan>;
-  constexpr int rows = plan.rows, split = plan.split;
+  constexpr int rows = plan.rows, split = plan.split, tokens = plan.tokens;
 
   AC_DYNAMIC_SHARED(shared);
-  AC_SHARED(float, warp_squares, plan.warps());
-  AC_SHARED(float, partial_sums, 2 * (split > 1 ? plan.warps() * rows : 1));
+  AC_SHARED(float, warp_squares, plan.warps() * tokens);
+  AC_SHARED(float, partial_sums, 2 * (split > 1 ? plan.warps() * rows * tokens : 1));
   unsigned char* const shared_x = shared;
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -260,27 +284,34 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
   const int used = p.k / G::vector;  // vectors in a row
   const int steps = plan.steps(op, p.k), padded = plan.padded_vectors(op, p.k);
   const int part_begin = part * steps * 32 * plan.chunks;
+  const int x_bytes = plan.x_bytes(op, p.k);
+  const BlockTokens of = block_tokens<tokens>(p);
 
   if constexpr (plan.signal == Signal::entry) launch_dependents();
 
-  float sums[rows][2];
+  float sums[tokens][rows][2];
   float norm_scale = 1;
   unsigned long long best = 0;
 
   // Everything between the ring's first loads and its first use.
   const auto prepare = [&] {
-    G::stage_norm_weight(p, shared_x);
+    for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, shared_x + t * x_bytes);
     wait_for_dependency();
-    const float squares = G::stage_x(p, shared_x);
-    if constexpr (op.norm) {
-      const float sum = warp_sum(squares);
-      if (lane == 0) warp_squares[warp] = sum;
+    for (int t = 0; t < tokens; ++t) {
+      // Tokens past the last one repeat it.
+      const auto* const x = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+      const float squares = G::stage_x(p, x, shared_x + t * x_bytes);
+      if constexpr (op.norm) {
+        const float sum = warp_sum(squares);
+        if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
+      }
     }
     __syncthreads();
     if constexpr (op.norm) {
+      const int mine = G::token_of(lane) < tokens ? G::token_of(lane) : 0;
       float total = 0;
       AC_UNROLL
-      for (int i = 0; i < plan.warps(); ++i) total += warp_squares[i];
+      for (int i = 0; i < plan.warps(); ++i) total += warp_squares[mine * plan.warps() + i];
       norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps);
     }
   };
@@ -289,29 +320,42 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
   const int last_of_block = split == 1 ? first : blockIdx.x * plan.groups_per_block();
   int buffer = 0;
   const auto finish = [&](int group, float residual) {
-    float total[rows];
+    float total[tokens][rows];
     AC_UNROLL
-    for (int r = 0; r < rows; ++r) total[r] = warp_sum(sums[r][0] + sums[r][1]);
+    for (int t = 0; t < tokens; ++t) {
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) total[t][r] = warp_sum(sums[t][r][0] + sums[t][r][1]);
+    }
     if constexpr (split > 1) {
       // Two buffers in turn: nobody can be two groups ahead of the barrier.
-      float* const partial = partial_sums + buffer * plan.warps() * rows;
+      float* const partial = partial_sums + buffer * plan.warps() * rows * tokens;
       buffer ^= 1;
+      const auto place = [&](int warp, int t, int r) { return (warp * tokens + t) * rows + r; };
       AC_UNROLL
-      for (int r = 0; r < rows; ++r)
-        if (lane == r) partial[warp * rows + r] = total[r];
+      for (int t = 0; t < tokens; ++t) {
+        AC_UNROLL
+        for (int r = 0; r < rows; ++r)
+          if (lane == r) partial[place(warp, t, r)] = total[t][r];
+      }
       __syncthreads();
       if (part != 0) return;
       AC_UNROLL
-      for (int r = 0; r < rows; ++r) {
-        total[r] = 0;
-        for (int i = 0; i < split; ++i) total[r] += partial[(warp + i) * rows + r];
+      for (int t = 0; t < tokens; ++t) {
+        AC_UNROLL
+        for (int r = 0; r < rows; ++r) {
+          total[t][r] = 0;
+          for (int i = 0; i < split; ++i) total[t][r] += partial[place(warp + i, t, r)];
+        }
       }
     }
-    if (group < groups) G::write(p, n, group, total, norm_scale, residual, best);
+    if (group < groups) G::write(p, of, n, group, total, norm_scale, residual, best);
   };
   const auto clear = [&] {
     AC_UNROLL
-    for (int r = 0; r < rows; ++r) sums[r][0] = sums[r][1] = 0;
+    for (int t = 0; t < tokens; ++t) {
+      AC_UNROLL
+      for (int r = 0; r < rows; ++r) sums[t][r][0] = sums[t][r][1] = 0;
+    }
   };
   const auto signal = [&](int group) {
     if constexpr (plan.signal == Signal::last_group)
@@ -352,7 +396,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     int group = first;
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
       signal(group);
-      const float residual = G::load_residual(p, n, group);
+      const float residual = G::load_residual(p, of, n, group);
       scales.point_to(p, n, group);
       clear();
       for (int turn = 0; turn < turns; ++turn) {
@@ -364,7 +408,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
         AC_UNROLL
         for (int u = 0; u < plan.depth; ++u) {
           const int i = part_begin + (turn * plan.depth + u) * 32 + lane;
-          G::multiply(shared_x, padded, i, used, slot[u], scales, sums);
+          G::multiply(shared_x, x_bytes, padded, i, used, slot[u], scales, sums);
           fill(u, next + u, next + u < limit);
         }
       }
@@ -372,11 +416,10 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     }
   } else if constexpr (plan.ring == Ring::none) {
     prepare();
-    const auto* xs = reinterpret_cast<const float*>(shared_x);
     int group = first;
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
       signal(group);
-      const float residual = G::load_residual(p, n, group);
+      const float residual = G::load_residual(p, of, n, group);
       clear();
       if (group < groups) {
         point_to(group);
@@ -384,13 +427,18 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
         for (int i = part * 32 + lane; i < p.k; i += split * 32) {
           AC_UNROLL
           for (int r = 0; r < rows; ++r) {
+            float w;
             if constexpr (G::Reader::scaled) {
               const auto& of_row = scales.of_row[r];
-              const float w = G::Reader::element(row[r], i, of_row.zero_at(i)) + of_row.high_at(i);
-              sums[r][0] =
-                  fmaf(fmaf(w, of_row.scale_at(i), -of_row.minimum_at(i)), xs[i], sums[r][0]);
+              w = G::Reader::element(row[r], i, of_row.zero_at(i)) + of_row.high_at(i);
+              w = fmaf(w, of_row.scale_at(i), -of_row.minimum_at(i));
             } else {
-              sums[r][0] = fmaf(to_float(row[r][i]), xs[i], sums[r][0]);
+              w = to_float(row[r][i]);
+            }
+            AC_UNROLL
+            for (int t = 0; t < tokens; ++t) {
+              const float x = reinterpret_cast<const float*>(shared_x + t * x_bytes)[i];
+              sums[t][r][0] = fmaf(w, x, sums[t][r][0]);
             }
           }
         }
@@ -398,7 +446,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
       finish(group, residual);
     }
   } else {
-    const SharedRing<op, plan> ring(shared + plan.x_bytes(op, p.k));
+    const SharedRing<op, plan> ring(shared + tokens * plan.x_bytes(op, p.k));
     int next_group = first, next_step = 0;
     const auto fill = [&](int slot) {
       const int begin = part_begin + next_step * 32 * plan.chunks;
@@ -418,7 +466,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
     unsigned parity = 0;
     for (int lead = last_of_block; lead < groups; lead += stride, group += stride) {
       signal(group);
-      const float residual = G::load_residual(p, n, group);
+      const float residual = G::load_residual(p, of, n, group);
       scales.point_to(p, n, group);
       clear();
       for (int step = 0; step < steps && group < groups; ++step) {
@@ -430,7 +478,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
           AC_UNROLL
           for (int r = 0; r < rows; ++r)
             w[r] = i < used ? ring.read(slot, r, c) : make_uint4(0, 0, 0, 0);
-          G::multiply(shared_x, padded, i, used, w, scales, sums);
+          G::multiply(shared_x, x_bytes, padded, i, used, w, scales, sums);
         }
         if constexpr (plan.ring == Ring::bulk_copy) __syncwarp();
         fill(slot);
@@ -446,6 +494,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format>& p) {
 }  // namespace ac::kernels
 
 // Put op and plan in parentheses if they hold commas.
-#define AC_GEMV_KERNEL(name, op, plan)                                            \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParamsOf<(op).format>, (plan).threads, \
-                  (plan).blocks_per_sm(), ::ac::kernels::gemv<op, plan>(p))
+#define AC_GEMV_KERNEL(name, op, plan)                                                \
+  using name##_params = ::ac::kernels::GemvParamsOf<(op).format, (plan).tokens>;      \
+  AC_KERNEL_ENTRY(name, name##_params, (plan).threads, (plan).blocks_per_sm(),        \
+                  ::ac::kernels::gemv<op, plan>(p))

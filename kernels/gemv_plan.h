@@ -1,6 +1,6 @@
-// Decode GEMV: y[n] = epilogue(sum_k W[n,k] * prologue(x)[k]) for one token. `GemvOp` says what is
-// computed, `GemvPlan` how. Both are template arguments of the kernel, and the one place where
-// planner, generator and kernel read legality, shared memory and launch shape.
+// Decode GEMV: y[n] = epilogue(sum_k W[n,k] * prologue(x)[k]) for one token, or for each of a few.
+// `GemvOp` says what is computed, `GemvPlan` how. Both are template arguments of the kernel, and
+// the one place where planner, generator and kernel read legality, shared memory and launch shape.
 #pragma once
 
 #include "kernels/weight_format.h"
@@ -41,6 +41,9 @@ constexpr const char* names_of(Ring) { return "Ring, none, registers, async_copy
 enum class Signal : unsigned char { entry, last_group };
 constexpr const char* names_of(Signal) { return "Signal, entry, last_group"; }
 
+// Tokens that one launch computes with the bits that each has alone.
+constexpr int most_gemv_tokens = 8;
+
 struct GemvPlan {
   int threads = 256;
   int rows = 1;    // weight rows that a warp works on at once
@@ -53,8 +56,9 @@ struct GemvPlan {
   bool persistent = true;  // grid of what is resident; else one block for each set of rows
   Signal signal = Signal::entry;
   Cache cache = Cache::streaming;
+  int tokens = 1;  // that a block computes at once: each weight is read for all of them
   AC_FIELDS(GemvPlan, threads, rows, depth, chunks, ring, split, resident, persistent, signal,
-            cache)
+            cache, tokens)
 
   constexpr int warps() const { return threads / 32; }
   constexpr int groups_per_block() const { return warps() / split; }
@@ -72,6 +76,7 @@ struct GemvPlan {
     const int turn = ring == Ring::registers ? depth : 1;
     return ((split - 1) * steps(op, k) + round_up(steps(op, k), turn)) * 32 * chunks;
   }
+  // Of x of one token in shared memory.
   constexpr int x_bytes(const GemvOp& op, int k) const {
     if (ring == Ring::none) return round_up(k * 4, 128);
     const int element = op.wide_x() ? 4 : 2;
@@ -82,12 +87,32 @@ struct GemvPlan {
   }
   constexpr int shared_bytes(const GemvOp& op, int k) const {
     const int barriers = ring == Ring::bulk_copy ? warps() * depth * 8 : 0;
-    return x_bytes(op, k) + ring_bytes() + barriers;
+    return tokens * x_bytes(op, k) + ring_bytes() + barriers;
   }
+  // Blocks of weight rows; further tokens are in further blocks (grid y).
   constexpr int grid(const GemvOp& op, int n, int sms) const {
     const int full = divide_up(divide_up(n, outputs_per_group(op)), groups_per_block());
     const int fits = sms * blocks_per_sm();
     return persistent && fits < full ? fits : full;
+  }
+  // Static shared memory: reductions and the split's partial sums.
+  constexpr int sums_bytes() const { return 4 * 2 * warps() * rows * tokens; }
+
+  // What decides in which order a token's products are summed up. Kernels of one op whose orders
+  // are equal give a token the same bits, however many others are computed with it.
+  struct Order {
+    bool by_element = false;
+    int split = 1;    // parts of a row, and
+    int of_part = 0;  // vectors of each but the last
+    int threads = 0;  // that sum up a norm's squares
+    AC_FIELDS(Order, by_element, split, of_part, threads)
+  };
+  constexpr Order order(const GemvOp& op, int k) const {
+    const bool in_parts = split > 1 && ring != Ring::none;
+    return {.by_element = ring == Ring::none,
+            .split = split,
+            .of_part = in_parts ? steps(op, k) * 32 * chunks : 0,
+            .threads = op.norm ? threads : 0};
   }
 
   // The first reason why no shape can run with this plan, or null.
@@ -100,6 +125,9 @@ struct GemvPlan {
     if (op.pair != Pair::none && op.argmax) return "a pair has no argmax";
     if (op.matrices < 1 || op.matrices > 3) return "matrices must be 1 to 3";
     if (op.argmax && op.matrices != 1) return "argmax is over one matrix";
+    if (tokens < 1 || tokens > most_gemv_tokens) return "tokens must be 1 to 8";
+    if (tokens > 1 && op.argmax) return "argmax is of one token";
+    if (tokens * outputs_per_group(op) > 32) return "a lane finishes one output of one token";
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
     if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
     if (ring == Ring::none)
@@ -117,8 +145,7 @@ struct GemvPlan {
     if (const char* reason = why_illegal(op)) return reason;
     if (k < 1) return "k must be positive";
     if (ring != Ring::none && k % op.vector() != 0) return "16-byte loads need whole vectors of k";
-    // Static shared memory: reductions and the split's partial sums.
-    if (shared_bytes(op, k) + 2048 + 4 * 2 * warps() * rows > max_shared_bytes)
+    if (shared_bytes(op, k) + 2048 + sums_bytes() > max_shared_bytes)
       return "too much shared memory";
     return nullptr;
   }
@@ -158,24 +185,35 @@ struct CodedGemvParams : GemvParams {
   const void* outer[3];           // likewise
   const unsigned char* high[3];   // likewise
 };
-template <bool coded>
-struct GemvParamsFor {
-  using type = CodedGemvParams;
+// Of several tokens: rows of x, of y and of the residual lie one after the other.
+template <class Params>
+struct ForTokens : Params {
+  int tokens;
 };
-template <>
-struct GemvParamsFor<false> {
+template <bool coded, bool several>
+struct GemvParamsFor {
   using type = GemvParams;
 };
-template <Format format>
-using GemvParamsOf = typename GemvParamsFor<!format.is_plain()>::type;
+template <>
+struct GemvParamsFor<true, false> {
+  using type = CodedGemvParams;
+};
+template <bool coded>
+struct GemvParamsFor<coded, true> {
+  using type = ForTokens<typename GemvParamsFor<coded, false>::type>;
+};
+template <Format format, int tokens = 1>
+using GemvParamsOf = typename GemvParamsFor<!format.is_plain(), (tokens > 1)>::type;
 
-// Bytes that must cross the memory bus, and operations, for n outputs of length k.
-constexpr double gemv_bytes(const GemvOp& op, int n, int k) {
+// Bytes that must cross the memory bus, and operations, for n outputs of length k of each token.
+constexpr double gemv_bytes(const GemvOp& op, int n, int k, int tokens = 1) {
   const double rows = double(n) * op.row_sets();
-  return weight_bytes(op.format, op.weight, rows, k) + double(k) * bytes_of(op.x) +
+  return weight_bytes(op.format, op.weight, rows, k) + double(tokens) * k * bytes_of(op.x) +
          (op.norm ? double(k) * bytes_of(op.weight) : 0) +
-         double(n) * bytes_of(op.y) * (op.residual ? 2 : 1);
+         double(tokens) * n * bytes_of(op.y) * (op.residual ? 2 : 1);
 }
-constexpr double gemv_flops(const GemvOp& op, int n, int k) { return 2.0 * n * op.row_sets() * k; }
+constexpr double gemv_flops(const GemvOp& op, int n, int k, int tokens = 1) {
+  return 2.0 * tokens * n * op.row_sets() * k;
+}
 
 }  // namespace ac::kernels

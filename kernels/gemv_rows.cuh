@@ -1,12 +1,28 @@
-// What kernels for one token have in common: which matrix a row is of, and its output.
+// What kernels for one token or a few have in common: which tokens a block has, which matrix a row
+// is of, and its output.
 #pragma once
 
 #include "kernels/argmax.cuh"
 #include "kernels/gemv_plan.h"
 #include "kernels/math.cuh"
+#include "kernels/ptx.cuh"
 #include "kernels/weight_reader.cuh"
 
 namespace ac::kernels {
+
+// The tokens of a block that computes so many at once.
+struct BlockTokens {
+  int first, count;
+};
+template <int tokens, class Params>
+AC_DEVICE BlockTokens block_tokens([[maybe_unused]] const Params& p) {
+  if constexpr (tokens == 1) {
+    return {0, 1};
+  } else {
+    const int first = blockIdx.y * tokens, left = p.tokens - first;
+    return {first, left < tokens ? left : tokens};
+  }
+}
 
 template <GemvOp op>
 struct GemvRows {
@@ -33,8 +49,17 @@ struct GemvRows {
     return matrix;
   }
 
+  AC_DEVICE static const X* x_of(const GemvParams& p, int token) {
+    return static_cast<const X*>(p.x) + static_cast<long long>(token) * p.k;
+  }
+  // Of output `row` of n.
+  AC_DEVICE static float residual_of(const GemvParams& p, int token, int n, int row) {
+    return to_float(
+        load_fresh(static_cast<const Y*>(p.residual) + (static_cast<long long>(token) * n + row)));
+  }
+
   // Writes output `row` of all matrices, whose sums these are (`up` is a pair's second one).
-  AC_DEVICE static void finish(const GemvParams& p, int row, float value, float up,
+  AC_DEVICE static void finish(const GemvParams& p, int token, int row, float value, float up,
                                float norm_scale, float residual, unsigned long long& best) {
     const int output = row;
     const GemvMatrix& m = p.matrix[matrix_of(p, row)];
@@ -48,7 +73,7 @@ struct GemvRows {
     value *= p.scale;
     if constexpr (op.residual) value += residual;
     value = soft_cap(value, p.softcap);
-    static_cast<Y*>(m.y)[row] = from_float<Y>(value);
+    static_cast<Y*>(m.y)[static_cast<long long>(token) * m.rows + row] = from_float<Y>(value);
     if constexpr (op.argmax) {
       // The key is made of the stored value: rounding may make neighbours equal, and the argmax of
       // y must be the same.

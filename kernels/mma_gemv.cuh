@@ -1,10 +1,11 @@
-// Products with one token by tensor cores; mma_gemv_plan.h says what the plan means.
+// Products with one token or a few by tensor cores; mma_gemv_plan.h says what the plan means.
 //
 // Each warp streams 16 weight rows, packed, through a ring of its own, which is filled before the
 // kernel waits for its predecessor. A multiply-accumulate sums over the 4 lanes that have a row, so
 // that what shares a scale must be in all 4: lanes read a word each of one 16-byte vector after the
 // other. In tiles of 8 rows the second 8 of the 16 are the next 128 bytes of the same rows, and
-// meet columns of their own. RMSNorm's scale is applied to the finished sums.
+// meet columns of their own. RMSNorm's scale is applied to the finished sums. A column's sums do not
+// depend on the other columns: a token has the same bits, whatever is computed with it.
 #pragma once
 
 #include "kernels/code_pairs.cuh"
@@ -14,6 +15,20 @@
 #include "kernels/vectors.cuh"
 
 namespace ac::kernels {
+
+// Calls visit(0), visit(1) and so on with numbers that are constants: what it indexes stays in
+// registers before any loop is unrolled, as if there were no array.
+template <int number>
+struct Constant {
+  constexpr operator int() const { return number; }
+};
+template <int count, class Visit>
+AC_DEVICE void each(const Visit& visit) {
+  if constexpr (count > 0) {
+    each<count - 1>(visit);
+    visit(Constant<count - 1>{});
+  }
+}
 
 constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
 
@@ -38,6 +53,18 @@ struct MmaGemv : GemvRows<op> {
   static constexpr int group = format.columns == 0 ? vectors
                                : scales_each > 1   ? 1
                                                  : common_divisor(vectors, format.columns / vector);
+  // Right matrices that hold the columns of all tokens (MmaGemvPlan::pairs_of_token()).
+  static constexpr int tokens = plan.tokens, matrices = plan.matrices(op),
+                       of_matrix = plan.tokens_of_matrix(op), of_token = plan.pairs_of_token(op),
+                       of_pair = plan.tokens_of_pair(op);
+  // A lane's sums: of each right matrix its pair's tokens, for two rows each.
+  using Sums = float[matrices][of_pair][2];
+
+  // Of pair `pair` of a right matrix, its first token or its second.
+  AC_DEVICE static int token_of(int matrix, int pair, int second) {
+    return matrix * of_matrix + pair / of_token * of_pair + second;
+  }
+
   // A norm may divide by far less than 1: what comes before that must not be too small to round.
   static constexpr float enlarged = op.norm ? 0x1p32f : 1;
 
@@ -153,7 +180,7 @@ struct MmaGemv : GemvRows<op> {
   }
   // Returns this thread's share of the sum of squares. It touches the vectors that it touched
   // above.
-  AC_DEVICE static float stage_x(const GemvParams& p, unsigned char* shared_x) {
+  AC_DEVICE static float stage_x(const GemvParams& p, const X* from, unsigned char* shared_x) {
     constexpr int at_once = 4;  // loads under way
     const int column = plan.column_bytes(op, p.k), used = p.k / 8;
     float squares = 0;
@@ -162,7 +189,7 @@ struct MmaGemv : GemvRows<op> {
       AC_UNROLL
       for (int u = 0; u < at_once; ++u)
         if (first + u * plan.threads < used)
-          packed[u].load(static_cast<const X*>(p.x) + (first + u * plan.threads) * 8);
+          packed[u].load(from + (first + u * plan.threads) * 8);
       AC_UNROLL
       for (int u = 0; u < at_once; ++u) {
         const int i = first + u * plan.threads;
@@ -220,58 +247,72 @@ struct MmaGemv : GemvRows<op> {
     }
   };
 
-  // Adds the products of vectors [first, first + group) of a slot. The lane's column of x begins at
-  // `mine`, if it has one.
+  // Adds the products of vectors [first, first + group) of a slot. The lane's column of x in the
+  // first right matrix begins at `mine`, in the others so many bytes behind; if it has one.
   AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
-                                 int first, const unsigned char* mine, bool has_column,
-                                 const Factors& factors, float (&sums)[2]) {
-    float c[2][4] = {};                   // in turn, so that one need not wait for the other
-    [[maybe_unused]] float of_x[4] = {};  // sums of x's columns, which minima are times
+                                 int first, const unsigned char* mine, int next_matrix,
+                                 const bool (&has_column)[matrices], const Factors& factors, Sums& sums) {
+    float c[matrices][2][4] = {};                   // in turn, so that one need not wait for the other
+    [[maybe_unused]] float of_x[matrices][4] = {};  // sums of x's columns, which minima are times
     AC_UNROLL
     for (int j = first; j < first + group; ++j) {
-      unsigned a[2][Pairs::count], b[Pairs::count] = {};
+      unsigned a[2][Pairs::count];
       AC_UNROLL
       for (int h = 0; h < 2; ++h)
         Pairs::unpack(words[h][j], high[h].of_word(j), factors.zero[h], a[h]);
-      if (has_column) {
-        const unsigned char* const at = mine + j * vector * 2;
-        if constexpr (Pairs::count == 4) {
-          const uint4 v = *reinterpret_cast<const uint4*>(at);
-          b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
-        } else {
-          const uint2 v = *reinterpret_cast<const uint2*>(at);
-          b[0] = v.x, b[1] = v.y;
+      each<matrices>([&](auto m) {
+        unsigned b[Pairs::count] = {};
+        if (has_column[m]) {
+          const unsigned char* const at = mine + m * next_matrix + j * vector * 2;
+          if constexpr (Pairs::count == 4) {
+            const uint4 v = *reinterpret_cast<const uint4*>(at);
+            b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
+          } else {
+            const uint2 v = *reinterpret_cast<const uint2*>(at);
+            b[0] = v.x, b[1] = v.y;
+          }
         }
-      }
-      AC_UNROLL
-      for (int i = 0; i < Pairs::count; i += 2)
-        mma_16x8x16<typename Pairs::T>(c[(j * Pairs::count + i) / 2 % 2],
-                                       {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
-                                       {b[i], b[i + 1]});
-      if constexpr (format.minima) {
-        constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
         AC_UNROLL
         for (int i = 0; i < Pairs::count; i += 2)
-          mma_16x8x16<typename Pairs::T>(of_x, {one, one, one, one}, {b[i], b[i + 1]});
-      }
+          mma_16x8x16<typename Pairs::T>(c[m][(j * Pairs::count + i) / 2 % 2],
+                                         {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
+                                         {b[i], b[i + 1]});
+        if constexpr (format.minima) {
+          constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
+          AC_UNROLL
+          for (int i = 0; i < Pairs::count; i += 2)
+            mma_16x8x16<typename Pairs::T>(of_x[m], {one, one, one, one}, {b[i], b[i + 1]});
+        }
+      });
     }
-    AC_UNROLL
-    for (int h = 0; h < 2; ++h)
-      sums[h] = fmaf(factors.scale[h],
-                     (c[0][2 * h] + c[1][2 * h]) + (c[0][2 * h + 1] + c[1][2 * h + 1]), sums[h]);
-    if constexpr (format.minima) {
-      AC_UNROLL
-      for (int h = 0; h < 2; ++h)
-        sums[h] = fmaf(-factors.minimum[h], of_x[2 * h] + of_x[2 * h + 1], sums[h]);
-    }
+    each<matrices>([&](auto m) {
+      each<of_pair>([&](auto t) {
+        const float(&even)[4] = c[m][0], (&odd)[4] = c[m][1];
+        auto& sum = sums[m][t];
+        AC_UNROLL
+        for (int h = 0; h < 2; ++h)
+          sum[h] = fmaf(factors.scale[h],
+                        (even[2 * h + t] + odd[2 * h + t]) + rest(even[2 * h + 1] + odd[2 * h + 1]),
+                        sum[h]);
+        if constexpr (format.minima) {
+          AC_UNROLL
+          for (int h = 0; h < 2; ++h)
+            sum[h] = fmaf(-factors.minimum[h], of_x[m][2 * h + t] + rest(of_x[m][2 * h + 1]),
+                          sum[h]);
+        }
+      });
+    });
   }
+  // What the second column of a pair adds to the first one's sum.
+  AC_DEVICE static float rest(float sum) { return of_pair == 1 ? sum : 0; }
 
   // Adds the products of slot number `slot` of the rows. Its place is given back as soon as it has
   // been read.
   template <class GiveBack>
   AC_DEVICE static void add_slot(const unsigned char* in, int slot, int k,
-                                 const unsigned char* mine, bool has_column, Factors& factors,
-                                 float (&sums)[2], const GiveBack& give_back) {
+                                 const unsigned char* mine, int next_matrix,
+                                 const bool (&has_column)[matrices], Factors& factors, Sums& sums,
+                                 const GiveBack& give_back) {
     const int lane = threadIdx.x % 32, quad = lane / 4;
     // Which of a vector's scales the lane's sums have.
     const int mine_of_vector = lane % scales_each;
@@ -343,20 +384,22 @@ struct MmaGemv : GemvRows<op> {
         const int second = (first_vector(slot, 8) + g * group) * vector + of_vector;
         factors.look_up(first < k ? first : 0, second < k ? second : 0);
       }
-      multiply(words, high, g * group, x, has_column, factors, sums);
+      multiply(words, high, g * group, x, next_matrix, has_column, factors, sums);
     }
   }
 };
 
 template <GemvOp op, MmaGemvPlan plan>
-AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
+AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
   using G = MmaGemv<op, plan>;
-  constexpr int split = plan.split;
+  constexpr int split = plan.split, tokens = plan.tokens;
+  // Outputs of all tokens that a lane finishes.
+  constexpr int turns = divide_up(G::outputs * tokens, 32);
 
   AC_DYNAMIC_SHARED(shared);
-  AC_SHARED(float, warp_squares, plan.warps());
-  AC_SHARED(float, partial_sums, 2 * plan.warps() * 16);
+  AC_SHARED(float, warp_squares, plan.warps() * tokens);
+  AC_SHARED(float, partial_sums, 2 * plan.warps() * 16 * tokens);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, part = warp % split;
   const int n = G::total_rows(p), tiles = (n + G::outputs - 1) / G::outputs;
@@ -364,13 +407,24 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
   const int first = blockIdx.x * plan.tiles_per_block() + warp / split;
   const int used = p.k / G::vector, steps = plan.steps(op, p.k);
   unsigned char* const ring = shared + plan.x_bytes(op, p.k) + warp * plan.depth * G::slot_bytes;
-  // Columns of x: of the first piece rounded and rest, then of the second. Each is two where a
+  const BlockTokens of = block_tokens<tokens>(p);
+  // Columns of a token: of the first piece rounded and rest, then of the second. Each is two where a
   // vector has two scales, with x where the lanes' words have the first one, or the second.
   constexpr int parts = G::scales_each;
-  const bool has_column = quad < 2 * parts * G::pieces && quad % 2 < G::columns &&
-                          lane % 4 / G::of_scale == quad / 2 % parts;
-  const unsigned char* const mine = shared + quad % 2 * plan.column_bytes(op, p.k) +
-                                    quad / 2 / parts * G::vectors * G::vector * 2 +
+  const int pair = quad / 2, of_piece = tokens == 1 ? pair : pair % G::of_token;
+  const int next_matrix = G::of_matrix * plan.token_bytes(op, p.k);
+  bool has_column[G::matrices];
+  each<G::matrices>([&](auto m) {
+    has_column[m] = (tokens == 1 ? quad < 2 * G::of_token
+                                 : G::token_of(m, pair, G::of_pair == 2 ? quad % 2 : 0) < tokens) &&
+                    (G::of_pair == 2 || quad % 2 < G::columns) &&
+                    lane % 4 / G::of_scale == of_piece % parts;
+  });
+  const int first_token =
+      tokens == 1 ? 0 : G::token_of(0, pair, G::of_pair == 2 ? quad % 2 : 0);
+  const unsigned char* const mine = shared + first_token * plan.token_bytes(op, p.k) +
+                                    (G::of_pair == 2 ? 0 : quad % 2) * plan.column_bytes(op, p.k) +
+                                    of_piece / parts * G::vectors * G::vector * 2 +
                                     lane % 4 * (G::vector / 2);
 
   if constexpr (plan.signal == Signal::entry) launch_dependents();
@@ -389,21 +443,31 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
   for (int u = 0; u < plan.depth; ++u) fill(u);
 
   // ---- x
-  G::stage_norm_weight(p, shared);
+  const auto x_of_token = [&](int t) { return shared + t * plan.token_bytes(op, p.k); };
+  for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, x_of_token(t));
   wait_for_dependency();
-  const float squares = G::stage_x(p, shared);
-  if constexpr (op.norm) {
-    const float sum = warp_sum(squares);
-    if (lane == 0) warp_squares[warp] = sum;
+  for (int t = 0; t < tokens; ++t) {
+    // Tokens past the last one repeat it.
+    const auto* const x = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+    const float squares = G::stage_x(p, x, x_of_token(t));
+    if constexpr (op.norm) {
+      const float sum = warp_sum(squares);
+      if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
+    }
   }
   __syncthreads();
-  float norm_scale = 1;
-  if constexpr (op.norm) {
-    float total = 0;
-    AC_UNROLL
-    for (int i = 0; i < plan.warps(); ++i) total += warp_squares[i];
-    norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps) / G::enlarged;
-  }
+  const auto token_of_turn = [&](int u) { return tokens == 1 ? 0 : (u * 32 + lane) / G::outputs; };
+  float norm_scale[turns];
+  each<turns>([&](auto u) {
+    norm_scale[u] = 1;
+    if constexpr (op.norm) {
+      const int token = token_of_turn(u) < tokens ? token_of_turn(u) : 0;
+      float total = 0;
+      AC_UNROLL
+      for (int i = 0; i < plan.warps(); ++i) total += warp_squares[token * plan.warps() + i];
+      norm_scale[u] = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps) / G::enlarged;
+    }
+  });
 
   // A block's warps go through their tiles together if they share rows, each alone otherwise.
   const int last_of_block = split == 1 ? first : blockIdx.x * plan.tiles_per_block();
@@ -411,55 +475,77 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format>& p) {
   for (int lead = last_of_block; lead < tiles; lead += stride, tile += stride) {
     if constexpr (plan.signal == Signal::last_group)
       if (tile + stride >= tiles) launch_dependents();
-    const int row = tile * G::outputs + lane;
-    const bool writes = part == 0 && lane < G::outputs && row < n;
-    float residual = 0;
-    if constexpr (op.residual)
-      if (writes)
-        residual = to_float(load_fresh(static_cast<const typename G::Y*>(p.residual) + row));
+    // What this lane finishes: output row of a token, if it writes.
+    int row[turns];
+    bool writes[turns];
+    float residual[turns];
+    each<turns>([&](auto u) {
+      row[u] = tile * G::outputs + (tokens == 1 ? lane : (u * 32 + lane) % G::outputs);
+      writes[u] = part == 0 && u * 32 + lane < of.count * G::outputs && row[u] < n;
+      residual[u] = 0;
+      if constexpr (op.residual)
+        if (writes[u]) residual[u] = G::residual_of(p, of.first + token_of_turn(u), n, row[u]);
+    });
     typename G::Factors factors;
     factors.point_to(p, n, tile);
-    float sums[2] = {};
+    typename G::Sums sums = {};
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<plan.depth - 1>();
       __syncwarp();
-      G::add_slot(ring + slot * G::slot_bytes, step * split + part, p.k, mine, has_column, factors,
-                  sums, [&] { fill(slot); });
+      G::add_slot(ring + slot * G::slot_bytes, step * split + part, p.k, mine, next_matrix,
+                  has_column, factors, sums, [&] { fill(slot); });
       slot = slot + 1 == plan.depth ? 0 : slot + 1;
     }
-    // The lanes whose columns are x's have the sums: of the first piece lane 0 of each 4, of the
-    // second the next one; with two scales a vector, two lanes each.
-    if constexpr (parts == 2) {
-      AC_UNROLL
-      for (float& sum : sums) sum += __shfl_xor_sync(full_warp, sum, 1);
-    }
-    if constexpr (G::pieces == 2) sums[0] += __shfl_xor_sync(full_warp, sums[1], parts);
+    // The lanes whose columns are a token's have its sums: of the first piece the first of its lanes,
+    // of the second the next one; with two scales a vector, two lanes each.
+    each<G::matrices>([&](auto m) {
+      each<G::of_pair>([&](auto t) {
+        auto& of_rows = sums[m][t];
+        if constexpr (parts == 2) {
+          AC_UNROLL
+          for (float& sum : of_rows) sum += __shfl_xor_sync(full_warp, sum, 1);
+        }
+        if constexpr (G::pieces == 2) of_rows[0] += __shfl_xor_sync(full_warp, of_rows[1], parts);
+      });
+    });
     // Two buffers in turn: nobody can be two tiles ahead of the barrier.
-    float* const partial = partial_sums + buffer * plan.warps() * 16;
+    float* const partial = partial_sums + buffer * plan.warps() * 16 * tokens;
     buffer ^= 1;
-    if (lane % 4 == 0) {
-      partial[warp * 16 + quad] = sums[0];
-      if constexpr (G::pieces == 1) partial[warp * 16 + quad + 8] = sums[1];
-    }
+    each<G::matrices>([&](auto m) {
+      each<G::of_pair>([&](auto t) {
+        const int token = tokens == 1 ? 0 : G::token_of(m, lane % 4, t);
+        if (lane % (tokens == 1 ? 4 : G::of_token) == 0 && token < tokens) {
+          const int at = (warp * tokens + token) * 16 + quad;
+          partial[at] = sums[m][t][0];
+          if constexpr (G::pieces == 1) partial[at + 8] = sums[m][t][1];
+        }
+      });
+    });
     if constexpr (split > 1)
       __syncthreads();
     else
       __syncwarp();
-    if (writes) {
-      float value = 0, up = 0;
-      for (int i = 0; i < split; ++i) {
-        value += partial[(warp + i) * 16 + lane];
-        if constexpr (op.pair != Pair::none) up += partial[(warp + i) * 16 + 8 + lane];
+    each<turns>([&](auto u) {
+      if (writes[u]) {
+        const int token = token_of_turn(u);
+        const int output = tokens == 1 ? lane : (u * 32 + lane) % G::outputs;
+        float value = 0, up = 0;
+        for (int i = 0; i < split; ++i) {
+          const int sums_at = ((warp + i) * tokens + token) * 16;
+          value += partial[sums_at + output];
+          if constexpr (op.pair != Pair::none) up += partial[sums_at + 8 + output];
+        }
+        unsigned long long no_argmax = 0;
+        G::finish(p, of.first + token, row[u], value, up, norm_scale[u], residual[u], no_argmax);
       }
-      unsigned long long no_argmax = 0;
-      G::finish(p, row, value, up, norm_scale, residual, no_argmax);
-    }
+    });
   }
 }
 
 }  // namespace ac::kernels
 
 // Put op and plan in parentheses if they hold commas.
-#define AC_MMA_GEMV_KERNEL(name, op, plan)                                                         \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::GemvParamsOf<(op).format>, (plan).threads, (plan).resident, \
+#define AC_MMA_GEMV_KERNEL(name, op, plan)                                       \
+  using name##_params = ::ac::kernels::GemvParamsOf<(op).format, (plan).tokens>; \
+  AC_KERNEL_ENTRY(name, name##_params, (plan).threads, (plan).resident,          \
                   ::ac::kernels::mma_gemv<op, plan>(p))

@@ -1,5 +1,5 @@
-// Products with one token by tensor cores, of weights in formats of codes: 16 weight rows are the
-// left matrix, the token is a column of the right one. What is computed is a GemvOp.
+// Products with one token or a few by tensor cores, of weights in formats of codes: 16 weight rows
+// are the left matrix, a token is a column of the right one. What is computed is a GemvOp.
 #pragma once
 
 #include "kernels/gemv_plan.h"
@@ -14,7 +14,8 @@ struct MmaGemvPlan {
   int resident = 2;  // blocks an SM that registers and grid aim at
   Signal signal = Signal::entry;
   Cache cache = Cache::streaming;
-  AC_FIELDS(MmaGemvPlan, threads, rows, depth, split, resident, signal, cache)
+  int tokens = 1;  // that a block computes at once: codes are unpacked for all of them
+  AC_FIELDS(MmaGemvPlan, threads, rows, depth, split, resident, signal, cache, tokens)
 
   // A slot is 128 bytes of each of 16 rows, and the scales that belong to them, if they are staged.
   static constexpr int row_bytes = 128, row_vectors = row_bytes / 16;
@@ -54,13 +55,43 @@ struct MmaGemvPlan {
   constexpr int column_bytes(const GemvOp& op, int k) const {
     return round_up(2 * padded(op, k), 128) + 64;
   }
-  constexpr int x_bytes(const GemvOp& op, int k) const {
-    return round_up(columns(op) * column_bytes(op, k), 128);
+  constexpr int token_bytes(const GemvOp& op, int k) const {
+    return columns(op) * column_bytes(op, k);
   }
+  constexpr int x_bytes(const GemvOp& op, int k) const {
+    return round_up(tokens * token_bytes(op, k), 128);
+  }
+  // A right matrix has 8 columns. A token has a pair of them for each piece of a row, and for each
+  // of a vector's two scales. Of a pair, the second is for what rounding left. Where nothing is
+  // left, it is another token's, if there is one.
+  constexpr int pairs_of_token(const GemvOp& op) const {
+    return 16 / rows * op.format.scales_of(op.vector());
+  }
+  constexpr int tokens_of_pair(const GemvOp& op) const {
+    return tokens > 1 && columns(op) == 1 ? 2 : 1;
+  }
+  constexpr int tokens_of_matrix(const GemvOp& op) const {
+    return 4 / pairs_of_token(op) * tokens_of_pair(op);
+  }
+  constexpr int matrices(const GemvOp& op) const {
+    return divide_up(tokens, tokens_of_matrix(op));
+  }
+  // Static shared memory: norms and the split's partial sums.
+  constexpr int sums_bytes() const { return 4 * (2 * 16 + 1) * warps() * tokens; }
   constexpr int shared_bytes(const GemvOp& op, int k) const {
     return x_bytes(op, k) + warps() * depth * slot_bytes(op);
   }
-  // Every block goes on to further tiles.
+  // As GemvPlan::Order.
+  struct Order {
+    int rows = 16, split = 1;
+    int threads = 0;  // that sum up a norm's squares
+    AC_FIELDS(Order, rows, split, threads)
+  };
+  constexpr Order order(const GemvOp& op, int) const {
+    return {.rows = rows, .split = split, .threads = op.norm ? threads : 0};
+  }
+
+  // Every block goes on to further tiles; further tokens are in further blocks (grid y).
   constexpr int grid(const GemvOp& op, int n, int sms) const {
     const int full = divide_up(divide_up(n, outputs_per_tile(op)), tiles_per_block());
     return sms * resident < full ? sms * resident : full;
@@ -85,6 +116,8 @@ struct MmaGemvPlan {
     if (depth < 2 || depth > 32) return "depth must be 2 to 32";
     if (op.format.scales_of(op.vector()) == 0 || op.format.scales_of(op.vector()) > 2)
       return "16-byte loads need whole halves of a vector of a scale";
+    if (tokens < 1 || tokens > most_gemv_tokens) return "tokens must be 1 to 8";
+    if (matrices(op) > 4) return "sums of so many columns do not fit in registers";
     return nullptr;
   }
   // As above, for one K and the shared memory a block may have.
@@ -95,7 +128,7 @@ struct MmaGemvPlan {
       return "scales that are staged need rows in whole 128 bytes";
     if (high_bytes(op) > 0 && k * high_bits_of(op.format.codes) % 128 != 0)
       return "high bits are copied by whole 16 bytes";
-    if (shared_bytes(op, k) + 4 * (2 * 16 + 1) * warps() + 1024 > max_shared_bytes)
+    if (shared_bytes(op, k) + sums_bytes() + 1024 > max_shared_bytes)
       return "too much shared memory";
     return nullptr;
   }

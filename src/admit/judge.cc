@@ -63,9 +63,9 @@ class Mirror {
 
 validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
   std::map<std::string, HostKernel> kernels;
-  for (const Launch& launch : trial.launches)
-    if (!launch.product && kernels.count(launch.kernel) == 0)
-      kernels.emplace(launch.kernel, HostKernel(files.at(launch.kernel), launch.kernel));
+  for (const Launch* launch : trial.all_launches())
+    if (!launch->product && kernels.count(launch->kernel) == 0)
+      kernels.emplace(launch->kernel, HostKernel(files.at(launch->kernel), launch->kernel));
   return run_trial(trial,
                    [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
                        unsigned order) -> std::string {
@@ -106,7 +106,7 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
 validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles& files,
                            std::size_t guard) {
   Launcher launcher(device);
-  for (const Launch& launch : trial.launches) launcher.add(launch, files);
+  for (const Launch* launch : trial.all_launches()) launcher.add(*launch, files);
   std::vector<Mirror> mirrors;
   const auto staging = device.allocate_staging(std::max(kPiece, guard));
   const auto arrived = device.make_mark();

@@ -113,6 +113,10 @@ class TrialRun {
       make_step();
     for (const Buffer& buffer : trial.buffers) places_.push_back(place_of(buffer));
     subject_.run = [this](const Buffers& buffers, unsigned order) { return run(buffers, order); };
+    if (!trial.alone.empty() && trial.purpose != Purpose::races)
+      subject_.run_alone = [this](const Buffers& buffers, std::int64_t row, unsigned order) {
+        return run_alone(buffers, row, order);
+      };
   }
 
   const Subject& subject() const { return subject_; }
@@ -236,6 +240,22 @@ class TrialRun {
     return {0, std::as_writable_bytes(std::span(*memory)).first(bytes.size())};
   }
 
+  // The launches of a step of one token, on what belongs to token `row`.
+  std::string run_alone(const Buffers& buffers, std::int64_t row, unsigned order) const {
+    Trial one = trial_;
+    one.tokens = 1;
+    one.launches = trial_.alone;
+    std::vector<std::span<std::byte>> places;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      const Place& place = places_[i];
+      places.push_back(place.own.empty() ? buffers[place.tensor] : place.own);
+      const auto of_token = static_cast<std::size_t>(trial_.buffers[i].bytes.per_token);
+      if (of_token > 0)
+        places.back() = places.back().subspan(static_cast<std::size_t>(row) * of_token, of_token);
+    }
+    return launch_(one, places, order);
+  }
+
   std::string run(const Buffers& buffers, unsigned order) const {
     std::vector<std::span<std::byte>> places;
     for (const Place& place : places_)
@@ -296,6 +316,13 @@ std::optional<StepGraph> with_distinct_rows(const Trial& trial, std::int64_t row
   return std::move(repeated->step);
 }
 
+std::vector<const Launch*> Trial::all_launches() const {
+  std::vector<const Launch*> all;
+  for (const std::vector<Launch>* some : {&launches, &alone})
+    for (const Launch& launch : *some) all.push_back(&launch);
+  return all;
+}
+
 validate::GateOptions gate_for(const Trial& trial) {
   validate::GateOptions options;
   if (trial.purpose != Purpose::quick) {
@@ -346,9 +373,10 @@ validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
 }
 
 Json to_json(const Trial& trial) {
-  Json buffers = Json::array(), launches = Json::array();
+  Json buffers = Json::array(), launches = Json::array(), alone = Json::array();
   for (const Buffer& buffer : trial.buffers) buffers.push_back(to_json(buffer));
   for (const Launch& launch : trial.launches) launches.push_back(to_json(launch));
+  for (const Launch& launch : trial.alone) alone.push_back(to_json(launch));
   Json json{{"purpose", to_string(trial.purpose)},
             {"tokens", trial.tokens},
             {"capacity", trial.capacity},
@@ -364,6 +392,7 @@ Json to_json(const Trial& trial) {
             {"log", trial.log},
             {"buffers", std::move(buffers)},
             {"launches", std::move(launches)}};
+  if (!alone.empty()) json["alone"] = std::move(alone);
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
     json["logits"] = short_name(trial.logits);
@@ -407,6 +436,8 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
       trial.buffers.push_back(buffer_from_json(entry, origin));
     for (const Json& entry : json.at("launches"))
       trial.launches.push_back(launch_from_json(entry, origin));
+    for (const Json& entry : json.value("alone", Json::array()))
+      trial.alone.push_back(launch_from_json(entry, origin));
     verify(trial, origin);
     return trial;
   } catch (const Json::exception& error) {

@@ -51,6 +51,11 @@ struct Trial {
   bool rounds_weights = false;
   std::vector<Buffer> buffers;
   std::vector<Launch> launches;
+  // What computes the step's first token in a step of one. A token among others must have the bits
+  // that it has there, if there are any launches.
+  std::vector<Launch> alone = {};
+  // All that may run, in an order of no meaning.
+  std::vector<const Launch*> all_launches() const;
 };
 // Rows of a launch whose truth is computed where the real extents are judged.
 inline constexpr std::int64_t kJudgedRows = 16;

@@ -67,7 +67,8 @@ std::int64_t TrialStep::elements(const StepGraph& step) const {
   return all;
 }
 
-Request TrialStep::finish(std::string name, Generated made) {
+Request TrialStep::finish(std::string name, Generated made, std::vector<Launch> alone) {
+  trial_.alone = std::move(alone);
   trial_.buffers = std::move(made.buffers);
   trial_.launches = std::move(made.launches);
   const std::int64_t work = flops(bindings());
@@ -111,6 +112,25 @@ std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted
   if (op_text(choice) != op_text(candidate.choice)) return std::nullopt;
   if (why_illegal(choice, most_capable())) return std::nullopt;
   return generate(fragment, choice, *matched, trial.setting());
+}
+
+std::vector<Launch> alone_launches(const TrialStep& trial, const Wanted& wanted,
+                                   const Candidate& candidate, Generated& made) {
+  const auto alone = alone_of(candidate.choice);
+  const StepGraph& fragment = trial.fragment();
+  if (!alone || !depends_on_tokens(fragment)) return {};
+  const Wanted part{trial.region(), wanted.argmax};
+  const auto matched = match_again(*alone, fragment, part, trial.bindings());
+  Generated one = generate(fragment, with_plan_of(*alone, *matched), *matched, trial.setting());
+  for (KernelSource& source : one.sources) made.sources.push_back(std::move(source));
+  for (Launch& launch : one.launches) {
+    const auto refer = [&](std::int32_t& buffer) {
+      buffer = made.refer(one.buffers[static_cast<std::size_t>(buffer)]);
+    };
+    for (Launch::Pointer& pointer : launch.pointers) refer(pointer.buffer);
+    for (Launch::Map& map : launch.maps) refer(map.buffer);
+  }
+  return std::move(one.launches);
 }
 
 Request trial_of_choice(const std::string& name, DType logits, std::int64_t vocab, int processors,

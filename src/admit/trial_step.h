@@ -36,7 +36,7 @@ class TrialStep {
   Bindings bindings() const { return {.T = trial_.tokens, .P = trial_.positions.back()}; }
   std::int64_t flops(const Bindings& at) const { return flops(fragment_, at); }
   std::int64_t elements() const { return elements(fragment_); }
-  Request finish(std::string name, Generated made);
+  Request finish(std::string name, Generated made, std::vector<Launch> alone = {});
 
  protected:
   static std::int64_t flops(const StepGraph& step, const Bindings& at);
@@ -51,6 +51,11 @@ class TrialStep {
 // The candidate's plan for the fragment, if the family computes that and the plan fits.
 std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,
                                     const Candidate& candidate);
+
+// What computes one token by itself, if the family promises the bits of that to each of several.
+// The trial has the buffers and sources of `made`, which get those that are missing.
+std::vector<Launch> alone_launches(const TrialStep& trial, const Wanted& wanted,
+                                   const Candidate& candidate, Generated& made);
 
 // ---- what is no region of a step
 

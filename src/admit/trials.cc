@@ -62,11 +62,11 @@ class QuickTrial : public TrialStep {
     set_limits();
   }
 
-  Request finish(std::string name, Generated made) {
+  Request finish(std::string name, Generated made, std::vector<Launch> alone = {}) {
     const std::int64_t work = flops(bindings());
     trial_.expensive = work > kMuchWork || elements() > kMuchMemory;
     trial_.vast = work > kVastWork;
-    return TrialStep::finish(std::move(name), std::move(made));
+    return TrialStep::finish(std::move(name), std::move(made), std::move(alone));
   }
 
  private:
@@ -146,7 +146,8 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     QuickTrial trials(*fragment, tokens, extent, at.max_tokens, keys);
     auto made = regenerate(trials, *wanted, candidate);
     if (!made) continue;
-    Request request = trials.finish(candidate.id, std::move(*made));
+    std::vector<Launch> alone = alone_launches(trials, *wanted, candidate, *made);
+    Request request = trials.finish(candidate.id, std::move(*made), std::move(alone));
     request.trial.spreads = extent.spreads;
     request.trial.rounds_weights = extent.rounds_weights;
     return request;

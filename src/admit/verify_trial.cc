@@ -155,6 +155,13 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
   for (const Launch& launch : trial.launches)
     for (const std::int64_t tokens : all_tokens) check(launch, trial, tokens, origin);
+  for (const Launch& launch : trial.alone) check(launch, trial, 1, origin);
+  const bool has_tokens = std::ranges::all_of(trial.buffers, [](const Buffer& buffer) {
+    return buffer.bytes.is_constant() || (buffer.bytes.fixed == 0 && buffer.bytes.per == 1 &&
+                                          buffer.bytes.times == 1 && buffer.bytes.at_most == 0);
+  });
+  if (!trial.alone.empty() && !has_tokens)
+    bad_input("{}: a token by itself has no part of a buffer", origin);
 }
 
 }  // namespace ac

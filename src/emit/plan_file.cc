@@ -28,9 +28,10 @@ Selected selected(const Json& json, const std::string& phase, const PlanFile& pl
   result.candidate = json.at("candidate").get<std::string>();
   for (const Json& trial : json.at("trials")) {
     result.trials.push_back(trial_from_json(trial, origin));
-    for (const Launch& launch : result.trials.back().launches)
-      if (!launch.product && plan.kernels.count(launch.kernel) == 0)
-        bad_input("{}: a trial launches {}, whose source is missing", origin, quote(launch.kernel));
+    for (const Launch* launch : result.trials.back().all_launches())
+      if (!launch->product && plan.kernels.count(launch->kernel) == 0)
+        bad_input("{}: a trial launches {}, whose source is missing", origin,
+                  quote(launch->kernel));
   }
   result.admitted = !result.trials.empty();
   if (!result.candidate.empty())

@@ -126,8 +126,8 @@ Verification verify_package(const PackageFiles& files, BuilderOptions building,
     for (const Trial& trial : selected.trials) {
       Request request{selected.candidate, {}, trial};
       std::set<std::string> needed;
-      for (const Launch& launch : trial.launches)
-        if (!launch.product) needed.insert(launch.kernel);
+      for (const Launch* launch : trial.all_launches())
+        if (!launch->product) needed.insert(launch->kernel);
       for (const std::string& entry : needed) request.sources.push_back(plan.kernels.at(entry));
       requests.push_back(std::move(request));
       verification.trials.push_back(

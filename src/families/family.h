@@ -53,7 +53,11 @@ struct Matched {
 template <class Task>
 using Match = std::variant<Matched<Task>, std::string>;  // or why not
 
-// Nothing of this has a default: a family that lacks something does not compile.
+// Nothing of this has a default: a family that lacks something does not compile. One promise is
+// made by having more: a family that gives a token the same bits whatever is computed with it has
+// `alone(plan)`, the plan for one token, and its plans have `order(op, k)`, what decides in which
+// order a token's sums are made. The gate holds it to the first, order_of() (list.h) goes by the
+// second.
 template <class Task>
 concept KernelFamily = requires(const Task& task, const typename Task::Plan& plan,
                                 const typename Task::Operands& operands, const DeviceInfo& device,

@@ -11,6 +11,8 @@ std::variant<FoundGemv, std::string> find_gemv(const Body& body) {
   if (const auto* why = std::get_if<std::string>(&product)) return *why;
   const auto& [op, shape, operands] = std::get<FoundProduct>(product);
   if (body.argmax() && op.matrices > 1) return "argmax is over one matrix";
+  const bool is_one = rows_of(body.graph().type(operands.y[0]).shape) == Dim(1);
+  if (body.argmax() && !is_one) return "argmax is of one token";
   const GemvProblem problem{
       {.weight = op.weight,
        .x = op.x,
@@ -23,8 +25,15 @@ std::variant<FoundGemv, std::string> find_gemv(const Body& body) {
        .matrices = op.matrices,
        .format = op.format},
       op.pair != Pair::none ? shape.rows[0] : shape.rows[0] + shape.rows[1] + shape.rows[2],
-      shape.k};
+      shape.k, std::max(shape.m, 1), is_one};
   return FoundGemv{problem, operands};
+}
+
+std::vector<int> GemvProblem::tokens_at_once() const {
+  if (is_one) return {1};
+  if (tokens > most_gemv_tokens) return {};
+  const int all = std::max(tokens, 2);
+  return all > 4 ? std::vector<int>{all, divide_up(all, 2)} : std::vector<int>{all};
 }
 
 Match<GemvTask> GemvTask::match(const Body& body) {
@@ -50,27 +59,30 @@ std::vector<GemvPlan> GemvTask::plans() const {
     for (const int depth : {2, 3, 4, 6, 8}) memory.push_back({Ring::bulk_copy, depth, chunks});
 
   std::vector<GemvPlan> plans;
-  for (const Memory& m : memory)
-    for (const int threads : {128, 256, 320, 384, 512, 768, 1024})
-      for (const int rows : {1, 2, 4})
-        for (const int split : {1, 2})
-          for (const int blocks : {1, 2, 3, 4})
-            for (const bool persistent : {true, false})
-              for (const Signal signal : {Signal::entry, Signal::last_group})
-                plans.push_back({.threads = threads,
-                                 .rows = rows,
-                                 .depth = m.depth,
-                                 .chunks = m.chunks,
-                                 .ring = m.ring,
-                                 .split = split,
-                                 .resident = threads * blocks,
-                                 .persistent = persistent,
-                                 .signal = signal,
-                                 .cache = m.cache});
+  for (const int tokens : tokens_at_once())
+    for (const Memory& m : memory)
+      for (const int threads : {128, 256, 320, 384, 512, 768, 1024})
+        for (const int rows : {1, 2, 4})
+          for (const int split : {1, 2})
+            for (const int blocks : {1, 2, 3, 4})
+              for (const bool persistent : {true, false})
+                for (const Signal signal : {Signal::entry, Signal::last_group})
+                  plans.push_back({.threads = threads,
+                                   .rows = rows,
+                                   .depth = m.depth,
+                                   .chunks = m.chunks,
+                                   .ring = m.ring,
+                                   .split = split,
+                                   .resident = threads * blocks,
+                                   .persistent = persistent,
+                                   .signal = signal,
+                                   .cache = m.cache,
+                                   .tokens = tokens});
   return plans;
 }
 
 const char* GemvTask::why_illegal(const Plan& plan, const DeviceInfo& device) const {
+  if (const char* reason = GemvProblem::why_illegal(plan.tokens)) return reason;
   if (const char* reason = plan.why_illegal(op, k, device.max_shared_bytes)) return reason;
   if (plan.ring == Ring::bulk_copy && !device.bulk_copies) return "bulk copies need sm_90";
   if (plan.ring == Ring::async_copy && !device.async_copies)
@@ -82,9 +94,17 @@ namespace {
 
 constexpr int kGemvRegisters = 26;  // so that measured plans of 64 registers stay legal
 
+// Of plain units, where each weight meets several tokens: by a count of instructions. A weight is
+// unpacked once; x is loaded once for all rows of a warp, and unpacked unless it is float32.
+double flops_of(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
+  if (plan.tokens == 1) return 0;
+  const double unpacking = task.op.format.is_plain() ? 1 : 2, of_x = task.op.wide_x() ? 0.25 : 1.2;
+  return device.flops * plan.tokens / (plan.tokens * (1 + of_x / plan.rows) + unpacking);
+}
+
 double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded,
                    const Calibration::Gemv& fit) {
-  double factor = 1 + fit.padding * (padded / task.k - 1);
+  double factor = (1 + fit.padding * (padded / task.k - 1)) * task.passes(plan.tokens);
   if (plan.ring == Ring::async_copy) factor *= fit.async_copies;
   if (plan.ring == Ring::bulk_copy) factor *= fit.bulk_copies;
   if (plan.ring == Ring::registers && plan.cache != kernels::Cache::streaming)
@@ -113,25 +133,27 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
   if (const int high = high_bits_of(op.format.codes); high > 0) further += (4 + high) * plan.rows;
   const double padded = double(plan.padded_vectors(op, k)) * op.vector();
   return {.threads = plan.threads,
-          .shared_bytes = plan.shared_bytes(op, k) + 2048 + 8 * plan.warps() * plan.rows,
-          .registers = kGemvRegisters + held + plan.rows * 2 + further,
+          .shared_bytes = plan.shared_bytes(op, k) + 2048 + plan.sums_bytes(),
+          .registers = kGemvRegisters + held + plan.rows * 2 * plan.tokens + further,
           .blocks_per_sm = plan.blocks_per_sm(),
-          .grid = grid,
-          .units = groups,
+          .grid = static_cast<long long>(grid) * passes(plan.tokens),
+          .units = groups * passes(plan.tokens),
           .units_at_once = double(plan.groups_per_block()),
           .unit_in_flight = load * 32 * plan.split * plan.rows * depth * plan.chunks,
           .unit_seconds = in_registers ? fit.next_group : fit.next_shared_group,
-          .block_seconds = fit.stage_element * padded,
+          .block_seconds = fit.stage_element * padded * plan.tokens,
           .finish_seconds = fit.further_row * (plan.rows - 1) +
                             (plan.signal == Signal::last_group ? fit.late_signal : 0),
-          .slowdown = slowdown_of(*this, plan, padded, fit)};
+          .slowdown = slowdown_of(*this, plan, padded, fit),
+          .flops = flops_of(*this, plan, device)};
 }
 
 Extent GemvTask::extent(const Plan& plan) const {
   const int block = plan.groups_per_block() * plan.outputs_per_group(op);
   return {.block = block,
           .at_once = std::max(plan.blocks_per_sm() * int{kTrialProcessors},
-                              blocks_of_scales(op.format, block))};
+                              blocks_of_scales(op.format, block)),
+          .tokens = is_one ? 0 : plan.tokens};
 }
 
 void GemvTask::write_id(const Plan& plan, IdText& id) {
@@ -142,33 +164,17 @@ void GemvTask::write_id(const Plan& plan, IdText& id) {
       .unless("split", plan.split, 1, "/split{}", plan.split)
       .unless("signal", plan.signal, Signal::entry, "/late")
       .unless("cache", plan.cache, kernels::Cache::streaming, "{}",
-              plan.cache == kernels::Cache::no_allocate ? "/noalloc" : "/evict");
+              plan.cache == kernels::Cache::no_allocate ? "/noalloc" : "/evict")
+      .unless("tokens", plan.tokens, 1, "/x{}", plan.tokens);
 }
-
-namespace {
-
-template <class Params>
-Generated lower_gemv(const GemvTask& task, const Lowering& to, const GemvPlan& plan,
-                     const ProductOperands& operands) {
-  Generated out;
-  KernelOf<Params> of(to, out, "gemv", task.op, plan);
-  auto& p = of.params;
-  fill_gemv(of, p, to, task, operands);
-  const int grid = plan.grid(task.op, task.n, to.setting.multiprocessors);
-  if (task.op.argmax) {
-    of.point(p.block_best, workspace(8 * grid));
-    of.point(p.finished_blocks, counters(4));
-    of.point(p.best_row, {.role = Buffer::Role::token});
-  }
-  of.launch({grid, 1, 1}, plan.threads, plan.shared_bytes(task.op, task.k));
-  return out;
-}
-
-}  // namespace
 
 Generated GemvTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {
-  return op.format.is_plain() ? lower_gemv<GemvParams>(*this, to, plan, operands)
-                              : lower_gemv<CodedGemvParams>(*this, to, plan, operands);
+  return lower_few(*this, to, plan, operands, [&](auto& of, int grid) {
+    if (!op.argmax) return;
+    of.point(of.params.block_best, workspace(8 * grid));
+    of.point(of.params.finished_blocks, counters(4));
+    of.point(of.params.best_row, {.role = Buffer::Role::token});
+  });
 }
 
 }  // namespace ac

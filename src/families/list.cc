@@ -129,6 +129,27 @@ std::vector<PlanField> unsaid_fields(const Choice& choice) {
   return fields;
 }
 
+std::optional<Choice> alone_of(const Choice& choice) {
+  return std::visit(
+      []<class Task>(const Implementation<Task>& made) -> std::optional<Choice> {
+        if constexpr (requires { Task::alone(made.plan); })
+          if (made.plan.tokens > 1)
+            return Implementation<Task>{made.task, Task::alone(made.plan)};
+        return std::nullopt;
+      },
+      choice);
+}
+std::string order_of(const Choice& choice) {
+  return std::visit(
+      []<class Task>(const Implementation<Task>& made) -> std::string {
+        if constexpr (requires { Task::alone(made.plan); })
+          return fmt::format("{} {} {}", Task::family, cpp_of(made.task.op),
+                             cpp_of(made.plan.order(made.task.op, made.task.k)));
+        return "";
+      },
+      choice);
+}
+
 const char* why_illegal(const Choice& choice, const DeviceInfo& device) {
   return std::visit([&](const auto& made) { return why_one_illegal(made, device); }, choice);
 }

@@ -86,6 +86,13 @@ std::vector<PlanField> plan_fields(const Choice& choice);
 // The fields that ids of its family leave out as long as they have these values, by name.
 std::vector<PlanField> unsaid_fields(const Choice& choice);
 
+// What computes one token with the bits that the choice gives to each of several. Nothing where its
+// family does not promise that, or where the choice is for one token.
+std::optional<Choice> alone_of(const Choice& choice);
+// What decides the bits of a token: two choices of one text give equal bits, be they for one token
+// or for several. "" where the family does not promise that.
+std::string order_of(const Choice& choice);
+
 // The first reason why the kernel cannot be, on this device, or null.
 const char* why_illegal(const Choice& choice, const DeviceInfo& device);
 Footprint footprint(const Choice& choice, const DeviceInfo& device);

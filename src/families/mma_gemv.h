@@ -1,4 +1,4 @@
-// Products with one token by tensor cores, of weights in formats of codes.
+// Products with one token or a few by tensor cores, of weights in formats of codes.
 #pragma once
 
 #include "families/gemv.h"
@@ -22,6 +22,7 @@ struct MmaGemvTask : GemvProblem {
   Extent extent(const Plan& plan) const;
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan& plan) { return plan.rows == 8 ? "8 rows" : "16 rows"; }
+  static Plan alone(const Plan& plan) { return alone_of(plan); }
   Generated lower(const Lowering& to, const Plan& plan, const Operands& operands) const;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 class ProductMatcher {
  public:
-  ProductMatcher(const Body& body, bool one_token) : body_(body), one_token_(one_token) {}
+  ProductMatcher(const Body& body, bool few_tokens) : body_(body), few_tokens_(few_tokens) {}
 
   // Why there is no such product, or null.
   const std::string* run() {
@@ -59,7 +59,6 @@ class ProductMatcher {
       const Node& node = body_[linears_[i]];
       if (node.inputs[0] != x) return refuse("the products read different values");
       const Shape& weight = body_.graph().type(node.inputs[1]).shape;
-      if (one_token_ && product(node.type.shape) != weight[0]) return refuse("more than one token");
       if (!body_.is_contiguous(node.inputs[1], Role::weight))
         return refuse("a matrix is no whole weight");
       const Format stored = format_of(body_[node.inputs[1]]).format;
@@ -81,7 +80,7 @@ class ProductMatcher {
     }
     if (total > 1 << 30) return refuse("sizes beyond 32 bits");
     found.operands.x = x;
-    if (!one_token_) {
+    if (!few_tokens_) {
       if (body_.inside(storage))
         return refuse(fmt::format("no prologue for {}", info(body_[storage].op).name));
       return body_.input(x)
@@ -230,7 +229,7 @@ class ProductMatcher {
   }
 
   const Body& body_;
-  const bool one_token_;
+  const bool few_tokens_;
   std::vector<NodeId> linears_;
   std::set<NodeId> done_;
   NodeId softcap_end_ = -1;
@@ -239,8 +238,8 @@ class ProductMatcher {
 
 }  // namespace
 
-std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_token) {
-  ProductMatcher matcher(body, one_token);
+std::variant<FoundProduct, std::string> find_product(const Body& body, bool few_tokens) {
+  ProductMatcher matcher(body, few_tokens);
   if (const std::string* why = matcher.run()) return *why;
   return matcher.found;
 }

@@ -1,5 +1,5 @@
-// What the families of products have in common: weights with one token (gemv) or many (gemm,
-// mma_gemm, tma_gemm, cublaslt, and qkv_attention with more behind it).
+// What the families of products have in common: weights with few tokens (gemv, mma_gemv) or many
+// (gemm, mma_gemm, tma_gemm, cublaslt, and qkv_attention with more behind it).
 #pragma once
 
 #include <algorithm>
@@ -40,9 +40,10 @@ struct FoundProduct {
   ProductOperands operands;
 };
 
-// A norm (for one token only) -> up to three linears -> pair, bias, scale, residual, softcap, in
-// the order in which kernels do them. Or why the region is none.
-std::variant<FoundProduct, std::string> find_product(const Body& body, bool one_token);
+// A norm (for few tokens only) -> up to three linears -> pair, bias, scale, residual, softcap, in
+// the order in which kernels do them. Or why the region is none. Few tokens have no
+// gaps between their rows.
+std::variant<FoundProduct, std::string> find_product(const Body& body, bool few_tokens);
 std::string reads_no_weights_in(const Format& format);
 // A product of many tokens, unless there is a reason why this family does not compute it. One that
 // reads weights in formats of codes says so: Task::reads_codes.

@@ -58,14 +58,21 @@ std::string cpp_of(const kernels::FirstOf<T, N>& array) {
   for (int i = 0; i < array.count; ++i) text += (i ? ", " : "") + cpp_of(array.all[i]);
   return "{" + text + "}";
 }
+// Fields of few kernels, which the text of others leaves out: their names do not depend on them.
+inline bool is_left_out(std::string_view, const kernels::Format& format) {
+  return format.is_plain();
+}
+inline bool is_left_out(std::string_view name, int value) { return name == "tokens" && value == 1; }
+template <class T>
+bool is_left_out(std::string_view, const T&) {
+  return false;
+}
 template <class Struct>
   requires std::is_class_v<Struct>
 std::string cpp_of(const Struct& initialised) {
   std::string text;
   each_field(initialised, [&](std::string_view name, const auto& value) {
-    // So that kernels of plain weights keep their names.
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, kernels::Format>)
-      if (value.is_plain()) return;
+    if (is_left_out(name, value)) return;
     text += fmt::format("{}.{} = {}", text.empty() ? "" : ", ", name, cpp_of(value));
   });
   return "{" + text + "}";

@@ -30,7 +30,7 @@ std::size_t TensorSpec::bytes() const {
 
 std::string_view to_string(Stage stage) {
   constexpr std::string_view kNames[] = {"interface", "launch", "memory", "numerics",
-                                         "repeatability"};
+                                         "repeatability", "same bits"};
   return kNames[static_cast<std::size_t>(stage)];
 }
 
@@ -100,6 +100,7 @@ class Gate {
 
   void check_interface() {
     AC_ASSERT(subject_.truth && subject_.plain && subject_.run);
+    AC_ASSERT(!subject_.run_alone || subject_.rows > 0);
     AC_ASSERT(!is_by_rows() || (subject_.truth_of_rows && subject_.plain_of_rows));
     std::set<std::string> names;
     bool writes = false;
@@ -234,7 +235,9 @@ class Gate {
   // ---- runs
 
   bool launch(const Scenario& scenario, const BufferSet& set) {
-    const std::string error = subject_.run(set.buffers(), launches_++);
+    return settle_launch(scenario, set, subject_.run(set.buffers(), launches_++));
+  }
+  bool settle_launch(const Scenario& scenario, const BufferSet& set, const std::string& error) {
     ++verdict_.launches;
     if (!error.empty()) {
       reject(Stage::launch, scenario, error);
@@ -269,6 +272,8 @@ class Gate {
     BufferSet first(subject_.tensors, launches_);
     first.load(elements);
     if (!launch(scenario, first)) return;
+    if (subject_.run_alone) check_alone(scenario, elements, first);
+    if (verdict_.rejection) return;
     if (options_.samples > 1 && is_by_rows()) return check_samples(scenario, elements, first);
     const Expected expected = expect(scenario, elements, next_rows(), written_by(first));
     if (verdict_.rejection) return;
@@ -360,6 +365,37 @@ class Gate {
     if (!launch(expected.scenario, set)) return;
     check_results(expected, set, "after a launch with other inputs on the same buffers");
     if (!verdict_.rejection) check_same(expected.scenario, written(fresh), fresh, set, true);
+  }
+
+  // Each row by itself, in other memory.
+  void check_alone(const Scenario& scenario, const Elements& elements, const BufferSet& together) {
+    BufferSet alone(subject_.tensors, launches_);
+    alone.load(elements);
+    for (std::int64_t row = 0; row < subject_.rows && !verdict_.rejection; ++row)
+      settle_launch(scenario, alone, subject_.run_alone(alone.buffers(), row, launches_++));
+    for (std::size_t t = 0; t < subject_.tensors.size() && !verdict_.rejection; ++t) {
+      if (spec(t).role != TensorRole::output) continue;
+      const std::span<const std::byte> some = together.buffers()[t], one = alone.buffers()[t];
+      const std::size_t size = bytes_of(spec(t).dtype);
+      for (std::size_t i = 0; i < some.size(); i += size) {
+        if (std::memcmp(some.data() + i, one.data() + i, size) == 0) continue;
+        const double among = element(spec(t), some.data() + i), by_itself =
+                                                                    element(spec(t), one.data() + i);
+        if (among != among && by_itself != by_itself) continue;  // which NaN means nothing
+        const auto index = static_cast<std::int64_t>(i / size);
+        return reject({.stage = Stage::same_bits,
+                       .reason = fmt::format("{}[{}]: {} where its row is computed with others, and "
+                                             "{} by itself (scenario \"{}\", seed {})",
+                                             spec(t).name, index, among, by_itself, scenario.name,
+                                             scenario.seed),
+                       .scenario = scenario.name,
+                       .seed = scenario.seed,
+                       .tensor = spec(t).name,
+                       .index = index,
+                       .got = among,
+                       .wanted = by_itself});
+      }
+    }
   }
 
   void check_same(const Scenario& scenario, const std::vector<std::byte>& bytes,

@@ -8,6 +8,7 @@
 //   inputs, and inputs with infinities and NaN.
 // - repeatability: the same inputs give the same bits, in other memory, over other poison, in
 //   another order of threads, and after a launch with other inputs on the same buffers.
+// - same bits: a row has the bits that it has by itself, where the subject promises that.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace ac::validate {
 
-enum class Stage : std::uint8_t { interface, launch, memory, numerics, repeatability };
+enum class Stage : std::uint8_t { interface, launch, memory, numerics, repeatability, same_bits };
 std::string_view to_string(Stage stage);
 
 struct GateOptions {

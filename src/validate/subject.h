@@ -79,6 +79,8 @@ using EvaluateRows = std::function<Elements(const Elements&, const Rows&)>;
 // Launches the kernel and waits. Returns what went wrong, or "". `launch` counts launches: who can
 // vary the order of threads or blocks does so by it.
 using Run = std::function<std::string(const Buffers&, unsigned launch)>;
+// The same of what computes one row by itself: it writes that row of the outputs.
+using RunRow = std::function<std::string(const Buffers&, std::int64_t row, unsigned launch)>;
 
 struct Subject {
   std::vector<TensorSpec> tensors;
@@ -88,6 +90,8 @@ struct Subject {
   // honest implementation may be from the truth.
   Evaluate plain;
   Run run;
+  // Where a row of the outputs must have the bits that it has by itself. Null: it need not.
+  RunRow run_alone = nullptr;
   // Makes random elements legal where a range does not say enough (empties cache slots that hold no
   // token yet). May be null.
   std::function<void(Elements&)> constrain = nullptr;
