@@ -141,6 +141,22 @@ AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
 AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
+// Several tokens at once.
+constexpr GemvPlan eight_tokens{
+    .rows = 4, .depth = 4, .ring = Ring::async_copy, .resident = 256, .tokens = 8};
+constexpr GemvPlan pair_of_tokens{.rows = 2, .depth = 4, .resident = 256, .tokens = 2};
+constexpr GemvPlan any_tokens{.depth = 1, .ring = Ring::none, .resident = 512, .tokens = 8};
+AC_GEMV_KERNEL(gemv_qkv_eight_tokens, qkv, eight_tokens)
+AC_GEMV_KERNEL(gemv_projection_eight_tokens, projection, eight_tokens)
+AC_GEMV_KERNEL(gemv_gate_up_two_tokens, gate_up, pair_of_tokens)
+AC_GEMV_KERNEL(gemv_int4_gate_up_two_tokens, int4_gate_up, pair_of_tokens)
+AC_GEMV_KERNEL(gemv_projection_any_tokens, projection, any_tokens)
+constexpr MmaGemvPlan columns_of_tokens{.tokens = 8}, half_tiles_of_tokens{.rows = 8, .tokens = 8};
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_eight_tokens, int4_gate_up, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection_tokens, int4_bf16_projection, half_tiles_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_eight_tokens, fp8_qkv, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_eight_tokens, mxfp4_projection, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_eight_tokens, q4_k_gate_up, columns_of_tokens)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
 constexpr GemvPlan bulk_pair{

@@ -178,8 +178,7 @@ struct Gemv : GemvRows<op> {
       for (int t = 0; t < tokens; ++t) {
         AC_UNROLL
         for (int e = 0; e < of_word; e += 4) {
-          const float4 part =
-              wide_part(shared_x + t * x_bytes, padded, i, (j * of_word + e) / 4);
+          const float4 part = wide_part(shared_x + t * x_bytes, padded, i, (j * of_word + e) / 4);
           x[t][e] = part.x, x[t][e + 1] = part.y, x[t][e + 2] = part.z, x[t][e + 3] = part.w;
           if constexpr (op.format.minima) of_x[t] += (part.x + part.y) + (part.z + part.w);
         }
@@ -494,7 +493,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
 }  // namespace ac::kernels
 
 // Put op and plan in parentheses if they hold commas.
-#define AC_GEMV_KERNEL(name, op, plan)                                                \
-  using name##_params = ::ac::kernels::GemvParamsOf<(op).format, (plan).tokens>;      \
-  AC_KERNEL_ENTRY(name, name##_params, (plan).threads, (plan).blocks_per_sm(),        \
+#define AC_GEMV_KERNEL(name, op, plan)                                           \
+  using name##_params = ::ac::kernels::GemvParamsOf<(op).format, (plan).tokens>; \
+  AC_KERNEL_ENTRY(name, name##_params, (plan).threads, (plan).blocks_per_sm(),   \
                   ::ac::kernels::gemv<op, plan>(p))

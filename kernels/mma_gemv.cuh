@@ -4,8 +4,8 @@
 // kernel waits for its predecessor. A multiply-accumulate sums over the 4 lanes that have a row, so
 // that what shares a scale must be in all 4: lanes read a word each of one 16-byte vector after the
 // other. In tiles of 8 rows the second 8 of the 16 are the next 128 bytes of the same rows, and
-// meet columns of their own. RMSNorm's scale is applied to the finished sums. A column's sums do not
-// depend on the other columns: a token has the same bits, whatever is computed with it.
+// meet columns of their own. RMSNorm's scale is applied to the finished sums. A column's sums do
+// not depend on the other columns: a token has the same bits, whatever is computed with it.
 #pragma once
 
 #include "kernels/code_pairs.cuh"
@@ -63,6 +63,10 @@ struct MmaGemv : GemvRows<op> {
   // Of pair `pair` of a right matrix, its first token or its second.
   AC_DEVICE static int token_of(int matrix, int pair, int second) {
     return matrix * of_matrix + pair / of_token * of_pair + second;
+  }
+  // The token that has a column of a right matrix.
+  AC_DEVICE static int token_of_column(int matrix, int column) {
+    return token_of(matrix, column / 2, of_pair == 2 ? column % 2 : 0);
   }
 
   // A norm may divide by far less than 1: what comes before that must not be too small to round.
@@ -188,8 +192,7 @@ struct MmaGemv : GemvRows<op> {
       Packed<X, 8> packed[at_once];
       AC_UNROLL
       for (int u = 0; u < at_once; ++u)
-        if (first + u * plan.threads < used)
-          packed[u].load(from + (first + u * plan.threads) * 8);
+        if (first + u * plan.threads < used) packed[u].load(from + (first + u * plan.threads) * 8);
       AC_UNROLL
       for (int u = 0; u < at_once; ++u) {
         const int i = first + u * plan.threads;
@@ -251,8 +254,9 @@ struct MmaGemv : GemvRows<op> {
   // first right matrix begins at `mine`, in the others so many bytes behind; if it has one.
   AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
                                  int first, const unsigned char* mine, int next_matrix,
-                                 const bool (&has_column)[matrices], const Factors& factors, Sums& sums) {
-    float c[matrices][2][4] = {};                   // in turn, so that one need not wait for the other
+                                 const bool (&has_column)[matrices], const Factors& factors,
+                                 Sums& sums) {
+    float c[matrices][2][4] = {};  // in turn, so that one need not wait for the other
     [[maybe_unused]] float of_x[matrices][4] = {};  // sums of x's columns, which minima are times
     AC_UNROLL
     for (int j = first; j < first + group; ++j) {
@@ -297,8 +301,8 @@ struct MmaGemv : GemvRows<op> {
         if constexpr (format.minima) {
           AC_UNROLL
           for (int h = 0; h < 2; ++h)
-            sum[h] = fmaf(-factors.minimum[h], of_x[m][2 * h + t] + rest(of_x[m][2 * h + 1]),
-                          sum[h]);
+            sum[h] =
+                fmaf(-factors.minimum[h], of_x[m][2 * h + t] + rest(of_x[m][2 * h + 1]), sum[h]);
         }
       });
     });
@@ -408,20 +412,18 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   const int used = p.k / G::vector, steps = plan.steps(op, p.k);
   unsigned char* const ring = shared + plan.x_bytes(op, p.k) + warp * plan.depth * G::slot_bytes;
   const BlockTokens of = block_tokens<tokens>(p);
-  // Columns of a token: of the first piece rounded and rest, then of the second. Each is two where a
-  // vector has two scales, with x where the lanes' words have the first one, or the second.
+  // Columns of a token: of the first piece rounded and rest, then of the second. Each is two where
+  // a vector has two scales, with x where the lanes' words have the first one, or the second.
   constexpr int parts = G::scales_each;
   const int pair = quad / 2, of_piece = tokens == 1 ? pair : pair % G::of_token;
   const int next_matrix = G::of_matrix * plan.token_bytes(op, p.k);
   bool has_column[G::matrices];
   each<G::matrices>([&](auto m) {
-    has_column[m] = (tokens == 1 ? quad < 2 * G::of_token
-                                 : G::token_of(m, pair, G::of_pair == 2 ? quad % 2 : 0) < tokens) &&
+    has_column[m] = (tokens == 1 ? quad < 2 * G::of_token : G::token_of_column(m, quad) < tokens) &&
                     (G::of_pair == 2 || quad % 2 < G::columns) &&
                     lane % 4 / G::of_scale == of_piece % parts;
   });
-  const int first_token =
-      tokens == 1 ? 0 : G::token_of(0, pair, G::of_pair == 2 ? quad % 2 : 0);
+  const int first_token = tokens == 1 ? 0 : G::token_of_column(0, quad);
   const unsigned char* const mine = shared + first_token * plan.token_bytes(op, p.k) +
                                     (G::of_pair == 2 ? 0 : quad % 2) * plan.column_bytes(op, p.k) +
                                     of_piece / parts * G::vectors * G::vector * 2 +
@@ -496,8 +498,8 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
                   has_column, factors, sums, [&] { fill(slot); });
       slot = slot + 1 == plan.depth ? 0 : slot + 1;
     }
-    // The lanes whose columns are a token's have its sums: of the first piece the first of its lanes,
-    // of the second the next one; with two scales a vector, two lanes each.
+    // The lanes whose columns are a token's have its sums: of the first piece the first of its
+    // lanes, of the second the next one; with two scales a vector, two lanes each.
     each<G::matrices>([&](auto m) {
       each<G::of_pair>([&](auto t) {
         auto& of_rows = sums[m][t];

@@ -73,9 +73,7 @@ struct MmaGemvPlan {
   constexpr int tokens_of_matrix(const GemvOp& op) const {
     return 4 / pairs_of_token(op) * tokens_of_pair(op);
   }
-  constexpr int matrices(const GemvOp& op) const {
-    return divide_up(tokens, tokens_of_matrix(op));
-  }
+  constexpr int matrices(const GemvOp& op) const { return divide_up(tokens, tokens_of_matrix(op)); }
   // Static shared memory: norms and the split's partial sums.
   constexpr int sums_bytes() const { return 4 * (2 * 16 + 1) * warps() * tokens; }
   constexpr int shared_bytes(const GemvOp& op, int k) const {

@@ -281,6 +281,14 @@ void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled&
       into.kernels.emplace(launch->kernel, lab.kernels().at(launch->kernel));
       program.kernels[launch->kernel] = launch->kernel + suffix;
     }
+  // What trials run beside them: whoever admits the package again needs it.
+  for (const PhaseChoice& choice : choices)
+    for (const Selection& selection : choice.record.selections)
+      for (const Json& trial : selection.trials)
+        for (const Json& launch : trial.value("alone", Json::array())) {
+          const auto kernel = launch.at("kernel").get<std::string>();
+          into.kernels.emplace(kernel, lab.kernels().at(kernel));
+        }
   into.constants = assembler.constants();
 }
 

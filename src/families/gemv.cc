@@ -25,7 +25,9 @@ std::variant<FoundGemv, std::string> find_gemv(const Body& body) {
        .matrices = op.matrices,
        .format = op.format},
       op.pair != Pair::none ? shape.rows[0] : shape.rows[0] + shape.rows[1] + shape.rows[2],
-      shape.k, std::max(shape.m, 1), is_one};
+      shape.k,
+      std::max(shape.m, 1),
+      is_one};
   return FoundGemv{problem, operands};
 }
 
@@ -164,8 +166,8 @@ void GemvTask::write_id(const Plan& plan, IdText& id) {
       .unless("split", plan.split, 1, "/split{}", plan.split)
       .unless("signal", plan.signal, Signal::entry, "/late")
       .unless("cache", plan.cache, kernels::Cache::streaming, "{}",
-              plan.cache == kernels::Cache::no_allocate ? "/noalloc" : "/evict")
-      .unless("tokens", plan.tokens, 1, "/x{}", plan.tokens);
+              plan.cache == kernels::Cache::no_allocate ? "/noalloc" : "/evict");
+  if (plan.tokens > 1) id.add("/x{}", plan.tokens);
 }
 
 Generated GemvTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {

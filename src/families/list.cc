@@ -115,6 +115,7 @@ std::vector<PlanField> plan_fields(const Choice& choice) {
   std::visit(
       [&](const auto& made) {
         each_field(made.plan, [&](std::string_view name, const auto& value) {
+          if (is_left_out(name, value)) return;
           fields.push_back({std::string(name), field_value(value)});
         });
       },
@@ -133,8 +134,7 @@ std::optional<Choice> alone_of(const Choice& choice) {
   return std::visit(
       []<class Task>(const Implementation<Task>& made) -> std::optional<Choice> {
         if constexpr (requires { Task::alone(made.plan); })
-          if (made.plan.tokens > 1)
-            return Implementation<Task>{made.task, Task::alone(made.plan)};
+          if (made.plan.tokens > 1) return Implementation<Task>{made.task, Task::alone(made.plan)};
         return std::nullopt;
       },
       choice);

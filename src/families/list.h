@@ -81,7 +81,7 @@ std::string kind_of(const Choice& choice);  // "gemv registers"
 // The op and the plan as C++ initialisers, for generated source: "{.threads = 256, ...}".
 std::string op_text(const Choice& choice);
 std::string plan_text(const Choice& choice);
-// The plan's fields in that order.
+// The plan's fields in that order, as far as that text says them.
 std::vector<PlanField> plan_fields(const Choice& choice);
 // The fields that ids of its family leave out as long as they have these values, by name.
 std::vector<PlanField> unsaid_fields(const Choice& choice);

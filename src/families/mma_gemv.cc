@@ -50,15 +50,15 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
       .shared_bytes = plan.shared_bytes(op, k) + plan.sums_bytes(),
       .registers = 80,
       .blocks_per_sm = plan.resident,
-      .grid = static_cast<long long>(plan.grid(op, n, device.multiprocessors)) * passes(plan.tokens),
+      .grid =
+          static_cast<long long>(plan.grid(op, n, device.multiprocessors)) * passes(plan.tokens),
       .units = tiles * passes(plan.tokens),
       .units_at_once = double(plan.tiles_per_block()),
       .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
       .unit_seconds = fit.next_shared_group,
       .block_seconds = fit.stage_element * plan.padded(op, k) * plan.tokens,
       .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
-      .slowdown =
-          (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) * passes(plan.tokens),
+      .slowdown = (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) * passes(plan.tokens),
       // A right matrix has eight columns, and decoding takes about as long as one: estimated.
       .flops = device.tensor_flops * plan.tokens / (8 * (plan.matrices(op) + 1))};
 }
@@ -74,8 +74,8 @@ Extent MmaGemvTask::extent(const Plan& plan) const {
 void MmaGemvTask::write_id(const Plan& plan, IdText& id) {
   id.add("{}x{}x{}/split{}/{}", plan.threads, plan.rows, plan.depth, plan.split, plan.resident)
       .unless("signal", plan.signal, Signal::entry, "/late")
-      .unless("cache", plan.cache, kernels::Cache::streaming, "/evict")
-      .unless("tokens", plan.tokens, 1, "/x{}", plan.tokens);
+      .unless("cache", plan.cache, kernels::Cache::streaming, "/evict");
+  if (plan.tokens > 1) id.add("/x{}", plan.tokens);
 }
 
 Generated MmaGemvTask::lower(const Lowering& to, const Plan& plan, const Operands& operands) const {

@@ -299,6 +299,48 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
   return out;
 }
 
+// Halves of a row are made equal, or each other's negative, in the opposite order.
+void mirror(std::vector<double>& out, std::size_t columns, std::size_t row, double sign) {
+  for (std::size_t i = 0; i < columns / 2; ++i)
+    out[(row + 1) * columns - 1 - i] = sign * out[row * columns + i];
+}
+
+// Activations and every second row of weights, such that their products cancel. What is added to
+// these is 0, where its shape tells.
+void make_cancelling(const Subject& subject, Elements& elements) {
+  const TensorSpec *x = nullptr, *y = nullptr;
+  for (const TensorSpec& spec : subject.tensors) {
+    if (x == nullptr && spec.role == TensorRole::input && is_float(spec.dtype)) x = &spec;
+    if (spec.role == TensorRole::output) y = &spec;
+  }
+  if (x == nullptr || y == nullptr || x->shape.empty() || y->shape.empty()) return;
+  const auto is_added = [&](const TensorSpec& spec) {
+    return spec.part == WeightPart::Kind::elements && x->shape.back() != y->shape.back() &&
+           spec.shape.back() == y->shape.back() &&
+           (spec.role == TensorRole::input || spec.shape.size() == 1);
+  };
+  for (std::size_t t = 0; t < elements.size(); ++t) {
+    const TensorSpec& spec = subject.tensors[t];
+    std::vector<double>& out = elements[t];
+    if (!spec.is_read() || spec.shape.empty() || out.empty()) continue;
+    if (is_added(spec)) {
+      std::ranges::fill(out, 0);
+      continue;
+    }
+    const auto columns = static_cast<std::size_t>(spec.shape.back());
+    const bool is_matrix = spec.shape.size() > 1 && (spec.part == WeightPart::Kind::elements ||
+                                                     spec.part == WeightPart::Kind::codes);
+    // Two codes of 4 bits in a byte, so that a byte is its own mirror image.
+    if (spec.dtype == DType::u8 && spec.part == WeightPart::Kind::codes && spec.high == 255)
+      for (double& pair : out) pair = 17 * std::floor(pair / 16);
+    for (std::size_t row = 0; row < out.size() / columns; ++row)
+      if (spec.role == TensorRole::input)
+        mirror(out, columns, row, -1);
+      else if (!is_matrix || row % 2 == 1)
+        mirror(out, columns, row, 1);
+  }
+}
+
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
 Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) {
@@ -317,6 +359,7 @@ Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) 
                                                     : std::numeric_limits<double>::infinity();
     }
   }
+  if (s.pattern == Pattern::cancelling) make_cancelling(subject, elements);
   if (subject.constrain) subject.constrain(elements);
   return elements;
 }
@@ -372,6 +415,9 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
     for (const auto& [name, pattern, essential] : kStructured)
       if (essential || !options.essential)
         add({.name = name, .pattern = pattern, .seed = seed + static_cast<unsigned>(pattern)});
+  if (subject.run_alone)
+    for (const unsigned other : {56u, 57u})
+      add({.name = "sums that cancel", .pattern = Pattern::cancelling, .seed = seed + other});
   const auto any = [&](bool TensorSpec::* may) {
     return std::ranges::any_of(subject.tensors, may);
   };

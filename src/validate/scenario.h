@@ -25,6 +25,7 @@ enum class Pattern : std::uint8_t {
   huge,          // near what the type carries, where only rounding would not choose what comes out
   rows_apart,    // activations of rows, and weights of outputs, that are of different size
   signed_zeros,  // equal to each other, though their bits are not
+  cancelling,    // sums of which little is left: what their order does to them shows in 16 bits
   // Hostile: what comes of it may be no number.
   a_nan,  // one element of one input
   an_infinity,

@@ -72,8 +72,7 @@ const std::vector<Fault> gemv_faults = {
      {"geglu"}},
     {"mean of one warp only",
      gemv,
-     {{"i < plan.warps(); ++i) total += warp_squares[i];",
-       "i < 1; ++i) total += warp_squares[i];"}},
+     {{"i < plan.warps(); ++i) total += warp_squares[", "i < 1; ++i) total += warp_squares["}},
      {"qkv", "swiglu"}},
     {"norm weight offset ignored",
      gemv,
@@ -91,13 +90,13 @@ const std::vector<Fault> gemv_faults = {
      {"plain", "swiglu", "projection", "geglu_erf"}},
     {"bf16 partial sums",
      gemv,
-     {{"partial[warp * rows + r] = total[r];",
-       "partial[warp * rows + r] = to_float(from_float<bf16>(total[r]));"}},
+     {{"partial[place(warp, t, r)] = total[t][r];",
+       "partial[place(warp, t, r)] = to_float(from_float<bf16>(total[t][r]));"}},
      {"swiglu", "geglu_erf"}},
     {"f16 partial sums",
      gemv,
-     {{"partial[warp * rows + r] = total[r];",
-       "partial[warp * rows + r] = to_float(from_float<f16>(total[r]));"}},
+     {{"partial[place(warp, t, r)] = total[t][r];",
+       "partial[place(warp, t, r)] = to_float(from_float<f16>(total[t][r]));"}},
      {"slow", "geglu_erf"}},
     {"x rounded to bf16",
      gemv,
@@ -106,15 +105,15 @@ const std::vector<Fault> gemv_faults = {
      {"slow"}},
     {"a split's partial sum dropped",
      gemv,
-     {{"i < split; ++i) total[r]", "i < split - 1; ++i) total[r]"}},
+     {{"i < split; ++i) total[t][r]", "i < split - 1; ++i) total[t][r]"}},
      {"swiglu", "slow"}},
     {"odd elements' sums dropped",
      gemv,
-     {{"warp_sum(sums[r][0] + sums[r][1])", "warp_sum(sums[r][0])"}},
+     {{"warp_sum(sums[t][r][0] + sums[t][r][1])", "warp_sum(sums[t][r][0])"}},
      {"plain"}},
     {"sums not cleared",
      gemv,
-     {{"sums[r][0] = sums[r][1] = 0;\n  };", "sums[r][0] = 0;\n  };"}},
+     {{"sums[t][r][0] = sums[t][r][1] = 0;\n    }\n  };", "sums[t][r][0] = 0;\n    }\n  };"}},
      {"plain"}},
     {"a chunk read twice", ring, {{"chunk * 512 +", "chunk / 2 * 512 +"}}, {"projection"}},
     {"a bulk ring's parity stays", gemv, {{"slot = 0, parity ^= 1;", "slot = 0;"}}, {"projection"}},
@@ -206,8 +205,8 @@ const std::vector<Fault> gemv_faults = {
     // ---- barriers
     {"no barrier after x is staged",
      gemv,
-     {{"    __syncthreads();\n    if constexpr (op.norm) {\n      float total",
-       "    if constexpr (op.norm) {\n      float total"}},
+     {{"    __syncthreads();\n    if constexpr (op.norm) {\n      const int mine",
+       "    if constexpr (op.norm) {\n      const int mine"}},
      {"swiglu", "qkv"}},
     {"one buffer of partial sums",
      gemv,
@@ -552,7 +551,8 @@ const std::vector<Fault>& faults() {
     std::vector<Fault> faults = gemv_faults;
     faults.insert(faults.end(), attention_faults.begin(), attention_faults.end());
     faults.insert(faults.end(), code_faults.begin(), code_faults.end());
-    for (const auto& more : {advance_faults(), plan_faults(), family_faults(), late_faults()})
+    for (const auto& more :
+         {advance_faults(), plan_faults(), family_faults(), token_faults(), late_faults()})
       faults.insert(faults.end(), more.begin(), more.end());
     return faults;
   }();

@@ -31,6 +31,7 @@ const std::vector<Survivor>& survivors();
 std::vector<Fault> advance_faults();
 std::vector<Fault> plan_faults();
 std::vector<Fault> family_faults();
+std::vector<Fault> token_faults();
 std::vector<Fault> late_faults();
 
 }  // namespace ac::kernels

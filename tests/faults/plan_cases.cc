@@ -220,6 +220,60 @@ test::Admission products_of_codes(const std::string& name) {
       {.threads = 64, .rows = 8, .depth = 3, .split = 1, .resident = 1}, 1);
 }
 
+// Products of a few tokens: of a block's, and of one with fewer.
+constexpr const char *kGemvOfTokens = "gemv of five tokens",
+                     *kGemvOfCodesOfTokens = "gemv of int4 of four tokens",
+                     *kSlowGemvOfTokens = "gemv without a ring of three tokens",
+                     *kColumnsOfTokens = "columns of six tokens",
+                     *kPiecesOfTokens = "pieces of rows of five tokens",
+                     *kHalvesOfTokens = "halves of vectors of five tokens",
+                     *kMinimaOfTokens = "columns of minima of eight tokens";
+constexpr const char* kOfTokens[] = {kGemvOfTokens,    kGemvOfCodesOfTokens, kSlowGemvOfTokens,
+                                     kColumnsOfTokens, kPiecesOfTokens,      kHalvesOfTokens,
+                                     kMinimaOfTokens};
+
+test::Admission products_of_tokens(const std::string& name) {
+  const auto gemv = [&](const StepGraph& step, const kernels::GemvPlan& plan) {
+    return test::admission_of_whole_step<GemvTask>(name, step, false, plan, plan.tokens + 2);
+  };
+  const auto columns = [&](const StepGraph& step, const kernels::MmaGemvPlan& plan) {
+    return test::admission_of_whole_step<MmaGemvTask>(name, step, false, plan, plan.tokens + 2);
+  };
+  const auto of_blocks = [](const char* format, DType dtype, bool is_pair) {
+    return products_of_codes(format, FileLayout::gguf, dtype, Symbol::T, is_pair, 768);
+  };
+  if (name == kGemvOfTokens)
+    return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, true, 352, true),
+                {.threads = 64, .rows = 2, .depth = 2, .split = 2, .resident = 64, .tokens = 5});
+  if (name == kGemvOfCodesOfTokens)
+    return gemv(
+        products_of_codes("u4_g96_f16_zeros", FileLayout::awq, DType::f16, Symbol::T, true, 384),
+        {.threads = 64, .rows = 2, .depth = 2, .resident = 64, .tokens = 4});
+  if (name == kSlowGemvOfTokens)
+    return gemv(products_of_codes("plain", {}, DType::f16, Symbol::T, false, 70, true),
+                {.threads = 64,
+                 .rows = 2,
+                 .depth = 1,
+                 .ring = kernels::Ring::none,
+                 .split = 2,
+                 .resident = 64,
+                 .tokens = 3});
+  if (name == kColumnsOfTokens)
+    return columns(
+        products_of_codes("u4_g96_f16_zeros", FileLayout::awq, DType::f16, Symbol::T, true),
+        {.threads = 64, .depth = 3, .split = 2, .resident = 1, .tokens = 6});
+  if (name == kPiecesOfTokens)
+    return columns(products_of_codes("u4_g64_bf16", FileLayout::packed, DType::bf16, Symbol::T,
+                                     false, 768, true),
+                   {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1, .tokens = 5});
+  if (name == kHalvesOfTokens)
+    return columns(
+        products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, Symbol::T, false, 768),
+        {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1, .tokens = 5});
+  return columns(of_blocks(kFive, DType::f16, true),
+                 {.threads = 64, .depth = 3, .split = 1, .resident = 1, .tokens = 8});
+}
+
 StepGraph linear_of_codes(const std::string& name, const char* format, FileLayout layout) {
   constexpr std::int64_t kRows = 33;
   const int outer = find_format(format)->format.outer;
@@ -251,6 +305,7 @@ test::Admission fallback_of(const std::string& op) {
 std::vector<std::string> plan_case_names() {
   std::vector<std::string> names{kDraw, kMask};
   names.insert(names.end(), std::begin(kOfCodes), std::end(kOfCodes));
+  names.insert(names.end(), std::begin(kOfTokens), std::end(kOfTokens));
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
   return names;
@@ -261,6 +316,8 @@ test::Admission admission_of_case(const std::string& name) {
   if (name == kMask) return test::admission_of_mask(DType::bf16, 20011);
   for (const char* one : kOfCodes)
     if (name == one) return products_of_codes(name);
+  for (const char* one : kOfTokens)
+    if (name == one) return products_of_tokens(name);
   if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));
