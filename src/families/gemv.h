@@ -30,7 +30,7 @@ struct GemvProblem {
 };
 // The plan that computes one token with the bits that this one gives to each.
 template <class Plan>
-Plan alone_of(Plan plan) {
+Plan for_one_token(Plan plan) {
   plan.tokens = 1;
   return plan;
 }
@@ -107,7 +107,7 @@ struct GemvTask : GemvProblem {
   Extent extent(const Plan& plan) const;
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan& plan) { return name_of(plan.ring); }
-  static Plan alone(const Plan& plan) { return alone_of(plan); }
+  static Plan alone(const Plan& plan) { return for_one_token(plan); }
   Generated lower(const Lowering& to, const Plan& plan, const Operands& operands) const;
 };
 

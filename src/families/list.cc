@@ -143,8 +143,8 @@ std::string order_of(const Choice& choice) {
   return std::visit(
       []<class Task>(const Implementation<Task>& made) -> std::string {
         if constexpr (requires { Task::alone(made.plan); })
-          return fmt::format("{} {} {}", Task::family, cpp_of(made.task.op),
-                             cpp_of(made.plan.order(made.task.op, made.task.k)));
+          return fmt::format("{} {} of {}x{} {}", Task::family, cpp_of(made.task.op), made.task.n,
+                             made.task.k, cpp_of(made.plan.order(made.task.op, made.task.k)));
         return "";
       },
       choice);

@@ -89,8 +89,8 @@ std::vector<PlanField> unsaid_fields(const Choice& choice);
 // What computes one token with the bits that the choice gives to each of several. Nothing where its
 // family does not promise that, or where the choice is for one token.
 std::optional<Choice> alone_of(const Choice& choice);
-// What decides the bits of a token: two choices of one text give equal bits, be they for one token
-// or for several. "" where the family does not promise that.
+// What decides the bits of a token, with what is computed: two choices of one text give equal bits,
+// be they for one token or for several. "" where the family does not promise that.
 std::string order_of(const Choice& choice);
 
 // The first reason why the kernel cannot be, on this device, or null.

@@ -22,7 +22,7 @@ struct MmaGemvTask : GemvProblem {
   Extent extent(const Plan& plan) const;
   static void write_id(const Plan& plan, IdText& id);
   static std::string_view kind(const Plan& plan) { return plan.rows == 8 ? "8 rows" : "16 rows"; }
-  static Plan alone(const Plan& plan) { return alone_of(plan); }
+  static Plan alone(const Plan& plan) { return for_one_token(plan); }
   Generated lower(const Lowering& to, const Plan& plan, const Operands& operands) const;
 };
 

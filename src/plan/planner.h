@@ -15,6 +15,7 @@ struct PlanOptions {
   std::vector<std::string> families = {};   // those that are planned; see plan_space
   Bindings at{.S = -1, .T = 1, .P = 1024};  // the sizes that costs are estimated for
   bool fuse = true;                         // else neighbourhoods are offered unfused only
+  std::set<std::string> orders = {};        // if any: of products with weights (order_of)
 };
 
 struct Plans {

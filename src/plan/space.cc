@@ -46,6 +46,20 @@ void add_candidates(const Task& task, const DeviceInfo& device, Space& space) {
     space.illegal[fmt::format("{}: {}", Task::family, reason)] += count;
 }
 
+bool has_product(const StepGraph& step, const Region& region) {
+  return std::ranges::any_of(region.nodes,
+                             [&](NodeId id) { return step.graph[id].op == Op::linear; });
+}
+
+void keep_orders(Space& space, const std::set<std::string>& orders) {
+  const auto left_out = std::erase_if(space.candidates, [&](const Candidate& candidate) {
+    return !orders.contains(order_of(candidate.choice));
+  });
+  if (left_out == 0) return;
+  space.legal -= left_out;
+  space.illegal["another order of sums"] += left_out;
+}
+
 // Elements that a thread moves at once, where that is all that plans of equal cost differ in.
 int vector_of(const Choice& choice) {
   return std::visit(
@@ -136,7 +150,7 @@ std::string signature_of(const Wanted& wanted) {
 
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates,
-                 const std::vector<std::string>& families) {
+                 const std::vector<std::string>& families, const std::set<std::string>& orders) {
   if (max_candidates == 0) wrong_usage("a region needs room for at least one candidate");
   Space space;
   space.signature = signature_of(wanted);
@@ -149,6 +163,7 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
       std::visit([&](const auto& matched) { add_candidates(matched.task, device, space); },
                  std::get<AnyMatched>(found.match));
   }
+  if (!orders.empty() && has_product(step, wanted.region)) keep_orders(space, orders);
   rank(space);
   bound(space.candidates, max_candidates);
   return space;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,10 +46,12 @@ std::vector<std::size_t> diverse_order(const Space& space);
 // to the first of these.
 std::string_view outline_of(std::string_view id);
 
-// Of these families; of none, all but those that the host has only for what names them.
+// Of these families; of none, all but those that the host has only for what names them. With
+// orders, products with weights have candidates of these alone (order_of).
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates,
-                 const std::vector<std::string>& families = {});
+                 const std::vector<std::string>& families = {},
+                 const std::set<std::string>& orders = {});
 // Of the sampling kernel alone, over the logits that another kernel has written.
 Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates);

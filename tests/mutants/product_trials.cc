@@ -117,12 +117,14 @@ StepGraph step_of(const Qkv& qkv) {
 
 class ProductTrials {
  public:
-  // Of one token where the family computes one, else of so many.
+  // Of one token or more than a plan's few where the family computes few, else of so many.
   template <class Task>
   void add(const char* name, const Product& product, const typename Task::Plan& plan,
            std::int64_t tokens = kProductTokens) {
-    constexpr bool one = std::is_base_of_v<GemvProblem, Task>;
-    add<Task>(name, step_of(product, one), plan, one ? 1 : tokens, false);
+    bool one = false;
+    if constexpr (std::is_base_of_v<GemvProblem, Task>)
+      one = plan.tokens == 1, tokens = one ? 1 : plan.tokens + 2;
+    add<Task>(name, step_of(product, one), plan, tokens, false);
   }
   void add(const char* name, const Qkv& qkv, const QkvAttentionPlan& plan) {
     add<QkvAttentionTask>(name, step_of(qkv), plan, kProductTokens, false);
@@ -331,6 +333,21 @@ void add_gemv(ProductTrials& all) {
   all.add<GemvTask>(
       "odd columns without a ring", {.k = 173, .rows = {37, 20, 9}, .norm = true, .bias = true},
       {.threads = 128, .rows = 4, .depth = 1, .ring = Ring::none, .split = 2, .resident = 128});
+  all.add<GemvTask>("some tokens", {.k = 1192, .rows = {37, 20, 9}, .norm = true, .bias = true},
+                    {.threads = 64,
+                     .rows = 2,
+                     .depth = 3,
+                     .ring = Ring::async_copy,
+                     .split = 2,
+                     .resident = 128,
+                     .tokens = 5});
+  all.add<GemvTask>("a pair of some tokens",
+                    {.k = 1280,
+                     .rows = {41, 41},
+                     .pair = Pair::swiglu,
+                     .residual = true,
+                     .format = "u4_g16_i8_in256_minima"},
+                    {.threads = 64, .rows = 2, .depth = 2, .resident = 128, .tokens = 3});
   all.add_argmax("a choice of many blocks", {.k = 136, .rows = {1003}, .softcap = 0.5},
                  {.threads = 128, .rows = 2, .depth = 4, .resident = 512});
 }
@@ -376,6 +393,17 @@ void add_mma_gemv(ProductTrials& all) {
                         .pair = Pair::swiglu,
                         .format = "e2m1_g32_f8e8m0"},
                        plan(64, 16, 3, 2));
+  const auto of_tokens = [&](kernels::MmaGemvPlan of, int tokens) {
+    of.tokens = tokens;
+    return of;
+  };
+  all.add<MmaGemvTask>(
+      "a pair of some tokens",
+      {.k = 1024, .rows = {45, 45}, .pair = Pair::swiglu, .norm = true, .format = "u4_g128_bf16"},
+      of_tokens(plan(64, 16, 2, 2), 6));
+  all.add<MmaGemvTask>("half tiles of some tokens",
+                       {.k = 1280, .rows = {45, 20}, .format = "e2m1_g16_f8e4m3_global"},
+                       of_tokens(plan(64, 8, 3, 2), 5));
   all.add<MmaGemvTask>("8 bits in blocks",
                        {.k = 688, .rows = {141, 40}, .norm = true, .format = "e4m3_128x128"},
                        plan(64, 8, 2, 2));

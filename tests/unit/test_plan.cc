@@ -315,3 +315,88 @@ TEST_CASE("what no family can express is refused with the reason") {
       }
   CHECK(products > 0);
 }
+
+namespace {
+
+constexpr const char* kFewTokens = "qwen3-1.7b";
+
+Plans planned_at(const Regions& regions, std::int64_t tokens, std::set<std::string> orders = {}) {
+  Plans plans = plan(regions, device_info("sm_90"),
+                     {.at = {.S = -1, .T = tokens, .P = 64}, .orders = std::move(orders)});
+  check(plans, regions);
+  return plans;
+}
+
+// The best candidates of gemv, of all spaces with products.
+std::vector<const Implementation<GemvTask>*> best_of_gemv(const Plans& plans) {
+  std::vector<const Implementation<GemvTask>*> best;
+  for (const Space& space : plans.spaces) {
+    const auto found = std::ranges::find_if(space.candidates, [](const Candidate& candidate) {
+      return std::holds_alternative<Implementation<GemvTask>>(candidate.choice);
+    });
+    if (found != space.candidates.end())
+      best.push_back(&std::get<Implementation<GemvTask>>(found->choice));
+  }
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("a few tokens: a plan computes them at once, one token has plans of its own") {
+  const Regions any = analyse(published(kFewTokens, false));
+  for (const auto* made : best_of_gemv(planned_at(analyse(published(kFewTokens, true)), 1)))
+    CHECK(made->plan.tokens == 1);
+  for (const std::int64_t tokens : {2, 4, 5, 8}) {
+    bool any_few = false;
+    for (const auto* made : best_of_gemv(planned_at(any, tokens))) {
+      // The last row alone goes through the head.
+      CHECK((made->plan.tokens == 1) == made->task.is_one);
+      if (made->task.is_one) continue;
+      any_few = true;
+      CHECK(made->task.tokens == tokens);
+      CHECK((made->plan.tokens == tokens || made->plan.tokens == (tokens + 1) / 2));
+      CHECK(made->task.bytes() <
+            1.1 * kernels::gemv_bytes(made->task.op, made->task.n, made->task.k));
+    }
+    CHECK(any_few);
+  }
+  // More would read weights time and again.
+  for (const auto* made : best_of_gemv(planned_at(any, 9))) CHECK(made->task.is_one);
+}
+
+TEST_CASE("a few tokens: candidates in the order of sums that one token has") {
+  const Plans one = planned_at(analyse(published(kFewTokens, true)), 1);
+  std::set<std::string> orders;
+  std::size_t products = 0;
+  for (const auto* made : best_of_gemv(one)) orders.insert(order_of(*made)), ++products;
+  CHECK(!orders.contains(""));
+  const Regions any = analyse(published(kFewTokens, false));
+  const Plans few = planned_at(any, 4, orders);
+  std::size_t kept = 0;
+  for (const Space& space : few.spaces) {
+    CAPTURE(space.signature);
+    if (space.signature.find("linear") == std::string::npos) continue;
+    for (const Candidate& candidate : space.candidates)
+      CHECK(orders.contains(order_of(candidate.choice)));
+    if (!space.candidates.empty()) ++kept;
+  }
+  CHECK(kept > 3);
+  CHECK(products > 3);
+  // Of an order that nothing has, there is none.
+  for (const Space& space : planned_at(any, 4, {"another"}).spaces)
+    if (space.signature.find("linear") != std::string::npos) CHECK(space.candidates.empty());
+}
+
+TEST_CASE("a few tokens: what computes one of them by itself") {
+  for (const auto* made : best_of_gemv(planned_at(analyse(published(kFewTokens, false)), 4))) {
+    const auto alone = alone_of(*made);
+    CHECK(alone.has_value() == !made->task.is_one);
+    if (!alone) continue;
+    CHECK(std::get<Implementation<GemvTask>>(*alone).plan.tokens == 1);
+    CHECK(order_of(*alone) == order_of(*made));
+    CHECK(op_text(*alone) == op_text(*made));
+    CHECK(plan_text(*alone).find("tokens") == std::string::npos);
+    CHECK(plan_text(*made).find(".tokens = ") != std::string::npos);
+    CHECK(id_of(*made).starts_with(id_of(*alone) + "/x"));
+  }
+}
