@@ -151,7 +151,8 @@ AC_GEMV_KERNEL(gemv_projection_eight_tokens, projection, eight_tokens)
 AC_GEMV_KERNEL(gemv_gate_up_two_tokens, gate_up, pair_of_tokens)
 AC_GEMV_KERNEL(gemv_int4_gate_up_two_tokens, int4_gate_up, pair_of_tokens)
 AC_GEMV_KERNEL(gemv_projection_any_tokens, projection, any_tokens)
-constexpr MmaGemvPlan columns_of_tokens{.tokens = 8}, half_tiles_of_tokens{.rows = 8, .tokens = 8};
+constexpr MmaGemvPlan columns_of_tokens{.resident = 1, .tokens = 8},
+    half_tiles_of_tokens{.rows = 8, .resident = 1, .tokens = 8};
 AC_MMA_GEMV_KERNEL(mma_gemv_int4_eight_tokens, int4_gate_up, columns_of_tokens)
 AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection_tokens, int4_bf16_projection, half_tiles_of_tokens)
 AC_MMA_GEMV_KERNEL(mma_gemv_fp8_eight_tokens, fp8_qkv, columns_of_tokens)

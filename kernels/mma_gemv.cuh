@@ -30,8 +30,6 @@ AC_DEVICE void each(const Visit& visit) {
   }
 }
 
-constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
-
 template <GemvOp op, MmaGemvPlan plan>
 struct MmaGemv : GemvRows<op> {
   using Rows = GemvRows<op>;
@@ -49,16 +47,18 @@ struct MmaGemv : GemvRows<op> {
   static constexpr int staged = plan.staged_bytes(op), slot_bytes = plan.slot_bytes(op);
   // Scales of a vector: 1, or 2, which a half of the lanes each meets in columns of its own.
   static constexpr int scales_each = format.scales_of(vector), of_scale = 4 / scales_each;
-  // Vectors of a slot that share their scales wherever the slot begins.
-  static constexpr int group = format.columns == 0 ? vectors
-                               : scales_each > 1   ? 1
-                                                 : common_divisor(vectors, format.columns / vector);
+  static constexpr int group = plan.group(op), groups = vectors / group,
+                       apart = plan.groups_apart(op);
+  static constexpr bool in_columns = plan.in_columns(op);
+  // A slot's products are made in rounds of so many groups.
+  static constexpr int of_round = in_columns ? apart : 1, rounds = groups / of_round;
   // Right matrices that hold the columns of all tokens (MmaGemvPlan::pairs_of_token()).
   static constexpr int tokens = plan.tokens, matrices = plan.matrices(op),
                        of_matrix = plan.tokens_of_matrix(op), of_token = plan.pairs_of_token(op),
                        of_pair = plan.tokens_of_pair(op);
-  // A lane's sums: of each right matrix its pair's tokens, for two rows each.
-  using Sums = float[matrices][of_pair][2];
+  // A lane's sums: of each right matrix its pair's tokens, of groups that stay apart, for two rows
+  // each.
+  using Sums = float[matrices][of_pair][apart / of_round][2];
 
   // Of pair `pair` of a right matrix, its first token or its second.
   AC_DEVICE static int token_of(int matrix, int pair, int second) {
@@ -238,61 +238,73 @@ struct MmaGemv : GemvRows<op> {
       }
       if constexpr (format.columns == 0) look_up(0, 0);
     }
-    // Loads the scales, zero points and minima of the groups that hold these columns.
+    // Loads the scales and minima of the groups that hold these columns, or the zero points.
     AC_DEVICE void look_up(int first, int second) {
       scale[0] = of_row[0].scale_at(first), scale[1] = of_row[1].scale_at(second);
       if constexpr (format.minima)
         minimum[0] = of_row[0].minimum_at(first), minimum[1] = of_row[1].minimum_at(second);
-      if constexpr (format.zeros) {
-        zero[0] = Pairs::zero_of(of_row[0].zero_at(first));
-        zero[1] = Pairs::zero_of(of_row[1].zero_at(second));
-      }
+    }
+    AC_DEVICE void look_up_zeros(int first, int second) {
+      zero[0] = Pairs::zero_of(of_row[0].zero_at(first));
+      zero[1] = Pairs::zero_of(of_row[1].zero_at(second));
     }
   };
 
-  // Adds the products of vectors [first, first + group) of a slot. The lane's column of x in the
-  // first right matrix begins at `mine`, in the others so many bytes behind; if it has one.
-  AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
-                                 int first, const unsigned char* mine, int next_matrix,
-                                 const bool (&has_column)[matrices], const Factors& factors,
-                                 Sums& sums) {
+  // Where a lane finds its columns of x.
+  struct Columns {
+    const unsigned char* x;  // of the first right matrix
+    int next_matrix;         // bytes
+    bool is_any[matrices];   // whether the lane has one
+    // In a round of several groups: the one whose column it is. The others meet zeros.
+    int of_group;
+    const unsigned char* zeros;
+  };
+  AC_DEVICE static void load_b(const unsigned char* at, unsigned (&b)[Pairs::count]) {
+    if constexpr (Pairs::count == 4) {
+      const uint4 v = *reinterpret_cast<const uint4*>(at);
+      b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
+    } else {
+      const uint2 v = *reinterpret_cast<const uint2*>(at);
+      b[0] = v.x, b[1] = v.y;
+    }
+  }
+
+  // Sums of columns, before they are multiplied by scales.
+  struct Products {
     float c[matrices][2][4] = {};  // in turn, so that one need not wait for the other
-    [[maybe_unused]] float of_x[matrices][4] = {};  // sums of x's columns, which minima are times
+    float of_x[format.minima ? matrices : 1][4] = {};  // of x's columns, which minima are times
+  };
+  // Adds the products of vector j of a slot. `load(m, b)` gives the columns of a right matrix.
+  template <class Load>
+  AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
+                                 int j, const Factors& factors, Products& sums, const Load& load) {
+    unsigned a[2][Pairs::count];
     AC_UNROLL
-    for (int j = first; j < first + group; ++j) {
-      unsigned a[2][Pairs::count];
+    for (int h = 0; h < 2; ++h)
+      Pairs::unpack(words[h][j], high[h].of_word(j), factors.zero[h], a[h]);
+    each<matrices>([&](auto m) {
+      unsigned b[Pairs::count] = {};
+      load(m, b);
       AC_UNROLL
-      for (int h = 0; h < 2; ++h)
-        Pairs::unpack(words[h][j], high[h].of_word(j), factors.zero[h], a[h]);
-      each<matrices>([&](auto m) {
-        unsigned b[Pairs::count] = {};
-        if (has_column[m]) {
-          const unsigned char* const at = mine + m * next_matrix + j * vector * 2;
-          if constexpr (Pairs::count == 4) {
-            const uint4 v = *reinterpret_cast<const uint4*>(at);
-            b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
-          } else {
-            const uint2 v = *reinterpret_cast<const uint2*>(at);
-            b[0] = v.x, b[1] = v.y;
-          }
-        }
+      for (int i = 0; i < Pairs::count; i += 2)
+        mma_16x8x16<typename Pairs::T>(sums.c[m][(j * Pairs::count + i) / 2 % 2],
+                                       {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
+                                       {b[i], b[i + 1]});
+      if constexpr (format.minima) {
+        constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
         AC_UNROLL
         for (int i = 0; i < Pairs::count; i += 2)
-          mma_16x8x16<typename Pairs::T>(c[m][(j * Pairs::count + i) / 2 % 2],
-                                         {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
-                                         {b[i], b[i + 1]});
-        if constexpr (format.minima) {
-          constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
-          AC_UNROLL
-          for (int i = 0; i < Pairs::count; i += 2)
-            mma_16x8x16<typename Pairs::T>(of_x[m], {one, one, one, one}, {b[i], b[i + 1]});
-        }
-      });
-    }
+          mma_16x8x16<typename Pairs::T>(sums.of_x[m], {one, one, one, one}, {b[i], b[i + 1]});
+      }
+    });
+  }
+  // Adds them, scaled, to those of groups that have the number `which` of those apart.
+  AC_DEVICE static void add_scaled(const Products& of, const Factors& factors, int which,
+                                   Sums& sums) {
     each<matrices>([&](auto m) {
       each<of_pair>([&](auto t) {
-        const float(&even)[4] = c[m][0], (&odd)[4] = c[m][1];
-        auto& sum = sums[m][t];
+        const float(&even)[4] = of.c[m][0], (&odd)[4] = of.c[m][1];
+        float(&sum)[2] = sums[m][t][which];
         AC_UNROLL
         for (int h = 0; h < 2; ++h)
           sum[h] = fmaf(factors.scale[h],
@@ -301,8 +313,8 @@ struct MmaGemv : GemvRows<op> {
         if constexpr (format.minima) {
           AC_UNROLL
           for (int h = 0; h < 2; ++h)
-            sum[h] =
-                fmaf(-factors.minimum[h], of_x[m][2 * h + t] + rest(of_x[m][2 * h + 1]), sum[h]);
+            sum[h] = fmaf(-factors.minimum[h], of.of_x[m][2 * h + t] + rest(of.of_x[m][2 * h + 1]),
+                          sum[h]);
         }
       });
     });
@@ -313,19 +325,18 @@ struct MmaGemv : GemvRows<op> {
   // Adds the products of slot number `slot` of the rows. Its place is given back as soon as it has
   // been read.
   template <class GiveBack>
-  AC_DEVICE static void add_slot(const unsigned char* in, int slot, int k,
-                                 const unsigned char* mine, int next_matrix,
-                                 const bool (&has_column)[matrices], Factors& factors, Sums& sums,
-                                 const GiveBack& give_back) {
+  AC_DEVICE static void add_slot(const unsigned char* in, int slot, int k, const Columns& columns,
+                                 Factors& factors, Sums& sums, const GiveBack& give_back) {
     const int lane = threadIdx.x % 32, quad = lane / 4;
-    // Which of a vector's scales the lane's sums have.
+    // Which of a vector's scales the lane's sums have, and which group's of a round.
     const int mine_of_vector = lane % scales_each;
+    const int mine_of_round = in_columns ? lane % 4 / of_token % apart : 0;
     unsigned words[2][vectors];
     VectorHighs high[2];
-    // Staged scales of a byte stay packed, others are factors already.
+    // Staged scales of a byte stay packed, a minimum behind its scale; others are factors already.
     constexpr bool in_bytes = staged > 0 && format.scale == ScaleType::i8;
-    [[maybe_unused]] float staged_scale[2][in_bytes ? 1 : vectors / group], unit[2][Scales::each];
-    [[maybe_unused]] unsigned staged_bytes[2][in_bytes ? staged / 4 : 1];
+    [[maybe_unused]] float staged_scale[2][rounds], unit[2][Scales::each];
+    [[maybe_unused]] unsigned staged_bytes[2][rounds];
     AC_UNROLL
     for (int h = 0; h < 2; ++h) {
       AC_UNROLL
@@ -344,51 +355,83 @@ struct MmaGemv : GemvRows<op> {
             high[h].set(v, reinterpret_cast<const unsigned short*>(of_chunk)[word]);
         }
       }
-      if constexpr (in_bytes) {
-        AC_UNROLL
-        for (int i = 0; i < staged / 4; ++i)
-          staged_bytes[h][i] = reinterpret_cast<const unsigned*>(in + 16 * plan.row_bytes +
-                                                                 (quad + 8 * h) * staged)[i];
+      if constexpr (staged > 0) {
+        const unsigned char* const of = in + 16 * plan.row_bytes + (quad + 8 * h) * staged;
         const int column = first_vector(slot, 8 * h) * vector;
         AC_UNROLL
-        for (int which = 0; which < Scales::each; ++which)
+        for (int which = 0; which < (in_bytes ? Scales::each : 0); ++which)
           unit[h][which] = factors.of_row[h].unit(column < k ? column : 0, which);
-      } else if constexpr (staged > 0) {
-        const auto* const of = reinterpret_cast<const typename Scales::Scale*>(
-            in + 16 * plan.row_bytes + (quad + 8 * h) * staged);
         AC_UNROLL
-        for (int g = 0; g < vectors / group; ++g)
-          staged_scale[h][g] =
-              Scales::in_units(of[g * scales_each + mine_of_vector], factors.of_row[h].unit(0, 0));
+        for (int r = 0; r < rounds; ++r) {
+          const int at = (r * of_round + mine_of_round) * scales_each + mine_of_vector;
+          if constexpr (!in_bytes)
+            staged_scale[h][r] =
+                Scales::in_units(reinterpret_cast<const typename Scales::Scale*>(of)[at],
+                                 factors.of_row[h].unit(0, 0));
+          else if constexpr (format.minima)
+            staged_bytes[h][r] = reinterpret_cast<const unsigned short*>(of)[at];
+          else
+            staged_bytes[h][r] = of[at];
+        }
       }
     }
     __syncwarp();
     give_back();
-    const unsigned char* const x = mine + slot * plan.slot_vectors() * vector * 2;
+    const unsigned char* const x = columns.x + slot * plan.slot_vectors() * vector * 2;
+    // The first column of group g of a slot for one half of the rows, if it is not behind the end.
+    // There x is 0: any scale will do.
+    const auto column_of = [&](int h, int g, int of_vector) {
+      const int column =
+          (first_vector(slot, 8 * h) + g * group) * vector + of_vector * format.columns;
+      return column < k ? column : 0;
+    };
     AC_UNROLL
-    for (int g = 0; g < vectors / group; ++g) {
+    for (int r = 0; r < rounds; ++r) {
       if constexpr (in_bytes) {
-        constexpr int each = Scales::each;
-        static_assert(scales_each * each <= 2, "both lie in one word");
         AC_UNROLL
         for (int h = 0; h < 2; ++h) {
-          const int byte = g * scales_each * each;
-          const unsigned of =
-              staged_bytes[h][byte / 4] >> 8 * (byte % 4 + (scales_each > 1 ? mine_of_vector : 0));
+          const unsigned of = staged_bytes[h][r];
           factors.scale[h] = Scales::in_units(static_cast<signed char>(of), unit[h][0]);
           if constexpr (format.minima)
             factors.minimum[h] = Scales::in_units(static_cast<signed char>(of >> 8), unit[h][1]);
         }
       } else if constexpr (staged > 0) {
-        factors.scale[0] = staged_scale[0][g], factors.scale[1] = staged_scale[1][g];
+        factors.scale[0] = staged_scale[0][r], factors.scale[1] = staged_scale[1][r];
       } else if constexpr (format.columns > 0) {
-        // Behind the end x is 0: any scale will do.
-        const int of_vector = mine_of_vector * format.columns;
-        const int first = (first_vector(slot, 0) + g * group) * vector + of_vector;
-        const int second = (first_vector(slot, 8) + g * group) * vector + of_vector;
-        factors.look_up(first < k ? first : 0, second < k ? second : 0);
+        const int g = r * of_round + mine_of_round;
+        factors.look_up(column_of(0, g, mine_of_vector), column_of(1, g, mine_of_vector));
       }
-      multiply(words, high, g * group, x, next_matrix, has_column, factors, sums);
+      Products products;
+      AC_UNROLL
+      for (int i = 0; i < of_round; ++i) {
+        const int g = r * of_round + i;
+        if constexpr (format.zeros) factors.look_up_zeros(column_of(0, g, 0), column_of(1, g, 0));
+        const unsigned char* const of_one = i == columns.of_group ? x : columns.zeros;
+        AC_UNROLL
+        for (int j = g * group; j < (g + 1) * group; ++j)
+          multiply(words, high, j, factors, products, [&](auto m, unsigned(&b)[Pairs::count]) {
+            if constexpr (in_columns)
+              load_b(of_one + j * vector * 2, b);
+            else if (columns.is_any[m])
+              load_b(x + m * columns.next_matrix + j * vector * 2, b);
+          });
+      }
+      add_scaled(products, factors, r % (apart / of_round), sums);
+    }
+  }
+  // Adds up what was kept apart: in the first of a token's lanes, or of its sums.
+  AC_DEVICE static void join(float (&sums)[apart / of_round][2]) {
+    AC_UNROLL
+    for (int h = 0; h < 2; ++h) {
+      if constexpr (in_columns) {
+        AC_UNROLL
+        for (int step = 1; step < apart; step *= 2)
+          sums[0][h] += __shfl_xor_sync(full_warp, sums[0][h], step * of_token);
+      } else if constexpr (apart == 4) {
+        sums[0][h] = (sums[0][h] + sums[1][h]) + (sums[2][h] + sums[3][h]);
+      } else if constexpr (apart == 2) {
+        sums[0][h] += sums[1][h];
+      }
     }
   }
 };
@@ -413,21 +456,24 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   unsigned char* const ring = shared + plan.x_bytes(op, p.k) + warp * plan.depth * G::slot_bytes;
   const BlockTokens of = block_tokens<tokens>(p);
   // Columns of a token: of the first piece rounded and rest, then of the second. Each is two where
-  // a vector has two scales, with x where the lanes' words have the first one, or the second.
+  // a vector has two scales, with x where the lanes' words have the first one, or the second. All
+  // of them are there for each group of a round.
   constexpr int parts = G::scales_each;
-  const int pair = quad / 2, of_piece = tokens == 1 ? pair : pair % G::of_token;
-  const int next_matrix = G::of_matrix * plan.token_bytes(op, p.k);
-  bool has_column[G::matrices];
-  each<G::matrices>([&](auto m) {
-    has_column[m] = (tokens == 1 ? quad < 2 * G::of_token : G::token_of_column(m, quad) < tokens) &&
-                    (G::of_pair == 2 || quad % 2 < G::columns) &&
-                    lane % 4 / G::of_scale == of_piece % parts;
-  });
+  const int pair = quad / 2, of_piece = pair % G::of_token;
   const int first_token = tokens == 1 ? 0 : G::token_of_column(0, quad);
-  const unsigned char* const mine = shared + first_token * plan.token_bytes(op, p.k) +
-                                    (G::of_pair == 2 ? 0 : quad % 2) * plan.column_bytes(op, p.k) +
-                                    of_piece / parts * G::vectors * G::vector * 2 +
-                                    lane % 4 * (G::vector / 2);
+  typename G::Columns columns;
+  columns.next_matrix = G::of_matrix * plan.token_bytes(op, p.k);
+  each<G::matrices>([&](auto m) {
+    columns.is_any[m] =
+        (tokens == 1 ? pair < G::of_token * G::of_round : G::token_of_column(m, quad) < tokens) &&
+        (G::of_pair == 2 || quad % 2 < G::columns) && lane % 4 / G::of_scale == of_piece % parts;
+  });
+  columns.x = shared + first_token * plan.token_bytes(op, p.k) +
+              (G::of_pair == 2 ? 0 : quad % 2) * plan.column_bytes(op, p.k) +
+              of_piece / parts * G::vectors * G::vector * 2 + lane % 4 * (G::vector / 2);
+  unsigned char* const zeros = shared + plan.x_bytes(op, p.k) - plan.zeros_bytes(op);
+  columns.of_group = columns.is_any[0] ? pair / G::of_token : -1;
+  columns.zeros = zeros + lane % 4 * (G::vector / 2);
 
   if constexpr (plan.signal == Signal::entry) launch_dependents();
 
@@ -447,6 +493,8 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   // ---- x
   const auto x_of_token = [&](int t) { return shared + t * plan.token_bytes(op, p.k); };
   for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, x_of_token(t));
+  if (threadIdx.x < plan.zeros_bytes(op) / 16)
+    reinterpret_cast<uint4*>(zeros)[threadIdx.x] = make_uint4(0, 0, 0, 0);
   wait_for_dependency();
   for (int t = 0; t < tokens; ++t) {
     // Tokens past the last one repeat it.
@@ -494,15 +542,16 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
     for (int step = 0; step < steps; ++step) {
       wait_for_copies<plan.depth - 1>();
       __syncwarp();
-      G::add_slot(ring + slot * G::slot_bytes, step * split + part, p.k, mine, next_matrix,
-                  has_column, factors, sums, [&] { fill(slot); });
+      G::add_slot(ring + slot * G::slot_bytes, step * split + part, p.k, columns, factors, sums,
+                  [&] { fill(slot); });
       slot = slot + 1 == plan.depth ? 0 : slot + 1;
     }
     // The lanes whose columns are a token's have its sums: of the first piece the first of its
     // lanes, of the second the next one; with two scales a vector, two lanes each.
     each<G::matrices>([&](auto m) {
       each<G::of_pair>([&](auto t) {
-        auto& of_rows = sums[m][t];
+        G::join(sums[m][t]);
+        auto& of_rows = sums[m][t][0];
         if constexpr (parts == 2) {
           AC_UNROLL
           for (float& sum : of_rows) sum += __shfl_xor_sync(full_warp, sum, 1);
@@ -518,8 +567,8 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
         const int token = tokens == 1 ? 0 : G::token_of(m, lane % 4, t);
         if (lane % (tokens == 1 ? 4 : G::of_token) == 0 && token < tokens) {
           const int at = (warp * tokens + token) * 16 + quad;
-          partial[at] = sums[m][t][0];
-          if constexpr (G::pieces == 1) partial[at + 8] = sums[m][t][1];
+          partial[at] = sums[m][t][0][0];
+          if constexpr (G::pieces == 1) partial[at + 8] = sums[m][t][0][1];
         }
       });
     });

@@ -6,6 +6,8 @@
 
 namespace ac::kernels {
 
+constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(b, a % b); }
+
 struct MmaGemvPlan {
   int threads = 256;
   int rows = 16;     // weight rows of a tile: 16, or 8, of which a warp takes two pieces at once
@@ -59,7 +61,7 @@ struct MmaGemvPlan {
     return columns(op) * column_bytes(op, k);
   }
   constexpr int x_bytes(const GemvOp& op, int k) const {
-    return round_up(tokens * token_bytes(op, k), 128);
+    return round_up(tokens * token_bytes(op, k), 128) + zeros_bytes(op);
   }
   // A right matrix has 8 columns. A token has a pair of them for each piece of a row, and for each
   // of a vector's two scales. Of a pair, the second is for what rounding left. Where nothing is
@@ -74,6 +76,24 @@ struct MmaGemvPlan {
     return 4 / pairs_of_token(op) * tokens_of_pair(op);
   }
   constexpr int matrices(const GemvOp& op) const { return divide_up(tokens, tokens_of_matrix(op)); }
+  // Vectors of a slot that share their scales wherever the slot begins: a group.
+  static constexpr int group(const GemvOp& op) {
+    const Format& format = op.format;
+    if (format.columns == 0) return row_vectors;
+    if (format.scales_of(op.vector()) > 1) return 1;
+    return common_divisor(row_vectors, format.columns / op.vector());
+  }
+  // Groups next to one another whose sums stay apart up to a row's end. Those of one token are in
+  // columns of their own, so that a lane multiplies the sum of one of them by its scale.
+  constexpr int groups_apart(const GemvOp& op) const {
+    const int groups = row_vectors / group(op), most = 4 / pairs_of_token(op);
+    return groups < most ? groups : most;
+  }
+  constexpr bool in_columns(const GemvOp& op) const { return tokens == 1 && groups_apart(op) > 1; }
+  // What columns of other groups meet, in place of x.
+  constexpr int zeros_bytes(const GemvOp& op) const {
+    return in_columns(op) ? row_vectors * op.vector() * 2 : 0;
+  }
   // Static shared memory: norms and the split's partial sums.
   constexpr int sums_bytes() const { return 4 * (2 * 16 + 1) * warps() * tokens; }
   constexpr int shared_bytes(const GemvOp& op, int k) const {
