@@ -14,6 +14,8 @@
 namespace ac::test {
 namespace {
 
+constexpr std::int64_t kFewTokens = 5;
+
 class Seconds {
  public:
   double so_far() const { return std::chrono::duration<double>(Clock::now() - began_).count(); }
@@ -111,6 +113,9 @@ void check_kernel_families(Device& device, const DeviceInfo& planned_for, Kernel
                               : breadth == Breadth::kinds  ? 70
                                                            : 300;
   for (const FamilyModel& model : family_models(prompt)) chooser.add(model);
+  // Of a few tokens, each has the bits that it has by itself.
+  if (breadth != Breadth::families)
+    for (const FamilyModel& model : family_models(kFewTokens)) chooser.add(model);
   std::vector<FamilyTrial> cases = chooser.trials();
   std::ranges::move(trials_without_plans(breadth), std::back_inserter(cases));
   if (!only.empty())

@@ -72,6 +72,7 @@ std::vector<std::string> Chooser::aspects_of_op(const FamilyModel& model,
   if (breadth_ == Breadth::families) return aspects;
   aspects.push_back(candidate.kind);
   if (model.tokens == 1) aspects.push_back(candidate.kind + " for one token");
+  if (alone_of(candidate.choice)) aspects.push_back(candidate.kind + " for a few tokens");
   const std::string& of_ops = breadth_ == Breadth::fields ? candidate.kind : family;
   for (const std::string& field : fields_of(op_text(candidate.choice)))
     aspects.push_back(of_ops + " of " + field);
