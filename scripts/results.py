@@ -23,6 +23,7 @@ LEFT_OUT = {
     ("2026-11-24-h200-lab.jsonl", "d86b094"): "the program before, timed for comparison",
     ("2026-11-25-h100-house.jsonl", "d86b094"): "an older program, timed again for comparison",
     ("2026-11-25-h100-weights.jsonl", "abcb353"): "with a family of kernels that was not finished",
+    ("2026-11-26-h100-few-tokens.jsonl", "56a111a"): "steps of 4 and 8 tokens, chosen in little time",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
 CONTEXTS = (128, 2048, 8192, 20480, 36000)  # numbers of cached tokens that the page shows

@@ -337,9 +337,9 @@ TEST_CASE("in a program a map is of the buffer that its matrix is in") {
   ParamsOf<kernels::GemvParams> of(regions.step, first);
   of.point(of.params.best_row, {.role = Buffer::Role::token});
   first.launches = {of.finish()};
-  const Phase phase =
-      Assembler(program).phase(regions.step, {.name = "prefill", .max_tokens = 2048},
-                               {{first, "other"}, {pair.generated, "pair"}}, Generated{});
+  const Phase phase = Assembler(program).phase(
+      regions.step, {.name = "prefill", .max_tokens = 2048},
+      {{first, "other"}, {pair.generated, "pair"}}, Generated{}, Generated{});
   REQUIRE(phase.launches.size() == 2);
   const Launch& launch = phase.launches[1];
   REQUIRE(launch.maps.size() == 3);
