@@ -6,6 +6,9 @@
 // other. In tiles of 8 rows the second 8 of the 16 are the next 128 bytes of the same rows, and
 // meet columns of their own. RMSNorm's scale is applied to the finished sums. A column's sums do
 // not depend on the other columns: a token has the same bits, whatever is computed with it.
+//
+// One token leaves columns free. Up to 4 groups meet x in columns of their own, each beside zeros
+// for the others: their sums end in one set of accumulators, of which a lane scales one.
 #pragma once
 
 #include "kernels/code_pairs.cuh"
