@@ -96,40 +96,69 @@ struct Gemv : GemvRows<op> {
     }
   }
 
-  // x, times the norm weight; returns this thread's share of the sum of squares. A thread touches
-  // the same vectors as in stage_norm_weight.
-  AC_DEVICE static float stage_x(const GemvParams& p, const X* x, unsigned char* shared_x) {
-    float squares = 0;
+  AC_DEVICE static const X* vector_of(const X* x, int i) {
+    // The two are the same address, and other instructions.
+    if constexpr (op.wide_x()) return x + i * vector;
+    return reinterpret_cast<const X*>(reinterpret_cast<const uint4*>(x) + i);
+  }
+  // Vector i of a token's x, times the norm weight.
+  AC_DEVICE static void store_x(const Packed<X, vector>& x, unsigned char* shared_x, int padded,
+                                int i, float& squares) {
+    if constexpr (!op.wide_x()) {
+      reinterpret_cast<uint4*>(shared_x)[i] =
+          make_uint4(x.word[0], x.word[1], x.word[2], x.word[3]);
+    } else {
+      float v[vector];
+      x.unpack(v);
+      AC_UNROLL
+      for (int j = 0; j < x_parts; ++j) {
+        float4& part = wide_part(shared_x, padded, i, j);
+        float4 w = make_float4(1, 1, 1, 1);
+        if constexpr (op.norm) w = part;
+        part =
+            make_float4(w.x * v[4 * j], w.y * v[4 * j + 1], w.z * v[4 * j + 2], w.w * v[4 * j + 3]);
+      }
+      AC_UNROLL
+      for (int e = 0; e < vector; ++e) squares += v[e] * v[e];
+    }
+  }
+  // x of all tokens, times the norm weight; adds this thread's shares of the sums of squares. A
+  // thread touches the same vectors as in stage_norm_weight. Loads of all tokens are under way at
+  // once: one takes a microsecond or more while the memory streams.
+  AC_DEVICE static void stage_x(const GemvParams& p, const X* const (&x)[tokens],
+                                unsigned char* shared_x, int x_bytes, float (&squares)[tokens]) {
     if constexpr (plan.ring == Ring::none) {
-      auto* xs = reinterpret_cast<float*>(shared_x);
       for (int i = threadIdx.x; i < p.k; i += plan.threads) {
-        const float v = to_float(load_fresh(x + i));
-        squares += v * v;
-        xs[i] *= v;
+        float v[tokens];
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t) v[t] = to_float(load_fresh(x[t] + i));
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t) {
+          squares[t] += v[t] * v[t];
+          reinterpret_cast<float*>(shared_x + t * x_bytes)[i] *= v[t];
+        }
       }
     } else {
       const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
-      AC_UNROLL_BY(4)
+      // Registers hold so many words of x.
+      constexpr int words = Packed<X, vector>::words;
+      constexpr int together = words * tokens <= 32 ? tokens : words < 32 ? 32 / words : 1;
+      constexpr int at_once = together < 4 ? 4 / together : 1;
+      AC_UNROLL_BY(at_once)
       for (int i = threadIdx.x; i < used; i += plan.threads) {
-        if constexpr (!op.wide_x()) {
-          reinterpret_cast<uint4*>(shared_x)[i] = load_fresh(reinterpret_cast<const uint4*>(x) + i);
-        } else {
-          float v[vector];
-          load_vector(x + i * vector, v);
+        AC_UNROLL
+        for (int first = 0; first < tokens; first += together) {
+          Packed<X, vector> packed[together];
           AC_UNROLL
-          for (int j = 0; j < x_parts; ++j) {
-            float4& part = wide_part(shared_x, padded, i, j);
-            float4 w = make_float4(1, 1, 1, 1);
-            if constexpr (op.norm) w = part;
-            part = make_float4(w.x * v[4 * j], w.y * v[4 * j + 1], w.z * v[4 * j + 2],
-                               w.w * v[4 * j + 3]);
-          }
+          for (int t = 0; t < together; ++t)
+            if (first + t < tokens) packed[t].load(vector_of(x[first + t], i));
           AC_UNROLL
-          for (int e = 0; e < vector; ++e) squares += v[e] * v[e];
+          for (int t = 0; t < together; ++t)
+            if (first + t < tokens)
+              store_x(packed[t], shared_x + (first + t) * x_bytes, padded, i, squares[first + t]);
         }
       }
     }
-    return squares;
   }
 
   // ---- sums
@@ -296,12 +325,16 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   const auto prepare = [&] {
     for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, shared_x + t * x_bytes);
     wait_for_dependency();
-    for (int t = 0; t < tokens; ++t) {
-      // Tokens past the last one repeat it.
-      const auto* const x = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
-      const float squares = G::stage_x(p, x, shared_x + t * x_bytes);
-      if constexpr (op.norm) {
-        const float sum = warp_sum(squares);
+    const typename G::X* x[tokens];
+    float squares[tokens] = {};
+    AC_UNROLL
+    for (int t = 0; t < tokens; ++t)  // those past the last one repeat it
+      x[t] = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+    G::stage_x(p, x, shared_x, x_bytes, squares);
+    if constexpr (op.norm) {
+      AC_UNROLL
+      for (int t = 0; t < tokens; ++t) {
+        const float sum = warp_sum(squares[t]);
         if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
       }
     }

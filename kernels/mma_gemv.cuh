@@ -185,43 +185,52 @@ struct MmaGemv : GemvRows<op> {
         *reinterpret_cast<uint4*>(shared_x + c * plan.column_bytes(op, p.k) + i * 16) = v;
     }
   }
-  // Returns this thread's share of the sum of squares. It touches the vectors that it touched
-  // above.
-  AC_DEVICE static float stage_x(const GemvParams& p, const X* from, unsigned char* shared_x) {
-    constexpr int at_once = 4;  // loads under way
-    const int column = plan.column_bytes(op, p.k), used = p.k / 8;
-    float squares = 0;
+  // x of all tokens; adds this thread's shares of the sums of squares. It touches the vectors that
+  // it touched above. Loads of all tokens are under way at once.
+  AC_DEVICE static void stage_x(const GemvParams& p, const X* const (&from)[tokens],
+                                unsigned char* shared_x, float (&squares)[tokens]) {
+    constexpr int at_once = tokens < 4 ? 4 / tokens : 1;
+    const int used = p.k / 8;
     for (int first = threadIdx.x; first < used; first += at_once * plan.threads) {
-      Packed<X, 8> packed[at_once];
+      Packed<X, 8> packed[at_once][tokens];
       AC_UNROLL
-      for (int u = 0; u < at_once; ++u)
-        if (first + u * plan.threads < used) packed[u].load(from + (first + u * plan.threads) * 8);
+      for (int u = 0; u < at_once; ++u) {
+        if (first + u * plan.threads >= used) break;
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t)
+          packed[u][t].load(from[t] + (first + u * plan.threads) * 8);
+      }
       AC_UNROLL
       for (int u = 0; u < at_once; ++u) {
         const int i = first + u * plan.threads;
         if (i >= used) break;
-        auto* const rounded = reinterpret_cast<uint4*>(shared_x + i * 16);
-        float x[8];
-        packed[u].unpack(x);
-        if constexpr (op.norm) {
-          float w[8];
-          unpack_as<W>(*rounded, w);
-          AC_UNROLL
-          for (int e = 0; e < 8; ++e) {
-            squares += x[e] * x[e];
-            x[e] *= (w[e] + p.norm_offset) * enlarged;
-          }
-        }
-        *rounded = Pairs::arranged(x);
-        if constexpr (columns == 2) {
-          float rest[8];
-          AC_UNROLL
-          for (int e = 0; e < 8; ++e) rest[e] = x[e] - to_float(from_float<X>(x[e]));
-          *reinterpret_cast<uint4*>(shared_x + column + i * 16) = Pairs::arranged(rest);
-        }
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t)
+          store_x(p, packed[u][t], shared_x + t * plan.token_bytes(op, p.k) + i * 16, squares[t]);
       }
     }
-    return squares;
+  }
+  // A vector of a token's x, where the norm's weights are.
+  AC_DEVICE static void store_x(const GemvParams& p, const Packed<X, 8>& packed, unsigned char* to,
+                                float& squares) {
+    float x[8];
+    packed.unpack(x);
+    if constexpr (op.norm) {
+      float w[8];
+      unpack_as<W>(*reinterpret_cast<const uint4*>(to), w);
+      AC_UNROLL
+      for (int e = 0; e < 8; ++e) {
+        squares += x[e] * x[e];
+        x[e] *= (w[e] + p.norm_offset) * enlarged;
+      }
+    }
+    *reinterpret_cast<uint4*>(to) = Pairs::arranged(x);
+    if constexpr (columns == 2) {
+      float rest[8];
+      AC_UNROLL
+      for (int e = 0; e < 8; ++e) rest[e] = x[e] - to_float(from_float<X>(x[e]));
+      *reinterpret_cast<uint4*>(to + plan.column_bytes(op, p.k)) = Pairs::arranged(rest);
+    }
   }
 
   // ---- sums
@@ -494,17 +503,20 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   for (int u = 0; u < plan.depth; ++u) fill(u);
 
   // ---- x
-  const auto x_of_token = [&](int t) { return shared + t * plan.token_bytes(op, p.k); };
-  for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, x_of_token(t));
+  for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, shared + t * plan.token_bytes(op, p.k));
   if (threadIdx.x < plan.zeros_bytes(op) / 16)
     reinterpret_cast<uint4*>(zeros)[threadIdx.x] = make_uint4(0, 0, 0, 0);
   wait_for_dependency();
-  for (int t = 0; t < tokens; ++t) {
-    // Tokens past the last one repeat it.
-    const auto* const x = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
-    const float squares = G::stage_x(p, x, x_of_token(t));
-    if constexpr (op.norm) {
-      const float sum = warp_sum(squares);
+  const typename G::X* x[tokens];
+  float squares[tokens] = {};
+  AC_UNROLL
+  for (int t = 0; t < tokens; ++t)  // those past the last one repeat it
+    x[t] = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+  G::stage_x(p, x, shared, squares);
+  if constexpr (op.norm) {
+    AC_UNROLL
+    for (int t = 0; t < tokens; ++t) {
+      const float sum = warp_sum(squares[t]);
       if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
     }
   }
