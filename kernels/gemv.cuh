@@ -143,7 +143,7 @@ struct Gemv : GemvRows<op> {
       // Registers hold so many words of x.
       constexpr int words = Packed<X, vector>::words;
       constexpr int together = words * tokens <= 32 ? tokens : words < 32 ? 32 / words : 1;
-      constexpr int at_once = together < 4 ? 4 / together : 1;
+      [[maybe_unused]] constexpr int at_once = together < 4 ? 4 / together : 1;
       AC_UNROLL_BY(at_once)
       for (int i = threadIdx.x; i < used; i += plan.threads) {
         AC_UNROLL

@@ -504,8 +504,10 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
 
   // ---- x
   for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, shared + t * plan.token_bytes(op, p.k));
-  if (threadIdx.x < plan.zeros_bytes(op) / 16)
-    reinterpret_cast<uint4*>(zeros)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  if constexpr (G::in_columns) {
+    if (threadIdx.x < plan.zeros_bytes(op) / 16)
+      reinterpret_cast<uint4*>(zeros)[threadIdx.x] = make_uint4(0, 0, 0, 0);
+  }
   wait_for_dependency();
   const typename G::X* x[tokens];
   float squares[tokens] = {};
