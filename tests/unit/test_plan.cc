@@ -328,14 +328,14 @@ Plans planned_at(const Regions& regions, std::int64_t tokens, std::set<std::stri
 }
 
 // The best candidates of gemv, of all spaces with products.
-std::vector<const Implementation<GemvTask>*> best_of_gemv(const Plans& plans) {
-  std::vector<const Implementation<GemvTask>*> best;
+std::vector<Implementation<GemvTask>> best_of_gemv(const Plans& plans) {
+  std::vector<Implementation<GemvTask>> best;
   for (const Space& space : plans.spaces) {
     const auto found = std::ranges::find_if(space.candidates, [](const Candidate& candidate) {
       return std::holds_alternative<Implementation<GemvTask>>(candidate.choice);
     });
     if (found != space.candidates.end())
-      best.push_back(&std::get<Implementation<GemvTask>>(found->choice));
+      best.push_back(std::get<Implementation<GemvTask>>(found->choice));
   }
   return best;
 }
@@ -344,31 +344,30 @@ std::vector<const Implementation<GemvTask>*> best_of_gemv(const Plans& plans) {
 
 TEST_CASE("a few tokens: a plan computes them at once, one token has plans of its own") {
   const Regions any = analyse(published(kFewTokens, false));
-  for (const auto* made : best_of_gemv(planned_at(analyse(published(kFewTokens, true)), 1)))
-    CHECK(made->plan.tokens == 1);
+  for (const auto& made : best_of_gemv(planned_at(analyse(published(kFewTokens, true)), 1)))
+    CHECK(made.plan.tokens == 1);
   for (const std::int64_t tokens : {2, 4, 5, 8}) {
     bool any_few = false;
-    for (const auto* made : best_of_gemv(planned_at(any, tokens))) {
+    for (const auto& made : best_of_gemv(planned_at(any, tokens))) {
       // The last row alone goes through the head.
-      CHECK((made->plan.tokens == 1) == made->task.is_one);
-      if (made->task.is_one) continue;
+      CHECK((made.plan.tokens == 1) == made.task.is_one);
+      if (made.task.is_one) continue;
       any_few = true;
-      CHECK(made->task.tokens == tokens);
-      CHECK((made->plan.tokens == tokens || made->plan.tokens == (tokens + 1) / 2));
-      CHECK(made->task.bytes() <
-            1.1 * kernels::gemv_bytes(made->task.op, made->task.n, made->task.k));
+      CHECK(made.task.tokens == tokens);
+      CHECK((made.plan.tokens == tokens || made.plan.tokens == (tokens + 1) / 2));
+      CHECK(made.task.bytes() < 1.1 * kernels::gemv_bytes(made.task.op, made.task.n, made.task.k));
     }
     CHECK(any_few);
   }
   // More would read weights time and again.
-  for (const auto* made : best_of_gemv(planned_at(any, 9))) CHECK(made->task.is_one);
+  for (const auto& made : best_of_gemv(planned_at(any, 9))) CHECK(made.task.is_one);
 }
 
 TEST_CASE("a few tokens: candidates in the order of sums that one token has") {
   const Plans one = planned_at(analyse(published(kFewTokens, true)), 1);
   std::set<std::string> orders;
   std::size_t products = 0;
-  for (const auto* made : best_of_gemv(one)) orders.insert(order_of(*made)), ++products;
+  for (const auto& made : best_of_gemv(one)) orders.insert(order_of(made)), ++products;
   CHECK(!orders.contains(""));
   const Regions any = analyse(published(kFewTokens, false));
   const Plans few = planned_at(any, 4, orders);
@@ -388,15 +387,15 @@ TEST_CASE("a few tokens: candidates in the order of sums that one token has") {
 }
 
 TEST_CASE("a few tokens: what computes one of them by itself") {
-  for (const auto* made : best_of_gemv(planned_at(analyse(published(kFewTokens, false)), 4))) {
-    const auto alone = alone_of(*made);
-    CHECK(alone.has_value() == !made->task.is_one);
+  for (const auto& made : best_of_gemv(planned_at(analyse(published(kFewTokens, false)), 4))) {
+    const auto alone = alone_of(made);
+    CHECK(alone.has_value() == !made.task.is_one);
     if (!alone) continue;
     CHECK(std::get<Implementation<GemvTask>>(*alone).plan.tokens == 1);
-    CHECK(order_of(*alone) == order_of(*made));
-    CHECK(op_text(*alone) == op_text(*made));
+    CHECK(order_of(*alone) == order_of(made));
+    CHECK(op_text(*alone) == op_text(made));
     CHECK(plan_text(*alone).find("tokens") == std::string::npos);
-    CHECK(plan_text(*made).find(".tokens = ") != std::string::npos);
-    CHECK(id_of(*made).starts_with(id_of(*alone) + "/x"));
+    CHECK(plan_text(made).find(".tokens = ") != std::string::npos);
+    CHECK(id_of(made).starts_with(id_of(*alone) + "/x"));
   }
 }
