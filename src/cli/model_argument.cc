@@ -149,14 +149,16 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   std::vector<std::string> to_full = {"/proc/self/exe", "compile", what, "-o",
                                       package.string(), "--once"};
   to_full.insert(to_full.end(), options.begin(), options.end());
-  const auto is_there = [&] { return fs::exists(package / "program.json", error); };
+  const bool is_there = fs::exists(package / "program.json", error);
+  // One that another version of this program wrote is compiled again.
+  const bool is_old = is_there && !has_this_format(read_json(package / "program.json"));
   const auto is_quick = [&] { return read_program(PackageFiles(package)).quick; };
   const auto found = [&] {
     const bool is_first = device.empty() || device == "cuda" || device == "cuda:0";
     return Found{package, is_quick() ? to_full : std::vector<std::string>(),
                  is_first ? std::move(gpu) : nullptr};
   };
-  if (!again_ && is_there() && !(full && is_quick())) {
+  if (!again_ && is_there && !is_old && !(full && is_quick())) {
     if (!quiet) fmt::print(stderr, "{} is compiled: {}\n", model_, package.string());
     return found();
   }
@@ -165,7 +167,7 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
                gpu ? gpu->name() : "the CPU", package.string());
   std::vector<std::string> command = to_full;
   if (!full) command.emplace_back("--quick");
-  if (again_) command.emplace_back("--force");
+  if (again_ || is_old) command.emplace_back("--force");
   if (quiet) command.emplace_back("--quiet");
   const ProcessResult result = run_process(command, ChildOutput::errors_only);
   if (result.ok()) return found();

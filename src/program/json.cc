@@ -399,6 +399,11 @@ Json to_json(const Program& program) {
           {"phases", std::move(phases)}};
 }
 
+bool has_this_format(const Json& json) {
+  const auto format = json.find("format");
+  return format != json.end() && *format == kFormat;
+}
+
 Program program_from_json(const Json& json, const std::string& origin) {
   const Object object(json, origin);
   if (const int format = object.get<int>("format"); format != kFormat)

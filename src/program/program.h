@@ -75,6 +75,8 @@ void verify(const Program& program, const std::string& origin);
 
 Json to_json(const Program& program);
 Program program_from_json(const Json& json, const std::string& origin);
+// Whether it is of the format that this program reads.
+bool has_this_format(const Json& json);
 
 StateSpec state_from_json(const Json& json, const std::string& origin);
 Json to_json(const Count& count);

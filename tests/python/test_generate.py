@@ -310,6 +310,11 @@ def test_a_source_is_compiled_once(pair, tmp_path):
     second = program(*options, XDG_CACHE_HOME=str(cache))
     assert second.stdout == first.stdout == program(*options[:1], pair.package, *options[2:6], "-q").stdout
     assert f"{pair.source} is compiled: {cache}/agentcompile/packages/model-" in second.stderr
+    # One that another version wrote is compiled again.
+    (kept,) = (cache / "agentcompile/packages").glob("*/program.json")
+    kept.write_text(json.dumps({**json.loads(kept.read_text()), "format": 1}))
+    third = program(*options, XDG_CACHE_HOME=str(cache))
+    assert "which is done once" in third.stderr and third.stdout == first.stdout
 
 
 def chat(model, lines, *options, expect=0, **environment) -> list:
