@@ -50,7 +50,7 @@ def compiled(tmp_path_factory, case, *options):
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory):
-    options = ("--chunk", 4, "--short-prompt", 1, "--all-logits", 3)
+    options = ("--chunk", 16, "--short-prompt", 1, "--all-logits", 3)
     return compiled(tmp_path_factory, "llama_gqa", *options)
 
 
@@ -212,7 +212,11 @@ def test_inspect_shows_how_a_package_came_to_be(host):
     stages = [time["stage"] for time in stats["stages"]]
     assert stages[:3] == ["capture", "normalise", "incrementalise"] and stages[-1] == "check"
     assert all(time["seconds"] >= 0 for time in stats["stages"])
-    assert stats["kernels"] == stats["launch_signatures"] == len(running["kernels"])
+    assert stats["kernels"] == stats["launch_signatures"] >= len(running["kernels"])
+    # Others compute one token by itself, beside kernels for several, and are judged with them.
+    planned = json.loads((host / "plan.json").read_text())["kernels"]
+    assert len(planned) == stats["kernels"]
+    assert all(name.startswith("gemv_") for name in planned.keys() - running["kernels"].keys())
     assert stats["emitted_files"] == sum(p.is_file() for p in host.rglob("*"))
     assert (host / "plan.json").stat().st_size < 1 << 20
 
