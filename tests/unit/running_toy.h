@@ -1,8 +1,10 @@
 // A toy package in a folder of its own, on the host device.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "base/files.h"
 #include "base/temporary_folder.h"
@@ -26,5 +28,15 @@ struct Running {
   std::filesystem::path package = folder.path() / "package";
   std::unique_ptr<Device> device;
 };
+
+// The next `count` tokens.
+inline std::vector<std::int64_t> generate(Engine& engine, std::int64_t count) {
+  std::vector<std::int64_t> ids;
+  engine.generate(count, [&](std::int64_t id) {
+    ids.push_back(id);
+    return true;
+  });
+  return ids;
+}
 
 }  // namespace ac::test

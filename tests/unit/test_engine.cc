@@ -18,15 +18,6 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-Ids generate(Engine& engine, std::int64_t count) {
-  Ids ids;
-  engine.generate(count, [&](std::int64_t id) {
-    ids.push_back(id);
-    return true;
-  });
-  return ids;
-}
-
 const Ids prompt = {3, 14, 15, 9, 26, 5, 35, 8, 9, 7, 32};
 
 TEST_CASE("engine: a recording replayed gives what launches one by one give") {

@@ -50,15 +50,6 @@ std::int64_t chosen_on_host(const Toy& toy, const Ids& before, const Ids& allowe
   return draw_token(left, draw_settings(sampling), std::ssize(before));
 }
 
-Ids generate(Engine& engine, std::int64_t count) {
-  Ids ids;
-  engine.generate(count, [&](std::int64_t id) {
-    ids.push_back(id);
-    return true;
-  });
-  return ids;
-}
-
 TEST_CASE("engine: chooses under masks what the host chooses, after steps of any size") {
   std::mt19937 random(1);
   for (const DType ids : {DType::i64, DType::i32})

@@ -11,24 +11,19 @@
 
 #include "base/child.h"
 #include "base/half.h"
+#include "gate_case.h"
 #include "validate/buffers.h"
 #include "validate/gate.h"
 #include "validate/scenario.h"
 
 using namespace ac;
 using namespace ac::validate;
+using namespace ac::test;
 
 namespace {
 
 constexpr std::int64_t kRows = 12, kInner = 40;
 enum Place : std::size_t { kX, kW, kB, kScratch, kY };
-
-double get(const std::span<std::byte>& bytes, DType dtype, std::size_t i) {
-  return load_element(dtype, bytes.data() + i * bytes_of(dtype));
-}
-void set(const std::span<std::byte>& bytes, DType dtype, std::size_t i, double value) {
-  store_element(dtype, value, bytes.data() + i * bytes_of(dtype));
-}
 
 // y = relu(W x) + b, as a plain C++ loop would have it.
 Elements expected(const Elements& in, DType dtype, bool plain) {
@@ -77,19 +72,8 @@ Subject layer(DType dtype, std::function<void(const Buffers&, unsigned)> fault =
   return subject;
 }
 
-Rejection rejected(const Subject& subject, const GateOptions& options = {}) {
-  const Verdict verdict = admit(subject, options);
-  REQUIRE(verdict.rejection.has_value());
-  CHECK(!verdict.rejection->reason.empty());
-  return *verdict.rejection;
-}
 Rejection rejected_with(std::function<void(const Buffers&, unsigned)> fault) {
   return rejected(layer(DType::f16, std::move(fault)));
-}
-
-bool says(const Rejection& rejection, const char* words) {
-  INFO(rejection.reason);
-  return rejection.reason.find(words) != std::string::npos;
 }
 
 void scale_output(const Buffers& b, double factor) {
@@ -581,91 +565,6 @@ TEST_CASE("gate: what was in memory before must not matter") {
     if (*canary == std::byte{0xbf}) b[kY][0] ^= std::byte{1};
   });
   CHECK(bits.stage == Stage::repeatability);
-}
-
-namespace {
-
-constexpr std::int64_t kTokens = 3;
-
-// One row of y = W x, added up from the front or from the back.
-void add_up(const Buffers& buffers, std::size_t row, bool from_back, std::size_t x_row) {
-  for (std::size_t n = 0; n < kRows; ++n) {
-    float sum = 0;
-    for (std::size_t j = 0; j < kInner; ++j) {
-      const std::size_t i = from_back ? kInner - 1 - j : j;
-      sum += static_cast<float>(get(buffers[kW], DType::f32, n * kInner + i)) *
-             static_cast<float>(get(buffers[kX], DType::f32, x_row * kInner + i));
-    }
-    set(buffers[2], DType::bf16, row * kRows + n, sum);
-  }
-}
-
-// Several rows, of which each must have the bits that it has by itself.
-Subject rows_of(const std::function<void(const Buffers&, std::size_t row)>& together) {
-  Subject subject;
-  subject.tensors = {
-      {.name = "x", .shape = {kTokens, kInner}},
-      {.name = "w", .shape = {kRows, kInner}, .role = TensorRole::weight},
-      {.name = "y", .dtype = DType::bf16, .shape = {kTokens, kRows}, .role = TensorRole::output}};
-  const auto evaluate = [](const Elements& in, bool plain) {
-    Elements out(3);
-    for (std::size_t t = 0; t < kTokens; ++t)
-      for (std::size_t n = 0; n < kRows; ++n) {
-        double sum = 0;
-        for (std::size_t i = 0; i < kInner; ++i)
-          sum += in[kX][t * kInner + i] * in[kW][n * kInner + i];
-        out[2].push_back(plain ? round_by_float(DType::bf16, sum) : sum);
-      }
-    return out;
-  };
-  subject.truth = [evaluate](const Elements& in) { return evaluate(in, false); };
-  subject.plain = [evaluate](const Elements& in) { return evaluate(in, true); };
-  subject.rows = kTokens;
-  subject.run = [together](const Buffers& buffers, unsigned) -> std::string {
-    for (std::size_t t = 0; t < kTokens; ++t) together(buffers, t);
-    return "";
-  };
-  subject.run_alone = [](const Buffers& buffers, std::int64_t row, unsigned) -> std::string {
-    add_up(buffers, static_cast<std::size_t>(row), false, static_cast<std::size_t>(row));
-    return "";
-  };
-  return subject;
-}
-
-}  // namespace
-
-TEST_CASE("gate: a row has the bits that it has by itself") {
-  const Subject same = rows_of([](const Buffers& b, std::size_t t) { add_up(b, t, false, t); });
-  CHECK(admit(same).admitted());
-  // As exact, and seen although results have 8 bits.
-  Subject other = rows_of([](const Buffers& b, std::size_t t) { add_up(b, t, t == 2, t); });
-  const Rejection rejection = rejected(other);
-  CHECK(rejection.stage == Stage::same_bits);
-  CHECK(rejection.tensor == "y");
-  CHECK(rejection.index >= 2 * kRows);
-  CHECK(says(rejection, "by itself"));
-  CHECK(to_string(rejection.stage) == "same bits");
-  // Whoever promises nothing may do that.
-  other.run_alone = nullptr;
-  CHECK(admit(other).admitted());
-
-  const Subject swapped = rows_of([](const Buffers& b, std::size_t t) {
-    add_up(b, t, false, t == 0 ? 1 : t == 1 ? 0 : t);
-  });
-  CHECK(rejected(swapped).stage == Stage::same_bits);
-  Subject failing = same;
-  failing.run_alone = [](const Buffers&, std::int64_t, unsigned) { return "it is broken"; };
-  CHECK(rejected(failing).stage == Stage::launch);
-  Subject unwritten = same;
-  unwritten.run_alone = [](const Buffers&, std::int64_t, unsigned) { return std::string(); };
-  CHECK(rejected(unwritten).stage == Stage::same_bits);
-  Subject writing = same;
-  writing.run_alone = [](const Buffers& b, std::int64_t row, unsigned) -> std::string {
-    add_up(b, static_cast<std::size_t>(row), false, static_cast<std::size_t>(row));
-    set(b[kW], DType::f32, 0, 3);
-    return "";
-  };
-  CHECK(rejected(writing).stage == Stage::memory);
 }
 
 TEST_CASE("gate: nondeterminism") {
