@@ -327,17 +327,9 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
     wait_for_dependency();
     const typename G::X* x[tokens];
     float squares[tokens] = {};
-    AC_UNROLL
-    for (int t = 0; t < tokens; ++t)  // those past the last one repeat it
-      x[t] = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+    G::point_to_x(p, of, x);
     G::stage_x(p, x, shared_x, x_bytes, squares);
-    if constexpr (op.norm) {
-      AC_UNROLL
-      for (int t = 0; t < tokens; ++t) {
-        const float sum = warp_sum(squares[t]);
-        if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
-      }
-    }
+    if constexpr (op.norm) G::template share_squares<plan.warps()>(squares, warp_squares);
     __syncthreads();
     if constexpr (op.norm) {
       const int mine = G::token_of(lane) < tokens ? G::token_of(lane) : 0;

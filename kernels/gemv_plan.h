@@ -76,7 +76,7 @@ struct GemvPlan {
     const int turn = ring == Ring::registers ? depth : 1;
     return ((split - 1) * steps(op, k) + round_up(steps(op, k), turn)) * 32 * chunks;
   }
-  // Of x of one token in shared memory.
+  // The bytes that one token's x takes in shared memory.
   constexpr int x_bytes(const GemvOp& op, int k) const {
     if (ring == Ring::none) return round_up(k * 4, 128);
     const int element = op.wide_x() ? 4 : 2;
@@ -185,7 +185,7 @@ struct CodedGemvParams : GemvParams {
   const void* outer[3];           // likewise
   const unsigned char* high[3];   // likewise
 };
-// Of several tokens: rows of x, of y and of the residual lie one after the other.
+// Parameters for several tokens, whose rows of x, of y and of the residual lie one after the other.
 template <class Params>
 struct ForTokens : Params {
   int tokens;

@@ -52,7 +52,24 @@ struct GemvRows {
   AC_DEVICE static const X* x_of(const GemvParams& p, int token) {
     return static_cast<const X*>(p.x) + static_cast<long long>(token) * p.k;
   }
-  // Of output `row` of n.
+  // Where x of each of a block's tokens is. Tokens past the last one repeat it.
+  template <int tokens>
+  AC_DEVICE static void point_to_x(const GemvParams& p, const BlockTokens& of,
+                                   const X* (&x)[tokens]) {
+    AC_UNROLL
+    for (int t = 0; t < tokens; ++t) x[t] = x_of(p, of.first + (t < of.count ? t : of.count - 1));
+  }
+  // This thread's shares of all tokens' sums of squares become the warp's, in [tokens, warps].
+  template <int warps, int tokens>
+  AC_DEVICE static void share_squares(const float (&squares)[tokens], float* warp_squares) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    AC_UNROLL
+    for (int t = 0; t < tokens; ++t) {
+      const float sum = warp_sum(squares[t]);
+      if (lane == 0) warp_squares[t * warps + warp] = sum;
+    }
+  }
+  // The residual of output `row`, of n that a token has.
   AC_DEVICE static float residual_of(const GemvParams& p, int token, int n, int row) {
     return to_float(
         load_fresh(static_cast<const Y*>(p.residual) + (static_cast<long long>(token) * n + row)));

@@ -63,7 +63,7 @@ struct MmaGemv : GemvRows<op> {
   // each.
   using Sums = float[matrices][of_pair][apart / of_round][2];
 
-  // Of pair `pair` of a right matrix, its first token or its second.
+  // The first token that pair `pair` of a right matrix belongs to, or the second.
   AC_DEVICE static int token_of(int matrix, int pair, int second) {
     return matrix * of_matrix + pair / of_token * of_pair + second;
   }
@@ -511,17 +511,9 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   wait_for_dependency();
   const typename G::X* x[tokens];
   float squares[tokens] = {};
-  AC_UNROLL
-  for (int t = 0; t < tokens; ++t)  // those past the last one repeat it
-    x[t] = G::x_of(p, of.first + (t < of.count ? t : of.count - 1));
+  G::point_to_x(p, of, x);
   G::stage_x(p, x, shared, squares);
-  if constexpr (op.norm) {
-    AC_UNROLL
-    for (int t = 0; t < tokens; ++t) {
-      const float sum = warp_sum(squares[t]);
-      if (lane == 0) warp_squares[t * plan.warps() + warp] = sum;
-    }
-  }
+  if constexpr (op.norm) G::template share_squares<plan.warps()>(squares, warp_squares);
   __syncthreads();
   const auto token_of_turn = [&](int u) { return tokens == 1 ? 0 : (u * 32 + lane) / G::outputs; };
   float norm_scale[turns];

@@ -95,7 +95,7 @@ validate::Subject mask_subject(const Trial& trial) {
       else if (best < 0 || logit > masked[static_cast<std::size_t>(best)])
         best = token;
     }
-    // Of all logits, not of the allowed ones alone.
+    // A damaged logit is named even where its token is not allowed.
     if (const std::int32_t bad = greedy_token(in[kGiven]); bad < 0) best = bad;
     return Elements{{}, {}, masked, {static_cast<double>(best)}};
   };

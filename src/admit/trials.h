@@ -28,7 +28,7 @@ Request trial_of_argmax(DType logits, std::int64_t vocab);
 Request trial_of_advance(DType ids, std::int64_t max_tokens);
 // Of the launches that draw a token.
 Request trial_of_draw(DType logits, std::int64_t vocab);
-// Of the launch that chooses under a mask.
+// The trial of the launch that chooses under a mask.
 Request trial_of_mask(DType logits, std::int64_t vocab);
 
 // ---- the final admission: of what was chosen, where it is used

@@ -96,8 +96,8 @@ namespace {
 
 constexpr int kGemvRegisters = 26;  // so that measured plans of 64 registers stay legal
 
-// Of plain units, where each weight meets several tokens: by a count of instructions. A weight is
-// unpacked once; x is loaded once for all rows of a warp, and unpacked unless it is float32.
+// Operations a second where each weight meets several tokens, by a count of instructions. A weight
+// is unpacked once; x is loaded once for all rows of a warp, and unpacked unless it is float32.
 double flops_of(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
   if (plan.tokens == 1) return 0;
   const double unpacking = task.op.format.is_plain() ? 1 : 2, of_x = task.op.wide_x() ? 0.25 : 1.2;

@@ -41,11 +41,11 @@ Generated generate_advance(const StepGraph& step, NodeId ids, std::int64_t posit
 // Of the kernels that draw a token from logits that a step over `ids` has left, after the greedy
 // choice.
 Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);
-// Of the kernel that leaves the allowed ones of the step's logits in `masked`, and chooses the
+// The launch that leaves the allowed ones of the step's logits in `masked`, and chooses the
 // largest (kernels/mask_logits_plan.h).
 Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& masked);
-// That, what draws from those, and what ends a step, as a step of no tokens behind the one that has
-// left the logits (Phase::masked).
+// That launch, those that draw from what it leaves, and the one that ends a step. They run as a
+// step of no tokens, behind the one that has left the logits (Phase::masked).
 Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions);
 
 }  // namespace ac
