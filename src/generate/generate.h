@@ -45,7 +45,9 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);
 // largest (kernels/mask_logits_plan.h).
 Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& masked);
 // That launch, those that draw from what it leaves, and the one that ends a step. They run as a
-// step of no tokens, behind the one that has left the logits (Phase::masked).
-Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions);
+// step of no tokens, behind the one that has left the logits (Phase::masked). `ended`: else the
+// step, of one token, has not ended, and they end it.
+Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
+                          bool ended = true);
 
 }  // namespace ac

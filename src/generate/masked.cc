@@ -35,17 +35,17 @@ Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& mask
   return out;
 }
 
-Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits,
-                          std::int64_t positions) {
+Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
+                          bool ended) {
   const TensorType& type = step.graph.type(logits);
   const Buffer masked{
       .name = "masked logits",
       .dtype = type.dtype,
       .bytes = type.shape.back().constant() * static_cast<std::int64_t>(bytes_of(type.dtype))};
   Generated out = generate_mask(step, logits, masked);
-  // The step has moved the position on already.
-  add_draw(step, out, masked, type, 0);
-  add_advance(step, out, ids, positions, 0);
+  const Dim tokens = ended ? 0 : 1;  // that the position does not count yet
+  add_draw(step, out, masked, type, tokens);
+  add_advance(step, out, ids, positions, tokens);
   return out;
 }
 

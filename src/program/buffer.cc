@@ -1,6 +1,15 @@
 #include "program/buffer.h"
 
+#include <algorithm>
+#include <array>
+
 namespace ac {
+
+bool Buffer::is_of_sequence() const {
+  constexpr std::array kRoles = {Role::ids,   Role::position, Role::token,   Role::log,
+                                 Role::until, Role::settings, Role::allowed, Role::state};
+  return std::ranges::find(kRoles, role) != kRoles.end();
+}
 
 constexpr std::int64_t kUsualColumns = 4096;
 

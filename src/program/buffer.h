@@ -46,6 +46,8 @@ struct Buffer {
   PartInFile in_file = {};               // weight: the part of a format that this is
 
   bool is_workspace() const { return role == Role::scratch && node < 0; }
+  // Whether each sequence has one of its own.
+  bool is_of_sequence() const;
   // Where random elements are as large as those of a trained weight.
   double typical(int which = 0) const;
   WeightPart weight_part() const { return in_file.traits_of_part(); }

@@ -13,7 +13,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 12;  // 11: whether it is quick; 12: choices under a mask
+constexpr int kFormat = 13;  // 12: choices under a mask; 13: steps of several sequences
 constexpr std::array<std::string_view, 13> kRoles = {
     "ids",    "position", "token",      "log",   "until",   "settings", "allowed",
     "weight", "constant", "rope_table", "state", "scratch", "counters"};
@@ -139,7 +139,7 @@ Phase phase_from_json(const Json& json, const std::string& origin) {
   phase.max_tokens = object.get<std::int64_t>("max_tokens");
   phase.from = object.get<std::int64_t>("from");
   const auto rows = std::ranges::find(kRows, object.get<std::string>("rows"));
-  if (rows == kRows.end()) bad_input("{}: \"rows\" is neither \"last\" nor \"all\"", origin);
+  if (rows == kRows.end()) bad_input("{}: \"rows\" is not \"last\", \"all\" or \"each\"", origin);
   phase.rows = static_cast<Rows>(rows - kRows.begin());
   phase.ids = object.get<std::int32_t>("ids");
   phase.logits = object.get<std::int32_t>("logits");
@@ -322,6 +322,7 @@ Json to_json(const Launch& launch) {
             {"pointers", std::move(pointers)},
             {"numbers", std::move(numbers)},
             {"maps", std::move(maps)}};
+  if (launch.each_row) json["each_row"] = true;
   if (launch.product) {
     json["product"] = to_json(*launch.product);
     return json;
@@ -336,6 +337,7 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
   const Object object(json, origin);
   Launch launch;
   launch.kernel = object.get<std::string>("kernel");
+  launch.each_row = object.has("each_row") && object.boolean("each_row");
   if (object.has("product")) {
     launch.product = product_from_json(object.at("product"), origin + ": product");
   } else {

@@ -16,9 +16,10 @@
 
 namespace ac {
 
-// A step has a row for each token. The head gives logits to the last row, or to all rows.
-enum class Rows : std::uint8_t { last, all };
-constexpr std::array<std::string_view, 2> kRows = {"last", "all"};
+// A step has a row for each token. The head gives logits to the last row, or to all rows. In a step
+// of each, a row is one token of a sequence of its own, and has logits.
+enum class Rows : std::uint8_t { last, all, each };
+constexpr std::array<std::string_view, 3> kRows = {"last", "all", "each"};
 
 // The steps of min_tokens to max_tokens that follow `from` cached tokens or more, and what runs
 // them. It computes the right thing after fewer cached tokens too, only slower than another phase.
@@ -34,6 +35,8 @@ struct Phase {
   std::vector<Launch> draw = {};
   // Chooses again after a step, among the tokens that a mask allows: the first and the last of
   // these for the likeliest, all of them to draw. There are some where there are some of `draw`.
+  // In steps of several sequences, these run for each row, in place of `draw` and of what ends a
+  // step of one.
   std::vector<Launch> masked = {};
   Rows rows = Rows::last;
   std::vector<const Launch*> all() const;  // of all three lists
@@ -57,6 +60,7 @@ struct Program {
   std::vector<Phase> phases;  // for each step of 1 to longest_step() tokens there is one
 
   // The phase that runs a step of `tokens` tokens after `cached` ones.
+  // Of steps of several sequences: the phase for one that has so many cached.
   const Phase& phase_of(std::int64_t tokens, std::int64_t cached, Rows rows = Rows::last) const;
   // Tokens; 0 if no phase has these rows. Buffers have room for the longest step with the last row,
   // and no other is longer.

@@ -49,7 +49,7 @@ class Verifier {
                       [](const Buffer& buffer) { return buffer.role == Buffer::Role::settings; });
     if (settings > 1) bad_input("{}: {} buffers of the role settings", origin_, settings);
     for (const Phase& phase : program_.phases)
-      if (phase.draw.empty() == program_.draws())
+      if (phase.draw.empty() == program_.draws() && phase.rows != Rows::each)
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
     // The engine launches the first and the last of these by themselves.
     for (const Phase& phase : program_.phases)
@@ -91,12 +91,17 @@ class Verifier {
           bad_input("{}: {} and {}: phases have one name where they differ in \"from\" alone",
                     origin_, a->label(), b->label());
       }
-    check_rows(Rows::last), check_rows(Rows::all);
+    for (const Rows rows : {Rows::last, Rows::all, Rows::each}) check_rows(rows);
     const std::int64_t longest = program_.longest_step();
     if (longest < 1) bad_input("{}: no phase gives the logits of the last row alone", origin_);
     if (const std::int64_t all = program_.longest_step(Rows::all); all > longest)
       bad_input("{}: steps with the logits of all rows have up to {} tokens, and others {}",
                 origin_, all, longest);
+    if (const std::int64_t each = program_.longest_step(Rows::each); each > longest)
+      bad_input("{}: steps of several sequences have up to {} tokens, and others {}", origin_, each,
+                longest);
+    if (program_.longest_step(Rows::each) > 0 && !program_.draws())
+      bad_input("{}: steps of several sequences cannot choose tokens", origin_);
   }
 
   void check_rows(Rows rows) const {
@@ -244,7 +249,7 @@ class Verifier {
     if (ids.dtype != buffer(first.ids, where).dtype)
       bad_input("{}: its token ids are of another type than those of {}", where, first.label());
     const Buffer& logits = buffer(phase.logits, where);
-    const std::int64_t rows = phase.rows == Rows::all ? phase.max_tokens : 1;
+    const std::int64_t rows = phase.rows == Rows::last ? 1 : phase.max_tokens;
     if (!is_float(logits.dtype) ||
         logits.bytes.at(phase.max_tokens) / size_of(logits.dtype) < program_.vocab * rows)
       bad_input("{}: it leaves no logits in {}", where, logits.name);
@@ -254,6 +259,10 @@ class Verifier {
             fmt::format("{} launch {} ({})", where, i, phase.launches[i].kernel));
     for (std::size_t i = 0; i < phase.draw.size(); ++i)
       check(phase.draw[i], phase, fmt::format("{} draw {} ({})", where, i, phase.draw[i].kernel));
+    for (const Launch& launch : phase.masked)
+      if (launch.each_row != (phase.rows == Rows::each))
+        bad_input("{}: choices under a mask are made for each row where each has a sequence",
+                  where);
     for (std::size_t i = 0; i < phase.masked.size(); ++i)
       check(phase.masked[i], phase,
             fmt::format("{} masked {} ({})", where, i, phase.masked[i].kernel));
@@ -270,13 +279,18 @@ class Verifier {
   }
 
   void check(const Launch& launch, const Phase& phase, const std::string& where) const {
-    const std::array tokens = {phase.min_tokens, phase.max_tokens};
+    const bool of_several = phase.rows == Rows::each;
+    if (launch.each_row && !of_several)
+      bad_input("{}: runs for each row, in a step of one sequence", where);
+    const std::array tokens = tokens_of(launch, phase);
     if (!launch.product) check_shape(launch, phase, where);
     for (const Launch::Pointer& pointer : launch.pointers) {
       if (pointer.at + std::uint64_t{8} > launch.params.size())
         bad_input("{}: a pointer goes beyond its parameters", where);
       const Buffer& to = buffer(pointer.buffer, where);
       check_placed(to, phase, where);
+      if (of_several && !launch.each_row && to.is_of_sequence())
+        bad_input("{}: takes the {} of one sequence for several", where, to.name);
       for (const std::int64_t t : tokens)
         if (pointer.offset.at(t) < 0 || pointer.offset.at(t) > to.bytes.at(phase.max_tokens))
           bad_input("{}: a pointer is outside of {}", where, to.name);
@@ -302,12 +316,18 @@ class Verifier {
     if (launch.product) check_product(launch, phase, where);
   }
 
+  // The least and the most tokens that it is launched for.
+  static std::array<std::int64_t, 2> tokens_of(const Launch& launch, const Phase& phase) {
+    if (launch.each_row) return {1, 1};
+    return {phase.min_tokens, phase.max_tokens};
+  }
+
   void check_shape(const Launch& launch, const Phase& phase, const std::string& where) const {
     if (program_.kernels.count(launch.kernel) == 0) bad_input("{}: no such kernel", where);
     if (launch.threads < 1 || launch.threads > 1024 || launch.shared_bytes < 0)
       bad_input("{}: its launch shape is impossible", where);
     for (const Count& size : launch.grid)
-      for (const std::int64_t t : {phase.min_tokens, phase.max_tokens})
+      for (const std::int64_t t : tokens_of(launch, phase))
         if (size.at(t) < 1 || size.at(t) > kMost) bad_input("{}: its grid is impossible", where);
   }
 
@@ -317,15 +337,16 @@ class Verifier {
     if (const char* why = why_impossible(product)) bad_input("{}: {}", where, why);
     if (const std::string why = why_no_product(launch); !why.empty())
       bad_input("{}: {}", where, why);
+    const auto [least, most] = tokens_of(launch, phase);
     // Sizes do not fall with the tokens of a step.
-    const std::int64_t rows = launch.numbers[0].value.at(phase.max_tokens);
-    if (launch.numbers[0].value.at(phase.min_tokens) < 1 || rows > kMost)
+    const std::int64_t rows = launch.numbers[0].value.at(most);
+    if (launch.numbers[0].value.at(least) < 1 || rows > kMost)
       bad_input("{}: a product of an impossible number of rows", where);
     for (const Launch::Pointer& pointer : launch.pointers) {
       const Buffer& to = buffer(pointer.buffer, where);
       const auto elements = elements_of(product, pointer.at, rows);
       const auto bytes = elements ? this->product({*elements, size_of(product.dtype)}) : elements;
-      if (!bytes || *bytes > to.bytes.at(phase.max_tokens) - pointer.offset.at(phase.max_tokens))
+      if (!bytes || *bytes > to.bytes.at(most) - pointer.offset.at(most))
         bad_input("{}: its matrices are not inside {}", where, to.name);
     }
   }

@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
-#include <set>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "kernels/advance_plan.h"
 #include "kernels/mask_logits_plan.h"
-#include "runtime/packages.h"
 
 namespace ac {
 namespace {
@@ -22,155 +18,26 @@ constexpr std::int64_t kBatch = 4;
 // Steps of prompts that are remembered, each with a recording at most.
 constexpr std::size_t kPromptSteps = 32;
 
-double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
-std::set<Product> products_of(const Program& program) {
-  std::set<Product> products;
-  for (const Phase& phase : program.phases)
-    for (const Launch* launch : phase.all())
-      if (launch->product) products.insert(*launch->product);
-  return products;
-}
-
 }  // namespace
 
-Program read_program(const PackageFiles& files) {
-  const std::string origin = (files.folder() / "program.json").string();
-  return program_from_json(parse_json(files.read("program.json"), origin), origin);
-}
-
-std::string room_of(const Program& program) {
-  const std::int64_t most = program.max_context, known = program.positions;
-  const std::string& why = program.positions_because;
-  const std::string because = why.empty() ? "" : ": " + why;
-  if (known == most)
-    return fmt::format("the package holds {} tokens, as many as the model is right for{}", most,
-                       because);
-  return fmt::format("the package holds {} tokens (compile with a larger --max-context for more{})",
-                     most,
-                     known > 0 ? fmt::format("; the model is right for {}{}", known, because) : "");
-}
-
 Engine::Engine(Device& device, const std::filesystem::path& package, EngineOptions options)
-    : device_(device),
-      files_(package),
-      program_(read_program(files_)),
-      records_(options.records),
-      launcher_(device),
-      ids_sent_(device.make_mark()),
-      until_sent_(device.make_mark()),
-      allowed_sent_(device.make_mark()) {
-  if (const int here = device.info().sm; !runs_on(program_.target, here))
-    wrong_usage("{} is compiled for {}, and the device is {}{}", package.string(), program_.target,
-                device.name(), here > 0 ? fmt::format(" (sm_{})", here) : "");
-  check_room();
-  if (!options.overlaps) launcher_.forbid_overlaps();
-  load_kernels();
-  if (!options.weights)
-    options.weights = checkpoint_weights(
-        device, PackageStores(program_, files_, options.checkpoint, options.on_warning));
-  make_buffers(options);
+    : Engine(std::make_shared<LoadedProgram>(device, package, std::move(options))) {}
+
+Engine::Engine(std::shared_ptr<LoadedProgram> loaded)
+    : loaded_(std::move(loaded)),
+      device_(loaded_->device()),
+      program_(loaded_->program()),
+      launcher_(loaded_->launcher()),
+      addresses_(loaded_->add_sequence(memory_)),
+      ids_sent_(device_.make_mark()),
+      until_sent_(device_.make_mark()),
+      allowed_sent_(device_.make_mark()) {
   set_position(0);
-  until_ = device.allocate_staging(sizeof(kernels::Until));
+  until_ = device_.allocate_staging(sizeof(kernels::Until));
   set_until(-1, {});
 }
 
-Engine::~Engine() = default;
-
-void Engine::load_kernels() {
-  for (const auto& [entry, artifact] : program_.kernels)
-    launcher_.add(entry, device_.load(files_.read(artifact), files_.folder() / artifact, entry));
-  for (const Product& product : products_of(program_)) try {
-      launcher_.add(product);
-    } catch (const Error& error) {
-      if (error.fault() != Fault::job_failed) throw;
-      job_failed(
-          "{} has matrix products of a library, which do not run here: {}; or compile the model "
-          "for this machine, or with --families that leave out cublaslt",
-          files_.folder().string(), error.what());
-    }
-}
-
-void Engine::check_room() const {
-  std::int64_t weights = 0, caches = 0, rest = program_.arena_bytes + program_.constant_bytes;
-  for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
-    if (buffer.role == Role::weight)
-      weights += bytes;
-    else if (buffer.role == Role::state)
-      caches += bytes;
-    else if (buffer.role != Role::scratch && buffer.role != Role::constant)
-      rest += bytes;
-  }
-  if (!products_of(program_).empty()) rest += static_cast<std::int64_t>(device_.product_bytes());
-  const auto free = static_cast<std::int64_t>(device_.free_bytes());
-  if (weights + caches + rest > free)
-    job_failed(
-        "{} does not fit on {}: weights {:.2f} GiB, keys and values of {} tokens {:.2f} GiB, work "
-        "space {:.2f} GiB, and {:.2f} GiB are free; compile with a smaller --max-context",
-        files_.folder().string(), device_.name(), gib(weights), program_.max_context, gib(caches),
-        gib(rest), gib(free));
-}
-
-void Engine::make_rope_table(const Buffer& buffer, void* to, const std::string& constants) {
-  const Buffer& source = program_.buffers[static_cast<std::size_t>(buffer.source)];
-  std::vector<float> inv_freq(static_cast<std::size_t>(source.bytes.fixed) / sizeof(float));
-  std::memcpy(inv_freq.data(), constants.data() + source.offset, inv_freq.size() * sizeof(float));
-  const std::vector<float> table = rope_table(inv_freq, buffer.scale, program_.max_context);
-  if (static_cast<std::int64_t>(table.size() * sizeof(float)) != buffer.bytes.fixed)
-    bad_input("{}: the rope table and its frequencies disagree", files_.folder().string());
-  device_.upload(to, std::as_bytes(std::span(table)));
-}
-
-void Engine::make_buffers(const EngineOptions& options) {
-  const auto allocate = [&](std::int64_t bytes) {
-    return device_.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1)));
-  };
-  arena_ = allocate(program_.arena_bytes);
-  constants_ = allocate(program_.constant_bytes);
-  std::string constants;
-  if (program_.constant_bytes > 0) {
-    constants = files_.read("constants.bin");
-    if (static_cast<std::int64_t>(constants.size()) != program_.constant_bytes)
-      bad_input("{}/constants.bin has {} bytes, and program.json says {}", files_.folder().string(),
-                constants.size(), program_.constant_bytes);
-    device_.upload(constants_->address(), std::as_bytes(std::span(constants)));
-  }
-  for (const Buffer& buffer : program_.buffers) {
-    const std::int64_t bytes = buffer.bytes.at(program_.longest_step());
-    if (buffer.role == Role::scratch || buffer.role == Role::constant) {
-      const Device::Memory& in = buffer.role == Role::scratch ? *arena_ : *constants_;
-      addresses_.push_back(static_cast<std::byte*>(in.address()) + buffer.offset);
-      continue;
-    }
-    memory_.push_back(allocate(bytes));
-    void* const address = memory_.back()->address();
-    addresses_.push_back(address);
-    if (buffer.role == Role::counters) {
-      device_.fill(address, static_cast<std::size_t>(bytes), 0);
-    } else if (buffer.role == Role::rope_table) {
-      make_rope_table(buffer, address, constants);
-    }
-  }
-  load_weights(options);
-}
-
-void Engine::load_weights(const EngineOptions& options) {
-  for (const Buffer& buffer : program_.buffers)
-    if (buffer.role == Role::weight) loaded_.bytes += buffer.bytes.fixed;
-  device_.synchronize();
-  const auto begin = std::chrono::steady_clock::now();
-  std::int64_t done = 0;
-  for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
-    const Buffer& buffer = program_.buffers[i];
-    if (buffer.role != Role::weight) continue;
-    options.weights->load(buffer, addresses_[i]);
-    done += buffer.bytes.fixed;
-    if (options.on_weights) options.on_weights(done, loaded_.bytes);
-  }
-  device_.synchronize();
-  loaded_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
+Engine::~Engine() { loaded_->remove_sequence(*this); }
 
 void* Engine::address_of(Role role) const {
   for (std::size_t i = 0; i < program_.buffers.size(); ++i)
@@ -272,11 +139,42 @@ void Engine::sample(const Sampling& sampling) {
 void Engine::set_settings(const Sampling& sampling) {
   if (!program_.draws())
     wrong_usage("{} can only take the likeliest token: compile the model again",
-                files_.folder().string());
+                files().folder().string());
   if (settings_ == sampling) return;
   const kernels::DrawSettings settings = draw_settings(sampling);
   device_.upload(address_of(Role::settings), std::as_bytes(std::span(&settings, 1)));
   settings_ = sampling;
+}
+
+void Engine::begin_step() {
+  Engine* const self = this;
+  loaded_->step_of({&self, 1});
+  has_kept_ = false;
+}
+
+std::size_t Engine::bytes_of_logits() const {
+  const Buffer& buffer = program_.buffers[static_cast<std::size_t>(last_->logits)];
+  return static_cast<std::size_t>(program_.vocab) * bytes_of(buffer.dtype);
+}
+
+std::byte* Engine::logits_place(std::int64_t row) const {
+  return static_cast<std::byte*>(addresses_[static_cast<std::size_t>(last_->logits)]) +
+         static_cast<std::size_t>(first_row_ + row) * bytes_of_logits();
+}
+
+void Engine::keep_logits() {
+  if (last_ == nullptr || has_kept_) return;
+  const std::size_t bytes = static_cast<std::size_t>(last_rows_) * bytes_of_logits();
+  if (!kept_ || kept_->bytes() < bytes) kept_ = device_.allocate(bytes);
+  device_.copy(kept_->address(), logits_place(0), bytes);
+  has_kept_ = true;
+}
+
+void Engine::bring_logits_back() {
+  if (!has_kept_) return;
+  begin_step();
+  device_.copy(logits_place(0), kept_->address(),
+               static_cast<std::size_t>(last_rows_) * bytes_of_logits());
 }
 
 void Engine::check_step(std::int64_t tokens) const {
@@ -327,7 +225,7 @@ void Engine::write_ids(const std::vector<std::int64_t>& ids) {
 }
 
 void Engine::run_step(const Phase& phase, std::int64_t tokens) {
-  if (!records_) return enqueue(phase, tokens);
+  if (!loaded_->records()) return enqueue(phase, tokens);
   const auto known = std::ranges::find_if(prompt_steps_, [&](const PromptStep& step) {
     return step.phase == &phase && step.tokens == tokens && step.draws == draws_;
   });
@@ -351,7 +249,7 @@ void Engine::run_all(const std::vector<std::int64_t>& ids) {
   const auto total = static_cast<std::int64_t>(ids.size());
   if (const std::int64_t longest = program_.longest_step(Rows::all); total > longest)
     wrong_usage("{} has no step of {} tokens with the logits of each: compile with --all-logits {}",
-                files_.folder().string(), total, total);
+                files().folder().string(), total, total);
   run(ids, std::max<std::int64_t>(total, 1), Rows::all);
 }
 
@@ -369,9 +267,10 @@ void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows r
     device_.upload_later(addresses_[static_cast<std::size_t>(phase.ids)],
                          static_cast<std::byte*>(ids_->address()) + at * size,
                          static_cast<std::size_t>(tokens * size));
+    begin_step();
     run_step(phase, tokens);
     position_ += tokens;
-    last_ = &phase, last_rows_ = rows == Rows::all ? tokens : 1;
+    last_ = &phase, first_row_ = 0, last_rows_ = rows == Rows::all ? tokens : 1;
   }
   reached_ = std::max(reached_, position_);
   ids_sent_->set();
@@ -379,12 +278,45 @@ void Engine::run(const std::vector<std::int64_t>& ids, std::int64_t most, Rows r
 
 void Engine::decode(std::int64_t id) {
   check_step(1);
+  tell(id);
+  replay(1);
+}
+
+void Engine::tell(std::int64_t id) {
   check_ids({id});
   write_ids({id});
   const auto to = static_cast<std::size_t>(program_.phase_of(1, position_).ids);
   device_.upload_later(addresses_[to], ids_->address(), bytes_of(program_.ids_dtype()));
   ids_sent_->set();
-  replay(1);
+}
+
+void Engine::allow(std::span<const std::uint32_t> allowed) {
+  if (!allowed.empty()) set_allowed(allowed);
+  has_mask_ = !allowed.empty();
+}
+
+void Engine::end_after(std::int64_t left, const std::vector<std::int64_t>& stops) {
+  set_until(left, stops);
+  reached_before_ = reached_;
+}
+
+void Engine::settle(std::int64_t tokens) {
+  read_position(reached_before_);
+  if (tokens < position_) truncate(tokens);
+}
+
+void Engine::begin_row() {
+  has_kept_ = false;
+  if (has_mask_ || std::exchange(allows_all_, true)) return;
+  const int words = kernels::mask_words(static_cast<int>(program_.vocab));
+  device_.fill(address_of(Role::allowed), sizeof(std::uint32_t) * static_cast<std::size_t>(words),
+               0xff);
+}
+
+void Engine::end_row(const Phase& phase, std::size_t row) {
+  ++position_;
+  reached_ = std::max(reached_, position_);
+  last_ = &phase, first_row_ = static_cast<std::int64_t>(row), last_rows_ = 1;
 }
 
 void Engine::replay(std::int64_t steps) {
@@ -394,10 +326,11 @@ void Engine::replay(std::int64_t steps) {
 
 void Engine::replay_steps(std::int64_t steps) {
   check_step(steps);
-  last_rows_ = 1;
+  begin_step();
+  first_row_ = 0, last_rows_ = 1;
   for (std::int64_t left = steps; left > 0;) {
     last_ = &program_.phase_of(1, position_);
-    if (!records_) {
+    if (!loaded_->records()) {
       enqueue(*last_, 1);
       --left, ++position_;
       continue;
@@ -493,12 +426,12 @@ std::vector<double> Engine::logits(std::int64_t row) {
   if (last_ == nullptr) wrong_usage("there are no logits: run a prompt first");
   if (row < 0 || row >= last_rows_)
     wrong_usage("there are no logits of row {}: the last step left {}", row, last_rows_);
-  const auto index = static_cast<std::size_t>(last_->logits);
-  const DType dtype = program_.buffers[index].dtype;
+  const DType dtype = program_.buffers[static_cast<std::size_t>(last_->logits)].dtype;
   const std::size_t size = bytes_of(dtype);
-  std::vector<std::byte> bytes(static_cast<std::size_t>(program_.vocab) * size);
-  device_.download(bytes, static_cast<const std::byte*>(addresses_[index]) +
-                              static_cast<std::size_t>(row) * bytes.size());
+  std::vector<std::byte> bytes(bytes_of_logits());
+  device_.download(bytes, has_kept_ ? static_cast<const std::byte*>(kept_->address()) +
+                                          static_cast<std::size_t>(row) * bytes.size()
+                                    : logits_place(row));
   std::vector<double> logits;
   for (std::size_t at = 0; at < bytes.size(); at += size)
     logits.push_back(load_element(dtype, bytes.data() + at));
@@ -520,19 +453,27 @@ void Engine::set_allowed(std::span<const std::uint32_t> allowed) {
   std::memcpy(allowed_->address(), allowed.data(), allowed.size_bytes());
   device_.upload_later(address_of(Role::allowed), allowed_->address(), allowed.size_bytes());
   allowed_sent_->set();
+  allows_all_ = false;
 }
 
 std::int64_t Engine::choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) {
   if (last_ == nullptr) wrong_usage("there are no logits to choose from: run a prompt first");
   if (!program_.draws())
-    wrong_usage("{} cannot choose under a mask: compile the model again", files_.folder().string());
+    wrong_usage("{} cannot choose under a mask: compile the model again",
+                files().folder().string());
   check(sampling);
   const bool draws = !sampling.is_greedy();
   if (draws) set_settings(sampling);
   set_until(-1, {});
   set_allowed(allowed);
+  has_mask_ = false;
+  if (last_->rows == Rows::each) {  // a step of one has its own place for them
+    keep_logits();
+    last_ = &program_.phase_of(1, position_ - 1), first_row_ = 0;
+  }
+  bring_logits_back();
   // Steps with the logits of each of their tokens have them at places that depend on their number.
-  if (!records_ || last_->rows == Rows::all) {
+  if (!loaded_->records() || last_->rows == Rows::all) {
     enqueue_masked(*last_, last_rows_, draws);
     return chosen();
   }

@@ -1,5 +1,5 @@
-// Runs a package: the prompt in chunks, then token after token, with keys and values kept on the
-// device. Knows launches and buffers, and no kernel family, graph or compiler.
+// Runs a sequence through a package: the prompt in chunks, then token after token, with keys and
+// values kept on the device. Knows launches and buffers, and no kernel family, graph or compiler.
 //
 // A decode step is recorded once and replayed for every token. What a step needs, the one before it
 // left on the device (kernels/advance_plan.h); the host only looks on, some tokens behind. A step
@@ -16,51 +16,26 @@
 #include <span>
 #include <vector>
 
-#include "device/device.h"
-#include "device/launcher.h"
-#include "program/program.h"
 #include "program/sampling.h"
-#include "runtime/package_files.h"
-#include "runtime/weight_source.h"
+#include "runtime/loaded_program.h"
 
 namespace ac {
 
-struct EngineOptions {
-  // Instead of the package's checkpoints.
-  std::unique_ptr<WeightSource> weights = nullptr;
-  // Where the checkpoint is, instead of where it was compiled from; its values may be others.
-  std::filesystem::path checkpoint = {};
-  // Hears what is odd but no error, for people.
-  std::function<void(const std::string& warning)> on_warning = {};
-  // Hears how many bytes of how many weights are there.
-  std::function<void(std::int64_t done, std::int64_t total)> on_weights = {};
-  // Else, to see what they are worth: each kernel is launched by itself every time, or begins when
-  // the one before it has ended.
-  bool records = true, overlaps = true;
-};
-
-// Of a package, verified.
-Program read_program(const PackageFiles& files);
-
-// How many tokens a package of it holds, and whether another could hold more, for messages.
-std::string room_of(const Program& program);
-
 class Engine {
  public:
-  // Reads program.json, loads kernels and weights, each after its digest has been checked. What the
-  // device has no room for is an error with the numbers before any of it is loaded.
+  // Of a package that is loaded for it alone.
   Engine(Device& device, const std::filesystem::path& package, EngineOptions options = {});
+  // Of one that other sequences share. One engine after the other may be asked for something: what
+  // it leaves, logits included, is there when it is asked again.
+  explicit Engine(std::shared_ptr<LoadedProgram> loaded);
   ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   Device& device() const { return device_; }
   const Program& program() const { return program_; }
-  const PackageFiles& files() const { return files_; }
-  // What loading the weights took, until they all were on the device.
-  struct Loaded {
-    std::int64_t bytes = 0;
-    double seconds = 0;
-  };
-  const Loaded& loaded() const { return loaded_; }
+  const PackageFiles& files() const { return loaded_->files(); }
+  const LoadedProgram::Loaded& loaded() const { return loaded_->loaded(); }
   const std::vector<void*>& addresses() const { return addresses_; }  // of each buffer
 
   std::int64_t position() const { return position_; }  // tokens that are cached
@@ -115,6 +90,20 @@ class Engine {
   // allowed token, and another size of mask, are errors (wrong_usage).
   std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling);
 
+  // ---- for steps with other sequences (runtime/together.h)
+
+  // The token that the next step runs, in place of the one that the last step chose.
+  void tell(std::int64_t id);
+  // Among which tokens steps with others choose from now on (as choose()); none: among all.
+  void allow(std::span<const std::uint32_t> allowed);
+  // When such steps end on the device: after they have chosen so many more tokens, below 0 never,
+  // or one of `stops`. Steps beyond are void.
+  void end_after(std::int64_t left, const std::vector<std::int64_t>& stops);
+  // After them: finds out which were void, and forgets all tokens but the first so many.
+  void settle(std::int64_t tokens);
+  // Tokens that may be run and forgotten without loss.
+  std::int64_t slack() const;
+
   // One launch of the program, for a step of so many tokens.
   void enqueue(const Launch& launch, std::int64_t tokens, bool overlaps);
   // The same launch by launch: what replay() records, with the drawing of a token if one is drawn.
@@ -123,11 +112,19 @@ class Engine {
   void enqueue_masked(const Phase& phase, std::int64_t tokens, bool draws);
 
  private:
-  void check_room() const;
-  void load_kernels();
-  void make_buffers(const EngineOptions& options);
-  void load_weights(const EngineOptions& options);
-  void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
+  friend class LoadedProgram;
+  friend class Together;
+  // Before and after a step in which this is a row.
+  void begin_row();
+  void end_row(const Phase& phase, std::size_t row);
+  // Of the last step's rows, in the work space.
+  std::byte* logits_place(std::int64_t row) const;
+  std::size_t bytes_of_logits() const;  // of one row
+  // Before each step, and before the work space is asked for something.
+  void begin_step();
+  // Another engine's step comes, and this one may be asked for its logits.
+  void keep_logits();
+  void bring_logits_back();
   void check_step(std::int64_t tokens) const;
   void check_ids(const std::vector<std::int64_t>& ids) const;
   void write_ids(const std::vector<std::int64_t>& ids);
@@ -152,17 +149,15 @@ class Engine {
   void* address_of(Buffer::Role role) const;  // of which there is one
   // The state that cannot go back to so many tokens; null if all can.
   const StateSpec* forgetful(std::int64_t tokens) const;
-  // Tokens that may be run and forgotten without loss.
-  std::int64_t slack() const;
 
+  const std::shared_ptr<LoadedProgram> loaded_;
   Device& device_;
-  const PackageFiles files_;
-  const Program program_;
-  const bool records_;
-  Launcher launcher_;
+  const Program& program_;
+  Launcher& launcher_;
   std::vector<std::unique_ptr<Device::Memory>> memory_;
-  std::unique_ptr<Device::Memory> arena_, constants_;
   std::vector<void*> addresses_;
+  std::unique_ptr<Device::Memory> kept_;  // logits, while those of others lie in the work space
+  bool has_kept_ = false;
   std::unique_ptr<Device::Memory> ids_;  // staging
   std::unique_ptr<Device::Mark> ids_sent_;
   std::unique_ptr<Device::Memory> until_;  // staging
@@ -185,11 +180,12 @@ class Engine {
   };
   std::list<PromptStep> prompt_steps_;
   bool draws_ = false;
-  std::optional<Sampling> settings_;  // that the device has
-  Loaded loaded_;
-  std::int64_t position_ = 0, reached_ = 0;  // reached_: the most since the caches were new
-  const Phase* last_ = nullptr;              // that left logits and a chosen token
-  std::int64_t last_rows_ = 1;               // of those logits
+  std::optional<Sampling> settings_;            // that the device has
+  std::int64_t position_ = 0, reached_ = 0;     // reached_: the most since the caches were new
+  const Phase* last_ = nullptr;                 // that left logits and a chosen token
+  std::int64_t first_row_ = 0, last_rows_ = 1;  // of those logits
+  bool allows_all_ = false, has_mask_ = false;  // what the device's mask is, and the next step's
+  std::int64_t reached_before_ = 0;             // the steps that may be void
 };
 
 }  // namespace ac

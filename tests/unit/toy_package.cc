@@ -222,6 +222,18 @@ Program Toy::program() const {
         for (Launch::Pointer& pointer : launch.pointers)
           if (pointer.buffer == kLogits) pointer.offset = Count(-4 * vocab, 4 * vocab);
   }
+  if (together > 0) {
+    // Each row by itself, in two phases by position.
+    Phase each{"together", 1, together, 0, {toy}, {"toy"}, kIds, kLogits};
+    each.rows = Rows::each;
+    each.launches[0].each_row = true;
+    each.masked = placed(generate_masked(step, input, logits, max_context + 1, false));
+    for (Launch& launch : each.masked) launch.each_row = true;
+    program.buffers[kLogits].bytes = Count(0, 4 * vocab);
+    program.phases.push_back(each);
+    each.from = max_context / 2;
+    program.phases.push_back(each);
+  }
   plan_memory(program);
   return program;
 }

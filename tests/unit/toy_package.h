@@ -15,6 +15,7 @@ struct Toy {
   DType ids = DType::i64;
   bool draws = false;           // whether it can draw tokens
   std::int64_t all_logits = 0;  // tokens of the longest step with the logits of each; 0: none
+  std::int64_t together = 0;    // sequences that a step can have; 0: there is no such step
   float weight_of_17 = 1.375f;  // a large one makes its logit infinite now and then
 
   float weight_of(std::int64_t token) const;
