@@ -276,6 +276,12 @@ void add_compile_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 16))
       ->group(kRare);
+  command
+      ->add_option("--slots", compile->options.slots,
+                   "Steps of up to this many sequences at once, which read the weights once: for "
+                   "serve --slots")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "

@@ -96,7 +96,7 @@ struct Run {
     if (!one.penalties.none()) result["penalties"] = to_json(one.penalties);
     if (!requests.empty()) result["cached"] = cached;
     if (opened.engine) {
-      const Engine::Loaded& loaded = opened.engine->loaded();
+      const LoadedProgram::Loaded& loaded = opened.engine->loaded();
       result["load"] = {{"seconds", loaded.seconds},
                         {"bytes", loaded.bytes},
                         {"gb_s", static_cast<double>(loaded.bytes) * 1e-9 / loaded.seconds}};

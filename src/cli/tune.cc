@@ -71,6 +71,7 @@ struct Tune {
     const Json plan = read_plan_json(PackageFiles(package));
     const std::string origin = package + "/plan.json";
     compiling.phases = specs_of(before, plan, origin);
+    compiling.slots = before.longest_step(Rows::each);
     phase = before.phase_of(1, options.context).name;
     compiling.max_candidates = options.max_candidates;
     compiling.jobs = options.jobs;

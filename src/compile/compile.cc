@@ -23,7 +23,7 @@
 #include "ir/verify.h"
 #include "lab/trial_package.h"
 #include "runtime/fingerprint.h"
-#include "select/choose_phase.h"
+#include "select/choose_together.h"
 #include "select/guide.h"
 
 namespace ac {
@@ -254,6 +254,36 @@ class PhaseChoosing {
   std::vector<PhaseChooser> choosers_;
 };
 
+// Stages 7 to 9 of steps of several sequences.
+std::vector<PhaseChoice> choose_together(const StepGraph& step,
+                                         const std::vector<PhaseChoice>& choices,
+                                         const Program& sized, const CompileOptions& options,
+                                         bool quick, Lab& lab, Stages& stages) {
+  const auto is_decode = [](const PhaseChoice& choice) {
+    const PhaseSpec& spec = choice.record.spec;
+    return spec.max_tokens == 1 && spec.rows == Rows::last;
+  };
+  const auto decode = std::ranges::find_if(choices, is_decode);
+  AC_ASSERT(decode != choices.end());
+  std::int64_t longest = 1;
+  for (const PhaseChoice& choice : choices)
+    longest = std::max(longest, choice.record.spec.max_tokens);
+  std::vector<PhaseChoice> together;
+  for (const PhaseSpec& spec : together_phases(options, longest)) {
+    const TogetherOptions how{
+        .device = options.device,
+        .max_candidates = options.max_candidates,
+        .families = options.families,
+        .tries = select_options(options, quick, spec, sized.max_context).tries};
+    together.push_back(stages.run(
+        "selection",
+        [&] { return choose_together(spec, step, *decode, sized, how, lab, stages.progress()); },
+        [](const PhaseChoice& made) { return print(made.record.selections); }, spec.name));
+    require_admitted(together.back(), lab);
+  }
+  return together;
+}
+
 // Stage 10.
 void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled& into) {
   Program& program = into.program;
@@ -261,17 +291,19 @@ void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled&
   for (const PhaseChoice& choice : choices) {
     const PhaseSpec& spec = choice.record.spec;
     const StepGraph& step = choice.record.regions.step;
-    const NodeId logits = step.graph.outputs.at(0).node;
+    const NodeId logits = step.graph.outputs.at(0).node, ids = ids_of(step);
+    const bool of_several = spec.rows == Rows::each;
+    const Generated draw = of_several ? Generated{} : generate_draw(step, ids, logits);
+    const Generated masked =
+        generate_masked(step, ids, logits, program.max_context + 1, !of_several);
     for (const StepVariant& variant : choice.variants)
-      program.phases.push_back(
-          assembler.phase(step,
-                          {.name = spec.name,
-                           .min_tokens = spec.min_tokens,
-                           .max_tokens = spec.max_tokens,
-                           .from = variant.from,
-                           .rows = spec.rows},
-                          variant.parts, generate_draw(step, ids_of(step), logits),
-                          generate_masked(step, ids_of(step), logits, program.max_context + 1)));
+      program.phases.push_back(assembler.phase(step,
+                                               {.name = spec.name,
+                                                .min_tokens = spec.min_tokens,
+                                                .max_tokens = spec.max_tokens,
+                                                .from = variant.from,
+                                                .rows = spec.rows},
+                                               variant.parts, draw, masked));
   }
   plan_memory(program);
   const std::string suffix = program.target == "host" ? ".so" : ".cubin";
@@ -395,6 +427,9 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
                    [&] { beside = judge_at_once(choosing.foresee(), compiled, lab); });
   std::vector<PhaseChoice> choices;
   for (std::size_t i = 0; i < phases.plans.size(); ++i) choices.push_back(choosing.choose(i));
+  for (PhaseChoice& choice :
+       choose_together(step, choices, sized, options, phases.quick, lab, stages))
+    choices.push_back(std::move(choice));
   const Lab::Spent& spent = lab.spent();
   stages.progress().note(fmt::format("{:.1f} s building kernels, {:.1f} s judging, {:.1f} s timing",
                                      spent.building, spent.judging, spent.timing));

@@ -31,6 +31,7 @@ struct CompileOptions {
   // kernels that are chosen for so many; 0: by those of whole chunks.
   std::int64_t short_prompt = 128;
   std::int64_t all_logits = 0;  // tokens of the longest step with the logits of each; 0: none
+  std::int64_t slots = 1;       // sequences that can have their steps together
   std::vector<PhaseSpec>
       phases;  // instead of those that phases_of() makes of chunk and short_prompt
   std::size_t max_candidates = 64;

@@ -50,6 +50,18 @@ std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max
   return phases;
 }
 
+std::vector<PhaseSpec> together_phases(const CompileOptions& options, std::int64_t longest) {
+  std::vector<PhaseSpec> phases;
+  if (options.slots > longest)
+    wrong_usage("--slots {}: a step has no more than {} tokens (--chunk)", options.slots, longest);
+  for (std::int64_t done = 0, most = 2; options.slots > 1 && done < options.slots; most *= 2) {
+    const std::int64_t last = std::min(most, options.slots);
+    phases.push_back({fmt::format("together {}", last), done + 1, last, last, {}, Rows::each});
+    done = last;
+  }
+  return phases;
+}
+
 std::vector<PhaseSpec> quick_phases(std::vector<PhaseSpec> phases) {
   for (PhaseSpec& phase : phases) phase.contexts.clear();
   const auto is_prompt = [](const PhaseSpec& phase) {

@@ -75,7 +75,8 @@ std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,
   return reading_plan(origin, [&] {
     std::vector<PhaseSpec> specs;
     for (const Phase& phase : program.phases) {
-      if (phase.from > 0) continue;  // chosen with the phase of that name
+      if (phase.from > 0) continue;            // chosen with the phase of that name
+      if (phase.rows == Rows::each) continue;  // follows from decode's
       const Json& planned = phase_in(plan, phase.name);
       PhaseSpec spec{phase.name,
                      phase.min_tokens,

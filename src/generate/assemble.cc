@@ -22,6 +22,19 @@ std::string name_of(const Node& node, NodeId id) {
                      node.module);
 }
 
+// Bytes of a value of all tokens, each of which is one row.
+Count rows_of(const StepGraph& step, const Buffer& one) {
+  const TensorType& type = step.graph.type(one.node);
+  const Count all = buffer_of(step, one.node).bytes;
+  if (!type.shape.empty() &&
+      std::ranges::any_of(type.shape, [](const Dim& dim) { return dim.uses(Symbol::T); }) &&
+      (type.shape[0] != Dim(Symbol::T) || all.at(1) != one.bytes.at(1)))
+    job_failed(
+        "{} does not have its tokens one after the other, as steps of several sequences want it",
+        name_of(step.graph[one.node], one.node));
+  return all;
+}
+
 }  // namespace
 
 std::int32_t Assembler::add(Buffer buffer) {
@@ -128,12 +141,17 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
 
 std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& made,
                                         std::map<NodeId, std::int32_t>& values,
-                                        std::int64_t max_tokens) {
+                                        std::int64_t max_tokens, bool each_row) {
   std::vector<std::int32_t> buffers;
-  for (const Buffer& buffer : made.buffers)
+  for (Buffer buffer : made.buffers) {
+    // The value of one token is a row of those of all.
+    if (each_row && buffer.role == Buffer::Role::scratch && !buffer.is_workspace())
+      buffer.bytes = rows_of(step, buffer);
     buffers.push_back(place(step, buffer, values, max_tokens));
+  }
   std::vector<Launch> launches = made.launches;
   for (Launch& launch : launches) {
+    launch.each_row = each_row;
     for (Launch::Pointer& pointer : launch.pointers)
       pointer.buffer = buffers[static_cast<std::size_t>(pointer.buffer)];
     for (Launch::Map& map : launch.maps) map.buffer = buffers[static_cast<std::size_t>(map.buffer)];
@@ -146,12 +164,12 @@ Phase Assembler::phase(const StepGraph& step, Phase phase, const std::vector<Imp
   const std::int64_t max_tokens = phase.max_tokens;
   std::map<NodeId, std::int32_t> values;
   for (const Implemented& part : parts)
-    for (Launch& launch : launches(step, part.made, values, max_tokens)) {
+    for (Launch& launch : launches(step, part.made, values, max_tokens, part.each_row)) {
       phase.launches.push_back(std::move(launch));
       phase.notes.push_back(part.note);
     }
   phase.draw = launches(step, draw, values, max_tokens);
-  phase.masked = launches(step, masked, values, max_tokens);
+  phase.masked = launches(step, masked, values, max_tokens, phase.rows == Rows::each);
   for (std::size_t i = 0; i < step.graph.nodes.size(); ++i)
     if (step.graph.nodes[i].op == Op::input)
       phase.ids = value(step, static_cast<NodeId>(i), values);

@@ -11,13 +11,15 @@ namespace ac {
 struct Implemented {
   Generated made;    // over the nodes of the step
   std::string note;  // "gemv/R256x1x8/768 at model.layers.0.mlp"
+  // Of a step of one token of a graph with the same nodes: runs for each row of several.
+  bool each_row = false;
 };
 
 class Assembler {
  public:
   explicit Assembler(Program& program) : program_(program) {}
 
-  // `phase` with what runs its steps.
+  // `phase` with what runs its steps. Of steps of several sequences, the step gives all logits.
   Phase phase(const StepGraph& step, Phase phase, const std::vector<Implemented>& parts,
               const Generated& draw, const Generated& masked);
 
@@ -29,7 +31,8 @@ class Assembler {
                      std::int64_t max_tokens);
   // Of an implementation, with buffers of the program.
   std::vector<Launch> launches(const StepGraph& step, const Generated& made,
-                               std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens);
+                               std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens,
+                               bool each_row = false);
   std::int32_t value(const StepGraph& step, NodeId id, std::map<NodeId, std::int32_t>& values);
   std::int32_t constant(const StepGraph& step, Buffer buffer);
   // The buffer of this name, made if there is none.

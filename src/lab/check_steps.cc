@@ -24,6 +24,10 @@ class Chooser {
         chunk_(program.longest_step()),
         rows_(program.longest_step(Rows::all)) {
     for (const Phase& phase : program.phases) {
+      if (phase.rows == Rows::each) {
+        together_.insert({phase.from, phase.max_tokens});
+        continue;
+      }
       if (phase.from > 0) later_.insert({phase.from, phase.min_tokens});
       if (phase.rows == Rows::last && phase.max_tokens < chunk_) ends_.insert(phase.max_tokens);
     }
@@ -45,6 +49,8 @@ class Chooser {
     for (const std::int64_t tokens : {std::min(rows_, kFewTokens), rows_})
       for (const std::int64_t cached : {room_ - tokens, std::int64_t{0}})
         if (tokens > 0) add({Kind::rows, cached, tokens, 0});
+    for (const auto& [from, tokens] : together_)
+      add({Kind::together, std::min(from, room_ - tokens), tokens, 0});
     for (const auto& [from, tokens] : later_) {
       add({Kind::after, from - 1, tokens, 2});
       add({Kind::after, from, tokens, 0});
@@ -89,7 +95,8 @@ class Chooser {
   }
 
   const std::int64_t room_, chunk_, rows_;
-  std::set<std::pair<std::int64_t, std::int64_t>> later_;  // from, tokens of a step
+  std::set<std::pair<std::int64_t, std::int64_t>> later_;     // from, tokens of a step
+  std::set<std::pair<std::int64_t, std::int64_t>> together_;  // from, sequences
   std::set<std::int64_t> ends_, rings_;
   std::vector<CheckStep> steps_;
 };
@@ -113,6 +120,8 @@ std::string describe(const CheckStep& step) {
     case Kind::back:
       return fmt::format("a prompt of {}, which truncate and append go back to from {}",
                          tokens(step.tokens), tokens(step.more));
+    case Kind::together:
+      return fmt::format("a step of {} sequences after {} and more", step.tokens, step.cached);
   }
   AC_UNREACHABLE();
 }

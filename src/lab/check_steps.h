@@ -18,6 +18,9 @@ struct CheckStep {
     prompt,  // `tokens` from the first one on, then `more` of one token each
     rows,    // the logits of all rows of a step of `tokens` after `cached` random ones
     back,    // a prompt of `tokens`, which is gone back to from `more` steps of one token
+    // A step of one token each of `tokens` sequences after `cached` random ones and more, which is
+    // compared with what the same program gives each of them alone.
+    together,
   };
   Kind kind = Kind::after;
   std::int64_t cached = 0, tokens = 1, more = 0;

@@ -104,6 +104,8 @@ class StepWork {
     const double flops = steps_of(step.tokens, step.cached);
     // Going back runs what follows the prompt five times, three of them by one program alone.
     // One token after the other by plain kernels.
+    if (step.kind == CheckStep::Kind::together)
+      return 2 * static_cast<double>(step.tokens) * of(1, step.cached + step.tokens);
     if (step.kind == CheckStep::Kind::rows)
       return flops + static_cast<double>(step.tokens) * of(1, step.cached);
     if (step.kind == CheckStep::Kind::back) return flops + 4 * more * of(1, step.tokens);
@@ -119,6 +121,11 @@ CheckStep shortest_long(const Program& program) {
   const std::int64_t most = program.longest_step();
   const std::int64_t least = program.phase_of(most, 0).min_tokens;
   return {CheckStep::Kind::prompt, 0, least > 2 ? least : most, 0};
+}
+
+Rows rows_of(const CheckStep& step) {
+  if (step.kind == CheckStep::Kind::rows) return Rows::all;
+  return step.kind == CheckStep::Kind::together ? Rows::each : Rows::last;
 }
 
 class Checker {
@@ -157,7 +164,7 @@ class Checker {
   void take(const CheckStep& step, const ChildResult& answer) {
     if (!answer.ok()) {
       const bool decodes = step.kind == CheckStep::Kind::after && step.tokens == 1;
-      const Rows rows = step.kind == CheckStep::Kind::rows ? Rows::all : Rows::last;
+      const Rows rows = rows_of(step);
       std::vector<std::string> phases = phases_of(program_, step.cached, step.tokens, rows);
       if (step.more > 0 && !decodes)
         for (std::string& name : phases_of(program_, step.cached + step.tokens, 1))

@@ -60,6 +60,13 @@ std::int64_t bytes_of_two(const Program& program) {
   return 2 * bytes;
 }
 
+std::int64_t bytes_of_sequence(const Program& program) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.is_of_sequence()) bytes += buffer.bytes.at(program.longest_step());
+  return bytes;
+}
+
 // Those that another engine has loaded.
 class CopiedWeights : public WeightSource {
  public:
@@ -151,11 +158,14 @@ LogitError error_of(const std::vector<double>& got, const std::vector<double>& w
 
 ProgramPair::ProgramPair(Device& device, PairJob job)
     : device_(device), job_(std::move(job)), random_(device, job_.random) {
-  const auto needed = bytes_of_two(read_program(PackageFiles(job_.chosen))) + job_.left_free;
+  const Program chosen = read_program(PackageFiles(job_.chosen));
+  const auto needed = bytes_of_two(chosen) + job_.left_free;
   if (const auto free = static_cast<std::int64_t>(device.free_bytes()); needed > free) {
     why_not_ = fmt::format("{} has {} MiB free, and two programs need {}", device.name(),
                            free >> 20, needed >> 20);
     return;
+  } else if (const std::int64_t most = chosen.longest_step(Rows::each); most > 1) {
+    sequences_ = std::min(most, 1 + (free - needed) / bytes_of_sequence(chosen));
   }
   try {
     open(false);
@@ -187,7 +197,10 @@ void ProgramPair::open(bool has_random_weights) {
   EngineOptions options;
   options.checkpoint = job_.checkpoint;
   if (has_random_weights) options.weights = random_weights(random_, kSeedOfPair);
-  chosen_.emplace(device_, job_.chosen, std::move(options));
+  options.sequences = sequences_;
+  loaded_ = std::make_shared<LoadedProgram>(device_, job_.chosen, std::move(options));
+  chosen_.emplace(loaded_);
+  while (std::ssize(others_) + 1 < sequences_) others_.push_back(std::make_unique<Engine>(loaded_));
   EngineOptions same;
   same.weights = std::make_unique<CopiedWeights>(*chosen_);
   plain_.emplace(device_, job_.plain, std::move(same));
@@ -254,6 +267,9 @@ ProgramPair::Result ProgramPair::run(const CheckStep& step) {
     case CheckStep::Kind::back:
       run_back(step);
       break;
+    case CheckStep::Kind::together:
+      run_together(step);
+      break;
   }
   return result_;
 }
@@ -293,6 +309,55 @@ void ProgramPair::run_rows(const CheckStep& step) {
     std::string why;
     const Logits got = logits_of(*chosen_, why, row);
     if (agree(got, why, truth, what) && row + 1 == step.tokens) must_be_chosen(*got, what);
+  }
+}
+
+// Each after another number of tokens.
+void ProgramPair::run_together(const CheckStep& step) {
+  const std::int64_t count = std::min(step.tokens, sequences_);
+  if (count < 2) return;  // there is no room for more
+  std::vector<Engine*> engines{&*chosen_};
+  for (const auto& other : others_)
+    if (std::ssize(engines) < count) engines.push_back(other.get());
+  filled_ = false;
+  const std::vector<std::int64_t> tokens = ids(count);
+  const auto begin = [&](std::size_t i) {
+    engines[i]->pretend(step.cached + static_cast<std::int64_t>(i));
+  };
+  struct Given {
+    std::vector<double> logits;
+    std::int64_t chosen = 0;
+  };
+  std::vector<Given> alone;
+  result_.phases = phases_of(chosen_->program(), step.cached, 1);
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    fill(*engines[i]);
+    begin(i);
+    engines[i]->decode(tokens[i]);
+    std::string why;
+    const Logits logits = logits_of(*engines[i], why);
+    if (!logits) return;  // a model whose logits are not finite gives nothing to compare
+    alone.push_back({*logits, engines[i]->chosen()});
+  }
+  Together together(loaded_);
+  result_.phases = phases_of(chosen_->program(), step.cached, count, Rows::each);
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    begin(i);
+    engines[i]->tell(tokens[i]);
+  }
+  together.step(engines);
+  const std::vector<std::int32_t> chosen = together.tokens();
+  for (std::size_t i = 0; i < engines.size() && !is_wrong(); ++i) {
+    ++result_.compared;
+    const std::string what = fmt::format("sequence {} of {}", i, describe(step));
+    const std::vector<double> logits = engines[i]->logits();
+    const auto [differs, instead] = std::ranges::mismatch(alone[i].logits, logits);
+    if (differs != alone[i].logits.end())
+      result_.fault = fmt::format("{}: the logit of token {} is {:.9g}, and {:.9g} alone", what,
+                                  differs - alone[i].logits.begin(), *instead, *differs);
+    else if (chosen[i] != alone[i].chosen)
+      result_.fault =
+          fmt::format("{}: it chose token {}, and {} alone", what, chosen[i], alone[i].chosen);
   }
 }
 

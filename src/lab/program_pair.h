@@ -11,8 +11,8 @@
 #include "lab/check_steps.h"
 #include "lab/jobs.h"
 #include "reference/executor.h"
-#include "runtime/engine.h"
 #include "runtime/random_values.h"
+#include "runtime/together.h"
 
 namespace ac {
 
@@ -59,6 +59,7 @@ class ProgramPair {
   void run_prompt(const CheckStep& step);
   void run_back(const CheckStep& step);
   void run_rows(const CheckStep& step);
+  void run_together(const CheckStep& step);
   void run_both(const std::vector<std::int64_t>& tokens, bool decodes);
   using Logits = std::optional<std::vector<double>>;  // nothing where one is not finite, for `why`
   // `truth`: of these tokens, if it is asked for.
@@ -77,6 +78,9 @@ class ProgramPair {
   RandomValues random_;
   std::string why_not_, why_random_;
   std::optional<Engine> chosen_, plain_;
+  std::int64_t sequences_ = 1;                   // that there is room for
+  std::shared_ptr<LoadedProgram> loaded_;        // of the chosen one
+  std::vector<std::unique_ptr<Engine>> others_;  // sequences beside the chosen one's
   std::vector<std::vector<std::byte>> weights_;  // that the truth reads
   std::optional<StepExecutor> truth_;
   bool filled_ = false;  // the caches, with random keys and values

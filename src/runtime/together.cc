@@ -1,7 +1,7 @@
 #include "runtime/together.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 
 #include "base/error.h"
 
@@ -40,15 +40,13 @@ void Together::step(std::span<Engine* const> engines) {
                 loaded_->files().folder().string(), most(), engines.size());
   AC_ASSERT(!engines.empty() && under_way() < chosen_.size());
   // Rows of a step have the kernels that their sequences have alone, which depend on the position.
-  std::vector<std::pair<const Phase*, std::vector<Engine*>>> groups;
+  std::map<std::int64_t, std::vector<Engine*>> groups;
   for (Engine* const engine : engines) {
     engine->check_step(1);
-    const Phase* const phase = &program.phase_of(1, engine->position(), Rows::each);
-    const auto known = std::ranges::find(groups, phase, [](const auto& of) { return of.first; });
-    (known == groups.end() ? groups.emplace_back(phase, std::vector<Engine*>{}) : *known)
-        .second.push_back(engine);
+    groups[program.phase_of(1, engine->position(), Rows::each).from].push_back(engine);
   }
-  for (const auto& [phase, rows] : groups) step_of(*phase, rows);
+  for (const auto& [from, rows] : groups)
+    step_of(program.phase_of(std::ssize(rows), from, Rows::each), rows);
 
   Chosen& chosen = chosen_[asked_ % chosen_.size()];
   auto* const to = static_cast<std::int32_t*>(copies_->address()) +

@@ -140,7 +140,8 @@ PhaseChoice PhaseChooser::choose_searched(Progress& progress) {
   record.in_context = searched_->chosen.contexts;
   if (guide_) record.advice = guide_->advised();
   for (const ContextChoice& choice : searched_->chosen.choices)
-    made.variants.push_back({choice.from, implemented(searched_->alternatives, choice)});
+    made.variants.push_back(
+        {choice.from, implemented(searched_->alternatives, choice), selector.choices(choice)});
   return made;
 }
 

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/progress.h"
+#include "families/list.h"
 #include "generate/assemble.h"
 #include "ir/step_graph.h"
 #include "lab/lab.h"
@@ -37,10 +38,18 @@ struct ContextChoice {
 ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
 
+// Why a part of a step is computed as it is: its region, none where the token is chosen, and the
+// candidate's choice, none for the fallback.
+struct PartChoice {
+  std::optional<Wanted> wanted;
+  std::optional<Choice> choice;
+};
+
 // What computes steps after `from` tokens and more, in the order in which it runs.
 struct StepVariant {
   std::int64_t from = 0;
   std::vector<Implemented> parts;
+  std::vector<PartChoice> choices;  // of the first parts
 };
 
 struct InContextOptions {

@@ -122,7 +122,8 @@ PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& 
     selector.confirm_pinned(choices, progress);
     const Alternatives alternatives = selector.alternatives();
     for (const ContextChoice& choice : choices)
-      made.variants.push_back({choice.from, implemented(alternatives, choice)});
+      made.variants.push_back(
+          {choice.from, implemented(alternatives, choice), selector.choices(choice)});
     for (Selection& selection : selector.selections(choices)) {
       // Of one among several, too, it is said when it runs.
       if (cuts.size() > 1 && cut.size() == 1)

@@ -59,6 +59,8 @@ class Selector {
 
   // After run(): all that was admitted and could compute the step, each part's winner first.
   Alternatives alternatives() const;
+  // Of the parts that are chosen from them.
+  std::vector<PartChoice> choices(const ContextChoice& chosen) const;
   // Whether what was chosen from them is admitted as it is used. What is not is given up for what
   // is next, and the alternatives are others then.
   bool confirm(const std::vector<ContextChoice>& chosen, Progress& progress);

@@ -33,6 +33,18 @@ Alternatives Selector::alternatives() const {
   return alternatives;
 }
 
+std::vector<PartChoice> Selector::choices(const ContextChoice& chosen) const {
+  std::vector<PartChoice> choices;
+  std::map<int, std::size_t> sites;  // by space, as alternatives() counts them
+  for (const CoverPart& part : parts_) {
+    const std::size_t site = sites.emplace(part.space, sites.size()).first->second;
+    const int candidate = options_of(part)[chosen.options[site]];
+    choices.push_back({part.wanted, {}});
+    if (candidate >= 0) choices.back().choice = candidate_of(part, candidate).choice;
+  }
+  return choices;
+}
+
 Selection Selector::select(const CoverPart& part, const std::vector<ContextChoice>& chosen,
                            std::size_t site) const {
   const SpaceEvidence& evidence = evidence_of(part);
