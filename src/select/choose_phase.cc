@@ -80,7 +80,8 @@ bool is_admitted(const Selection& selection, const Lab& lab) {
 }  // namespace
 
 bool CompiledPhase::is_measured() const {
-  return !selections.empty() &&
+  // Rows that run by themselves are decode's.
+  return (!selections.empty() || spec.rows == Rows::each) &&
          std::ranges::all_of(selections, [](const Selection& s) { return s.measured.has_value(); });
 }
 
