@@ -97,6 +97,7 @@ struct Bench {
     }
     for (const std::int64_t context : contexts) {
       add(timed->decode(context, new_tokens));
+      if (arguments.sequences > 1) add(timed->together(context, new_tokens));
       if (kernels) add(timed->decode_kernels(context));
       if (timeline) add(timed->timeline(context));
     }
@@ -150,6 +151,12 @@ void add_bench_command(CLI::App& app) {
       ->needs(contexts)
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  command
+      ->add_option("--slots", bench->arguments.sequences,
+                   "At each context, also time steps of this many sequences together, each after "
+                   "that many tokens (of a package that was compiled with --slots)")
+      ->needs(contexts)
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{64}));
   CLI::Option* const repeats =
       command->add_option("--repeat", bench->repeats, "How often each workload is timed")
           ->capture_default_str()
@@ -194,6 +201,7 @@ void add_bench_command(CLI::App& app) {
       "  agentcompile bench PKG --quick -o md\n"
       "  agentcompile bench PKG --workload i128/o128 --ablate\n"
       "  agentcompile bench PKG --prompt 128,2048\n"
+      "  agentcompile bench PKG --context 128 --slots 4\n"
       "  agentcompile bench PKG --context 2048 --new 256 --kernels --json");
   command->callback([bench] { bench->run(); });
 }

@@ -199,6 +199,11 @@ struct Compile {
     for (const CompiledPhase& phase : compiled.phases) {
       const std::string& name = phase.spec.name;
       const int regions = result[name]["regions"], fallbacks = result[name]["fallbacks"];
+      if (phase.spec.rows == Rows::each) {
+        fmt::print("  {}: {} products read their weights once, all else runs for each sequence\n",
+                   name, regions);
+        continue;
+      }
       fmt::print("  {}: {} regions, {} computed by generated kernels, {} by the plain fallback\n",
                  name, regions, regions - fallbacks, fallbacks);
     }

@@ -9,8 +9,10 @@
 
 #include "device/best_rates.h"
 #include "device/devices.h"
+#include "program/sampling.h"
 #include "program/traffic.h"
 #include "runtime/profile.h"
+#include "runtime/together.h"
 
 namespace ac {
 namespace {
@@ -29,7 +31,10 @@ double part(std::vector<double> values, double share) {
 }  // namespace
 
 EngineBench::EngineBench(const EngineArguments& arguments, const std::string& package, Json more)
-    : package_(package), more_(std::move(more)), opened_(arguments.open(package, true)) {
+    : package_(package),
+      more_(std::move(more)),
+      opened_(arguments.open(package, true)),
+      sequences_(arguments.sequences) {
   measuring_ = build_for(*opened_.device, measure_source());
 }
 
@@ -119,16 +124,16 @@ Measurement EngineBench::prefill(std::int64_t tokens) const {
 }
 
 // Random keys and values, and a random token to begin with.
-void EngineBench::pretend(std::int64_t context) const {
-  engine().fill_caches(*opened_.random);
-  engine().pretend(context);
-  engine().decode(program().vocab / 2);
-  engine().pretend(context);
+void EngineBench::pretend(Engine& engine, std::int64_t context) const {
+  engine.fill_caches(*opened_.random);
+  engine.pretend(context);
+  engine.decode(program().vocab / 2);
+  engine.pretend(context);
 }
 
 Measurement EngineBench::decode(std::int64_t context, std::int64_t new_tokens) const {
   const double limit = streaming_limit();
-  pretend(context);
+  pretend(engine(), context);
   engine().replay(std::min(kWarmUp, program().max_context - context));
   Device& device = *opened_.device;
   std::vector<std::unique_ptr<Device::Mark>> marks;
@@ -171,6 +176,40 @@ Measurement EngineBench::decode(std::int64_t context, std::int64_t new_tokens) c
                   bytes * 1e-9, 100 * share, limit * 1e-9));
 }
 
+Measurement EngineBench::together(std::int64_t context, std::int64_t steps) const {
+  Together together(engine().shared());
+  std::vector<Engine*> all{&engine()};
+  std::vector<std::unique_ptr<Engine>> others;
+  for (std::int64_t i = 1; i < sequences_; ++i) {
+    others.push_back(std::make_unique<Engine>(engine().shared()));
+    all.push_back(others.back().get());
+  }
+  const auto begin = [&] {
+    for (Engine* const each : all) each->pretend(context);
+  };
+  // As a server does it: one step is under way while the one before it is looked at.
+  const auto run = [&](std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      together.step(all);
+      if (together.under_way() > 1) together.tokens();
+    }
+    for (const std::int32_t token : together.tokens()) checked_token(token, program().vocab);
+  };
+  for (Engine* const each : all) pretend(*each, context);
+  run(std::min(kWarmUp, program().max_context - context));
+  begin();
+  const double seconds = opened_.device->time([&] { run(steps); }) / static_cast<double>(steps);
+  const auto count = static_cast<double>(all.size());
+  return measured({{"what", "together"},
+                   {"sequences", all.size()},
+                   {"context", context},
+                   {"new", steps},
+                   {"ms", seconds * 1e3},
+                   {"tokens_per_second", count / seconds}},
+                  fmt::format("{} sequences at {} tokens: {:.4f} ms a step, {:.0f} tokens/s",
+                              all.size(), context, seconds * 1e3, count / seconds));
+}
+
 std::vector<Measurement> EngineBench::kernels(const char* phase, const Phase& of_phase,
                                               std::int64_t tokens, std::int64_t context) const {
   const double limit = streaming_limit();
@@ -208,7 +247,7 @@ std::vector<Measurement> EngineBench::decode_kernels(std::int64_t context) const
 }
 
 std::vector<Measurement> EngineBench::timeline(std::int64_t context) const {
-  pretend(context);
+  pretend(engine(), context);
   const Phase& phase = program().phase_of(1, context);
   const std::vector<double> seconds = launch_by_launch(engine(), phase, context);
   std::vector<Measurement> all;

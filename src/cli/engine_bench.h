@@ -38,6 +38,8 @@ class EngineBench {
   Measurement request(const Workload& workload, int repeats, int warm_ups) const;
   Measurement prefill(std::int64_t tokens) const;
   Measurement decode(std::int64_t context, std::int64_t new_tokens) const;
+  // So many steps of as many sequences as the engine was opened for, each after `context` tokens.
+  Measurement together(std::int64_t context, std::int64_t steps) const;
   // Each kind of launch, of the last chunk of a prompt or of a decode step.
   std::vector<Measurement> prefill_kernels(std::int64_t tokens) const;
   std::vector<Measurement> decode_kernels(std::int64_t context) const;
@@ -48,13 +50,14 @@ class EngineBench {
   Measurement measured(Json figures, const std::string& text) const;
   double streaming_limit() const;
   std::vector<std::int64_t> random_ids(std::int64_t tokens) const;
-  void pretend(std::int64_t context) const;
+  void pretend(Engine& engine, std::int64_t context) const;
   std::vector<Measurement> kernels(const char* phase, const Phase& of_phase, std::int64_t tokens,
                                    std::int64_t context) const;
 
   const std::string package_;
   const Json more_;
   const EngineArguments::Opened opened_;
+  const std::int64_t sequences_;
   std::filesystem::path measuring_;
 };
 

@@ -36,6 +36,8 @@ class Engine {
   const Program& program() const { return program_; }
   const PackageFiles& files() const { return loaded_->files(); }
   const LoadedProgram::Loaded& loaded() const { return loaded_->loaded(); }
+  // What further engines of the same program are made of.
+  const std::shared_ptr<LoadedProgram>& shared() const { return loaded_; }
   const std::vector<void*>& addresses() const { return addresses_; }  // of each buffer
 
   std::int64_t position() const { return position_; }  // tokens that are cached

@@ -67,6 +67,7 @@ void EngineOpening::reopen(const std::string& package, Opened& opened) const {
   options.checkpoint = checkpoint;
   options.on_warning = [](const std::string& warning) { warn("{}", warning); };
   options.records = records, options.overlaps = overlaps;
+  options.sequences = sequences;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
   listen(options);
   opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));

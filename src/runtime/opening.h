@@ -24,6 +24,7 @@ struct EngineOpening {
   std::string device, checkpoint;
   std::optional<std::uint64_t> random_weights;
   bool records = true, overlaps = true;  // see EngineOptions
+  std::int64_t sequences = 1;            // likewise; the opened engine is the first of them
 
   virtual ~EngineOpening() = default;
 

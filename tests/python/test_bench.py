@@ -116,6 +116,20 @@ def test_every_launch_of_a_phase_is_timed(package):
     program("bench", package, "--prompt", 19, "--timeline", expect=WRONG_USAGE)
 
 
+def test_steps_of_several_sequences_are_timed(package, tmp_path):
+    source = tiny_models.write_case("llama_gqa", tmp_path / "model")
+    several = tmp_path / "several"
+    program("compile", source, "-o", several, "--tries", 1, "--unmeasured", "--chunk", 8, "--short-prompt", 0, "--slots", 3, "-q")
+    lines = bench(several, "--context", "4,40", "--slots", 3)
+    assert [line["what"] for line in lines] == ["decode", "together"] * 2
+    assert all(line["sequences"] == 3 and line["ms"] > 0 for line in lines if line["what"] == "together")
+    result = program("bench", several, "--context", 4, "--slots", 4, expect=WRONG_USAGE)
+    assert "steps of up to 3 sequences: compile with --slots 4" in result.stderr
+    result = program("bench", package, "--context", 4, "--slots", 2, expect=WRONG_USAGE)
+    assert "compile with --slots 2" in result.stderr
+    program("bench", several, "--slots", 3, expect=WRONG_USAGE)
+
+
 def test_what_cannot_be_timed(package, tmp_path):
     for workload in ("128/128", "i128", "i0/o4", "i4/o4x", "o4/i4", "i4/o99999999999999999999"):
         result = program("bench", package, "--workload", workload, expect=WRONG_USAGE)
