@@ -74,6 +74,51 @@ void check(const TextRequest& request, const ModelText& text, const Program& pro
     wrong_usage("the package can only take the likeliest token: compile the model again");
 }
 
+TextAnswer answer(const TextRequest& request, Generator& generator, const ModelText& model,
+                  const Program& program, const std::function<void(const TextPiece&)>& on_piece,
+                  const std::function<bool()>& stopped) {
+  TokenRequest tokens = tokens_of(request, model, program);
+  if (request.rules.grammar) tokens.matcher = std::make_shared<grammar::Matcher>(request.rules);
+  generator.check(tokens);
+  TextAnswer answer;
+  answer.prompt_tokens = std::ssize(tokens.ids);
+  const auto is_stopped = [&] { return stopped && stopped(); };
+  // A grammar knows a token's text in the middle of another one.
+  const bool continues = request.continues || request.rules.grammar;
+  AnswerText text(model.tokenizer(), continues ? request.ids : std::vector<std::int64_t>{},
+                  request.stop, request.shown);
+  const auto begin = Clock::now();
+  auto first = begin, last = begin;
+  answer.cached = generator.prompt(tokens, 0, is_stopped);
+  if (!is_stopped())
+    generator.generate(tokens, [&](std::int64_t token) {
+      last = Clock::now();
+      if (answer.ids.empty()) first = last;
+      answer.ids.push_back(token);
+      TextPiece piece{.text = {}, .token = token};
+      if (request.logprobs)
+        piece.logprobs = logprobs_of(generator.token_logits(), token, *request.logprobs);
+      const bool ends = std::ranges::find(tokens.stop_ids, token) != tokens.stop_ids.end();
+      if (!ends) piece.text = text.push(token);
+      if (ends || text.stopped()) answer.finish = "stop";
+      on_piece(piece);
+      return answer.finish != "stop" && !is_stopped();
+    });
+  if (answer.finish != "stop" && tokens.matcher && tokens.matcher->ended()) answer.finish = "stop";
+  if (answer.finish != "stop" && is_stopped()) answer.finish = "interrupted";
+  if (std::string rest = text.finish(); !rest.empty()) on_piece({.text = std::move(rest)});
+  if (text.stopped()) answer.finish = "stop";
+  answer.stopped_by = text.stopped_by();
+  answer.text = text.text();
+  const std::int64_t room = room_for(request, program);
+  answer.full =
+      tokens.max_new_tokens == room && !(request.max_new_tokens && *request.max_new_tokens == room);
+  answer.first_token_seconds = seconds_between(begin, first);
+  if (const auto more = static_cast<double>(answer.ids.size()) - 1; more >= kTimedTokens)
+    answer.token_seconds = seconds_between(first, last) / more;
+  return answer;
+}
+
 Answerer::Answerer(const ModelText& text, Engine& engine, TimingTurn& turns, MakeCache make_cache)
     : text_(text), turns_(turns), make_cache_(std::move(make_cache)) {
   set_engine(engine);
@@ -96,49 +141,11 @@ TextAnswer Answerer::answer(const TextRequest& request,
                             const std::function<void(const TextPiece&)>& on_piece,
                             const std::function<bool()>& stopped) {
   if (!generator_) job_failed("the model could not be loaded again");
-  TokenRequest tokens = tokens_of(request, text_, program());
-  if (request.rules.grammar) tokens.matcher = std::make_shared<grammar::Matcher>(request.rules);
-  generator_->check(tokens);
   const TimingTurn::Turn turn = turns_.answer();
-  TextAnswer answer;
-  answer.prompt_tokens = std::ssize(tokens.ids);
-  const auto is_stopped = [&] { return stopped && stopped(); };
-  // A grammar knows a token's text in the middle of another one.
-  const bool continues = request.continues || request.rules.grammar;
-  AnswerText text(text_.tokenizer(), continues ? request.ids : std::vector<std::int64_t>{},
-                  request.stop, request.shown);
-  const auto begin = Clock::now();
-  auto first = begin, last = begin;
-  answer.cached = generator_->prompt(tokens, 0, is_stopped);
-  if (!is_stopped())
-    generator_->generate(tokens, [&](std::int64_t token) {
-      last = Clock::now();
-      if (answer.ids.empty()) first = last;
-      answer.ids.push_back(token);
-      TextPiece piece{.text = {}, .token = token};
-      if (request.logprobs)
-        piece.logprobs = logprobs_of(generator_->token_logits(), token, *request.logprobs);
-      const bool ends = std::ranges::find(tokens.stop_ids, token) != tokens.stop_ids.end();
-      if (!ends) piece.text = text.push(token);
-      if (ends || text.stopped()) answer.finish = "stop";
-      on_piece(piece);
-      return answer.finish != "stop" && !is_stopped();
-    });
-  if (answer.finish != "stop" && tokens.matcher && tokens.matcher->ended()) answer.finish = "stop";
-  if (answer.finish != "stop" && is_stopped()) answer.finish = "interrupted";
-  if (std::string rest = text.finish(); !rest.empty()) on_piece({.text = std::move(rest)});
-  if (text.stopped()) answer.finish = "stop";
-  answer.stopped_by = text.stopped_by();
-  answer.text = text.text();
-  const std::int64_t room = room_for(request, program());
-  answer.full =
-      tokens.max_new_tokens == room && !(request.max_new_tokens && *request.max_new_tokens == room);
-  answer.first_token_seconds = seconds_between(begin, first);
-  if (const auto more = static_cast<double>(answer.ids.size()) - 1; more >= kTimedTokens) {
-    answer.token_seconds = seconds_between(first, last) / more;
-    answer.memory_share = memory_share(answer.prompt_tokens + static_cast<std::int64_t>(more) / 2,
-                                       answer.token_seconds);
-  }
+  TextAnswer answer = ac::answer(request, *generator_, text_, program(), on_piece, stopped);
+  if (answer.token_seconds > 0)
+    answer.memory_share =
+        memory_share(answer.prompt_tokens + (std::ssize(answer.ids) - 1) / 2, answer.token_seconds);
   return answer;
 }
 

@@ -1,4 +1,4 @@
-// Answers prompts with a package: what `generate`, `chat` and `serve` share. One at a time.
+// Answers prompts with a package: what `generate`, `chat` and `serve` share.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,13 @@ namespace ac {
 // wrong_usage) says what is not so.
 void check(const TextRequest& request, const ModelText& text, const Program& program);
 
+// `on_piece` hears each token. The answer ends soon after `stopped` says so. What it was of the
+// memory's speed is not said.
+TextAnswer answer(const TextRequest& request, Generator& generator, const ModelText& text,
+                  const Program& program, const std::function<void(const TextPiece&)>& on_piece,
+                  const std::function<bool()>& stopped = {});
+
+// One at a time, with an engine that it has alone.
 class Answerer {
  public:
   // A cache for the engine; null: none.
@@ -32,7 +39,6 @@ class Answerer {
   const Program& program() const { return engine_->program(); }
   std::int64_t cached_tokens() const { return generator_->position(); }
 
-  // `on_piece` hears each token. The answer ends soon after `stopped` says so.
   TextAnswer answer(const TextRequest& request,
                     const std::function<void(const TextPiece&)>& on_piece,
                     const std::function<bool()>& stopped = {});

@@ -34,16 +34,12 @@ class PackageGenerator : public Generator {
     return cache_ ? cache_->known(ids) : 0;
   }
   std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
-    return cache_ ? cache_->recall(ids, cached) : cached;
+    return cache_ ? cache_->recall(engine_, ids, cached) : cached;
   }
   void keep_pieces(Tokens pieces) override {
-    if (cache_) cache_->keep(pieces);
+    if (cache_) cache_->keep(engine_, pieces);
   }
-  bool forgets() const override {
-    return std::ranges::any_of(engine_.program().states, [&](const StateSpec& state) {
-      return state.slots < engine_.program().max_context;
-    });
-  }
+  bool forgets() const override { return ac::forgets(engine_.program()); }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
   void step(std::int64_t token) override { engine_.decode(token); }
   std::int64_t choose(std::span<const std::uint32_t> allowed, const Sampling& sampling) override {
@@ -190,6 +186,11 @@ std::int64_t choose_token(const std::vector<double>& logits, const Sampling& sam
                           std::int64_t position) {
   if (!sampling.is_greedy()) return draw_token(logits, draw_settings(sampling), position);
   return std::ranges::max_element(logits) - logits.begin();
+}
+
+bool forgets(const Program& program) {
+  return std::ranges::any_of(
+      program.states, [&](const StateSpec& state) { return state.slots < program.max_context; });
 }
 
 std::unique_ptr<Generator> package_generator(Engine& engine, PrefixCache* cache) {

@@ -36,6 +36,8 @@ class Generator {
   // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
   // without penalties and bias.
   const std::vector<double>& token_logits() const { return token_logits_; }
+  // How many tokens the prompt has in common with what was run last and is cached.
+  std::int64_t alike(const std::vector<std::int64_t>& ids) const;
   virtual std::vector<double> logits() = 0;       // after the last token that was run
   virtual std::int64_t position() const = 0;      // tokens that are cached
   void check(const TokenRequest& request) const;  // by check_tokens()
@@ -65,8 +67,6 @@ class Generator {
                       const std::function<bool(std::int64_t)>& on_token) = 0;
 
  private:
-  // How many tokens the prompt has in common with the beginning of the last one.
-  std::int64_t alike(const std::vector<std::int64_t>& ids) const;
   void run_ahead(const std::vector<std::int64_t>& ids);
   std::int64_t choose_on_host(const TokenRequest& request);
 
@@ -83,7 +83,10 @@ class Generator {
 void check_tokens(const TokenRequest& request, std::int64_t vocabulary, std::int64_t most_tokens,
                   const std::string& room);
 
-// `cache`: of the same engine; null: none.
+// Whether states of the program are gone when tokens are run that come much later.
+bool forgets(const Program& program);
+
+// `cache`: of the same program; null: none.
 std::unique_ptr<Generator> package_generator(Engine& engine, PrefixCache* cache = nullptr);
 
 // After so many tokens, which the random numbers of a draw depend on.

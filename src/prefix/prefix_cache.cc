@@ -23,14 +23,15 @@ std::int64_t step_of(const Program& program, std::int64_t wanted) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(Engine& engine, const PrefixOptions& options, const std::string& model)
-    : engine_(engine),
+PrefixCache::PrefixCache(const Engine& engine, const PrefixOptions& options,
+                         const std::string& model)
+    : on_(engine.device()),
       step_(step_of(engine.program(), options.step)),
       bytes_(engine.piece_bytes(step_)),
       root_(sha256(fmt::format("states {} of {} in steps of {}", kFormat, model, step_))),
       device_(step_, options.device_bytes),
       memory_(step_, options.memory_bytes),
-      between_(engine.device().allocate(bytes_)) {
+      between_(on_.allocate(bytes_)) {
   if (!options.folder.empty())
     files_ = std::make_unique<PrefixFiles>(options.folder, options.disk_bytes);
 }
@@ -61,13 +62,13 @@ std::int64_t PrefixCache::known(Tokens prompt) const {
   return static_cast<std::int64_t>(end);
 }
 
-void PrefixCache::keep_on_device(Tokens pieces) {
+void PrefixCache::keep_on_device(Engine& engine, Tokens pieces) {
   const auto end = std::ssize(pieces);
-  if (device_.find(pieces) || !engine_.holds(end - step_, end)) return;
+  if (device_.find(pieces) || !engine.holds(end - step_, end)) return;
   try {
     device_.add(pieces, bytes_, [&] {
-      auto memory = engine_.device().allocate(bytes_);
-      engine_.save(end - step_, end, *memory);
+      auto memory = on_.allocate(bytes_);
+      engine.save(end - step_, end, *memory);
       return memory;
     });
   } catch (const Error& error) {
@@ -76,8 +77,8 @@ void PrefixCache::keep_on_device(Tokens pieces) {
   }
 }
 
-std::int64_t PrefixCache::recall(Tokens prompt, std::int64_t cached) {
-  AC_ASSERT(cached % step_ == 0 && engine_.position() == cached);
+std::int64_t PrefixCache::recall(Engine& engine, Tokens prompt, std::int64_t cached) {
+  AC_ASSERT(cached % step_ == 0 && engine.position() == cached);
   device_.use(prompt);
   memory_.use(prompt);
   const std::vector<Key> keys = files_ ? keys_of(prompt) : std::vector<Key>();
@@ -85,7 +86,7 @@ std::int64_t PrefixCache::recall(Tokens prompt, std::int64_t cached) {
     const Tokens pieces = prompt.first(static_cast<std::size_t>(cached + step_));
     Place place = kDevice;
     if (const auto* const near = device_.find(pieces)) {
-      engine_.append(**near, step_);
+      engine.append(**near, step_);
     } else {
       const Kept* const found = memory_.find(pieces);
       Kept kept = found ? *found : nullptr;
@@ -93,25 +94,25 @@ std::int64_t PrefixCache::recall(Tokens prompt, std::int64_t cached) {
       if (!kept && files_)
         kept = files_->load(keys[static_cast<std::size_t>(cached / step_)], bytes_);
       if (!kept) break;
-      engine_.device().upload(between_->address(), *kept);
-      engine_.append(*between_, step_);
+      on_.upload(between_->address(), *kept);
+      engine.append(*between_, step_);
       if (!found) memory_.add(pieces, bytes_, [&] { return kept; });
-      keep_on_device(pieces);
+      keep_on_device(engine, pieces);
     }
     tokens_[place] += step_;
   }
   return cached;
 }
 
-bool PrefixCache::keep_in_memory(Tokens pieces) {
+bool PrefixCache::keep_in_memory(Engine& engine, Tokens pieces) {
   const auto end = std::ssize(pieces);
   if (memory_.find(pieces)) return true;
-  if (!engine_.holds(end - step_, end)) return false;
+  if (!engine.holds(end - step_, end)) return false;
   try {
     return memory_.add(pieces, bytes_, [&] {
       const auto bytes = std::make_shared<PrefixFiles::Bytes>(bytes_);
-      engine_.save(end - step_, end, *between_);
-      engine_.device().download(*bytes, between_->address());
+      engine.save(end - step_, end, *between_);
+      on_.download(*bytes, between_->address());
       return bytes;
     });
   } catch (const std::bad_alloc&) {
@@ -119,13 +120,13 @@ bool PrefixCache::keep_in_memory(Tokens pieces) {
   }
 }
 
-void PrefixCache::keep(Tokens tokens) {
+void PrefixCache::keep(Engine& engine, Tokens tokens) {
   std::vector<PrefixFiles::Piece> offered;
   const std::vector<Key> keys = files_ ? keys_of(tokens) : std::vector<Key>();
   for (std::int64_t end = step_; end <= std::ssize(tokens); end += step_) {
     const Tokens pieces = tokens.first(static_cast<std::size_t>(end));
-    keep_on_device(pieces);
-    if (!keep_in_memory(pieces)) break;
+    keep_on_device(engine, pieces);
+    if (!keep_in_memory(engine, pieces)) break;
     if (files_) offered.push_back({keys[offered.size()], bytes_, *memory_.find(pieces)});
   }
   device_.use(tokens);

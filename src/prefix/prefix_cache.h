@@ -43,10 +43,11 @@ struct PrefixCounts {
 
 class PrefixCache {
  public:
-  // Of an engine that outlives it. `model` stands for all that its states follow from but tokens
+  // Of the program of an engine, and so for all its engines; the device outlives it. `model` stands
+  // for all that their states follow from but tokens
   // (identity_of, runtime/fingerprint.h); a folder's pieces are found by it. A step that the
   // program does not have, and a folder that cannot be used, are errors (wrong_usage).
-  PrefixCache(Engine& engine, const PrefixOptions& options, const std::string& model);
+  PrefixCache(const Engine& engine, const PrefixOptions& options, const std::string& model);
 
   std::int64_t step() const { return step_; }
   // How many tokens of a prompt could be brought back, if no file is damaged. The last one is not
@@ -54,9 +55,9 @@ class PrefixCache {
   std::int64_t known(Tokens prompt) const;
   // The engine has so many of the first ones, in whole steps. Brings back those that follow, and
   // says how many there are then.
-  std::int64_t recall(Tokens prompt, std::int64_t cached);
+  std::int64_t recall(Engine& engine, Tokens prompt, std::int64_t cached);
   // The engine has all of these, in whole steps.
-  void keep(Tokens tokens);
+  void keep(Engine& engine, Tokens tokens);
 
   PrefixCounts counts() const;
 
@@ -66,10 +67,10 @@ class PrefixCache {
   // Of each of the first pieces.
   std::vector<Key> keys_of(Tokens tokens) const;
   // The last of these pieces, if the engine has it and there is room.
-  void keep_on_device(Tokens pieces);
-  bool keep_in_memory(Tokens pieces);
+  void keep_on_device(Engine& engine, Tokens pieces);
+  bool keep_in_memory(Engine& engine, Tokens pieces);
 
-  Engine& engine_;
+  Device& on_;
   const std::int64_t step_;
   const std::size_t bytes_;  // of a piece
   const Key root_;
