@@ -94,7 +94,7 @@ ModelArgument::Found ModelArgument::package(const Wanted& wanted) const {
 }
 
 ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
-  const auto& [device, tokenizer, full, quiet] = wanted;
+  const auto& [device, tokenizer, full, quiet, slots] = wanted;
   if (weights_.is_given()) weights_.check();
   const Environment environment = read_environment();
   std::error_code error;
@@ -138,6 +138,7 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
   std::vector<std::string> options = {"--device", gpu ? "cuda" : "host"};
   for (const auto& passed : passed_)
     if (passed->option->count() > 0) options.insert(options.end(), {passed->name, passed->value});
+  if (slots > 1) options.insert(options.end(), {"--slots", std::to_string(slots)});
   const Json key = {{"version", AC_VERSION},
                     {"source", what},
                     {"files", state_of_source(source)},

@@ -25,10 +25,11 @@ class ModelArgument {
   // Its own option, so that a command may do without.
   CLI::Option* add_to(CLI::App& command);
   struct Wanted {
-    std::string device;     // the command's --device
-    bool tokenizer = true;  // of the model's own, which must be there before it is compiled
-    bool full = false;      // it is not compiled quickly, but by measurement
-    bool quiet = false;     // no progress on stderr
+    std::string device;      // the command's --device
+    bool tokenizer = true;   // of the model's own, which must be there before it is compiled
+    bool full = false;       // it is not compiled quickly, but by measurement
+    bool quiet = false;      // no progress on stderr
+    std::int64_t slots = 1;  // sequences that it has steps of, if it is compiled
   };
   struct Found {
     std::filesystem::path package;

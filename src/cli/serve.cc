@@ -24,6 +24,7 @@ namespace ac {
 namespace {
 
 constexpr std::size_t kMostKeys = 1u << 20;  // bytes of their file
+constexpr std::int64_t kMostSlots = 64;      // as compile has
 
 struct Serve {
   TextArguments text;
@@ -44,7 +45,7 @@ struct Serve {
           return std::make_unique<serve::Worker>(
               all[i].arguments.worker_command(all[i].found->package()));
         },
-        metrics, queue);
+        metrics, queue, static_cast<std::size_t>(text.slots));
     if (models.empty()) {
       requests.load(0);
       all[0].found->select_beside();
@@ -90,6 +91,12 @@ struct Serve {
       found = std::make_unique<FoundModel>(arguments, false);
       found->take_device().reset();  // the worker opens it
       program = read_program(PackageFiles(found->package()));
+      const std::int64_t slots = arguments.slots, most = program.longest_step(Rows::each);
+      if (slots > 1 && most < slots)
+        wrong_usage("--slots: {} has {}: compile with --slots {}", found->package().string(),
+                    most == 0 ? std::string("no steps of several sequences")
+                              : fmt::format("steps of up to {} sequences", most),
+                    slots);
     }
   };
 
@@ -207,6 +214,13 @@ void add_serve_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(std::size_t{1}, std::size_t{10'000}))
       ->group(kRare);
+  command
+      ->add_option("--slots", serve->text.slots,
+                   "Requests that are answered at once, by steps that read the weights once for "
+                   "all. A package must be compiled with as many")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{1}, kMostSlots))
+      ->type_name("N");
   Choices<api::ToolFormat> formats;
   for (const auto& [format, name] : api::kToolFormats) formats.emplace_back(name, format);
   add_choice<api::ToolFormat>(
@@ -221,9 +235,10 @@ void add_serve_command(CLI::App& app) {
       "  agentcompile serve MODEL --host 0.0.0.0 --port 80 --api-key-file keys.txt\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'\n"
-      "The address goes to stdout, a line for each request to stderr (not with -q). One request "
-      "is\n"
-      "answered at a time; others wait. A page to chat with is at the address itself.");
+      "The address goes to stdout, a line for each request to stderr (not with -q). As "
+      "many\n"
+      "requests as there are --slots are answered at once; others wait. A page to chat with is at "
+      "the\naddress itself.");
   command->callback([serve] { serve->run(); });
 }
 

@@ -78,6 +78,7 @@ std::vector<std::string> TextArguments::worker_command(const fs::path& package) 
   std::vector<std::string> command = {"/proc/self/exe", "serve-worker", package.string()};
   for (const auto& more : {engine.command(), cache.command()})
     command.insert(command.end(), more.begin(), more.end());
+  if (slots > 1) command.insert(command.end(), {"--slots", std::to_string(slots)});
   if (!tokenizer.empty()) command.insert(command.end(), {"--tokenizer", tokenizer});
   if (!chat_template.empty()) command.insert(command.end(), {"--chat-template", chat_template});
   return command;
@@ -126,7 +127,8 @@ FoundModel::FoundModel(const TextArguments& arguments, bool chats) : arguments_(
   found_ = arguments.model.package({.device = arguments.engine.device,
                                     .tokenizer = arguments.tokenizer.empty(),
                                     .full = arguments.full,
-                                    .quiet = arguments.engine.quiet});
+                                    .quiet = arguments.engine.quiet,
+                                    .slots = arguments.slots});
   package_ = choose_package(found_.package, arguments.engine.device);
   // What can be wrong with texts is said before gigabytes of weights are read.
   reading_whole(package_, [&] {
@@ -142,17 +144,34 @@ TextModel::TextModel(const TextArguments& arguments, bool chats)
   Engine& engine = load();
   turns_.emplace(turns_of(*opened_.device));
   Answerer::MakeCache make_cache;
-  if (arguments.cache.is_on()) make_cache = [this](Engine& of) { return this->make_cache(of); };
+  if (arguments.cache.is_on())
+    make_cache = [this](Engine& of) { return this->make_cache(of, arguments_.cache.step); };
   answerer_ = std::make_unique<Answerer>(text(), engine, *turns_, std::move(make_cache));
 }
 
-std::unique_ptr<PrefixCache> TextModel::make_cache(Engine& engine) const {
+SequencesModel::SequencesModel(const TextArguments& arguments) : FoundModel(arguments, false) {
+  reading_whole(package(), [&] {
+    opened_ = arguments.engine.open_for(arguments.slots, package(), take_device());
+  });
+  text().check_vocabulary(opened_.program->program().vocab);
+  turns_.emplace(turns_of(*opened_.device));
+  Sequences::MakeCache make_cache;
+  if (arguments.cache.is_on())
+    make_cache = [this](Engine& of, std::int64_t piece) { return this->make_cache(of, piece); };
+  sequences_.emplace(opened_.program,
+                     Sequences::Options{.count = arguments.slots, .piece = arguments.cache.step},
+                     *turns_, make_cache);
+}
+
+std::unique_ptr<PrefixCache> FoundModel::make_cache(const Engine& engine, std::int64_t step) const {
   try {
+    PrefixOptions options = arguments_.cache.options();
+    options.step = step;
     std::string model;
     if (!arguments_.cache.folder.empty())
       model =
           fmt::format("{} on {}", arguments_.engine.identity_of(engine), engine.device().name());
-    return std::make_unique<PrefixCache>(engine, arguments_.cache.options(), model);
+    return std::make_unique<PrefixCache>(engine, options, model);
   } catch (const Error& error) {
     if (error.fault() != Fault::job_failed) throw;
     warn("no prompts are kept: {}", error.what());

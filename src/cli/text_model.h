@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "answer/answerer.h"
+#include "answer/sequences.h"
 #include "ask/choosing.h"
 #include "ask/model_text.h"
 #include "base/background.h"
@@ -28,6 +29,7 @@ struct TextArguments {
   std::vector<std::string> variables;  // NAME=VALUE, of the template
   bool json = false;
   bool full = false, tune_after = false;  // see add_to()
+  std::int64_t slots = 1;                 // requests that are answered at once
 
   // Returns the option MODEL.
   CLI::Option* add_to(CLI::App& command, const std::string& default_tokens);
@@ -66,6 +68,10 @@ class FoundModel {
   std::unique_ptr<Device> take_device() { return std::move(found_.device); }
 
  protected:
+  // What was run of prompts, for engines of the program; `step`: tokens, 0: the longest. Null, with
+  // a warning: it cannot be kept. Where the arguments want none, it is not to be called.
+  std::unique_ptr<PrefixCache> make_cache(const Engine& engine, std::int64_t step) const;
+
   const TextArguments& arguments_;
 
  private:
@@ -94,12 +100,24 @@ class TextModel : public FoundModel {
 
  private:
   Engine& load();
-  std::unique_ptr<PrefixCache> make_cache(Engine& engine) const;
 
   std::vector<std::string> stop_;
   EngineArguments::Opened opened_;
   std::optional<TimingTurn> turns_;
   std::unique_ptr<Answerer> answerer_;
+};
+
+// With sequences for as many requests at once as the arguments say.
+class SequencesModel : public FoundModel {
+ public:
+  explicit SequencesModel(const TextArguments& arguments);
+
+  Sequences& sequences() { return *sequences_; }
+
+ private:
+  EngineArguments::Opened opened_;
+  std::optional<TimingTurn> turns_;
+  std::optional<Sequences> sequences_;
 };
 
 // To stdout, at once. Control characters never reach a terminal.

@@ -122,10 +122,11 @@ void LoadedProgram::check_room(std::int64_t sequences) const {
   const auto free = static_cast<std::int64_t>(device_.free_bytes());
   if (weights + caches + rest > free)
     job_failed(
-        "{} does not fit on {}: weights {:.2f} GiB, keys and values of {} tokens {:.2f} GiB, work "
-        "space {:.2f} GiB, and {:.2f} GiB are free; compile with a smaller --max-context",
-        files_.folder().string(), device_.name(), gib(weights), program_.max_context, gib(caches),
-        gib(rest), gib(free));
+        "{} does not fit on {}: weights {:.2f} GiB, keys and values of {}{} tokens {:.2f} GiB, "
+        "work space {:.2f} GiB, and {:.2f} GiB are free; compile with a smaller --max-context{}",
+        files_.folder().string(), device_.name(), gib(weights),
+        sequences > 1 ? fmt::format("{} times ", sequences) : "", program_.max_context, gib(caches),
+        gib(rest), gib(free), sequences > 1 ? ", or have fewer --slots" : "");
 }
 
 void LoadedProgram::make_rope_table(const Buffer& buffer, void* to, const std::string& constants) {

@@ -51,18 +51,38 @@ std::filesystem::path build_for(const Device& device, const KernelSource& source
 EngineOpening::Opened EngineOpening::open(const std::string& given, bool with_random,
                                           std::unique_ptr<Device> known) const {
   const std::string package = choose_package(given, device);
+  Opened opened = open_device_for(package, with_random, std::move(known));
+  reopen(package, opened);
+  return opened;
+}
+
+EngineOpening::Opened EngineOpening::open_for(std::int64_t sequences, const std::string& given,
+                                              std::unique_ptr<Device> known) const {
+  const std::string package = choose_package(given, device);
+  Opened opened = open_device_for(package, false, std::move(known));
+  load(package, sequences, opened);
+  return opened;
+}
+
+EngineOpening::Opened EngineOpening::open_device_for(const std::string& package, bool with_random,
+                                                     std::unique_ptr<Device> known) const {
   Opened opened;
   opened.device =
       known ? std::move(known) : open_device(device, read_program(PackageFiles(package)).target);
   if (with_random || random_weights)
     opened.random =
         std::make_unique<RandomValues>(*opened.device, build_for(*opened.device, random_source()));
-  reopen(package, opened);
   return opened;
 }
 
 void EngineOpening::reopen(const std::string& package, Opened& opened) const {
-  opened.engine.reset();  // there may be no room for two
+  opened.engine.reset();
+  load(package, 1, opened);
+  opened.engine = std::make_unique<Engine>(opened.program);
+}
+
+void EngineOpening::load(const std::string& package, std::int64_t sequences, Opened& opened) const {
+  opened.program.reset();  // there may be no room for two
   EngineOptions options;
   options.checkpoint = checkpoint;
   options.on_warning = [](const std::string& warning) { warn("{}", warning); };
@@ -70,7 +90,7 @@ void EngineOpening::reopen(const std::string& package, Opened& opened) const {
   options.sequences = sequences;
   if (random_weights) options.weights = ac::random_weights(*opened.random, *random_weights);
   listen(options);
-  opened.engine = std::make_unique<Engine>(*opened.device, package, std::move(options));
+  opened.program = std::make_shared<LoadedProgram>(*opened.device, package, std::move(options));
 }
 
 std::string EngineOpening::identity_of(const Engine& engine) const {

@@ -31,17 +31,24 @@ struct EngineOpening {
   struct Opened {
     std::unique_ptr<Device> device;
     std::unique_ptr<RandomValues> random;  // if asked for
-    std::unique_ptr<Engine> engine;
+    std::shared_ptr<LoadedProgram> program;
+    std::unique_ptr<Engine> engine;  // none if it is opened for several sequences
   };
   // On `known`, if the device was opened before.
   Opened open(const std::string& package, bool with_random = false,
               std::unique_ptr<Device> known = nullptr) const;
+  // With room for so many sequences, and no engine.
+  Opened open_for(std::int64_t sequences, const std::string& package,
+                  std::unique_ptr<Device> known = nullptr) const;
   // Another package, on the same device; nothing of the one before it stays.
   void reopen(const std::string& package, Opened& opened) const;
   // Stands for the package and its weights: what they compute is the same where this is.
   std::string identity_of(const Engine& engine) const;
 
  private:
+  Opened open_device_for(const std::string& package, bool with_random,
+                         std::unique_ptr<Device> known) const;
+  void load(const std::string& package, std::int64_t sequences, Opened& opened) const;
   // Who hears of progress. Warnings go to stderr.
   virtual void listen(EngineOptions&) const {}
 };

@@ -55,7 +55,8 @@ Json body_of(const Ask& ask) {
       list(penalties.repeat, penalties.presence, penalties.frequency), bias, request.stop,
       request.shown, maybe(request.logprobs), static_cast<int>(request.reuse),
       rules.source ? body_of(*rules.source) : Json(),
-      list(rules.trigger, static_cast<int>(rules.reasoning), rules.opens, rules.closes));
+      list(rules.trigger, static_cast<int>(rules.reasoning), rules.opens, rules.closes),
+      ask.number);
 }
 
 Ask ask_of(const Json& json) {
@@ -86,31 +87,34 @@ Ask ask_of(const Json& json) {
   request.rules.reasoning = static_cast<grammar::Rules::Reasoning>(rules.at(1).get<int>());
   request.rules.opens = rules.at(2);
   request.rules.closes = rules.at(3);
+  ask.number = json.at(12);
   return ask;
 }
 
-Json body_of(const Stop&) { return nullptr; }
+Json body_of(const Stop& stop) { return stop.number; }
 
 Json body_of(const Loaded& loaded) { return list(loaded.max_context, loaded.fingerprint); }
 
-Json body_of(const Begun&) { return nullptr; }
+Json body_of(const Begun& begun) { return begun.number; }
 
-Json body_of(const TextPiece& piece) {
-  if (!piece.logprobs) return list(piece.token, piece.text);
+Json body_of(const Piece& of) {
+  const TextPiece& piece = of.piece;
+  if (!piece.logprobs) return list(of.number, piece.token, piece.text);
   Json likeliest = Json::array();
   for (const auto& [token, logprob] : piece.logprobs->likeliest)
     likeliest.push_back(list(token, logprob));
-  return list(piece.token, piece.text, piece.logprobs->own, likeliest);
+  return list(of.number, piece.token, piece.text, piece.logprobs->own, likeliest);
 }
 
-TextPiece piece_of(const Json& json) {
-  TextPiece piece{.text = json.at(1), .token = json.at(0)};
-  if (json.size() == 2) return piece;
-  piece.logprobs = {.own = json.at(2), .likeliest = {}};
-  for (const Json& each : json.at(3))
+Piece piece_of(const Json& json) {
+  Piece of{.piece = {.text = json.at(2), .token = json.at(1)}, .number = json.at(0)};
+  if (json.size() == 3) return of;
+  TextPiece& piece = of.piece;
+  piece.logprobs = {.own = json.at(3), .likeliest = {}};
+  for (const Json& each : json.at(4))
     piece.logprobs->likeliest.emplace_back(each.at(0).get<std::int64_t>(),
                                            each.at(1).get<double>());
-  return piece;
+  return of;
 }
 
 Json body_of(const std::optional<PrefixCounts>& counts) {
@@ -136,7 +140,7 @@ std::optional<PrefixCounts> counts_of(const Json& json) {
 Json body_of(const Answered& answered) {
   const TextAnswer& answer = answered.answer;
   return list(answer.finish, answer.stopped_by, answer.prompt_tokens, answer.cached,
-              answered.cached_tokens, body_of(answered.counts));
+              answered.cached_tokens, body_of(answered.counts), answered.number);
 }
 
 Answered answered_of(const Json& json) {
@@ -147,12 +151,15 @@ Answered answered_of(const Json& json) {
   answered.answer.cached = json.at(3);
   answered.cached_tokens = json.at(4);
   answered.counts = counts_of(json.at(5));
+  answered.number = json.at(6);
   return answered;
 }
 
 Json body_of(const Kept& kept) { return body_of(kept.counts); }
 
-Json body_of(const Failed& failed) { return list(static_cast<int>(failed.fault), failed.message); }
+Json body_of(const Failed& failed) {
+  return list(static_cast<int>(failed.fault), failed.message, failed.number);
+}
 
 template <class Message>
 Json message_of(const Message& message) {
@@ -175,7 +182,7 @@ Json json_of(const FromWorker& message) { return message_of(message); }
 
 ToWorker to_worker(const Json& json) {
   return watched([&]() -> ToWorker {
-    if (json.at(0) == ToWorker(Stop{}).index()) return Stop{};
+    if (json.at(0) == ToWorker(Stop{}).index()) return Stop{json.at(1)};
     return ask_of(json.at(1));
   });
 }
@@ -187,7 +194,7 @@ FromWorker from_worker(const Json& json) {
       case 0:
         return Loaded{.max_context = body.at(0), .fingerprint = body.at(1)};
       case 1:
-        return Begun{};
+        return Begun{body};
       case 2:
         return piece_of(body);
       case 3:
@@ -195,7 +202,7 @@ FromWorker from_worker(const Json& json) {
       case 4:
         return Kept{counts_of(body)};
       case 5:
-        return Failed{static_cast<Fault>(body.at(0).get<int>()), body.at(1)};
+        return Failed{static_cast<Fault>(body.at(0).get<int>()), body.at(1), body.at(2)};
       default:
         job_failed("a message of another process is of no known kind");
     }

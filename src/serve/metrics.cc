@@ -63,7 +63,10 @@ void Metrics::queued(std::int64_t by) {
 void Metrics::running(std::int64_t by) {
   const std::lock_guard lock(mutex_);
   running_ += by;
-  if (running_ == 0) in_use_ = 0;
+}
+void Metrics::slots(std::int64_t most) {
+  const std::lock_guard lock(mutex_);
+  slots_ = most;
 }
 void Metrics::prompt(std::int64_t tokens, std::int64_t cached) {
   const std::lock_guard lock(mutex_);
@@ -72,7 +75,11 @@ void Metrics::prompt(std::int64_t tokens, std::int64_t cached) {
 }
 void Metrics::begins(std::int64_t prompt) {
   const std::lock_guard lock(mutex_);
-  in_use_ = prompt;
+  in_use_ += prompt, ++slots_in_use_;
+}
+void Metrics::ends(std::int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  in_use_ -= tokens, --slots_in_use_;
 }
 void Metrics::first_token(double seconds) {
   const std::lock_guard lock(mutex_);
@@ -115,6 +122,8 @@ std::string Metrics::text() const {
                       key.second, count);
   one("requests_queued", "gauge", "Requests that wait for the engine.", queued_, to);
   one("requests_running", "gauge", "Requests that the engine works on.", running_, to);
+  one("slots", "gauge", "Answers that can be written at once.", slots_, to);
+  one("slots_in_use", "gauge", "Answers that are being written.", slots_in_use_, to);
   one("requests_cancelled_total", "counter", "Requests whose client left before the answer's end.",
       cancelled_, to);
   one("worker_restarts_total", "counter", "Workers that ended and were started anew.", restarts_,
@@ -136,7 +145,7 @@ std::string Metrics::text() const {
   };
   one("kv_usage_ratio", "gauge", "The same as a share of the context.", share(context_), to);
   one("kv_in_use_ratio", "gauge",
-      "Share of the context that the request has that the engine works on; 0: there is none.",
+      "Share of the context that the requests have that the engine works on; 0: there are none.",
       share(in_use_), to);
   first_.write("time_to_first_token_seconds", "From the request to the first token.", to);
   next_.write("time_between_tokens_seconds", "From one token to the next.", to);

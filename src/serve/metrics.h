@@ -35,7 +35,10 @@ class Metrics {
   void queued(std::int64_t by);
   void running(std::int64_t by);
   void prompt(std::int64_t tokens, std::int64_t cached);
-  void begins(std::int64_t prompt);  // of the answer that comes: its tokens
+  void slots(std::int64_t most);  // answers at once
+  // An answer to a prompt of so many tokens begins; one ends that has so many with its prompt.
+  void begins(std::int64_t prompt);
+  void ends(std::int64_t tokens);
   void first_token(double seconds);
   void next_token(double seconds);
   void answered(double seconds);
@@ -52,6 +55,7 @@ class Metrics {
   std::int64_t queued_ = 0, running_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0;
   std::int64_t prompts_ = 0, hits_ = 0, generated_ = 0, cancelled_ = 0;
   std::int64_t context_ = 0, context_most_ = 0, in_use_ = 0, restarts_ = 0;
+  std::int64_t slots_ = 1, slots_in_use_ = 0;
   std::optional<PrefixCounts> prefix_cache_;
   Histogram first_{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}};
   Histogram next_{{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}};

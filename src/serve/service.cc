@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -125,19 +124,22 @@ class Service::Impl::Answering : public Listener {
     reply_.created = std::time(nullptr);
     reply_.model = model.name;
     reply_.choices.resize(asking.requests.size());
+    parts_.resize(asking.requests.size());
+    cut_.resize(asking.requests.size());
   }
 
-  bool waits() const override { return !to_.response->is_gone() && !cut_; }
+  bool waits() const override { return !to_.response->is_gone(); }
+  bool wants(std::size_t i) const override { return !cut_[i]; }
 
   void piece(std::size_t i, const TextPiece& piece) override {
     begin_choice(i);
     if (piece.logprobs) reply_.choices[i].logprobs.push_back({piece.token, *piece.logprobs});
     if (piece.token >= 0) ++reply_.completion_tokens;
-    if (!piece.text.empty()) take(i, parts_->push(piece.text));
+    if (!piece.text.empty()) take(i, parts_[i]->push(piece.text));
   }
   void answered(std::size_t i, const TextAnswer& whole) override {
     begin_choice(i);
-    take(i, parts_->finish());
+    take(i, parts_[i]->finish());
     Choice& choice = reply_.choices[i];
     choice.finish = whole.finish == "length" ? "length" : "stop";
     choice.stopped_by = whole.stopped_by;
@@ -146,7 +148,6 @@ class Service::Impl::Answering : public Listener {
       reply_.cached_tokens += whole.cached;
     }
     if (stream_) to_.response->write(writer_->ended(reply_, i));
-    cut_ = false;
   }
   void done() override {
     if (!waits()) {
@@ -183,17 +184,16 @@ class Service::Impl::Answering : public Listener {
           {.status = 200, .type = "text/event-stream", .fields = {{"Cache-Control", "no-cache"}}});
       to_.response->write(writer_->begin(reply_));
     }
-    if (parts_ && choice_ == i) return;
-    choice_ = i;
-    parts_.emplace(parts_options_);
+    if (parts_[i]) return;
+    parts_[i].emplace(parts_options_);
     if (!before_.empty()) take(i, {{Part::Kind::text, before_[i]}});
   }
   void take(std::size_t i, const std::vector<Part>& parts) {
     for (const Part& part : parts) {
       Choice& choice = reply_.choices[i];
-      if (cut_ || (part.kind != Part::Kind::call && part.text.empty())) continue;
+      if (cut_[i] || (part.kind != Part::Kind::call && part.text.empty())) continue;
       if (one_call_ && !choice.calls.empty() && part.kind != Part::Kind::arguments) {
-        cut_ = true;
+        cut_[i] = true;
         continue;
       }
       choice.add(part, call_id_length_ > 0 ? random_id("", call_id_length_) : random_id("call_"));
@@ -210,11 +210,10 @@ class Service::Impl::Answering : public Listener {
   const std::vector<std::string> before_;
   const std::unique_ptr<Writer> writer_;
   const std::size_t call_id_length_;
-  std::optional<AnswerParts> parts_;  // of the choice
-  std::size_t choice_ = 0;
+  std::vector<std::optional<AnswerParts>> parts_;  // of each choice
   Reply reply_;
   bool begun_ = false;
-  std::atomic<bool> cut_ = false;  // the answer has all that was asked for
+  std::vector<bool> cut_;  // of each choice: the answer has all that was asked for
 };
 
 Service::Service(std::vector<ServedModel> models, Queue& queue, Metrics& metrics,

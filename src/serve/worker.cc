@@ -5,8 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -16,9 +21,6 @@
 
 namespace ac::serve {
 namespace {
-
-// Whoever waits for an answer is asked so often whether it still does.
-constexpr std::chrono::milliseconds kAskAgain{50};
 
 // Files are written while nobody asks.
 constexpr std::chrono::milliseconds kTellAgain{300};
@@ -79,55 +81,27 @@ void Worker::wait_until_loaded() {
   }
 }
 
-TextAnswer Worker::answer(const TextRequest& request,
-                          const std::function<void(const TextPiece&)>& on_piece,
-                          const std::function<bool()>& stopped) {
-  begun_ = false;
-  channel_->send(json_of(Ask{request}));
-  bool stops = false, missed = false;  // some of its pieces
-  for (;;) {
-    if (!stops && stopped()) {
-      stops = true;
-      channel_->send(json_of(Stop{}));
-    }
-    std::optional<FromWorker> message = hear(kAskAgain);
-    if (!message) continue;
-    begun_ = begun_ || std::holds_alternative<Begun>(*message);
-    if (const auto* piece = std::get_if<TextPiece>(&*message)) {
-      if (stops)
-        missed = true;
-      else
-        on_piece(*piece);
-    } else if (auto* answered = std::get_if<Answered>(&*message)) {
-      cached_tokens_ = answered->cached_tokens;
-      TextAnswer answer = std::move(answered->answer);
-      if (stops && (missed || answer.finish != "stop"))
-        answer.finish = "interrupted", answer.stopped_by.clear();
-      return answer;
-    } else if (const auto* failed = std::get_if<Failed>(&*message)) {
-      if (failed->fault == Fault::device_lost) lost("the device failed: " + failed->message);
-      throw Error(failed->fault, failed->message);
-    }
-  }
+void Worker::ask(const TextRequest& request, std::uint64_t number) {
+  channel_->send(json_of(Ask{request, number}));
 }
 
-void Worker::listen() {
-  while (hear(std::chrono::milliseconds(0))) {
-  }
-}
+void Worker::stop(std::uint64_t number) { channel_->send(json_of(Stop{number})); }
 
 std::optional<FromWorker> Worker::hear(std::optional<std::chrono::milliseconds> limit) {
-  std::optional<Json> json;
+  std::optional<FromWorker> message;
   try {
-    json = channel_->receive(limit);
-    if (json) {
-      FromWorker message = from_worker(*json);
-      if (const auto* answered = std::get_if<Answered>(&message)) counts_ = answered->counts;
-      if (const auto* kept = std::get_if<Kept>(&message)) counts_ = kept->counts;
-      return message;
-    }
+    if (const auto json = channel_->receive(limit)) message = from_worker(*json);
   } catch (const Error& error) {
     lost(error.what());
+  }
+  if (message) {
+    if (const auto* answered = std::get_if<Answered>(&*message))
+      cached_tokens_ = answered->cached_tokens, counts_ = answered->counts;
+    if (const auto* kept = std::get_if<Kept>(&*message)) counts_ = kept->counts;
+    if (const auto* failed = std::get_if<Failed>(&*message))
+      if (failed->number != 0 && failed->fault == Fault::device_lost)
+        lost("the device failed: " + failed->message);
+    return message;
   }
   if (!channel_->has_ended()) return std::nullopt;
   const pid_t process = std::exchange(process_, -1);
@@ -144,53 +118,232 @@ void Worker::lost(const std::string& why) {
   throw WorkerLost(why);
 }
 
-void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint) {
-  const auto say = [&](const FromWorker& message) { channel.send(json_of(message)); };
-  grammar::Compiler compiler(answerer.text().tokenizer(), answerer.program().vocab);
-  Json told;
-  const auto tell_counts = [&] {
-    Json kept = json_of(Kept{answerer.cache_counts()});
-    if (kept == told) return;
-    channel.send(kept);
-    told = std::move(kept);
-  };
-  const auto next = [&] {
-    auto message = channel.receive(kTellAgain);
-    while (!message && !channel.has_ended()) {
-      tell_counts();
-      message = channel.receive(kTellAgain);
-    }
-    return message;
-  };
-  say(Loaded{answerer.program().max_context, fingerprint});
-  while (const auto message = next()) {
-    ToWorker asked = to_worker(*message);
-    auto* const ask = std::get_if<Ask>(&asked);
-    if (!ask) continue;  // it came too late
-    say(Begun{});
+namespace {
+
+// What both ways to answer say of a request.
+class Telling {
+ public:
+  using Hearer = std::function<void(const TextPiece&)>;
+
+  Telling(Channel& channel, const text::Tokenizer& tokenizer, std::int64_t vocabulary)
+      : channel_(channel), compiler_(tokenizer, vocabulary) {}
+
+  void say(const FromWorker& message) {
+    const Json json = json_of(message);
+    const std::lock_guard lock(mutex_);
+    channel_.send(json);
+  }
+  // If it is new.
+  void tell(const std::optional<PrefixCounts>& counts) {
+    Json kept = json_of(Kept{counts});
+    const std::lock_guard lock(mutex_);
+    if (kept == told_) return;
+    channel_.send(kept);
+    told_ = std::move(kept);
+  }
+  // False: it has failed. A lost device is thrown.
+  bool answer(Ask& ask, const std::function<Answered(const Hearer&)>& answer) {
+    say(Begun{ask.number});
     try {
-      grammar::Rules& rules = ask->request.rules;
-      if (rules.source) rules.grammar = compiler.compile(*rules.source, true);
-      const TextAnswer answer = answerer.answer(
-          ask->request, [&](const TextPiece& piece) { say(piece); },
-          [&] { return channel.is_readable(); });
-      say(Answered{answer, answerer.cached_tokens(), answerer.cache_counts()});
+      grammar::Rules& rules = ask.request.rules;
+      if (rules.source) rules.grammar = compiler_.compile(*rules.source, true);
+      Answered answered = answer([&](const TextPiece& piece) { say(Piece{piece, ask.number}); });
+      answered.number = ask.number;
+      say(answered);
+      return true;
     } catch (const Error& error) {
-      say(Failed{error.fault(), error.what()});
+      say(Failed{error.fault(), error.what(), ask.number});
       if (error.fault() == Fault::device_lost) throw;
-      continue;
     } catch (const std::exception& error) {
-      say(Failed{Fault::job_failed, error.what()});
-      continue;
+      say(Failed{Fault::job_failed, error.what(), ask.number});
     }
+    return false;
+  }
+  static void keep(const std::function<void()>& keep) {
     try {
-      answerer.keep();
+      keep();
     } catch (const Error& error) {
       if (error.fault() == Fault::device_lost) throw;
       warn("the prompt was not kept: {}", error.what());
     }
-    tell_counts();
   }
+
+ private:
+  Channel& channel_;
+  grammar::Compiler compiler_;
+  std::mutex mutex_;  // of the channel's sending, and of:
+  Json told_;
+};
+
+// Answers several requests at once: a thread for each sequence, and one that hears the server.
+class Several {
+ public:
+  Several(Channel& channel, Sequences& sequences, const ModelText& text)
+      : channel_(channel),
+        sequences_(sequences),
+        text_(text),
+        telling_(channel, text.tokenizer(), sequences.program().vocab),
+        slots_(sequences.count()) {}
+
+  void run(const std::string& fingerprint) {
+    telling_.say(Loaded{sequences_.program().max_context, fingerprint});
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < slots_.size(); ++i) threads.emplace_back([this, i] { work(i); });
+    threads.emplace_back([this] { hear(); });
+    std::exception_ptr lost;
+    try {
+      sequences_.work();
+    } catch (...) {
+      // Whoever has a request has said so by now, and the server closes the socket.
+      lost = std::current_exception();
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (lost) std::rethrow_exception(lost);
+  }
+
+ private:
+  struct Asked {
+    Ask ask;
+    std::atomic<bool> stopped = false;
+  };
+  struct Slot {
+    std::shared_ptr<Asked> asked = nullptr;  // null: it is free
+    std::uint64_t since = 0;                 // that, in order
+  };
+
+  // The thread that hears the server. When there is no more to hear, all ends.
+  void hear() {
+    try {
+      while (!channel_.has_ended()) {
+        if (const auto message = channel_.receive(kTellAgain))
+          take(to_worker(*message));
+        else if (sequences_.in_use() == 0)
+          telling_.tell(sequences_.cache_counts());
+      }
+    } catch (const Error& error) {  // nonsense, or the device is lost
+      fmt::print(stderr, "error: {}\n", error.what());
+    }
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    waiting_.clear();
+    for (const Slot& slot : slots_)
+      if (slot.asked) slot.asked->stopped = true;
+    changed_.notify_all();
+    if (working_ == 0) sequences_.end();
+  }
+
+  void take(ToWorker message) {
+    const std::lock_guard lock(mutex_);
+    if (auto* const ask = std::get_if<Ask>(&message)) {
+      waiting_.push_back(std::make_shared<Asked>());
+      waiting_.back()->ask = std::move(*ask);
+      return give();
+    }
+    const std::uint64_t number = std::get<Stop>(message).number;
+    const auto stop = [&](const std::shared_ptr<Asked>& asked) {
+      if (asked && asked->ask.number == number) asked->stopped = true;
+    };
+    for (const auto& asked : waiting_) stop(asked);
+    for (const Slot& slot : slots_) stop(slot.asked);
+  }
+
+  // With the lock: requests to free sequences, the first one first. The one that has most of the
+  // prompt is best; of those that have equally much, the one that was not used for longest.
+  void give() {
+    while (!waiting_.empty()) {
+      Slot* best = nullptr;
+      std::int64_t most = -1;
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (slots_[i].asked) continue;
+        const std::vector<std::int64_t>& ids = waiting_.front()->ask.request.ids;
+        const std::int64_t alike = ids.empty() ? 0 : sequences_.alike(i, ids);
+        if (alike > most || (alike == most && slots_[i].since < best->since))
+          best = &slots_[i], most = alike;
+      }
+      if (best == nullptr) return;
+      best->asked = std::move(waiting_.front());
+      waiting_.pop_front();
+      ++working_;
+      changed_.notify_all();
+    }
+  }
+
+  // The thread of a sequence.
+  void work(std::size_t i) {
+    std::unique_lock lock(mutex_);
+    for (std::uint64_t& since = slots_[i].since;; since = ++last_) {
+      changed_.wait(lock, [&] { return slots_[i].asked || ended_; });
+      if (!slots_[i].asked) return;
+      const std::shared_ptr<Asked> asked = slots_[i].asked;
+      lock.unlock();
+      try {
+        answer(i, *asked);
+      } catch (const Error&) {  // the device is lost, as run() hears
+      }
+      lock.lock();
+      slots_[i].asked = nullptr;
+      if (--working_ == 0 && ended_) sequences_.end();
+      give();
+    }
+  }
+
+  void answer(std::size_t i, Asked& asked) {
+    const Sequences::Use use(sequences_, i);
+    const bool works = telling_.answer(asked.ask, [&](const Telling::Hearer& hears) {
+      Answered answered;
+      answered.answer = ac::answer(asked.ask.request, use.generator(), text_, sequences_.program(),
+                                   hears, [&] { return asked.stopped.load(); });
+      answered.cached_tokens = sequences_.cached_tokens();
+      answered.counts = sequences_.cache_counts();
+      return answered;
+    });
+    if (works) Telling::keep([&] { use.generator().keep(); });
+  }
+
+  Channel& channel_;
+  Sequences& sequences_;
+  const ModelText& text_;
+  Telling telling_;
+
+  std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Asked>> waiting_;
+  std::vector<Slot> slots_;
+  std::uint64_t last_ = 0;
+  std::size_t working_ = 0;  // sequences
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint) {
+  Telling telling(channel, answerer.text().tokenizer(), answerer.program().vocab);
+  telling.say(Loaded{answerer.program().max_context, fingerprint});
+  while (!channel.has_ended()) {
+    const auto message = channel.receive(kTellAgain);
+    if (!message) {
+      telling.tell(answerer.cache_counts());
+      continue;
+    }
+    ToWorker asked = to_worker(*message);
+    auto* const ask = std::get_if<Ask>(&asked);
+    if (!ask) continue;  // it came too late
+    const bool works = telling.answer(*ask, [&](const Telling::Hearer& hears) {
+      Answered answered;
+      answered.answer = answerer.answer(ask->request, hears, [&] { return channel.is_readable(); });
+      answered.cached_tokens = answerer.cached_tokens();
+      answered.counts = answerer.cache_counts();
+      return answered;
+    });
+    if (!works) continue;
+    Telling::keep([&] { answerer.keep(); });
+    telling.tell(answerer.cache_counts());
+  }
+}
+
+void answer_requests(Channel& channel, Sequences& sequences, const ModelText& text,
+                     const std::string& fingerprint) {
+  Several(channel, sequences, text).run(fingerprint);
 }
 
 }  // namespace ac::serve

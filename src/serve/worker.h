@@ -1,16 +1,17 @@
 // The process that has the device and runs the model. Whatever ends it (a lost device, no memory, a
-// crash) costs the request that it was at, and not the server: another one takes its place.
+// crash) costs the requests that it was at, and not the server: another one takes its place.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "answer/answerer.h"
+#include "answer/sequences.h"
 #include "serve/channel.h"
 #include "serve/messages.h"
 
@@ -34,15 +35,12 @@ class Worker {
 
   // What it says before it can answer is thrown.
   void wait_until_loaded();
-  // As Answerer::answer(), without what the pieces have said: WorkerLost, or what the worker
-  // throws.
-  TextAnswer answer(const TextRequest& request,
-                    const std::function<void(const TextPiece&)>& on_piece,
-                    const std::function<bool()>& stopped);
-  // Whether it has heard of the last request.
-  bool has_begun() const { return begun_; }
-  // Hears what it says by itself.
-  void listen();
+  // Each request has a number of its own, which is not 0.
+  void ask(const TextRequest& request, std::uint64_t number);
+  void stop(std::uint64_t number);
+  // What it says next; waits for it, but not longer than `limit` if there is one. Nothing: it has
+  // said nothing. WorkerLost: it has ended, has lost its device or says nonsense.
+  std::optional<FromWorker> hear(std::optional<std::chrono::milliseconds> limit = {});
 
   std::int64_t max_context() const { return loaded_.max_context; }
   const std::string& fingerprint() const { return loaded_.fingerprint; }
@@ -50,19 +48,21 @@ class Worker {
   const std::optional<PrefixCounts>& cache_counts() const { return counts_; }
 
  private:
-  // Nothing: none has come so far.
-  std::optional<FromWorker> hear(std::optional<std::chrono::milliseconds> limit);
   [[noreturn]] void lost(const std::string& why);
 
   pid_t process_ = -1;  // -1: it has been waited for
   std::optional<Channel> channel_;
-  bool begun_ = false;
   Loaded loaded_;
   std::int64_t cached_tokens_ = 0;
   std::optional<PrefixCounts> counts_;
 };
 
 // The worker itself: answers until the server asks no more. A lost device is thrown.
+// One request after the other.
 void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint);
+// As many at once as there are sequences; each request gets the free one that has most of its
+// prompt. By the thread that has made the sequences.
+void answer_requests(Channel& channel, Sequences& sequences, const ModelText& text,
+                     const std::string& fingerprint);
 
 }  // namespace ac::serve

@@ -211,15 +211,19 @@ TEST_CASE("sequences: a stream goes on between the pieces of another one's promp
   const Running running({.max_context = 600, .chunk = 8, .draws = true, .together = 2});
   Several several(running, 2);
   std::atomic<int> given = 0;
-  std::atomic<bool> prompts_done = false;
+  std::atomic<bool> comes = false, prompts_done = false;
   int before = 0, after = 0, pieces = 0;
   several.run([&](std::size_t i) {
     const Sequences::Use use(*several.sequences, i);
+    if (i == 1) comes = true;
     if (i == 0) {
       TokenRequest request{.ids = {1, 2}, .max_new_tokens = 500};
       use.generator().prompt(request, 0);
       use.generator().generate(request, [&](std::int64_t) {
-        ++given;
+        // The other one comes when this one streams.
+        if (++given == 2)
+          while (!comes) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
         return !prompts_done;
       });
       return;

@@ -5,7 +5,10 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <thread>
 
+#include "serve/queue.h"
 #include "serve/worker.h"
 #include "tests/unit/contains.h"
 #include "tests/unit/expect_error.h"
@@ -41,25 +44,91 @@ TextRequest some_request() {
   return request;
 }
 
-std::string answered(const std::string& finish, const std::string& stopped_by = {}) {
+std::string answered(std::uint64_t number, const std::string& finish,
+                     const std::string& stopped_by = {}) {
   Answered message;
   message.answer.finish = finish;
   message.answer.stopped_by = stopped_by;
   message.cached_tokens = 4;
+  message.number = number;
   return say(message);
 }
-std::string piece(std::int64_t token) {
-  return say(TextPiece{.text = "a", .token = token, .logprobs = {}});
+std::string piece(std::uint64_t number, std::int64_t token) {
+  return say(Piece{{.text = "a", .token = token, .logprobs = {}}, number});
+}
+// Waits until so many requests have come, of which kHeard has the first byte.
+std::string heard_all(std::size_t requests) {
+  std::string bytes;
+  Json::to_cbor(json_of(ToWorker(Ask{some_request(), 1})), bytes);
+  return fmt::format("head -c {} >/dev/null; ",
+                     requests * (sizeof(std::uint32_t) + bytes.size()) - 1);
+}
+std::string begun(std::uint64_t number) { return say(Begun{number}); }
+
+// Why the worker was lost, and whether it had begun the request before.
+std::pair<std::string, bool> lost(Worker& worker) {
+  bool has_begun = false;
+  try {
+    worker.ask(some_request(), 1);
+    for (;;)
+      if (const auto message = worker.hear()) has_begun |= std::holds_alternative<Begun>(*message);
+  } catch (const WorkerLost& error) {
+    return {error.what(), has_begun};
+  }
 }
 
-std::string lost(Worker& worker) {
-  try {
-    worker.answer(some_request(), [](const TextPiece&) {}, [] { return false; });
-  } catch (const WorkerLost& error) {
-    return error.what();
+// Hears answers to its requests, in a queue's thread.
+class Hearing : public Listener {
+ public:
+  bool waits() const override { return !left; }
+  bool wants(std::size_t answer) const override { return tokens(answer).size() < most; }
+  void piece(std::size_t answer, const TextPiece& piece) override {
+    heard[answer].push_back(piece.token);
   }
-  return {};
-}
+  void answered(std::size_t answer, const TextAnswer& whole) override { answers[answer] = whole; }
+  void done() override { ++dones; }
+  void failed(const Error& error) override { errors.emplace_back(error.what()); }
+  std::vector<std::int64_t> tokens(std::size_t answer) const {
+    const auto known = heard.find(answer);
+    return known == heard.end() ? std::vector<std::int64_t>{} : known->second;
+  }
+
+  std::size_t most = 100;
+  bool left = false;
+  std::map<std::size_t, std::vector<std::int64_t>> heard;
+  std::map<std::size_t, TextAnswer> answers;
+  int dones = 0;
+  std::vector<std::string> errors;
+};
+
+// A queue over workers that are these scripts, one after the other.
+struct Queued {
+  Queued(std::vector<std::string> of, std::size_t slots)
+      : scripts(std::move(of)),
+        queue(
+            [this](std::size_t) {
+              return scripted(say(Loaded{8, "fp_1"}) + kHeard + scripts.at(started++));
+            },
+            metrics, 10, slots) {}
+
+  std::shared_ptr<Hearing> add(std::size_t requests) {
+    const auto hearing = std::make_shared<Hearing>();
+    CHECK(queue.add(0, std::vector<TextRequest>(requests, some_request()), hearing) ==
+          Queue::Added::yes);
+    return hearing;
+  }
+  // Until all have their answers.
+  void work() {
+    queue.close();
+    queue.load(0);
+    queue.work();
+  }
+
+  std::vector<std::string> scripts;
+  std::size_t started = 0;
+  Metrics metrics;
+  Queue queue;
+};
 
 }  // namespace
 
@@ -111,9 +180,10 @@ TEST_CASE("serve worker: a request is the same on the other side") {
   request.rules.trigger = 11;
   request.rules.reasoning = grammar::Rules::Reasoning::opened;
   request.rules.opens = 12, request.rules.closes = 13;
-  const Json sent = json_of(ToWorker(Ask{request}));
+  const Json sent = json_of(ToWorker(Ask{request, 21}));
   const auto got = std::get<Ask>(to_worker(sent)).request;
-  CHECK(json_of(ToWorker(Ask{got})) == sent);
+  CHECK(std::get<Ask>(to_worker(sent)).number == 21);
+  CHECK(json_of(ToWorker(Ask{got, 21})) == sent);
   CHECK(got.ids == request.ids);
   CHECK(got.continues);
   CHECK(got.max_new_tokens == 9);
@@ -134,7 +204,7 @@ TEST_CASE("serve worker: a request is the same on the other side") {
   CHECK(!least.max_new_tokens);
   CHECK(!least.logprobs);
   CHECK(!least.rules.source);
-  CHECK(std::holds_alternative<Stop>(to_worker(json_of(ToWorker(Stop{})))));
+  CHECK(std::get<Stop>(to_worker(json_of(ToWorker(Stop{7})))).number == 7);
 }
 
 TEST_CASE("serve worker: numbers of an answer keep their bits") {
@@ -143,8 +213,10 @@ TEST_CASE("serve worker: numbers of an answer keep their bits") {
                         .token = 3,
                         .logprobs = TokenLogprobs{.own = -0.1, .likeliest = {{9, infinite}}}};
   std::string bytes;
-  Json::to_cbor(json_of(FromWorker(piece)), bytes);
-  const auto got = std::get<TextPiece>(from_worker(Json::from_cbor(bytes)));
+  Json::to_cbor(json_of(FromWorker(Piece{piece, 9})), bytes);
+  const auto whole = std::get<Piece>(from_worker(Json::from_cbor(bytes)));
+  const TextPiece& got = whole.piece;
+  CHECK(whole.number == 9);
   CHECK(got.text == "é\n");
   CHECK(got.token == 3);
   CHECK(got.logprobs->own == -0.1);
@@ -179,44 +251,83 @@ TEST_CASE("serve worker: one that ends, loses its device or says nonsense is los
     worker->wait_until_loaded();
     CHECK(worker->max_context() == 8);
     CHECK(worker->fingerprint() == "fp_1");
-    const std::string why = lost(*worker);
-    return std::pair(why, worker->has_begun());
+    return lost(*worker);
   };
   CHECK(after("kill -SEGV $$") ==
         std::pair(std::string("the process that runs the model crashed (SIGSEGV)"), false));
   // It goes on: it is ended.
-  CHECK(after(say(Begun{}) + say(Failed{Fault::device_lost, "GPU 0 is lost"}) + "sleep 100") ==
+  CHECK(after(begun(1) + say(Failed{Fault::device_lost, "GPU 0 is lost", 1}) + "sleep 100") ==
         std::pair(std::string("the device failed: GPU 0 is lost"), true));
   CHECK(contains(after("printf '\\377\\377\\377\\377....' >&0; sleep 100").first, "no message"));
   CHECK(contains(after("printf '\\001\\000\\000\\000\\377' >&0; sleep 100").first, "no message"));
 }
 
-TEST_CASE("serve worker: an answer that fails leaves the worker for the next") {
-  const auto worker = scripted(say(Loaded{8, "fp_1"}) + kHeard + say(Begun{}) +
-                               say(Failed{Fault::bad_input, "too ambiguous"}) + say(Begun{}) +
-                               piece(7) + answered("stop", "x") + "sleep 1");
-  worker->wait_until_loaded();
-  CHECK(error_of(Fault::bad_input, [&] { lost(*worker); }) == "too ambiguous");
-  std::int64_t token = 0;
-  const TextAnswer answer = worker->answer(
-      some_request(), [&](const TextPiece& got) { token = got.token; }, [] { return false; });
-  CHECK(token == 7);
-  CHECK(answer.finish == "stop");
-  CHECK(answer.stopped_by == "x");
+TEST_CASE("queue: an answer that fails leaves the worker for the next") {
+  Queued queued({begun(1) + say(Failed{Fault::bad_input, "too ambiguous", 1}) + heard_all(2) +
+                 begun(2) + piece(2, 7) + answered(2, "stop", "x") + "sleep 1"},
+                1);
+  const auto first = queued.add(1), second = queued.add(1);
+  queued.work();
+  CHECK(first->errors == std::vector<std::string>{"too ambiguous"});
+  CHECK(first->dones == 0);
+  CHECK(second->errors.empty());
+  CHECK(second->dones == 1);
+  CHECK(second->tokens(0) == std::vector<std::int64_t>{7});
+  CHECK(second->answers[0].finish == "stop");
+  CHECK(second->answers[0].stopped_by == "x");
+  CHECK(queued.started == 1);
 }
 
-TEST_CASE("serve worker: what comes after the client has left is not given on") {
-  const auto worker = scripted(say(Loaded{8, "fp_1"}) + kHeard + say(Begun{}) + piece(1) +
-                               piece(2) + piece(3) + answered("stop", "x"));
-  worker->wait_until_loaded();
-  std::vector<std::int64_t> tokens;
-  const TextAnswer answer = worker->answer(
-      some_request(), [&](const TextPiece& got) { tokens.push_back(got.token); },
-      [&] { return tokens.size() == 2; });
-  CHECK(tokens == std::vector<std::int64_t>{1, 2});
-  CHECK(answer.finish == "interrupted");
-  CHECK(answer.stopped_by.empty());
-  CHECK(worker->cached_tokens() == 4);
+TEST_CASE("queue: what comes after somebody has enough is not given on") {
+  Queued queued(
+      {begun(1) + piece(1, 1) + piece(1, 2) + piece(1, 3) + answered(1, "stop", "x") + "sleep 1"},
+      1);
+  const auto one = queued.add(1);
+  one->most = 2;
+  queued.work();
+  CHECK(one->tokens(0) == std::vector<std::int64_t>{1, 2});
+  CHECK(one->answers[0].finish == "interrupted");
+  CHECK(one->answers[0].stopped_by.empty());
+  CHECK(one->dones == 1);
+}
+
+TEST_CASE("queue: answers that come at once go to those who have asked, two of one client too") {
+  // The third request is asked when there is a slot for it.
+  Queued queued({begun(1) + begun(2) + piece(2, 20) + piece(1, 10) + piece(2, 21) +
+                 answered(2, "length") + heard_all(3) + begun(3) + piece(1, 11) + piece(3, 30) +
+                 answered(3, "stop") + answered(1, "stop") + "sleep 1"},
+                2);
+  const auto one = queued.add(1), two = queued.add(2);
+  queued.work();
+  CHECK(one->tokens(0) == std::vector<std::int64_t>{10, 11});
+  CHECK(two->tokens(0) == std::vector<std::int64_t>{20, 21});
+  CHECK(two->tokens(1) == std::vector<std::int64_t>{30});
+  CHECK(two->answers[0].finish == "length");
+  CHECK(two->answers[1].finish == "stop");
+  CHECK(one->dones == 1);
+  CHECK(two->dones == 1);
+  CHECK(queued.metrics.text().find("agentcompile_slots_in_use 0\n") != std::string::npos);
+  CHECK(queued.metrics.text().find("agentcompile_kv_in_use_ratio 0\n") != std::string::npos);
+}
+
+TEST_CASE("queue: with a worker all is lost that it has begun, and the next one answers the rest") {
+  Queued queued({begun(1) + piece(1, 10) + begun(3) + heard_all(4) + "kill -KILL $$",
+                 begun(5) + piece(5, 20) + answered(5, "stop") + begun(6) + piece(6, 40) +
+                     answered(6, "stop") + "sleep 1"},
+                4);
+  const auto one = queued.add(1), two = queued.add(1), three = queued.add(1), four = queued.add(1);
+  queued.work();
+  for (const auto& lost : {one, three}) {
+    CHECK(lost->dones == 0);
+    CHECK(lost->errors.size() == 1);
+    CHECK(contains(lost->errors.at(0), "this request is lost, and others are answered"));
+  }
+  CHECK(one->tokens(0) == std::vector<std::int64_t>{10});
+  CHECK(two->tokens(0) == std::vector<std::int64_t>{20});
+  CHECK(four->tokens(0) == std::vector<std::int64_t>{40});
+  CHECK(two->dones == 1);
+  CHECK(four->dones == 1);
+  CHECK(queued.started == 2);
 }
 
 }  // namespace ac::serve
