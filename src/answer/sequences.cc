@@ -56,6 +56,7 @@ class Sequences::Sequence {
   Sampling sampling;         // of its steps
   // Until then the next row of the request is awaited.
   Clock::time_point thinks_until{};
+  bool has_rows = false;  // the request has had one
 };
 
 // Hands what a generator does to the device's thread.
@@ -171,6 +172,7 @@ Sequences::Use::Use(Sequences& of, std::size_t which) : of_(of), sequence_(*of.s
   AC_ASSERT(sequence_.ticket == 0);
   sequence_.ticket = of_.next_ticket_++;
   sequence_.thinks_until = {};
+  sequence_.has_rows = false;
   ++of_.in_use_;
 }
 
@@ -351,7 +353,9 @@ bool Sequences::do_at_once() {
   for (Job* const job : asked()) {
     if (job->kind != Job::Kind::at_once) continue;
     any = true;
-    if (attempt({job}, job->work)) done(*job);
+    if (!attempt({job}, job->work)) continue;
+    if (job->sequence) await_row(*job->sequence, {});
+    done(*job);
   }
   return any;
 }
@@ -471,10 +475,16 @@ void Sequences::run_row_alone(Job& job) {
 void Sequences::row_done(Job& job) {
   {
     const std::lock_guard lock(mutex_);
-    job.sequence->thinks_until =
-        Clock::now() + std::max<Clock::duration>(step_time_ / 2, kPatience);
+    job.sequence->has_rows = true;
   }
+  await_row(*job.sequence, {});
   done(job);
+}
+
+void Sequences::await_row(Sequence& sequence, Clock::time_point since) {
+  const std::lock_guard lock(mutex_);
+  if (sequence.has_rows && sequence.thinks_until >= since)
+    sequence.thinks_until = Clock::now() + std::max<Clock::duration>(step_time_ / 2, kPatience);
 }
 
 bool Sequences::run_piece() {
@@ -488,6 +498,7 @@ bool Sequences::run_piece() {
   }
   if (oldest == nullptr || (others_step && !piece_is_due_)) return false;
   piece_is_due_ = false;
+  const auto begin = Clock::now();
   const bool works = attempt({oldest}, [&] {
     // One is under way at most, if there are others: who comes next must not wait for many.
     if (in_use_ > 1) piece_done_->wait();
@@ -495,6 +506,8 @@ bool Sequences::run_piece() {
     piece_done_->set();
   });
   if (works) done(*oldest);
+  // Whose thread had to wait for that is not late.
+  for (const auto& sequence : sequences_) await_row(*sequence, begin);
   return true;
 }
 

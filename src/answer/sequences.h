@@ -109,6 +109,8 @@ class Sequences {
   void begin_row(Job& job);
   void run_row_alone(Job& job);
   void row_done(Job& job);
+  // For a moment from here on, if the sequence has rows and was not late before `since`.
+  void await_row(Sequence& sequence, Clock::time_point since);
   // Gives a token to whoever follows. False: that was the last one that it wants.
   bool give(Job& job, std::int64_t token);
   void end_follow(Job& job);
