@@ -49,6 +49,7 @@ struct Sequences::Job {
 
 class Sequences::Sequence {
  public:
+  std::size_t index = 0;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<Generator> generator;
   std::atomic<std::int64_t> position = 0;
@@ -226,6 +227,7 @@ Sequences::Sequences(std::shared_ptr<LoadedProgram> loaded, const Options& optio
                 options.count);
   for (std::int64_t i = 0; i < options.count; ++i) {
     sequences_.push_back(std::make_unique<Sequence>());
+    sequences_.back()->index = static_cast<std::size_t>(i);
     sequences_.back()->engine = std::make_unique<Engine>(loaded_);
     sequences_.back()->generator = std::make_unique<SequenceGenerator>(*this, *sequences_.back());
   }
@@ -268,8 +270,8 @@ std::int64_t Sequences::longest_piece_in_time() const {
 void Sequences::work() {
   try {
     while (wait_for_work()) {
-      if (do_at_once() || follow_alone()) continue;
-      bool worked = false;
+      bool worked = do_at_once();
+      if (follow_alone()) continue;
       while (launch_step()) worked = true;
       worked |= run_piece();
       worked |= deliver();
@@ -432,6 +434,8 @@ bool Sequences::launch_step() {
   }
   std::erase_if(all, [&](Job* job) { return !attempt({job}, [&] { begin_row(*job); }); });
   if (all.empty()) return true;
+  // The same rows in the same order: their step is recorded once.
+  std::ranges::sort(all, {}, [](const Job* job) { return job->sequence->index; });
   attempt(all, [&] {
     std::vector<Engine*> engines;
     std::vector<Row> step;

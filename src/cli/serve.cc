@@ -41,9 +41,10 @@ struct Serve {
     const std::deque<Model> all = models.empty() ? only_model() : models_in_folder();
     serve::Metrics metrics;
     serve::Queue requests(
-        [&](std::size_t i) {
-          return std::make_unique<serve::Worker>(
-              all[i].arguments.worker_command(all[i].found->package()));
+        [&](std::size_t i, std::int64_t piece) {
+          TextArguments arguments = all[i].arguments;
+          if (piece > 0) arguments.cache.step = piece;
+          return std::make_unique<serve::Worker>(arguments.worker_command(all[i].found->package()));
         },
         metrics, queue, static_cast<std::size_t>(text.slots));
     if (models.empty()) {

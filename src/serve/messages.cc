@@ -93,7 +93,9 @@ Ask ask_of(const Json& json) {
 
 Json body_of(const Stop& stop) { return stop.number; }
 
-Json body_of(const Loaded& loaded) { return list(loaded.max_context, loaded.fingerprint); }
+Json body_of(const Loaded& loaded) {
+  return list(loaded.max_context, loaded.fingerprint, loaded.piece);
+}
 
 Json body_of(const Begun& begun) { return begun.number; }
 
@@ -192,7 +194,7 @@ FromWorker from_worker(const Json& json) {
     const Json& body = json.at(1);
     switch (json.at(0).get<int>()) {
       case 0:
-        return Loaded{.max_context = body.at(0), .fingerprint = body.at(1)};
+        return Loaded{.max_context = body.at(0), .fingerprint = body.at(1), .piece = body.at(2)};
       case 1:
         return Begun{body};
       case 2:

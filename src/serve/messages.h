@@ -26,6 +26,7 @@ struct Stop {  // nobody waits for that answer
 struct Loaded {
   std::int64_t max_context = 0;
   std::string fingerprint;  // of the package
+  std::int64_t piece = 0;   // tokens of a prompt's piece, if the worker has measured how long
 };
 struct Begun {
   std::uint64_t number = 0;

@@ -69,8 +69,9 @@ void Queue::close() {
 
 void Queue::load(std::size_t model) {
   worker_ = nullptr;  // there may be no room for two
-  std::unique_ptr<Worker> worker = start_(model);
+  std::unique_ptr<Worker> worker = start_(model, pieces_[model]);
   worker->wait_until_loaded();
+  pieces_[model] = worker->piece();
   metrics_.context(0, worker->max_context() * static_cast<std::int64_t>(slots_));
   {
     const std::lock_guard lock(mutex_);

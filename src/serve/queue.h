@@ -37,8 +37,10 @@ class Listener {
 
 class Queue {
  public:
-  // A worker of the model that is the `model`th of those that are served.
-  using Start = std::function<std::unique_ptr<Worker>(std::size_t model)>;
+  // A worker of the model that is the `model`th of those that are served. `piece`: tokens of a
+  // prompt's piece, as the worker before it had them, whose answers are to have the same bits; 0:
+  // there was none.
+  using Start = std::function<std::unique_ptr<Worker>(std::size_t model, std::int64_t piece)>;
   // `slots`: answers that a worker writes at once.
   Queue(Start start, Metrics& metrics, std::size_t most_waiting, std::size_t slots = 1)
       : start_(std::move(start)), metrics_(metrics), most_waiting_(most_waiting), slots_(slots) {
@@ -115,9 +117,10 @@ class Queue {
 
   // Of the thread that works.
   std::unique_ptr<Worker> worker_;
-  std::size_t model_ = 0;                 // that the worker has
-  std::optional<std::size_t> last_good_;  // the last one that could be loaded
-  int failures_ = 0;                      // workers in a row that gave nothing
+  std::size_t model_ = 0;                       // that the worker has
+  std::optional<std::size_t> last_good_;        // the last one that could be loaded
+  std::map<std::size_t, std::int64_t> pieces_;  // of each
+  int failures_ = 0;                            // workers in a row that gave nothing
   Clock::time_point try_again_{};
   std::deque<std::shared_ptr<Waiting>> open_;    // that wait no longer, and have requests left
   std::map<std::uint64_t, UnderWay> under_way_;  // by number

@@ -186,7 +186,7 @@ class Several {
         slots_(sequences.count()) {}
 
   void run(const std::string& fingerprint) {
-    telling_.say(Loaded{sequences_.program().max_context, fingerprint});
+    telling_.say(Loaded{sequences_.program().max_context, fingerprint, sequences_.piece()});
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < slots_.size(); ++i) threads.emplace_back([this, i] { work(i); });
     threads.emplace_back([this] { hear(); });
@@ -318,7 +318,7 @@ class Several {
 
 void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint) {
   Telling telling(channel, answerer.text().tokenizer(), answerer.program().vocab);
-  telling.say(Loaded{answerer.program().max_context, fingerprint});
+  telling.say(Loaded{.max_context = answerer.program().max_context, .fingerprint = fingerprint});
   while (!channel.has_ended()) {
     const auto message = channel.receive(kTellAgain);
     if (!message) {

@@ -44,6 +44,7 @@ class Worker {
 
   std::int64_t max_context() const { return loaded_.max_context; }
   const std::string& fingerprint() const { return loaded_.fingerprint; }
+  std::int64_t piece() const { return loaded_.piece; }
   std::int64_t cached_tokens() const { return cached_tokens_; }
   const std::optional<PrefixCounts>& cache_counts() const { return counts_; }
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from compiled import PROGRAM, program
@@ -68,6 +69,10 @@ class Server:
         """What the worker does is not done meanwhile. It may be killed."""
         (worker,) = self.workers()
         os.kill(worker, signal.SIGSTOP)
+        # Its threads go on until the one that takes the signal has its turn.
+        threads = list(Path(f"/proc/{worker}/task").iterdir())
+        while any((each / "stat").read_text().rpartition(") ")[2][0] not in "Tt" for each in threads):
+            time.sleep(0.001)
         try:
             yield worker
         finally:
