@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <barrier>
 #include <random>
 #include <thread>
 
@@ -187,19 +188,24 @@ TEST_CASE(
     "sequences: greedy answers are those of plain C++, and all but the last token is cached") {
   const Running running({.chunk = 8, .draws = true, .together = 2});
   Several several(running, 2);
+  std::barrier both(2);
   several.run([&](std::size_t i) {
     for (std::int64_t round = 0; round < 6; ++round) {
       const Sequences::Use use(*several.sequences, i);
+      both.arrive_and_wait();  // so that none is alone
       const Ids ids(static_cast<std::size_t>(3 + round), static_cast<std::int64_t>(i) + round);
       TokenRequest request{.ids = ids, .max_new_tokens = 9};
       Ids answer;
       use.generator().prompt(request, 0);
+      // Some end by themselves, and some by whoever hears them.
+      const std::size_t most = round % 2 ? 9 : 5;
       use.generator().generate(request, [&](std::int64_t token) {
         answer.push_back(token);
-        return true;
+        return answer.size() < most;
       });
-      CHECK(answer == running.toy.follow(ids, 9));
-      CHECK(use.generator().position() == std::ssize(ids) + 8);
+      CHECK(answer == running.toy.follow(ids, static_cast<std::int64_t>(most)));
+      CHECK(use.generator().position() == std::ssize(ids) + std::ssize(answer) - 1);
+      both.arrive_and_wait();
     }
   });
   CHECK(several.sequences->cached_tokens() == 2 * (8 + 8));
@@ -211,15 +217,18 @@ TEST_CASE("sequences: a stream goes on between the pieces of another one's promp
   const Running running({.max_context = 600, .chunk = 8, .draws = true, .together = 2});
   Several several(running, 2);
   std::atomic<int> given = 0;
+  Ids stream;
   std::atomic<bool> comes = false, prompts_done = false;
   int before = 0, after = 0, pieces = 0;
   several.run([&](std::size_t i) {
+    while (i == 1 && given < 1) std::this_thread::yield();  // so far the stream is alone
     const Sequences::Use use(*several.sequences, i);
     if (i == 1) comes = true;
     if (i == 0) {
       TokenRequest request{.ids = {1, 2}, .max_new_tokens = 500};
       use.generator().prompt(request, 0);
-      use.generator().generate(request, [&](std::int64_t) {
+      use.generator().generate(request, [&](std::int64_t token) {
+        stream.push_back(token);
         // The other one comes when this one streams.
         if (++given == 2)
           while (!comes) std::this_thread::yield();
@@ -228,7 +237,6 @@ TEST_CASE("sequences: a stream goes on between the pieces of another one's promp
       });
       return;
     }
-    while (given < 2) std::this_thread::yield();
     before = given;
     use.generator().prompt({.ids = Ids(161, 3)}, 0, [&] {
       ++pieces;
@@ -238,6 +246,7 @@ TEST_CASE("sequences: a stream goes on between the pieces of another one's promp
     prompts_done = true;
   });
   CHECK(pieces == 41);
+  CHECK(stream == running.toy.follow({1, 2}, std::ssize(stream)));
   CHECK(after - before >= pieces - 2);
 }
 
