@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <random>
@@ -273,6 +274,41 @@ TEST_CASE("sequences: what a cache has of one sequence's prompt, another one tak
   });
   CHECK(cached == 12);
   CHECK(answer == running.toy.follow(ids, 5));
+}
+
+TEST_CASE("sequences: a lost device is the end for all, and one request's fault is not") {
+  const Running running({.chunk = 8, .draws = true, .together = 2});
+  Several several(running, 2);
+  std::array<std::vector<std::string>, 2> heard;
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 2; ++i)
+    threads.emplace_back([&, i] {
+      const Sequences::Use use(*several.sequences, i);
+      const TokenRequest request{.ids = {1, 2}, .max_new_tokens = 20};
+      const auto ask = [&](const std::function<void()>& at_the_fifth) {
+        int given = 0;
+        try {
+          use.generator().prompt(request, 0);
+          use.generator().generate(request, [&](std::int64_t) {
+            if (++given == 5) at_the_fifth();
+            return true;
+          });
+        } catch (const Error& error) {
+          heard[i].emplace_back(error.what());
+        }
+      };
+      if (i == 0) {
+        ask([] { job_failed("no room"); });
+        ask([] {});
+        ask([] { throw Error(Fault::device_lost, "gone"); });
+      } else {
+        while (heard[1].empty()) ask([] {});
+      }
+    });
+  CHECK(error_of(Fault::device_lost, [&] { several.sequences->work(); }) == "gone");
+  for (std::thread& thread : threads) thread.join();
+  CHECK(heard[0] == std::vector<std::string>{"no room", "gone"});
+  CHECK(heard[1] == std::vector<std::string>{"gone"});
 }
 
 TEST_CASE("sequences: a piece is measured, and what cannot be is refused") {
