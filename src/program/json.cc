@@ -323,7 +323,6 @@ Json to_json(const Launch& launch) {
             {"numbers", std::move(numbers)},
             {"maps", std::move(maps)}};
   if (launch.each_row) json["each_row"] = true;
-  if (launch.rows > 1) json["rows"] = launch.rows;
   if (launch.product) {
     json["product"] = to_json(*launch.product);
     return json;
@@ -339,8 +338,6 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
   Launch launch;
   launch.kernel = object.get<std::string>("kernel");
   launch.each_row = object.has("each_row") && object.boolean("each_row");
-  launch.rows = object.get_or<int>("rows", 1);
-  if (const char* why = why_impossible_rows(launch)) bad_input("{}: {}", origin, why);
   if (object.has("product")) {
     launch.product = product_from_json(object.at("product"), origin + ": product");
   } else {
