@@ -201,7 +201,6 @@ void add_bench_command(CLI::App& app) {
       "  agentcompile bench PKG --quick -o md\n"
       "  agentcompile bench PKG --workload i128/o128 --ablate\n"
       "  agentcompile bench PKG --prompt 128,2048\n"
-      "  agentcompile bench PKG --context 128 --slots 4\n"
       "  agentcompile bench PKG --context 2048 --new 256 --kernels --json");
   command->callback([bench] { bench->run(); });
 }

@@ -77,7 +77,7 @@ EngineOpening::Opened EngineOpening::open_device_for(const std::string& package,
 
 void EngineOpening::reopen(const std::string& package, Opened& opened) const {
   opened.engine.reset();
-  load(package, 1, opened);
+  load(package, sequences, opened);
   opened.engine = std::make_unique<Engine>(opened.program);
 }
 
