@@ -13,7 +13,7 @@ constexpr double kLongestPiece = 0.07;  // seconds
 constexpr std::int64_t kShortestPiece = 16;
 // Whose next row is awaited is so at least.
 constexpr std::chrono::microseconds kPatience{200};
-// Who follows with steps ahead may have to forget so many tokens.
+// A sequence with two steps under way may have to forget so many tokens.
 constexpr std::int64_t kAhead = 2;
 constexpr std::size_t kUnderWay = 2;  // steps, at most
 
@@ -520,7 +520,7 @@ bool Sequences::deliver() {
   const auto begin = Clock::now();
   const std::vector<std::int32_t> tokens = together_.tokens();
   step_time_ += Clock::now() - begin;
-  // Whoever ends here is a row of the next step, maybe, and not of this one any more.
+  // A sequence that ends here may still be a row of the next step.
   const std::vector<Row> rows = std::move(under_way_.front());
   under_way_.pop_front();
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -125,7 +125,7 @@ class Sequences {
   std::unique_ptr<PrefixCache> cache_;
   Together together_;
 
-  // Of the device's thread.
+  // Used by the device's thread alone.
   std::deque<std::vector<Row>> under_way_;
   std::unique_ptr<Device::Mark> piece_done_;
   bool piece_is_due_ = true;

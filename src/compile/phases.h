@@ -16,8 +16,8 @@ struct CompileOptions;
 // The phases of a package that holds `max_context` tokens. Each step of 1 to
 // Program::longest_step() tokens has one phase.
 std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max_context);
-// Those of steps of one token each of several sequences, up to options.slots. They follow from
-// decode's choice; what is fast for two of them need not be for eight. `longest`: of all other
+// The phases whose steps have one token each of several sequences, up to options.slots. They follow
+// from decode's choice; what is fast for two of them need not be for eight. `longest`: of all other
 // steps.
 std::vector<PhaseSpec> together_phases(const CompileOptions& options, std::int64_t longest);
 // As few of them as can run every step, each with one choice for all contexts.

@@ -70,8 +70,8 @@ struct Launch {
   std::vector<Pointer> pointers;
   std::vector<Number> numbers;
   std::vector<Map> maps;
-  // Of a step of several sequences (Rows::each): runs once for each row, as a step of one token of
-  // the row's sequence. What the step has a row of for each token, it finds at that row.
+  // In a step of several sequences (Rows::each), it runs once for each row, as a step of one token
+  // of the row's sequence. What the step has a row of for each token, it finds at that row.
   bool each_row = false;
 
   bool operator==(const Launch&) const = default;

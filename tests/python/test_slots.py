@@ -6,10 +6,10 @@ import pytest
 import tiny_models
 from compiled import compile_package, program
 
-CASES = ("llama_gqa", "gemma2_softcap", "qwen3")
+CASES = ("llama_gqa", "gemma2_softcap")
 
 
-@pytest.fixture(scope="module", params=[case for case in CASES if case in tiny_models.CASES])
+@pytest.fixture(scope="module", params=CASES)
 def package(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("slots")
     tiny_models.write_case(request.param, folder / "model")
