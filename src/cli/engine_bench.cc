@@ -177,13 +177,13 @@ Measurement EngineBench::decode(std::int64_t context, std::int64_t new_tokens) c
 }
 
 Measurement EngineBench::together(std::int64_t context, std::int64_t steps) const {
-  Together together(engine().shared());
   std::vector<Engine*> all{&engine()};
   std::vector<std::unique_ptr<Engine>> others;
   for (std::int64_t i = 1; i < sequences_; ++i) {
     others.push_back(std::make_unique<Engine>(engine().shared()));
     all.push_back(others.back().get());
   }
+  Together together(engine().shared());
   const auto begin = [&] {
     for (Engine* const each : all) each->pretend(context);
   };

@@ -115,10 +115,4 @@ std::vector<std::int32_t> Together::tokens() {
   return {from, from + chosen.rows};
 }
 
-void Together::forget(const Engine& engine) {
-  std::erase_if(recorded_, [&](const Recorded& of) {
-    return std::ranges::find(of.rows, &engine, &Row::engine) != of.rows.end();
-  });
-}
-
 }  // namespace ac

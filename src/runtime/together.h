@@ -23,13 +23,11 @@ class Together {
 
   // Runs the token that each has chosen, or was told (Engine::tell), and chooses the next by its
   // sampling, under its mask (Engine::allow). Does not wait: two steps may be under way. They are
-  // engines of one LoadedProgram, each once, and live until tokens() has given what they chose.
+  // engines of one LoadedProgram, each once, and live as long as this.
   void step(std::span<Engine* const> engines);
   // What the oldest step under way has chosen, in the order of its engines: for checked_token().
   std::vector<std::int32_t> tokens();
   std::size_t under_way() const { return asked_ - given_; }
-  // Recordings of steps with this engine, which is to go.
-  void forget(const Engine& engine);
 
  private:
   struct Row {
