@@ -3,6 +3,7 @@
 #include "kernels/advance.cuh"
 #include "kernels/attention.cuh"
 #include "kernels/draw.cuh"
+#include "kernels/each_row.cuh"
 #include "kernels/elementwise.cuh"
 #include "kernels/embedding.cuh"
 #include "kernels/fallback.cuh"
@@ -180,6 +181,17 @@ AC_ATTENTION_KERNEL(attention_any_fp8,
                     scalar)
 AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
                     scalar)
+
+// As rows of several sequences run them.
+#pragma push_macro("AC_KERNEL_ENTRY")
+#undef AC_KERNEL_ENTRY
+#define AC_KERNEL_ENTRY AC_ENTRY_OF_ROWS
+#define AC_ROWS 8
+AC_ATTENTION_KERNEL(attention_128_rows, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
+AC_ATTENTION_KERNEL(attention_any_rows,
+                    (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}), scalar)
+#undef AC_ROWS
+#pragma pop_macro("AC_KERNEL_ENTRY")
 
 constexpr GemmOp gemm_projection{.residual = true};
 constexpr GemmOp gemm_gate_up{

@@ -59,6 +59,22 @@ class Mirror {
   std::unique_ptr<Device::Memory> memory_;
 };
 
+std::vector<std::vector<void*>> by_row(const Trial& trial, const std::vector<void*>& addresses) {
+  std::vector<std::vector<void*>> rows;
+  const std::size_t each = trial.buffers.size();
+  for (std::size_t at = 0; at < addresses.size(); at += each)
+    rows.emplace_back(addresses.begin() + static_cast<std::ptrdiff_t>(at),
+                      addresses.begin() + static_cast<std::ptrdiff_t>(at + each));
+  return rows;
+}
+
+void launch_trial(const Trial& trial, const std::vector<void*>& addresses, const EncodeMap& encode,
+                  const RunLaunch& run) {
+  if (trial.rows == 1) return launch_all(trial.launches, trial.tokens, addresses, encode, run);
+  for (const Launch& launch : trial.launches)
+    run(launch, bind_rows(launch, by_row(trial, addresses), encode));
+}
+
 }  // namespace
 
 validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
@@ -76,29 +92,31 @@ validate::Verdict judge(const Trial& trial, const KernelFiles& files) {
                      for (const std::span<std::byte>& place : places)
                        addresses.push_back(place.data());
                      std::string error;
-                     launch_all(at.launches, at.tokens, addresses, encode_map_on_host,
-                                [&](const Launch& launch, std::span<const std::byte> params) {
-                                  if (!error.empty()) return;
-                                  if (launch.product)
-                                    return multiply_on_host(*launch.product, params);
-                                  const HostKernel& kernel = kernels.at(launch.kernel);
-                                  const auto grid = [&](std::size_t axis) {
-                                    return static_cast<unsigned>(launch.grid[axis].at(at.tokens));
-                                  };
-                                  const kernels::HostLaunch shape{
-                                      .grid = {grid(0), grid(1), grid(2)},
-                                      .block = {static_cast<unsigned>(launch.threads)},
-                                      .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
-                                      .schedule = schedules[order % 4],
-                                      .seed = order + 1,
-                                      .copies_at_once = order % 3 == 1,
-                                      .check_races = trial.purpose == Purpose::races,
-                                      .must_wait = true,
-                                      // A kernel that reads the position early may find that of the
-                                      // token before.
-                                      .relaxed_lag = static_cast<int>(order % 2)};
-                                  error = kernel.launch(shape, params).error;
-                                });
+                     launch_trial(
+                         at, addresses, encode_map_on_host,
+                         [&](const Launch& launch, std::span<const std::byte> params) {
+                           if (!error.empty()) return;
+                           if (launch.product) return multiply_on_host(*launch.product, params);
+                           const HostKernel& kernel = kernels.at(launch.kernel);
+                           const auto grid = [&](std::size_t axis) {
+                             return static_cast<unsigned>(axis == 2 && launch.rows > 1
+                                                              ? at.rows
+                                                              : launch.grid[axis].at(at.tokens));
+                           };
+                           const kernels::HostLaunch shape{
+                               .grid = {grid(0), grid(1), grid(2)},
+                               .block = {static_cast<unsigned>(launch.threads)},
+                               .shared_bytes = static_cast<std::size_t>(launch.shared_bytes),
+                               .schedule = schedules[order % 4],
+                               .seed = order + 1,
+                               .copies_at_once = order % 3 == 1,
+                               .check_races = trial.purpose == Purpose::races,
+                               .must_wait = true,
+                               // A kernel that reads the position early may find that of the
+                               // token before.
+                               .relaxed_lag = static_cast<int>(order % 2)};
+                           error = kernel.launch(shape, params).error;
+                         });
                      return error;
                    });
 }
@@ -124,7 +142,9 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
                        mirrors[i].load(places[i]);
                        addresses.push_back(mirrors[i].address());
                      }
-                     launcher.launch(at.launches, at.tokens, addresses);
+                     if (at.rows == 1) launcher.launch(at.launches, at.tokens, addresses);
+                     for (const Launch& launch : at.launches)
+                       if (at.rows > 1) launcher.launch_rows(launch, by_row(at, addresses));
                      device.synchronize();
                      for (std::size_t i = 0; i < places.size(); ++i)
                        if (!mirrors[i].store(places[i], *staging, *arrived))

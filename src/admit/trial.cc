@@ -256,12 +256,48 @@ class TrialRun {
     return launch_(one, places, order);
   }
 
+  // As one row of several: the others have other values, and write to memory of their own.
+  std::vector<std::span<std::byte>> among_others(const std::vector<std::span<std::byte>>& places,
+                                                 unsigned order) const {
+    const auto rows = static_cast<std::size_t>(trial_.rows);
+    others_.resize((rows - 1) * places.size());
+    std::vector<std::span<std::byte>> all;
+    for (std::size_t row = 0, other = 0; row < rows; ++row)
+      if (row == order % rows)
+        all.insert(all.end(), places.begin(), places.end());
+      else
+        for (std::size_t i = 0; i < places.size(); ++i, ++other)
+          all.push_back(place_of_other(trial_.buffers[i], places[i], others_[other]));
+    return all;
+  }
+
+  static std::span<std::byte> place_of_other(const Buffer& buffer, std::span<std::byte> judged,
+                                             std::vector<std::byte>& memory) {
+    using BufferRole = Buffer::Role;
+    if (buffer.role == BufferRole::weight || buffer.role == BufferRole::constant ||
+        buffer.role == BufferRole::rope_table)
+      return judged;
+    const bool is_new = memory.size() != judged.size();
+    memory.resize(judged.size());
+    // No token is cached, and every id is one.
+    if (buffer.role != BufferRole::counters && buffer.role != BufferRole::scratch)
+      std::ranges::fill(memory, std::byte{0});
+    else if (buffer.role == BufferRole::counters && is_new)
+      std::ranges::fill(memory, std::byte{0});
+    // Other numbers of every type.
+    else if (buffer.role == BufferRole::scratch)
+      for (std::size_t i = 0; i < memory.size(); ++i)
+        memory[i] = static_cast<std::byte>(0x30 + i * 7 % 13);
+    return memory;
+  }
+
   std::string run(const Buffers& buffers, unsigned order) const {
     std::vector<std::span<std::byte>> places;
     for (const Place& place : places_)
       places.push_back(place.own.empty() ? buffers[place.tensor] : place.own);
     *token_ = -1;
-    const std::string error = launch_(trial_, places, order);
+    const std::string error =
+        launch_(trial_, trial_.rows > 1 ? among_others(places, order) : places, order);
     if (!error.empty()) return error;
     if (trial_.draws) return settle_draw(subject_, trial_, buffers, workspace(places));
     if (trial_.masks) return check_masked(subject_, buffers);
@@ -286,6 +322,7 @@ class TrialRun {
   Subject subject_;
   std::vector<Place> places_;
   std::vector<std::shared_ptr<void>> own_;
+  mutable std::vector<std::vector<std::byte>> others_;  // by row, without the judged one's
   std::shared_ptr<std::int32_t> token_;
   bool chooses_ = false;
   std::size_t logits_ = 0;
@@ -393,6 +430,7 @@ Json to_json(const Trial& trial) {
             {"buffers", std::move(buffers)},
             {"launches", std::move(launches)}};
   if (!alone.empty()) json["alone"] = std::move(alone);
+  if (trial.rows > 1) json["rows"] = trial.rows;
   if (trial.vocab > 0) {
     json["vocab"] = trial.vocab;
     json["logits"] = short_name(trial.logits);
@@ -422,6 +460,7 @@ Trial trial_from_json(const Json& json, const std::string& origin) {
     trial.spreads = json.at("spreads").get<bool>();
     trial.rounds_weights = json.value("rounds_weights", false);
     trial.log = json.value("log", std::int64_t{0});
+    trial.rows = json.value("rows", std::int64_t{1});
     if (json.contains("vocab")) {
       trial.vocab = json.at("vocab").get<std::int64_t>();
       const auto dtype = dtype_from_short_name(json.at("logits").get<std::string>());

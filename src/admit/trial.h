@@ -49,6 +49,9 @@ struct Trial {
   // It rounds weights in a format of codes to their dtype, as whoever publishes them does: so does
   // the plain implementation that its errors are measured by.
   bool rounds_weights = false;
+  // Launches that take several rows run with so many, each with memory of its own, one of which is
+  // judged, another one each time; 1: there are no such launches.
+  std::int64_t rows = 1;
   std::vector<Buffer> buffers;
   std::vector<Launch> launches;
   // What computes the step's first token in a step of one. A token among others must have the bits
@@ -69,8 +72,9 @@ Trial trial_from_json(const Json& json, const std::string& origin);
 // not.
 void verify(const Trial& trial, const std::string& origin);
 
-// Carries out the launches of a trial, with its buffers at these places, and returns what went
-// wrong or "". `order` counts: who can vary the order of threads or blocks does so by it.
+// Carries out the launches of a trial, with its buffers at these places, those of each row one
+// after the other, and returns what went wrong or "". `order` counts: who can vary the order of
+// threads or blocks does so by it.
 using RunLaunches = std::function<std::string(
     const Trial& trial, const std::vector<std::span<std::byte>>& places, unsigned order)>;
 

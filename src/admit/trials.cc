@@ -8,6 +8,7 @@
 #include "analyze/fragment.h"
 #include "analyze/use_def.h"
 #include "base/error.h"
+#include "generate/each_row.h"
 #include "generate/fallback.h"
 #include "ir/graph_text.h"
 #include "ir/positions.h"
@@ -153,6 +154,19 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
     return request;
   }
   return std::nullopt;
+}
+
+std::optional<Request> trial_of_rows(Request one, std::int64_t rows) {
+  Trial& trial = one.trial;
+  std::optional<Generated> made =
+      for_rows({std::move(one.sources), std::move(trial.buffers), std::move(trial.launches)},
+               kMostRowsAtOnce);
+  if (!made) return std::nullopt;
+  one.name += " of rows";
+  one.sources = std::move(made->sources);
+  trial.buffers = std::move(made->buffers), trial.launches = std::move(made->launches);
+  trial.rows = rows;
+  return one;
 }
 
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at) {

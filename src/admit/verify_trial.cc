@@ -153,6 +153,13 @@ void verify(const Trial& trial, const std::string& origin) {
     bad_input("{}: a trial of what ends a step has the step's ids, and nothing else", origin);
   for (const Buffer& buffer : trial.buffers) check(buffer, trial, step, all_tokens, origin);
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
+  const bool of_rows = trial.rows != 1;
+  if (of_rows && (trial.rows < 1 || trial.tokens != 1 || !trial.other_tokens.empty() ||
+                  trial.vocab > 0 || trial.log > 0 || !trial.alone.empty()))
+    bad_input("{}: rows of something else than a step of one token", origin);
+  for (const Launch& launch : trial.launches)
+    if (of_rows ? launch.rows < trial.rows : launch.rows != 1)
+      bad_input("{}: a launch of {} rows in a trial of {}", origin, launch.rows, trial.rows);
   for (const Launch& launch : trial.launches)
     for (const std::int64_t tokens : all_tokens) check(launch, trial, tokens, origin);
   for (const Launch& launch : trial.alone) check(launch, trial, 1, origin);

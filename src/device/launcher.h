@@ -25,6 +25,9 @@ class Launcher {
   // before it is done, unless it `overlaps`. Each of the others waits by itself for what it needs.
   void launch(std::span<const Launch> launches, std::int64_t tokens,
               const std::vector<void*>& addresses, bool overlaps = true);
+  // One that takes several rows, each with its addresses: as many as there are.
+  void launch_rows(const Launch& launch, std::span<const std::vector<void*>> addresses,
+                   bool overlaps = true);
   // Every kernel starts when all before it is done.
   void forbid_overlaps() { may_overlap_ = false; }
 

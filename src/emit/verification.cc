@@ -95,7 +95,8 @@ std::vector<std::string> disagreements(const PackageFiles& files, const Program&
     // Rows that run by themselves are decode's.
     const std::string& alone = program.phase_of(1, phase.from).name;
     for (const Launch& launch : phase.launches)
-      must_be_tried(launch.each_row ? alone : phase.name, phase.label(), launch);
+      must_be_tried(launch.each_row && launch.rows == 1 ? alone : phase.name, phase.label(),
+                    launch);
     for (const Launch& launch : phase.masked) {
       const bool is_first = &launch == &phase.masked.front();
       const bool is_last = &launch == &phase.masked.back();

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kConstantAlignment = 256;
 
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
 std::string name_of(const Node& node, NodeId id) {
   return fmt::format("{} %{}{}{}", info(node.op).name, id, node.module.empty() ? "" : " at ",
                      node.module);
@@ -70,7 +72,8 @@ std::int32_t Assembler::value(const StepGraph& step, NodeId id,
 }
 
 std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
-                              std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens) {
+                              std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens,
+                              bool each_row) {
   using Role = Buffer::Role;
   if (buffer.name.empty()) buffer.name = to_string(buffer.role);
   switch (buffer.role) {
@@ -103,11 +106,14 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
     }
     case Role::counters: {
       // Every launch leaves zeros, so that one buffer does for all.
-      const std::int64_t bytes = buffer.bytes.at(max_tokens);
+      const std::int64_t bytes =
+          each_row ? aligned(buffer.bytes.at(1)) : buffer.bytes.at(max_tokens);
+      if (each_row) buffer.name += " of rows";
       buffer.bytes = 0;
       const std::int32_t index = shared(buffer.name, buffer);
       Count& all = program_.buffers[static_cast<std::size_t>(index)].bytes;
-      all = std::max(all.at(1), bytes);
+      const std::int64_t most = std::max(all.at(1), bytes);
+      all = each_row ? Count(0, most) : Count(most);
       return index;
     }
     case Role::rope_table: {
@@ -147,7 +153,9 @@ std::vector<Launch> Assembler::launches(const StepGraph& step, const Generated& 
     // The value of one token is a row of those of all.
     if (each_row && buffer.role == Buffer::Role::scratch && !buffer.is_workspace())
       buffer.bytes = rows_of(step, buffer);
-    buffers.push_back(place(step, buffer, values, max_tokens));
+    // Rows that run at once have work space of their own.
+    if (each_row && buffer.is_workspace()) buffer.bytes = Count(0, aligned(buffer.bytes.at(1)));
+    buffers.push_back(place(step, buffer, values, max_tokens, each_row));
   }
   std::vector<Launch> launches = made.launches;
   for (Launch& launch : launches) {

@@ -28,7 +28,7 @@ class Assembler {
  private:
   // The program's buffer for one of a step.
   std::int32_t place(const StepGraph& step, Buffer buffer, std::map<NodeId, std::int32_t>& values,
-                     std::int64_t max_tokens);
+                     std::int64_t max_tokens, bool each_row = false);
   // Of an implementation, with buffers of the program.
   std::vector<Launch> launches(const StepGraph& step, const Generated& made,
                                std::map<NodeId, std::int32_t>& values, std::int64_t max_tokens,

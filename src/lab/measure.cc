@@ -76,11 +76,25 @@ class Bench {
 
  private:
   void run(Entry& entry, int repetitions) {
+    const auto rows = static_cast<std::size_t>(options_.rows);
+    std::vector<std::vector<void*>> addresses(rows);
     for (int i = 0; i < repetitions; ++i) {
-      std::vector<void*> addresses;
-      for (const std::size_t at : entry.memory)
-        addresses.push_back(memory_[at].at(static_cast<std::size_t>(i)));
-      launcher_.launch(entry.contender->made.launches, options_.tokens, addresses);
+      for (std::size_t row = 0; row < rows; ++row) {
+        addresses[row].clear();
+        for (const std::size_t at : entry.memory)
+          addresses[row].push_back(memory_[at].at(static_cast<std::size_t>(i) * rows + row));
+      }
+      const std::vector<Launch>& launches = entry.contender->made.launches;
+      if (rows == 1) {
+        launcher_.launch(launches, options_.tokens, addresses[0]);
+        continue;
+      }
+      for (const Launch& launch : launches)
+        if (launch.rows > 1)
+          launcher_.launch_rows(launch, addresses);
+        else
+          for (const std::vector<void*>& of_row : addresses)
+            launcher_.launch({&launch, 1}, 1, of_row);
     }
   }
 
@@ -115,7 +129,7 @@ class Bench {
       }
       case Role::ids:
       case Role::scratch: {
-        Copies made = allocate(bytes, 1);
+        Copies made = allocate(bytes, buffer.is_workspace() ? own_copies() : 1);
         if (!buffer.is_workspace()) fill(made, buffer.dtype, 1);
         return made;
       }
@@ -132,13 +146,16 @@ class Bench {
       case Role::allowed:
         break;  // of no region
       case Role::counters: {
-        Copies made = allocate(bytes, 1);
-        device_.fill(made.copies[0]->address(), made.copies[0]->bytes(), 0);
+        Copies made = allocate(bytes, own_copies());
+        for (const auto& copy : made.copies) device_.fill(copy->address(), copy->bytes(), 0);
         return made;
       }
     }
     AC_UNREACHABLE();
   }
+
+  // Rows that run at once have their own.
+  int own_copies() const { return static_cast<int>(options_.rows); }
 
   Copies allocate(std::int64_t bytes, int copies) {
     Copies made;

@@ -19,6 +19,9 @@ struct Contender {
 
 struct MeasureOptions {
   std::int64_t tokens = 1, position = 0;
+  // More than one: of steps of one token, run once for each of so many rows, with other copies of
+  // what they read.
+  std::int64_t rows = 1;
   std::vector<StateSpec> states;  // of the step
   int rounds = 7;
   double seconds = 0.02;   // of one round of one contender, about

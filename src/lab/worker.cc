@@ -42,6 +42,7 @@ std::string judge_here(Device& device, const Json& asked) {
 std::string race_here(Device& device, const Json& asked) {
   MeasureOptions options;
   options.tokens = asked.at("tokens"), options.position = asked.at("position");
+  options.rows = asked.at("rows");
   options.rounds = asked.at("rounds"), options.seconds = asked.at("seconds");
   options.repetitions = asked.at("repetitions"), options.patience = asked.at("patience");
   for (const Json& state : asked.at("states"))
@@ -83,6 +84,7 @@ std::string line_of(const RaceQuestion& question) {
               {"step", print(question.step)},
               {"tokens", question.options.tokens},
               {"position", question.options.position},
+              {"rows", question.options.rows},
               {"rounds", question.options.rounds},
               {"seconds", question.options.seconds},
               {"repetitions", question.options.repetitions},

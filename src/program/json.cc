@@ -13,7 +13,7 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 13;  // 12: choices under a mask; 13: steps of several sequences
+constexpr int kFormat = 14;  // 13: steps of several sequences; 14: rows at once
 constexpr std::array<std::string_view, 13> kRoles = {
     "ids",    "position", "token",      "log",   "until",   "settings", "allowed",
     "weight", "constant", "rope_table", "state", "scratch", "counters"};
@@ -323,6 +323,7 @@ Json to_json(const Launch& launch) {
             {"numbers", std::move(numbers)},
             {"maps", std::move(maps)}};
   if (launch.each_row) json["each_row"] = true;
+  if (launch.rows > 1) json["rows"] = launch.rows;
   if (launch.product) {
     json["product"] = to_json(*launch.product);
     return json;
@@ -338,6 +339,7 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
   Launch launch;
   launch.kernel = object.get<std::string>("kernel");
   launch.each_row = object.has("each_row") && object.boolean("each_row");
+  launch.rows = object.get_or<int>("rows", 1);
   if (object.has("product")) {
     launch.product = product_from_json(object.at("product"), origin + ": product");
   } else {
@@ -375,6 +377,7 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
                            .box_rows = map.get<std::int32_t>("box_rows"),
                            .dtype = map.dtype("dtype")});
   }
+  if (const char* why = why_impossible_rows(launch)) bad_input("{}: {}", origin, why);
   return launch;
 }
 

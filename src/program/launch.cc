@@ -36,6 +36,16 @@ std::int64_t Count::at(std::int64_t tokens) const {
   return at_most > 0 ? std::min(value, at_most) : value;
 }
 
+const char* why_impossible_rows(const Launch& launch) {
+  constexpr int kMostRows = 64;
+  if (launch.rows < 1 || launch.rows > kMostRows) return "it takes an impossible number of rows";
+  if (launch.rows == 1) return nullptr;
+  if (!launch.each_row) return "it takes several rows, and does not run for each";
+  if (launch.product || !launch.maps.empty() || launch.grid[2] != Count(1))
+    return "it takes several rows, and is a product, has a map, or a grid of three axes";
+  return nullptr;
+}
+
 std::string why_no_product(const Launch& launch) {
   const Product& product = *launch.product;
   if (launch.kernel != name_of(product)) return "a product goes by another name";
@@ -119,6 +129,20 @@ std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
   std::vector<std::byte> params;
   bind(launch, tokens, addresses, encode, params);
   return params;
+}
+
+std::vector<std::byte> bind_rows(const Launch& launch,
+                                 std::span<const std::vector<void*>> addresses,
+                                 const EncodeMap& encode) {
+  AC_ASSERT(!addresses.empty() && std::ssize(addresses) <= launch.rows);
+  std::vector<std::byte> all, params;
+  for (const std::vector<void*>& of_row : addresses) {
+    // Else it is std::bind, by the vector.
+    ac::bind(launch, std::int64_t{1}, of_row, encode, params);
+    all.insert(all.end(), params.begin(), params.end());
+  }
+  all.resize(launch.params.size() * static_cast<std::size_t>(launch.rows));
+  return all;
 }
 
 void launch_all(std::span<const Launch> launches, std::int64_t tokens,

@@ -73,9 +73,15 @@ struct Launch {
   // In a step of several sequences (Rows::each), it runs once for each row, as a step of one token
   // of the row's sequence. What the step has a row of for each token, it finds at that row.
   bool each_row = false;
+  // Rows that one launch of the kernel takes at most, if that is more than one: it wants the
+  // parameters of so many rows one after the other, and the grid's third axis counts rows.
+  int rows = 1;
 
   bool operator==(const Launch&) const = default;
 };
+
+// Why a launch cannot take so many rows, or null.
+const char* why_impossible_rows(const Launch& launch);
 
 // Why a launch with a product does not give it what it needs, each once, or nothing. Whether that
 // is where it should be is another question.
@@ -94,6 +100,11 @@ using EncodeMap = std::function<void(const kernels::MatrixView&, kernels::Tensor
 // The parameters of one run, with addresses by the number of their buffer.
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses, const EncodeMap& encode);
+
+// Of a launch of several rows: with the addresses of each.
+std::vector<std::byte> bind_rows(const Launch& launch,
+                                 std::span<const std::vector<void*>> addresses,
+                                 const EncodeMap& encode);
 
 // Binds the launches one after the other and gives each to `run`: the loop of the gate, the lab and
 // the engine.

@@ -17,7 +17,7 @@ std::vector<void*> addresses_of_row(const Engine& engine, std::size_t row) {
   std::vector<void*> addresses = engine.addresses();
   const std::vector<Buffer>& buffers = engine.program().buffers;
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].role == Buffer::Role::scratch)
+    if (buffers[i].role == Buffer::Role::scratch || buffers[i].role == Buffer::Role::counters)
       addresses[i] = static_cast<std::byte*>(addresses[i]) +
                      (buffers[i].bytes.at(static_cast<std::int64_t>(row)) - buffers[i].bytes.at(0));
   return addresses;
@@ -94,6 +94,10 @@ void Together::enqueue(const Phase& phase, const std::vector<Row>& rows) {
   for (const Launch& one : phase.launches) {
     if (!one.each_row) {
       launch(one, std::ssize(rows), 0);
+      continue;
+    }
+    if (one.rows > 1) {
+      launcher.launch_rows(one, addresses, std::exchange(overlaps, true));
       continue;
     }
     for (std::size_t row = 0; row < rows.size(); ++row) launch(one, 1, row);

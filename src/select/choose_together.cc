@@ -8,6 +8,7 @@
 
 #include "admit/trials.h"
 #include "base/error.h"
+#include "generate/each_row.h"
 #include "ir/positions.h"
 #include "select/decide.h"
 
@@ -53,24 +54,100 @@ class Chooser {
     Implemented each = of_one;
     each.each_row = true;
     if (!chosen.choice) return each;
+    if (std::optional<Implemented> product = product_of(chosen, of_one)) return *product;
+    if (at_once(chosen, of_one)) each.made = *for_rows(of_one.made, kMostRowsAtOnce);
+    return each;
+  }
+
+  // Whether one launch for all rows is faster than one for each, and admitted.
+  bool at_once(const PartChoice& chosen, const Implemented& of_one) {
+    std::string entries;
+    for (const KernelSource& source : of_one.made.sources) entries += source.entry + " ";
+    const auto [known, is_new] = at_once_.try_emplace(entries);
+    if (is_new && admit_rows(chosen, of_one)) known->second = made_.record.selections.size() - 1;
+    if (!known->second) return false;
+    ++made_.record.selections[*known->second].uses;
+    return true;
+  }
+
+  bool admit_rows(const PartChoice& chosen, const Implemented& of_one) {
+    const std::optional<Generated> rows = for_rows(of_one.made, kMostRowsAtOnce);
+    if (!rows) return false;
+    const StepGraph& one = decode_.record.regions.step;
+    const Candidate candidate{id_of(*chosen.choice), kind_of(*chosen.choice), *chosen.choice, {}};
+    TrialSetting setting = trial_setting_;
+    setting.max_tokens = 1;
+    const auto quick = trial_of(one, chosen.wanted, candidate, setting);
+    const auto used = confirmation_of(one, chosen.wanted, candidate, setting);
+    if (!quick || !used) return false;
+    std::vector<Request> requests{*quick};
+    requests.insert(requests.end(), used->begin(), used->end());
+    constexpr std::int64_t kFewRows = 3;
+    for (Request& request : requests) {
+      // As it is used, states are long.
+      const bool is_quick = request.trial.purpose == Purpose::quick;
+      auto of_rows = trial_of_rows(std::move(request), is_quick ? kFewRows : kFewRows - 1);
+      if (!of_rows) return false;
+      request = *std::move(of_rows);
+    }
+    lab_.build(rows->sources);
+    const std::vector<Outcome> outcomes = lab_.judge(requests);
+    Selection selection;
+    selection.signature = fmt::format("{} for each row", signature_of(*chosen.wanted));
+    for (const Op op : chosen.wanted->region.ops) selection.ops.emplace_back(info(op).name);
+    selection.category = chosen.wanted->region.category;
+    selection.candidate = candidate.id, selection.family = family_of(*chosen.choice);
+    selection.attempts = {{candidate.id, 0, {}, outcomes[0]}};
+    for (const Outcome& outcome : outcomes)
+      if (!outcome.admitted()) {
+        progress_.note(fmt::format("{}: rows run one by one ({})", candidate.id, outcome.why));
+        return false;
+      }
+    if (!is_faster(*rows, of_one, candidate.id)) return false;
+    selection.trials = {to_json(requests[0].trial)};
+    for (std::size_t i = 1; i < requests.size(); ++i)
+      selection.confirmed.push_back({candidate.id, requests[i].trial.purpose, outcomes[i]});
+    for (const KernelSource& source : rows->sources) selection.kernels.push_back(source.entry);
+    made_.record.selections.push_back(std::move(selection));
+    return true;
+  }
+
+  // Than a launch for each row. Where nothing is timed, it is taken to be.
+  bool is_faster(const Generated& rows, const Implemented& of_one, const std::string& id) {
+    if (!lab_.measures()) return true;
+    MeasureOptions all = measure_;
+    all.tokens = 1, all.rows = tokens();
+    all.position = made_.record.plans.options.at.P;
+    const Lab::Race race =
+        lab_.race(decode_.record.regions.step, {{id + " at once", rows}, {id, of_one.made}}, all);
+    if (!race.failed.empty()) {
+      progress_.note(fmt::format("{}: rows run one by one (not timed: {})", id, race.failed));
+      return false;
+    }
+    progress_.note(fmt::format("{} rows of {}: {:.1f} us at once, {:.1f} us one by one", tokens(),
+                               id, race.microseconds[0], race.microseconds[1]));
+    return race.microseconds[0] < race.microseconds[1];
+  }
+
+  std::optional<Implemented> product_of(const PartChoice& chosen, const Implemented& of_one) {
     std::vector<NodeId> nodes;
     for (const NodeId id : chosen.wanted->region.nodes)
       if (is_compute(step_.graph[id])) nodes.push_back(id);
     auto region = make_region(step_, nodes);
-    if (!std::holds_alternative<Region>(region)) return each;
+    if (!std::holds_alternative<Region>(region)) return std::nullopt;
     const Wanted wanted{std::get<Region>(std::move(region))};
     const auto matched = match_again(*chosen.choice, step_, wanted, at());
-    if (!matched) return each;
+    if (!matched) return std::nullopt;
     const std::string order = order_of(with_plan_of(*chosen.choice, *matched));
-    if (order.empty()) return each;
+    if (order.empty()) return std::nullopt;
     const auto [known, is_new] = products_.try_emplace({signature_of(wanted), order});
     if (is_new) known->second = select(wanted, order, *chosen.choice, of_one);
-    if (!known->second.candidate) return each;
+    if (!known->second.candidate) return std::nullopt;
     if (known->second.selection) ++made_.record.selections[*known->second.selection].uses;
     const Candidate& candidate = *known->second.candidate;
     const std::string& module = wanted.region.module;
-    return {generate_for(step_, wanted, candidate.choice, at(), setting_),
-            candidate.id + (module.empty() ? "" : " at " + module)};
+    return Implemented{generate_for(step_, wanted, candidate.choice, at(), setting_),
+                       candidate.id + (module.empty() ? "" : " at " + module)};
   }
 
   // A product of several tokens; without a candidate, each row is computed by itself.
@@ -198,6 +275,8 @@ class Chooser {
   Setting setting_;
   TrialSetting trial_setting_;
   MeasureOptions measure_;
+  // The selection of those that do, by the kernels of one row.
+  std::map<std::string, std::optional<std::size_t>> at_once_;
   std::map<std::pair<std::string, std::string>, Product> products_;  // by signature and order
   PhaseChoice made_;
 };

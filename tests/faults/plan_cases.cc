@@ -61,6 +61,7 @@ constexpr PlanCase kCases[] = {
     {"layer norm", kRows, "norm/block64/registers/v8/256"},
     {"layer norm by Welford", kRows, "norm/block64/registers/v8/128/welford"},
     {"rms norm", kOdd, "norm/warp64/shared/v1/64"},
+    {"rms norm of a token", kOddDecode, "norm/warp64/shared/v1/64"},
     {"softmax", kRows, "softmax/warp128/registers2/v8/256"},
     {"embedding", kOdd, "embedding/128/v8/128"},
     {"gemv of registers", kLlamaDecode, "gemv/R128x2x4/128", "Pair::swiglu"},
@@ -85,6 +86,9 @@ constexpr PlanCase kCases[] = {
     {"sampling", kOddDecode, "sampling/1024/v8/1024"},
 };
 constexpr const char *kDraw = "draw", *kMask = "mask";
+// A case of these, as it takes several rows at once.
+constexpr const char* kOfRows = "rows of ";
+constexpr const char* kInRows[] = {"attention of a token", "rms norm of a token"};
 
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
@@ -308,10 +312,18 @@ std::vector<std::string> plan_case_names() {
   names.insert(names.end(), std::begin(kOfTokens), std::end(kOfTokens));
   for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
   for (const PlanCase& one : kCases) names.emplace_back(one.name);
+  for (const char* one : kInRows) names.push_back(std::string(kOfRows) + one);
   return names;
 }
 
 test::Admission admission_of_case(const std::string& name) {
+  if (name.starts_with(kOfRows)) {
+    test::Admission all = admission_of_case(name.substr(std::string(kOfRows).size()));
+    all.quick = trial_of_rows(std::move(all.quick), 3).value();
+    for (Request& request : all.confirmation)
+      request = trial_of_rows(std::move(request), 2).value();
+    return all;
+  }
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
   if (name == kMask) return test::admission_of_mask(DType::bf16, 20011);
   for (const char* one : kOfCodes)

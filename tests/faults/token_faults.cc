@@ -13,9 +13,19 @@ std::vector<Fault> token_faults() {
                                                "pieces of rows of five tokens",
                                                "halves of vectors of five tokens",
                                                "columns of minima of eight tokens"};
+  const std::string each = "kernels/each_row.cuh";
+  const std::vector<std::string> of_rows = {"rows of attention of a token",
+                                            "rows of rms norm of a token"};
   std::vector<std::string> of_both = of_gemv;
   of_both.insert(of_both.end(), of_columns.begin(), of_columns.end());
   return {
+      // ---- rows are mixed up
+      {"every row is the first", each, {{"p.row[blockIdx.z]", "p.row[0]"}}, of_rows},
+      {"the first row is the second",
+       each,
+       {{"p.row[blockIdx.z]", "p.row[blockIdx.z + (blockIdx.z == 0)]"}},
+       of_rows},
+      {"no row behind the second", each, {{"p.row[blockIdx.z]", "p.row[blockIdx.z % 2]"}}, of_rows},
       // ---- tokens are mixed up
       {"a neighbour's sum",
        gemv,

@@ -68,18 +68,24 @@ TEST_CASE("together: products read weights once, all else runs for each row") {
       for (std::size_t i = 0; i < phase.launches.size(); ++i) {
         CAPTURE(phase.notes[i]);
         CHECK(phase.launches[i].each_row != is_product(phase.notes[i]));
+        CHECK((phase.launches[i].rows > 1) == phase.launches[i].each_row);
         products += is_product(phase.notes[i]);
       }
       for (const std::string& note : decode.notes) of_decode += is_product(note);
       CHECK(products == of_decode);
       CHECK(products >= 5);  // of a layer: q, k and v, o, gate and up, down; and the head
     }
-    // Each was held to the bits of one token.
+    // Products were held to the bits of one token, and what runs for each row was one of several.
     for (const CompiledPhase& phase : compiled.phases)
       if (phase.spec.rows == Rows::each) {
-        CHECK(phase.selections.size() >= 5);
-        for (const Selection& selection : phase.selections)
-          CHECK(selection.trials.at(0).contains("alone"));
+        std::size_t alone = 0, rows = 0;
+        for (const Selection& selection : phase.selections) {
+          alone += selection.trials.at(0).contains("alone");
+          rows += selection.trials.at(0).contains("rows");
+        }
+        CHECK(alone >= 5);
+        CHECK(rows >= 2);  // attention and embedding
+        CHECK(alone + rows == phase.selections.size());
       }
     CHECK(compiled.check.done);
     CHECK(compiled.check.ok());
