@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Time to the first token of a conversation that goes on, by where its beginning is known from: JSON lines on stdout.
 
-  prefix_cache.py PROGRAM PACKAGE [--tokens 1000] [--more 50] [--step TOKENS] [--rounds N]
+  prefix_cache.py PROGRAM PACKAGE [--tokens 1000] [--more 50] [--step TOKENS] [--rounds N] [--serve OPTION...]
 
 A prompt of --tokens was asked before. Each round asks for one token after the same prompt and --more tokens, which differ
-from round to round, and takes the time of that as its client sees it. What the engine itself still has of the last prompt is
-of no use, since another one, of one token, came between:
+from round to round, and takes the time of that as its client sees it:
 
-  cold    the server keeps nothing
-  memory  it keeps prompts in memory
+  here    nothing else was asked: the engine still has the prompt
+  device  another prompt, of one token, came between; the server keeps prompts in the device's memory
+  memory  the same, and it keeps them in the host's memory alone
   disk    it was started anew, over the folder that the last one left
+  cold    it keeps nothing
 
-`known` is how many of its tokens were not run.
+`known` is how many of its tokens were not run. `bare_s` is the time of a prompt of one token: what every request takes.
 """
 
 import argparse
@@ -55,42 +56,46 @@ def main():
     parser.add_argument("--more", type=int, default=50)
     parser.add_argument("--step", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="options of serve, the last ones")
     a = parser.parse_args()
     program = json.loads((Path(a.package) / "program.json").read_text())
     begun = [7 + i * i % 300 for i in range(a.tokens)]
     other = [5]
-    step = ("--cache-step", a.step) if a.step else ()
+    step = (*(("--cache-step", a.step) if a.step else ()), *a.serve)
 
     def prompt(turn):
         return begun + [11 + turn + 3 * i % 300 for i in range(a.more)]
 
-    def say(what, seconds, known):
+    def say(what, seconds, known, bare):
         figures = {"first_token_s": round(statistics.median(seconds), 4), "least_s": round(min(seconds), 4)}
+        figures |= {"bare_s": round(statistics.median(bare), 4)} if bare else {}
         figures |= {"most_s": round(max(seconds), 4), "rounds": len(seconds), "known": known}
         about = {"model": program["model"], "target": program["target"], "tokens": a.tokens, "more": a.more, "step": a.step}
         print(json.dumps({"what": what, **figures, **about}), flush=True)
 
-    for what, options in (("cold", ("--cache-memory", 0)), ("memory", ())):
-        seconds = []
+    alone = ("--cache-device-memory", 0)
+    for what, options in (("here", ()), ("device", ()), ("memory", alone), ("cold", (*alone, "--cache-memory", 0))):
+        seconds, bare = [], []
         with Server(a.program, a.package, *step, *options) as server:
-            if what == "memory":
+            if what != "cold":
                 server.ask(begun)
             for turn in range(a.rounds):
-                server.ask(other)
+                if what != "here":
+                    bare.append(server.ask(other)[0])
                 took, known = server.ask(prompt(turn))
                 seconds.append(took)
-        say(what, seconds, known)
-    seconds = []
+        say(what, seconds, known, bare)
+    seconds, bare = [], []
     with tempfile.TemporaryDirectory() as folder:
         options = (*step, "--cache-dir", os.path.join(folder, "states"))
         with Server(a.program, a.package, *options) as server:
             server.ask(begun)
         for turn in range(a.rounds):
             with Server(a.program, a.package, *options) as server:
-                server.ask(other)
+                bare.append(server.ask(other)[0])
                 took, known = server.ask(prompt(turn))
                 seconds.append(took)
-    say("disk", seconds, known)
+    say("disk", seconds, known, bare)
 
 
 if __name__ == "__main__":

@@ -149,10 +149,10 @@ TextAnswer Answerer::answer(const TextRequest& request,
   return answer;
 }
 
-void Answerer::keep() {
+void Answerer::keep(const std::function<bool()>& stopped) {
   if (!generator_) return;
   const TimingTurn::Turn turn = turns_.answer();
-  generator_->keep();
+  generator_->keep(stopped);
 }
 
 std::optional<PrefixCounts> Answerer::cache_counts() const {

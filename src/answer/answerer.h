@@ -43,7 +43,7 @@ class Answerer {
                     const std::function<void(const TextPiece&)>& on_piece,
                     const std::function<bool()>& stopped = {});
   // What can wait until an answer is out: the cache takes what is new of its prompt.
-  void keep();
+  void keep(const std::function<bool()>& stopped = {});
   std::optional<PrefixCounts> cache_counts() const;  // nothing: there is no cache
 
  private:

@@ -87,10 +87,10 @@ std::int64_t Generator::alike(const std::vector<std::int64_t>& ids) const {
   return std::mismatch(ids.begin(), ids.end() - 1, seen_.begin(), cached).first - ids.begin();
 }
 
-void Generator::keep() {
-  if (piece_ != most_at_once() || kept_ >= whole_) return;
-  keep_pieces(Tokens(seen_).first(static_cast<std::size_t>(whole_)));
-  kept_ = whole_;
+void Generator::keep(const std::function<bool()>& stopped) {
+  if (piece_ != most_at_once()) return;
+  for (; kept_ < whole_ && !(stopped && stopped()); kept_ += piece_)
+    keep_pieces(Tokens(seen_).first(static_cast<std::size_t>(kept_ + piece_)));
 }
 
 std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
@@ -99,9 +99,10 @@ std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,
   AC_ASSERT(!ids.empty());
   choose_by(request.by_steps() ? request.sampling : Sampling{});
   const std::int64_t piece = chunk > 0 ? chunk : most_at_once();
-  keep();
+  const std::int64_t here = alike(ids);
+  if (here < whole_ || piece != piece_ || forgets()) keep();
   if (piece != piece_) piece_ = piece, whole_ = 0;
-  const std::int64_t here = alike(ids), exact = std::min(here, whole_) / piece * piece;
+  const std::int64_t exact = std::min(here, whole_) / piece * piece;
   const std::int64_t known = piece == most_at_once() ? this->known(ids) : 0;
   std::int64_t cached = request.reuse == Reuse::alike && known <= here ? here : exact;
   if (!go_back(cached)) {

@@ -30,9 +30,10 @@ class Generator {
                       const std::function<bool()>& stopped = {});
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
   void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
-  // Gives the cache what it has not of the prompt that was run last. May be called whenever there
-  // is time; else the next prompt does it.
-  void keep();
+  // Gives the cache what it has not of the prompt that was run last, piece by piece until `stopped`
+  // says so. May be called whenever there is time; a prompt that does not go on from it does it
+  // else.
+  void keep(const std::function<bool()>& stopped = {});
   // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
   // without penalties and bias.
   const std::vector<double>& token_logits() const { return token_logits_; }

@@ -103,9 +103,7 @@ class Sequences::SequenceGenerator : public Generator {
   }
   void keep_pieces(Tokens pieces) override {
     if (!all_.cache_) return;
-    for (std::int64_t end = all_.piece_; end <= std::ssize(pieces); end += all_.piece_)
-      at_once(
-          [&] { all_.cache_->keep(*own_.engine, pieces.first(static_cast<std::size_t>(end))); });
+    at_once([&] { all_.cache_->keep(*own_.engine, pieces); });
   }
   bool forgets() const override { return ac::forgets(all_.program()); }
   void choose_by(const Sampling& sampling) override {

@@ -20,7 +20,7 @@ std::size_t machine_bytes() {
 void CacheArguments::add_to(CLI::App& command) {
   memory = std::min(kMemory, machine_bytes() / 4);
   disk = kDisk;
-  const auto size = [&](const char* name, std::size_t& value, const std::string& about) {
+  const auto size = [&](const char* name, auto& value, const std::string& about) {
     return command.add_option(name, value, about)
         ->transform(CLI::AsSizeValue(false))
         ->type_name("BYTES");
@@ -36,7 +36,8 @@ void CacheArguments::add_to(CLI::App& command) {
           ->type_name("FOLDER");
   size("--cache-disk", disk, "How much that folder may hold (default: 16G)")->needs(in_folder);
   size("--cache-device-memory", device,
-       "Memory of the device for the same, where it comes back fastest (default: 0)")
+       "Memory of the device for the same, where it comes back fastest (default: a quarter of what "
+       "is free there, at most 8G)")
       ->group(kRare);
   command
       .add_option("--cache-step", step,
@@ -54,8 +55,8 @@ void CacheArguments::check() const {
 }
 
 std::vector<std::string> CacheArguments::command() const {
-  std::vector<std::string> command = {"--cache-memory", std::to_string(memory),
-                                      "--cache-device-memory", std::to_string(device)};
+  std::vector<std::string> command = {"--cache-memory", std::to_string(memory)};
+  if (device) command.insert(command.end(), {"--cache-device-memory", std::to_string(*device)});
   if (step > 0) command.insert(command.end(), {"--cache-step", std::to_string(step)});
   if (!folder.empty())
     command.insert(command.end(), {"--cache-dir", folder, "--cache-disk", std::to_string(disk)});

@@ -84,6 +84,13 @@ class Device {
   virtual std::unique_ptr<Mark> make_mark() = 0;
   // Within the device, in order with launches.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  // So many rows, which begin so many bytes after one another.
+  struct RowCopy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t row_bytes = 0, rows = 0, to_pitch = 0, from_pitch = 0;
+  };
+  virtual void copy_rows(const RowCopy& copy) = 0;
   virtual void fill(void* at, std::size_t bytes, unsigned char value) = 0;
 
   // From the content of a file that build/compile.h made for this device. What happens to the file

@@ -122,6 +122,10 @@ class HostDevice : public Device {
     AC_ASSERT(!recording_);
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  void copy_rows(const RowCopy& of) override {
+    for (std::size_t row = 0; row < of.rows; ++row)
+      copy(of.to + row * of.to_pitch, of.from + row * of.from_pitch, of.row_bytes);
+  }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     do_or_record([=] {
       if (bytes > 0) std::memset(at, value, bytes);

@@ -21,6 +21,12 @@ std::int64_t step_of(const Program& program, std::int64_t wanted) {
   return wanted > 0 ? wanted : longest;
 }
 
+std::size_t device_room(const Device& device, std::optional<std::size_t> wanted) {
+  constexpr std::size_t kMost = std::size_t{8} << 30;
+  if (wanted) return *wanted;
+  return device.info().sm > 0 ? std::min(kMost, device.free_bytes() / 4) : 0;
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(const Engine& engine, const PrefixOptions& options,
@@ -29,7 +35,7 @@ PrefixCache::PrefixCache(const Engine& engine, const PrefixOptions& options,
       step_(step_of(engine.program(), options.step)),
       bytes_(engine.piece_bytes(step_)),
       root_(sha256(fmt::format("states {} of {} in steps of {}", kFormat, model, step_))),
-      device_(step_, options.device_bytes),
+      device_(step_, device_room(on_, options.device_bytes)),
       memory_(step_, options.memory_bytes),
       between_(on_.allocate(bytes_)) {
   if (!options.folder.empty())
@@ -51,22 +57,19 @@ std::vector<PrefixCache::Key> PrefixCache::keys_of(Tokens tokens) const {
 std::int64_t PrefixCache::known(Tokens prompt) const {
   const auto step = static_cast<std::size_t>(step_);
   const std::vector<Key> keys = files_ ? keys_of(prompt) : std::vector<Key>();
-  std::size_t end = 0;
-  while (end + step < prompt.size()) {
-    const Tokens pieces = prompt.first(end + step);
-    if (!device_.find(pieces) && !memory_.find(pieces) &&
-        !(files_ && files_->has(keys[end / step])))
-      break;
-    end += step;
-  }
-  return static_cast<std::int64_t>(end);
+  const std::size_t near = std::max(device_.path(prompt).size(), memory_.path(prompt).size());
+  std::size_t count = 0;
+  while ((count + 1) * step < prompt.size() &&
+         (count < near || (files_ && files_->has(keys[count]))))
+    ++count;
+  return static_cast<std::int64_t>(count * step);
 }
 
-void PrefixCache::keep_on_device(Engine& engine, Tokens pieces) {
+bool PrefixCache::keep_on_device(Engine& engine, Tokens pieces) {
   const auto end = std::ssize(pieces);
-  if (device_.find(pieces) || !engine.holds(end - step_, end)) return;
+  if (!engine.holds(end - step_, end)) return false;
   try {
-    device_.add(pieces, bytes_, [&] {
+    return device_.add(pieces, bytes_, [&] {
       auto memory = on_.allocate(bytes_);
       engine.save(end - step_, end, *memory);
       return memory;
@@ -74,6 +77,7 @@ void PrefixCache::keep_on_device(Engine& engine, Tokens pieces) {
   } catch (const Error& error) {
     // The device has less memory than it was thought to have.
     if (error.fault() != Fault::job_failed) throw;
+    return false;
   }
 }
 
@@ -91,10 +95,9 @@ std::int64_t PrefixCache::recall(Engine& engine, Tokens prompt, std::int64_t cac
       const Kept* const found = memory_.find(pieces);
       Kept kept = found ? *found : nullptr;
       place = found ? kMemory : kDisk;
-      if (!kept && files_)
-        kept = files_->load(keys[static_cast<std::size_t>(cached / step_)], bytes_);
+      if (!kept && files_) kept = load(keys[static_cast<std::size_t>(cached / step_)]);
       if (!kept) break;
-      on_.upload(between_->address(), *kept);
+      on_.upload_later(between_->address(), kept.get(), bytes_);
       engine.append(*between_, step_);
       if (!found) memory_.add(pieces, bytes_, [&] { return kept; });
       keep_on_device(engine, pieces);
@@ -104,34 +107,64 @@ std::int64_t PrefixCache::recall(Engine& engine, Tokens prompt, std::int64_t cac
   return cached;
 }
 
+PrefixCache::Kept PrefixCache::take_memory() {
+  std::unique_ptr<Device::Memory> memory;
+  {
+    const std::lock_guard lock(unused_->mutex);
+    if (!unused_->memory.empty()) {
+      memory = std::move(unused_->memory.back());
+      unused_->memory.pop_back();
+    }
+  }
+  if (!memory) memory = on_.allocate_staging(bytes_);
+  auto* const first = static_cast<std::byte*>(memory->address());
+  return {first, [unused = unused_, owned = memory.release()](std::byte*) {
+            const std::lock_guard lock(unused->mutex);
+            unused->memory.emplace_back(owned);
+          }};
+}
+
+PrefixCache::Kept PrefixCache::load(const Key& key) {
+  if (!files_->has(key)) return nullptr;
+  Kept kept = take_memory();
+  on_.synchronize();  // the device may still read what was in it
+  return files_->load(key, {kept.get(), bytes_}) ? kept : nullptr;
+}
+
 bool PrefixCache::keep_in_memory(Engine& engine, Tokens pieces) {
   const auto end = std::ssize(pieces);
-  if (memory_.find(pieces)) return true;
   if (!engine.holds(end - step_, end)) return false;
   try {
     return memory_.add(pieces, bytes_, [&] {
-      const auto bytes = std::make_shared<PrefixFiles::Bytes>(bytes_);
+      Kept kept = take_memory();
       engine.save(end - step_, end, *between_);
-      on_.download(*bytes, between_->address());
-      return bytes;
+      on_.download_later(kept.get(), between_->address(), bytes_);
+      return kept;
     });
-  } catch (const std::bad_alloc&) {
+  } catch (const Error& error) {
+    // The host has less memory than it was thought to have.
+    if (error.fault() != Fault::job_failed) throw;
     return false;
   }
 }
 
 void PrefixCache::keep(Engine& engine, Tokens tokens) {
-  std::vector<PrefixFiles::Piece> offered;
-  const std::vector<Key> keys = files_ ? keys_of(tokens) : std::vector<Key>();
-  for (std::int64_t end = step_; end <= std::ssize(tokens); end += step_) {
-    const Tokens pieces = tokens.first(static_cast<std::size_t>(end));
-    keep_on_device(engine, pieces);
-    if (!keep_in_memory(engine, pieces)) break;
-    if (files_) offered.push_back({keys[offered.size()], bytes_, *memory_.find(pieces)});
-  }
+  const auto piece = static_cast<std::size_t>(step_);
+  const auto keep_from = [&](std::size_t count, const auto& keep) {
+    for (std::size_t end = (count + 1) * piece; end <= tokens.size(); end += piece)
+      if (!keep(tokens.first(end))) break;
+  };
   device_.use(tokens);
   memory_.use(tokens);
-  if (files_) files_->offer(std::move(offered));
+  keep_from(device_.path(tokens).size(), [&](Tokens to) { return keep_on_device(engine, to); });
+  keep_from(memory_.path(tokens).size(), [&](Tokens to) { return keep_in_memory(engine, to); });
+  if (!files_) return;
+  on_.synchronize();  // files are written of what has arrived
+  const std::vector<Key> keys = keys_of(tokens);
+  std::vector<PrefixFiles::Piece> offered;
+  for (const Kept* const kept : memory_.path(tokens))
+    offered.push_back({keys[offered.size()], bytes_, *kept});
+  files_->offer(std::move(offered));
 }
 
 PrefixCounts PrefixCache::counts() const {

@@ -16,8 +16,11 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "prefix/prefix_files.h"
 #include "prefix/prefix_tree.h"
@@ -26,7 +29,10 @@
 namespace ac {
 
 struct PrefixOptions {
-  std::size_t device_bytes = 0, memory_bytes = 0, disk_bytes = 0;
+  // Of the device: else a quarter of what is free there, and at most 8 GiB; nothing of the host
+  // device, whose memory is the host's.
+  std::optional<std::size_t> device_bytes = {};
+  std::size_t memory_bytes = 0, disk_bytes = 0;
   std::filesystem::path folder = {};  // empty: none
   std::int64_t step = 0;              // tokens; 0: the longest step of the program
 };
@@ -43,10 +49,10 @@ struct PrefixCounts {
 
 class PrefixCache {
  public:
-  // Of the program of an engine, and so for all its engines; the device outlives it. `model` stands
-  // for all that their states follow from but tokens
-  // (identity_of, runtime/fingerprint.h); a folder's pieces are found by it. A step that the
-  // program does not have, and a folder that cannot be used, are errors (wrong_usage).
+  // For all engines that share this one's program; the device outlives it. `model` names all that
+  // their states follow from but tokens (identity_of, runtime/fingerprint.h): a folder's pieces are
+  // found by it. A step that the program does not have, and a folder that cannot be used, are
+  // errors (wrong_usage).
   PrefixCache(const Engine& engine, const PrefixOptions& options, const std::string& model);
 
   std::int64_t step() const { return step_; }
@@ -62,18 +68,27 @@ class PrefixCache {
   PrefixCounts counts() const;
 
  private:
-  using Kept = std::shared_ptr<const PrefixFiles::Bytes>;
+  // Memory that the device copies from and to by itself. What is not used any more is used again:
+  // to make such memory takes longer than to fill it.
+  using Kept = std::shared_ptr<std::byte>;
+  struct Unused {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Device::Memory>> memory;
+  };
   using Key = std::string;
   // Of each of the first pieces.
   std::vector<Key> keys_of(Tokens tokens) const;
-  // The last of these pieces, if the engine has it and there is room.
-  void keep_on_device(Engine& engine, Tokens pieces);
+  // The last of these pieces; false if the engine has it not, or there is no room.
+  bool keep_on_device(Engine& engine, Tokens pieces);
   bool keep_in_memory(Engine& engine, Tokens pieces);
+  Kept take_memory();
+  Kept load(const Key& key);  // null: there is no such file
 
   Device& on_;
   const std::int64_t step_;
   const std::size_t bytes_;  // of a piece
   const Key root_;
+  const std::shared_ptr<Unused> unused_ = std::make_shared<Unused>();
   PrefixTree<std::unique_ptr<Device::Memory>> device_;
   PrefixTree<Kept> memory_;
   std::unique_ptr<Device::Memory> between_;  // a piece on its way

@@ -44,11 +44,11 @@ struct Descriptor {
   }
 };
 
-std::string_view text_of(const PrefixFiles::Bytes& bytes) {
+std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-FileHeader header_of(const std::string& key, const PrefixFiles::Bytes& bytes) {
+FileHeader header_of(const std::string& key, std::span<const std::byte> bytes) {
   FileHeader header;
   header.bytes = bytes.size();
   std::ranges::copy(key, header.key.begin());
@@ -139,7 +139,7 @@ Entries::iterator oldest_of(Entries& entries, const std::vector<PrefixFiles::Pie
   return oldest;
 }
 
-void write_states(const fs::path& file, const std::string& key, const PrefixFiles::Bytes& bytes) {
+void write_states(const fs::path& file, const std::string& key, std::span<const std::byte> bytes) {
   const FileHeader header = header_of(key, bytes);
   std::string unfinished = file.string() + ".XXXXXX";
   const Descriptor out{mkostemp(unfinished.data(), O_CLOEXEC)};
@@ -189,30 +189,28 @@ bool PrefixFiles::has(const std::string& key) const {
   return lstat(file_of(key).c_str(), &info) == 0;
 }
 
-std::shared_ptr<const PrefixFiles::Bytes> PrefixFiles::load(const std::string& key,
-                                                            std::size_t bytes) {
+bool PrefixFiles::load(const std::string& key, std::span<std::byte> to) {
   const fs::path file = file_of(key);
   const Descriptor in{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)};
-  if (in.fd < 0 && errno == ENOENT) return nullptr;
+  if (in.fd < 0 && errno == ENOENT) return false;
   const auto refuse = [&](const char* why) {
     unlink(file.c_str());
     warn("{}: {}; it is not used", file.string(), why);
     const std::lock_guard lock(mutex_);
     ++counts_.damaged;
-    return nullptr;
+    return false;
   };
   struct stat info{};
   if (in.fd < 0 || fstat(in.fd, &info) != 0) return refuse(std::strerror(errno));
   if (!S_ISREG(info.st_mode)) return refuse("is no file");
-  if (static_cast<std::size_t>(info.st_size) != sizeof(FileHeader) + bytes)
+  if (static_cast<std::size_t>(info.st_size) != sizeof(FileHeader) + to.size())
     return refuse("has not the length of the model's states");
   FileHeader header;
-  const auto content = std::make_shared<Bytes>(bytes);
-  if (!read_all(in.fd, &header, sizeof header) || !read_all(in.fd, content->data(), bytes))
+  if (!read_all(in.fd, &header, sizeof header) || !read_all(in.fd, to.data(), to.size()))
     return refuse("cannot be read");
-  const FileHeader wanted = header_of(key, *content);
+  const FileHeader wanted = header_of(key, to);
   if (std::memcmp(&header, &wanted, sizeof header) != 0) return refuse("is damaged");
-  return content;
+  return true;
 }
 
 void PrefixFiles::offer(std::vector<Piece> pieces) {
@@ -287,7 +285,7 @@ void PrefixFiles::write(std::vector<Piece> pieces) {
     const auto content = pieces[i].content.lock();
     const std::size_t bytes = sizeof(FileHeader) + pieces[i].bytes;
     if (content && make_room(bytes)) try {
-        write_states(file_of(pieces[i].key), pieces[i].key, *content);
+        write_states(file_of(pieces[i].key), pieces[i].key, {content.get(), pieces[i].bytes});
         entries[pieces[i].key].bytes = bytes;
         used += bytes;
         continue;

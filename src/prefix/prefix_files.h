@@ -18,6 +18,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +27,8 @@ namespace ac {
 
 class PrefixFiles {
  public:
-  using Bytes = std::vector<std::byte>;
+  // The first byte of a piece's content.
+  using Content = std::shared_ptr<const std::byte>;
 
   // Makes the folder, for this user alone. One that others may write into is an error
   // (wrong_usage).
@@ -38,12 +40,12 @@ class PrefixFiles {
 
   // Keys are 64 hexadecimal digits.
   bool has(const std::string& key) const;
-  // Null: it is not there, or cannot be used.
-  std::shared_ptr<const Bytes> load(const std::string& key, std::size_t bytes);
+  // False: it is not there, or cannot be used; then what is in `to` means nothing.
+  bool load(const std::string& key, std::span<std::byte> to);
   struct Piece {
     std::string key;
     std::size_t bytes = 0;
-    std::weak_ptr<const Bytes> content;
+    std::weak_ptr<const std::byte> content;
   };
   // Of a prompt, from its first one on: those that are not there are written later, as many as
   // there is room for; those that are have been used now.

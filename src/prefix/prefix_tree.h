@@ -40,6 +40,18 @@ class PrefixTree {
     return node != nullptr && node != &root_ ? &node->value : nullptr;
   }
 
+  // What is kept of each of the first pieces, as far as they are there.
+  std::vector<const Value*> path(Tokens tokens) const {
+    std::vector<const Value*> values;
+    const Node* node = &root_;
+    for (; tokens.size() >= piece_; tokens = tokens.subspan(piece_)) {
+      const auto child = node->children.find(tokens.first(piece_));
+      if (child == node->children.end()) break;
+      values.push_back(&(node = &child->second)->value);
+    }
+    return values;
+  }
+
   // Uses the pieces that the tokens begin with, as far as they are there.
   void use(Tokens tokens) {
     std::vector<Node*> path;

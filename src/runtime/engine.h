@@ -144,10 +144,15 @@ class Engine {
   // After steps that may have been void: where they stopped.
   void read_position(std::int64_t reached_before);
   void check_truncate(std::int64_t tokens) const;
-  // Calls `copy` for each contiguous part of a piece: its place in the piece and in the states.
+  // Of a piece, in the states: so many of one length, the first bytes of one `pitch` bytes behind
+  // those of the one before. In the piece they follow one another.
+  struct Parts {
+    std::byte* first = nullptr;
+    std::size_t bytes = 0, count = 0, pitch = 0;
+  };
+  // Calls `copy` for all, with their place in the piece.
   void parts_of(std::int64_t begin, std::int64_t end,
-                const std::function<void(std::size_t at, std::byte* in_state, std::size_t bytes)>&
-                    copy) const;
+                const std::function<void(std::size_t at, const Parts& in_states)>& copy) const;
   void* address_of(Buffer::Role role) const;  // of which there is one
   // The state that cannot go back to so many tokens; null if all can.
   const StateSpec* forgetful(std::int64_t tokens) const;

@@ -1,6 +1,7 @@
 #include "serve/messages.h"
 
 #include <array>
+#include <cstring>
 #include <utility>
 
 namespace ac::serve {
@@ -19,6 +20,19 @@ Json maybe(const std::optional<Value>& value) {
 template <class Value>
 void read(const Json& json, std::optional<Value>& value) {
   if (!json.is_null()) value = json.get<Value>();
+}
+
+// As bytes: a long prompt's ids one by one take longer than all else that is said of it.
+Json body_of(const std::vector<std::int64_t>& ids) {
+  const auto* const first = reinterpret_cast<const std::uint8_t*>(ids.data());
+  return Json::binary({first, first + ids.size() * sizeof(std::int64_t)});
+}
+
+std::vector<std::int64_t> ids_of(const Json& json) {
+  const auto& bytes = json.get_binary();
+  std::vector<std::int64_t> ids(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(std::int64_t));
+  return ids;
 }
 
 // The whole, and then the parts.
@@ -50,7 +64,7 @@ Json body_of(const Ask& ask) {
   Json bias = Json::array();
   for (const auto& [token, value] : request.bias) bias.push_back(list(token, value));
   return list(
-      request.ids, request.continues, maybe(request.max_new_tokens),
+      body_of(request.ids), request.continues, maybe(request.max_new_tokens),
       list(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed),
       list(penalties.repeat, penalties.presence, penalties.frequency), bias, request.stop,
       request.shown, maybe(request.logprobs), static_cast<int>(request.reuse),
@@ -62,7 +76,7 @@ Json body_of(const Ask& ask) {
 Ask ask_of(const Json& json) {
   Ask ask;
   TextRequest& request = ask.request;
-  request.ids = json.at(0).get<std::vector<std::int64_t>>();
+  request.ids = ids_of(json.at(0));
   request.continues = json.at(1);
   read(json.at(2), request.max_new_tokens);
   const Json& sampling = json.at(3);

@@ -336,9 +336,10 @@ void answer_requests(Channel& channel, Answerer& answerer, const std::string& fi
       return answered;
     });
     if (!works) continue;
-    Telling::keep([&] { answerer.keep(); });
+    Telling::keep([&] { answerer.keep([&] { return channel.is_readable(); }); });
     telling.tell(answerer.cache_counts());
   }
+  Telling::keep([&] { answerer.keep(); });
 }
 
 void answer_requests(Channel& channel, Sequences& sequences, const ModelText& text,

@@ -38,6 +38,7 @@ class CountingDevice : public Device {
   void copy(void* to, const void* from, std::size_t bytes) override {
     device_.copy(to, from, bytes);
   }
+  void copy_rows(const RowCopy& copy) override { device_.copy_rows(copy); }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     device_.fill(at, bytes, value);
   }

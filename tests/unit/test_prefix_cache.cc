@@ -168,6 +168,24 @@ TEST_CASE("prefix cache: a damaged file costs what follows it") {
   CHECK(known == 0 + 4 + 8 + 12);  // each was written again
 }
 
+TEST_CASE("prefix cache: a prompt that goes on does not wait for what is kept") {
+  const Running running({.chunk = 4});
+  Asking asking(running, {.memory_bytes = 100 * kOfPiece});
+  const auto prompt = [&](const Ids& ids) {
+    return asking.generator->prompt({.ids = ids, .reuse = Reuse::exact}, 0);
+  };
+  const auto kept = [&] { return at(asking.cache, kMemory).bytes / kOfPiece; };
+  CHECK(prompt(counted(1, 19)) == 0);
+  int times = 0;
+  asking.generator->keep([&] { return times++ == 2; });
+  CHECK(kept() == 2);
+  CHECK(prompt(counted(1, 25)) == 16);
+  CHECK(kept() == 2);
+  CHECK(asking.ask(counted(2, 9)) == 0);
+  CHECK(kept() == 6 + 2);
+  CHECK(asking.ask(counted(1, 25)) == 24);
+}
+
 TEST_CASE("prefix cache: steps that the package does not have are refused") {
   const Running running({.chunk = 4});
   Engine engine = running.engine();

@@ -21,18 +21,29 @@ namespace ac::test {
 namespace {
 
 namespace fs = std::filesystem;
-using Bytes = PrefixFiles::Bytes;
-using Content = std::shared_ptr<const Bytes>;
+using Bytes = std::vector<std::byte>;
+using Content = PrefixFiles::Content;
 
 constexpr std::size_t kBytes = 1000, kHeader = 144, kFile = kBytes + kHeader, kRoom = 100 * kFile;
 
 std::string key_of(int number) { return sha256(std::to_string(number)); }
 
-Content content_of(int number, std::size_t bytes = kBytes) {
+Bytes bytes_of(int number, std::size_t bytes = kBytes) {
   std::mt19937 random(static_cast<unsigned>(number));
   Bytes content(bytes);
   for (std::byte& byte : content) byte = static_cast<std::byte>(random());
-  return std::make_shared<Bytes>(content);
+  return content;
+}
+
+Content content_of(int number, std::size_t bytes) {
+  const auto content = std::make_shared<Bytes>(bytes_of(number, bytes));
+  return {content, content->data()};
+}
+
+// Nothing: it is not there.
+std::optional<Bytes> loaded(PrefixFiles& files, int number, std::size_t bytes = kBytes) {
+  Bytes content(bytes);
+  return files.load(key_of(number), content) ? std::optional(content) : std::nullopt;
 }
 
 struct Folder {
@@ -75,9 +86,9 @@ void write(const Folder& folder, const std::vector<int>& numbers, std::size_t ro
 }
 
 bool is_there(PrefixFiles& files, int number) {
-  const Content content = files.load(key_of(number), kBytes);
-  if (content) CHECK(*content == *content_of(number));
-  return content != nullptr;
+  const auto content = loaded(files, number);
+  if (content) CHECK(*content == bytes_of(number));
+  return content.has_value();
 }
 
 }  // namespace
@@ -140,7 +151,7 @@ TEST_CASE("prefix files: a file that was harmed is found out, counted and remove
   fs::create_directory(folder.file(4));
   CHECK_FALSE(is_there(files, 4));
   // Of another length than the model's states are now.
-  CHECK(files.load(key_of(2), kBytes + 1) == nullptr);
+  CHECK_FALSE(loaded(files, 2, kBytes + 1));
 }
 
 TEST_CASE("prefix files: what was not used for longest goes first, and the room is kept") {
@@ -244,8 +255,8 @@ TEST_CASE("prefix files: a writer that is killed leaves whole files or none") {
   CHECK(folder.others().empty());
   PrefixFiles files(folder.path, kRoom);
   for (int number = 0; number < 1200; ++number)
-    if (const Content content = files.load(key_of(number), kLarge))
-      CHECK(*content == *content_of(number, kLarge));
+    if (const auto content = loaded(files, number, kLarge))
+      CHECK(*content == bytes_of(number, kLarge));
   CHECK(files.counts().damaged == 0);
 }
 
@@ -266,8 +277,8 @@ TEST_CASE("prefix files: two processes with one folder") {
         files.offer(prompt.pieces);
         usleep(2000);
         for (int i = 0; i < 3; ++i)
-          if (const Content content = files.load(key_of(number + i), kBytes))
-            right &= *content == *content_of(number + i);
+          if (const auto content = loaded(files, number + i))
+            right &= *content == bytes_of(number + i);
       }
       right &= files.counts().damaged == 0;
     }

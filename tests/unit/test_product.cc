@@ -202,6 +202,7 @@ class RoomOnly : public Device {
   void upload_later(void*, const void*, std::size_t) override { refuse(); }
   void download_later(void*, const void*, std::size_t) override { refuse(); }
   void copy(void*, const void*, std::size_t) override { refuse(); }
+  void copy_rows(const RowCopy&) override { refuse(); }
   void fill(void*, std::size_t, unsigned char) override { refuse(); }
   std::unique_ptr<Kernel> load(std::string_view, const std::filesystem::path&,
                                const std::string&) override {

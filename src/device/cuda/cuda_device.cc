@@ -1,5 +1,8 @@
 // A GPU behind the device interface.
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -50,6 +53,55 @@ class CudaMemory : public Device::Memory {
 };
 
 // Of the host, and never paged out.
+// Pages of the host's own, large ones where it has them: to pin so many small ones takes several
+// times as long.
+class LargePages {
+ public:
+  explicit LargePages(std::size_t bytes) : mapped_bytes_(bytes + kPage) {
+    mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped_ == MAP_FAILED) job_failed("allocating {} bytes of memory", bytes);
+    void* first = mapped_;
+    std::size_t space = mapped_bytes_;
+    first_ = std::align(kPage, bytes, first, space);
+    madvise(first_, bytes, MADV_HUGEPAGE);
+  }
+  ~LargePages() { munmap(mapped_, mapped_bytes_); }
+  LargePages(const LargePages&) = delete;
+  LargePages& operator=(const LargePages&) = delete;
+  void* first() const { return first_; }
+
+  static constexpr std::size_t kPage = std::size_t{2} << 20;
+
+ private:
+  std::size_t mapped_bytes_;
+  void *mapped_, *first_;
+};
+
+class CudaPinnedPages : public Device::Memory {
+ public:
+  CudaPinnedPages(const Session& session, std::size_t bytes)
+      : session_(session), bytes_(bytes), pages_(bytes) {
+    session.check(session.enter().pin(pages_.first(), bytes, 0), "pinning {} bytes of memory",
+                  bytes);
+  }
+  ~CudaPinnedPages() override {
+    const Driver& driver = session_.enter_quietly();
+    driver.synchronize(session_.stream());  // copies may still use it
+    driver.unpin(pages_.first());
+  }
+  CudaPinnedPages(const CudaPinnedPages&) = delete;
+  CudaPinnedPages& operator=(const CudaPinnedPages&) = delete;
+
+  void* address() const override { return pages_.first(); }
+  std::size_t bytes() const override { return bytes_; }
+
+ private:
+  const Session& session_;
+  std::size_t bytes_;
+  LargePages pages_;
+};
+
 class CudaStaging : public Device::Memory {
  public:
   CudaStaging(const Session& session, std::size_t bytes) : session_(session), bytes_(bytes) {
@@ -220,6 +272,7 @@ class CudaGpu : public Device {
     session_.synchronize();
   }
   std::unique_ptr<Memory> allocate_staging(std::size_t bytes) override {
+    if (bytes >= 4 * LargePages::kPage) return std::make_unique<CudaPinnedPages>(session_, bytes);
     return std::make_unique<CudaStaging>(session_, bytes);
   }
   void upload_later(void* to, const void* staging, std::size_t bytes) override {
@@ -241,6 +294,16 @@ class CudaGpu : public Device {
       session_.check(
           session_.enter().copy(address_of(to), address_of(from), bytes, session_.stream()),
           "copying {} bytes on the GPU", bytes);
+  }
+  void copy_rows(const RowCopy& of) override {
+    AC_ASSERT(!recording_);
+    if (of.row_bytes == 0 || of.rows == 0) return;
+    MatrixCopy copy;
+    copy.from = {.type = kDeviceMemory, .address = address_of(of.from), .pitch = of.from_pitch};
+    copy.to = {.type = kDeviceMemory, .address = address_of(of.to), .pitch = of.to_pitch};
+    copy.row_bytes = of.row_bytes, copy.rows = of.rows;
+    session_.check(session_.enter().copy_matrix(&copy, session_.stream()),
+                   "copying {} rows of {} bytes on the GPU", of.rows, of.row_bytes);
   }
   void fill(void* at, std::size_t bytes, unsigned char value) override {
     if (bytes == 0) return;

@@ -73,6 +73,22 @@ struct LaunchConfig {
 };
 static_assert(sizeof(LaunchConfig) == 56);
 
+// As CUDA_MEMCPY2D has it.
+struct MatrixCopy {
+  struct Side {
+    std::size_t x_bytes = 0, y = 0;
+    int type = 0;
+    void* host = nullptr;
+    Address address = 0;
+    void* array = nullptr;
+    std::size_t pitch = 0;
+  };
+  Side from, to;
+  std::size_t row_bytes = 0, rows = 0;
+};
+static_assert(sizeof(MatrixCopy) == 128);
+constexpr int kDeviceMemory = 2;
+
 // The values of a tensor map's that are used.
 enum TensorMapType { tensor_f16 = 6, tensor_bf16 = 9 };
 constexpr int kTensorNoInterleave = 0, kTensorSwizzle128 = 3, kTensorL2Promotion256 = 3,
@@ -135,10 +151,13 @@ struct Driver {
   Call<Address> free{library, "cuMemFree_v2"};
   Call<void**, std::size_t, unsigned> allocate_host{library, "cuMemHostAlloc"};
   Call<void*> free_host{library, "cuMemFreeHost"};
+  Call<void*, std::size_t, unsigned> pin{library, "cuMemHostRegister_v2"};
+  Call<void*> unpin{library, "cuMemHostUnregister"};
   Call<std::size_t*, std::size_t*> memory_info{library, "cuMemGetInfo_v2"};
   Call<Address, const void*, std::size_t, Stream> upload{library, "cuMemcpyHtoDAsync_v2"};
   Call<void*, Address, std::size_t, Stream> download{library, "cuMemcpyDtoHAsync_v2"};
   Call<Address, Address, std::size_t, Stream> copy{library, "cuMemcpyDtoDAsync_v2"};
+  Call<const MatrixCopy*, Stream> copy_matrix{library, "cuMemcpy2DAsync_v2"};
   Call<Address, unsigned char, std::size_t, Stream> fill{library, "cuMemsetD8Async"};
 
   Call<Module*, const void*> load_module{library, "cuModuleLoadData"};
