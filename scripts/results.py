@@ -190,6 +190,35 @@ def beside_others(found):
     )
 
 
+def together(found):
+    """Beside one sequence alone, by the same package in the same file."""
+    alone, last = {}, {}
+    for record in found:
+        key = (record["file"], record.get("commit"), record.get("device"), record.get("model"), record.get("context"))
+        if record.get("what") == "decode" and record.get("of") == "one request alone":
+            alone[key] = record
+        if record.get("what") == "together" and key in alone:
+            times = record["tokens_per_second"] * alone[key]["ms"] / 1000
+            cell = f"{record['tokens_per_second']:.0f} ({times:.2f})"
+            row = (record["device"], model_of(record), dtype_of(record), record["sequences"])
+            last[*row, record["context"]] = {"cell": cell, "commit": record["commit"], "file": record["file"]}
+    if not last:
+        return ""
+    contexts = sorted({key[-1] for key in last})
+    rows = {}
+    for (*row, context), record in last.items():
+        rows.setdefault((*row, record["commit"], record["file"]), {})[context] = record["cell"]
+    head = ("GPU", "model", "type", "sequences", *map(str, contexts), "commit", "file")
+    lines = [
+        [*row[:3], str(row[3]), *(cells.get(context, "") for context in contexts), row[4], f"`{row[5]}`"]
+        for row, cells in sorted(rows.items())
+    ]
+    return (
+        "\n## Several sequences at once\n\nTokens a second of all, in steps of so many sequences that each have so many tokens"
+        " cached, and how many times those of\none sequence by the same package that is.\n\n" + table(head, lines)
+    )
+
+
 def tokenizers(found):
     last = {r["tokenizer"]: r for r in found if r.get("what") == "tokenize"}
     return (
@@ -222,7 +251,7 @@ def left_out():
 
 def page(folder=RECORDS):
     found = list(records(folder))
-    parts = (decode, prefill, techniques, accuracy, beside_others, tokenizers)
+    parts = (decode, prefill, together, techniques, accuracy, beside_others, tokenizers)
     return INTRODUCTION + "".join(part(found) for part in parts) + left_out()
 
 

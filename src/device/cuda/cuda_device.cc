@@ -60,7 +60,7 @@ class LargePages {
   explicit LargePages(std::size_t bytes) : mapped_bytes_(bytes + kPage) {
     mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (mapped_ == MAP_FAILED) job_failed("allocating {} bytes of memory", bytes);
+    if (mapped_ == MAP_FAILED) job_failed("there is no memory for {} bytes to be pinned", bytes);
     void* first = mapped_;
     std::size_t space = mapped_bytes_;
     first_ = std::align(kPage, bytes, first, space);
