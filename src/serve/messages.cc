@@ -31,7 +31,7 @@ Json body_of(const std::vector<std::int64_t>& ids) {
 std::vector<std::int64_t> ids_of(const Json& json) {
   const auto& bytes = json.get_binary();
   std::vector<std::int64_t> ids(bytes.size() / sizeof(std::int64_t));
-  std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(std::int64_t));
+  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(std::int64_t));
   return ids;
 }
 
