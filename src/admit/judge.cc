@@ -59,6 +59,21 @@ class Mirror {
   std::unique_ptr<Device::Memory> memory_;
 };
 
+// Places, each once: rows share their weights.
+struct Distinct {
+  explicit Distinct(const std::vector<std::span<std::byte>>& all) {
+    for (const std::span<std::byte>& place : all) {
+      const auto same = std::ranges::find_if(places, [&](const std::span<std::byte>& one) {
+        return one.data() == place.data() && one.size() == place.size();
+      });
+      which.push_back(static_cast<std::size_t>(same - places.begin()));
+      if (same == places.end()) places.push_back(place);
+    }
+  }
+  std::vector<std::span<std::byte>> places;
+  std::vector<std::size_t> which;  // of these, by place
+};
+
 std::vector<std::vector<void*>> by_row(const Trial& trial, const std::vector<void*>& addresses) {
   std::vector<std::vector<void*>> rows;
   const std::size_t each = trial.buffers.size();
@@ -131,24 +146,27 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
   return run_trial(trial,
                    [&](const Trial& at, const std::vector<std::span<std::byte>>& places,
                        unsigned) -> std::string {
-                     const bool fits = std::ranges::equal(mirrors, places, {}, &Mirror::bytes,
-                                                          &std::span<std::byte>::size);
+                     const Distinct distinct(places);
+                     const bool fits = std::ranges::equal(
+                         mirrors, distinct.places, {}, &Mirror::bytes, &std::span<std::byte>::size);
                      if (!fits) mirrors.clear();
                      if (mirrors.empty())
-                       for (const std::span<std::byte>& place : places)
+                       for (const std::span<std::byte>& place : distinct.places)
                          mirrors.emplace_back(device, place.size(), guard);
+                     for (std::size_t i = 0; i < mirrors.size(); ++i)
+                       mirrors[i].load(distinct.places[i]);
                      std::vector<void*> addresses;
-                     for (std::size_t i = 0; i < places.size(); ++i) {
-                       mirrors[i].load(places[i]);
+                     for (const std::size_t i : distinct.which)
                        addresses.push_back(mirrors[i].address());
-                     }
                      if (at.rows == 1) launcher.launch(at.launches, at.tokens, addresses);
                      for (const Launch& launch : at.launches)
                        if (at.rows > 1) launcher.launch_rows(launch, by_row(at, addresses));
                      device.synchronize();
-                     for (std::size_t i = 0; i < places.size(); ++i)
-                       if (!mirrors[i].store(places[i], *staging, *arrived))
-                         return fmt::format("it wrote outside of the buffer {} of the launch", i);
+                     for (std::size_t i = 0; i < mirrors.size(); ++i)
+                       if (!mirrors[i].store(distinct.places[i], *staging, *arrived))
+                         return fmt::format(
+                             "it wrote outside of the buffer {} of the launch",
+                             std::ranges::find(distinct.which, i) - distinct.which.begin());
                      return {};
                    });
 }

@@ -33,12 +33,18 @@ std::int64_t chunk_of(const CompileOptions& options, std::int64_t max_context) {
   return std::min(options.chunk.value_or(default_chunk(options.device)), max_context);
 }
 
+void check_slots(const CompileOptions& options, std::int64_t longest) {
+  if (options.slots > longest)
+    wrong_usage("--slots {}: a step has no more than {} tokens (--chunk)", options.slots, longest);
+}
+
 }  // namespace
 
 std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max_context) {
   if (!options.phases.empty()) return options.phases;
   const std::int64_t chunk = chunk_of(options, max_context), few = 2 * options.short_prompt;
   const bool has_short = few > 0 && few < chunk;
+  check_slots(options, chunk);
   std::vector<PhaseSpec> phases;
   if (chunk > 1) phases.push_back({"prefill", has_short ? few + 1 : 2, chunk, chunk});
   if (has_short) phases.push_back({fmt::format("prefill to {}", few), 2, few, few / 2});
@@ -51,9 +57,8 @@ std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max
 }
 
 std::vector<PhaseSpec> together_phases(const CompileOptions& options, std::int64_t longest) {
+  check_slots(options, longest);
   std::vector<PhaseSpec> phases;
-  if (options.slots > longest)
-    wrong_usage("--slots {}: a step has no more than {} tokens (--chunk)", options.slots, longest);
   for (std::int64_t done = 0, most = 2; options.slots > 1 && done < options.slots; most *= 2) {
     const std::int64_t last = std::min(most, options.slots);
     phases.push_back({fmt::format("together {}", last), done + 1, last, last, {}, Rows::each});
