@@ -20,8 +20,8 @@ struct TrialSetting {
 // where it cannot be tried small or whole (its plan does not fit).
 std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at);
-// The same of its kernels as they take several rows at once (generate/each_row.h): with so many, of
-// a step of one token. Nothing where they cannot.
+// The trial `one`, of a step of one token, with kernels that take several rows at once
+// (generate/each_row.h), in launches of so many rows. Nothing where they cannot.
 std::optional<Request> trial_of_rows(Request one, std::int64_t rows);
 // Of the fallback of one node, which is all of the wanted region.
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);

@@ -31,8 +31,8 @@ class Generator {
   // Then what follows them, until there are as many as it wants or `on_token` returns false.
   void generate(const TokenRequest& request, const std::function<bool(std::int64_t)>& on_token);
   // Gives the cache what it has not of the prompt that was run last, piece by piece until `stopped`
-  // says so. May be called whenever there is time; a prompt that does not go on from it does it
-  // else.
+  // says so. May be called whenever there is time. A prompt that does not go on from the last one
+  // keeps that first.
   void keep(const std::function<bool()>& stopped = {});
   // For `on_token`, where a request wants them: the model's logits that its token was chosen from,
   // without penalties and bias.

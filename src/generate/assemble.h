@@ -11,7 +11,8 @@ namespace ac {
 struct Implemented {
   Generated made;    // over the nodes of the step
   std::string note;  // "gemv/R256x1x8/768 at model.layers.0.mlp"
-  // Of a step of one token of a graph with the same nodes: runs for each row of several.
+  // It was generated for a step of one token, whose graph has the same nodes, and runs once for
+  // each row.
   bool each_row = false;
 };
 

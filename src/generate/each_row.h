@@ -11,8 +11,8 @@ namespace ac {
 // Rows that one launch takes at most: the parameters of a kernel are 4 KB at most.
 inline constexpr int kMostRowsAtOnce = 8;
 
-// Nothing where a launch cannot: a library's product, one with maps, one whose grid has three axes,
-// and one whose parameters are too long.
+// Nothing if one of its launches cannot take several rows: it is a library's product, or has maps,
+// a grid of three axes, or parameters that are too long.
 std::optional<Generated> for_rows(const Generated& one, int rows);
 
 }  // namespace ac

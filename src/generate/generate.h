@@ -44,9 +44,9 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);
 // The launch that leaves the allowed ones of the step's logits in `masked`, and chooses the
 // largest (kernels/mask_logits_plan.h).
 Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& masked);
-// That launch, those that draw from what it leaves, and the one that ends a step. They run as a
-// step of no tokens, behind the one that has left the logits (Phase::masked). `ended`: else the
-// step, of one token, has not ended, and they end it.
+// What chooses a token under a mask (Phase::masked): the launch of generate_mask(), those that draw
+// from its result, and `advance`. They run behind the step that left the logits, as a step of no
+// tokens if that step has ended, and of its one token if it has not.
 Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
                           bool ended = true);
 
