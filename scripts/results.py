@@ -24,6 +24,8 @@ LEFT_OUT = {
     ("2026-11-25-h100-house.jsonl", "d86b094"): "an older program, timed again for comparison",
     ("2026-11-25-h100-weights.jsonl", "abcb353"): "with a family of kernels that was not finished",
     ("2026-11-26-h100-few-tokens.jsonl", "56a111a"): "steps of 4 and 8 tokens, chosen in little time",
+    ("2026-11-27-h100-serve.jsonl", "56846fb"): "a few tokens, timed beside a server",
+    ("2026-11-27-h100-slots.jsonl", "56846fb"): "a package with `--slots 8`, at two contexts: decode takes 2.789 and 2.882 ms",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
 CONTEXTS = (128, 2048, 8192, 20480, 36000)  # numbers of cached tokens that the page shows
@@ -195,7 +197,7 @@ def together(found):
     alone, last = {}, {}
     for record in found:
         key = (record["file"], record.get("commit"), record.get("device"), record.get("model"), record.get("context"))
-        if record.get("what") == "decode" and record.get("of") == "one request alone":
+        if record.get("what") == "decode":
             alone[key] = record
         if record.get("what") == "together" and key in alone:
             times = record["tokens_per_second"] * alone[key]["ms"] / 1000
@@ -214,8 +216,9 @@ def together(found):
         for row, cells in sorted(rows.items())
     ]
     return (
-        "\n## Several sequences at once\n\nTokens a second of all, in steps of so many sequences that each have so many tokens"
-        " cached, and how many times those of\none sequence by the same package that is.\n\n" + table(head, lines)
+        "\n## Several sequences at once\n\nA step runs one token of each sequence. A column names how many tokens each sequence has"
+        " cached. A cell has the tokens a second\nof all sequences together, and how many times one sequence's with the same package"
+        " that is.\n\n" + table(head, lines)
     )
 
 

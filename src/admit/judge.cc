@@ -158,9 +158,11 @@ validate::Verdict judge_on(Device& device, const Trial& trial, const KernelFiles
                      std::vector<void*> addresses;
                      for (const std::size_t i : distinct.which)
                        addresses.push_back(mirrors[i].address());
-                     if (at.rows == 1) launcher.launch(at.launches, at.tokens, addresses);
-                     for (const Launch& launch : at.launches)
-                       if (at.rows > 1) launcher.launch_rows(launch, by_row(at, addresses));
+                     if (at.rows == 1)
+                       launcher.launch(at.launches, at.tokens, addresses);
+                     else
+                       for (const Launch& launch : at.launches)
+                         launcher.launch_rows(launch, by_row(at, addresses));
                      device.synchronize();
                      for (std::size_t i = 0; i < mirrors.size(); ++i)
                        if (!mirrors[i].store(distinct.places[i], *staging, *arrived))

@@ -279,15 +279,13 @@ class TrialRun {
       return judged;
     const bool is_new = memory.size() != judged.size();
     memory.resize(judged.size());
-    // No token is cached, and every id is one.
-    if (buffer.role != BufferRole::counters && buffer.role != BufferRole::scratch)
-      std::ranges::fill(memory, std::byte{0});
-    else if (buffer.role == BufferRole::counters && is_new)
-      std::ranges::fill(memory, std::byte{0});
-    // Other numbers of every type.
-    else if (buffer.role == BufferRole::scratch)
+    // Numbers of every type; else zeros: no token is cached, and every id is the first. Launches
+    // leave counters as they have to be.
+    if (buffer.role == BufferRole::scratch)
       for (std::size_t i = 0; i < memory.size(); ++i)
         memory[i] = static_cast<std::byte>(0x30 + i * 7 % 13);
+    else if (buffer.role != BufferRole::counters || is_new)
+      std::ranges::fill(memory, std::byte{0});
     return memory;
   }
 

@@ -13,7 +13,7 @@ constexpr double kLongestPiece = 0.07;  // seconds
 constexpr std::int64_t kShortestPiece = 16;
 // Whose next row is awaited is so at least.
 constexpr std::chrono::microseconds kPatience{200};
-// A sequence with two steps under way may have to forget so many tokens.
+// Tokens that a sequence may have to forget: those of two steps under way.
 constexpr std::int64_t kAhead = 2;
 constexpr std::size_t kUnderWay = 2;  // steps, at most
 

@@ -84,7 +84,7 @@ class Device {
   virtual std::unique_ptr<Mark> make_mark() = 0;
   // Within the device, in order with launches.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  // So many rows, which begin so many bytes after one another.
+  // Rows of a matrix. A pitch is the distance in bytes from one row's first byte to the next one's.
   struct RowCopy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;

@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::size_t kConstantAlignment = 256;
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 std::string name_of(const Node& node, NodeId id) {
   return fmt::format("{} %{}{}{}", info(node.op).name, id, node.module.empty() ? "" : " at ",
                      node.module);

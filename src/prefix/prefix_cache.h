@@ -29,8 +29,8 @@
 namespace ac {
 
 struct PrefixOptions {
-  // Of the device: else a quarter of what is free there, and at most 8 GiB; nothing of the host
-  // device, whose memory is the host's.
+  // Room on the device. If it is not given: a quarter of the device's free memory, at most 8 GiB,
+  // and none on the host device, whose memory is the host's.
   std::optional<std::size_t> device_bytes = {};
   std::size_t memory_bytes = 0, disk_bytes = 0;
   std::filesystem::path folder = {};  // empty: none

@@ -54,6 +54,8 @@ struct Buffer {
   bool operator==(const Buffer&) const = default;
 };
 std::string_view to_string(Buffer::Role role);
+// Up to where the next buffer in the same memory may begin.
+constexpr std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 Json to_json(const Buffer& buffer);
 Buffer buffer_from_json(const Json& json, const std::string& origin);

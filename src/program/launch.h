@@ -101,7 +101,7 @@ using EncodeMap = std::function<void(const kernels::MatrixView&, kernels::Tensor
 std::vector<std::byte> bind_params(const Launch& launch, std::int64_t tokens,
                                    const std::vector<void*>& addresses, const EncodeMap& encode);
 
-// Of a launch of several rows: with the addresses of each.
+// The parameters of a launch that takes several rows. `addresses` has those of each row.
 std::vector<std::byte> bind_rows(const Launch& launch,
                                  std::span<const std::vector<void*>> addresses,
                                  const EncodeMap& encode);

@@ -7,8 +7,6 @@
 namespace ac {
 namespace {
 
-constexpr std::int64_t kAlignment = 256;
-
 struct Life {
   std::size_t buffer;
   std::size_t first, last;  // launches
@@ -25,7 +23,7 @@ std::vector<Life> lives(const Program& program, const Phase& phase) {
     if (known[i] < 0) {
       known[i] = static_cast<int>(found.size());
       const std::int64_t bytes = std::max<std::int64_t>(buffer.bytes.at(phase.max_tokens), 1);
-      found.push_back({i, at, at, (bytes + kAlignment - 1) / kAlignment * kAlignment});
+      found.push_back({i, at, at, aligned(bytes)});
     }
     found[static_cast<std::size_t>(known[i])].last = at;
   };

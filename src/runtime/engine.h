@@ -144,8 +144,8 @@ class Engine {
   // After steps that may have been void: where they stopped.
   void read_position(std::int64_t reached_before);
   void check_truncate(std::int64_t tokens) const;
-  // Of a piece, in the states: so many of one length, the first bytes of one `pitch` bytes behind
-  // those of the one before. In the piece they follow one another.
+  // Parts of a piece as they lie in the states: `count` parts of `bytes` bytes, each `pitch` bytes
+  // behind the one before. In the piece they follow one another.
   struct Parts {
     std::byte* first = nullptr;
     std::size_t bytes = 0, count = 0, pitch = 0;

@@ -15,8 +15,6 @@ namespace {
 
 using Role = Buffer::Role;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 std::set<Product> products_of(const Program& program) {
@@ -68,9 +66,8 @@ LoadedProgram::LoadedProgram(Device& device, const std::filesystem::path& packag
 
 LoadedProgram::~LoadedProgram() = default;
 
-std::size_t LoadedProgram::bytes_of(const Buffer& buffer) const {
-  return static_cast<std::size_t>(
-      std::max<std::int64_t>(buffer.bytes.at(program_.longest_step()), 1));
+std::int64_t LoadedProgram::bytes_of(const Buffer& buffer) const {
+  return std::max<std::int64_t>(buffer.bytes.at(program_.longest_step()), 1);
 }
 
 std::vector<void*> LoadedProgram::add_sequence(
@@ -79,11 +76,11 @@ std::vector<void*> LoadedProgram::add_sequence(
     wrong_usage("{} is loaded with room for no more sequences", files_.folder().string());
   --free_sequences_;
   std::vector<void*> addresses = addresses_;
-  std::size_t of_states = 0;
+  std::int64_t of_states = 0;
   for (const Buffer& buffer : program_.buffers)
     if (buffer.role == Role::state) of_states += aligned(bytes_of(buffer));
   // States lie one behind the other, so that alike parts of them are copied at once.
-  memory.push_back(device_.allocate(of_states));
+  memory.push_back(device_.allocate(static_cast<std::size_t>(of_states)));
   auto* state = static_cast<std::byte*>(memory.back()->address());
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const Buffer& buffer = program_.buffers[i];
@@ -91,7 +88,7 @@ std::vector<void*> LoadedProgram::add_sequence(
       addresses[i] = state;
       state += aligned(bytes_of(buffer));
     } else if (buffer.is_of_sequence()) {
-      memory.push_back(device_.allocate(bytes_of(buffer)));
+      memory.push_back(device_.allocate(static_cast<std::size_t>(bytes_of(buffer))));
       addresses[i] = memory.back()->address();
     }
   }

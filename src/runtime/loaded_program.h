@@ -72,7 +72,7 @@ class LoadedProgram {
   void check_room(std::int64_t sequences) const;
   void load_kernels();
   void make_buffers(const EngineOptions& options);
-  std::size_t bytes_of(const Buffer& buffer) const;
+  std::int64_t bytes_of(const Buffer& buffer) const;
   void load_weights(const EngineOptions& options);
   void make_rope_table(const Buffer& buffer, void* to, const std::string& constants);
 

@@ -49,10 +49,9 @@ bool is_product(const std::string& note) {
   return note.starts_with("gemv/") || note.starts_with("mma_gemv/");
 }
 
-}  // namespace
-
-TEST_CASE("together: products read weights once, all else runs for each row") {
-  Fixture f("bfloat16");
+void check_together(const char* dtype) {
+  CAPTURE(dtype);
+  Fixture f(dtype);
   const Compiled compiled = f.compiled();
   const Program& program = compiled.program;
   CHECK(program.longest_step(Rows::each) == 4);
@@ -94,6 +93,13 @@ TEST_CASE("together: products read weights once, all else runs for each row") {
   for (const CheckStep& step : steps.steps)
     if (step.kind == CheckStep::Kind::together) sequences.push_back(step.tokens);
   CHECK(sequences == std::vector<std::int64_t>{2, 4});
+}
+
+}  // namespace
+
+TEST_CASE("together: products read weights once, all else runs for each row") {
+  check_together("bfloat16");
+  check_together("float32");
 }
 
 TEST_CASE("together: more sequences than a step has tokens are refused") {

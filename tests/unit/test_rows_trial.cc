@@ -15,7 +15,7 @@ using namespace ac::test;
 
 namespace {
 
-// Of one token.
+// The trial of an RMS norm in a step of one token.
 Request norm_of_one() {
   StepGraph step;
   Builder b(step.graph);
@@ -41,7 +41,7 @@ TEST_CASE("trials of rows: the judged row is one of several") {
   CHECK(!court.admits(rows, 0, row, "p.row[blockIdx.z ^ 1]"));
 }
 
-TEST_CASE("trials of rows: as JSON, and what is none") {
+TEST_CASE("trials of rows: JSON gives the same trial, and impossible rows are refused") {
   const Trial trial = trial_of_rows(norm_of_one(), 2).value().trial;
   const Json json = to_json(trial);
   CHECK(to_json(trial_from_json(json, "trial")) == json);
