@@ -138,6 +138,16 @@ AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_gate_up, q4_k_gate_up, columns)
 constexpr MmaGemvPlan one_block{.resident = 1};
 AC_MMA_GEMV_KERNEL(mma_gemv_q5_k_projection, q5_k_projection, one_block)
 AC_MMA_GEMV_KERNEL(mma_gemv_q6_k_projection, q6_k_projection, half_tiles)
+constexpr GemvOp bf16_gate_up{.weight = Type::bf16,
+                              .x = Type::bf16,
+                              .y = Type::bf16,
+                              .norm = true,
+                              .pair = Pair::swiglu,
+                              .matrices = 2};
+constexpr MmaGemvPlan quarter_tiles{.rows = 4, .depth = 4};
+AC_MMA_GEMV_KERNEL(mma_gemv_gate_up, bf16_gate_up, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_projection, projection, quarter_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_quarter_tiles, int4_bf16_projection, quarter_tiles)
 AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
 AC_GEMV_KERNEL(gemv_head, head, registers)
 AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
@@ -159,6 +169,8 @@ AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection_tokens, int4_bf16_projection, half_t
 AC_MMA_GEMV_KERNEL(mma_gemv_fp8_eight_tokens, fp8_qkv, columns_of_tokens)
 AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_eight_tokens, mxfp4_projection, columns_of_tokens)
 AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_eight_tokens, q4_k_gate_up, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_gate_up_eight_tokens, bf16_gate_up, half_tiles_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_projection_eight_tokens, projection, half_tiles_of_tokens)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
 constexpr GemvPlan bulk_pair{

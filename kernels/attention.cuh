@@ -391,9 +391,9 @@ AC_DEVICE float append_codes(const float (&values)[share], const HeadCache<op>& 
   return scale;
 }
 
+// One split of the cache. Returns how many have work, or 0 if this one has none.
 template <AttentionOp op, AttentionPlan plan>
-AC_DEVICE void attention(const AttentionParams& p) {
-  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+AC_DEVICE int attend_split(const AttentionParams& p, const int split) {
   using T = Scalar<op.type>;
   constexpr int dim = op.head_dim, group = op.group, warps = plan.warps();
   constexpr int tokens = plan.tile_tokens(op), query_rows = plan.query_rows(op);
@@ -413,7 +413,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
   AC_SHARED(int, is_last, 1);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int kv_head = blockIdx.x, split = blockIdx.y;
+  const int kv_head = blockIdx.x;
   const long long first_of_head = static_cast<long long>(kv_head) * p.capacity;
   const HeadCache<op> k_cache(p.k_cache, p.k_scales, first_of_head, dim);
   const HeadCache<op> v_cache(p.v_cache, p.v_scales, first_of_head, dim);
@@ -443,7 +443,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
   const int hint = load_relaxed(p.position);
   // A block without work makes room for the next kernel's at once.
   if (!op.window && p.position_lag > 0 && split >= splits_for(Visible(p, hint + p.position_lag)))
-    return;
+    return 0;
   load_tile(Visible(p, hint));
   load_turns(hint);
   for (int i = threadIdx.x; i < (query_rows - group) * dim; i += plan.threads)
@@ -472,7 +472,7 @@ AC_DEVICE void attention(const AttentionParams& p) {
   }
   const Visible visible(p, position);
   const int splits = splits_for(visible);
-  if (split >= splits) return;
+  if (split >= splits) return 0;
   if (hint != position) {
     load_tile(visible);
     load_turns(position);
@@ -556,22 +556,40 @@ AC_DEVICE void attention(const AttentionParams& p) {
         if (column == pair) set[pair] = total.statistics();
         set[pairs + column] = total.outputs();
       });
-  if (splits == 1) return;
+  if (splits == 1) return 1;
 
   // Splits into one, by the block that comes last.
   __syncthreads();
   if (threadIdx.x == 0) *is_last = count_block(p.finished + kv_head, splits);
   __syncthreads();
-  if (!*is_last) return;
+  if (!*is_last) return splits;
   add_up<op, plan>(
       splits,
       [&](int i, int vector) { return load_fresh(partial + i * op.set_vectors() + vector); },
       write_out);
+  return splits;
 }
 
-// Defines the kernel `name`; its grid is (KV heads, plan.splits).
+// `in_turn`: the launch has fewer blocks than splits.
+template <AttentionOp op, AttentionPlan plan, bool in_turn>
+AC_DEVICE void attention(const AttentionParams& p) {
+  static_assert(plan.why_illegal(op) == nullptr, "the plan is illegal for this op");
+  if constexpr (!in_turn) {
+    attend_split<op, plan>(p, blockIdx.y);
+  } else {
+    const int first = blockIdx.y, stride = gridDim.y;
+    int splits = plan.splits;
+    for (int split = first; split < splits; split += stride) {
+      if (split > first) __syncthreads();  // shared memory is free again
+      splits = attend_split<op, plan>(p, split);
+    }
+  }
+}
+
+// Defines the kernel `name`; its grid is (KV heads, plan.splits). Of several rows, it may have
+// fewer blocks than splits.
 #define AC_ATTENTION_KERNEL(name, op, plan)                                                     \
   AC_KERNEL_ENTRY(name, ::ac::kernels::AttentionParams, (plan).threads, (plan).blocks_per_sm(), \
-                  ::ac::kernels::attention<op, plan>(p))
+                  ::ac::kernels::attention<op, plan, AC_OF_ROWS>(p))
 
 }  // namespace ac::kernels

@@ -124,7 +124,8 @@ struct AttentionParams {
 };
 
 // The grid is (kv_heads, splits): blocks with work come first, those that a short context leaves
-// idle after them.
+// idle after them. Blocks start one after another, idle ones too: where many rows have a launch, it
+// has fewer blocks, which take several splits in turn.
 
 // Bytes that must cross the memory bus, and operations, for a token that sees `tokens` cached ones.
 constexpr double attention_bytes(const AttentionOp& op, int kv_heads, double tokens) {

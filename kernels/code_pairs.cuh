@@ -9,7 +9,25 @@ namespace ac::kernels {
 // The pairs of elements of a word of codes, each less the zero point. Pair i of a word meets pair i
 // of as many elements of x.
 template <Format format, Type type>
-struct CodePairs {
+struct CodePairs;
+template <Format format, Type type>
+  requires(format.is_plain())
+struct CodePairs<format, type> {
+  using T = Scalar<type>;
+  static constexpr int count = 1, high_bits = 0;
+  struct Zero {};
+  AC_DEVICE static Zero zero_of(float) { return {}; }
+  AC_DEVICE static void unpack(unsigned word, unsigned, Zero, unsigned (&out)[count]) {
+    out[0] = word;
+  }
+  AC_DEVICE static uint4 arranged(const float (&x)[8]) {
+    return make_uint4(pack_pair<T>(x[0], x[1]), pack_pair<T>(x[2], x[3]), pack_pair<T>(x[4], x[5]),
+                      pack_pair<T>(x[6], x[7]));
+  }
+};
+template <Format format, Type type>
+  requires(!format.is_plain())
+struct CodePairs<format, type> {
   using T = Scalar<type>;
   using Reader = WeightReader<format, type>;
   static constexpr int elements = Reader::of_word, count = elements / 2;

@@ -3,7 +3,7 @@
 // arithmetic is another, and rows share no memory that they write.
 //
 // Source that is made for this (src/generate/each_row.h) has AC_KERNEL_ENTRY mean AC_ENTRY_OF_ROWS,
-// and AC_ROWS say for how many rows.
+// AC_ROWS say for how many rows, and AC_OF_ROWS be true.
 #pragma once
 
 #include "kernels/types.cuh"

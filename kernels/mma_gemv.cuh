@@ -4,8 +4,9 @@
 // kernel waits for its predecessor. A multiply-accumulate sums over the 4 lanes that have a row, so
 // that what shares a scale must be in all 4: lanes read a word each of one 16-byte vector after the
 // other. In tiles of 8 rows the second 8 of the 16 are the next 128 bytes of the same rows, and
-// meet columns of their own. RMSNorm's scale is applied to the finished sums. A column's sums do
-// not depend on the other columns: a token has the same bits, whatever is computed with it.
+// meet columns of their own; in tiles of 4 rows there are 4 such pieces. RMSNorm's scale is applied
+// to the finished sums. A column's sums do not depend on the other columns: a token has the same
+// bits, whatever is computed with it.
 //
 // One token leaves columns free. Up to 4 groups meet x in columns of their own, each beside zeros
 // for the others: their sums end in one set of accumulators, of which a lane scales one.
@@ -44,8 +45,10 @@ struct MmaGemv : GemvRows<op> {
   using Scales = RowScales<op.format>;
   static constexpr Format format = op.format;
   static constexpr int vector = op.vector(), vectors = plan.row_vectors;
+  // The pitch counts these.
+  static constexpr int element_bytes = format.is_plain() ? bytes_of(op.weight) : 1;
   static constexpr int outputs = plan.outputs_per_tile(op), columns = plan.columns(op);
-  static constexpr int pieces = 16 / plan.rows;  // of a row, in a slot
+  static constexpr int pieces = plan.pieces();  // of a row, in a slot
   static constexpr int high_bytes = plan.high_bytes(op), high_chunks = high_bytes / 16;
   static constexpr int staged = plan.staged_bytes(op), slot_bytes = plan.slot_bytes(op);
   // Scales of a vector: 1, or 2, which a half of the lanes each meets in columns of its own.
@@ -80,9 +83,9 @@ struct MmaGemv : GemvRows<op> {
     int matrix, number;
   };
   AC_DEVICE static Row row_of(const Params& p, int n, int tile, int r) {
-    int number = tile * outputs + (outputs == 16 ? r : r % 8);
+    int number = tile * outputs + r % outputs;
     number = number < n ? number : n - 1;
-    const int matrix = op.pair == Pair::none ? Rows::matrix_of(p, number) : r / 8;
+    const int matrix = op.pair == Pair::none ? Rows::matrix_of(p, number) : r % plan.rows / outputs;
     return {matrix, number};
   }
   AC_DEVICE static Scales scales_of(const Params& p, int n, int tile, int r) {
@@ -94,7 +97,7 @@ struct MmaGemv : GemvRows<op> {
   }
   // The first vector of what row r of a tile has in a slot.
   AC_DEVICE static int first_vector(int slot, int r) {
-    return slot * plan.slot_vectors() + (pieces == 2 ? r / 8 * vectors : 0);
+    return slot * plan.slot_vectors() + r / plan.rows * vectors;
   }
   // Where a slot has vector v of row r: no two lanes meet in a bank, be it that they write a vector
   // each or read a word each.
@@ -129,7 +132,7 @@ struct MmaGemv : GemvRows<op> {
       for (int i = 0; i < 4; ++i) {
         const auto [matrix, number] = row_of(p, n, tile, lane / 8 + 4 * i);
         row[i] = in_place(static_cast<const unsigned char*>(p.matrix[matrix].weight) +
-                          static_cast<long long>(number) * p.pitch);
+                          static_cast<long long>(number) * p.pitch * element_bytes);
       }
       if constexpr (high_bytes > 0) {
         AC_UNROLL
@@ -182,7 +185,8 @@ struct MmaGemv : GemvRows<op> {
           i < used ? static_cast<const uint4*>(p.norm_weight)[i] : make_uint4(0, 0, 0, 0);
       AC_UNROLL
       for (int c = 0; c < columns; ++c)
-        *reinterpret_cast<uint4*>(shared_x + c * plan.column_bytes(op, p.k) + i * 16) = v;
+        *reinterpret_cast<uint4*>(shared_x + c * plan.column_bytes(op, p.k) +
+                                  plan.place_of_x(op, i)) = v;
     }
   }
   // x of all tokens; adds this thread's shares of the sums of squares. It touches the vectors that
@@ -206,7 +210,8 @@ struct MmaGemv : GemvRows<op> {
         if (i >= used) break;
         AC_UNROLL
         for (int t = 0; t < tokens; ++t)
-          store_x(p, packed[u][t], shared_x + t * plan.token_bytes(op, p.k) + i * 16, squares[t]);
+          store_x(p, packed[u][t],
+                  shared_x + t * plan.token_bytes(op, p.k) + plan.place_of_x(op, i), squares[t]);
       }
     }
   }
@@ -245,10 +250,10 @@ struct MmaGemv : GemvRows<op> {
       AC_UNROLL
       for (int h = 0; h < 2; ++h) {
         zero[h] = Pairs::zero_of(static_cast<float>(format.usual_zero()));
-        if constexpr (staged == 0 || Scales::has_units)
+        if constexpr (!format.is_plain() && (staged == 0 || Scales::has_units))
           of_row[h] = scales_of(p, n, tile, threadIdx.x % 32 / 4 + 8 * h);
       }
-      if constexpr (format.columns == 0) look_up(0, 0);
+      if constexpr (!format.is_plain() && format.columns == 0) look_up(0, 0);
     }
     // Loads the scales and minima of the groups that hold these columns, or the zero points.
     AC_DEVICE void look_up(int first, int second) {
@@ -271,8 +276,13 @@ struct MmaGemv : GemvRows<op> {
     int of_group;
     const unsigned char* zeros;
   };
-  AC_DEVICE static void load_b(const unsigned char* at, unsigned (&b)[Pairs::count]) {
-    if constexpr (Pairs::count == 4) {
+  // Vectors of a slot that are multiplied at once: two have 16 elements of a plain row.
+  static constexpr int at_once = Pairs::count == 1 ? 2 : 1, pairs = at_once * Pairs::count;
+  AC_DEVICE static void load_b(const unsigned char* at, unsigned (&b)[pairs]) {
+    if constexpr (at_once == 2) {
+      b[0] = *reinterpret_cast<const unsigned*>(at);
+      b[1] = *reinterpret_cast<const unsigned*>(at + vector * 2);
+    } else if constexpr (pairs == 4) {
       const uint4 v = *reinterpret_cast<const uint4*>(at);
       b[0] = v.x, b[1] = v.y, b[2] = v.z, b[3] = v.w;
     } else {
@@ -286,26 +296,29 @@ struct MmaGemv : GemvRows<op> {
     float c[matrices][2][4] = {};  // in turn, so that one need not wait for the other
     float of_x[format.minima ? matrices : 1][4] = {};  // of x's columns, which minima are times
   };
-  // Adds the products of vector j of a slot. `load(m, b)` gives the columns of a right matrix.
+  // Adds the products of vector j of a slot, and of the next ones. `load(m, b)` gives the columns
+  // of a right matrix.
   template <class Load>
   AC_DEVICE static void multiply(const unsigned (&words)[2][vectors], const VectorHighs (&high)[2],
                                  int j, const Factors& factors, Products& sums, const Load& load) {
-    unsigned a[2][Pairs::count];
+    unsigned a[2][at_once][Pairs::count];
     AC_UNROLL
-    for (int h = 0; h < 2; ++h)
-      Pairs::unpack(words[h][j], high[h].of_word(j), factors.zero[h], a[h]);
+    for (int h = 0; h < 2; ++h) AC_UNROLL
+    for (int v = 0; v < at_once; ++v)
+      Pairs::unpack(words[h][j + v], high[h].of_word(j + v), factors.zero[h], a[h][v]);
+    const auto pair = [&](int h, int i) { return a[h][i / Pairs::count][i % Pairs::count]; };
     each<matrices>([&](auto m) {
-      unsigned b[Pairs::count] = {};
+      unsigned b[pairs] = {};
       load(m, b);
       AC_UNROLL
-      for (int i = 0; i < Pairs::count; i += 2)
+      for (int i = 0; i < pairs; i += 2)
         mma_16x8x16<typename Pairs::T>(sums.c[m][(j * Pairs::count + i) / 2 % 2],
-                                       {a[0][i], a[1][i], a[0][i + 1], a[1][i + 1]},
+                                       {pair(0, i), pair(1, i), pair(0, i + 1), pair(1, i + 1)},
                                        {b[i], b[i + 1]});
       if constexpr (format.minima) {
         constexpr unsigned one = op.weight == Type::bf16 ? 0x3f803f80u : 0x3c003c00u;
         AC_UNROLL
-        for (int i = 0; i < Pairs::count; i += 2)
+        for (int i = 0; i < pairs; i += 2)
           mma_16x8x16<typename Pairs::T>(sums.of_x[m], {one, one, one, one}, {b[i], b[i + 1]});
       }
     });
@@ -318,10 +331,14 @@ struct MmaGemv : GemvRows<op> {
         const float(&even)[4] = of.c[m][0], (&odd)[4] = of.c[m][1];
         float(&sum)[2] = sums[m][t][which];
         AC_UNROLL
-        for (int h = 0; h < 2; ++h)
-          sum[h] = fmaf(factors.scale[h],
-                        (even[2 * h + t] + odd[2 * h + t]) + rest(even[2 * h + 1] + odd[2 * h + 1]),
-                        sum[h]);
+        for (int h = 0; h < 2; ++h) {
+          const float added =
+              (even[2 * h + t] + odd[2 * h + t]) + rest(even[2 * h + 1] + odd[2 * h + 1]);
+          if constexpr (format.is_plain())
+            sum[h] += added;
+          else
+            sum[h] = fmaf(factors.scale[h], added, sum[h]);
+        }
         if constexpr (format.minima) {
           AC_UNROLL
           for (int h = 0; h < 2; ++h)
@@ -332,7 +349,7 @@ struct MmaGemv : GemvRows<op> {
     });
   }
   // What the second column of a pair adds to the first one's sum.
-  AC_DEVICE static float rest(float sum) { return of_pair == 1 ? sum : 0; }
+  AC_DEVICE static float rest(float sum) { return columns == 2 ? sum : 0; }
 
   // Adds the products of slot number `slot` of the rows. Its place is given back as soon as it has
   // been read.
@@ -347,7 +364,7 @@ struct MmaGemv : GemvRows<op> {
     VectorHighs high[2];
     // Staged scales of a byte stay packed, a minimum behind its scale; others are factors already.
     constexpr bool in_bytes = staged > 0 && format.scale == ScaleType::i8;
-    [[maybe_unused]] float staged_scale[2][rounds], unit[2][Scales::each];
+    [[maybe_unused]] float staged_scale[2][rounds], unit[2][Scales::each + format.is_plain()];
     [[maybe_unused]] unsigned staged_bytes[2][rounds];
     AC_UNROLL
     for (int h = 0; h < 2; ++h) {
@@ -369,7 +386,7 @@ struct MmaGemv : GemvRows<op> {
       }
       if constexpr (staged > 0) {
         const unsigned char* const of = in + 16 * plan.row_bytes + (quad + 8 * h) * staged;
-        const int column = first_vector(slot, 8 * h) * vector;
+        const int column = first_vector(slot, quad + 8 * h) * vector;
         AC_UNROLL
         for (int which = 0; which < (in_bytes ? Scales::each : 0); ++which)
           unit[h][which] = factors.of_row[h].unit(column < k ? column : 0, which);
@@ -389,12 +406,13 @@ struct MmaGemv : GemvRows<op> {
     }
     __syncwarp();
     give_back();
-    const unsigned char* const x = columns.x + slot * plan.slot_vectors() * vector * 2;
+    const unsigned char* const x =
+        columns.x + slot * pieces * (plan.piece_bytes(op) + plan.gap(op));
     // The first column of group g of a slot for one half of the rows, if it is not behind the end.
     // There x is 0: any scale will do.
     const auto column_of = [&](int h, int g, int of_vector) {
       const int column =
-          (first_vector(slot, 8 * h) + g * group) * vector + of_vector * format.columns;
+          (first_vector(slot, quad + 8 * h) + g * group) * vector + of_vector * format.columns;
       return column < k ? column : 0;
     };
     AC_UNROLL
@@ -420,8 +438,8 @@ struct MmaGemv : GemvRows<op> {
         if constexpr (format.zeros) factors.look_up_zeros(column_of(0, g, 0), column_of(1, g, 0));
         const unsigned char* const of_one = i == columns.of_group ? x : columns.zeros;
         AC_UNROLL
-        for (int j = g * group; j < (g + 1) * group; ++j)
-          multiply(words, high, j, factors, products, [&](auto m, unsigned(&b)[Pairs::count]) {
+        for (int j = g * group; j < (g + 1) * group; j += at_once)
+          multiply(words, high, j, factors, products, [&](auto m, unsigned(&b)[pairs]) {
             if constexpr (in_columns)
               load_b(of_one + j * vector * 2, b);
             else if (columns.is_any[m])
@@ -482,7 +500,7 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   });
   columns.x = shared + first_token * plan.token_bytes(op, p.k) +
               (G::of_pair == 2 ? 0 : quad % 2) * plan.column_bytes(op, p.k) +
-              of_piece / parts * G::vectors * G::vector * 2 + lane % 4 * (G::vector / 2);
+              of_piece / parts * (plan.piece_bytes(op) + plan.gap(op)) + lane % 4 * (G::vector / 2);
   unsigned char* const zeros = shared + plan.x_bytes(op, p.k) - plan.zeros_bytes(op);
   columns.of_group = columns.is_any[0] ? pair / G::of_token : -1;
   columns.zeros = zeros + lane % 4 * (G::vector / 2);
@@ -555,8 +573,8 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
                   [&] { fill(slot); });
       slot = slot + 1 == plan.depth ? 0 : slot + 1;
     }
-    // The lanes whose columns are a token's have its sums: of the first piece the first of its
-    // lanes, of the second the next one; with two scales a vector, two lanes each.
+    // The lanes whose columns are a token's have its sums: each piece's a lane, the first one the
+    // first piece's; with two scales a vector, two lanes each.
     each<G::matrices>([&](auto m) {
       each<G::of_pair>([&](auto t) {
         G::join(sums[m][t]);
@@ -565,7 +583,14 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
           AC_UNROLL
           for (float& sum : of_rows) sum += __shfl_xor_sync(full_warp, sum, 1);
         }
-        if constexpr (G::pieces == 2) of_rows[0] += __shfl_xor_sync(full_warp, of_rows[1], parts);
+        if constexpr (G::pieces == 2) {
+          of_rows[0] += __shfl_xor_sync(full_warp, of_rows[1], parts);
+        } else if constexpr (G::pieces == 4) {
+          // Two pieces are in a lane's first row or second, of lanes that are 4 rows apart.
+          of_rows[0] = lane % 4 < 2 ? of_rows[0] : of_rows[1];
+          of_rows[0] += __shfl_xor_sync(full_warp, of_rows[0], 2);
+          of_rows[0] += __shfl_xor_sync(full_warp, of_rows[0], 4 * 4 + 1);
+        }
       });
     });
     // Two buffers in turn: nobody can be two tiles ahead of the barrier.
@@ -593,7 +618,7 @@ AC_DEVICE void mma_gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
         for (int i = 0; i < split; ++i) {
           const int sums_at = ((warp + i) * tokens + token) * 16;
           value += partial[sums_at + output];
-          if constexpr (op.pair != Pair::none) up += partial[sums_at + 8 + output];
+          if constexpr (op.pair != Pair::none) up += partial[sums_at + G::outputs + output];
         }
         unsigned long long no_argmax = 0;
         G::finish(p, of.first + token, row[u], value, up, norm_scale[u], residual[u], no_argmax);

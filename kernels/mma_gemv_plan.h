@@ -1,5 +1,5 @@
-// Products with one token or a few by tensor cores, of weights in formats of codes: 16 weight rows
-// are the left matrix, a token is a column of the right one. What is computed is a GemvOp.
+// Products with one token or a few by tensor cores: 16 weight rows are the left matrix, a token is
+// a column of the right one. What is computed is a GemvOp.
 #pragma once
 
 #include "kernels/gemv_plan.h"
@@ -10,7 +10,7 @@ constexpr int common_divisor(int a, int b) { return b == 0 ? a : common_divisor(
 
 struct MmaGemvPlan {
   int threads = 256;
-  int rows = 16;     // weight rows of a tile: 16, or 8, of which a warp takes two pieces at once
+  int rows = 16;     // weight rows of a tile: 16, or 8 or 4, of which a warp takes 2 or 4 pieces
   int depth = 6;     // slots of a warp's ring
   int split = 4;     // warps that share a tile
   int resident = 2;  // blocks an SM that registers and grid aim at
@@ -42,8 +42,9 @@ struct MmaGemvPlan {
   constexpr int warps() const { return threads / 32; }
   constexpr int tiles_per_block() const { return warps() / split; }
   constexpr int outputs_per_tile(const GemvOp& op) const { return rows / op.row_sets(); }
+  constexpr int pieces() const { return 16 / rows; }  // of a row, in a slot
   // 16-byte vectors of a row that a slot takes.
-  constexpr int slot_vectors() const { return row_vectors * (16 / rows); }
+  constexpr int slot_vectors() const { return row_vectors * pieces(); }
   // Slots of one warp along a row.
   constexpr int steps(const GemvOp& op, int k) const {
     return divide_up(divide_up(divide_up(k, op.vector()), slot_vectors()), split);
@@ -53,9 +54,20 @@ struct MmaGemvPlan {
   }
   // x times a norm's weight is two columns: rounded, and what rounding left.
   static constexpr int columns(const GemvOp& op) { return op.norm ? 2 : 1; }
-  // 64 bytes keep their banks apart.
+  // Of x, what a slot has of one piece of a row, and the gap behind it. The lanes of a load meet up
+  // to 4 pieces: gaps keep their banks apart.
+  static constexpr int piece_bytes(const GemvOp& op) { return 2 * row_vectors * op.vector(); }
+  constexpr int gap(const GemvOp& op) const {
+    if (pieces() == 1 || op.vector() > 16) return 0;
+    return op.vector() == 16 ? 64 : 128 / pieces();
+  }
+  // Where 8 elements of a column begin.
+  constexpr int place_of_x(const GemvOp& op, int vector) const {
+    return 16 * vector + 16 * vector / piece_bytes(op) * gap(op);
+  }
+  // What 4 lanes read at once keeps the banks of neighbours apart.
   constexpr int column_bytes(const GemvOp& op, int k) const {
-    return round_up(2 * padded(op, k), 128) + 64;
+    return round_up(place_of_x(op, padded(op, k) / 8), 128) + 2 * op.vector();
   }
   constexpr int token_bytes(const GemvOp& op, int k) const {
     return columns(op) * column_bytes(op, k);
@@ -67,7 +79,7 @@ struct MmaGemvPlan {
   // of a vector's two scales. Of a pair, the second is for what rounding left. Where nothing is
   // left, it is another token's, if there is one.
   constexpr int pairs_of_token(const GemvOp& op) const {
-    return 16 / rows * op.format.scales_of(op.vector());
+    return pieces() * op.format.scales_of(op.vector());
   }
   constexpr int tokens_of_pair(const GemvOp& op) const {
     return tokens > 1 && columns(op) == 1 ? 2 : 1;
@@ -117,16 +129,14 @@ struct MmaGemvPlan {
 
   // The first reason why no shape can run with this plan, or null.
   constexpr const char* why_illegal(const GemvOp& op) const {
-    if (op.format.is_plain()) return "weights are no codes";
     if (op.weight == Type::f32 || op.x != op.weight) return "tensor cores take 16-bit elements";
     if (op.argmax) return "no argmax";
     // What is rounded is not yet divided by its mean square.
     if (op.norm && op.weight == Type::f16) return "x times the norm's weight may exceed float16";
     if (threads < 32 || threads > 1024 || threads % 32 != 0)
       return "threads must be a multiple of 32, at most 1024";
-    if (rows != 8 && rows != 16) return "a tile has 8 or 16 rows";
-    if (op.pair != Pair::none && (op.matrices != 2 || rows != 16))
-      return "a pair has two matrices in tiles of 16 rows";
+    if (rows != 4 && rows != 8 && rows != 16) return "a tile has 4, 8 or 16 rows";
+    if (op.pair != Pair::none && op.matrices != 2) return "a pair has two matrices";
     if (op.matrices < 1 || op.matrices > 3) return "matrices must be 1 to 3";
     if (cache == Cache::no_allocate) return "that hint is for loads into registers";
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
@@ -134,8 +144,10 @@ struct MmaGemvPlan {
     if (depth < 2 || depth > 32) return "depth must be 2 to 32";
     if (op.format.scales_of(op.vector()) == 0 || op.format.scales_of(op.vector()) > 2)
       return "16-byte loads need whole halves of a vector of a scale";
+    if (pairs_of_token(op) > 4) return "so many pieces and scales have no columns";
     if (tokens < 1 || tokens > most_gemv_tokens) return "tokens must be 1 to 8";
-    if (matrices(op) > 4) return "sums of so many columns do not fit in registers";
+    if (matrices(op) > (op.format.is_plain() ? 8 : 4))
+      return "sums of so many columns do not fit in registers";
     return nullptr;
   }
   // As above, for one K and the shared memory a block may have.

@@ -39,6 +39,7 @@
   }
 #define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...) \
   AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, 1, __VA_ARGS__)
+#define AC_OF_ROWS false  // whether an entry is of several rows (each_row.cuh)
 #else
 // So many blocks in a row start together and reach each other's shared memory (sm_90).
 #define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...)                       \
@@ -53,6 +54,7 @@
     __VA_ARGS__;                                                    \
   }                                                                 \
   AC_PARAMS_BYTES(name, Params)
+#define AC_OF_ROWS false
 #ifdef __CUDACC_RTC__  // has no host side
 #define AC_PARAMS_BYTES(name, Params)
 #else

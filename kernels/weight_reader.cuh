@@ -164,7 +164,10 @@ template <Format format>
 struct RowScales;
 template <Format format>
   requires(format.is_plain())
-struct RowScales<format> {};
+struct RowScales<format> {
+  static constexpr int each = 0;
+  static constexpr bool has_units = false;
+};
 template <Format format>
   requires(!format.is_plain())
 struct RowScales<format> {

@@ -103,7 +103,9 @@ const DeviceInfo& most_capable() {
 }  // namespace
 
 std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,
-                                    const Candidate& candidate) {
+                                    const Candidate& candidate, int rows) {
+  Setting setting = trial.setting();
+  setting.rows = rows;
   const StepGraph& fragment = trial.fragment();
   const Wanted part{trial.region(), wanted.argmax};
   const auto matched = match_again(candidate.choice, fragment, part, trial.bindings());
@@ -111,7 +113,7 @@ std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted
   const Choice choice = with_plan_of(candidate.choice, *matched);
   if (op_text(choice) != op_text(candidate.choice)) return std::nullopt;
   if (why_illegal(choice, most_capable())) return std::nullopt;
-  return generate(fragment, choice, *matched, trial.setting());
+  return generate(fragment, choice, *matched, setting);
 }
 
 std::vector<Launch> alone_launches(const TrialStep& trial, const Wanted& wanted,

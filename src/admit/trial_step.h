@@ -48,9 +48,10 @@ class TrialStep {
   Trial trial_;
 };
 
-// The candidate's plan for the fragment, if the family computes that and the plan fits.
+// The candidate's plan for the fragment, in launches for so many sequences, if the family computes
+// that and the plan fits.
 std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,
-                                    const Candidate& candidate);
+                                    const Candidate& candidate, int rows);
 
 // What computes one token by itself, if the family promises the bits of that to each of several.
 // The trial has the buffers and sources of `made`, which get those that are missing.

@@ -145,7 +145,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
   const StepGraph small = with_fewer_rows(whole, [&](std::int64_t n) { return fewer(n, extent); });
   for (const StepGraph* fragment : {&small, &whole}) {
     QuickTrial trials(*fragment, tokens, extent, at.max_tokens, keys);
-    auto made = regenerate(trials, *wanted, candidate);
+    auto made = regenerate(trials, *wanted, candidate, at.setting.rows);
     if (!made) continue;
     std::vector<Launch> alone = alone_launches(trials, *wanted, candidate, *made);
     Request request = trials.finish(candidate.id, std::move(*made), std::move(alone));

@@ -213,9 +213,11 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   std::vector<Request> requests;
   const Extent extent = extent_of(candidate.choice);
   if (wanted) {
-    std::optional<Request> request = as_used(
-        candidate.id, fragment_of(step, wanted->region), extent, at, slots_of(wanted->region, at),
-        [&](const TrialStep& trial) { return regenerate(trial, *wanted, candidate); });
+    std::optional<Request> request =
+        as_used(candidate.id, fragment_of(step, wanted->region), extent, at,
+                slots_of(wanted->region, at), [&](const TrialStep& trial) {
+                  return regenerate(trial, *wanted, candidate, at.setting.rows);
+                });
     if (!request) return std::nullopt;
     requests.push_back(std::move(*request));
   } else {

@@ -239,6 +239,7 @@ class PhaseChoosing {
         .in_context = in_context_options(options_, phases_.quick, spec),
         .pinned = pinned == options_.pinned.end() ? nullptr : &pinned->second,
         .known = &phases_.known[i]};
+    choosing.for_several = options_.slots > 1 && spec.max_tokens == 1 && spec.rows == Rows::last;
     for (const auto& [signature, candidates] : phases_.known[i].order) {
       std::vector<std::string>& first = choosing.select.preferred[signature];
       first.insert(first.end(), candidates.begin(), candidates.end());

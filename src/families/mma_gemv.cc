@@ -18,7 +18,7 @@ std::vector<MmaGemvPlan> MmaGemvTask::plans() const {
   std::vector<MmaGemvPlan> plans;
   for (const int tokens : tokens_at_once())
     for (const int threads : {128, 256, 320, 384, 512, 640})
-      for (const int rows : {16, 8})
+      for (const int rows : {16, 8, 4})
         for (const int depth : {2, 3, 4, 6, 8})
           for (const int split : {1, 2, 3, 4, 5, 8, 10, 16})
             for (const int resident : {1, 2, 3, 4})
@@ -45,22 +45,23 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
   const Calibration::Gemv& fit = device.constants().gemv;
   const double tiles = divide_up(n, plan.outputs_per_tile(op));
   const double slots = std::min(plan.depth, plan.steps(op, k));
-  return {
-      .threads = plan.threads,
-      .shared_bytes = plan.shared_bytes(op, k) + plan.sums_bytes(),
-      .registers = 80,
-      .blocks_per_sm = plan.resident,
-      .grid =
-          static_cast<long long>(plan.grid(op, n, device.multiprocessors)) * passes(plan.tokens),
-      .units = tiles * passes(plan.tokens),
-      .units_at_once = double(plan.tiles_per_block()),
-      .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
-      .unit_seconds = fit.next_shared_group,
-      .block_seconds = fit.stage_element * plan.padded(op, k) * plan.tokens,
-      .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
-      .slowdown = (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) * passes(plan.tokens),
-      // A right matrix has eight columns, and decoding takes about as long as one: estimated.
-      .flops = device.tensor_flops * plan.tokens / (8 * (plan.matrices(op) + 1))};
+  return {.threads = plan.threads,
+          .shared_bytes = plan.shared_bytes(op, k) + plan.sums_bytes(),
+          .registers = 80,
+          .blocks_per_sm = plan.resident,
+          .grid = static_cast<long long>(plan.grid(op, n, device.multiprocessors)) *
+                  passes(plan.tokens),
+          .units = tiles * passes(plan.tokens),
+          .units_at_once = double(plan.tiles_per_block()),
+          .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
+          .unit_seconds = fit.next_shared_group,
+          .block_seconds = fit.stage_element * plan.padded(op, k) * plan.tokens,
+          .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
+          .slowdown = (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) *
+                      passes(plan.tokens) * (plan.split == 1 ? fit.whole_tile : 1) *
+                      (op.format.is_plain() ? fit.plain_columns : 1),
+          // A right matrix has eight columns, and decoding takes about as long as one: estimated.
+          .flops = device.tensor_flops * plan.tokens / (8 * (plan.matrices(op) + 1))};
 }
 
 Extent MmaGemvTask::extent(const Plan& plan) const {

@@ -1,4 +1,4 @@
-// Products with one token or a few by tensor cores, of weights in formats of codes.
+// Products with one token or a few by tensor cores.
 #pragma once
 
 #include "families/gemv.h"
@@ -21,7 +21,9 @@ struct MmaGemvTask : GemvProblem {
   }
   Extent extent(const Plan& plan) const;
   static void write_id(const Plan& plan, IdText& id);
-  static std::string_view kind(const Plan& plan) { return plan.rows == 8 ? "8 rows" : "16 rows"; }
+  static std::string_view kind(const Plan& plan) {
+    return plan.rows == 4 ? "4 rows" : plan.rows == 8 ? "8 rows" : "16 rows";
+  }
   static Plan alone(const Plan& plan) { return for_one_token(plan); }
   Generated lower(const Lowering& to, const Plan& plan, const Operands& operands) const;
 };

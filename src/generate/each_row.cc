@@ -27,9 +27,15 @@ KernelSource of_rows(const KernelSource& one, int rows) {
                                        "#pragma push_macro(\"AC_KERNEL_ENTRY\")\n"
                                        "#undef AC_KERNEL_ENTRY\n"
                                        "#define AC_KERNEL_ENTRY AC_ENTRY_OF_ROWS\n"
+                                       "#pragma push_macro(\"AC_OF_ROWS\")\n"
+                                       "#undef AC_OF_ROWS\n"
+                                       "#define AC_OF_ROWS true\n"
                                        "#define AC_ROWS {}\n",
                                        rows));
-  many.text += "#undef AC_ROWS\n#pragma pop_macro(\"AC_KERNEL_ENTRY\")\n";
+  many.text +=
+      "#undef AC_ROWS\n"
+      "#pragma pop_macro(\"AC_OF_ROWS\")\n"
+      "#pragma pop_macro(\"AC_KERNEL_ENTRY\")\n";
   return many;
 }
 

@@ -34,6 +34,8 @@ std::optional<std::vector<std::byte>> contents_of(const StepGraph& step, const B
 struct Setting {
   int multiprocessors = 1;          // of the device that the launch is for
   std::vector<std::int64_t> slots;  // of each state of the step
+  // Sequences whose rows have the launch together (generate/each_row.h).
+  int rows = 1;
 };
 
 // What ends a step over the input `ids` (kernels/advance_plan.h), with a log of so many positions.

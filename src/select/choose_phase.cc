@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 
 #include "admit/trials.h"
 #include "base/error.h"
@@ -68,6 +70,23 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
   return timed;
 }
 
+// Of each site that has wanted options: how much longer the fastest of these takes, by itself, than
+// the fastest of all, in all parts of a step.
+std::map<std::size_t, double> losses_of(const Alternatives& all,
+                                        const std::function<bool(const Implemented&)>& is_wanted) {
+  std::map<std::size_t, double> losses;
+  for (const Alternatives::Part& part : all.parts) {
+    std::optional<double> best, wanted;
+    for (std::size_t i = 0; i < part.options.size(); ++i) {
+      const std::optional<double> us = part.alone_us[i];
+      if (us && (!best || *us < *best)) best = us;
+      if (us && is_wanted(part.options[i]) && (!wanted || *us < *wanted)) wanted = us;
+    }
+    if (wanted) losses[part.site] += *wanted - *best;
+  }
+  return losses;
+}
+
 // In this run, by the quick trial and by the final admission.
 bool is_admitted(const Selection& selection, const Lab& lab) {
   const auto is_confirmed = [](const Confirmed& of) { return of.outcome.admitted(); };
@@ -122,8 +141,44 @@ void PhaseChooser::choose_steps(Progress& progress) {
     // One of them may have broken the steps that others were to be timed in.
     const bool is_timed = std::ranges::all_of(
         searched_->chosen.contexts, [](const InContext& of) { return of.untimed.empty(); });
-    if (is_timed || !selector.judge_left(progress)) return;
+    if (is_timed || !selector.judge_left(progress)) break;
     selector.race_left(progress);
+  }
+  if (options_.for_several) choose_for_several(progress);
+}
+
+// Products by tensor cores, if no context's step takes more than a hundredth longer; otherwise all
+// but those that lose most.
+void PhaseChooser::choose_for_several(Progress& progress) {
+  constexpr double kNextToNothing = 1.01;
+  const Alternatives& all = searched_->alternatives;
+  const std::vector<InContext>& before = searched_->chosen.contexts;
+  InContextOptions quickly = options_.in_context;
+  quickly.limit /= 4;
+  const auto is_wanted = [](const Implemented& option) {
+    return option.note.starts_with(std::string(MmaGemvTask::family) + "/");
+  };
+  std::map<std::size_t, double> losses = losses_of(all, is_wanted);
+  while (!losses.empty()) {
+    const FewerAlternatives fewer = fewer_of(all, [&](std::size_t site, const Implemented& option) {
+      return losses.contains(site) && is_wanted(option);
+    });
+    if (!fewer.is_fewer) return;
+    progress.note(
+        fmt::format("decode with products of {} kinds that sequences can share:", losses.size()));
+    InContextChoices chosen = choose_in_context(phase_->regions.step, *program_, fewer.left, last_,
+                                                quickly, *lab_, progress);
+    const auto is_slower = [&](const InContext& of) {
+      const auto known = std::ranges::find(before, of.context, &InContext::context);
+      return !of.untimed.empty() || of.us > known->us * kNextToNothing;
+    };
+    if (std::ranges::none_of(chosen.contexts, is_slower)) {
+      for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);
+      searched_->chosen = std::move(chosen);
+      return;
+    }
+    progress.note("not taken: a step takes more than 1 % longer");
+    losses.erase(std::ranges::max_element(losses, {}, [](const auto& of) { return of.second; }));
   }
 }
 

@@ -12,13 +12,17 @@ namespace ac {
 
 struct ChooseOptions {
   SelectOptions select;
-  InContextOptions in_context;     // no contexts: whole steps are not timed
+  InContextOptions in_context;  // no contexts: whole steps are not timed
+  // Whether steps of several sequences shall have the same bits: what computes more tokens in about
+  // the time of one is taken if it costs one token next to nothing. No known choice was made so.
+  bool for_several = false;
   const Pinned* pinned = nullptr;  // nothing is searched: this is taken, or an error
   // Of `whole`, likewise; where that is not admitted, the phase is searched as any other.
   const KnownPhase* known = nullptr;
 
   const Pinned* taken() const {
-    return pinned || !known || !known->whole ? pinned : &*known->whole;
+    const bool is_known = known && known->whole && !for_several;
+    return pinned || !is_known ? pinned : &*known->whole;
   }
 };
 
@@ -57,6 +61,7 @@ class PhaseChooser {
   std::optional<PhaseChoice> take_known(Progress& progress);
   PhaseChoice choose_searched(Progress& progress);
   void choose_steps(Progress& progress);
+  void choose_for_several(Progress& progress);
 
   const PhasePlan* phase_;
   const Program* program_;

@@ -30,6 +30,8 @@ class Chooser {
     record.ending = decode.record.ending;
     setting_.multiprocessors = options.device.multiprocessors;
     for (const StateSpec& state : program.states) setting_.slots.push_back(state.slots);
+    setting_of_rows_ = setting_;
+    setting_of_rows_.rows = static_cast<int>(std::min<std::int64_t>(tokens(), kMostRowsAtOnce));
     trial_setting_ = {spec.max_tokens, setting_, lab.on_gpu(), program.max_context};
     measure_.states = program.states;
   }
@@ -55,8 +57,16 @@ class Chooser {
     each.each_row = true;
     if (!chosen.choice) return each;
     if (std::optional<Implemented> product = product_of(chosen, of_one)) return *product;
-    if (at_once(chosen, of_one)) each.made = *for_rows(of_one.made, kMostRowsAtOnce);
+    if (at_once(chosen, of_one)) each.made = *rows_of(chosen);
     return each;
+  }
+
+  // Launches for all rows, if there can be any.
+  std::optional<Generated> rows_of(const PartChoice& chosen) const {
+    const Bindings one{.T = 1, .P = at().P};
+    return for_rows(generate_for(decode_.record.regions.step, *chosen.wanted, *chosen.choice, one,
+                                 setting_of_rows_),
+                    kMostRowsAtOnce);
   }
 
   // Whether one launch for all rows is faster than one for each, and admitted.
@@ -71,12 +81,12 @@ class Chooser {
   }
 
   bool admit_rows(const PartChoice& chosen, const Implemented& of_one) {
-    const std::optional<Generated> rows = for_rows(of_one.made, kMostRowsAtOnce);
+    const std::optional<Generated> rows = rows_of(chosen);
     if (!rows) return false;
     const StepGraph& one = decode_.record.regions.step;
     const Candidate candidate{id_of(*chosen.choice), kind_of(*chosen.choice), *chosen.choice, {}};
     TrialSetting setting = trial_setting_;
-    setting.max_tokens = 1;
+    setting.max_tokens = 1, setting.setting = setting_of_rows_;
     const auto quick = trial_of(one, chosen.wanted, candidate, setting);
     const auto used = confirmation_of(one, chosen.wanted, candidate, setting);
     if (!quick || !used) return false;
@@ -272,7 +282,7 @@ class Chooser {
   const TogetherOptions& options_;
   Lab& lab_;
   Progress& progress_;
-  Setting setting_;
+  Setting setting_, setting_of_rows_;
   TrialSetting trial_setting_;
   MeasureOptions measure_;
   // The selection of those that do, by the kernels of one row.

@@ -10,14 +10,6 @@ const Candidate& at(const Space& space, int candidate) {
   return space.candidates[static_cast<std::size_t>(candidate)];
 }
 
-std::optional<double> measured(const SpaceEvidence& of, int candidate) {
-  std::optional<double> last;
-  for (const SpaceEvidence::Race& race : of.races)
-    for (std::size_t i = 0; i < race.microseconds.size(); ++i)
-      if (race.candidates[i] == candidate) last = race.microseconds[i];
-  return last;
-}
-
 bool was_judged(const SpaceEvidence& of, std::size_t candidate) {
   return std::ranges::any_of(of.judged, [&](const SpaceEvidence::Judged& judged) {
     return judged.candidate == static_cast<int>(candidate);
@@ -66,6 +58,14 @@ std::vector<int> leaders_of(const SpaceEvidence& of) {
   return leaders;
 }
 
+std::optional<double> raced_us(const SpaceEvidence& of, int candidate) {
+  std::optional<double> last;
+  for (const SpaceEvidence::Race& race : of.races)
+    for (std::size_t i = 0; i < race.microseconds.size(); ++i)
+      if (race.candidates[i] == candidate) last = race.microseconds[i];
+  return last;
+}
+
 std::optional<double> fallback_us(const SpaceEvidence& of) {
   std::optional<double> last;
   for (const SpaceEvidence::Race& race : of.races)
@@ -75,7 +75,7 @@ std::optional<double> fallback_us(const SpaceEvidence& of) {
 
 std::optional<double> known_cost(const Space& space, const SpaceEvidence& of, double scale) {
   if (const int winner = winner_of(of); winner >= 0)
-    return measured(of, winner).value_or(at(space, winner).cost.microseconds * scale);
+    return raced_us(of, winner).value_or(at(space, winner).cost.microseconds * scale);
   if (is_raced(of)) return of.races.back().fallback;
   const bool is_tried =
       std::ranges::all_of(of.order, [&](std::size_t i) { return was_judged(of, i); });
@@ -97,7 +97,7 @@ std::vector<Attempt> attempts_of(const Space& space, const SpaceEvidence& of) {
   for (const SpaceEvidence::Judged& judged : of.judged) {
     const Candidate& candidate = at(space, judged.candidate);
     const auto refused = of.refused.find(judged.candidate);
-    std::optional<double> us = measured(of, judged.candidate);
+    std::optional<double> us = raced_us(of, judged.candidate);
     // What did not race was behind, and may have been chosen in the step all the same.
     if (const auto quick = of.quick.find(judged.candidate);
         !us && quick != of.quick.end() && is_admitted(of, judged.candidate))

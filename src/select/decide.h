@@ -23,6 +23,8 @@ int winner_of(const SpaceEvidence& of);
 // The winner, then what else was admitted, in the order.
 std::vector<int> leaders_of(const SpaceEvidence& of);
 std::optional<double> fallback_us(const SpaceEvidence& of);
+// Microseconds of a candidate in the last race that it was in.
+std::optional<double> raced_us(const SpaceEvidence& of, int candidate);
 
 // Microseconds of what computes a space's regions: measured, or predicted of what is admitted and
 // corrected by what was measured of others. Infinite where candidates are left that nobody tried,

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -59,6 +60,34 @@ std::vector<Implemented> implemented(const Alternatives& alternatives,
   for (const Alternatives::Part& part : alternatives.parts)
     parts.push_back(part.options[choice.options[part.site]]);
   return parts;
+}
+
+ContextChoice FewerAlternatives::whole(const ContextChoice& choice) const {
+  ContextChoice of_all{.from = choice.from, .options = {}};
+  for (std::size_t site = 0; site < options.size(); ++site)
+    of_all.options.push_back(options[site][choice.options[site]]);
+  return of_all;
+}
+
+FewerAlternatives fewer_of(const Alternatives& from,
+                           const std::function<bool(std::size_t, const Implemented&)>& wanted) {
+  FewerAlternatives fewer{.left = from, .options = std::vector<Options>(from.sites)};
+  for (Alternatives::Part& part : fewer.left.parts) {
+    Options& kept = fewer.options[part.site];
+    kept.clear();
+    for (std::size_t i = 0; i < part.options.size(); ++i)
+      if (wanted(part.site, part.options[i])) kept.push_back(i);
+    fewer.is_fewer = fewer.is_fewer || (!kept.empty() && kept.size() < part.options.size());
+    if (kept.empty()) {
+      kept.resize(part.options.size());
+      std::iota(kept.begin(), kept.end(), std::size_t{0});
+    }
+    std::vector<Implemented> options;
+    for (const std::size_t i : kept) options.push_back(part.options[i]);
+    part.options = std::move(options);
+    part.alone_us.clear();
+  }
+  return fewer;
 }
 
 InContextChoices choose_in_context(const StepGraph& step, const Program& program,

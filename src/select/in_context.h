@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <variant>
 
 #include "base/progress.h"
@@ -22,6 +23,8 @@ struct Alternatives {
   struct Part {
     std::size_t site = 0;
     std::vector<Implemented> options;
+    // Microseconds of each by itself; none where it did not race.
+    std::vector<std::optional<double>> alone_us = {};
     bool by_position = false;  // whether it takes longer after more tokens
   };
   std::size_t sites = 0;
@@ -37,6 +40,18 @@ struct ContextChoice {
 // Of every site what came first, for all contexts.
 ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
+
+// Those of `from` that are `wanted` at a site, if there are any; other sites keep what they have.
+struct FewerAlternatives {
+  Alternatives left;
+  std::vector<std::vector<std::size_t>> options;  // of each site: which of `from` they are
+  bool is_fewer = false;
+
+  // In terms of `from`.
+  ContextChoice whole(const ContextChoice& choice) const;
+};
+FewerAlternatives fewer_of(const Alternatives& from,
+                           const std::function<bool(std::size_t, const Implemented&)>& wanted);
 
 // Why a part of a step is computed as it is: its region, none where the token is chosen, and the
 // candidate's choice, none for the fallback.

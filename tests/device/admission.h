@@ -35,12 +35,15 @@ inline Admission admission_of_fallback(const StepGraph& step, const Region& regi
   const TrialSetting at = as_used_at(step, tokens);
   return {trial_of_fallback(step, region, at), confirmation_of_fallback(step, region, at)};
 }
-// Nothing where the plan cannot be tried.
+// Nothing where the plan cannot be tried. `rows`: of so many sequences, which share launches.
 inline std::optional<Admission> admission_of(const StepGraph& step,
                                              const std::optional<Wanted>& wanted,
-                                             const Candidate& candidate, std::int64_t tokens) {
-  auto quick = trial_of(step, wanted, candidate, {tokens, {}});
-  auto confirmation = confirmation_of(step, wanted, candidate, as_used_at(step, tokens));
+                                             const Candidate& candidate, std::int64_t tokens,
+                                             int rows = 1) {
+  TrialSetting at = as_used_at(step, tokens);
+  at.setting.rows = rows;
+  auto quick = trial_of(step, wanted, candidate, {tokens, {.slots = {}, .rows = rows}});
+  auto confirmation = confirmation_of(step, wanted, candidate, at);
   if (!quick || !confirmation) return std::nullopt;
   return Admission{std::move(*quick), std::move(*confirmation)};
 }

@@ -124,14 +124,15 @@ constexpr const char *kTilesOfCodes = "tiles of int4", *kColumnsOfInt4 = "column
                      *kProductOfMinima = "product of minima", *kGemvOfSix = "gemv of six bits",
                      *kColumnsOfSix = "columns of six bits", *kTilesOfSix = "tiles of six bits",
                      *kProductOfSix = "product of six bits",
-                     *kColumnsOfFive = "columns of five bits",
+                     *kColumnsOfFive = "columns of five bits", *kColumnsOfRows = "columns of rows",
                      *kGemvOfListed = "gemv of listed columns",
                      *kProductOfListed = "product of listed columns";
 constexpr const char* kOfCodes[] = {
     kTilesOfCodes,    kColumnsOfInt4,  kColumnsOfFp8,    kColumnsOfGroups, kTilesOfNvfp4,
     kColumnsOfNvfp4,  kColumnsOfMxfp4, kGemvOfNvfp4,     kProductOfMxfp4,  kGemvOfListed,
     kProductOfListed, kGemvOfMinima,   kColumnsOfMinima, kTilesOfMinima,   kProductOfMinima,
-    kGemvOfSix,       kColumnsOfSix,   kTilesOfSix,      kProductOfSix,    kColumnsOfFive};
+    kGemvOfSix,       kColumnsOfSix,   kTilesOfSix,      kProductOfSix,    kColumnsOfFive,
+    kColumnsOfRows};
 constexpr const char *kNvfp4 = "e2m1_g16_f8e4m3_global", *kMxfp4 = "e2m1_g32_f8e8m0",
                      *kMinima = "u4_g16_i8_in256_minima", *kSix = "u6_g16_i8_in256",
                      *kFive = "u5_g32_i8_in256_minima";
@@ -194,6 +195,10 @@ test::Admission products_of_codes(const std::string& name) {
     return test::admission_of_whole_step<MmaGemvTask>(
         name, of_blocks(name == kColumnsOfSix ? kSix : kMinima, DType::bf16, 1, false), false,
         {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1}, 1);
+  if (name == kColumnsOfRows)
+    return test::admission_of_whole_step<MmaGemvTask>(
+        name, products_of_codes("plain", {}, DType::bf16, 1, true, 840, true), false,
+        {.threads = 64, .rows = 4, .depth = 2, .split = 2, .resident = 1}, 1);
   if (name == kColumnsOfFive)
     return test::admission_of_whole_step<MmaGemvTask>(
         name, of_blocks(kFive, DType::f16, 1, true), false,
@@ -231,10 +236,11 @@ constexpr const char *kGemvOfTokens = "gemv of five tokens",
                      *kColumnsOfTokens = "columns of six tokens",
                      *kPiecesOfTokens = "pieces of rows of five tokens",
                      *kHalvesOfTokens = "halves of vectors of five tokens",
-                     *kMinimaOfTokens = "columns of minima of eight tokens";
+                     *kMinimaOfTokens = "columns of minima of eight tokens",
+                     *kRowsOfTokens = "quarters of rows of five tokens";
 constexpr const char* kOfTokens[] = {kGemvOfTokens,    kGemvOfCodesOfTokens, kSlowGemvOfTokens,
                                      kColumnsOfTokens, kPiecesOfTokens,      kHalvesOfTokens,
-                                     kMinimaOfTokens};
+                                     kMinimaOfTokens,  kRowsOfTokens};
 
 test::Admission products_of_tokens(const std::string& name) {
   const auto gemv = [&](const StepGraph& step, const kernels::GemvPlan& plan) {
@@ -274,6 +280,9 @@ test::Admission products_of_tokens(const std::string& name) {
     return columns(
         products_of_codes(kNvfp4, FileLayout::packed_fp4, DType::bf16, Symbol::T, false, 768),
         {.threads = 64, .rows = 8, .depth = 2, .split = 2, .resident = 1, .tokens = 5});
+  if (name == kRowsOfTokens)
+    return columns(products_of_codes("plain", {}, DType::f16, Symbol::T, false, 840),
+                   {.threads = 64, .rows = 4, .depth = 2, .split = 1, .resident = 1, .tokens = 5});
   return columns(of_blocks(kFive, DType::f16, true),
                  {.threads = 64, .depth = 3, .split = 1, .resident = 1, .tokens = 8});
 }
@@ -304,33 +313,7 @@ test::Admission fallback_of(const std::string& op) {
   return test::admission_of_fallback(step, region, 7);
 }
 
-}  // namespace
-
-std::vector<std::string> plan_case_names() {
-  std::vector<std::string> names{kDraw, kMask};
-  names.insert(names.end(), std::begin(kOfCodes), std::end(kOfCodes));
-  names.insert(names.end(), std::begin(kOfTokens), std::end(kOfTokens));
-  for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
-  for (const PlanCase& one : kCases) names.emplace_back(one.name);
-  for (const char* one : kInRows) names.push_back(std::string(kOfRows) + one);
-  return names;
-}
-
-test::Admission admission_of_case(const std::string& name) {
-  if (name.starts_with(kOfRows)) {
-    test::Admission all = admission_of_case(name.substr(std::string(kOfRows).size()));
-    all.quick = trial_of_rows(std::move(all.quick), 3).value();
-    for (Request& request : all.confirmation)
-      request = trial_of_rows(std::move(request), 2).value();
-    return all;
-  }
-  if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
-  if (name == kMask) return test::admission_of_mask(DType::bf16, 20011);
-  for (const char* one : kOfCodes)
-    if (name == one) return products_of_codes(name);
-  for (const char* one : kOfTokens)
-    if (name == one) return products_of_tokens(name);
-  if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
+test::Admission admission_of_plan(const std::string& name, int rows) {
   const PlanCase* const wanted = std::ranges::find(kCases, name, &PlanCase::name);
   AC_ASSERT(wanted != std::end(kCases));
   const auto models = test::family_models(kTokens);
@@ -350,10 +333,42 @@ test::Admission admission_of_case(const std::string& name) {
     if (!contains(space.signature, wanted->region)) continue;
     for (const Candidate& candidate : space.candidates)
       if (candidate.id == id && contains(op_text(candidate.choice), wanted->op))
-        if (auto all = test::admission_of(regions.step, part.wanted, candidate, model->tokens))
+        if (auto all =
+                test::admission_of(regions.step, part.wanted, candidate, model->tokens, rows))
           return std::move(*all);
   }
   job_failed("{}: {} has no {}", name, wanted->model, id);
+}
+
+}  // namespace
+
+std::vector<std::string> plan_case_names() {
+  std::vector<std::string> names{kDraw, kMask};
+  names.insert(names.end(), std::begin(kOfCodes), std::end(kOfCodes));
+  names.insert(names.end(), std::begin(kOfTokens), std::end(kOfTokens));
+  for (const char* op : kFallbacks) names.push_back(std::string(kFallback) + op);
+  for (const PlanCase& one : kCases) names.emplace_back(one.name);
+  for (const char* one : kInRows) names.push_back(std::string(kOfRows) + one);
+  return names;
+}
+
+test::Admission admission_of_case(const std::string& name) {
+  if (name.starts_with(kOfRows)) {
+    constexpr int kRows = 3;
+    test::Admission all = admission_of_plan(name.substr(std::string(kOfRows).size()), kRows);
+    all.quick = trial_of_rows(std::move(all.quick), kRows).value();
+    for (Request& request : all.confirmation)
+      request = trial_of_rows(std::move(request), 2).value();
+    return all;
+  }
+  if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);
+  if (name == kMask) return test::admission_of_mask(DType::bf16, 20011);
+  for (const char* one : kOfCodes)
+    if (name == one) return products_of_codes(name);
+  for (const char* one : kOfTokens)
+    if (name == one) return products_of_tokens(name);
+  if (name.starts_with(kFallback)) return fallback_of(name.substr(std::string(kFallback).size()));
+  return admission_of_plan(name, 1);
 }
 
 }  // namespace ac::kernels

@@ -12,7 +12,8 @@ std::vector<Fault> token_faults() {
                                  of_columns = {"columns of six tokens",
                                                "pieces of rows of five tokens",
                                                "halves of vectors of five tokens",
-                                               "columns of minima of eight tokens"};
+                                               "columns of minima of eight tokens",
+                                               "quarters of rows of five tokens"};
   const std::string each = "kernels/each_row.cuh";
   const std::vector<std::string> of_rows = {"rows of attention of a token",
                                             "rows of rms norm of a token"};
@@ -26,6 +27,15 @@ std::vector<Fault> token_faults() {
        {{"p.row[blockIdx.z]", "p.row[blockIdx.z + (blockIdx.z == 0)]"}},
        of_rows},
       {"no row behind the second", each, {{"p.row[blockIdx.z]", "p.row[blockIdx.z % 2]"}}, of_rows},
+      {"a split of each turn left out",
+       "kernels/attention.cuh",
+       {{"split < splits; split += stride", "split < splits; split += 2 * stride"}},
+       {"rows of attention of a token"}},
+      {"a turn begins before the last one ends",
+       "kernels/attention.cuh",
+       {{"if (split > first) __syncthreads();", ";"}},
+       {"rows of attention of a token"},
+       true},
       // ---- tokens are mixed up
       {"a neighbour's sum",
        gemv,

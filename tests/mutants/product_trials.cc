@@ -404,6 +404,12 @@ void add_mma_gemv(ProductTrials& all) {
   all.add<MmaGemvTask>("half tiles of some tokens",
                        {.k = 1280, .rows = {45, 20}, .format = "e2m1_g16_f8e4m3_global"},
                        of_tokens(plan(64, 8, 3, 2), 5));
+  all.add<MmaGemvTask>("quarter tiles",
+                       {.k = 1096, .rows = {45, 45}, .pair = Pair::swiglu, .norm = true},
+                       plan(64, 4, 3, 2));
+  all.add<MmaGemvTask>("quarter tiles of some tokens",
+                       {.dtype = DType::f16, .k = 1096, .rows = {77}, .residual = true},
+                       of_tokens(plan(64, 4, 3, 2), 5));
   all.add<MmaGemvTask>("8 bits in blocks",
                        {.k = 688, .rows = {141, 40}, .norm = true, .format = "e4m3_128x128"},
                        plan(64, 8, 2, 2));

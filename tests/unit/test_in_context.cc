@@ -279,6 +279,38 @@ TEST_CASE("in context: every context is on record, with what came of it") {
   CHECK(never.contexts.size() == 2);
 }
 
+TEST_CASE("in context: what is chosen of fewer alternatives is known among all") {
+  const auto part = [](std::size_t site, const std::vector<std::string>& names) {
+    Alternatives::Part of{.site = site, .options = {}};
+    for (const std::string& name : names) of.options.push_back({{}, name});
+    return of;
+  };
+  const std::vector<std::string> first = {"a", "b1", "c", "b2"}, none = {"a", "c"}, only = {"b"};
+  const Alternatives all{.sites = 3,
+                         .parts = {part(1, none), part(0, first), part(2, only), part(0, first)}};
+  const auto is_b = [](std::size_t, const Implemented& option) {
+    return option.note.starts_with("b");
+  };
+  const FewerAlternatives fewer = fewer_of(all, is_b);
+  CHECK(fewer.is_fewer);
+  const auto names = [&](std::size_t i) {
+    std::string text;
+    for (const Implemented& option : fewer.left.parts[i].options) text += option.note + " ";
+    return text;
+  };
+  CHECK(names(0) == "a c ");
+  CHECK(names(1) == "b1 b2 ");
+  CHECK(names(2) == "b ");
+  CHECK(names(3) == "b1 b2 ");
+  const ContextChoice whole = fewer.whole({.from = 7, .options = {1, 1, 0}});
+  CHECK(whole.from == 7);
+  CHECK(whole.options == std::vector<std::size_t>{3, 1, 0});
+  CHECK(!fewer_of(all, [](auto, const auto& option) { return option.note == "d"; }).is_fewer);
+  CHECK(!fewer_of(all, [&](auto site, const auto& option) {
+           return site != 0 && is_b(site, option);
+         }).is_fewer);
+}
+
 TEST_CASE("a job is the same after it was written and read, and an unknown one is refused") {
   const StepsJob steps{"a", "b", {{3, {{1, 2}, {4, 6}}, true}}, {7, 8}};
   const PairJob pair{"chosen", "plain", "random", "", 12, norm_and_product(DType::f32, 70), 7};
