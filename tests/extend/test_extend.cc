@@ -9,6 +9,7 @@
 #include "families/list.h"
 #include "ir/builder.h"
 #include "tests/extend/lean_softmax.h"
+#include "tests/tools/source_folder.h"
 
 namespace fs = std::filesystem;
 
@@ -102,7 +103,7 @@ class WholeStep : public TrialStep {
 std::string verdict(const std::string& from, const std::string& to) {
   const TemporaryFolder folder;
   BuilderOptions options = builder_options(read_environment());
-  const fs::path own = fs::path(AC_TEST_DATA).parent_path() / "extend/kernels";
+  const fs::path own = source_folder() / "tests/extend/kernels";
   fs::copy(options.sources / "kernels", folder.path() / "kernels", fs::copy_options::recursive);
   for (const fs::directory_entry& file : fs::directory_iterator(own)) {
     std::string text = read_file(file.path(), 1 << 20);

@@ -24,6 +24,7 @@
 #include "tests/faults/cases.h"
 #include "tests/faults/faults.h"
 #include "tests/faults/plan_cases.h"
+#include "tests/tools/source_folder.h"
 
 namespace ac::kernels {
 namespace {
@@ -46,7 +47,7 @@ std::string read(const fs::path& path) {
 }
 
 void plant(const Fault& fault, const fs::path& folder) {
-  std::string text = read(fs::path(AC_SOURCE) / fault.file);
+  std::string text = read(source_folder() / fault.file);
   for (const Edit& edit : fault.edits) {
     const std::size_t at = text.find(edit.find);
     if (at == std::string::npos || text.find(edit.find, at + 1) != std::string::npos)
@@ -81,7 +82,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 Json carry_out(const Planted& planted, const fs::path& folder) try {
   const auto start = std::chrono::steady_clock::now();
   fs::create_directories(folder);
-  fs::copy(fs::path(AC_SOURCE) / "kernels", folder / "kernels", fs::copy_options::recursive);
+  fs::copy(source_folder() / "kernels", folder / "kernels", fs::copy_options::recursive);
   if (planted.fault) plant(*planted.fault, folder);
   double compiling = 0;
   const auto built = [&](HostChecks checks) {

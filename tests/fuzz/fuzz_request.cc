@@ -7,6 +7,7 @@
 
 #include "api/asking.h"
 #include "base/error.h"
+#include "tests/tools/source_folder.h"
 
 namespace {
 
@@ -14,8 +15,9 @@ using namespace ac;
 using namespace ac::api;
 
 const ModelText& model_text() {
-  static const ModelText text(
-      {.folder = AC_EXAMPLES "/demo_model", .chat_template = {}, .variables = Json::object()});
+  static const ModelText text({.folder = source_folder() / "examples/demo_model",
+                               .chat_template = {},
+                               .variables = Json::object()});
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "tests/mutants/judge.h"
 #include "tests/mutants/report.h"
 #include "tests/mutants/trials.h"
+#include "tests/tools/source_folder.h"
 
 namespace ac::mutants {
 namespace {
@@ -29,8 +30,8 @@ struct Arguments {
   unsigned seed = 1, shard = 0, shards = 1;
   bool list = false;
   int limit_s = 0, per_family = 0;
-  fs::path equivalent = AC_SOURCE "/tests/mutants/equivalent.txt";
-  fs::path known = AC_SOURCE "/tests/mutants/survivors.txt";
+  fs::path equivalent = source_folder() / "tests/mutants/equivalent.txt";
+  fs::path known = source_folder() / "tests/mutants/survivors.txt";
   fs::path report;
   bool check = false;
 };
@@ -197,7 +198,7 @@ int run(const Arguments& arguments) {
 int main(int count, char** arguments) try {
   using namespace ac::mutants;
   Arguments all;
-  all.judge.sources = AC_SOURCE;
+  all.judge.sources = ac::source_folder();
   CLI::App app("Judges mutants of the kernels by the admission gate.", "mutants");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // of mutants.sh's
   app.add_option("--kernels", all.judge.sources, "the folder that holds kernels/");

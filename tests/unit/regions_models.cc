@@ -6,6 +6,7 @@
 #include "capture/native.h"
 #include "ir/incrementalise.h"
 #include "ir/normalise.h"
+#include "tests/tools/source_folder.h"
 
 namespace ac::test {
 namespace {
@@ -18,7 +19,7 @@ StepGraph instance(const DecoderConfig& config, const std::string& name, bool de
 }  // namespace
 
 StepGraph published(const std::string& config, bool decode) {
-  const std::filesystem::path data = AC_TEST_DATA;
+  const std::filesystem::path data = test_data();
   return instance(read_config(data / "configs" / (config + ".json")), config, decode);
 }
 

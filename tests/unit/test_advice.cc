@@ -12,6 +12,7 @@
 #include "expect_error.h"
 #include "regions_models.h"
 #include "select/guide.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 namespace fs = std::filesystem;
@@ -94,7 +95,7 @@ Advice parsed(const Json& reply) { return parse_advice(reply.dump(), pair_questi
 // AC_UPDATE_GOLDEN=1 rewrites the file.
 TEST_CASE("the prompt about the gate and up projection of Qwen3-1.7B on an H100") {
   const Prompt prompt = prompt_for(pair_question());
-  const fs::path golden = fs::path(AC_TEST_DATA) / "golden/prompt_qwen3_pair.txt";
+  const fs::path golden = test_data() / "golden/prompt_qwen3_pair.txt";
   const char* update = std::getenv("AC_UPDATE_GOLDEN");
   if (update && std::string(update) == "1") write_file_atomically(golden, prompt.text);
   CHECK(read_file(golden, 1 << 20) == prompt.text);

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "expect_error.h"
 #include "regions_models.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 namespace fs = std::filesystem;
@@ -170,7 +171,7 @@ TEST_CASE("the printed regions of a one-layer Qwen3") {
   verify(regions, "qwen3");
   const std::string text = print(regions, kDecode);
   CHECK(print(analyse(test::one_layer_qwen3()), kDecode) == text);
-  const fs::path golden = fs::path(AC_TEST_DATA) / "golden/regions_qwen3.txt";
+  const fs::path golden = test_data() / "golden/regions_qwen3.txt";
   const char* update = std::getenv("AC_UPDATE_GOLDEN");
   if (update && std::string(update) == "1") write_file_atomically(golden, text);
   CHECK(read_file(golden, 1 << 20) == text);

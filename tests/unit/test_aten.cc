@@ -8,13 +8,14 @@
 #include "base/error.h"
 #include "capture/aten.h"
 #include "capture/exported.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 
 namespace {
 
 const Json& cases() {
-  static const Json file = read_json(AC_TEST_DATA "/aten_cases.json");
+  static const Json file = read_json(test_data() / "aten_cases.json");
   return file;
 }
 

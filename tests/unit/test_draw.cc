@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "program/draw.h"
+#include "tests/tools/source_folder.h"
 #include "tests/unit/draw_case.h"
 
 namespace ac::kernels {
@@ -245,7 +246,7 @@ TEST_CASE("draw: infinities and NaN") {
 
 TEST_CASE("draw: transformers keeps the same tokens") {
   // Made by tests/python/make_draw_cases.py.
-  const Json recorded = read_json(std::filesystem::path(AC_TEST_DATA) / "draw_cases.json");
+  const Json recorded = read_json(test_data() / "draw_cases.json");
   CHECK(recorded.size() >= 20);
   for (const Json& entry : recorded) {
     const auto logits = entry.at("logits").get<std::vector<float>>();

@@ -16,13 +16,14 @@
 #include "capture/native.h"
 #include "ir/graph_text.h"
 #include "ir/verify.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 namespace fs = std::filesystem;
 
 namespace {
 
-const fs::path kData = AC_TEST_DATA;
+const fs::path kData = test_data();
 
 std::int64_t elements(const Node& weight) { return product(weight.type.shape).constant(); }
 

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "families/list.h"
 #include "plan/space.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 
@@ -54,7 +55,7 @@ struct Measured {
 };
 
 std::map<std::string, std::vector<Measured>> measurements() {
-  std::ifstream file(AC_BENCH_RESULTS "/2026-11-21-h100-decode-kernels.jsonl");
+  std::ifstream file(source_folder() / "bench/results/2026-11-21-h100-decode-kernels.jsonl");
   const std::map<std::string, kernels::GemvOp> ops{
       {"qkv", {.norm = true, .matrices = 3}},
       {"o", {.residual = true}},
@@ -89,7 +90,7 @@ std::vector<double> ranks(const std::vector<double>& values) {
 
 // Of prefill attention: "model tokens".
 std::map<std::string, std::vector<Measured>> attention_measurements() {
-  std::ifstream file(AC_BENCH_RESULTS "/2026-11-21-h100-prefill-kernels.jsonl");
+  std::ifstream file(source_folder() / "bench/results/2026-11-21-h100-prefill-kernels.jsonl");
   std::map<std::string, std::vector<Measured>> sites;
   for (std::string line; std::getline(file, line);) {
     const Json row = parse_json(line, "measurements");
@@ -112,7 +113,7 @@ std::map<std::string, std::vector<Measured>> attention_measurements() {
 
 // The same by wgmma: "model tokens+cached".
 std::map<std::string, std::vector<Measured>> wgmma_measurements() {
-  std::ifstream file(AC_BENCH_RESULTS "/2026-11-22-h100-prompt-attention.jsonl");
+  std::ifstream file(source_folder() / "bench/results/2026-11-22-h100-prompt-attention.jsonl");
   std::map<std::string, std::vector<Measured>> sites;
   for (std::string line; std::getline(file, line);) {
     const Json row = parse_json(line, "measurements");
@@ -138,7 +139,7 @@ std::map<std::string, std::vector<Measured>> wgmma_measurements() {
 
 // Of RMSNorm, by how many rows of 2048 there are; plans that spill are left out.
 std::map<int, std::vector<Measured>> norm_measurements() {
-  std::ifstream file(AC_BENCH_RESULTS "/2026-11-22-h100-norm-plans.jsonl");
+  std::ifstream file(source_folder() / "bench/results/2026-11-22-h100-norm-plans.jsonl");
   std::map<int, std::vector<Measured>> sites;
   for (std::string line; std::getline(file, line);) {
     const Json row = parse_json(line, "measurements");

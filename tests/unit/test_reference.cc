@@ -17,13 +17,14 @@
 #include "ir/shape.h"
 #include "reference/executor.h"
 #include "reference/ops_internal.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 
 namespace {
 
 const Json& op_cases() {
-  static const Json cases = read_json(AC_TEST_DATA "/op_cases.json");
+  static const Json cases = read_json(test_data() / "op_cases.json");
   return cases;
 }
 

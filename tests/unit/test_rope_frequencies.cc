@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "capture/config.h"
 #include "capture/rope_frequencies.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 
@@ -23,7 +24,7 @@ std::int64_t ulps(float a, float b) {
 // PyTorch's vectorised power is itself up to an ulp off and differs between processors, ours is
 // not; what is computed from the power doubles or triples that. Most values must be the very same.
 TEST_CASE("rope frequencies are those that transformers computes") {
-  const Json cases = read_json(AC_TEST_DATA "/rope_cases.json");
+  const Json cases = read_json(test_data() / "rope_cases.json");
   CHECK(cases.size() > 30);
   int all = 0, same = 0, near = 0;
   for (const Json& recorded : cases) {

@@ -14,6 +14,7 @@
 #include "ir/positions.h"
 #include "select/guide.h"
 #include "study/advise.h"
+#include "tests/tools/source_folder.h"
 
 using namespace ac;
 using namespace ac::study;
@@ -41,8 +42,8 @@ class Told : public Provider {
 };
 
 const Graph& qwen3() {
-  static const Graph graph = normalise(build_decoder(
-      read_config(std::filesystem::path(AC_TEST_DATA) / "configs/qwen3-1.7b.json"), "qwen3-1.7b"));
+  static const Graph graph =
+      normalise(build_decoder(read_config(test_data() / "configs/qwen3-1.7b.json"), "qwen3-1.7b"));
   return graph;
 }
 
