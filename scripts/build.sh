@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds into build/KIND: release, sanitize (AddressSanitizer + UBSan) or fuzz (libFuzzer, clang).
+# Builds into build/KIND: release, sanitize (AddressSanitizer + UBSan; unit tests, and fuzzers with a driver of our
+# own) or fuzz (fuzzers with libFuzzer, by Clang).
 #   scripts/build.sh KIND [TARGET...]
 # Several files of a library are compiled at once, which takes less time from clean. A developer's own
 # `cmake -S . -B build/dev -G Ninja` compiles each by itself, and so finds a missing include.
@@ -14,7 +15,7 @@ case $kind in
   sanitize)
     scripts/build.sh release xgrammar
     options+=(-DAC_SANITIZE=ON -DCMAKE_BUILD_TYPE=Debug)
-    [ $# -gt 0 ] || set -- unit_tests
+    [ $# -gt 0 ] || set -- unit_tests fuzzers
     ;;
   fuzz)
     # Debug: three fifths of the time to compile, for as many runs or two thirds of them.

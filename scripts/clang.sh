@@ -8,5 +8,5 @@ for compiler in clang++-{21,20,19,18,17,16} clang++; do
     exit 0
   fi
 done
-echo "clang.sh: there is no clang 16 or later; scripts/setup.sh installs one" >&2
+echo "clang.sh: there is no clang 16 or later; AC_TEST_LONG=1 scripts/setup.sh installs one" >&2
 exit 1

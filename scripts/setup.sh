@@ -3,6 +3,7 @@
 # or through sudo), the sources of XGrammar, and a local Python environment in .venv for the capture and
 # its tests.
 #   scripts/setup.sh [build|all]     build: no Python environment
+# AC_TEST_LONG=1 adds a Clang for libFuzzer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
@@ -41,8 +42,8 @@ install() {
 if [ ${#missing[@]} -gt 0 ]; then install "${missing[@]}"; fi
 scripts/xgrammar.sh >/dev/null
 if [ "$what" = all ]; then scripts/json_schema_suite.sh >/dev/null; fi
-# For fuzzers, the newest clang that the distribution has, if it is new enough.
-if [ "$what" = all ] && ! scripts/clang.sh >/dev/null 2>&1; then
+# The newest clang that the distribution has, if it is new enough.
+if [ -n "${AC_TEST_LONG:-}" ] && ! scripts/clang.sh >/dev/null 2>&1; then
   for version in 21 20 19 18 17 16; do
     apt-cache show "clang-$version" >/dev/null 2>&1 || continue
     install "clang-$version" "libclang-rt-$version-dev"

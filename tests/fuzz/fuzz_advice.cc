@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as an advisor's reply. Whatever they are, only plans of the enumerated space
+// Any bytes as an advisor's reply. Whatever they are, only plans of the enumerated space
 // come out, each once, and the audit can be written.
 #include <algorithm>
 #include <cstddef>

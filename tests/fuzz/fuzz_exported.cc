@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as a capture. Either a graph that verifies, or an error. Most mutations keep
+// Any bytes as a capture. Either a graph that verifies, or an error. Most mutations keep
 // the text JSON and change one value of it, because random bytes rarely get past the parser.
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes are a GGUF file or an ac::Error, and so are its config, its tokenizer, its
+// Any bytes are a GGUF file or an ac::Error, and so are its config, its tokenizer, its
 // weights, and the parts of those in blocks.
 #include <cstddef>
 #include <cstdint>

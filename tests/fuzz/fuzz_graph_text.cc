@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as a printed graph or step. What parses must print and parse back the same.
+// Any bytes as a printed graph or step. What parses must print and parse back the same.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as a program.json. What is read must be written and read back the same, and
+// Any bytes as a program.json. What is read must be written and read back the same, and
 // its parameters must be bound without leaving their bytes.
 #include <cstddef>
 #include <cstdint>

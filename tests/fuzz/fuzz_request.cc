@@ -1,4 +1,4 @@
-// libFuzzer: any bytes as a request of one of the APIs, and as the answer to it. It is refused with
+// Any bytes as a request of one of the APIs, and as the answer to it. It is refused with
 // a message of one line, or answered: whole, and in pieces, with the same parts.
 #include <array>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// libFuzzer: any bytes are a safetensors file or an ac::Error, and every span lies in the file.
+// Any bytes are a safetensors file or an ac::Error, and every span lies in the file.
 #include <cstddef>
 #include <cstdint>
 #include <span>

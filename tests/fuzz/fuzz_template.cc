@@ -1,4 +1,4 @@
-// libFuzzer: any text as a chat template. It is refused, or renders within its limits, or ends with
+// Any text as a chat template. It is refused, or renders within its limits, or ends with
 // an error that has a place.
 #include <cstddef>
 #include <cstdint>
