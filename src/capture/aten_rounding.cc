@@ -46,8 +46,9 @@ NodeId nearest(const AtenCall& call, NodeId x) {
   const NodeId halved = build.binary(Op::mul, below, half);
   const NodeId is_odd = build.binary(Op::not_equal, cut(call, halved), halved);
   const NodeId is_half = build.binary(Op::equal, rest, half);
-  const NodeId up = build.binary(Op::logical_or, build.binary(Op::greater, rest, half),
-                                 build.binary(Op::logical_and, is_half, is_odd));
+  const NodeId is_tie = build.binary(Op::logical_and, is_half, is_odd);
+  const NodeId is_more = build.binary(Op::greater, rest, half);
+  const NodeId up = build.binary(Op::logical_or, is_more, is_tie);
   const NodeId above = build.binary(Op::add, below, number_like(call, x, 1));
   return build.add(Op::where, {up, above, below});
 }

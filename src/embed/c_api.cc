@@ -111,7 +111,7 @@ ac_status with_model(const ac_model* handle, const auto& work) noexcept {
 
 template <class... Pointers>
 void need(const Pointers*... pointers) {
-  if (((pointers == nullptr) || ...)) wrong_usage("an argument is null that must not be");
+  if ((!pointers || ...)) wrong_usage("an argument is null that must not be");
 }
 
 std::string text_or_nothing(const char* text) { return text == nullptr ? "" : text; }

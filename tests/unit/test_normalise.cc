@@ -122,9 +122,11 @@ Graph exported_layer(std::int64_t window, double softcap) {
   return graph;
 }
 
-Graph with_logits(Graph graph, NodeId node) {
-  graph.outputs.push_back({"logits", node});
-  return graph;
+// By reference: whoever makes the node adds to the graph, before or after other arguments are made.
+Graph with_logits(const Graph& graph, NodeId node) {
+  Graph whole = graph;
+  whole.outputs.push_back({"logits", node});
+  return whole;
 }
 
 }  // namespace
