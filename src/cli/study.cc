@@ -269,6 +269,9 @@ void add_replay(CLI::App& study) {
       ->check(CLI::Range(1, 1'000'000));
   replay->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", replay->options.jobs, "Threads")->check(CLI::Range(1, 1024));
+  command->add_flag("--recorded-only", replay->options.recorded_only,
+                    "Of steps whose schedules are too many to list, search those that were timed, "
+                    "without a model of the others");
   command->add_flag("--json", replay->json, "Print the report as JSON");
   command->footer("Example:\n  agentcompile study replay step.jsonl -o report --repetitions 50");
   command->callback([replay] { replay->run(); });
