@@ -66,7 +66,7 @@ void check_kinds(const std::string& format) {
     CHECK_MESSAGE(verdict.admitted(), (verdict.rejection ? verdict.rejection->reason : ""));
   }
   // Tiles of 4 rows have no columns for two scales of a vector.
-  const kernels::Format& of = find_format(format)->format;
+  const kernels::Format of = find_format(format)->format;
   CHECK(kinds.size() == (of.scales_of(128 / bits_of(of.codes)) == 1 ? 7 : 6));
 }
 
