@@ -63,8 +63,8 @@ class StepSpace {
   search::Point listed(int point) const;
   // How many sites fuse; they come first.
   std::size_t fusion_sites() const { return alike_.size(); }
-  // Every way to fuse: the choice of each of those sites, -1 for one that is not there, and which of
-  // the other sites are. Nothing if there are more than so many.
+  // Every way to fuse: the choice of each of those sites, -1 for one that is not there, and which
+  // of the other sites are. Nothing if there are more than so many.
   struct Fused {
     std::vector<int> fusions;
     std::vector<std::size_t> there;
@@ -114,7 +114,7 @@ class StepSpace {
   std::map<int, std::size_t> limit_;    // of choices, by space
   std::map<std::string, int> names_;    // how often they were given
   std::map<int, std::size_t> site_of_;  // by space
-  std::map<int, std::vector<int>> candidates_;    // of each site's choices, by space
+  std::map<int, std::vector<int>> candidates_;  // of each site's choices, by space
   mutable Covers covers_;
   mutable std::map<const CoverPart*, CoverPart> with_space_;
   mutable std::map<std::vector<int>, Cut> cuts_;  // by choice of each that is alike
