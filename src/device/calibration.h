@@ -17,9 +17,9 @@ struct Calibration {
     double further_row = 23e-9, late_signal = 0.25e-6;
     double async_copies = 1.045, bulk_copies = 1.013, cache_hint = 0.98;  // factors of all loads
     double padding = 0.026;  // cost of steps beyond the end of a row
-    // Products by tensor cores, in 2026-11-27-h100-columns.jsonl: factors of all loads where no
-    // other warp shares a tile, and where weights are no codes.
-    double whole_tile = 1.1, plain_columns = 0.95;
+    // Factor of all loads of products by tensor cores where no other warp shares a tile, in
+    // 2026-11-27-h100-columns.jsonl.
+    double whole_tile = 1.1;
   } gemv;
 
   struct Attention {

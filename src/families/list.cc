@@ -48,6 +48,14 @@ const char* why_left_out_on_host(std::string_view family) {
   return why;
 }
 
+bool computes_few_as_one(std::string_view family) {
+  bool does = false;
+  RegionFamilies::each([&]<class Task>() {
+    if constexpr (requires { Task::few_as_one; }) does = does || Task::family == family;
+  });
+  return does;
+}
+
 std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wanted,
                                         const Bindings& at) {
   const Body body(step, wanted.region, at, wanted.argmax);

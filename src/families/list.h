@@ -65,6 +65,8 @@ std::vector<std::string_view> family_names();
 void check_families(const std::vector<std::string>& families);
 // Why the host plans this family for no model that does not name it, or null.
 const char* why_left_out_on_host(std::string_view family);
+// Whether it computes a few tokens in about the time of one.
+bool computes_few_as_one(std::string_view family);
 
 // Of all families that compute regions. Sizes are taken at one T and P.
 std::vector<FamilyMatch> match_families(const StepGraph& step, const Wanted& wanted,

@@ -58,8 +58,7 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
           .block_seconds = fit.stage_element * plan.padded(op, k) * plan.tokens,
           .finish_seconds = plan.signal == Signal::last_group ? fit.late_signal : 0,
           .slowdown = (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) *
-                      passes(plan.tokens) * (plan.split == 1 ? fit.whole_tile : 1) *
-                      (op.format.is_plain() ? fit.plain_columns : 1),
+                      passes(plan.tokens) * (plan.split == 1 ? fit.whole_tile : 1),
           // A right matrix has eight columns, and decoding takes about as long as one: estimated.
           .flops = device.tensor_flops * plan.tokens / (8 * (plan.matrices(op) + 1))};
 }

@@ -10,6 +10,7 @@ struct MmaGemvTask : GemvProblem {
   static constexpr std::string_view family = "mma_gemv";
   static constexpr const char* left_out_on_host =
       "it computes what gemv does, slower where tensor cores are imitated";
+  static constexpr bool few_as_one = true;  // they fill columns that one token leaves empty
   using Plan = kernels::MmaGemvPlan;
 
   static Match<MmaGemvTask> match(const Body& body);

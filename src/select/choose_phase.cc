@@ -147,8 +147,8 @@ void PhaseChooser::choose_steps(Progress& progress) {
   if (options_.for_several) choose_for_several(progress);
 }
 
-// Products by tensor cores, if no context's step takes more than a hundredth longer; otherwise all
-// but those that lose most.
+// Products that compute a few tokens as one, if no context's step takes more than a hundredth
+// longer; otherwise all but those that lose most.
 void PhaseChooser::choose_for_several(Progress& progress) {
   constexpr double kNextToNothing = 1.01;
   const Alternatives& all = searched_->alternatives;
@@ -156,7 +156,7 @@ void PhaseChooser::choose_for_several(Progress& progress) {
   InContextOptions quickly = options_.in_context;
   quickly.limit /= 4;
   const auto is_wanted = [](const Implemented& option) {
-    return option.note.starts_with(std::string(MmaGemvTask::family) + "/");
+    return computes_few_as_one(option.note.substr(0, option.note.find('/')));
   };
   std::map<std::size_t, double> losses = losses_of(all, is_wanted);
   while (!losses.empty()) {

@@ -175,7 +175,7 @@ TEST_CASE("the same plans every time, however nodes are numbered") {
 
 TEST_CASE("the bound keeps the best, and one of each kind") {
   const Regions regions = analyse(one_layer_qwen3());
-  const Plans wide = planned(regions, "sm_90", 100000), narrow = planned(regions, "sm_90", 12);
+  const Plans wide = planned(regions, "sm_90", 100000), narrow = planned(regions, "sm_90", 16);
   for (std::size_t i = 0; i < wide.spaces.size(); ++i) {
     const Space &all = wide.spaces[i], &few = narrow.spaces[i];
     if (all.candidates.empty()) continue;
