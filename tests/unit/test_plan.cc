@@ -285,7 +285,7 @@ TEST_CASE("windows, softcaps, GeGLU and scaled embeddings") {
   CHECK(embedding);
   CHECK(head);
   CHECK(families(plans, "rms_norm+linear+div+tanh+mul+argmax") == Names{"gemv"});
-  CHECK(task_of<GemvTask>(plans, "rms_norm+linear+linear+gelu+mul").op.pair ==
+  CHECK(task_of<MmaGemvTask>(plans, "rms_norm+linear+linear+gelu+mul").op.pair ==
         kernels::Pair::geglu_tanh);
 }
 
@@ -299,8 +299,8 @@ TEST_CASE("what no family can express is refused with the reason") {
     return std::string();
   };
   CHECK(refusal("gelu(v0)").find("gemv: no place in the epilogue for gelu") != std::string::npos);
-  CHECK(families(plans, "layer_norm | linear | gelu") == Names{"norm", "gemv", "elementwise"});
-  CHECK(families(plans, "linear+add") == Names{"gemv"});
+  CHECK(families(plans, "layer_norm | linear | gelu") == Names{"norm", "mma_gemv", "elementwise"});
+  CHECK(families(plans, "linear+add") == Names{"mma_gemv"});
   // More than one token is no affair of the decode kernels.
   const Regions prefill = analyse(published("llama-3.2-1b", false));
   const Plans many = plan(prefill, device_info("sm_90"), {.at = {.S = -1, .T = 64, .P = 0}});
