@@ -31,11 +31,6 @@ std::vector<Fault> token_faults() {
        "kernels/attention.cuh",
        {{"split < splits; split += stride", "split < splits; split += 2 * stride"}},
        {"rows of attention of a token"}},
-      {"a turn begins before the last one ends",
-       "kernels/attention.cuh",
-       {{"if (split > first) __syncthreads();", ";"}},
-       {"rows of attention of a token"},
-       true},
       // ---- tokens are mixed up
       {"a neighbour's sum",
        gemv,
