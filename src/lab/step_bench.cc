@@ -47,18 +47,16 @@ double StepBench::sample(Device::Recording& recording, int steps) {
   return engine_.device().time([&] { recording.replay(); }) * 1e6 / steps;
 }
 
-std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds,
-                                                 int repeats) {
-  if (repeats == 0) repeats = this->steps();
+std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds) {
   std::vector<std::unique_ptr<Device::Recording>> recordings;
-  for (const Step& step : steps) recordings.push_back(record(step, repeats));
+  for (const Step& step : steps) recordings.push_back(record(step, this->steps()));
   std::vector<std::vector<double>> samples(steps.size());
-  for (const auto& recording : recordings) sample(*recording, repeats);
+  for (const auto& recording : recordings) sample(*recording, this->steps());
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < steps.size(); ++i) {
       // Another one first each time: what runs before a step warms the card for it.
       const std::size_t at = (i + static_cast<std::size_t>(round)) % steps.size();
-      samples[at].push_back(sample(*recordings[at], repeats));
+      samples[at].push_back(sample(*recordings[at], this->steps()));
     }
   return samples;
 }
@@ -70,9 +68,7 @@ std::string line_of(const BenchQuestion& question) {
     for (const Span span : step) spans.push_back(to_json(span));
     list.push_back(std::move(spans));
   }
-  return Json{
-      {"steps", std::move(list)}, {"rounds", question.rounds}, {"repeats", question.repeats}}
-      .dump();
+  return Json{{"steps", std::move(list)}, {"rounds", question.rounds}}.dump();
 }
 
 Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job) {
@@ -84,11 +80,11 @@ Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job
       device, std::make_unique<StepBench>(*device, job.package, job.random, job.context));
   return [opened](const std::string& line) {
     const Json asked = Json::parse(line);
-    BenchQuestion question{{}, asked.at("rounds"), asked.at("repeats")};
+    BenchQuestion question{{}, asked.at("rounds")};
     for (const Json& step : asked.at("steps"))
       for (question.steps.emplace_back(); const Json& span : step)
         question.steps.back().push_back(span_of(span));
-    return line_of(opened->bench->race(question.steps, question.rounds, question.repeats));
+    return line_of(opened->bench->race(question.steps, question.rounds));
   };
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -55,33 +54,6 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
 // With other options than those that cost least; `cost` speaks for what no neighbourhood claims.
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take);
-
-// Covers of one step, whose parts are shared: what several of them have is one object, which is
-// valid as long as this is. For one thread.
-class Covers {
- public:
-  // The plans must outlive it, and keep their spaces.
-  Covers(const Regions& regions, const Plans& plans)
-      : regions_(regions), plans_(plans), uses_(regions.step) {}
-
-  // `take`: null for what costs least.
-  std::vector<const CoverPart*> choose(const SpaceCost& cost, const FusionTaker* take);
-
- private:
-  friend class Coverer;
-  const CoverPart* of(const Part& part);  // of an option of a neighbourhood
-  const CoverPart* of_region(std::size_t index);
-  const CoverPart* single(NodeId id);
-  int space_of(const std::string& signature) const;
-
-  const Regions& regions_;
-  const Plans& plans_;
-  const UseDef uses_;
-  std::map<const Part*, CoverPart> options_;
-  std::map<std::size_t, CoverPart> of_regions_;
-  std::map<NodeId, CoverPart> singles_;
-  const CoverPart choosing_;  // the token, by itself
-};
 
 // A way to cut a step; `what` it fuses, or not, other than the one that costs least.
 struct NearCut {

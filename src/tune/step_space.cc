@@ -42,7 +42,7 @@ void complete(const Regions& regions, Plans& plans) {
 
 StepSpace::StepSpace(const Regions& regions, const Plans& plans, const PartChoices& choices,
                      const StepSpaceOptions& options)
-    : regions_(regions), plans_(plans), covers_(regions, plans) {
+    : regions_(regions), plans_(plans) {
   find_alike();
   find_spaces();
   bound(options.max_points, options.plans);
@@ -109,9 +109,9 @@ void StepSpace::find_spaces() {
       uses[alike.kind][space] += n * static_cast<double>(alike.members.size());
   }
   std::map<int, double> whole;
-  for (const CoverPart* part : cut(std::vector<int>(alike_.size(), 0)).parts) {
-    parts_.try_emplace(part->space, *part);
-    ++whole[part->space];
+  for (const CoverPart& part : cut(std::vector<int>(alike_.size(), 0)).parts) {
+    parts_.try_emplace(part.space, part);
+    ++whole[part.space];
   }
   for (const auto& [space, part] : parts_) {
     uses_[space] = std::max(1.0, whole[space]);
@@ -214,47 +214,14 @@ const StepSpace::Cut& StepSpace::cut(const std::vector<int>& choices) const {
     if (index < 0 || space(index).candidates.empty()) return std::nullopt;
     return space(index).candidates[0].cost.microseconds;
   };
-  const FusionTaker taker = take;
-  cut.parts = covers_.choose(cost, &taker);
-  static const CoverPart choosing;
-  if (std::ranges::none_of(cut.parts, [](const CoverPart* part) { return chooses_token(*part); }))
-    cut.parts.push_back(&choosing);
-  for (const CoverPart*& part : cut.parts) {
-    part = with_space(part);
-    cut.spaces.insert(part->space);
+  cut.parts = choose_cover(regions_, plans_, cost, take);
+  if (std::none_of(cut.parts.begin(), cut.parts.end(), chooses_token)) cut.parts.push_back({});
+  for (CoverPart& part : cut.parts) {
+    if (part.space < 0) part.space = find_space(plans_, part.wanted).value_or(-1);
+    AC_ASSERT(part.space >= 0);  // the plans are complete
+    cut.spaces.insert(part.space);
   }
   return cut;
-}
-
-const CoverPart* StepSpace::with_space(const CoverPart* part) const {
-  if (part->space >= 0) return part;
-  const auto [at, is_new] = with_space_.try_emplace(part, *part);
-  if (is_new) at->second.space = find_space(plans_, part->wanted).value_or(-1);
-  AC_ASSERT(at->second.space >= 0);  // the plans are complete
-  return &at->second;
-}
-
-std::optional<std::vector<StepSpace::Fused>> StepSpace::all_fused(std::size_t limit) const {
-  std::vector<Fused> all;
-  std::vector<int> fusions(alike_.size(), -1);
-  const std::function<bool(std::size_t)> descend = [&](std::size_t i) {
-    if (i == alike_.size()) {
-      Fused& fused = all.emplace_back(Fused{fusions, {}});
-      for (const int space : cut(fusions).spaces)
-        if (const auto site = site_of_.find(space); site != site_of_.end())
-          fused.there.push_back(site->second);
-      return all.size() <= limit;
-    }
-    if (!cut(fusions).claimed[i]) return descend(i + 1);
-    for (std::size_t o = 0; o < alike_[i].options.size(); ++o) {
-      fusions[i] = static_cast<int>(o);
-      if (!descend(i + 1)) return false;
-    }
-    fusions[i] = -1;
-    return true;
-  };
-  if (!descend(0)) return std::nullopt;
-  return all;
 }
 
 search::Site StepSpace::fusion_site(std::size_t i) const {
@@ -317,15 +284,15 @@ double StepSpace::best_of(const CoverPart& part) const {
 std::vector<Scheduled> StepSpace::schedule(int point) const {
   const std::vector<int>& choices = points_->choices(point);
   std::vector<Scheduled> parts;
-  for (const CoverPart* part : cut(choices).parts) {
-    const auto site = site_of_.find(part->space);
+  for (const CoverPart& part : cut(choices).parts) {
+    const auto site = site_of_.find(part.space);
     if (site == site_of_.end()) {
       // Left over where neighbourhoods meet in a way that is not among the likely ones.
-      parts.push_back({part, choices_of(*part).front()});
+      parts.push_back({&part, choices_of(part).front()});
       continue;
     }
     const auto choice = static_cast<std::size_t>(choices[site->second]);
-    parts.push_back({part, candidates_.at(part->space)[choice]});
+    parts.push_back({&part, candidates_.at(part.space)[choice]});
   }
   return parts;
 }
@@ -422,9 +389,9 @@ search::Point StepSpace::listed(int point) const {
 }
 
 std::vector<const CoverPart*> StepSpace::likely_parts(int point) const {
-  std::set<const CoverPart*> parts;
+  std::vector<const CoverPart*> parts;
   const auto add = [&](const std::vector<int>& choices) {
-    parts.insert(cut(choices).parts.begin(), cut(choices).parts.end());
+    for (const CoverPart& part : cut(choices).parts) parts.push_back(&part);
   };
   add(points_->choices(point));
   for (std::size_t i = 0; i < alike_.size(); ++i)
@@ -433,13 +400,7 @@ std::vector<const CoverPart*> StepSpace::likely_parts(int point) const {
       other[i] = static_cast<int>(o);
       add(other);
     }
-  return {parts.begin(), parts.end()};
-}
-
-std::vector<const CoverPart*> StepSpace::met_parts() const {
-  std::set<const CoverPart*> parts;
-  for (const auto& [fusions, cut] : cuts_) parts.insert(cut.parts.begin(), cut.parts.end());
-  return {parts.begin(), parts.end()};
+  return parts;
 }
 
 std::vector<int> StepSpace::choices_of(const CoverPart& part) const {
