@@ -577,12 +577,12 @@ AC_DEVICE void attention(const AttentionParams& p) {
   if constexpr (!in_turn) {
     attend_split<op, plan>(p, blockIdx.y);
   } else {
-    const int first = blockIdx.y, stride = gridDim.y;
+    // A split writes nothing that others may still read of the one before, ahead of its first
+    // barrier.
+    const int stride = gridDim.y;
     int splits = plan.splits;
-    for (int split = first; split < splits; split += stride) {
-      if (split > first) __syncthreads();  // shared memory is free again
+    for (int split = blockIdx.y; split < splits; split += stride)
       splits = attend_split<op, plan>(p, split);
-    }
   }
 }
 

@@ -54,8 +54,8 @@ struct MmaGemvPlan {
   }
   // x times a norm's weight is two columns: rounded, and what rounding left.
   static constexpr int columns(const GemvOp& op) { return op.norm ? 2 : 1; }
-  // Of x, what a slot has of one piece of a row, and the gap behind it. The lanes of a load meet up
-  // to 4 pieces: gaps keep their banks apart.
+  // The bytes of x that one piece of a slot meets. A gap follows each piece: lanes of one load read
+  // up to 4 pieces, and gaps put these into different banks.
   static constexpr int piece_bytes(const GemvOp& op) { return 2 * row_vectors * op.vector(); }
   constexpr int gap(const GemvOp& op) const {
     if (pieces() == 1 || op.vector() > 16) return 0;

@@ -39,7 +39,6 @@
   }
 #define AC_KERNEL_ENTRY(name, Params, threads, min_blocks, ...) \
   AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, 1, __VA_ARGS__)
-#define AC_OF_ROWS false  // whether an entry is of several rows (each_row.cuh)
 #else
 // So many blocks in a row start together and reach each other's shared memory (sm_90).
 #define AC_CLUSTER_KERNEL_ENTRY(name, Params, threads, cluster, ...)                       \
@@ -54,7 +53,6 @@
     __VA_ARGS__;                                                    \
   }                                                                 \
   AC_PARAMS_BYTES(name, Params)
-#define AC_OF_ROWS false
 #ifdef __CUDACC_RTC__  // has no host side
 #define AC_PARAMS_BYTES(name, Params)
 #else
@@ -62,6 +60,7 @@
   extern "C" AC_EXPORTED unsigned long name##_params_bytes() { return sizeof(Params); }
 #endif
 #endif
+#define AC_OF_ROWS false  // whether an entry is of several rows (each_row.cuh)
 #define AC_EXPORTED __attribute__((visibility("default")))
 
 #define AC_DEVICE __device__ __forceinline__

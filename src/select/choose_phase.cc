@@ -70,8 +70,8 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
   return timed;
 }
 
-// Of each site that has wanted options: how much longer the fastest of these takes, by itself, than
-// the fastest of all, in all parts of a step.
+// Compares the fastest wanted option of each site with the fastest of all, each timed by itself.
+// Gives the microseconds that a step would lose by the wanted one. Sites without one are left out.
 std::map<std::size_t, double> losses_of(const Alternatives& all,
                                         const std::function<bool(const Implemented&)>& is_wanted) {
   std::map<std::size_t, double> losses;

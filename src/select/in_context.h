@@ -41,7 +41,7 @@ struct ContextChoice {
 ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
 
-// Those of `from` that are `wanted` at a site, if there are any; other sites keep what they have.
+// Keeps the wanted options of each site. A site that has none keeps all of its options.
 struct FewerAlternatives {
   Alternatives left;
   std::vector<std::vector<std::size_t>> options;  // of each site: which of `from` they are

@@ -155,7 +155,7 @@ class Mutator {
 Mutator* mutator = nullptr;  // of this process, for LLVMFuzzerMutate
 
 void run_one(Shared& shared, std::string_view input) {
-  // Of its own size, so that a read behind it is found.
+  // The copy has no spare bytes, so that AddressSanitizer finds a read behind the input.
   const std::vector<std::uint8_t> bytes(input.begin(), input.end());
   shared.size = std::min(input.size(), sizeof(shared.data));
   std::memcpy(shared.data, input.data(), shared.size);
