@@ -409,7 +409,7 @@ const std::vector<Fault> attention_faults = {
      {"llama", "phi"}},
     {"the first block combines",
      attention,
-     {{"if (!*is_last) return;", "if (split != 0) return;"}},
+     {{"if (!*is_last) return splits;", "if (split != 0) return splits;"}},
      {"llama"}},
     {"an attention counter is not reset",
      attention,
@@ -463,7 +463,7 @@ const std::vector<Fault> attention_faults = {
     // turn on the host, so none can see another's sums too early.
     {"no barrier after the splits are counted",
      attention,
-     {{"  __syncthreads();\n  if (!*is_last) return;", "  if (!*is_last) return;"}},
+     {{"  __syncthreads();\n  if (!*is_last) return splits;", "  if (!*is_last) return splits;"}},
      {"llama", "phi"},
      true},
 };
