@@ -54,6 +54,10 @@ Ranking spoil(Ranking advice, Spoilt how, const search::PointSpace& space,
       break;
     case Spoilt::random_points:
       advice.order.clear();
+      if (!space.is_listed()) {
+        for (std::size_t i = 0; i < count; ++i) advice.order.push_back(space.draw(random));
+        break;
+      }
       for (std::uint64_t i = 0; i < space.size(); ++i) advice.order.push_back(space.at(i));
       random.shuffle(advice.order);
       advice.order.resize(std::min(count, advice.order.size()));

@@ -54,11 +54,11 @@ std::string_view to_string(Feedback feedback) {
   return names[static_cast<std::size_t>(feedback)];
 }
 
-ProposedSession propose(const TimedTable& table, const std::string& about, Provider* provider,
-                        const std::string& name, const ProposeOptions& options) {
-  std::vector<search::Point> points;
-  for (const tune::TimedPoint& timed : table.points) points.push_back(timed.point);
-  const search::ListedSpace space(std::move(points));
+ProposedSession propose(const TimedTable& table, const Answers& answers, const std::string& about,
+                        Provider* provider, const std::string& name,
+                        const ProposeOptions& options) {
+  const std::shared_ptr<const search::PointSpace> opened = answers.space();
+  const search::PointSpace& space = *opened;
   std::optional<AdvisedProposer> advised;
   search::RandomProposer by_chance(search::derived_seed(options.seed, 2));
   if (provider) advised.emplace(*provider, about, name, options.attempts);
@@ -68,15 +68,13 @@ ProposedSession propose(const TimedTable& table, const std::string& about, Provi
       search::make_strategy(options.strategy, space, options.seed), space,
       options.feedback == Feedback::true_ ? informed : misinformed, options.proposals);
 
-  ProposedSession session{arm_of(options, !provider), table.signature, {}};
+  ProposedSession session{arm_of(options, !provider), table.signature, {}, Json::array()};
   const search::Trace trace = run_search(
-      strategy,
-      [&](int point) {
-        return search::AttemptCost{table.points[static_cast<std::size_t>(point)].outcome()};
-      },
+      strategy, [&](int point) { return search::AttemptCost{answers.outcome(space, point)}; },
       {.attempts = options.attempts});
   for (const search::PointAttempt& attempt : trace.attempts)
     session.plans.push_back(space.id(attempt.point));
+  if (const auto best = trace.best()) session.best = best->outcome.microseconds;
   if (advised)
     for (const ProposalCall& call : advised->calls()) session.calls.push_back(ac::to_json(call));
   return session;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "advise/proposals.h"
-#include "study/timed_table.h"
+#include "study/answers.h"
 
 namespace ac::study {
 
@@ -25,11 +25,12 @@ struct ProposedSession {
   std::string signature;           // of the table
   std::vector<std::string> plans;  // that were tried, in order
   Json calls = Json::array();
+  double best = 0;  // microseconds; 0: nothing was measured. Not kept in files
 };
 
 // `provider`: null for proposals by chance. `name`: of files with questions.
-ProposedSession propose(const TimedTable& table, const std::string& about, Provider* provider,
-                        const std::string& name, const ProposeOptions& options);
+ProposedSession propose(const TimedTable& table, const Answers& answers, const std::string& about,
+                        Provider* provider, const std::string& name, const ProposeOptions& options);
 
 Json to_json(const ProposedSession& session);
 // JSON lines. What is no such line is an error (bad_input).

@@ -92,7 +92,7 @@ class Recorder {
     tuning::TimedAttempt tried;
     tried.key.region = subject.space->signature;
     tried.key.plan = candidate.id;
-    tried.key.setting = tuning::setting_of(1, options_.context);
+    tried.key.setting = tuning::setting_of(options_.tokens, options_.context);
     tried.verdict = point.verdict;
     const bool is_ok = point.verdict == search::Verdict::measured;
     tried.why = is_ok && !point.was_admitted ? tuning::kUnjudged : point.why;
@@ -154,7 +154,7 @@ Json common_header(const RecordOptions& options, KernelBuilder& builder, const s
   json["model"] = model;
   if (options.dtype) json["dtype"] = torch_name(*options.dtype);
   json["target"] = options.device.target;
-  json["tokens"] = 1;
+  json["tokens"] = options.tokens;
   json["context"] = options.context;
   json["rounds"] = options.rounds;
   json["seconds"] = options.seconds;

@@ -1,4 +1,4 @@
-// Times every point of the bounded spaces of a model's decode step on the device at hand, so that
+// Times every point of the bounded spaces of a model's step on the device at hand, so that
 // searches can be replayed without it. What is in the file already is not done again.
 #pragma once
 

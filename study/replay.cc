@@ -19,18 +19,16 @@ namespace {
 constexpr std::size_t kLeastPoints = 4;
 
 Case case_of(const TimedTable& table, const std::string& model, std::size_t number,
-             const Replies& replies) {
+             const Replies& replies, bool recorded_only) {
   Case made;
   made.name = fmt::format("{}: {}", model, table.description);
   made.signature = table.signature;
   made.table = number;
-  made.is_step = table.points[0].point.parts.size() > 1;
+  made.is_step = table.sites || table.points[0].point.parts.size() > 1;
   made.optimum = *table.optimum();
   made.drift = table.drift();
-  std::vector<search::Point> points;
   std::vector<double> predicted, measured, spreads;
   for (const tune::TimedPoint& timed : table.points) {
-    points.push_back(timed.point);
     made.outcomes.push_back(timed.outcome());
     made.failures += !made.outcomes.back().ok();
     made.unjudged += !timed.was_admitted;
@@ -42,13 +40,15 @@ Case case_of(const TimedTable& table, const std::string& model, std::size_t numb
     spreads.push_back(*most / *least - 1);
   }
   made.spread = median(spreads);
-  made.space = std::make_shared<search::ListedSpace>(std::move(points));
+  made.answers = std::make_shared<const Answers>(table, recorded_only);
+  if (made.answers->model()) made.model = made.answers->model()->errors();
   made.predicted_correlation = rank_correlation(predicted, measured);
   if (const auto known = replies.find(table.signature); known != replies.end())
     for (const OrderReply& reply : known->second) {
       std::vector<double> rank, time;
-      for (const int point : search::Ranking::of(*made.space, reply.order).order) {
-        const search::PointOutcome& outcome = made.outcomes[static_cast<std::size_t>(point)];
+      const auto space = made.answers->space();
+      for (const int point : search::Ranking::of(*space, reply.order).order) {
+        const search::PointOutcome outcome = made.answers->outcome(*space, point);
         if (!outcome.ok()) continue;
         rank.push_back(static_cast<double>(rank.size()));
         time.push_back(outcome.microseconds);
@@ -58,16 +58,21 @@ Case case_of(const TimedTable& table, const std::string& model, std::size_t numb
   return made;
 }
 
-Curve search_once(const Case& of, search::Strategy& strategy, std::size_t attempts) {
+// Of the optimum, which a model may say that something beats.
+float share_of(const Case& of, const search::PointOutcome& outcome) {
+  return static_cast<float>(std::min(1.0, of.optimum / outcome.microseconds));
+}
+
+Curve search_once(const Case& of, const search::PointSpace& space, search::Strategy& strategy,
+                  std::size_t attempts) {
   const auto answer = [&](int point) {
-    return search::AttemptCost{of.outcomes[static_cast<std::size_t>(point)]};
+    return search::AttemptCost{of.answers->outcome(space, point)};
   };
   const search::Trace trace = run_search(strategy, answer, {.attempts = attempts});
   Curve curve;
   float best = 0;
   for (const search::PointAttempt& attempt : trace.attempts) {
-    if (attempt.outcome.ok())
-      best = std::max(best, static_cast<float>(of.optimum / attempt.outcome.microseconds));
+    if (attempt.outcome.ok()) best = std::max(best, share_of(of, attempt.outcome));
     curve.push_back(best);
   }
   curve.resize(attempts, best);  // nothing is left to try
@@ -103,7 +108,10 @@ class Replayer {
     for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
       if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
     add_sessions(group);
-    group.arms.push_back(random_exactly(group));
+    // What is not listed cannot be counted.
+    if (std::ranges::none_of(group.cases,
+                             [&](std::size_t of) { return result_.cases[of].model.has_value(); }))
+      group.arms.push_back(random_exactly(group));
     group.arms.push_back(oracle(group));
     in_parallel(group.arms.size(), [&](std::size_t i) {
       ArmResult& arm = group.arms[i];
@@ -148,9 +156,10 @@ class Replayer {
       for (std::size_t r = 0; r < repetitions; ++r) {
         const std::uint64_t seed =
             search::derived_seed(search::derived_seed(result_.options.seed, index), r);
+        const auto space = of.answers->space();
         const auto strategy =
-            start(arm, *of.space, replies ? &(*replies)[r % draws] : nullptr, others, seed);
-        ran.shares[i].push_back(search_once(of, *strategy, result_.options.attempts));
+            start(arm, *space, replies ? &(*replies)[r % draws] : nullptr, others, seed);
+        ran.shares[i].push_back(search_once(of, *space, *strategy, result_.options.attempts));
       }
     });
     count_hits(ran, result_.options.attempts);
@@ -161,12 +170,12 @@ class Replayer {
   Curve curve_of(const Case& of, const ProposedSession& session) const {
     Curve curve;
     float best = 0;
+    const auto space = of.answers->space();
     for (const std::string& plan : session.plans) {
-      const std::optional<int> point = of.space->find(plan);
+      const std::optional<int> point = space->find(plan);
       if (!point) bad_input("{}: the table has no plan {}", session.arm, plan);
-      const search::PointOutcome& outcome = of.outcomes[static_cast<std::size_t>(*point)];
-      if (outcome.ok())
-        best = std::max(best, static_cast<float>(of.optimum / outcome.microseconds));
+      const search::PointOutcome outcome = of.answers->outcome(*space, *point);
+      if (outcome.ok()) best = std::max(best, share_of(of, outcome));
       curve.push_back(best);
     }
     curve.resize(result_.options.attempts, best);
@@ -326,7 +335,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       else if (!known.insert(key).second)
         result.skipped.push_back(fmt::format("{}: recorded before, for another model", name));
       else {
-        result.cases.push_back(case_of(table, model, number - 1, replies));
+        result.cases.push_back(case_of(table, model, number - 1, replies, options.recorded_only));
         result.cases.back().kind = kinds.emplace(table.description, kinds.size()).first->second;
       }
     }
@@ -350,7 +359,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       advisors.insert(fmt::format("{}, {}", reply.model, reply.date));
       ++result.replies;
       result.named_plans += reply.order.size();
-      result.known_plans += search::Ranking::of(*of.space, reply.order).order.size();
+      result.known_plans += search::Ranking::of(*of.answers->space(), reply.order).order.size();
       result.reply_tokens += reply.tokens, result.reply_seconds += reply.seconds;
     }
   }
@@ -359,7 +368,8 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   if (result.cases.empty()) bad_input("there is nothing to search in these tables");
   for (const std::string& name : options.strategies)
     if (name != kDiverse)
-      search::make_strategy(name, *result.cases[0].space, 0);  // says so if there is no such one
+      search::make_strategy(name, *result.cases[0].answers->space(),
+                            0);  // says so if there is no such one
   result.advisors = {advisors.begin(), advisors.end()};
   // Arms with advice are never compared over other spaces than arms without.
   advised_regions.with_advice = true;

@@ -2,6 +2,7 @@
 // known, and repetitions cost microseconds.
 #pragma once
 
+#include "study/answers.h"
 #include "study/arms.h"
 #include "study/propose.h"
 #include "study/statistics.h"
@@ -17,6 +18,7 @@ struct ReplayOptions {
   std::vector<std::string> strategies = {"random",       "heuristic", "diverse", "descent",
                                          "evolutionary", "surrogate", "tree"};
   unsigned jobs = 1;
+  bool recorded_only = false;  // of steps whose schedules are too many to list
 };
 
 // A region's, or a step's, points that were recorded.
@@ -26,8 +28,9 @@ struct Case {
   std::size_t kind = 0;   // equal of the regions with the same ops
   std::size_t table = 0;  // of all
   bool is_step = false;
-  std::shared_ptr<const search::ListedSpace> space;
-  std::vector<search::PointOutcome> outcomes;  // by point
+  std::shared_ptr<const Answers> answers;
+  std::optional<FitErrors> model;              // that answers what was not recorded
+  std::vector<search::PointOutcome> outcomes;  // of what was recorded
   double optimum = 0;                          // microseconds
   std::size_t failures = 0, unjudged = 0;
   std::size_t good = 0;                     // within 5 % of the optimum

@@ -217,6 +217,22 @@ void add_spaces(const Replayed& replayed, const ReplayGroup& group, std::string&
   }
 }
 
+// How good the models are that answer what was not recorded.
+void add_models(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
+  for (const std::size_t index : group.cases)
+    if (const auto& model = replayed.cases[index].model)
+      out += fmt::format(
+          "\nWhat was not timed of {}, a model answers: a term for each choice of a site and each "
+          "pair of choices of following sites, fitted to {} schedules. Of {} others it errs by "
+          "{:.3f} "
+          "% (median; 95th percentile {:.3f} %; median of the fastest 5 %: {:.3f} %), rank "
+          "correlation {:.4f}. The noise of a timing is {:.3f} % (95th percentile of {} timings of "
+          "the reference). The optimum is the best that was timed.\n",
+          replayed.cases[index].name, model->fitted, model->held_out, 100 * model->median,
+          100 * model->most, 100 * model->median_of_fastest, model->rank_correlation,
+          100 * model->noise, model->references);
+}
+
 // Curves that can be told apart are few: of the falsifiers, those of advice alone.
 bool is_drawn(const std::string& arm) {
   if (arm == "oracle" || arm == "random") return false;
@@ -252,6 +268,7 @@ std::string to_markdown(const Replayed& replayed) {
     add_finding(replayed, group, out);
     add_comparisons(replayed, group, out);
     add_spaces(replayed, group, out);
+    add_models(replayed, group, out);
   }
   return out;
 }
@@ -259,7 +276,7 @@ std::string to_markdown(const Replayed& replayed) {
 Json to_json(const Replayed& replayed) {
   const ReplayOptions& options = replayed.options;
   Json cases = Json::array(), groups = Json::array();
-  for (const Case& of : replayed.cases)
+  for (const Case& of : replayed.cases) {
     cases.push_back({{"name", of.name},
                      {"signature", of.signature},
                      {"points", of.outcomes.size()},
@@ -272,6 +289,16 @@ Json to_json(const Replayed& replayed) {
                      {"reference_drift", of.drift},
                      {"predicted_rank_correlation", of.predicted_correlation},
                      {"advised_rank_correlation", of.advised_correlation}});
+    if (const auto& model = of.model)
+      cases.back()["model"] = {{"fitted", model->fitted},
+                               {"held_out", model->held_out},
+                               {"median_error", model->median},
+                               {"error_95", model->most},
+                               {"median_error_of_fastest", model->median_of_fastest},
+                               {"rank_correlation", model->rank_correlation},
+                               {"noise", model->noise},
+                               {"references", model->references}};
+  }
   for (const ReplayGroup& group : replayed.groups) {
     Json arms = Json::array(), comparisons = Json::array();
     for (const ArmResult& arm : group.arms) {

@@ -62,6 +62,24 @@ void TableFile::append(int region, tune::TimedPoint point) {
   recording_.tables[static_cast<std::size_t>(region)].add(std::move(point));
 }
 
+void TableFile::set_sites(int region, const StepSites& sites) {
+  TimedTable& table = recording_.tables[static_cast<std::size_t>(region)];
+  if (!table.sites) {
+    write(space_line(region, sites));
+    table.sites = std::make_shared<const StepSites>(sites);
+  } else if (to_json(*table.sites) != to_json(sites)) {
+    wrong_usage(
+        "{} was recorded with other choices: a candidate was not admitted then, or is not now, or "
+        "the program plans others. Choose another file",
+        path_.string());
+  }
+}
+
+void TableFile::append(int region, tune::TimedPoint point, TimedTable::Sampled sampled) {
+  write(to_json(point, sampled, region));
+  recording_.tables[static_cast<std::size_t>(region)].add(std::move(point), std::move(sampled));
+}
+
 void TableFile::append_reference(int region, const std::string& plan,
                                  const std::vector<double>& samples) {
   write(reference_line(region, plan, samples));

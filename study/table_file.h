@@ -23,6 +23,10 @@ class TableFile {
     return recording_.tables[static_cast<std::size_t>(region)];
   }
   void append(int region, tune::TimedPoint point);
+  // Of a step whose schedules are too many to list. Other sites than the file's are an error
+  // (wrong_usage).
+  void set_sites(int region, const StepSites& sites);
+  void append(int region, tune::TimedPoint point, TimedTable::Sampled sampled);
   void append_reference(int region, const std::string& plan, const std::vector<double>& samples);
   void append_fallback(int region, const std::vector<double>& samples);
 

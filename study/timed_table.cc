@@ -15,7 +15,7 @@ namespace ac::study {
 namespace {
 
 constexpr std::size_t kMaxRecordingBytes = std::size_t{1} << 30;
-constexpr JsonLimits kRecordLimits{.bytes = 1 << 20, .depth = 8, .values = 20'000};
+constexpr JsonLimits kRecordLimits{.bytes = 16u << 20, .depth = 8, .values = 2'000'000};
 
 // Of one line, with errors that name it.
 class RecordedLine {
@@ -65,36 +65,7 @@ class RecordedLine {
   const std::string where_;
 };
 
-search::SitePlan part_of(const RecordedLine& line, std::string site) {
-  search::SitePlan part{std::move(site), line.text("family"), {}};
-  if (!line.at("fields").is_object()) line.wrong("fields", "an object");
-  for (const auto& [name, value] : line.at("fields").items()) {
-    if (value.is_number_integer())
-      part.fields.push_back({name, value.get<std::int64_t>()});
-    else if (value.is_boolean())
-      part.fields.push_back({name, std::int64_t{value.get<bool>()}});
-    else if (value.is_string())
-      part.fields.push_back({name, value.get<std::string>()});
-    else
-      bad_input("{}: \"fields\": {} is no whole number, text, true or false", line.where(),
-                quote(name));
-  }
-  return part;
-}
-
-tune::TimedPoint point_of(const RecordedLine& line) {
-  tune::TimedPoint timed;
-  timed.point.id = line.text("plan");
-  timed.point.predicted = line.number("predicted_us");
-  if (line.has("parts")) {
-    if (!line.at("parts").is_array()) line.wrong("parts", "an array");
-    for (const Json& json : line.at("parts")) {
-      const RecordedLine part(json, line.where() + ": \"parts\"");
-      timed.point.parts.push_back(part_of(part, part.text("site")));
-    }
-  } else {
-    timed.point.parts.push_back(part_of(line, ""));
-  }
+void read_outcome(const RecordedLine& line, tune::TimedPoint& timed) {
   const auto verdict = search::verdict_from(line.text("outcome"));
   if (!verdict) line.wrong("outcome", "one of measured, illegal, uncompilable, wrong, failed");
   timed.verdict = *verdict;
@@ -104,21 +75,36 @@ tune::TimedPoint point_of(const RecordedLine& line) {
     timed.was_admitted = false;
   }
   if (timed.verdict == search::Verdict::measured) timed.samples = line.samples();
+}
+
+tune::TimedPoint point_of(const RecordedLine& line, const Json& json) {
+  tune::TimedPoint timed;
+  timed.point.id = line.text("plan");
+  timed.point.predicted = line.number("predicted_us");
+  if (line.has("parts")) {
+    if (!line.at("parts").is_array()) line.wrong("parts", "an array");
+    for (const Json& of : line.at("parts")) {
+      const RecordedLine part(of, line.where() + ": \"parts\"");
+      timed.point.parts.push_back(site_plan_from(of, part.text("site"), part.where()));
+    }
+  } else {
+    timed.point.parts.push_back(site_plan_from(json, "", line.where()));
+  }
+  read_outcome(line, timed);
   return timed;
 }
 
-Json fields_json(const search::SitePlan& part) {
-  Json fields = Json::object();
-  for (const search::Field& field : part.fields)
-    std::visit([&](const auto& value) { fields[field.name] = value; }, field.value);
-  return fields;
-}
-
-// Samples need no more digits than clocks have.
 Json samples_json(const std::vector<double>& samples) {
   Json json = Json::array();
-  for (const double sample : samples) json.push_back(std::round(sample * 1e4) / 1e4);
+  for (const double sample : rounded(samples)) json.push_back(sample);
   return json;
+}
+
+void add_outcome(const tune::TimedPoint& timed, Json& json) {
+  json["outcome"] = search::to_string(timed.verdict);
+  if (!timed.why.empty()) json["why"] = timed.why;
+  if (!timed.was_admitted) json["admission"] = "skipped";
+  if (timed.verdict == search::Verdict::measured) json["samples_us"] = samples_json(timed.samples);
 }
 
 }  // namespace
@@ -157,7 +143,9 @@ class Reader {
       table.references.push_back(line.samples());
       return;
     }
-    tune::TimedPoint point = point_of(line);
+    if (line.has("space")) return add_space(line, table);
+    if (line.has("schedule") || table.sites) return add_sampled(line, table);
+    tune::TimedPoint point = point_of(line, json);
     const auto& first = table.points.empty() ? point : table.points[0];
     if (point.point.parts.size() != first.point.parts.size())
       bad_input("{}: \"parts\": the region's other points have other sites", line.where());
@@ -165,6 +153,41 @@ class Reader {
       if (point.point.parts[i].site != first.point.parts[i].site)
         bad_input("{}: \"parts\": the region's other points have other sites", line.where());
     table.add(std::move(point));
+  }
+
+  void add_space(const RecordedLine& line, TimedTable& table) {
+    if (table.sites || !table.points.empty())
+      bad_input("{}: \"space\": the region has one, or points without", line.where());
+    table.sites = std::make_shared<const StepSites>(
+        sites_from(line.at("space"), line.where() + ": \"space\""));
+    spaces_[table.region] = table.sites->space();
+  }
+
+  void add_sampled(const RecordedLine& line, TimedTable& table) {
+    if (!table.sites) bad_input("{}: \"schedule\": no line before has its space", line.where());
+    const search::ProductSpace& space = *spaces_.at(table.region);
+    TimedTable::Sampled sampled{{}, line.text("by")};
+    if (!line.at("schedule").is_array()) line.wrong("schedule", "an array of whole numbers");
+    for (const Json& choice : line.at("schedule")) {
+      if (!choice.is_number_integer()) line.wrong("schedule", "an array of whole numbers");
+      sampled.schedule.push_back(choice.get<int>());
+    }
+    if (sampled.schedule.size() != space.sites().size())
+      bad_input("{}: \"schedule\": expected {} sites", line.where(), space.sites().size());
+    for (std::size_t i = 0; i < sampled.schedule.size(); ++i)
+      if (sampled.schedule[i] < -1 ||
+          sampled.schedule[i] >= static_cast<int>(space.sites()[i].choices.size()))
+        bad_input("{}: \"schedule\": site {} has no choice {}", line.where(),
+                  quote(space.sites()[i].name), sampled.schedule[i]);
+    const int point = space.point(sampled.schedule);
+    if (space.choices(point) != sampled.schedule)
+      bad_input("{}: \"schedule\": it has sites that its fusions do not leave, or lacks some",
+                line.where());
+    tune::TimedPoint timed;
+    timed.point.id = space.id(point);
+    timed.point.predicted = space.predicted(point);
+    read_outcome(line, timed);
+    table.add(std::move(timed), std::move(sampled));
   }
 
   void add_header(const RecordedLine& line, const Json& json) {
@@ -194,14 +217,17 @@ class Reader {
   }
 
   Recording recording_;
+  std::map<int, std::unique_ptr<search::ProductSpace>> spaces_;  // by region
 };
 
-void TimedTable::add(tune::TimedPoint point) {
+void TimedTable::add(tune::TimedPoint point, Sampled of) {
   const auto [at, is_new] = by_plan_.emplace(point.point.id, points.size());
-  if (is_new)
-    points.push_back(std::move(point));
-  else
+  if (!is_new) {
     points[at->second] = std::move(point);
+    return;
+  }
+  points.push_back(std::move(point));
+  if (sites) sampled.push_back(std::move(of));
 }
 
 const tune::TimedPoint* TimedTable::find(const std::string& plan) const {
@@ -226,8 +252,8 @@ double TimedTable::drift() const {
 }
 
 std::optional<std::string> differing_field(const Json& header, const Json& other) {
-  for (const char* field :
-       {"device", "toolkit", "model", "dtype", "tokens", "context", "space", "max_points", "plans"})
+  for (const char* field : {"device", "toolkit", "model", "dtype", "tokens", "context", "space",
+                            "max_points", "plans", "seed"})
     if (header.value(field, Json()) != other.value(field, Json())) return field;
   return std::nullopt;
 }
@@ -260,11 +286,23 @@ Json to_json(const tune::TimedPoint& timed, int region) {
           {{"site", part.site}, {"family", part.family}, {"fields", fields_json(part)}});
   }
   json["predicted_us"] = std::round(timed.point.predicted * 1e4) / 1e4;
-  json["outcome"] = search::to_string(timed.verdict);
-  if (!timed.why.empty()) json["why"] = timed.why;
-  if (!timed.was_admitted) json["admission"] = "skipped";
-  if (timed.verdict == search::Verdict::measured) json["samples_us"] = samples_json(timed.samples);
+  add_outcome(timed, json);
   return json;
+}
+
+Json to_json(const tune::TimedPoint& timed, const TimedTable::Sampled& sampled, int region) {
+  Json json{{"region", region}, {"schedule", sampled.schedule}, {"by", sampled.by}};
+  add_outcome(timed, json);
+  return json;
+}
+
+Json space_line(int region, const StepSites& sites) {
+  return {{"region", region}, {"space", to_json(sites)}};
+}
+
+std::vector<double> rounded(std::vector<double> samples) {
+  for (double& sample : samples) sample = std::round(sample * 1e4) / 1e4;
+  return samples;
 }
 
 Json region_line(const TimedTable& table) {

@@ -8,9 +8,15 @@
 //   {"region": 0, "fallback": true, "samples_us": [...]}                with each batch that was
 //   timed
 //   {"region": 0, "reference": id, "samples_us": [...]}                that point, timed again
-// A point of a step has "parts": [{"site": ..., "family": ..., "fields": {...}}, ...] for its
-// family and fields. A point that was never judged says "admission": "skipped". A later line of a
-// point replaces an earlier one, so that a recording only ever appends.
+// Of a step whose schedules are too many to list:
+//   {"region": 0, "space": {"fusions": 8, "sites": [{"site": ..., "uses": ..., "choices": [...]}],
+//    "cuts": [{"fusions": [...], "there": [...]}]}}      once, before its points
+//   {"region": 0, "schedule": [3, -1, 0, ...], "by": "random", "outcome": ..., "samples_us": [...]}
+//                                     a point: the choice of each site; -1 for one that is not
+//                                     there
+// A point of a listed step has "parts": [{"site": ..., "family": ..., "fields": {...}}, ...] for
+// its family and fields. A point that was never judged says "admission": "skipped". A later line of
+// a point replaces an earlier one, so that a recording only ever appends.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +26,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "study/step_sites.h"
 #include "tune/timed_point.h"
 
 namespace ac::study {
@@ -31,9 +38,16 @@ struct TimedTable {
   std::vector<double> fallback;  // microseconds; empty if there is none
   std::vector<tune::TimedPoint> points;
   std::vector<std::vector<double>> references;  // of one point, each time that it was timed
+  std::shared_ptr<const StepSites> sites;       // where points are too many to list; else null
+  // Then, of each point, the choices, and who chose it: "random", or a strategy.
+  struct Sampled {
+    std::vector<int> schedule;
+    std::string by;
+  };
+  std::vector<Sampled> sampled;
 
   // Replaces a point with the same plan.
-  void add(tune::TimedPoint point);
+  void add(tune::TimedPoint point, Sampled sampled = {});
   const tune::TimedPoint* find(const std::string& plan) const;
   // Of the best; nothing if no point was measured.
   std::optional<double> optimum() const;
@@ -59,7 +73,11 @@ Recording parse_recording(std::string_view text, const std::string& origin);
 std::optional<std::string> differing_field(const Json& header, const Json& other);
 
 Json to_json(const tune::TimedPoint& point, int region);
+Json to_json(const tune::TimedPoint& point, const TimedTable::Sampled& sampled, int region);
 Json region_line(const TimedTable& table);
+Json space_line(int region, const StepSites& sites);
+// As they are in a file: with no more digits than clocks have.
+std::vector<double> rounded(std::vector<double> samples);
 Json fallback_line(int region, const std::vector<double>& samples);
 Json reference_line(int region, const std::string& plan, const std::vector<double>& samples);
 

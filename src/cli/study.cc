@@ -70,6 +70,10 @@ struct Record {
         {"commit", commit.empty() ? commit_of(building.sources) : commit},
         {"command", command_line()},
         {"date", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))}};
+    if (space == "step" && options.tokens > 1)
+      wrong_usage("--tokens {}: a step of one token is searched: --space region", options.tokens);
+    if (space != "step" && (options.drawn > 0 || options.guided > 0))
+      wrong_usage("--random and --guided choose schedules: add --space step");
     KernelBuilder builder(building);
     Progress progress(quiet);
     progress.stage("capture");
@@ -127,6 +131,25 @@ void add_record(CLI::App& study) {
                    "Schedules between two timings of the reference schedule, in the step space")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--random", record->options.drawn,
+                   "Draw so many schedules of the whole step space, which is then not bounded by "
+                   "--max-points")
+      ->check(CLI::Range(0, 1'000'000));
+  command
+      ->add_option("--guided", record->options.guided,
+                   "As --random; so many other schedules, which searches come by")
+      ->check(CLI::Range(0, 1'000'000));
+  command
+      ->add_option("--stop-after", record->options.stop_after,
+                   "Seconds after which no further schedule is timed; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--tokens", record->options.tokens,
+                   "Tokens of the step whose regions are timed: more than one are a prompt's")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
   add_log_option(*command, record->database);
   command
       ->add_option("--max-candidates", record->options.max_candidates,
@@ -246,6 +269,9 @@ void add_replay(CLI::App& study) {
       ->check(CLI::Range(1, 1'000'000));
   replay->options.jobs = std::max(1u, std::thread::hardware_concurrency());
   command->add_option("--jobs,-j", replay->options.jobs, "Threads")->check(CLI::Range(1, 1024));
+  command->add_flag("--recorded-only", replay->options.recorded_only,
+                    "Of steps whose schedules are too many to list, search those that were timed, "
+                    "without a model of the others");
   command->add_flag("--json", replay->json, "Print the report as JSON");
   command->footer("Example:\n  agentcompile study replay step.jsonl -o report --repetitions 50");
   command->callback([replay] { replay->run(); });

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 
@@ -18,7 +19,7 @@ struct Propose {
   study::ProposeOptions options;
   AdvisorOptions advising;
   int sessions = 5;
-  bool by_chance = false, json = false, quiet = false;
+  bool by_chance = false, recorded_only = false, json = false, quiet = false;
   // Of all sessions: a recording gives its replies to equal questions in turn, and limits hold for
   // all calls together.
   std::unique_ptr<Provider> provider_ = {};
@@ -42,9 +43,10 @@ struct Propose {
         const std::string about = fmt::format("{} of {} on {}", table.description,
                                               recording.header.at("model").get<std::string>(),
                                               recording.header.at("device").get<std::string>());
+        const study::Answers answers(table, recorded_only);
         for (int i = 0; i < sessions; ++i) {
           progress.stage(fmt::format("{}: session {} of {}", about, i + 1, sessions));
-          const study::ProposedSession session = search(table, about, i);
+          const study::ProposedSession session = search(table, answers, about, i);
           lines += study::to_json(session).dump() + "\n";
           done.push_back(summary(table, session));
         }
@@ -64,26 +66,24 @@ struct Propose {
     fmt::print("appended to {}\n", output);
   }
 
-  study::ProposedSession search(const study::TimedTable& table, const std::string& about,
-                                int session) {
+  study::ProposedSession search(const study::TimedTable& table, const study::Answers& answers,
+                                const std::string& about, int session) {
     study::ProposeOptions own = options;
     own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(session));
     const std::string name = fmt::format("session-{}", session + 1);
-    if (by_chance) return study::propose(table, about, nullptr, name, own);
-    if (!asks_in_files()) return study::propose(table, about, provider_.get(), name, own);
+    if (by_chance) return study::propose(table, answers, about, nullptr, name, own);
+    if (!asks_in_files()) return study::propose(table, answers, about, provider_.get(), name, own);
     // Equal questions of different sessions are answered anew: in folders of their own.
     AdvisorOptions asked = advising;
     asked.who += "/" + name;
     const std::unique_ptr<Provider> provider = open_provider(asked, read_environment());
-    return study::propose(table, about, provider.get(), name, own);
+    return study::propose(table, answers, about, provider.get(), name, own);
   }
   bool asks_in_files() const { return advising.who.starts_with("ask:"); }
 
   static Json summary(const study::TimedTable& table, const study::ProposedSession& session) {
-    double best = 0;
-    for (const std::string& plan : session.plans)
-      if (const search::PointOutcome outcome = table.find(plan)->outcome(); outcome.ok())
-        best = std::max(best, *table.optimum() / outcome.microseconds);
+    // What a model says may be less than the best that was timed.
+    const double best = session.best > 0 ? std::min(1.0, *table.optimum() / session.best) : 0.0;
     return {{"arm", session.arm},
             {"table", table.description},
             {"attempts", session.plans.size()},
@@ -136,6 +136,9 @@ void add_study_propose_command(CLI::App& study) {
       ->check(CLI::Range(0, 10'000));
   command->add_option("--seed", propose->options.seed, "Seed of everything that is random")
       ->capture_default_str();
+  command->add_flag("--recorded-only", propose->recorded_only,
+                    "Of a step whose schedules are too many to list, search those that were timed, "
+                    "without a model of the others");
   command->add_flag("--json", propose->json, "Print what was searched as JSON");
   command->add_flag("-q,--quiet", propose->quiet, "No progress");
   command->footer(

@@ -47,16 +47,18 @@ double StepBench::sample(Device::Recording& recording, int steps) {
   return engine_.device().time([&] { recording.replay(); }) * 1e6 / steps;
 }
 
-std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds) {
+std::vector<std::vector<double>> StepBench::race(const std::vector<Step>& steps, int rounds,
+                                                 int repeats) {
+  if (repeats == 0) repeats = this->steps();
   std::vector<std::unique_ptr<Device::Recording>> recordings;
-  for (const Step& step : steps) recordings.push_back(record(step, this->steps()));
+  for (const Step& step : steps) recordings.push_back(record(step, repeats));
   std::vector<std::vector<double>> samples(steps.size());
-  for (const auto& recording : recordings) sample(*recording, this->steps());
+  for (const auto& recording : recordings) sample(*recording, repeats);
   for (int round = 0; round < rounds; ++round)
     for (std::size_t i = 0; i < steps.size(); ++i) {
       // Another one first each time: what runs before a step warms the card for it.
       const std::size_t at = (i + static_cast<std::size_t>(round)) % steps.size();
-      samples[at].push_back(sample(*recordings[at], this->steps()));
+      samples[at].push_back(sample(*recordings[at], repeats));
     }
   return samples;
 }
@@ -68,7 +70,9 @@ std::string line_of(const BenchQuestion& question) {
     for (const Span span : step) spans.push_back(to_json(span));
     list.push_back(std::move(spans));
   }
-  return Json{{"steps", std::move(list)}, {"rounds", question.rounds}}.dump();
+  return Json{
+      {"steps", std::move(list)}, {"rounds", question.rounds}, {"repeats", question.repeats}}
+      .dump();
 }
 
 Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job) {
@@ -80,11 +84,11 @@ Conversation::Answer prepare(std::shared_ptr<Device> device, const BenchJob& job
       device, std::make_unique<StepBench>(*device, job.package, job.random, job.context));
   return [opened](const std::string& line) {
     const Json asked = Json::parse(line);
-    BenchQuestion question{{}, asked.at("rounds")};
+    BenchQuestion question{{}, asked.at("rounds"), asked.at("repeats")};
     for (const Json& step : asked.at("steps"))
       for (question.steps.emplace_back(); const Json& span : step)
         question.steps.back().push_back(span_of(span));
-    return line_of(opened->bench->race(question.steps, question.rounds));
+    return line_of(opened->bench->race(question.steps, question.rounds, question.repeats));
   };
 }
 

@@ -28,7 +28,9 @@ class StepBench {
   double sample(Device::Recording& recording, int steps);
   std::chrono::steady_clock::duration waited() const { return engine_.device().waited(); }
   // All of them in turn, after a first run of each that does not count: `rounds` samples of each.
-  std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds);
+  // `repeats`: steps in a recording; 0: as the engine has.
+  std::vector<std::vector<double>> race(const std::vector<Step>& steps, int rounds,
+                                        int repeats = 0);
 
  private:
   RandomValues random_;
@@ -41,6 +43,7 @@ class StepBench {
 struct BenchQuestion {
   std::vector<StepBench::Step> steps;
   int rounds = 1;
+  int repeats = 0;  // of a step in one recording; 0: as the engine has
 };
 std::string line_of(const BenchQuestion& question);
 

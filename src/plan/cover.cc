@@ -12,19 +12,24 @@ namespace {
 // What a fallback is taken to cost: its ops one by one, each far below the device's bandwidth.
 constexpr double kFallbackShare = 0.05;
 
+}  // namespace
+
 class Coverer {
  public:
   // `take`: null for what costs least.
-  Coverer(const Regions& regions, const Plans& plans, const SpaceCost& cost,
-          const FusionTaker* take)
-      : regions_(regions), plans_(plans), cost_(cost), take_(take), uses_(regions.step) {}
+  Coverer(Covers& covers, const SpaceCost& cost, const FusionTaker* take)
+      : covers_(covers),
+        regions_(covers.regions_),
+        plans_(covers.plans_),
+        cost_(cost),
+        take_(take),
+        uses_(covers.uses_) {}
 
-  std::vector<CoverPart> run() {
+  std::vector<const CoverPart*> run() {
     for (const Neighbourhood::Kind kind : kClaimOrder)
       for (std::size_t i = 0; i < plans_.neighbourhoods.size(); ++i)
         if (plans_.neighbourhoods[i].kind == kind) claim(i);
-    for (std::size_t i = 0; i < regions_.regions.size(); ++i)
-      add_rest(regions_.regions[i], plans_.space_of_region[i]);
+    for (std::size_t i = 0; i < regions_.regions.size(); ++i) add_rest(i);
     return in_order();
   }
 
@@ -37,68 +42,46 @@ class Coverer {
         take_ ? (*take_)(neighbourhood) : cheapest_option(regions_, plans_, around, cost_);
     if (!best) return;
     for (const Part& part : around.options[*best].parts)
-      if (!is_open(around, part)) add({part.wanted, part.space});
+      if (!is_open(around, part)) add(covers_.of(part));
   }
 
-  // A sum or norm that products leave by itself: the two may still go together. And what is not one
-  // with attention, which are neighbourhoods of their own.
-  bool is_open(const Neighbourhood& around, const Part& part) const {
-    using Kind = Neighbourhood::Kind;
-    if (around.kind == Kind::projections)
-      return part.wanted->region.ops.size() < around.nodes.size();
-    if (around.kind != Kind::products && around.kind != Kind::head) return false;
-    if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
-    const Op op = part.wanted->region.ops[0];
-    return op == Op::add || op == Op::rms_norm || op == Op::layer_norm;
-  }
-
-  void add(CoverPart part) {
-    if (part.wanted)
-      for (const NodeId id : part.wanted->region.nodes)
+  void add(const CoverPart* part) {
+    if (part->wanted)
+      for (const NodeId id : part->wanted->region.nodes)
         if (is_compute(uses_.graph()[id])) claimed_.insert(id);
-    parts_.push_back(std::move(part));
+    parts_.push_back(part);
   }
 
   // A region of the analyzer, or of what is left of it each node by itself.
-  void add_rest(const Region& region, int space) {
+  void add_rest(std::size_t index) {
     std::vector<NodeId> free;
     std::size_t nodes = 0;
-    for (const NodeId id : region.nodes) {
+    for (const NodeId id : regions_.regions[index].nodes) {
       if (!is_compute(uses_.graph()[id])) continue;
       ++nodes;
       if (claimed_.count(id) == 0) free.push_back(id);
     }
     if (free.empty()) return;
-    if (free.size() == nodes && (nodes == 1 || cost_(space))) return add({Wanted{region}, space});
-    for (const NodeId id : free) add(single(id));
-  }
-
-  CoverPart single(NodeId id) const {
-    auto made = make_region(uses_, {id});
-    const Wanted wanted{std::get<Region>(std::move(made))};
-    return {wanted, space_of(signature_of(wanted))};
-  }
-
-  int space_of(const std::string& signature) const {
-    for (std::size_t i = 0; i < plans_.spaces.size(); ++i)
-      if (plans_.spaces[i].signature == signature) return static_cast<int>(i);
-    return -1;
+    if (free.size() == nodes && (nodes == 1 || cost_(plans_.space_of_region[index])))
+      return add(covers_.of_region(index));
+    for (const NodeId id : free) add(covers_.single(id));
   }
 
   // Parts that are convex one by one may still need each other in a circle; one of those is then
   // taken apart.
-  std::vector<CoverPart> in_order() {
+  std::vector<const CoverPart*> in_order() {
     for (;;) {
-      std::vector<CoverPart> ordered;
+      const std::vector<std::size_t> positions = by_position();
+      std::vector<const CoverPart*> ordered;
       std::vector<bool> done(parts_.size());
       std::set<NodeId> known;
       bool progress = true;
       while (progress) {
         progress = false;
-        for (const std::size_t i : by_position()) {
-          if (done[i] || !is_ready(parts_[i], known)) continue;
-          if (parts_[i].wanted)
-            for (const NodeId id : parts_[i].wanted->region.nodes) known.insert(id);
+        for (const std::size_t i : positions) {
+          if (done[i] || !is_ready(*parts_[i], known)) continue;
+          if (parts_[i]->wanted)
+            for (const NodeId id : parts_[i]->wanted->region.nodes) known.insert(id);
           ordered.push_back(parts_[i]);
           done[i] = progress = true;
         }
@@ -111,7 +94,7 @@ class Coverer {
   std::vector<std::size_t> by_position() const {
     std::vector<std::pair<int, std::size_t>> order;
     for (std::size_t i = 0; i < parts_.size(); ++i)
-      order.emplace_back(last_position(uses_, parts_[i]), i);
+      order.emplace_back(last_position(uses_, *parts_[i]), i);
     std::sort(order.begin(), order.end());
     std::vector<std::size_t> indices;
     for (const auto& [position, i] : order) indices.push_back(i);
@@ -130,27 +113,76 @@ class Coverer {
 
   void take_one_apart(const std::vector<bool>& done) {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      if (done[i] || !parts_[i].wanted || parts_[i].wanted->region.ops.size() < 2) continue;
-      const CoverPart whole = parts_[i];
+      if (done[i] || !parts_[i]->wanted || parts_[i]->wanted->region.ops.size() < 2) continue;
+      const Wanted& whole = *parts_[i]->wanted;
       parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(i));
-      for (const NodeId id : whole.wanted->region.nodes)
-        if (is_compute(uses_.graph()[id])) parts_.push_back(single(id));
-      if (whole.wanted->argmax) parts_.push_back({std::nullopt, -1});
+      for (const NodeId id : whole.region.nodes)
+        if (is_compute(uses_.graph()[id])) parts_.push_back(covers_.single(id));
+      if (whole.argmax) parts_.push_back(&covers_.choosing_);
       return;
     }
     AC_UNREACHABLE();  // single nodes of a graph can always be ordered
   }
 
+  Covers& covers_;
   const Regions& regions_;
   const Plans& plans_;
   const SpaceCost& cost_;
   const FusionTaker* const take_;
-  const UseDef uses_;
+  const UseDef& uses_;
   std::set<NodeId> claimed_;
-  std::vector<CoverPart> parts_;
+  std::vector<const CoverPart*> parts_;
 };
 
+const CoverPart* Covers::of(const Part& part) {
+  return &options_.try_emplace(&part, CoverPart{part.wanted, part.space}).first->second;
+}
+
+const CoverPart* Covers::of_region(std::size_t index) {
+  const auto known = of_regions_.find(index);
+  if (known != of_regions_.end()) return &known->second;
+  const CoverPart part{Wanted{regions_.regions[index]}, plans_.space_of_region[index]};
+  return &of_regions_.emplace(index, part).first->second;
+}
+
+const CoverPart* Covers::single(NodeId id) {
+  const auto known = singles_.find(id);
+  if (known != singles_.end()) return &known->second;
+  auto made = make_region(uses_, {id});
+  const Wanted wanted{std::get<Region>(std::move(made))};
+  return &singles_.emplace(id, CoverPart{wanted, space_of(signature_of(wanted))}).first->second;
+}
+
+int Covers::space_of(const std::string& signature) const {
+  for (std::size_t i = 0; i < plans_.spaces.size(); ++i)
+    if (plans_.spaces[i].signature == signature) return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<const CoverPart*> Covers::choose(const SpaceCost& cost, const FusionTaker* take) {
+  return Coverer(*this, cost, take).run();
+}
+
+namespace {
+
+std::vector<CoverPart> choose_once(const Regions& regions, const Plans& plans,
+                                   const SpaceCost& cost, const FusionTaker* take) {
+  std::vector<CoverPart> parts;
+  Covers covers(regions, plans);
+  for (const CoverPart* part : covers.choose(cost, take)) parts.push_back(*part);
+  return parts;
+}
+
 }  // namespace
+
+bool is_open(const Neighbourhood& around, const Part& part) {
+  using Kind = Neighbourhood::Kind;
+  if (around.kind == Kind::projections) return part.wanted->region.ops.size() < around.nodes.size();
+  if (around.kind != Kind::products && around.kind != Kind::head) return false;
+  if (!part.wanted || part.wanted->argmax || part.wanted->region.ops.size() != 1) return false;
+  const Op op = part.wanted->region.ops[0];
+  return op == Op::add || op == Op::rms_norm || op == Op::layer_norm;
+}
 
 bool chooses_token(const CoverPart& part) { return !part.wanted || part.wanted->argmax; }
 
@@ -236,12 +268,12 @@ std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& 
 
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost) {
-  return Coverer(regions, plans, cost, nullptr).run();
+  return choose_once(regions, plans, cost, nullptr);
 }
 
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take) {
-  return Coverer(regions, plans, cost, &take).run();
+  return choose_once(regions, plans, cost, &take);
 }
 
 std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans) {

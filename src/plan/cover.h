@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,39 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
 // With other options than those that cost least; `cost` speaks for what no neighbourhood claims.
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take);
+
+// Whether a cover that takes an option with this part leaves the part to what is chosen later: a
+// sum or norm that products leave by itself may still go together with the other. And so is what is
+// not one with attention, which are neighbourhoods of their own.
+bool is_open(const Neighbourhood& around, const Part& part);
+
+// Covers of one step, whose parts are shared: what several of them have is one object, which is
+// valid as long as this is. For one thread.
+class Covers {
+ public:
+  // The plans must outlive it, and keep their spaces.
+  Covers(const Regions& regions, const Plans& plans)
+      : regions_(regions), plans_(plans), uses_(regions.step) {}
+
+  // `take`: null for what costs least.
+  std::vector<const CoverPart*> choose(const SpaceCost& cost, const FusionTaker* take);
+  // A node by itself.
+  const CoverPart* single(NodeId id);
+
+ private:
+  friend class Coverer;
+  const CoverPart* of(const Part& part);  // of an option of a neighbourhood
+  const CoverPart* of_region(std::size_t index);
+  int space_of(const std::string& signature) const;
+
+  const Regions& regions_;
+  const Plans& plans_;
+  const UseDef uses_;
+  std::map<const Part*, CoverPart> options_;
+  std::map<std::size_t, CoverPart> of_regions_;
+  std::map<NodeId, CoverPart> singles_;
+  const CoverPart choosing_;  // the token, by itself
+};
 
 // A way to cut a step; `what` it fuses, or not, other than the one that costs least.
 struct NearCut {

@@ -13,8 +13,7 @@ constexpr int kUntriedDraws = 2000;
 std::optional<int> untried(const PointSpace& space, Random& random,
                            const std::unordered_map<int, PointOutcome>& tried) {
   for (int draw = 0; draw < kUntriedDraws; ++draw)
-    if (const int point = space.at(random.below(space.size())); tried.count(point) == 0)
-      return point;
+    if (const int point = space.draw(random); tried.count(point) == 0) return point;
   if (space.is_listed())
     for (std::uint64_t i = 0; i < space.size(); ++i)
       if (const int point = space.at(i); tried.count(point) == 0) return point;

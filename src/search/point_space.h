@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,6 +47,8 @@ class PointSpace {
   virtual std::uint64_t size() const = 0;  // a bound where there are too many to count
   // The point with this index, below size(). Two indices may give one point.
   virtual int at(std::uint64_t index) const = 0;
+  // One at random: of those that are listed, or a choice of each site, all alike likely.
+  virtual int draw(Random& random) const = 0;
   virtual std::string id(int point) const = 0;
   virtual std::optional<int> find(const std::string& id) const = 0;
   virtual double predicted(int point) const = 0;
@@ -75,6 +78,7 @@ class ListedSpace : public PointSpace {
 
   std::uint64_t size() const override { return points_.size(); }
   int at(std::uint64_t index) const override { return static_cast<int>(index); }
+  int draw(Random& random) const override { return at(random.below(size())); }
   std::string id(int point) const override { return get(point).id; }
   std::optional<int> find(const std::string& id) const override;
   double predicted(int point) const override { return get(point).predicted; }
@@ -138,6 +142,7 @@ class ProductSpace : public PointSpace {
 
   std::uint64_t size() const override { return size_; }
   int at(std::uint64_t index) const override;
+  int draw(Random& random) const override;
   // "site=plan site=plan": of the sites that are there.
   std::string id(int point) const override;
   std::optional<int> find(const std::string& id) const override;
@@ -165,10 +170,11 @@ class ProductSpace : public PointSpace {
 
   std::vector<Site> sites_;
   std::vector<ListedSpace> spaces_;  // of each site
-  std::vector<double> weights_;      // of each site, by the share that it has in what is predicted
+  // Of each two choices of each site, weighted by the share that it has in what is predicted.
+  std::vector<std::vector<double>> likeness_;
   std::uint64_t size_ = 1;
   mutable std::vector<std::vector<int>> schedules_;
-  mutable std::unordered_map<std::string, int> known_;
+  mutable std::map<std::vector<int>, int> known_;
   mutable std::unordered_map<int, std::vector<int>> neighbours_;
 };
 

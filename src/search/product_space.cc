@@ -10,6 +10,7 @@ namespace ac::search {
 
 ProductSpace::ProductSpace(std::vector<Site> sites) : sites_(std::move(sites)) {
   if (sites_.empty()) bad_input("a space of schedules has no site");
+  std::vector<double> weights;
   for (std::size_t i = 0; i < sites_.size(); ++i) {
     const Site& site = sites_[i];
     if (site.choices.empty()) bad_input("site \"{}\" has no choice", site.name);
@@ -18,11 +19,17 @@ ProductSpace::ProductSpace(std::vector<Site> sites) : sites_(std::move(sites)) {
                 ? std::numeric_limits<std::uint64_t>::max()
                 : size_ * choices;
     spaces_.emplace_back(site.choices);
-    weights_.push_back(site.uses * std::max(spaces_[i].predicted(spaces_[i].start()), 1e-3));
+    weights.push_back(site.uses * std::max(spaces_[i].predicted(spaces_[i].start()), 1e-3));
   }
   double total = 0;
-  for (double& weight : weights_) total += weight *= weight;
-  for (double& weight : weights_) weight /= total;
+  for (double& weight : weights) total += weight *= weight;
+  for (std::size_t i = 0; i < sites_.size(); ++i) {
+    const int choices = static_cast<int>(sites_[i].choices.size());
+    std::vector<double>& of = likeness_.emplace_back();
+    for (int a = 0; a < choices; ++a)
+      for (int b = 0; b < choices; ++b)
+        of.push_back(weights[i] / total * (a == b ? 1 : spaces_[i].likeness(a, b)));
+  }
 }
 
 bool ProductSpace::is_there(std::size_t site, const std::vector<int>& choices) const {
@@ -31,15 +38,12 @@ bool ProductSpace::is_there(std::size_t site, const std::vector<int>& choices) c
 
 // One spelling of each schedule: what is not there has no choice, what is there has one.
 int ProductSpace::point(std::vector<int> choices) const {
-  std::string key;
-  for (std::size_t i = 0; i < sites_.size(); ++i) {
+  for (std::size_t i = 0; i < sites_.size(); ++i)
     if (!is_there(i, choices))
       choices[i] = -1;
     else if (choices[i] < 0)
       choices[i] = spaces_[i].start();
-    key += fmt::format("{} ", choices[i]);
-  }
-  const auto [at, is_new] = known_.emplace(std::move(key), static_cast<int>(schedules_.size()));
+  const auto [at, is_new] = known_.emplace(choices, static_cast<int>(schedules_.size()));
   if (is_new) schedules_.push_back(std::move(choices));
   return at->second;
 }
@@ -50,6 +54,13 @@ int ProductSpace::at(std::uint64_t index) const {
     choices.push_back(static_cast<int>(index % site.choices.size()));
     index /= site.choices.size();
   }
+  return point(std::move(choices));
+}
+
+int ProductSpace::draw(Random& random) const {
+  std::vector<int> choices;
+  for (const Site& site : sites_)
+    choices.push_back(static_cast<int>(random.index(site.choices.size())));
   return point(std::move(choices));
 }
 
@@ -170,13 +181,15 @@ int ProductSpace::cross(int mother, int father, Random& random) const {
 }
 
 double ProductSpace::likeness(int a, int b) const {
+  const std::vector<int>&left = choices(a), &right = choices(b);
   double sum = 0;
   for (std::size_t i = 0; i < sites_.size(); ++i) {
-    const int left = choices(a)[i], right = choices(b)[i];
-    if (left == right)
-      sum += weights_[i];
-    else if (left >= 0 && right >= 0)
-      sum += weights_[i] * spaces_[i].likeness(left, right);
+    const std::size_t count = sites_[i].choices.size();
+    if (left[i] >= 0 && right[i] >= 0)
+      sum += likeness_[i][static_cast<std::size_t>(left[i]) * count +
+                          static_cast<std::size_t>(right[i])];
+    else if (left[i] == right[i])
+      sum += likeness_[i][0];
   }
   return sum;
 }

@@ -30,7 +30,7 @@ Surrogate::Surrogate(const PointSpace& space) : space_(space) {
   Random random(1);
   double predictions = 0, squares = 0;
   for (int i = 0; i < kScaleDraws; ++i) {
-    const int a = space.at(random.below(space.size()));
+    const int a = space.draw(random);
     const double prediction = log_predicted(space, a);
     predictions += prediction, squares += prediction * prediction;
   }

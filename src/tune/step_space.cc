@@ -42,7 +42,7 @@ void complete(const Regions& regions, Plans& plans) {
 
 StepSpace::StepSpace(const Regions& regions, const Plans& plans, const PartChoices& choices,
                      const StepSpaceOptions& options)
-    : regions_(regions), plans_(plans) {
+    : regions_(regions), plans_(plans), covers_(regions, plans) {
   find_alike();
   find_spaces();
   bound(options.max_points, options.plans);
@@ -109,9 +109,9 @@ void StepSpace::find_spaces() {
       uses[alike.kind][space] += n * static_cast<double>(alike.members.size());
   }
   std::map<int, double> whole;
-  for (const CoverPart& part : cut(std::vector<int>(alike_.size(), 0)).parts) {
-    parts_.try_emplace(part.space, part);
-    ++whole[part.space];
+  for (const CoverPart* part : cut(std::vector<int>(alike_.size(), 0)).parts) {
+    parts_.try_emplace(part->space, *part);
+    ++whole[part->space];
   }
   for (const auto& [space, part] : parts_) {
     uses_[space] = std::max(1.0, whole[space]);
@@ -173,27 +173,34 @@ void StepSpace::bound(std::uint64_t max_points, std::size_t plans) {
 // Schedules, or more than enough.
 std::uint64_t StepSpace::count(std::uint64_t enough, std::set<int>* reached) const {
   std::uint64_t total = 0;
-  std::vector<int> fusions(alike_.size(), -1);
-  const std::function<void(std::size_t)> descend = [&](std::size_t i) {
-    if (total > enough) return;
-    if (i < alike_.size()) {
-      if (!cut(fusions).claimed[i]) return descend(i + 1);
-      for (std::size_t o = 0; o < alike_[i].options.size(); ++o) {
-        fusions[i] = static_cast<int>(o);
-        descend(i + 1);
-      }
-      fusions[i] = -1;
-      return;
-    }
+  each_cut([&](const std::vector<int>& fusions) {
     std::uint64_t product = 1;
     if (reached) reached->insert(cut(fusions).spaces.begin(), cut(fusions).spaces.end());
     for (const int space : cut(fusions).spaces)
       if (const auto limit = limit_.find(space); limit != limit_.end() && product <= enough)
         product *= std::max<std::uint64_t>(1, limit->second);
     total += product;
+    return total <= enough;
+  });
+  return total;
+}
+
+// Until `see` says no. An option of a site that `may` says no to is left out.
+void StepSpace::each_cut(const std::function<bool(const std::vector<int>&)>& see,
+                         const std::function<bool(std::size_t, int)>& may) const {
+  std::vector<int> fusions(alike_.size(), -1);
+  const std::function<bool(std::size_t)> descend = [&](std::size_t i) {
+    if (i == alike_.size()) return see(fusions);
+    if (!cut(fusions).claimed[i]) return descend(i + 1);
+    for (int o = 0; o < static_cast<int>(alike_[i].options.size()); ++o) {
+      if (may && !may(i, o)) continue;
+      fusions[i] = o;
+      if (!descend(i + 1)) return false;
+    }
+    fusions[i] = -1;
+    return true;
   };
   descend(0);
-  return total;
 }
 
 const StepSpace::Cut& StepSpace::cut(const std::vector<int>& choices) const {
@@ -214,14 +221,37 @@ const StepSpace::Cut& StepSpace::cut(const std::vector<int>& choices) const {
     if (index < 0 || space(index).candidates.empty()) return std::nullopt;
     return space(index).candidates[0].cost.microseconds;
   };
-  cut.parts = choose_cover(regions_, plans_, cost, take);
-  if (std::none_of(cut.parts.begin(), cut.parts.end(), chooses_token)) cut.parts.push_back({});
-  for (CoverPart& part : cut.parts) {
-    if (part.space < 0) part.space = find_space(plans_, part.wanted).value_or(-1);
-    AC_ASSERT(part.space >= 0);  // the plans are complete
-    cut.spaces.insert(part.space);
+  const FusionTaker taker = take;
+  cut.parts = covers_.choose(cost, &taker);
+  static const CoverPart choosing;
+  if (std::ranges::none_of(cut.parts, [](const CoverPart* part) { return chooses_token(*part); }))
+    cut.parts.push_back(&choosing);
+  for (const CoverPart*& part : cut.parts) {
+    part = with_space(part);
+    cut.spaces.insert(part->space);
   }
   return cut;
+}
+
+const CoverPart* StepSpace::with_space(const CoverPart* part) const {
+  if (part->space >= 0) return part;
+  const auto [at, is_new] = with_space_.try_emplace(part, *part);
+  if (is_new) at->second.space = find_space(plans_, part->wanted).value_or(-1);
+  AC_ASSERT(at->second.space >= 0);  // the plans are complete
+  return &at->second;
+}
+
+std::optional<std::vector<StepSpace::Fused>> StepSpace::all_fused(std::size_t limit) const {
+  std::vector<Fused> all;
+  each_cut([&](const std::vector<int>& fusions) {
+    Fused& fused = all.emplace_back(Fused{fusions, {}});
+    for (const int space : cut(fusions).spaces)
+      if (const auto site = site_of_.find(space); site != site_of_.end())
+        fused.there.push_back(site->second);
+    return all.size() <= limit;
+  });
+  if (all.size() > limit) return std::nullopt;
+  return all;
 }
 
 search::Site StepSpace::fusion_site(std::size_t i) const {
@@ -284,15 +314,15 @@ double StepSpace::best_of(const CoverPart& part) const {
 std::vector<Scheduled> StepSpace::schedule(int point) const {
   const std::vector<int>& choices = points_->choices(point);
   std::vector<Scheduled> parts;
-  for (const CoverPart& part : cut(choices).parts) {
-    const auto site = site_of_.find(part.space);
+  for (const CoverPart* part : cut(choices).parts) {
+    const auto site = site_of_.find(part->space);
     if (site == site_of_.end()) {
       // Left over where neighbourhoods meet in a way that is not among the likely ones.
-      parts.push_back({&part, choices_of(part).front()});
+      parts.push_back({part, choices_of(part->space).front()});
       continue;
     }
     const auto choice = static_cast<std::size_t>(choices[site->second]);
-    parts.push_back({&part, candidates_.at(part.space)[choice]});
+    parts.push_back({part, candidates_.at(part->space)[choice]});
   }
   return parts;
 }
@@ -311,35 +341,53 @@ std::vector<std::size_t> StepSpace::fusions(int point) const {
   return fusions;
 }
 
+// Options that no cut of these parts has are left out, so that few cuts are looked at.
 std::optional<int> StepSpace::find(const std::map<std::string, std::string>& selected) const {
-  std::vector<int> choices(points_->sites().size(), -1);
-  for (std::size_t i = 0; i < alike_.size(); ++i) {
-    const std::vector<FusionOption>& options = plans_.neighbourhoods[alike_[i].members[0]].options;
-    std::size_t fewest = std::numeric_limits<std::size_t>::max();
-    for (std::size_t o = 0; o < alike_[i].options.size(); ++o) {
-      const std::vector<Part>& parts = options[alike_[i].options[o]].parts;
-      const auto strange =
-          static_cast<std::size_t>(std::count_if(parts.begin(), parts.end(), [&](const Part& part) {
-            return selected.count(space(part.space).signature) == 0;
-          }));
-      if (strange < fewest) fewest = strange, choices[i] = static_cast<int>(o);
-    }
-  }
-  std::set<std::string> found;
-  for (const int index : cut(choices).spaces) {
-    const auto wanted = selected.find(space(index).signature);
-    const auto site = site_of_.find(index);
-    if (wanted == selected.end() || site == site_of_.end()) return std::nullopt;
-    const std::vector<int>& candidates = candidates_.at(index);
-    const auto at = std::find_if(candidates.begin(), candidates.end(), [&](int candidate) {
+  const auto may = [&](std::size_t i, int option) {
+    const Neighbourhood& around = plans_.neighbourhoods[alike_[i].members[0]];
+    const std::size_t o = alike_[i].options[static_cast<std::size_t>(option)];
+    return std::ranges::all_of(around.options[o].parts, [&](const Part& part) {
+      return is_open(around, part) || may_be_among(selected, part);
+    });
+  };
+  std::optional<int> found;
+  each_cut(
+      [&](const std::vector<int>& fusions) {
+        found = with_plans(fusions, selected);
+        return !found;
+      },
+      may);
+  return found;
+}
+
+// As it is, or taken apart for the order's sake.
+bool StepSpace::may_be_among(const std::map<std::string, std::string>& selected,
+                             const Part& part) const {
+  if (selected.count(space(part.space).signature) > 0) return true;
+  return part.wanted && std::ranges::all_of(part.wanted->region.nodes, [&](NodeId id) {
+           return !is_compute(regions_.step.graph[id]) ||
+                  selected.count(space(with_space(covers_.single(id))->space).signature) > 0;
+         });
+}
+
+// The point of this cut with these plans, if they are of its parts and of no others.
+std::optional<int> StepSpace::with_plans(const std::vector<int>& fusions,
+                                         const std::map<std::string, std::string>& plans) const {
+  std::vector<int> choices = fusions;
+  choices.resize(points_->sites().size(), -1);
+  if (cut(fusions).spaces.size() != plans.size()) return std::nullopt;
+  for (const int index : cut(fusions).spaces) {
+    const auto wanted = plans.find(space(index).signature);
+    if (wanted == plans.end()) return std::nullopt;
+    const std::vector<int> candidates = choices_of(index);
+    const auto at = std::ranges::find_if(candidates, [&](int candidate) {
       return wanted->second ==
              (candidate < 0 ? "" : space(index).candidates[static_cast<std::size_t>(candidate)].id);
     });
     if (at == candidates.end()) return std::nullopt;
-    choices[site->second] = static_cast<int>(at - candidates.begin());
-    found.insert(wanted->first);
+    if (const auto site = site_of_.find(index); site != site_of_.end())
+      choices[site->second] = static_cast<int>(at - candidates.begin());
   }
-  if (found.size() != selected.size()) return std::nullopt;
   return points_->point(std::move(choices));
 }
 
@@ -389,9 +437,9 @@ search::Point StepSpace::listed(int point) const {
 }
 
 std::vector<const CoverPart*> StepSpace::likely_parts(int point) const {
-  std::vector<const CoverPart*> parts;
+  std::set<const CoverPart*> parts;
   const auto add = [&](const std::vector<int>& choices) {
-    for (const CoverPart& part : cut(choices).parts) parts.push_back(&part);
+    parts.insert(cut(choices).parts.begin(), cut(choices).parts.end());
   };
   add(points_->choices(point));
   for (std::size_t i = 0; i < alike_.size(); ++i)
@@ -400,13 +448,19 @@ std::vector<const CoverPart*> StepSpace::likely_parts(int point) const {
       other[i] = static_cast<int>(o);
       add(other);
     }
-  return parts;
+  return {parts.begin(), parts.end()};
 }
 
-std::vector<int> StepSpace::choices_of(const CoverPart& part) const {
-  const auto known = candidates_.find(part.space);
+std::vector<const CoverPart*> StepSpace::met_parts() const {
+  std::set<const CoverPart*> parts;
+  for (const auto& [fusions, cut] : cuts_) parts.insert(cut.parts.begin(), cut.parts.end());
+  return {parts.begin(), parts.end()};
+}
+
+std::vector<int> StepSpace::choices_of(int index) const {
+  const auto known = candidates_.find(index);
   if (known != candidates_.end()) return known->second;
-  return {space(part.space).candidates.empty() ? -1 : 0};
+  return {space(index).candidates.empty() ? -1 : 0};
 }
 
 }  // namespace ac::tune

@@ -61,10 +61,21 @@ class StepSpace {
   double microseconds(std::size_t site) const;
   // The point with the same sites as all others, for a recorded table.
   search::Point listed(int point) const;
+  // How many sites fuse; they come first.
+  std::size_t fusion_sites() const { return alike_.size(); }
+  // Every way to fuse: the choice of each of those sites, -1 for one that is not there, and which
+  // of the other sites are. Nothing if there are more than so many.
+  struct Fused {
+    std::vector<int> fusions;
+    std::vector<std::size_t> there;
+  };
+  std::optional<std::vector<Fused>> all_fused(std::size_t limit) const;
   // Of the point's cut, and of all that differ from it by one fusion.
   std::vector<const CoverPart*> likely_parts(int point) const;
-  // What can take a part's place: candidates of its space.
-  std::vector<int> choices_of(const CoverPart& part) const;
+  // Of all cuts that were met.
+  std::vector<const CoverPart*> met_parts() const;
+  // What can take the place of a part with this space: candidates of it.
+  std::vector<int> choices_of(int space) const;
 
  private:
   // Neighbourhoods of different layers with the same options.
@@ -77,7 +88,7 @@ class StepSpace {
   };
   // The parts that a choice of fusions comes to.
   struct Cut {
-    std::vector<CoverPart> parts;
+    std::vector<const CoverPart*> parts;
     std::vector<bool> claimed;  // of what is alike: whether the choice mattered
     std::set<int> spaces;
   };
@@ -89,6 +100,13 @@ class StepSpace {
   search::Site fusion_site(std::size_t alike) const;
   search::Site part_site(int space, const PartChoices& choices);
   const Cut& cut(const std::vector<int>& fusions) const;
+  // -1 for the sites of a cut that are not there.
+  void each_cut(const std::function<bool(const std::vector<int>& fusions)>& see,
+                const std::function<bool(std::size_t site, int option)>& may = {}) const;
+  bool may_be_among(const std::map<std::string, std::string>& selected, const Part& part) const;
+  std::optional<int> with_plans(const std::vector<int>& fusions,
+                                const std::map<std::string, std::string>& plans) const;
+  const CoverPart* with_space(const CoverPart* part) const;
   std::string name_of(const CoverPart& part);
   double best_of(const CoverPart& part) const;
   const Space& space(int index) const { return plans_.spaces[static_cast<std::size_t>(index)]; }
@@ -102,7 +120,9 @@ class StepSpace {
   std::map<int, std::size_t> limit_;    // of choices, by space
   std::map<std::string, int> names_;    // how often they were given
   std::map<int, std::size_t> site_of_;  // by space
-  std::map<int, std::vector<int>> candidates_;    // of each site's choices, by space
+  std::map<int, std::vector<int>> candidates_;  // of each site's choices, by space
+  mutable Covers covers_;
+  mutable std::map<const CoverPart*, CoverPart> with_space_;
   mutable std::map<std::vector<int>, Cut> cuts_;  // by choice of each that is alike
   std::unique_ptr<search::ProductSpace> points_;
 };

@@ -64,6 +64,7 @@ StepWorkshop::StepWorkshop(const Model& model, const StepOptions& options, Kerne
     progress.stage("the step's choices");
   }
   complete(workshop_->regions(), plans_);
+  prepare();
   space_ = std::make_unique<StepSpace>(
       workshop_->regions(), plans_,
       [this](const CoverPart& part, std::size_t most) { return choices(part, most); },
@@ -100,22 +101,22 @@ Implemented StepWorkshop::implement(const CoverPart& part, int candidate) const 
 // The package's own first, then what was advised in turn with the best of each outline. The
 // fallback, where there is nothing else, where it is the package's, and on the host device, where
 // it is a rival.
-std::vector<int> StepWorkshop::choices(const CoverPart& part, std::size_t most) {
+StepWorkshop::Order StepWorkshop::order(const CoverPart& part, std::size_t most) {
   Space& space = plans_.spaces[static_cast<std::size_t>(part.space)];
-  progress_.step(0, 0, "choices of " + subject_of(part).description());
-  std::vector<int> found, order;
+  Order order;
   const auto add = [&](std::optional<std::size_t> candidate) {
-    if (candidate && std::ranges::find(order, static_cast<int>(*candidate)) == order.end())
-      order.push_back(static_cast<int>(*candidate));
+    if (candidate &&
+        std::ranges::find(order.candidates, static_cast<int>(*candidate)) == order.candidates.end())
+      order.candidates.push_back(static_cast<int>(*candidate));
   };
   const auto candidate_of = [&](const std::string& id) {
     return part.wanted
                ? find_candidate(step(), *part.wanted, plans_.options.at, plans_.device, space, id)
                : index_in(space, id);
   };
-  bool with_fallback = options_.device.sm == 0 && most > 1;
+  order.with_fallback = options_.device.sm == 0 && most > 1;
   if (const auto own = options_.selected.find(space.signature); own != options_.selected.end()) {
-    with_fallback |= own->second.empty();
+    order.with_fallback |= own->second.empty();
     if (!own->second.empty()) add(candidate_of(own->second));
   }
   std::vector<std::optional<std::size_t>> advised;
@@ -126,19 +127,51 @@ std::vector<int> StepWorkshop::choices(const CoverPart& part, std::size_t most) 
     if (i < advised.size()) add(advised[i]);
     if (i < diverse.size()) add(diverse[i]);
   }
-  const std::size_t wanted = most - (with_fallback ? 1 : 0);
-  for (std::size_t next = 0; found.size() < wanted && next < order.size();) {
+  order.wanted = most - (order.with_fallback ? 1 : 0);
+  return order;
+}
+
+// Builds and, where all choices are judged, judges what the sites will have if nothing fails: all
+// sites together keep all cores busy.
+void StepWorkshop::prepare() {
+  std::vector<std::pair<CoverPart, int>> foreseen;
+  const StepSpace draft(
+      workshop_->regions(), plans_,
+      [&](const CoverPart& part, std::size_t most) {
+        Order of = order(part, most);
+        of.candidates.resize(std::min(of.candidates.size(), of.wanted));
+        for (const int candidate : of.candidates) foreseen.emplace_back(part, candidate);
+        if (of.candidates.empty() || of.with_fallback) of.candidates.push_back(-1);
+        return of.candidates;
+      },
+      options_.space);
+  std::vector<KernelSource> sources;
+  for (const auto& [part, candidate] : foreseen)
+    for (KernelSource& source : implement(part, candidate).made.sources)
+      sources.push_back(std::move(source));
+  progress_.step(0, 0, fmt::format("building {} candidates", foreseen.size()));
+  workshop_->lab().build(std::move(sources));
+  if (!options_.admit_all) return;
+  progress_.step(0, 0, fmt::format("judging {} candidates", foreseen.size()));
+  judge(foreseen);
+}
+
+std::vector<int> StepWorkshop::choices(const CoverPart& part, std::size_t most) {
+  progress_.step(0, 0, "choices of " + subject_of(part).description());
+  const Order of = order(part, most);
+  std::vector<int> found;
+  for (std::size_t next = 0; found.size() < of.wanted && next < of.candidates.size();) {
     // As many at once as could be taken.
-    const std::size_t end = std::min(order.size(), next + wanted - found.size());
+    const std::size_t end = std::min(of.candidates.size(), next + of.wanted - found.size());
     std::vector<KernelSource> sources;
     for (std::size_t i = next; i < end; ++i)
-      for (KernelSource& source : implement(part, order[i]).made.sources)
+      for (KernelSource& source : implement(part, of.candidates[i]).made.sources)
         sources.push_back(std::move(source));
     workshop_->lab().build(std::move(sources));
     for (; next < end; ++next)
-      if (is_usable(part, order[next])) found.push_back(order[next]);
+      if (is_usable(part, of.candidates[next])) found.push_back(of.candidates[next]);
   }
-  if (found.empty() || with_fallback) found.push_back(-1);
+  if (found.empty() || of.with_fallback) found.push_back(-1);
   return found;
 }
 
@@ -158,22 +191,47 @@ bool StepWorkshop::is_usable(const CoverPart& part, int candidate) {
 }
 
 const std::string& StepWorkshop::verdict(const CoverPart& part, int candidate) {
-  const auto [at, is_new] = verdicts_.try_emplace({part.space, candidate});
-  if (!is_new || candidate < 0) return at->second;
-  const Subject subject = subject_of(part);
-  const Candidate& of = subject.space->candidates[static_cast<std::size_t>(candidate)];
-  std::vector<TimedPoint> points(1);
-  workshop_->judge(subject, {&of}, points);
-  if (points[0].verdict != search::Verdict::measured) {
-    at->second = points[0].why.empty() ? std::string(to_string(points[0].verdict)) : points[0].why;
-    progress_.note(fmt::format("{}: not admitted ({})", of.id, at->second));
-    failures_.push_back({subject.space->signature, of.id, of.cost.microseconds, points[0].verdict,
-                         at->second, workshop_->generate_for(subject, of).sources});
+  const auto known = verdicts_.find({part.space, candidate});
+  if (known != verdicts_.end()) return known->second;
+  if (candidate >= 0) judge({{part, candidate}});
+  return verdicts_[{part.space, candidate}];
+}
+
+// Those that were built and not judged yet; all fallbacks are admitted.
+void StepWorkshop::judge(const std::vector<std::pair<CoverPart, int>>& candidates) {
+  std::vector<std::pair<Subject, const Candidate*>> due;
+  std::vector<std::pair<int, int>> keys;
+  for (const auto& [part, candidate] : candidates) {
+    const std::pair key(part.space, candidate);
+    if (verdicts_.count(key) > 0 || std::ranges::find(keys, key) != keys.end()) continue;
+    const Subject subject = subject_of(part);
+    const Candidate& of = subject.space->candidates[static_cast<std::size_t>(candidate)];
+    if (std::ranges::any_of(workshop_->generate_for(subject, of).sources,
+                            [&](const KernelSource& source) {
+                              return workshop_->lab().failure(source.entry) != nullptr;
+                            }))
+      continue;
+    due.emplace_back(subject, &of);
+    keys.push_back(key);
   }
-  return at->second;
+  std::vector<TimedPoint> points(due.size());
+  workshop_->judge(due, points);
+  for (std::size_t i = 0; i < due.size(); ++i) {
+    std::string& why = verdicts_[keys[i]];
+    if (points[i].verdict == search::Verdict::measured) continue;
+    const auto& [subject, of] = due[i];
+    why = points[i].why.empty() ? std::string(to_string(points[i].verdict)) : points[i].why;
+    progress_.note(fmt::format("{}: not admitted ({})", of->id, why));
+    failures_.push_back({subject.space->signature, of->id, of->cost.microseconds, points[i].verdict,
+                         why, workshop_->generate_for(subject, *of).sources});
+  }
 }
 
 std::string StepWorkshop::why_not(int point) {
+  std::vector<std::pair<CoverPart, int>> all;
+  for (const Scheduled& scheduled : space_->schedule(point))
+    if (scheduled.candidate >= 0) all.emplace_back(*scheduled.part, scheduled.candidate);
+  judge(all);
   for (const Scheduled& scheduled : space_->schedule(point))
     if (const std::string& why = verdict(*scheduled.part, scheduled.candidate); !why.empty())
       return why;
@@ -209,8 +267,9 @@ bool StepWorkshop::hold(int point) {
     is_new |= add(*scheduled.part, scheduled.candidate);
   if (!is_new) return false;
   // To begin anew seldom: what is likely to be asked for next.
-  for (const CoverPart* part : space_->likely_parts(point))
-    for (const int candidate : space_->choices_of(*part)) add(*part, candidate);
+  for (const CoverPart* part :
+       options_.hold_all ? space_->met_parts() : space_->likely_parts(point))
+    for (const int candidate : space_->choices_of(part->space)) add(*part, candidate);
   workshop_->lab().build(std::move(sources));
   return true;
 }
@@ -253,7 +312,7 @@ ChildResult StepWorkshop::ask(const std::vector<int>& points, int rounds) {
   if (!child_)
     child_ = workshop_->lab().converse(BenchJob{
         package_->path(), workshop_->lab().kernels().at(random_.entry).artifact, options_.context});
-  BenchQuestion question{{}, rounds};
+  BenchQuestion question{{}, rounds, options_.repeats};
   for (const int point : points) question.steps.push_back(spans(point));
   ChildResult result = child_->ask(line_of(question), limit);
   if (!result.ok()) child_.reset();

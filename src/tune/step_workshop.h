@@ -20,6 +20,8 @@ struct StepOptions : WorkshopOptions {
   std::map<std::string, std::string> selected;
   Advisor* advisor = nullptr;  // its candidates are choices in turn with the best; null: none
   int rounds = 3;
+  int repeats = 0;        // of a step in one sample; 0: as the engine runs it
+  bool hold_all = false;  // what any cut that was met may need is loaded at once
 };
 
 class StepWorkshop {
@@ -56,9 +58,18 @@ class StepWorkshop {
   std::vector<Failure> take_failures() { return std::exchange(failures_, {}); }
 
  private:
+  // What could be choices, best first, and how many of them are wanted.
+  struct Order {
+    std::vector<int> candidates;
+    std::size_t wanted = 0;
+    bool with_fallback = false;
+  };
+  Order order(const CoverPart& part, std::size_t most);
+  void prepare();
   std::vector<int> choices(const CoverPart& part, std::size_t most);
   bool is_usable(const CoverPart& part, int candidate);
   const std::string& verdict(const CoverPart& part, int candidate);
+  void judge(const std::vector<std::pair<CoverPart, int>>& candidates);
   Subject subject_of(const CoverPart& part) const;
   Implemented implement(const CoverPart& part, int candidate) const;
   bool hold(int point);

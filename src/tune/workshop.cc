@@ -26,6 +26,10 @@ Graph normal_form(const Graph& captured, std::optional<DType> dtype) {
   return dtype ? compute_in(normal, *dtype) : normal;
 }
 
+StepGraph instance(const StepGraph& step, std::int64_t tokens) {
+  return tokens == 1 ? decode_instance(step) : prefill_instance(step);
+}
+
 LabOptions lab_options(const WorkshopOptions& options) {
   LabOptions made;
   made.turns = turns_file(options.cache, options.device.sm > 0);
@@ -48,16 +52,16 @@ std::string Subject::description() const {
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)
     : options_(options),
       lab_(builder, lab_options(options)),
-      step_(without_assumptions(
-          decode_instance(incrementalise(normal_form(model.graph, options.dtype), options.kv)))),
+      step_(without_assumptions(instance(
+          incrementalise(normal_form(model.graph, options.dtype), options.kv), options.tokens))),
       regions_(analyse(step_)),
       plans_(plan(regions_, options.device,
                   {.max_candidates = options.max_candidates,
-                   .at = {.S = -1, .T = 1, .P = options.context}})) {
+                   .at = {.S = -1, .T = options.tokens, .P = options.context}})) {
   states_ = options.states;
   if (states_.empty())
-    states_ = sized_states(step_, std::max(kMaxContext, options.context + 1),
-                           default_chunk(options.device));
+    states_ = sized_states(step_, std::max(kMaxContext, options.context + options.tokens),
+                           std::max(default_chunk(options.device), options.tokens));
   AC_ASSERT(states_.size() == step_.states.size());
   for (const StateSpec& state : states_) setting_.slots.push_back(state.slots);
   setting_.multiprocessors = options.device.multiprocessors;
@@ -142,10 +146,23 @@ bool Workshop::is_built(const Generated& made) const {
 
 void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>& batch,
                      std::vector<TimedPoint>& points) {
+  std::vector<std::pair<Subject, const Candidate*>> all;
+  for (const Candidate* candidate : batch) all.emplace_back(subject, candidate);
+  judge(all, points);
+}
+
+void Workshop::judge(const std::vector<std::pair<Subject, const Candidate*>>& batch,
+                     std::vector<TimedPoint>& points) {
   std::vector<Request> requests;
   std::vector<std::size_t> of;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    std::optional<Request> request = trial_of(step_, subject.wanted, *batch[i], {1, setting_});
+    const auto& [subject, candidate] = batch[i];
+    std::optional<Request> request =
+        trial_of(step_, subject.wanted, *candidate,
+                 {.max_tokens = options_.tokens,
+                  .setting = setting_,
+                  .judges_library = options_.tokens > 1 && lab_.on_gpu(),
+                  .max_context = options_.context + options_.tokens});
     if (request) {
       requests.push_back(std::move(*request));
       of.push_back(i);
@@ -171,13 +188,19 @@ void Workshop::race(Batch& batch, const std::vector<Generated>& made,
   for (const std::size_t i : racers) contenders.push_back({points[i].point.id, made[i]});
   if (fallback_made) contenders.push_back({"fallback", *fallback_made});
   MeasureOptions measuring;
+  measuring.tokens = options_.tokens;
   measuring.position = options_.context;
   measuring.states = states_;
   measuring.rounds = options_.rounds;
   measuring.seconds = options_.seconds;
   const Lab::Race result = lab_.race(step_, contenders, measuring);
   if (result.failed.empty()) {
-    for (std::size_t r = 0; r < racers.size(); ++r) points[racers[r]].samples = result.samples[r];
+    for (std::size_t r = 0; r < racers.size(); ++r) {
+      points[racers[r]].samples = result.samples[r];
+      if (!result.samples[r].empty()) continue;
+      points[racers[r]].verdict = search::Verdict::failed;
+      points[racers[r]].why = "it calls a library that is not here, or that has no such algorithm";
+    }
     if (fallback_made) batch.fallbacks.push_back(result.samples.back());
   } else if (racers.size() == 1) {
     // Perhaps it is the fallback that cannot be timed.

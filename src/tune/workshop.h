@@ -16,6 +16,7 @@ struct WorkshopOptions {
   // Parts of the signatures or descriptions of the regions to look at; none: all.
   std::vector<std::string> regions;
   bool cover_only = false;      // only the regions that the step is cut into by prediction
+  std::int64_t tokens = 1;      // of a step: more than one are a prompt's
   std::int64_t context = 1024;  // cached tokens
   int rounds = 5;
   double seconds = 0.005;  // of one round of one point, about
@@ -60,6 +61,9 @@ class Workshop {
                 bool admit);
   // What is not admitted gets another verdict.
   void judge(const Subject& subject, const std::vector<const Candidate*>& candidates,
+             std::vector<TimedPoint>& points);
+  // The same of candidates of several regions at once.
+  void judge(const std::vector<std::pair<Subject, const Candidate*>>& candidates,
              std::vector<TimedPoint>& points);
 
  private:

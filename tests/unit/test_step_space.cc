@@ -62,6 +62,22 @@ TEST_CASE("step space: every schedule computes each node once, and is found agai
   CHECK(found == static_cast<int>(points->size()));
 }
 
+TEST_CASE("step space: what is drawn of a space too large to list is found again") {
+  const SpaceFixture f;
+  const StepSpace space(f.regions, f.plans, f.first(), {.plans = 2, .max_points = 0});
+  search::Random random(1);
+  std::set<int> points;
+  for (int i = 0; i < 300; ++i) points.insert(space.points().draw(random));
+  REQUIRE(points.size() > 250);
+  int found = 0;
+  for (const int point : points) {
+    const auto selected = f.selected(space, point);
+    const auto again = space.find(selected);
+    found += again && f.selected(space, *again) == selected;
+  }
+  CHECK(found == static_cast<int>(points.size()));
+}
+
 TEST_CASE("step space: points of a table all have the same sites") {
   const SpaceFixture f;
   const StepSpace space(f.regions, f.plans, f.first(), {.plans = 3, .max_points = 64});
