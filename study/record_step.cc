@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
+#include "lab/measure.h"
 #include "study/table_file.h"
 #include "tune/step_workshop.h"
 
@@ -70,6 +72,12 @@ class StepRecorder {
     Json json = common_header(options_, builder, workshop_.step().graph.name);
     json["space"] = "step";
     json["plans"] = options_.plans;
+    // What planning them, building and judging took; little where caches had them.
+    std::size_t choices = 0;
+    for (std::size_t i = workshop_.space().fusion_sites(); i < space().sites().size(); ++i)
+      choices += space().sites()[i].choices.size();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began_;
+    json["choices"] = choices, json["choices_seconds"] = std::round(took.count() * 1e3) / 1e3;
     if (is_sampled(options_))
       json["seed"] = options_.seed, json["repeats"] = kRepeats;
     else
@@ -172,7 +180,10 @@ class StepRecorder {
   // `by`: of a space that is too large to list.
   void time(int point, const std::string& by, std::size_t total) {
     if (timed_++ % options_.reference_every == 0) time_reference();
+    const auto began = std::chrono::steady_clock::now();
     tune::TimedPoint timed = workshop_.time(point);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    attempts_took_.push_back(took.count());
     timed.samples = rounded(std::move(timed.samples));
     record(point, std::move(timed), by);
     if (const search::PointOutcome outcome = find(point)->outcome(); outcome.ok())
@@ -188,7 +199,9 @@ class StepRecorder {
     for (int turn = 0; turn < kTurns; ++turn) {
       const tune::TimedPoint timed = workshop_.time(reference);
       if (!timed.outcome().ok()) continue;
-      file_.append_reference(region_, workshop_.space().points().id(reference), timed.samples);
+      file_.append_reference(region_, workshop_.space().points().id(reference), timed.samples,
+                             attempts_took_.empty() ? 0 : median(attempts_took_));
+      attempts_took_.clear();
       return;
     }
     progress_.note("the reference could not be timed");
@@ -270,6 +283,7 @@ class StepRecorder {
   int region_ = 0;
   std::size_t timed_ = 0;
   std::optional<double> best_;
+  std::vector<double> attempts_took_;  // since the last reference
   // The guided search that is under way.
   std::unique_ptr<search::Strategy> search_;
   std::string guide_;

@@ -81,8 +81,8 @@ void TableFile::append(int region, tune::TimedPoint point, TimedTable::Sampled s
 }
 
 void TableFile::append_reference(int region, const std::string& plan,
-                                 const std::vector<double>& samples) {
-  write(reference_line(region, plan, samples));
+                                 const std::vector<double>& samples, double attempt_seconds) {
+  write(reference_line(region, plan, samples, attempt_seconds));
   recording_.tables[static_cast<std::size_t>(region)].references.push_back(samples);
 }
 

@@ -27,7 +27,8 @@ class TableFile {
   // (wrong_usage).
   void set_sites(int region, const StepSites& sites);
   void append(int region, tune::TimedPoint point, TimedTable::Sampled sampled);
-  void append_reference(int region, const std::string& plan, const std::vector<double>& samples);
+  void append_reference(int region, const std::string& plan, const std::vector<double>& samples,
+                        double attempt_seconds);
   void append_fallback(int region, const std::vector<double>& samples);
 
  private:

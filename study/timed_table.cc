@@ -141,6 +141,11 @@ class Reader {
     }
     if (line.has("reference")) {
       table.references.push_back(line.samples());
+      if (line.has("attempt_seconds")) {
+        const double seconds = line.number("attempt_seconds");
+        if (!(seconds > 0)) line.wrong("attempt_seconds", "a positive number");
+        table.attempt_seconds.push_back(seconds);
+      }
       return;
     }
     if (line.has("space")) return add_space(line, table);
@@ -312,8 +317,11 @@ Json region_line(const TimedTable& table) {
           {"uses", table.uses}};
 }
 
-Json reference_line(int region, const std::string& plan, const std::vector<double>& samples) {
-  return {{"region", region}, {"reference", plan}, {"samples_us", samples_json(samples)}};
+Json reference_line(int region, const std::string& plan, const std::vector<double>& samples,
+                    double attempt_seconds) {
+  Json line{{"region", region}, {"reference", plan}, {"samples_us", samples_json(samples)}};
+  if (attempt_seconds > 0) line["attempt_seconds"] = std::round(attempt_seconds * 1e6) / 1e6;
+  return line;
 }
 
 Json fallback_line(int region, const std::vector<double>& samples) {

@@ -7,7 +7,8 @@
 //    "outcome": "measured", "samples_us": [...]}                        a point
 //   {"region": 0, "fallback": true, "samples_us": [...]}                with each batch that was
 //   timed
-//   {"region": 0, "reference": id, "samples_us": [...]}                that point, timed again
+//   {"region": 0, "reference": id, "samples_us": [...]}                that point, timed again;
+//   "attempt_seconds": median of what it took to time each of the points since the last reference
 // Of a step whose schedules are too many to list:
 //   {"region": 0, "space": {"fusions": 8, "sites": [{"site": ..., "uses": ..., "choices": [...]}],
 //    "cuts": [{"fusions": [...], "there": [...]}]}}      once, before its points
@@ -38,6 +39,7 @@ struct TimedTable {
   std::vector<double> fallback;  // microseconds; empty if there is none
   std::vector<tune::TimedPoint> points;
   std::vector<std::vector<double>> references;  // of one point, each time that it was timed
+  std::vector<double> attempt_seconds;          // to time a point; empty: not recorded
   std::shared_ptr<const StepSites> sites;       // where points are too many to list; else null
   // Then, of each point, the choices, and who chose it: "random", or a strategy.
   struct Sampled {
@@ -79,6 +81,8 @@ Json space_line(int region, const StepSites& sites);
 // As they are in a file: with no more digits than clocks have.
 std::vector<double> rounded(std::vector<double> samples);
 Json fallback_line(int region, const std::vector<double>& samples);
-Json reference_line(int region, const std::string& plan, const std::vector<double>& samples);
+// `attempt_seconds`: 0 if no point was timed since the last one.
+Json reference_line(int region, const std::string& plan, const std::vector<double>& samples,
+                    double attempt_seconds = 0);
 
 }  // namespace ac::study

@@ -158,5 +158,8 @@ def test_a_recording_goes_on_where_it_was_cut_off(tmp_path):
     counts = Counter(every.values())
     assert counts.pop("random") == 40 and sum(counts.values()) == 30
     assert file.read_bytes().startswith(half[: half.rfind(b"\n", 0, -7) + 1])
+    assert lines[0]["choices"] > 10 and lines[0]["choices_seconds"] > 0
+    took = [line["attempt_seconds"] for line in lines if "attempt_seconds" in line]
+    assert took and all(0 < seconds < 60 for seconds in took)
     assert "seed" in json.dumps(lines[0]) and "space" in lines[2]
     assert "tokens" in program(*record, "--tokens", 4, expect=WRONG_USAGE).stderr

@@ -67,13 +67,14 @@ TEST_CASE("study: a table is read as it was written") {
                                R"({"region":0,"fallback":true,"samples_us":[9,8]})"
                                "\n" +
                                reference_line(0, "a", {10, 30, 20}).dump() + "\n" +
-                               reference_line(0, "a", {25}).dump() + "\n");
+                               reference_line(0, "a", {25}, 0.5).dump() + "\n");
   REQUIRE(read.tables.size() == 1);
   CHECK(read.tables[0].points.size() == 1);
   CHECK(read.tables[0].drift() == doctest::Approx(0.25));
   const TimedTable& table = read.tables[0];
   CHECK(table.signature == "S");
   CHECK(table.fallback == std::vector<double>{9, 8});
+  CHECK(table.attempt_seconds == std::vector<double>{0.5});
   const TimedPoint* point = table.find("a");
   REQUIRE(point);
   CHECK(point->outcome() == search::PointOutcome{search::Verdict::measured, 2});
@@ -136,6 +137,10 @@ TEST_CASE("study: a broken table is refused with its line and field") {
       R"({"region":0,"plan":"s","parts":[],"predicted_us":1,"outcome":"failed"})"
       "\n";
   CHECK_BAD_INPUT(parse(kHeader + kRegion + kPoint + other), "line 4", "\"parts\"");
+  const std::string reference =
+      R"({"region":0,"reference":"s","samples_us":[1],"attempt_seconds":0})"
+      "\n";
+  CHECK_BAD_INPUT(parse(kHeader + kRegion + reference), "line 3", "\"attempt_seconds\"");
   CHECK_BAD_INPUT(parse_replies("{\"region\":\"r\"}\n", "replies"), "line 1", "\"order\"");
   CHECK_BAD_INPUT(parse_replies(R"({"region":"r","order":[1],"model":"m","date":"d"})", "replies"),
                   "line 1", "\"order\"");
