@@ -229,14 +229,6 @@ struct LongSum {
   AC_DEVICE float value() const { return total + part; }
 };
 
-template <class T, class Combine>
-AC_DEVICE T warp_reduce(T value, Combine combine) {
-  AC_UNROLL
-  for (int lanes = fallback_warp / 2; lanes > 0; lanes /= 2)
-    value = combine(value, __shfl_xor_sync(full_warp, value, lanes));
-  return value;
-}
-
 // What a reduction, norm, softmax or product goes through: a thread alone, or a warp together.
 template <FallbackOp op>
 struct Inner {

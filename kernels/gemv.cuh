@@ -348,8 +348,9 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
     AC_UNROLL
     for (int t = 0; t < tokens; ++t) {
       AC_UNROLL
-      for (int r = 0; r < rows; ++r) total[t][r] = warp_sum(sums[t][r][0] + sums[t][r][1]);
+      for (int r = 0; r < rows; ++r) total[t][r] = sums[t][r][0] + sums[t][r][1];
     }
+    warp_sum(total);
     if constexpr (split > 1) {
       // Two buffers in turn: nobody can be two groups ahead of the barrier.
       float* const partial = partial_sums + buffer * plan.warps() * rows * tokens;

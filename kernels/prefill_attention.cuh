@@ -77,8 +77,9 @@ AC_DEVICE void prefill_attention_scalar(const PrefillAttentionParams& p) {
         sum[q] = sum[q] * shrink + weight;  // of this lane's keys
         AC_UNROLL
         for (int i = 0; i < share; ++i) out[q][i] *= shrink;
+        const OfLanes<float> weights(op.fp8 ? weight * value_scale : weight);
         for (int j = 0; j < 32; ++j) {
-          const float w = __shfl_sync(full_warp, op.fp8 ? weight * value_scale : weight, j);
+          const float w = weights[j];
           AC_UNROLL
           for (int i = 0; i < share; ++i)
             if (lane + 32 * i < dim)

@@ -490,24 +490,67 @@ AC_DEVICE unsigned multiply_pairs(unsigned a, unsigned b) {
 // x, which is the same in all lanes, so that the compiler knows (and branches on it stay simple).
 AC_DEVICE int same_in_warp(int x) { return __shfl_sync(full_warp, x, 0); }
 
-// ---- warp reductions
-AC_DEVICE float warp_sum(float v) {
+// A value of each lane of the warp.
+template <class T>
+class OfLanes {
+ public:
+#ifdef AC_HOST_DEVICE
+  explicit OfLanes(T own) { host::gather_lanes(own, values_); }
+  T operator[](int lane) const { return values_[lane]; }
+
+ private:
+  T values_[32];
+#else
+  AC_DEVICE explicit OfLanes(T own) : own_(own) {}
+  AC_DEVICE T operator[](int lane) const { return __shfl_sync(full_warp, own_, lane); }
+
+ private:
+  T own_;
+#endif
+};
+
+// What `combine` makes of all lanes' values, in the same order in every kernel: those of lanes 16
+// apart first, of neighbours last.
+template <class T, class Combine>
+AC_DEVICE T warp_reduce(T v, Combine combine) {
+#ifdef AC_HOST_DEVICE
+  return host::reduce_lanes(v, combine);
+#else
   AC_UNROLL
-  for (int lanes = 16; lanes > 0; lanes /= 2) v += __shfl_xor_sync(full_warp, v, lanes);
+  for (int lanes = 16; lanes > 0; lanes /= 2) v = combine(v, __shfl_xor_sync(full_warp, v, lanes));
   return v;
+#endif
+}
+AC_DEVICE float warp_sum(float v) {
+  return warp_reduce(v, [](float a, float b) { return a + b; });
+}
+// Of several values at once.
+template <int rows, int columns>
+AC_DEVICE void warp_sum(float (&v)[rows][columns]) {
+#ifdef AC_HOST_DEVICE
+  struct All {
+    float v[rows][columns];
+  } all;
+  std::memcpy(all.v, v, sizeof v);
+  all = warp_reduce(all, [](All a, const All& b) {
+    for (int r = 0; r < rows; ++r)
+      for (int c = 0; c < columns; ++c) a.v[r][c] += b.v[r][c];
+    return a;
+  });
+  std::memcpy(v, all.v, sizeof v);
+#else
+  AC_UNROLL
+  for (auto& row : v) {
+    AC_UNROLL
+    for (float& x : row) x = warp_sum(x);
+  }
+#endif
 }
 AC_DEVICE float warp_max(float v) {
-  AC_UNROLL
-  for (int lanes = 16; lanes > 0; lanes /= 2) v = fmaxf(v, __shfl_xor_sync(full_warp, v, lanes));
-  return v;
+  return warp_reduce(v, [](float a, float b) { return fmaxf(a, b); });
 }
 AC_DEVICE unsigned long long warp_max(unsigned long long v) {
-  AC_UNROLL
-  for (int lanes = 16; lanes > 0; lanes /= 2) {
-    const unsigned long long other = __shfl_xor_sync(full_warp, v, lanes);
-    v = other > v ? other : v;
-  }
-  return v;
+  return warp_reduce(v, [](unsigned long long a, unsigned long long b) { return b > a ? b : a; });
 }
 
 }  // namespace ac::kernels

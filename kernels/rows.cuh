@@ -27,9 +27,7 @@ struct RowTeam {
 
   template <class Combine>
   AC_DEVICE float reduce(float v, Combine combine) {
-    AC_UNROLL
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-      v = combine(v, __shfl_xor_sync(full_warp, v, lanes));
+    v = warp_reduce(v, combine);
     if constexpr (team == Team::block) {
       float* const of_warp = scratch + turn * warps;
       turn ^= 1;

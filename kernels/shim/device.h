@@ -145,6 +145,50 @@ T shuffle(const char* operation, unsigned mask, T value, unsigned source, Place 
   return mine.value;
 }
 
+// Several shuffles at once, as what they cost here is to switch from lane to lane. All lanes'
+// values:
+template <class T>
+void gather_lanes(T own, T (&values)[32], Place place = Place::current()) {
+  struct Lane {
+    T own;
+    T* values;
+  } mine{own, values};
+  warp_collective(
+      "shuffle", ~0u, &mine,
+      [](void* const payloads[32], Place) {
+        T all[32];
+        for (unsigned lane = 0; lane < 32; ++lane)
+          all[lane] = static_cast<Lane*>(payloads[lane])->own;
+        for (unsigned lane = 0; lane < 32; ++lane)
+          std::memcpy(static_cast<Lane*>(payloads[lane])->values, all, sizeof all);
+      },
+      place);
+}
+
+// A butterfly: each lane combines its value with that of the lane 16, 8, 4, 2 and 1 away.
+template <class T, class Combine>
+T reduce_lanes(T own, Combine combine, Place place = Place::current()) {
+  struct Lane {
+    T value;
+    Combine combine;
+  } mine{own, combine};
+  warp_collective(
+      "shuffle", ~0u, &mine,
+      [](void* const payloads[32], Place) {
+        for (unsigned away = 16; away > 0; away /= 2) {
+          T values[32];
+          for (unsigned lane = 0; lane < 32; ++lane)
+            values[lane] = static_cast<Lane*>(payloads[lane])->value;
+          for (unsigned lane = 0; lane < 32; ++lane) {
+            auto* const own_lane = static_cast<Lane*>(payloads[lane]);
+            own_lane->value = own_lane->combine(values[lane], values[lane ^ away]);
+          }
+        }
+      },
+      place);
+  return mine.value;
+}
+
 inline unsigned ballot(unsigned mask, bool vote, Place place) {
   unsigned mine = vote;
   warp_collective(
