@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -14,29 +15,78 @@ namespace {
 
 constexpr std::size_t kMaxFile = 256u << 20;
 
+search::Trace search_over(const Answers& answers, const search::PointSpace& space,
+                          search::Strategy& strategy, std::size_t attempts) {
+  return run_search(strategy,
+                    [&](int point) { return search::AttemptCost{answers.outcome(space, point)}; },
+                    {.attempts = attempts});
+}
+
+// What a search by a strategy alone comes by: after each number of attempts, what an advisor would
+// have been told of it.
+class History : public search::Proposer {
+ public:
+  History(const Answers& answers, const ProposeOptions& options) : space_(answers.space()) {
+    search::ProposedSearch strategy(search::make_strategy(options.strategy, *space_, options.seed),
+                                    *space_, *this, {.wanted = 1, .calls = options.attempts});
+    search_over(answers, *space_, strategy, options.attempts);
+  }
+
+  // Asked before each attempt but the first, as it proposes nothing.
+  std::vector<int> propose(const search::Situation& situation) override {
+    visits_ = situation.visits;
+    from_.push_back(situation.from);
+    return {};
+  }
+
+  const search::PointSpace& space() const { return *space_; }
+  std::vector<search::Visit> visits(std::size_t attempts) const {
+    return {visits_.begin(), visits_.begin() + static_cast<std::ptrdiff_t>(known(attempts))};
+  }
+  int from(std::size_t attempts) const { return from_.at(known(attempts) - 1); }
+
+ private:
+  std::size_t known(std::size_t attempts) const { return std::min(attempts, from_.size()); }
+
+  const std::shared_ptr<const search::PointSpace> space_;
+  std::vector<search::Visit> visits_;
+  std::vector<int> from_;
+};
+
 // Tells the proposer something else than what was measured.
 class Misinformed : public search::Proposer {
  public:
-  Misinformed(search::Proposer& inner, Feedback feedback, std::uint64_t seed)
-      : inner_(inner), feedback_(feedback), random_(seed) {}
+  // `history`: for Feedback::other; else null.
+  Misinformed(search::Proposer& inner, Feedback feedback, std::uint64_t seed,
+              const History* history)
+      : inner_(inner), feedback_(feedback), random_(seed), history_(history) {}
 
   std::vector<int> propose(const search::Situation& situation) override {
     std::vector<search::Visit> visits;
-    if (feedback_ == Feedback::permuted) {
-      visits = situation.visits;
-      std::vector<std::size_t> order(visits.size());
-      for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-      random_.shuffle(order);
-      for (std::size_t i = 0; i < order.size(); ++i)
-        visits[i].outcome = situation.visits[order[i]].outcome;
-    }
-    return inner_.propose({situation.space, visits, situation.from, situation.wanted});
+    if (feedback_ == Feedback::permuted) visits = permuted(situation.visits);
+    if (history_) visits = history_->visits(situation.visits.size());
+    const search::Situation told{history_ ? history_->space() : situation.space, visits,
+                                 history_ ? history_->from(visits.size()) : situation.from,
+                                 situation.wanted};
+    search::Situation misled = situation;
+    misled.told = &told;
+    return inner_.propose(misled);
   }
 
  private:
+  std::vector<search::Visit> permuted(const std::vector<search::Visit>& visits) {
+    std::vector<search::Visit> made = visits;
+    std::vector<std::size_t> order(visits.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    random_.shuffle(order);
+    for (std::size_t i = 0; i < order.size(); ++i) made[i].outcome = visits[order[i]].outcome;
+    return made;
+  }
+
   search::Proposer& inner_;
   const Feedback feedback_;
   search::Random random_;
+  const History* const history_;
 };
 
 std::string arm_of(const ProposeOptions& options, bool by_chance) {
@@ -50,34 +100,76 @@ std::string arm_of(const ProposeOptions& options, bool by_chance) {
 }  // namespace
 
 std::string_view to_string(Feedback feedback) {
-  constexpr std::array<std::string_view, 3> names = {"true", "permuted", "no"};
+  constexpr std::array<std::string_view, 4> names = {"true", "permuted", "no", "another program's"};
   return names[static_cast<std::size_t>(feedback)];
 }
 
 ProposedSession propose(const TimedTable& table, const Answers& answers, const std::string& about,
-                        Provider* provider, const std::string& name,
-                        const ProposeOptions& options) {
+                        Provider* provider, const std::string& name, const ProposeOptions& options,
+                        const Answers* other) {
   const std::shared_ptr<const search::PointSpace> opened = answers.space();
   const search::PointSpace& space = *opened;
   std::optional<AdvisedProposer> advised;
   search::RandomProposer by_chance(search::derived_seed(options.seed, 2));
   if (provider) advised.emplace(*provider, about, name, options.attempts);
   search::Proposer& informed = advised ? static_cast<search::Proposer&>(*advised) : by_chance;
-  Misinformed misinformed(informed, options.feedback, search::derived_seed(options.seed, 1));
+  AC_ASSERT((options.feedback == Feedback::other) == (other != nullptr));
+  std::optional<History> history;
+  if (other) history.emplace(*other, options);
+  Misinformed misinformed(informed, options.feedback, search::derived_seed(options.seed, 1),
+                          history ? &*history : nullptr);
   search::ProposedSearch strategy(
       search::make_strategy(options.strategy, space, options.seed), space,
       options.feedback == Feedback::true_ ? informed : misinformed, options.proposals);
 
   ProposedSession session{arm_of(options, !provider), table.signature, {}, Json::array()};
-  const search::Trace trace = run_search(
-      strategy, [&](int point) { return search::AttemptCost{answers.outcome(space, point)}; },
-      {.attempts = options.attempts});
+  const search::Trace trace = search_over(answers, space, strategy, options.attempts);
   for (const search::PointAttempt& attempt : trace.attempts)
     session.plans.push_back(space.id(attempt.point));
   if (const auto best = trace.best()) session.best = best->outcome.microseconds;
-  if (advised)
-    for (const ProposalCall& call : advised->calls()) session.calls.push_back(ac::to_json(call));
+  if (!advised) return session;
+  for (const ProposalCall& call : advised->calls()) {
+    Json& json = session.calls.emplace_back(ac::to_json(call));
+    if (call.reply.model.empty()) json["model"] = options.model;
+    if (call.reply.date.empty()) json["date"] = options.date;
+  }
   return session;
+}
+
+namespace {
+
+std::set<std::string> names_of(const TimedTable& table) {
+  std::set<std::string> names;
+  const auto add = [&](const std::vector<search::SitePlan>& parts, const std::string& site) {
+    for (const search::SitePlan& part : parts)
+      for (const search::Field& field : part.fields)
+        names.insert((site.empty() ? part.site : site) + " " + field.name);
+  };
+  for (const tune::TimedPoint& point : table.points) add(point.point.parts, "");
+  if (table.sites)
+    for (const search::Site& site : table.sites->sites)
+      for (const search::Point& choice : site.choices) add(choice.parts, site.name);
+  return names;
+}
+
+}  // namespace
+
+const TimedTable& most_alike(const TimedTable& table, const std::vector<Recording>& others) {
+  const std::set<std::string> names = names_of(table);
+  const TimedTable* best = nullptr;
+  std::ptrdiff_t most = 0;
+  for (const Recording& recording : others)
+    for (const TimedTable& other : recording.tables) {
+      if (other.signature == table.signature || other.points.size() < 2 || !other.optimum())
+        continue;
+      const auto common = std::ranges::count_if(
+          names_of(other), [&](const std::string& name) { return names.contains(name); });
+      if (common > most) best = &other, most = common;
+    }
+  if (!best)
+    bad_input("{}: the other tables have no other space with a site or field of its sites",
+              table.description);
+  return *best;
 }
 
 Json to_json(const ProposedSession& session) {

@@ -8,8 +8,9 @@
 
 namespace ac::study {
 
-// What a proposer hears of the attempts.
-enum class Feedback : std::uint8_t { true_, permuted, none };
+// What a proposer hears of the attempts: what they were and what came of them, with the outcomes
+// permuted, nothing, or the history of a search over another table instead.
+enum class Feedback : std::uint8_t { true_, permuted, none, other };
 std::string_view to_string(Feedback feedback);
 
 struct ProposeOptions {
@@ -17,7 +18,8 @@ struct ProposeOptions {
   std::size_t attempts = 36;
   search::ProposalOptions proposals;
   Feedback feedback = Feedback::true_;
-  std::uint64_t seed = 1;  // of the strategy, of permutations, and of proposals by chance
+  std::uint64_t seed = 1;  // of the strategies, of permutations, and of proposals by chance
+  std::string model = {}, date = {};  // of replies that do not say theirs
 };
 
 struct ProposedSession {
@@ -28,9 +30,15 @@ struct ProposedSession {
   double best = 0;  // microseconds; 0: nothing was measured. Not kept in files
 };
 
-// `provider`: null for proposals by chance. `name`: of files with questions.
+// `provider`: null for proposals by chance. `name`: of files with questions. `other`: for
+// Feedback::other, of another table.
 ProposedSession propose(const TimedTable& table, const Answers& answers, const std::string& about,
-                        Provider* provider, const std::string& name, const ProposeOptions& options);
+                        Provider* provider, const std::string& name, const ProposeOptions& options,
+                        const Answers* other = nullptr);
+
+// Of other tables, the one whose sites and fields have most names in common with this one's, the
+// first of several; none with any is an error (bad_input).
+const TimedTable& most_alike(const TimedTable& table, const std::vector<Recording>& others);
 
 Json to_json(const ProposedSession& session);
 // JSON lines. What is no such line is an error (bad_input).

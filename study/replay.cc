@@ -259,7 +259,8 @@ class Replayer {
       for (const Spoilt spoilt :
            {Spoilt::shuffled, Spoilt::reversed, Spoilt::other_region, Spoilt::random_points})
         pairs.emplace_back(&arm, find(fmt::format("{} ({})", arm.name, to_string(spoilt))));
-      for (const char* falsifier : {"permuted feedback", "no feedback", "by chance"})
+      for (const char* falsifier :
+           {"permuted feedback", "no feedback", "another program's feedback", "by chance"})
         pairs.emplace_back(&arm, find(fmt::format("{} ({})", arm.name, falsifier)));
     }
     std::erase_if(pairs, [](const auto& pair) { return !pair.second; });

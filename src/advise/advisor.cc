@@ -47,7 +47,7 @@ std::unique_ptr<Provider> provider_of(const AdvisorOptions& options,
     need("FOLDER");
     std::optional<std::chrono::milliseconds> wait;
     if (options.wait) wait = milliseconds(*options.wait);
-    return folder_provider(rest, wait);
+    return folder_provider(rest, wait, options.model, options.date);
   }
   if (kind == "replay") {
     need("FILE");

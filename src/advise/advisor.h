@@ -16,7 +16,8 @@ struct AdvisorOptions {
   double seconds = 180;      // for one call
   int calls = 100;
   std::int64_t tokens = 500'000;
-  std::optional<double> wait = {};  // seconds for replies in a folder
+  std::optional<double> wait = {};    // seconds for replies in a folder
+  std::string model = {}, date = {};  // of replies in a folder; "": nobody knows
   std::filesystem::path record = {};
 };
 

@@ -18,8 +18,9 @@ constexpr std::chrono::milliseconds kPoll{200};
 
 class FolderProvider : public Provider {
  public:
-  FolderProvider(fs::path folder, std::optional<std::chrono::milliseconds> wait)
-      : folder_(std::move(folder)), wait_(wait) {
+  FolderProvider(fs::path folder, std::optional<std::chrono::milliseconds> wait, std::string model,
+                 std::string date)
+      : folder_(std::move(folder)), wait_(wait), model_(std::move(model)), date_(std::move(date)) {
     std::error_code error;
     fs::create_directories(folder_, error);
     if (!fs::is_directory(folder_))
@@ -45,8 +46,10 @@ class FolderProvider : public Provider {
       if (missing == 0 || is_last) break;
       std::this_thread::sleep_for(kPoll);
     }
-    for (Reply& reply : replies)
+    for (Reply& reply : replies) {
+      if (reply.failure.empty()) reply.model = model_, reply.date = date_;
       reply.seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    }
     if (missing > 0 && !wait_ && !prompts[0].diagnosis)
       throw Error(
           Fault::advice_awaited,
@@ -78,13 +81,15 @@ class FolderProvider : public Provider {
 
   const fs::path folder_;
   const std::optional<std::chrono::milliseconds> wait_;
+  const std::string model_, date_;
 };
 
 }  // namespace
 
 std::unique_ptr<Provider> folder_provider(const fs::path& folder,
-                                          std::optional<std::chrono::milliseconds> wait) {
-  return std::make_unique<FolderProvider>(folder, wait);
+                                          std::optional<std::chrono::milliseconds> wait,
+                                          std::string model, std::string date) {
+  return std::make_unique<FolderProvider>(folder, wait, std::move(model), std::move(date));
 }
 
 }  // namespace ac

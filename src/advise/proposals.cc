@@ -69,19 +69,11 @@ std::string took(const search::PointOutcome& outcome) {
                       : std::string(to_string(outcome.verdict));
 }
 
-std::string changes_text(const Situation& at, int from, int to) {
-  const std::vector<Change> all = changes(at.space, from, to);
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kMostOfChange, all.size()); ++i)
-    text += (i > 0 ? ", " : "") + to_string(all[i]);
-  if (all.size() > kMostOfChange) text += fmt::format(" and {} more", all.size() - kMostOfChange);
-  return text;
-}
-
 class PromptText {
  public:
-  explicit PromptText(const Situation& at) : at_(at) {
-    for (const Visit& visit : at.visits) visits_.emplace(visit.point, &visit);
+  explicit PromptText(const Situation& at) : at_(at), told_(at.told ? *at.told : at) {
+    for (const Visit& visit : at.visits) tried_.insert(visit.point);
+    for (const Visit& visit : told_.visits) visits_.emplace(visit.point, &visit);
   }
 
   std::string schedule() const {
@@ -98,35 +90,35 @@ class PromptText {
       text += "\n";
     }
     text += fmt::format("predicted {:.2f} us", at_.space.predicted(at_.from));
-    if (const Visit* visit = find(at_.from)) text += ", measured " + took(visit->outcome);
+    if (const Visit* visit = find(told_.from)) text += ", measured " + took(visit->outcome);
     return text + "\n";
   }
 
   std::string path() const {
     std::vector<const Visit*> steps;
-    for (const Visit* visit = find(at_.from); visit && steps.size() < kMostSteps;
+    for (const Visit* visit = find(told_.from); visit && steps.size() < kMostSteps;
          visit = visit->from < 0 ? nullptr : find(visit->from))
       steps.push_back(visit);
     std::string text = "\n## How it came to be\n\n";
     for (std::size_t i = steps.size(); i-- > 0;)
       text += fmt::format("  {}: {}\n",
                           steps[i]->from < 0 ? std::string("the first")
-                                             : changes_text(at_, steps[i]->from, steps[i]->point),
+                                             : changes_text(steps[i]->from, steps[i]->point),
                           took(steps[i]->outcome));
     return text;
   }
 
   std::string tried_here() const {
     std::vector<const Visit*> shown;
-    for (const Visit& visit : at_.visits)
-      if (visit.from == at_.from && visit.point != at_.from) shown.push_back(&visit);
+    for (const Visit& visit : told_.visits)
+      if (visit.from == told_.from && visit.point != told_.from) shown.push_back(&visit);
     return list("Changes of it that were tried", shown, kMostTried);
   }
 
   std::string best() const {
     std::vector<const Visit*> shown;
-    for (const Visit& visit : at_.visits)
-      if (visit.outcome.ok() && visit.point != at_.from) shown.push_back(&visit);
+    for (const Visit& visit : told_.visits)
+      if (visit.outcome.ok() && visit.point != told_.from) shown.push_back(&visit);
     std::ranges::stable_sort(shown, {},
                              [](const Visit* visit) { return visit->outcome.microseconds; });
     shown.resize(std::min(shown.size(), kMostBest));
@@ -135,7 +127,7 @@ class PromptText {
 
   std::string failures() const {
     std::vector<const Visit*> shown;
-    for (const Visit& visit : at_.visits)
+    for (const Visit& visit : told_.visits)
       if (!visit.outcome.ok()) shown.push_back(&visit);
     if (shown.empty()) return "";
     return list("Failures, by how they differ from it", shown, kMostFailures);
@@ -149,7 +141,7 @@ class PromptText {
     for (const search::SitePlan& part : at_.space.parts(at_.from))
       if (part.family != kAbsent) there.insert(part.site);
     for (const int to : at_.space.neighbours(at_.from)) {
-      if (find(to)) continue;
+      if (tried_.contains(to)) continue;
       for (const Change& change : changes(at_.space, at_.from, to)) {
         if (!there.contains(change.site) || change.value == kAbsent) continue;
         std::vector<std::string>& of = values[{change.site, change.field}];
@@ -180,14 +172,25 @@ class PromptText {
     if (visits.empty()) text += "  none\n";
     const std::size_t left_out = visits.size() > most ? visits.size() - most : 0;
     for (std::size_t i = left_out; i < visits.size(); ++i)
-      text += fmt::format("  {}: {}\n", changes_text(at_, at_.from, visits[i]->point),
+      text += fmt::format("  {}: {}\n", changes_text(told_.from, visits[i]->point),
                           took(visits[i]->outcome));
     if (left_out > 0) text += fmt::format("  and {} before these\n", left_out);
     return text;
   }
 
+  std::string changes_text(int from, int to) const {
+    const std::vector<Change> all = changes(told_.space, from, to);
+    std::string text;
+    for (std::size_t i = 0; i < std::min(kMostOfChange, all.size()); ++i)
+      text += (i > 0 ? ", " : "") + to_string(all[i]);
+    if (all.size() > kMostOfChange) text += fmt::format(" and {} more", all.size() - kMostOfChange);
+    return text;
+  }
+
   const Situation& at_;
-  std::map<int, const Visit*> visits_;
+  const Situation& told_;  // of attempts
+  std::set<int> tried_;
+  std::map<int, const Visit*> visits_;  // that are told
 };
 
 std::string text_of(const Json& item, const char* key) {
@@ -269,7 +272,8 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
 std::vector<int> AdvisedProposer::propose(const Situation& situation) {
   ProposalCall& call = calls_.emplace_back();
   call.from = situation.from;
-  call.prompt = proposal_prompt(situation, about_, name_, attempts_);
+  call.prompt = proposal_prompt(situation, about_,
+                                fmt::format("{}-round-{:02}", name_, calls_.size()), attempts_);
   call.reply = provider_.answer({call.prompt}).at(0);
   if (!call.reply.failure.empty()) return {};
   return read_proposals(call.reply.text, situation, call);
@@ -278,6 +282,9 @@ std::vector<int> AdvisedProposer::propose(const Situation& situation) {
 Json to_json(const ProposalCall& call) {
   Json json{{"prompt_hash", call.prompt.hash},
             {"model", call.reply.model},
+            {"date", call.reply.date},
+            {"prompt_bytes", call.prompt.text.size()},
+            {"reply_bytes", call.reply.text.size()},
             {"input_tokens", call.reply.input_tokens},
             {"output_tokens", call.reply.output_tokens},
             {"seconds", call.reply.seconds},

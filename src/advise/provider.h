@@ -47,9 +47,11 @@ std::unique_ptr<Provider> openai_provider(const std::string& model, const std::s
 
 // NAME.prompt.txt is written for each prompt, NAME.reply.txt read. Without `wait`, missing replies
 // end the program after all prompts are written; with it, they are waited for, and then done
-// without.
+// without. `model` and `date` say of all replies who answered when, as files do not; "": nobody
+// knows.
 std::unique_ptr<Provider> folder_provider(const std::filesystem::path& folder,
-                                          std::optional<std::chrono::milliseconds> wait);
+                                          std::optional<std::chrono::milliseconds> wait,
+                                          std::string model = "", std::string date = "");
 
 // Replies of a recording to the same prompts. An error (bad_input) names what is wrong with the
 // file.

@@ -1,9 +1,5 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <memory>
 
 #include "base/error.h"
@@ -20,18 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
-std::string not_a_date(const std::string& text) {
-  int year = 0, month = 0, day = 0, end = 0;
-  std::sscanf(text.c_str(), "%4d-%2d-%2d%n", &year, &month, &day, &end);
-  const std::chrono::year_month_day date{std::chrono::year(year),
-                                         std::chrono::month(static_cast<unsigned>(month)),
-                                         std::chrono::day(static_cast<unsigned>(day))};
-  const bool good = text.size() == 10 && end == 10 && date.ok();
-  return good ? "" : "is no day as YYYY-MM-DD";
-}
-
 struct Advise {
   SourceArguments source;
   std::string output, device = "host", target;
@@ -43,7 +27,7 @@ struct Advise {
 
   void run() {
     choose_device();
-    check_author();
+    check_author(advising.who, author.model, author.date);
     check_output();
     const std::unique_ptr<Advisor> advisor = open_advisor(advising, read_environment());
     if (!advisor) wrong_usage("--advisor: say who is asked");
@@ -73,20 +57,6 @@ struct Advise {
       wrong_usage("--target is for a GPU that is not here: leave out --device");
     else
       options.device = device_info(target);
-  }
-
-  // Before anybody is asked.
-  void check_author() {
-    const std::string kind = advising.who.substr(0, advising.who.find(':'));
-    const bool said = !author.model.empty() || !author.date.empty();
-    if (kind == "ask" && (author.model.empty() || author.date.empty()))
-      wrong_usage("--advisor ask: files do not say who answered: give --model and --date");
-    if (kind != "anthropic" && kind != "openai") return;
-    if (said)
-      wrong_usage("--model and --date are for replies in files: {} says itself who answers", kind);
-    // For a server that does not name its model: the one that was asked for.
-    const std::string rest = advising.who.substr(std::min(kind.size() + 1, advising.who.size()));
-    author = {rest.substr(0, rest.find('@')), today()};
   }
 
   // Replies cost time or money, and shall find a place.
@@ -167,11 +137,7 @@ void add_study_advise_command(CLI::App& study) {
                    "As for compile; it changes nothing here, as only decode steps are asked about")
       ->check(CLI::Range(1, 1 << 16));
   add_advisor_options(*command, advise->advising);
-  command->add_option("--model", advise->author.model,
-                      "Who answered: with ask:FOLDER, and where a recording does not say it");
-  command
-      ->add_option("--date", advise->author.date, "The date of the answers (YYYY-MM-DD), likewise")
-      ->check(CLI::Validator(not_a_date, "YYYY-MM-DD"));
+  add_author_options(*command, advise->author.model, advise->author.date);
   command->add_flag("--quiet,-q", advise->quiet, "No progress on stderr");
   command->add_flag("--json", advise->json, "Print JSON");
   command->footer(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/progress.h"
@@ -13,8 +14,15 @@
 namespace ac {
 namespace {
 
+// step.jsonl.gz: "step".
+std::string stem_of(const std::filesystem::path& file) {
+  std::filesystem::path name = file.filename();
+  if (name.extension() == ".gz") name = name.stem();
+  return name.stem().string();
+}
+
 struct Propose {
-  std::vector<std::string> tables;
+  std::vector<std::string> tables, others;
   std::string output, feedback = "true";
   study::ProposeOptions options;
   AdvisorOptions advising;
@@ -29,29 +37,64 @@ struct Propose {
       wrong_usage("say who proposes: --advisor WHO, or --by-chance");
     options.feedback = feedback == "true"       ? study::Feedback::true_
                        : feedback == "permuted" ? study::Feedback::permuted
-                                                : study::Feedback::none;
+                       : feedback == "none"     ? study::Feedback::none
+                                                : study::Feedback::other;
     if (by_chance && options.feedback != study::Feedback::true_)
       wrong_usage("--feedback {}: chance hears of nothing", feedback);
-    if (!by_chance && !asks_in_files()) provider_ = open_provider(advising, read_environment());
-    std::vector<study::Recording> recordings;
+    if ((options.feedback == study::Feedback::other) == others.empty())
+      wrong_usage("--feedback other and --other TABLE: give both, or none");
+    if (!by_chance) {
+      check_author(advising.who, options.model, options.date);
+      advising.model = options.model, advising.date = options.date;
+      provider_ = open_provider(advising, read_environment());
+    }
+    std::vector<study::Recording> recordings, other_recordings;
     for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
+    for (const std::string& table : others)
+      other_recordings.push_back(study::read_recording(table));
     Progress progress(quiet);
     std::string lines;
     Json done = Json::array();
-    for (const study::Recording& recording : recordings)
-      for (const study::TimedTable& table : recording.tables) {
-        const std::string about = fmt::format("{} of {} on {}", table.description,
-                                              recording.header.at("model").get<std::string>(),
-                                              recording.header.at("device").get<std::string>());
+    int awaited = 0;
+    std::set<std::string> names;
+    for (std::size_t r = 0; r < recordings.size(); ++r)
+      for (const study::TimedTable& table : recordings[r].tables) {
+        const Json& header = recordings[r].header;
+        const std::string about =
+            fmt::format("{} of {} on {}", table.description, header.at("model").get<std::string>(),
+                        header.at("device").get<std::string>());
+        std::string name = stem_of(tables[r]);
+        if (recordings[r].tables.size() > 1) name += fmt::format("-region-{}", table.region);
+        if (!names.insert(name).second)
+          wrong_usage("{}: questions name tables by their files, and another has this name",
+                      tables[r]);
         const study::Answers answers(table, recorded_only);
-        for (int i = 0; i < sessions; ++i) {
-          progress.stage(fmt::format("{}: session {} of {}", about, i + 1, sessions));
-          const study::ProposedSession session = search(table, answers, about, i);
-          lines += study::to_json(session).dump() + "\n";
-          done.push_back(summary(table, session));
-        }
+        std::optional<study::Answers> other;
+        if (!others.empty())
+          other.emplace(study::most_alike(table, other_recordings), recorded_only);
+        for (int i = 0; i < sessions; ++i) try {
+            progress.stage(fmt::format("{}: session {} of {}", about, i + 1, sessions));
+            study::ProposeOptions own = options;
+            own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(i));
+            const study::ProposedSession session = study::propose(
+                table, answers, about, provider_.get(),
+                fmt::format("{}{}-session-{}", name, arm(), i + 1), own, other ? &*other : nullptr);
+            lines += study::to_json(session).dump() + "\n";
+            done.push_back(summary(table, session));
+          } catch (const Error& error) {
+            // The others go on, so that all their questions are there at once.
+            if (error.fault() != Fault::advice_awaited) throw;
+            ++awaited;
+          }
       }
     progress.done();
+    if (awaited > 0)
+      throw Error(Fault::advice_awaited,
+                  fmt::format("{} of {} sessions wait, as replies are missing in {}: answer each "
+                              "NAME.prompt.txt in a file NAME.reply.txt and run the same command "
+                              "again",
+                              awaited, awaited + static_cast<int>(done.size()),
+                              advising.who.substr(advising.who.find(':') + 1)));
     if (done.empty()) bad_input("these tables have nothing to search");
     // After all is done: sessions that wait for replies are searched again from their beginning.
     append(lines);
@@ -66,20 +109,11 @@ struct Propose {
     fmt::print("appended to {}\n", output);
   }
 
-  study::ProposedSession search(const study::TimedTable& table, const study::Answers& answers,
-                                const std::string& about, int session) {
-    study::ProposeOptions own = options;
-    own.seed = search::derived_seed(options.seed, static_cast<std::uint64_t>(session));
-    const std::string name = fmt::format("session-{}", session + 1);
-    if (by_chance) return study::propose(table, answers, about, nullptr, name, own);
-    if (!asks_in_files()) return study::propose(table, answers, about, provider_.get(), name, own);
-    // Equal questions of different sessions are answered anew: in folders of their own.
-    AdvisorOptions asked = advising;
-    asked.who += "/" + name;
-    const std::unique_ptr<Provider> provider = open_provider(asked, read_environment());
-    return study::propose(table, answers, about, provider.get(), name, own);
+  // In names of questions: what differs is asked anew.
+  std::string arm() const {
+    const std::string with = options.strategy == "tree" ? "" : "-" + options.strategy;
+    return feedback == "true" ? with : fmt::format("{}-{}-feedback", with, feedback);
   }
-  bool asks_in_files() const { return advising.who.starts_with("ask:"); }
 
   static Json summary(const study::TimedTable& table, const study::ProposedSession& session) {
     // What a model says may be less than the best that was timed.
@@ -110,14 +144,18 @@ void add_study_propose_command(CLI::App& study) {
       ->type_name("FILE")
       ->required();
   add_advisor_options(*command, propose->advising);
+  add_author_options(*command, propose->options.model, propose->options.date);
   command->add_flag("--by-chance", propose->by_chance,
                     "Nobody is asked: legal changes are proposed at random");
   command
       ->add_option("--feedback", propose->feedback,
-                   "What the advisor hears of attempts: what was measured, that of others, or "
-                   "nothing")
+                   "What the advisor hears of attempts: what was measured, that of other attempts, "
+                   "nothing, or what a search over another table came by")
       ->capture_default_str()
-      ->check(CLI::IsMember({"true", "permuted", "none"}));
+      ->check(CLI::IsMember({"true", "permuted", "none", "other"}));
+  command
+      ->add_option("--other", propose->others, "The other tables, of which the most alike is taken")
+      ->type_name("TABLE");
   command->add_option("--search", propose->options.strategy, "The strategy beside the proposals")
       ->capture_default_str()
       ->check(CLI::IsMember({"tree", "surrogate"}));
@@ -143,7 +181,8 @@ void add_study_propose_command(CLI::App& study) {
   command->add_flag("-q,--quiet", propose->quiet, "No progress");
   command->footer(
       "Example:\n  agentcompile study propose step.jsonl.gz --advisor ask:questions -o "
-      "proposed.jsonl\nThen answer the questions in the folder, and run it again.");
+      "proposed.jsonl \\\n      --model NAME --date 2026-01-31\nThen answer the questions in the "
+      "folder, and run it again.");
   command->callback([propose] { propose->run(); });
 }
 

@@ -38,6 +38,8 @@ struct Situation {
   const std::vector<Visit>& visits;  // in order
   int from = 0;                      // the point to change
   std::size_t wanted = 0;            // proposals
+  // What is told of attempts instead of these visits, for studies: made up, or of another search.
+  const Situation* told = nullptr;
 };
 
 class Proposer {

@@ -16,25 +16,29 @@ def microseconds(threads, split) -> float:
     return 100 + 20 * (3 - THREADS.index(threads)) + 7 * abs(SPLITS.index(split) - 2)
 
 
-@pytest.fixture
-def table(tmp_path) -> Path:
-    lines = [{"study": 1, "device": "A device", "toolkit": "T", "model": "tiny", "date": "2026-01-01"}]
-    lines.append({"region": 0, "signature": "s", "description": "a product", "uses": 1})
+def write_table(file: Path, signature: str, microseconds, field="split") -> Path:
+    lines = [{"study": 1, "device": "A device", "toolkit": "T", "model": signature, "date": "2026-01-01"}]
+    lines.append({"region": 0, "signature": signature, "description": "a product", "uses": 1})
     for threads in THREADS:
         for split in SPLITS:
-            fields = {"threads": threads, "split": split}
+            fields = {"threads": threads, field: split}
             lines.append({"region": 0, "plan": f"gemv/{threads}/{split}", "family": "gemv", "fields": fields,
                           "predicted_us": 50 + threads / 100, "outcome": "measured",
                           "samples_us": [microseconds(threads, split)] * 3})  # fmt: skip
-    file = tmp_path / "table.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
 
 
-def propose(table, *options, expect=0):
+@pytest.fixture
+def table(tmp_path) -> Path:
+    return write_table(tmp_path / "table.jsonl", "s", microseconds)
+
+
+def propose(table, *options, sessions=2, expect=0):
     output = table.with_name("proposed.jsonl")
-    return program("study", "propose", table, "-o", output, "--sessions", 2, "--attempts", 8, "--proposals", 2,
-                   *options, expect=expect)  # fmt: skip
+    author = ("--model", "somebody", "--date", "2026-01-31") if "ask:" in str(options) else ()
+    return program("study", "propose", table, "-o", output, "--sessions", sessions, "--attempts", 8, "--proposals", 2,
+                   *author, *options, expect=expect)  # fmt: skip
 
 
 def sessions(table) -> list:
@@ -44,10 +48,10 @@ def sessions(table) -> list:
 def answer_all(folder, reply) -> int:
     """Answers the questions that have no reply yet; the second session does so in vain."""
     answered = 0
-    for prompt in Path(folder).glob("*/*.prompt.txt"):
+    for prompt in Path(folder).glob("*.prompt.txt"):
         file = prompt.with_name(prompt.name.replace(".prompt.", ".reply."))
         if not file.exists():
-            file.write_text(reply(prompt.read_text()) if prompt.parent.name == "session-1" else "I cannot say.")
+            file.write_text(reply(prompt.read_text()) if "-session-1-" in prompt.name else "I cannot say.")
             answered += 1
     return answered
 
@@ -70,7 +74,7 @@ def finish(table, folder, *options) -> int:
             return asked
         assert result.returncode == AWAITED and "replies are missing" in result.stderr
         assert answer_all(folder, climb) > 0
-        asked = len(list(Path(folder).glob("*/*.prompt.txt")))
+        asked = len(list(Path(folder).glob("*.prompt.txt")))
     raise AssertionError("the rounds never end")
 
 
@@ -78,6 +82,7 @@ def test_a_session_through_files_resumes_round_by_round(table, tmp_path):
     asked = finish(table, tmp_path / "asked")
     ours = sessions(table)
     assert len(ours) == 2 and {one["arm"] for one in ours} == {"proposals+tree"}
+    assert {(call["model"], call["date"]) for one in ours for call in one["calls"]} == {("somebody", "2026-01-31")}
     assert sum(len(one["calls"]) for one in ours) == asked
     for one in ours:
         assert len(one["plans"]) == len(set(one["plans"])) == 8
@@ -90,16 +95,68 @@ def test_a_session_through_files_resumes_round_by_round(table, tmp_path):
     assert [one["plans"] for one in sessions(table)[2:]] == [one["plans"] for one in ours]
 
 
+def test_all_sessions_ask_at_once(table, tmp_path):
+    other = write_table(tmp_path / "other.jsonl", "o", lambda threads, split: 1000 + threads)
+    asked = tmp_path / "asked"
+
+    def ask(*tables, expect=AWAITED):
+        return propose(*tables, "--advisor", f"ask:{asked}", sessions=3, expect=expect).stderr
+
+    said = ask(table, other)
+    assert "6 of 6 sessions wait" in said
+    first = sorted(file.name for file in asked.glob("*.prompt.txt"))
+    assert [name.rsplit("-", 1)[0] for name in first] == [
+        f"{name}-session-{i}-round-01-after-1" for name in ("other", "table") for i in (1, 2, 3)
+    ]
+    # One of them is answered: that session goes on, the others wait, and nothing is asked again.
+    (asked / first[4].replace(".prompt.", ".reply.")).write_text(climb((asked / first[4]).read_text()))
+    assert "6 of 6 sessions wait" in ask(table, other)
+    assert "table-session-2-round-02-after-" in " ".join({f.name for f in asked.glob("*.prompt.txt")} - set(first))
+    assert len(list(asked.glob("*.prompt.txt"))) == 7 and not table.with_name("proposed.jsonl").exists()
+    same_name = tmp_path / "elsewhere"
+    same_name.mkdir()
+    same = write_table(same_name / "table.jsonl", "t", microseconds)
+    assert "another has this name" in ask(table, same, expect=WRONG_USAGE)
+    assert "give --model and --date" in program(
+        "study", "propose", table, "-o", tmp_path / "p", "--advisor", f"ask:{asked}", expect=WRONG_USAGE
+    ).stderr
+
+
+def test_another_programs_history_is_told_instead_of_ones_own(table, tmp_path):
+    """A table whose every outcome is past 1000 us: what an advisor of the first reads is of those alone."""
+    other = write_table(tmp_path / "other.jsonl", "o", lambda threads, split: 1000 + threads + 3 * split)
+    stranger = write_table(tmp_path / "stranger.jsonl", "x", microseconds, field="depth")
+    folder = tmp_path / "asked"
+    finish(table, folder, "--feedback", "other", "--other", stranger, "--other", other)
+    assert {one["arm"] for one in sessions(table)} == {"proposals+tree (another program's feedback)"}
+    legal_values = 0
+    for prompt in folder.glob("*.prompt.txt"):
+        text = prompt.read_text()
+        attempts = int(re.search(r"-after-(\d+)-", prompt.name)[1])
+        measured = {float(us) for us in re.findall(r"(?<!predicted )(?<![\d.])([\d.]+) us", text)}
+        assert measured and measured <= {1000.0 + threads + 3 * split for threads in THREADS for split in SPLITS}
+        assert f"{8 - attempts} of 8 attempts are left" in text
+        legal_values += len(re.findall(r"^  (?:threads|split): [\d ]+$", text, re.M))
+    assert legal_values > 0
+    assert "gemv/512/4" in sessions(table)[0]["plans"]  # what is proposed is looked up in its own space
+    both = propose(table, "--advisor", "ask:x", "--feedback", "other", expect=WRONG_USAGE).stderr
+    assert "--feedback other and --other TABLE" in both
+    none = propose(table, "--advisor", f"ask:{folder}", "--feedback", "other", "--other", table, expect=BAD_INPUT)
+    assert "have no other space" in none.stderr
+
+
 def test_replay_compares_proposals_with_their_falsifiers(table, tmp_path):
     finish(table, tmp_path / "asked")
+    other = write_table(tmp_path / "another.jsonl", "o", microseconds)
     finish(table, tmp_path / "permuted", "--feedback", "permuted")
     finish(table, tmp_path / "none", "--feedback", "none")
+    finish(table, tmp_path / "other", "--feedback", "other", "--other", other)
     propose(table, "--by-chance")
     arms = {one["arm"] for one in sessions(table)}
     assert arms == {"proposals+tree", "proposals+tree (permuted feedback)", "proposals+tree (no feedback)",
-                    "proposals+tree (by chance)"}  # fmt: skip
+                    "proposals+tree (another program's feedback)", "proposals+tree (by chance)"}  # fmt: skip
     # What an advisor without feedback reads holds no measurement.
-    for prompt in (tmp_path / "none").glob("*/*.prompt.txt"):
+    for prompt in (tmp_path / "none").glob("*.prompt.txt"):
         assert re.findall(r"[\d.]+ us", prompt.read_text()) == re.findall(r"(?<=predicted )[\d.]+ us", prompt.read_text())
     report = tmp_path / "report"
     proposed = table.with_name("proposed.jsonl")

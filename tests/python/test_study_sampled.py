@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -107,6 +108,35 @@ def test_the_fit_is_that_of_an_independent_calculation(tmp_path):
     weights = np.linalg.solve(scaled.T @ scaled + np.diag(penalty), scaled.T @ np.ones(len(fitted)))
     errors = np.abs(matrix(held) @ weights * mean / times[held] - 1)
     assert model["median_error"] == pytest.approx(np.sort(errors)[int(0.5 * (len(errors) - 1) + 0.5)], rel=1e-4)
+
+
+def test_sessions_over_a_fitted_table_ask_at_once_round_by_round(tmp_path):
+    table, asked, output = write(tmp_path / "t.jsonl", planted), tmp_path / "asked", tmp_path / "p.jsonl"
+    ask = ("study", "propose", table, "-o", output, "--sessions", 3, "--attempts", 12, "--calls", 3,
+           "--advisor", f"ask:{asked}", "--model", "somebody", "--date", "2026-01-31")  # fmt: skip
+    waiting = []
+    for _ in range(5):
+        done = program(*ask, expect=None)
+        if done.returncode == 0:
+            break
+        questions = [f for f in asked.glob("*.prompt.txt") if not f.with_name(reply_of(f.name)).exists()]
+        waiting.append(sorted(name.name[: len("t-session-1-round-01")] for name in questions))
+        for file in questions:
+            text = file.read_text()
+            assert len(text) < 24_000 and "measured" in text
+            session = int(file.name.split("-")[2])
+            site, field, values = re.findall(r"^  (site\d) (split): (.+)$", text, re.M)[session - 1]
+            proposal = {"site": site, "field": field, "value": values.split()[-1], "why": ""}
+            file.with_name(reply_of(file.name)).write_text(json.dumps({"note": "", "proposals": [proposal]}))
+    assert waiting == [[f"t-session-{s}-round-{r:02}" for s in (1, 2, 3)] for r in (1, 2, 3)]
+    ours = [json.loads(line)["plans"] for line in output.read_text().splitlines()]
+    assert len(ours) == 3 and len({tuple(plans) for plans in ours}) == 3
+    (group,) = json.loads(replayed(table, tmp_path / "r", "--proposed", output).stdout)["groups"]
+    assert {arm["arm"]: arm["searches"] for arm in group["arms"]}["proposals+tree"] == 3
+
+
+def reply_of(name: str) -> str:
+    return name.replace(".prompt.", ".reply.")
 
 
 def test_a_space_whose_model_errs_is_not_replayed_beyond_what_was_timed(tmp_path):

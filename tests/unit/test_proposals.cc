@@ -106,6 +106,24 @@ TEST_CASE("proposals: the prompt says what was tried, and what can be changed") 
   CHECK(prompt.name.starts_with("session-after-3-"));
 }
 
+TEST_CASE("proposals: what is told instead of the own attempts is all that is told of them") {
+  const ListedSpace space = grid();
+  const int first = *space.find("a=1/1 b=1/1"), second = *space.find("a=2/1 b=1/1");
+  const std::vector<Visit> own{{first, -1, {search::Verdict::measured, 150}},
+                               {second, first, {search::Verdict::failed, 0}}};
+  const int begun = *space.find("a=8/8 b=8/8"), later = *space.find("a=8/8 b=8/4");
+  const std::vector<Visit> others{{begun, -1, {search::Verdict::measured, 70}},
+                                  {later, begun, {search::Verdict::measured, 60}}};
+  const Situation told{space, others, later, 4};
+  const std::string text =
+      proposal_prompt({space, own, first, 4, &told}, "a step", "session", 36).text;
+  for (const char* expected : {"a: gemv threads=1 split=1", "measured 60.00 us",
+                               "the first: 70.00 us\n  b: split=4: 60.00 us",
+                               "34 of 36 attempts are left", "  a threads: 4 8\n"})
+    CHECK_MESSAGE(contains(text, expected), expected, "\n", text);
+  for (const char* secret : {"150.00", "failed"}) CHECK(!contains(text, secret));
+}
+
 TEST_CASE("proposals: a prompt stays small however long the history is") {
   const ListedSpace space = grid();
   std::vector<Visit> visits;
