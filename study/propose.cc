@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "search/run.h"
+#include "study/cost.h"
 
 namespace ac::study {
 namespace {
@@ -192,6 +193,7 @@ std::vector<ProposedSession> read_sessions(const std::filesystem::path& file) {
         sessions.push_back({json.at("arm").get<std::string>(),
                             json.at("signature").get<std::string>(),
                             json.at("plans").get<std::vector<std::string>>(), json.at("calls")});
+        costs_of(sessions.back().calls);
       } catch (const Json::exception& error) {
         bad_input("{}: not a search with proposals: {}", origin, error.what());
       }

@@ -26,8 +26,8 @@ struct ProposedSession {
   std::string arm;                 // "proposals+tree (permuted feedback)"
   std::string signature;           // of the table
   std::vector<std::string> plans;  // that were tried, in order
-  Json calls = Json::array();
-  double best = 0;  // microseconds; 0: nothing was measured. Not kept in files
+  Json calls = Json::array();      // costs_of() reads what they cost
+  double best = 0;                 // microseconds; 0: nothing was measured. Not kept in files
 };
 
 // `provider`: null for proposals by chance. `name`: of files with questions. `other`: for

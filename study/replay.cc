@@ -18,8 +18,11 @@ namespace {
 
 constexpr std::size_t kLeastPoints = 4;
 
-Case case_of(const TimedTable& table, const std::string& model, std::size_t number,
+constexpr const char* kExact = "random (exact)";
+
+Case case_of(const TimedTable& table, const Json& header, std::size_t number,
              const Replies& replies, bool recorded_only) {
+  const std::string model = header.at("model").get<std::string>();
   Case made;
   made.name = fmt::format("{}: {}", model, table.description);
   made.signature = table.signature;
@@ -27,6 +30,11 @@ Case case_of(const TimedTable& table, const std::string& model, std::size_t numb
   made.is_step = table.sites || table.points[0].point.parts.size() > 1;
   made.optimum = *table.optimum();
   made.drift = table.drift();
+  if (!table.attempt_seconds.empty()) made.attempt_seconds = median(table.attempt_seconds);
+  const Json choices = header.value("choices", Json()),
+             took = header.value("choices_seconds", Json());
+  if (choices.is_number() && took.is_number() && choices.get<double>() > 0)
+    made.choice_seconds = took.get<double>() / choices.get<double>();
   std::vector<double> predicted, measured, spreads;
   for (const tune::TimedPoint& timed : table.points) {
     made.outcomes.push_back(timed.outcome());
@@ -104,7 +112,8 @@ class Replayer {
       : result_(result), replies_(replies), sessions_(sessions) {}
 
   void run(ReplayGroup& group) {
-    const bool is_step = result_.cases[group.cases[0]].is_step;
+    const bool is_step =
+        std::ranges::any_of(group.cases, [&](std::size_t of) { return result_.cases[of].is_step; });
     for (const Arm& arm : arms_of(result_.options.strategies, group.with_advice))
       if (arm.strategy != kDiverse || !is_step) group.arms.push_back(run_arm(group, arm));
     add_sessions(group);
@@ -189,14 +198,19 @@ class Replayer {
       ArmResult arm;
       arm.name = name;
       arm.cases = group.cases;
+      CallCosts costs;
+      double searches = 0;
       for (const std::size_t index : group.cases) {
         const Case& of = result_.cases[index];
         std::vector<Curve>& curves = arm.shares.emplace_back();
         for (const ProposedSession& session : sessions_)
-          if (session.arm == name && session.signature == of.signature)
+          if (session.arm == name && session.signature == of.signature) {
             curves.push_back(curve_of(of, session));
+            costs += costs_of(session.calls), ++searches;
+          }
       }
       if (std::ranges::any_of(arm.shares, &std::vector<Curve>::empty)) continue;
+      if (costs.calls > 0) arm.costs = costs.over(searches);
       count_hits(arm, result_.options.attempts);
       group.arms.push_back(std::move(arm));
     }
@@ -204,7 +218,7 @@ class Replayer {
 
   ArmResult random_exactly(const ReplayGroup& group) const {
     ArmResult arm;
-    arm.name = "random (exact)";
+    arm.name = kExact;
     arm.cases = group.cases;
     const double weight = 1.0 / static_cast<double>(group.cases.size());
     for (const std::size_t index : group.cases) {
@@ -244,7 +258,7 @@ class Replayer {
     std::vector<std::pair<const ArmResult*, const ArmResult*>> pairs;
     for (const ArmResult& arm : group.arms) {
       if (arm.name == "oracle" || arm.name.rfind("random", 0) == 0) continue;
-      pairs.emplace_back(&arm, find("random (exact)"));
+      pairs.emplace_back(&arm, find(kExact));
       // Of one space, the exact expectation would leave no interval.
       if (group.cases.size() == 1) pairs.emplace_back(&arm, find("random"));
       if (arm.name != "heuristic") pairs.emplace_back(&arm, find("heuristic"));
@@ -289,7 +303,26 @@ class Replayer {
         differences.push_back(mean_at(a[i], at) - mean_at(b[i], at));
       result.p.push_back(sign_flip_p(sums_by_kind(differences, kinds), options.seed));
     }
+    if (arm.name == kExact || against.name == kExact) return result;
+    const Curves to_a = attempts_of(a), to_b = attempts_of(b);
+    result.attempts = bootstrap_difference(to_a, to_b, options.resamples, options.seed, arm.draws,
+                                           against.draws, kinds)[0];
+    std::vector<double> differences;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      differences.push_back(mean_at(to_a[i], 0) - mean_at(to_b[i], 0));
+    result.attempts_p = sign_flip_p(sums_by_kind(differences, kinds), options.seed);
     return result;
+  }
+
+  // Of each search, those to within 5 % of the optimum.
+  static Curves attempts_of(const Curves& shares) {
+    Curves attempts;
+    for (const std::vector<Curve>& repetitions : shares) {
+      std::vector<Curve>& of = attempts.emplace_back();
+      for (const Curve& curve : repetitions)
+        of.push_back({static_cast<float>(attempts_to(curve, 1 / 1.05))});
+    }
+    return attempts;
   }
 
   // What each of them does depends on its number alone.
@@ -311,10 +344,44 @@ class Replayer {
 
 }  // namespace
 
+std::vector<Hypothesis> hypotheses_of(const ReplayGroup& group) {
+  std::vector<Hypothesis> hypotheses;
+  if (group.cases.size() < 2) return hypotheses;
+  std::vector<double> p;
+  for (const ArmResult& arm : group.arms) {
+    if (!arm.name.starts_with("proposals+") || arm.name.find('(') != std::string::npos) continue;
+    const std::vector<std::vector<std::string>> against = {
+        {arm.name.substr(arm.name.find('+') + 1)},
+        {arm.name + " (permuted feedback)", arm.name + " (no feedback)"},
+        {arm.name + " (by chance)"}};
+    for (const std::vector<std::string>& names : against) {
+      Hypothesis of{arm.name, {}, 0};
+      for (const Comparison& comparison : group.comparisons)
+        if (comparison.arm == arm.name && comparison.attempts &&
+            std::ranges::find(names, comparison.against) != names.end()) {
+          of.comparisons.push_back(&comparison);
+          of.p = std::max(of.p, comparison.attempts_p);
+        }
+      if (of.comparisons.size() < names.size()) continue;
+      p.push_back(of.p);
+      hypotheses.push_back(std::move(of));
+    }
+  }
+  const std::vector<double> corrected = holm(p);
+  for (std::size_t i = 0; i < hypotheses.size(); ++i) hypotheses[i].corrected = corrected[i];
+  return hypotheses;
+}
+
 Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
                 const ReplayOptions& options, const std::vector<ProposedSession>& sessions) {
   Replayed result;
   result.options = options;
+  for (const ProposedSession& session : sessions) result.proposed += costs_of(session.calls);
+  if (result.proposed.models.size() > 1)
+    wrong_usage(
+        "these sessions are of {} models, {} and {} among them: replay those of one at a time",
+        result.proposed.models.size(), *result.proposed.models.begin(),
+        *result.proposed.models.rbegin());
   std::set<std::string> known, advised, advisors;
   std::size_t number = 0;
   std::map<std::string, std::size_t> kinds;
@@ -336,8 +403,12 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       else if (!known.insert(key).second)
         result.skipped.push_back(fmt::format("{}: recorded before, for another model", name));
       else {
-        result.cases.push_back(case_of(table, model, number - 1, replies, options.recorded_only));
-        result.cases.back().kind = kinds.emplace(table.description, kinds.size()).first->second;
+        result.cases.push_back(
+            case_of(table, recording.header, number - 1, replies, options.recorded_only));
+        // Regions with the same ops say nearly the same, steps of different models do not.
+        Case& made = result.cases.back();
+        made.kind =
+            kinds.emplace(made.is_step ? name : table.description, kinds.size()).first->second;
       }
     }
   }
@@ -382,6 +453,14 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   }
   if (!regions.cases.empty()) result.groups.push_back(std::move(regions));
   for (ReplayGroup& step : steps) result.groups.push_back(std::move(step));
+  ReplayGroup proposed{.name = "spaces with proposals"};
+  for (std::size_t i = 0; i < result.cases.size(); ++i)
+    if (std::ranges::find(sessions, result.cases[i].signature, &ProposedSession::signature) !=
+        sessions.end())
+      proposed.cases.push_back(i);
+  if (proposed.cases.size() > 1 &&
+      std::ranges::find(result.groups, proposed.cases, &ReplayGroup::cases) == result.groups.end())
+    result.groups.push_back(std::move(proposed));
   Replayer replayer(result, replies, sessions);
   for (ReplayGroup& group : result.groups) replayer.run(group);
   return result;

@@ -4,6 +4,7 @@
 
 #include "study/answers.h"
 #include "study/arms.h"
+#include "study/cost.h"
 #include "study/propose.h"
 #include "study/statistics.h"
 #include "study/timed_table.h"
@@ -19,6 +20,7 @@ struct ReplayOptions {
                                          "evolutionary", "surrogate", "tree"};
   unsigned jobs = 1;
   bool recorded_only = false;  // of steps whose schedules are too many to list
+  std::optional<Prices> prices;
 };
 
 // A region's, or a step's, points that were recorded.
@@ -33,9 +35,12 @@ struct Case {
   std::vector<search::PointOutcome> outcomes;  // of what was recorded
   double optimum = 0;                          // microseconds
   std::size_t failures = 0, unjudged = 0;
-  std::size_t good = 0;                     // within 5 % of the optimum
-  double spread = 0;                        // of a point's samples: slowest over fastest, less 1
-  double drift = 0;                         // of its reference, if it has one
+  std::size_t good = 0;  // within 5 % of the optimum
+  double spread = 0;     // of a point's samples: slowest over fastest, less 1
+  double drift = 0;      // of its reference, if it has one
+  // What timing a point took, and on average what planning, building and judging one of its choices
+  // did; 0: not recorded.
+  double attempt_seconds = 0, choice_seconds = 0;
   double predicted_correlation = 0;         // of ranks, with what was measured
   std::vector<double> advised_correlation;  // by reply: of those that it orders
 };
@@ -52,6 +57,7 @@ struct ArmResult {
   // searches that got there.
   Hit hits[kGoals];
   std::vector<Interval> band;
+  std::optional<CallCosts> costs;  // mean of a search; nothing: nobody was asked
 };
 
 struct Comparison {
@@ -59,8 +65,20 @@ struct Comparison {
   std::size_t spaces = 0, kinds = 0;
   std::vector<Interval> difference;  // of shares, after each number of attempts
   std::vector<double> p;             // sign flip, over kinds, at kShown
+  // Of attempts to within 5 % of the optimum, where more than all count as one more than all;
+  // nothing where one of the two is an expectation.
+  std::optional<Interval> attempts;
+  double attempts_p = 1;
 };
 constexpr std::size_t kShown[] = {1, 2, 4, 8, 16, 32, 64};
+
+// What the protocol of the study asks of proposals: fewer attempts than without them, than with
+// spoilt feedback, than by chance. Of spaces together.
+struct Hypothesis {
+  std::string arm;
+  std::vector<const Comparison*> comparisons;
+  double p = 1, corrected = 1;  // the largest; by Holm's method
+};
 
 struct ReplayGroup {
   std::string name;
@@ -74,20 +92,24 @@ struct Replayed {
   std::vector<Json> headers;  // in "resumed" those of resumed recordings
   std::vector<Case> cases;
   std::vector<std::string> skipped;  // tables, and why
-  // The regions that have advice together, all regions together, each step by itself: all arms of a
-  // group ran on the same spaces.
+  // The regions that have advice together, all regions together, each step by itself, and what has
+  // sessions with proposals together: all arms of a group ran on the same spaces.
   std::vector<ReplayGroup> groups;
   std::vector<std::string> advisors;           // models and dates; empty: there were no replies
   std::vector<std::string> unadvised;          // cases that no reply is about, if there are replies
+  CallCosts proposed;                          // of all sessions
   std::size_t replies = 0, other_replies = 0;  // of cases, and of no case
   std::size_t named_plans = 0, known_plans = 0;  // by replies, and of those the tables have
   double reply_tokens = 0, reply_seconds = 0;    // 0: not recorded
   ReplayOptions options;
 };
 
+// As far as the group has the arms; of one space, none.
+std::vector<Hypothesis> hypotheses_of(const ReplayGroup& group);
+
 // At least one table with something to search, or an error (bad_input).
 // `sessions`: searches that were done, as arms of their own; each of a group whose spaces all have
-// some.
+// some. Those of several models are an error (wrong_usage), as arms of two would look like one.
 Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
                 const ReplayOptions& options, const std::vector<ProposedSession>& sessions = {});
 

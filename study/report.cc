@@ -29,12 +29,23 @@ std::size_t searches(const ArmResult& arm) {
   return count;
 }
 
+// A strategy without advice or proposals.
+bool is_alone(const std::string& arm) {
+  return !arm.starts_with("advice") && !arm.starts_with("proposals");
+}
+
+// The strategy of "proposals+tree (no feedback)".
+std::string alone(const std::string& arm) {
+  const std::size_t plus = arm.find('+'), end = arm.find(" (");
+  return plus == std::string::npos ? "" : arm.substr(plus + 1, end - plus - 1);
+}
+
 // Of a difference, what is shown as 0.
 constexpr double kNothing = 5e-5;
 
 // Whether tree search beats random order, of spaces that are steps.
 void add_finding(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
-  if (!replayed.cases[group.cases[0]].is_step) return;
+  if (group.cases.size() > 1 || !replayed.cases[group.cases[0]].is_step) return;
   const auto found =
       std::find_if(group.comparisons.begin(), group.comparisons.end(),
                    [](const Comparison& of) { return of.arm == "tree" && of.against == "random"; });
@@ -105,6 +116,12 @@ void add_sources(const Replayed& replayed, std::string& out) {
       replayed.cases.size(), points, failures, unjudged);
   for (const std::string& skipped : replayed.skipped)
     out += fmt::format("- left out: {}\n", skipped);
+  if (replayed.proposed.calls > 0)
+    out += fmt::format("\n## Proposals\n\n{} calls were answered by {}, {}.\n",
+                       replayed.proposed.calls,
+                       replayed.proposed.models.empty() ? "nobody that was named"
+                                                        : *replayed.proposed.models.begin(),
+                       fmt::join(replayed.proposed.dates, ", "));
   out += "\n## Advice\n\n";
   if (replayed.other_replies > 0)
     out += fmt::format("{} replies are about regions of no table.\n\n", replayed.other_replies);
@@ -168,25 +185,40 @@ void add_arms(const Replayed& replayed, const ReplayGroup& group, std::string& o
     }
     out += "\n";
   }
+  const ArmResult* least = nullptr;
+  for (const ArmResult& arm : group.arms)
+    if (arm.name != "oracle" && arm.name != "random (exact)" && is_alone(arm.name) &&
+        (!least || arm.hits[1].attempts < least->hits[1].attempts))
+      least = &arm;
+  if (least)
+    out += fmt::format(
+        "\nWithout advice, {} needs the fewest attempts to within 5 % of the optimum: {:.1f}.\n",
+        least->name, least->hits[1].attempts);
 }
 
 void add_comparisons(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   const std::vector<std::size_t> at = shown(replayed);
-  out += "\nDifferences in percentage points, paired by space, with 95 % intervals";
+  out +=
+      "\nDifferences in attempts to within 5 % of the optimum and, after so many attempts, in "
+      "percentage points, paired by space, with 95 % intervals";
   out += group.cases.size() > 1
              ? " and p of a sign-flip test over kinds of spaces, which is at least 2 to the power "
                "of 1 less their number. Neither is corrected for how many there are: of twenty "
                "differences that are none, one is expected to have an interval without 0.\n\n"
              : "; of one space, intervals speak of seeds only:\n\n";
-  out += "| arm | against | spaces |";
+  out += "| arm | against | spaces | attempts to within 5 % |";
   for (const std::size_t n : at) out += fmt::format(" {} |", n);
-  out += "\n|---|---|---|";
+  out += "\n|---|---|---|---|";
   for (std::size_t i = 0; i < at.size(); ++i) out += "---|";
   out += "\n";
   for (const Comparison& compared : group.comparisons) {
     out += fmt::format(
         "| {} | {} | {}{} |", compared.arm, compared.against, compared.spaces,
         compared.kinds < compared.spaces ? fmt::format(" of {} kinds", compared.kinds) : "");
+    if (compared.attempts) out += " " + interval(*compared.attempts, 1, 1);
+    if (compared.attempts && compared.spaces > 1)
+      out += fmt::format(", p {:.3f}", compared.attempts_p);
+    out += " |";
     for (std::size_t i = 0; i < at.size(); ++i) {
       out += fmt::format(" {}", interval(compared.difference[at[i] - 1], 100, 2));
       if (compared.spaces > 1) out += fmt::format(", p {:.3f}", compared.p[i]);
@@ -214,6 +246,86 @@ void add_spaces(const Replayed& replayed, const ReplayGroup& group, std::string&
                        of.outcomes.size(), of.failures, of.optimum, of.good, 100 * of.spread,
                        of.drift > 0 ? fmt::format("{:.1f} %", 100 * of.drift) : "",
                        of.predicted_correlation, advised);
+  }
+}
+
+std::string tokens_text(const CallCosts& costs) {
+  const char* const about = costs.counted < costs.calls ? "about " : "";
+  return fmt::format("{}{:.0f} | {}{:.0f}", about, costs.prompt_tokens, about, costs.reply_tokens);
+}
+
+void add_hypotheses(const ReplayGroup& group, std::string& out) {
+  const std::vector<Hypothesis> hypotheses = hypotheses_of(group);
+  if (hypotheses.empty()) return;
+  out +=
+      "\nWhat the protocol asks: fewer attempts to within 5 % of the optimum. Where it asks two "
+      "things, p is the larger; the last column is corrected for how many there are (Holm).\n\n"
+      "| arm | fewer than | difference | p | corrected |\n|---|---|---|---|---|\n";
+  for (const Hypothesis& of : hypotheses) {
+    std::string against, difference;
+    for (const Comparison* comparison : of.comparisons) {
+      const char* const and_ = against.empty() ? "" : "; ";
+      against += and_ + comparison->against;
+      difference += and_ + interval(*comparison->attempts, 1, 1);
+    }
+    out += fmt::format("| {} | {} | {} | {:.3f} | {:.3f} |\n", of.arm, against, difference, of.p,
+                       of.corrected);
+  }
+}
+
+// Of arms that somebody was asked for, what that cost and when it pays.
+void add_costs(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
+  if (std::ranges::none_of(group.arms, [](const ArmResult& arm) { return arm.costs.has_value(); }))
+    return;
+  const auto& prices = replayed.options.prices;
+  out +=
+      "\nWhat it cost to ask, mean of a search. A token that no service counted is taken for four "
+      "bytes. What is saved is attempts to within 5 % of the optimum, against the same strategy "
+      "alone; the break-even is what an attempt would have to take so that what is saved is worth "
+      "the advisor's seconds";
+  out += prices ? fmt::format(
+                      ", or its price ({}: {} and {} for a million tokens of prompts and "
+                      "replies, {} for an hour of the GPU).\n\n",
+                      prices->whose, prices->input, prices->output, prices->gpu)
+                : ". No prices were given.\n\n";
+  out +=
+      "| arm | calls | tokens of prompts | of replies | seconds | price | attempts saved | "
+      "break-even by seconds | by price |\n|---|---|---|---|---|---|---|---|---|\n";
+  for (const ArmResult& arm : group.arms) {
+    if (!arm.costs) continue;
+    const std::string strategy = alone(arm.name);
+    const auto against = std::ranges::find_if(group.comparisons, [&](const Comparison& of) {
+      return of.arm == arm.name && of.against == strategy && of.attempts;
+    });
+    std::string saved, by_seconds, by_price;
+    if (against != group.comparisons.end()) {
+      const Interval& of = *against->attempts;
+      saved = interval({-of.mean, -of.high, -of.low}, 1, 1);
+      const BreakEven even = break_even(*arm.costs, -of.mean, prices);
+      const auto seconds = [&](const std::optional<double>& at) {
+        return at ? fmt::format("{:.3g} s", *at) : of.mean < 0 ? "" : "none: nothing is saved";
+      };
+      by_seconds = seconds(even.by_seconds), by_price = seconds(even.by_money);
+    }
+    out += fmt::format(
+        "| {} | {:.1f} | {} | {} | {} | {} | {} | {} |\n", arm.name, arm.costs->calls,
+        tokens_text(*arm.costs),
+        arm.costs->seconds > 0 ? fmt::format("{:.1f}", arm.costs->seconds) : "not recorded",
+        prices ? fmt::format("{:.4g}", arm.costs->money(*prices)) : "", saved, by_seconds,
+        by_price);
+  }
+  for (const std::size_t index : group.cases) {
+    const Case& of = replayed.cases[index];
+    out +=
+        of.attempt_seconds > 0
+            ? fmt::format("\nAn attempt of {} took {:.3g} s to time", of.name, of.attempt_seconds)
+            : fmt::format("\nWhat an attempt of {} took is not recorded", of.name);
+    if (of.choice_seconds > 0)
+      out += fmt::format(
+          "; before, to plan, build and judge its choices took {:.3g} s for each, less where a "
+          "cache had them",
+          of.choice_seconds);
+    out += ".\n";
   }
 }
 
@@ -267,6 +379,8 @@ std::string to_markdown(const Replayed& replayed) {
     add_arms(replayed, group, out);
     add_finding(replayed, group, out);
     add_comparisons(replayed, group, out);
+    add_hypotheses(group, out);
+    add_costs(replayed, group, out);
     add_spaces(replayed, group, out);
     add_models(replayed, group, out);
   }
@@ -287,6 +401,8 @@ Json to_json(const Replayed& replayed) {
                      {"within_5_percent", of.good},
                      {"spread", of.spread},
                      {"reference_drift", of.drift},
+                     {"attempt_seconds", of.attempt_seconds},
+                     {"choice_seconds", of.choice_seconds},
                      {"predicted_rank_correlation", of.predicted_correlation},
                      {"advised_rank_correlation", of.advised_correlation}});
     if (const auto& model = of.model)
@@ -321,27 +437,57 @@ Json to_json(const Replayed& replayed) {
                       {"share", intervals_json(arm.band)},
                       {"to_within", std::move(hits)},
                       {"by_case", std::move(by_case)}});
+      if (!arm.costs) continue;
+      arms.back()["costs"] = {{"calls", arm.costs->calls},
+                              {"counted_calls", arm.costs->counted},
+                              {"prompt_tokens", arm.costs->prompt_tokens},
+                              {"reply_tokens", arm.costs->reply_tokens},
+                              {"seconds", arm.costs->seconds}};
+      if (options.prices) arms.back()["costs"]["price"] = arm.costs->money(*options.prices);
     }
-    for (const Comparison& compared : group.comparisons)
+    for (const Comparison& compared : group.comparisons) {
       comparisons.push_back({{"arm", compared.arm},
                              {"against", compared.against},
                              {"spaces", compared.spaces},
                              {"kinds", compared.kinds},
                              {"difference", intervals_json(compared.difference)},
                              {"p", compared.p}});
+      if (!compared.attempts) continue;
+      comparisons.back()["attempts_to_5_percent"] = interval_json(*compared.attempts);
+      comparisons.back()["attempts_p"] = compared.attempts_p;
+    }
+    Json hypotheses = Json::array();
+    for (const Hypothesis& of : hypotheses_of(group)) {
+      Json against = Json::array();
+      for (const Comparison* comparison : of.comparisons) against.push_back(comparison->against);
+      hypotheses.push_back({{"arm", of.arm},
+                            {"against", std::move(against)},
+                            {"p", of.p},
+                            {"corrected_p", of.corrected}});
+    }
     groups.push_back({{"group", group.name},
+                      {"hypotheses", std::move(hypotheses)},
                       {"cases", group.cases},
                       {"arms", std::move(arms)},
                       {"comparisons", std::move(comparisons)}});
   }
-  return {{"attempts", options.attempts},        {"shown", shown(replayed)},
-          {"repetitions", options.repetitions},  {"seed", options.seed},
-          {"resamples", options.resamples},      {"tables", replayed.headers},
-          {"skipped", replayed.skipped},         {"advisors", replayed.advisors},
-          {"replies", replayed.replies},         {"other_replies", replayed.other_replies},
-          {"named_plans", replayed.named_plans}, {"known_plans", replayed.known_plans},
-          {"unadvised", replayed.unadvised},     {"cases", std::move(cases)},
-          {"groups", std::move(groups)}};
+  Json document{{"attempts", options.attempts},        {"shown", shown(replayed)},
+                {"repetitions", options.repetitions},  {"seed", options.seed},
+                {"resamples", options.resamples},      {"tables", replayed.headers},
+                {"skipped", replayed.skipped},         {"advisors", replayed.advisors},
+                {"replies", replayed.replies},         {"other_replies", replayed.other_replies},
+                {"named_plans", replayed.named_plans}, {"known_plans", replayed.known_plans},
+                {"unadvised", replayed.unadvised},     {"cases", std::move(cases)},
+                {"groups", std::move(groups)}};
+  if (replayed.proposed.calls > 0)
+    document["proposals"] = {{"models", replayed.proposed.models},
+                             {"dates", replayed.proposed.dates}};
+  if (const auto& prices = options.prices)
+    document["prices"] = {{"whose", prices->whose},
+                          {"input", prices->input},
+                          {"output", prices->output},
+                          {"gpu_hour", prices->gpu}};
+  return document;
 }
 
 void write_report(const Replayed& replayed, const std::filesystem::path& to) {

@@ -161,6 +161,19 @@ double sign_flip_p(std::span<const double> differences, std::uint64_t seed) {
              : static_cast<double>(far + 1) / static_cast<double>(tries + 1);
 }
 
+std::vector<double> holm(std::span<const double> p) {
+  std::vector<std::size_t> order(p.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return p[i]; });
+  std::vector<double> corrected(p.size());
+  double least = 0;
+  for (std::size_t rank = 0; rank < order.size(); ++rank) {
+    least = std::max(least, p[order[rank]] * static_cast<double>(p.size() - rank));
+    corrected[order[rank]] = std::min(1.0, least);
+  }
+  return corrected;
+}
+
 double rank_correlation(std::span<const double> a, std::span<const double> b) {
   AC_ASSERT(a.size() == b.size());
   if (a.size() < 2) return 0;

@@ -35,6 +35,8 @@ std::vector<Interval> bootstrap_difference(const Curves& a, const Curves& b, std
 // How likely a mean at least this far from 0 is if each difference might as well have the other
 // sign. All signs are tried for up to 16 differences, else 20,000 random ones.
 double sign_flip_p(std::span<const double> differences, std::uint64_t seed);
+// Holm's correction of p-values for how many they are; in their order.
+std::vector<double> holm(std::span<const double> p);
 // Of several values for each kind, their sum.
 std::vector<double> sums_by_kind(std::span<const double> values, const Kinds& kinds);
 

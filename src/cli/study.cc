@@ -199,9 +199,14 @@ struct Replay {
   std::vector<std::string> tables, advice, proposed;
   std::string output;
   study::ReplayOptions options;
+  study::Prices prices = {};
   bool json = false;
 
-  void run() const {
+  void run() {
+    if (!prices.whose.empty()) options.prices = prices;
+    if (options.prices ? !(prices.input > 0 && prices.output > 0 && prices.gpu > 0)
+                       : prices.input > 0 || prices.output > 0 || prices.gpu > 0)
+      wrong_usage("give all of --input-price, --output-price, --gpu-price and --priced, or none");
     std::vector<study::Recording> recordings;
     for (const std::string& table : tables) recordings.push_back(study::read_recording(table));
     study::Replies replies;
@@ -272,6 +277,19 @@ void add_replay(CLI::App& study) {
   command->add_flag("--recorded-only", replay->options.recorded_only,
                     "Of steps whose schedules are too many to list, search those that were timed, "
                     "without a model of the others");
+  command
+      ->add_option("--input-price", replay->prices.input,
+                   "Of a million tokens of prompts, to tell when proposals pay")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--output-price", replay->prices.output, "Of a million tokens of replies")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--gpu-price", replay->prices.gpu, "Of an hour of the GPU, in the same currency")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--priced", replay->prices.whose,
+                   "Who published these prices and when, which the report repeats")
+      ->type_name("TEXT");
   command->add_flag("--json", replay->json, "Print the report as JSON");
   command->footer("Example:\n  agentcompile study replay step.jsonl -o report --repetitions 50");
   command->callback([replay] { replay->run(); });

@@ -176,6 +176,71 @@ def test_replay_compares_proposals_with_their_falsifiers(table, tmp_path):
         assert [one["plans"] for one in sessions(table)] == before
 
 
+def crafted(signature, arm, before, calls=()) -> dict:
+    """A search that finds the best point after so many others, none of which is near it."""
+    slow = [f"gemv/{threads}/{split}" for threads in (64, 128) for split in SPLITS]
+    return {"arm": arm, "signature": signature, "plans": [*slow[:before], "gemv/512/4"], "calls": list(calls)}
+
+
+def test_the_report_says_what_asking_cost_and_when_it_pays(table, tmp_path):
+    other = write_table(tmp_path / "other.jsonl", "o", microseconds)
+    lines = other.read_text().splitlines()
+    reference = {"region": 0, "reference": "gemv/64/1", "samples_us": [100.0], "attempt_seconds": 0.25}
+    header = {**json.loads(lines[0]), "choices": 40, "choices_seconds": 60.0}
+    other.write_text("\n".join([json.dumps(header), *lines[1:], json.dumps(reference)]) + "\n")
+    counted = {"model": "m", "date": "2026-01-31", "input_tokens": 3000, "output_tokens": 200, "seconds": 8.0,
+               "prompt_bytes": 1, "reply_bytes": 1}  # fmt: skip
+    by_bytes = {"model": "m", "date": "2026-02-01", "input_tokens": 0, "output_tokens": 0, "seconds": 1e-4,
+                "prompt_bytes": 4000, "reply_bytes": 400}  # fmt: skip
+    arm = "proposals+tree"
+    told = [crafted("s", arm, 1, [counted, counted]), crafted("o", arm, 2, [by_bytes])]
+    for spoilt, before in (("permuted feedback", 5), ("no feedback", 6), ("by chance", 7)):
+        calls = [] if spoilt == "by chance" else [counted]
+        told += [crafted(signature, f"{arm} ({spoilt})", before, calls) for signature in ("s", "o")]
+    proposed = tmp_path / "crafted.jsonl"
+    proposed.write_text("".join(json.dumps(session) + "\n" for session in told))
+    replay = ("study", "replay", table, other, "-o", tmp_path / "r", "--proposed", proposed, "--attempts", 8,
+              "--repetitions", 4, "--resamples", 50, "--strategies", "random,tree")  # fmt: skip
+    prices = ("--input-price", 3, "--output-price", 15, "--gpu-price", 2, "--priced", "Example, 2026-01-31")
+    document = json.loads(program(*replay, *prices, "--json").stdout)
+    (group,) = document["groups"]
+    costs = {one["arm"]: one.get("costs") for one in group["arms"]}
+    assert costs[f"{arm} (by chance)"] is None and costs["tree"] is None
+    mean = costs[arm]
+    assert (mean["calls"], mean["counted_calls"]) == (1.5, 1.0)
+    assert (mean["prompt_tokens"], mean["reply_tokens"]) == ((6000 + 1000) / 2, (400 + 100) / 2)
+    assert mean["seconds"] == 8.0
+    assert mean["price"] == pytest.approx((3500 * 3 + 250 * 15) / 1e6)
+    found = {one["against"]: one for one in group["comparisons"] if one["arm"] == arm}
+    assert found[f"{arm} (by chance)"]["attempts_to_5_percent"][0] == pytest.approx(2.5 - 8)
+    assert [one["against"] for one in group["hypotheses"]] == [
+        ["tree"], [f"{arm} (permuted feedback)", f"{arm} (no feedback)"], [f"{arm} (by chance)"]
+    ]  # fmt: skip
+    # Two spaces: no p is less than a half, and three of them corrected are none at all.
+    assert all(one["p"] >= 0.5 and one["corrected_p"] == 1 for one in group["hypotheses"])
+    saved = -found["tree"]["attempts_to_5_percent"][0]
+    assert saved > 0
+    text = (tmp_path / "r" / "report.md").read_text()
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| {arm} | 1.5 |"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:5] == ["about 3500", "about 250", "8.0"]
+    assert float(cells[6].split()[0]) == pytest.approx(saved, abs=0.06)
+    assert float(cells[7].removesuffix(" s")) == pytest.approx(8.0 / saved, rel=0.01)
+    assert float(cells[8].removesuffix(" s")) == pytest.approx(mean["price"] / saved / (2 / 3600), rel=0.01)
+    assert "Example, 2026-01-31: 3 and 15" in text and "took 0.25 s to time" in text and "1.5 s for each" in text
+    assert "7 calls were answered by m, 2026-01-31, 2026-02-01" in text
+    unpriced = program(*replay).stdout
+    assert unpriced and "No prices were given" in (tmp_path / "r" / "report.md").read_text()
+    # What nobody can mean.
+    assert "give all of" in program(*replay, "--input-price", 3, expect=WRONG_USAGE).stderr
+    assert "give all of" in program(*replay, "--priced", "Example", expect=WRONG_USAGE).stderr
+    counted["model"] = "another"
+    proposed.write_text("".join(json.dumps(session) + "\n" for session in told))
+    assert "of 2 models" in program(*replay, expect=WRONG_USAGE).stderr
+    proposed.write_text(json.dumps({**told[0], "calls": ["none"]}) + "\n")
+    assert "crafted.jsonl:1" in program(*replay, expect=BAD_INPUT).stderr
+
+
 def test_what_cannot_be_proposed_is_said(table, tmp_path):
     assert "say who proposes" in propose(table, expect=WRONG_USAGE).stderr
     assert "chance hears of nothing" in propose(table, "--by-chance", "--feedback", "none", expect=WRONG_USAGE).stderr

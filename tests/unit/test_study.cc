@@ -284,6 +284,30 @@ TEST_CASE("study: statistics of what is known") {
   CHECK(difference.high < 0.05);
 }
 
+TEST_CASE("study: p-values are corrected by Holm's method") {
+  // R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm").
+  const std::vector<double> p{0.01, 0.04, 0.03, 0.005}, corrected{0.03, 0.06, 0.06, 0.02};
+  const std::vector<double> got = holm(p);
+  REQUIRE(got.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(got[i] == doctest::Approx(corrected[i]));
+  CHECK(holm(std::vector<double>{0.5, 0.9}) == std::vector<double>{1, 1});
+  CHECK(holm({}).empty());
+}
+
+TEST_CASE("study: nothing breaks even that saves no attempt") {
+  CallCosts costs;
+  costs.calls = 4, costs.prompt_tokens = 1e6, costs.reply_tokens = 1e5, costs.seconds = 30;
+  const Prices prices{3, 15, 3600, "nobody"};
+  CHECK(costs.money(prices) == doctest::Approx(4.5));
+  CHECK(break_even(costs, 10, prices).by_seconds == doctest::Approx(3));
+  CHECK(break_even(costs, 10, prices).by_money == doctest::Approx(0.45));
+  CHECK(!break_even(costs, 10, std::nullopt).by_money);
+  for (const double saved : {0.0, -2.0}) {
+    CHECK(!break_even(costs, saved, prices).by_seconds);
+    CHECK(!break_even(costs, saved, prices).by_money);
+  }
+}
+
 TEST_CASE("study: replay tells good strategies and good advice from bad ones") {
   const std::vector<Recording> recordings{recording_of(12, 500)};
   ReplayOptions options;
