@@ -123,7 +123,8 @@ ProposedSession propose(const TimedTable& table, const Answers& answers, const s
       search::make_strategy(options.strategy, space, options.seed), space,
       options.feedback == Feedback::true_ ? informed : misinformed, options.proposals);
 
-  ProposedSession session{arm_of(options, !provider), table.signature, {}, Json::array()};
+  ProposedSession session{
+      arm_of(options, !provider), table.signature, {}, Json::array(), options.attempts};
   const search::Trace trace = search_over(answers, space, strategy, options.attempts);
   for (const search::PointAttempt& attempt : trace.attempts)
     session.plans.push_back(space.id(attempt.point));
@@ -176,6 +177,7 @@ const TimedTable& most_alike(const TimedTable& table, const std::vector<Recordin
 Json to_json(const ProposedSession& session) {
   return {{"arm", session.arm},
           {"signature", session.signature},
+          {"attempts", session.attempts},
           {"plans", session.plans},
           {"calls", session.calls}};
 }
@@ -192,7 +194,8 @@ std::vector<ProposedSession> read_sessions(const std::filesystem::path& file) {
       try {
         sessions.push_back({json.at("arm").get<std::string>(),
                             json.at("signature").get<std::string>(),
-                            json.at("plans").get<std::vector<std::string>>(), json.at("calls")});
+                            json.at("plans").get<std::vector<std::string>>(), json.at("calls"),
+                            json.value("attempts", std::size_t{0})});
         costs_of(sessions.back().calls);
       } catch (const Json::exception& error) {
         bad_input("{}: not a search with proposals: {}", origin, error.what());

@@ -15,7 +15,7 @@ std::string_view to_string(Feedback feedback);
 
 struct ProposeOptions {
   std::string strategy = "tree";  // beside the proposals
-  std::size_t attempts = 36;
+  std::size_t attempts = 64;
   search::ProposalOptions proposals;
   Feedback feedback = Feedback::true_;
   std::uint64_t seed = 1;  // of the strategies, of permutations, and of proposals by chance
@@ -27,6 +27,7 @@ struct ProposedSession {
   std::string signature;           // of the table
   std::vector<std::string> plans;  // that were tried, in order
   Json calls = Json::array();      // costs_of() reads what they cost
+  std::size_t attempts = 0;        // that it was allowed; 0: not recorded
   double best = 0;                 // microseconds; 0: nothing was measured. Not kept in files
 };
 

@@ -376,7 +376,12 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
                 const ReplayOptions& options, const std::vector<ProposedSession>& sessions) {
   Replayed result;
   result.options = options;
-  for (const ProposedSession& session : sessions) result.proposed += costs_of(session.calls);
+  for (const ProposedSession& session : sessions) {
+    if (session.attempts > 0 && session.attempts < options.attempts)
+      wrong_usage("--attempts {}: sessions of {} were allowed {}", options.attempts, session.arm,
+                  session.attempts);
+    result.proposed += costs_of(session.calls);
+  }
   if (result.proposed.models.size() > 1)
     wrong_usage(
         "these sessions are of {} models, {} and {} among them: replay those of one at a time",

@@ -109,7 +109,8 @@ std::vector<Hypothesis> hypotheses_of(const ReplayGroup& group);
 
 // At least one table with something to search, or an error (bad_input).
 // `sessions`: searches that were done, as arms of their own; each of a group whose spaces all have
-// some. Those of several models are an error (wrong_usage), as arms of two would look like one.
+// some. Those of several models are an error (wrong_usage), as arms of two would look like one, and
+// so are those that were allowed fewer attempts than the replay, as they would seem to fail.
 Replayed replay(const std::vector<Recording>& recordings, const Replies& replies,
                 const ReplayOptions& options, const std::vector<ProposedSession>& sessions = {});
 

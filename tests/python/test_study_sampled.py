@@ -131,7 +131,9 @@ def test_sessions_over_a_fitted_table_ask_at_once_round_by_round(tmp_path):
     assert waiting == [[f"t-session-{s}-round-{r:02}" for s in (1, 2, 3)] for r in (1, 2, 3)]
     ours = [json.loads(line)["plans"] for line in output.read_text().splitlines()]
     assert len(ours) == 3 and len({tuple(plans) for plans in ours}) == 3
-    (group,) = json.loads(replayed(table, tmp_path / "r", "--proposed", output).stdout)["groups"]
+    replay = ("study", "replay", table, "-o", tmp_path / "r", "--proposed", output, "--repetitions", 3, "--resamples", 20)
+    assert "were allowed 12" in program(*replay, "--attempts", 13, expect=WRONG_USAGE).stderr
+    (group,) = json.loads(program(*replay, "--attempts", 12, "--json").stdout)["groups"]
     assert {arm["arm"]: arm["searches"] for arm in group["arms"]}["proposals+tree"] == 3
 
 
