@@ -287,7 +287,7 @@ class Replayer {
   Comparison compared(const ArmResult& arm, const ArmResult& against, const Kinds& kinds) const {
     const Curves &a = arm.shares, &b = against.shares;
     const ReplayOptions& options = result_.options;
-    Comparison result{arm.name, against.name, a.size(), 0, {}, {}};
+    Comparison result{arm.name, against.name, a.size(), 0, {}, {}, {}};
     result.kinds = std::set<std::size_t>(kinds.begin(), kinds.end()).size();
     result.difference = bootstrap_difference(a, b, options.resamples, options.seed, arm.draws,
                                              against.draws, kinds);
