@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 
 import captured
+import once
 import pytest
 import tiny_models
 import torch
@@ -33,14 +34,7 @@ LENGTHS = (1, 5, 37)
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
     """Writes a case once: name -> (SOURCE, folder)."""
-    root, done = tmp_path_factory.mktemp("cases"), {}
-
-    def write(name: str):
-        if name not in done:
-            done[name] = tiny_models.write_case(name, root / name), root / name
-        return done[name]
-
-    return write
+    return lambda name: once.case(tmp_path_factory, name)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +44,12 @@ def capture_of(written, tmp_path_factory):
 
     def capture(name: str):
         if name not in done:
-            path = root / f"{name}.json"
-            done[name] = command.capture(str(written(name)[0]), str(path), "float32"), path
+            if once.is_float32(name):
+                path = once.capture(tmp_path_factory, name)
+                done[name] = json.loads(path.read_text()), path
+            else:
+                path = root / f"{name}.json"
+                done[name] = command.capture(str(written(name)[0]), str(path), "float32"), path
         return done[name]
 
     return capture

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import once
 import pytest
 import tiny_models
 from safetensors.torch import load_file, save_file
@@ -44,12 +45,11 @@ def generate(source, ids, *options) -> dict:
 @pytest.fixture(scope="session")
 def case(tmp_path_factory):
     """name -> (SOURCE, folder, truth), each made once."""
-    root, done = tmp_path_factory.mktemp("models"), {}
+    done = {}
 
     def make(name: str):
         if name not in done:
-            folder = root / name
-            source = tiny_models.write_case(name, folder)
+            source, folder = once.case(tmp_path_factory, name)
             truth = tiny_models.expected(name, folder, tiny_models.prompt(name), NEW_TOKENS)
             done[name] = source, folder, truth
         return done[name]
@@ -82,10 +82,9 @@ def test_native_front_end(name, case):
 
 
 @pytest.mark.parametrize("name", tiny_models.TO_CAPTURE)
-def test_python_capture(name, case, tmp_path):
-    source, folder, truth = case(name)
-    file = tmp_path / "capture.json"
-    command.capture(str(source), str(file))
+def test_python_capture(name, case, tmp_path_factory):
+    _, folder, truth = case(name)
+    file = once.capture(tmp_path_factory, name)
     check(generate(file, truth["ids"], "--chunk", 7), truth)
     check(generate(file, truth["ids"], "--chunk", 1000), truth)
     if tiny_models.is_native(name):
