@@ -509,8 +509,8 @@ class OfLanes {
 #endif
 };
 
-// What `combine` makes of all lanes' values, in the same order in every kernel: those of lanes 16
-// apart first, of neighbours last.
+// Combines the values of all lanes, in the same order in every kernel: first those of lanes 16
+// apart, last those of neighbours.
 template <class T, class Combine>
 AC_DEVICE T warp_reduce(T v, Combine combine) {
 #ifdef AC_HOST_DEVICE
@@ -524,7 +524,7 @@ AC_DEVICE T warp_reduce(T v, Combine combine) {
 AC_DEVICE float warp_sum(float v) {
   return warp_reduce(v, [](float a, float b) { return a + b; });
 }
-// Of several values at once.
+// The sums of several values at once.
 template <int rows, int columns>
 AC_DEVICE void warp_sum(float (&v)[rows][columns]) {
 #ifdef AC_HOST_DEVICE

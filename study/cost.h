@@ -29,7 +29,8 @@ struct CallCosts {
   double money(const Prices& prices) const;
 };
 
-// Of the calls of a search, as ac::to_json() writes them. What is none is a Json::exception.
+// What the calls of a search cost. They are as ac::to_json() writes them; anything else is a
+// Json::exception.
 CallCosts costs_of(const Json& calls);
 
 // Seconds that an attempt must take so that the attempts that were saved are worth the advisor's

@@ -13,8 +13,8 @@ namespace ac::study {
 namespace {
 
 constexpr std::size_t kLeastPoints = 40, kLeastReferences = 5;
-// Of ridge regression on times over their mean: how far a term of a site, and one of a pair, is
-// held at nothing.
+// Penalties of ridge regression on times over their mean: they hold the term of a site, and that of
+// a pair, near 0.
 constexpr double kSingle = 1e-3, kPair = 2e-2;
 constexpr int kSteps = 2000;  // of conjugate gradients, at most
 constexpr double kTolerance = 1e-10;
@@ -44,7 +44,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Of the sum over rows of (scale * sum of its terms - 1)^2 and of penalty * weight^2, the least.
+// The weights that minimise the sum over rows of (scale * sum of its terms - 1)^2, plus the sum of
+// penalty * weight^2.
 std::vector<double> ridge(const std::vector<Row>& rows, const std::vector<double>& penalties) {
   const auto apply = [&](const std::vector<double>& x) {
     std::vector<double> y(x.size());

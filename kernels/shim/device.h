@@ -145,8 +145,8 @@ T shuffle(const char* operation, unsigned mask, T value, unsigned source, Place 
   return mine.value;
 }
 
-// Several shuffles at once, as what they cost here is to switch from lane to lane. All lanes'
-// values:
+// Gives each lane the values of all. Lanes are switched once, where 32 shuffles would do it 32
+// times: that is what shuffles cost here.
 template <class T>
 void gather_lanes(T own, T (&values)[32], Place place = Place::current()) {
   struct Lane {
@@ -165,7 +165,8 @@ void gather_lanes(T own, T (&values)[32], Place place = Place::current()) {
       place);
 }
 
-// A butterfly: each lane combines its value with that of the lane 16, 8, 4, 2 and 1 away.
+// A butterfly of five shuffles, likewise: each lane combines its value with that of the lane 16, 8,
+// 4, 2 and 1 away.
 template <class T, class Combine>
 T reduce_lanes(T own, Combine combine, Place place = Place::current()) {
   struct Lane {

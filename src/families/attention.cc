@@ -100,7 +100,8 @@ Generated AttentionTask::lower(const Lowering& to, const Plan& plan, const Opera
   of.point(p.partial, workspace(4ll * op.partial_floats(kv_heads, plan.splits)));
   of.point(p.finished, counters(4ll * kv_heads));
   // Blocks of several rows take splits in turn: starting all, of which few have work where contexts
-  // are short, takes longer. No block waits for another's end.
+  // are short, takes longer. No more are started than run at once, but one for each head of each
+  // row.
   const int all_at_once =
       std::max(1, to.setting.multiprocessors * plan.blocks_per_sm() / (kv_heads * to.setting.rows));
   of.launch({kv_heads, to.setting.rows > 1 ? std::min(plan.splits, all_at_once) : plan.splits, 1},

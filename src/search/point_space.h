@@ -170,7 +170,8 @@ class ProductSpace : public PointSpace {
 
   std::vector<Site> sites_;
   std::vector<ListedSpace> spaces_;  // of each site
-  // Of each two choices of each site, weighted by the share that it has in what is predicted.
+  // For each site, how alike each two of its choices are, times the site's share of what is
+  // predicted.
   std::vector<std::vector<double>> likeness_;
   std::uint64_t size_ = 1;
   mutable std::vector<std::vector<int>> schedules_;

@@ -72,7 +72,7 @@ class StepSpace {
   std::optional<std::vector<Fused>> all_fused(std::size_t limit) const;
   // Of the point's cut, and of all that differ from it by one fusion.
   std::vector<const CoverPart*> likely_parts(int point) const;
-  // Of all cuts that were met.
+  // The parts of all cuts that were looked at so far.
   std::vector<const CoverPart*> met_parts() const;
   // What can take the place of a part with this space: candidates of it.
   std::vector<int> choices_of(int space) const;

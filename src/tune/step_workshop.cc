@@ -197,7 +197,7 @@ const std::string& StepWorkshop::verdict(const CoverPart& part, int candidate) {
   return verdicts_[{part.space, candidate}];
 }
 
-// Those that were built and not judged yet; all fallbacks are admitted.
+// Judges the candidates that were built and are not judged yet.
 void StepWorkshop::judge(const std::vector<std::pair<CoverPart, int>>& candidates) {
   std::vector<std::pair<Subject, const Candidate*>> due;
   std::vector<std::pair<int, int>> keys;

@@ -84,6 +84,43 @@ __global__ void read_unwritten_shared(float* out) {
   out[1] = reinterpret_cast<float*>(memory)[0];
 }
 
+// In one switch of lanes, and by the shuffles that a GPU does. No lane's result is another's.
+__global__ void lanes_at_once(const float* in, float* at_once, float* by_shuffles) {
+  const float mine = in[threadIdx.x];
+  const auto combine = [](float a, float b) { return fmaf(3, a, b); };
+  float reduced = mine, sums[2][3];
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    reduced = combine(reduced, __shfl_xor_sync(full_warp, reduced, lanes));
+  const OfLanes<float> all(mine);
+  for (int i = 0; i < 6; ++i) sums[i / 3][i % 3] = mine * static_cast<float>(i + 1);
+  warp_sum(sums);
+  float* const ours = at_once + threadIdx.x * 39;
+  float* const theirs = by_shuffles + threadIdx.x * 39;
+  ours[0] = warp_reduce(mine, combine), theirs[0] = reduced;
+  for (int lane = 0; lane < 32; ++lane) {
+    ours[1 + lane] = all[lane];
+    theirs[1 + lane] = __shfl_sync(full_warp, mine, lane);
+  }
+  for (int i = 0; i < 6; ++i) {
+    float sum = mine * static_cast<float>(i + 1);
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(full_warp, sum, lanes);
+    ours[33 + i] = sums[i / 3][i % 3], theirs[33 + i] = sum;
+  }
+}
+
+TEST_CASE("host device: what lanes do at once is what shuffles do, bit for bit") {
+  std::vector<float> in(64);
+  for (std::size_t i = 0; i < in.size(); ++i) in[i] = std::sin(static_cast<float>(i + 1));
+  for (Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    std::vector<float> at_once(64 * 39, NAN), by_shuffles(64 * 39);
+    CHECK(host_launch({.grid = {}, .block = {64}, .schedule = schedule}, lanes_at_once, in.data(),
+                      at_once.data(), by_shuffles.data())
+              .error == "");
+    CHECK(at_once == by_shuffles);
+    CHECK(at_once[0] != at_once[39]);
+  }
+}
+
 TEST_CASE("host device: shared memory starts as NaN") {
   float out[2] = {};
   CHECK(host_launch({.shared_bytes = 4}, read_unwritten_shared, out).ok());
