@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokens a second of several streams at once, as clients on this machine see them: JSON lines on stdout.
 
-  serve_slots.py PROGRAM PACKAGE [--slots 4] [--tokens 200] [--rounds 5] [--prompt-tokens 400]
+  serve_slots.py PROGRAM PACKAGE [--slots 4] [--tokens 200] [--rounds 5] [--prompt-tokens 400] [--serve OPTION...]
 
 The package is served by a server with one slot and by one with several, at the same time. In each round the first has one
 stream, and the second 1, 2, 4, ... streams, one set after the other; then one stream while a prompt of so many tokens comes in.
@@ -20,8 +20,8 @@ import time
 
 
 class Server:
-    def __init__(self, program, package, slots):
-        command = [program, "serve", package, "--port", "0", "-q", "--slots", str(slots)]
+    def __init__(self, program, package, slots, options):
+        command = [program, "serve", package, "--port", "0", "-q", "--slots", str(slots), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.port = int(self.process.stdout.readline().rpartition(":")[2])
 
@@ -83,9 +83,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--prompt-tokens", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", help="of the streams, such whose texts do not end early")
+    parser.add_argument("--serve", nargs=argparse.REMAINDER, default=[], help="options of serve, the last ones")
     a = parser.parse_args()
     seeds = a.seeds or list(range(1, a.slots + 1))
-    servers = {slots: Server(a.program, a.package, slots) for slots in (1, a.slots)}
+    servers = {slots: Server(a.program, a.package, slots, a.serve) for slots in (1, a.slots)}
     figures = {}
     try:
         for round_ in range(a.rounds):

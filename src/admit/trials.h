@@ -21,8 +21,8 @@ struct TrialSetting {
 std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wanted>& wanted,
                                 const Candidate& candidate, const TrialSetting& at);
 // The trial `one`, of a step of one token, with kernels that take several rows at once
-// (generate/each_row.h), in launches of so many rows. Nothing where they cannot.
-std::optional<Request> trial_of_rows(Request one, std::int64_t rows);
+// (generate/each_row.h), in launches of a few. Nothing where they cannot.
+std::optional<Request> trial_of_rows(Request one);
 // Of the fallback of one node, which is all of the wanted region.
 Request trial_of_fallback(const StepGraph& step, const Region& region, const TrialSetting& at);
 // Of the fallback of what chooses the token.

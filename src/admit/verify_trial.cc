@@ -155,7 +155,7 @@ void verify(const Trial& trial, const std::string& origin) {
   if (trial.launches.empty()) bad_input("{}: a trial of no launch", origin);
   const bool of_rows = trial.rows != 1;
   if (of_rows && (trial.rows < 1 || trial.tokens != 1 || !trial.other_tokens.empty() ||
-                  trial.vocab > 0 || trial.log > 0 || !trial.alone.empty()))
+                  trial.draws || !trial.alone.empty()))
     bad_input("{}: rows of something else than a step of one token", origin);
   for (const Launch& launch : trial.launches)
     if (of_rows ? launch.rows < trial.rows : launch.rows != 1)

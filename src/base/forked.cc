@@ -1,21 +1,68 @@
 #include "base/forked.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <fstream>
+#include <future>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/interrupt.h"
 
 namespace ac {
+namespace {
 
-pid_t start_process(const std::function<void()>& child) {
+// The system lets a child end with the thread that has started it. So one thread, which never ends,
+// starts all children.
+class Starter {
+ public:
+  pid_t run(std::packaged_task<pid_t()> task) {
+    std::future<pid_t> started = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!std::exchange(has_thread_, true)) std::thread([this] { work(); }).detach();
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return started.get();
+  }
+
+ private:
+  [[noreturn]] void work() {
+    for (std::unique_lock lock(mutex_);;) {
+      changed_.wait(lock, [&] { return !tasks_.empty(); });
+      std::packaged_task<pid_t()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::packaged_task<pid_t()>> tasks_;
+  bool has_thread_ = false;
+};
+// Its thread outlives main(), and is in no process that forks from this one.
+Starter* starter = [] {
+  pthread_atfork(nullptr, nullptr, [] { starter = new Starter; });
+  return new Starter;
+}();
+
+pid_t start(const std::function<void()>& child, int niceness) {
   Leftovers& ours = Leftovers::ours();
   const pid_t parent = getpid();
   std::unique_lock lock(ours.mutex);
@@ -24,6 +71,7 @@ pid_t start_process(const std::function<void()>& child) {
   if (process == 0) {
     lock.unlock();
     setpgid(0, 0);
+    setpriority(PRIO_PROCESS, 0, niceness);
     // Nobody is left who would stop a child of a process that was killed.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(3);
@@ -35,6 +83,13 @@ pid_t start_process(const std::function<void()>& child) {
   setpgid(process, process);  // whoever of the two comes first
   ours.groups.insert(process);
   return process;
+}
+
+}  // namespace
+
+pid_t start_process(const std::function<void()>& child) {
+  const int niceness = getpriority(PRIO_PROCESS, 0);  // of this thread
+  return starter->run(std::packaged_task<pid_t()>([&] { return start(child, niceness); }));
 }
 
 int wait_for(pid_t process) {

@@ -10,8 +10,7 @@ namespace ac {
 
 // `child` runs in the new process, which ends with exit code 0 where it returns. From a process
 // with several threads it may only become another program, or take no lock but malloc's: what other
-// threads hold is never released there. The process ends with the thread that
-// started it.
+// threads hold is never released there. The process ends with this one, also if this one is killed.
 pid_t start_process(const std::function<void()>& child);
 
 // Until it has ended; what waitpid() says of that.

@@ -40,8 +40,8 @@ struct TunedFiles {
     for (const auto& [entry, source] : plan_file(plan, origin).kernels) sources.push_back(source);
     known.headers = header_digests(sources, files.folder());
     for (const PhaseSpec& spec : specs_of(program, plan, origin))
-      known.phases.push_back(
-          {spec.name, spec.tuned_at, spec.contexts, pinned_as(plan, spec.name, origin)});
+      known.phases.push_back({spec.name, spec.tuned_at, spec.contexts,
+                              pinned_as(plan, spec.name, origin), spec.shared});
     const std::string text = to_json(known).dump(1) + "\n";
     known_choices_from_json(parse_json(text, output), output);
     write_file_atomically(output, text);

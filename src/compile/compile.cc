@@ -211,7 +211,7 @@ class PhaseChoosing {
     Foreseen made;
     made.requests = lab_.rehearse([&] {
       admit_draw(sized_, lab_);
-      admit_mask(sized_, lab_);
+      admit_mask(sized_, options_.slots > 1, lab_);
       for (const PhaseChooser& chooser : choosers_)
         if (std::optional<PhaseChoice> choice = chooser.foresee())
           made.choices.push_back(*std::move(choice));
@@ -239,7 +239,6 @@ class PhaseChoosing {
         .in_context = in_context_options(options_, phases_.quick, spec),
         .pinned = pinned == options_.pinned.end() ? nullptr : &pinned->second,
         .known = &phases_.known[i]};
-    choosing.for_several = options_.slots > 1 && spec.max_tokens == 1 && spec.rows == Rows::last;
     for (const auto& [signature, candidates] : phases_.known[i].order) {
       std::vector<std::string>& first = choosing.select.preferred[signature];
       first.insert(first.end(), candidates.begin(), candidates.end());
@@ -295,8 +294,8 @@ void assemble(const std::vector<PhaseChoice>& choices, const Lab& lab, Compiled&
     const NodeId logits = step.graph.outputs.at(0).node, ids = ids_of(step);
     const bool of_several = spec.rows == Rows::each;
     const Generated draw = of_several ? Generated{} : generate_draw(step, ids, logits);
-    const Generated masked =
-        generate_masked(step, ids, logits, program.max_context + 1, !of_several);
+    const Generated masked = (of_several ? generate_masked_rows : generate_masked)(
+        step, ids, logits, program.max_context + 1);
     for (const StepVariant& variant : choice.variants)
       program.phases.push_back(assembler.phase(step,
                                                {.name = spec.name,
@@ -439,7 +438,7 @@ Compiled compile(const Model& model, const CompileOptions& options, KernelBuilde
       "program",
       [&] {
         compiled.draw = admit_draw(sized, lab);
-        compiled.mask = admit_mask(sized, lab);
+        compiled.mask = admit_mask(sized, options.slots > 1, lab);
         assemble(choices, lab, compiled);
         return compiled.program;
       },

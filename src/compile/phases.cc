@@ -48,7 +48,7 @@ std::vector<PhaseSpec> phases_of(const CompileOptions& options, std::int64_t max
   std::vector<PhaseSpec> phases;
   if (chunk > 1) phases.push_back({"prefill", has_short ? few + 1 : 2, chunk, chunk});
   if (has_short) phases.push_back({fmt::format("prefill to {}", few), 2, few, few / 2});
-  phases.push_back({"decode", 1, 1, 1, contexts(max_context)});
+  phases.push_back({"decode", 1, 1, 1, contexts(max_context), Rows::last, options.slots > 1});
   if (const std::int64_t rows = options.all_logits; rows > chunk)
     wrong_usage("--all-logits {}: a step has no more than {} tokens (--chunk)", rows, chunk);
   else if (rows > 0)

@@ -83,7 +83,8 @@ std::vector<PhaseSpec> specs_of(const Program& program, const Json& plan,
                      phase.max_tokens,
                      planned.at("tuned_at"),
                      planned.at("contexts"),
-                     phase.rows};
+                     phase.rows,
+                     planned.at("shared")};
       std::int64_t before = -1;
       for (const std::int64_t context : spec.contexts)
         if (std::exchange(before, context) >= context || context > program.max_context)

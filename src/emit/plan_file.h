@@ -17,7 +17,7 @@
 
 namespace ac {
 
-constexpr int kPlanFormat = 9;
+constexpr int kPlanFormat = 10;
 
 // What was selected for a region, and what admitted it.
 struct Selected {

@@ -79,6 +79,7 @@ Json phase_json(const CompiledPhase& phase) {
           {"rows", kRows[static_cast<std::size_t>(phase.spec.rows)]},
           {"tuned_at", phase.spec.tuned_at},
           {"contexts", phase.spec.contexts},
+          {"shared", phase.spec.shared},
           {"nodes", phase.regions.step.graph.nodes.size()},
           {"regions", phase.regions.regions.size()},
           {"signatures", phase.regions.signatures.size()},

@@ -13,9 +13,11 @@ void add_advance(const StepGraph& step, Generated& out, NodeId ids, std::int64_t
   const bool wide = step.graph.type(ids).dtype == DType::i64;
   const kernels::AdvanceOp op{wide};
   const std::string entry = wide ? "advance_i64" : "advance_i32";
-  out.sources.push_back({entry, fmt::format("#include \"kernels/advance.cuh\"\n"
-                                            "constexpr ac::kernels::AdvanceOp {0}_op{{{1}}};\n"
-                                            "AC_ADVANCE_KERNEL({0}, {0}_op)\n",
+  out.sources.push_back({entry, fmt::format("#include \"kernels/advance.cuh\"\n\n"
+                                            "namespace ac::kernels {{\n"
+                                            "constexpr AdvanceOp {0}_op{{{1}}};\n"
+                                            "AC_ADVANCE_KERNEL({0}, {0}_op)\n"
+                                            "}}  // namespace ac::kernels\n",
                                             entry, op.wide_ids)});
   ParamsOf<kernels::AdvanceParams> of(step, out);
   of.point(of.params.token, {.role = Buffer::Role::token});

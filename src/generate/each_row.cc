@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
+#include <numeric>
+#include <set>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace ac {
@@ -46,20 +49,30 @@ bool can_have_rows(const Launch& launch, int rows) {
 
 }  // namespace
 
-std::optional<Generated> for_rows(const Generated& one, int rows) {
+std::optional<Generated> for_rows(const Generated& one, int rows,
+                                  const std::vector<std::size_t>& launches) {
   Generated many = one;
-  std::map<std::string, std::string> names;
-  for (KernelSource& source : many.sources) {
-    const std::string entry = source.entry;
-    source = of_rows(source, rows);
-    names[entry] = source.entry;
-  }
-  for (Launch& launch : many.launches) {
+  std::set<std::string> taken;
+  for (const std::size_t i : launches) {
+    Launch& launch = many.launches.at(i);
     if (!can_have_rows(launch, rows)) return std::nullopt;
-    launch.kernel = names.at(launch.kernel);
-    launch.each_row = true, launch.rows = rows;
+    const auto source = std::ranges::find(one.sources, launch.kernel, &KernelSource::entry);
+    AC_ASSERT(source != one.sources.end());
+    const KernelSource of_many = of_rows(*source, rows);
+    launch.kernel = of_many.entry, launch.each_row = true, launch.rows = rows;
+    if (taken.insert(source->entry).second) many.sources.push_back(of_many);
   }
+  std::erase_if(many.sources, [&](const KernelSource& source) {
+    return taken.contains(source.entry) &&
+           std::ranges::find(many.launches, source.entry, &Launch::kernel) == many.launches.end();
+  });
   return many;
+}
+
+std::optional<Generated> for_rows(const Generated& one, int rows) {
+  std::vector<std::size_t> launches(one.launches.size());
+  std::iota(launches.begin(), launches.end(), std::size_t{0});
+  return for_rows(one, rows, launches);
 }
 
 }  // namespace ac

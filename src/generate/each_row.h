@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "generate/generate.h"
 
@@ -14,5 +15,8 @@ inline constexpr int kMostRowsAtOnce = 8;
 // Nothing if one of its launches cannot take several rows: it is a library's product, or has maps,
 // a grid of three axes, or parameters that are too long.
 std::optional<Generated> for_rows(const Generated& one, int rows);
+// Only these launches of it.
+std::optional<Generated> for_rows(const Generated& one, int rows,
+                                  const std::vector<std::size_t>& launches);
 
 }  // namespace ac

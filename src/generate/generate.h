@@ -48,8 +48,11 @@ Generated generate_draw(const StepGraph& step, NodeId ids, NodeId logits);
 Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& masked);
 // What chooses a token under a mask (Phase::masked): the launch of generate_mask(), those that draw
 // from its result, and `advance`. They run behind the step that left the logits, as a step of no
-// tokens if that step has ended, and of its one token if it has not.
-Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
-                          bool ended = true);
+// tokens, as that step has ended.
+Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions);
+// Of a step of several sequences, which nothing else ends: the first and the last launch are for
+// all rows at once.
+Generated generate_masked_rows(const StepGraph& step, NodeId ids, NodeId logits,
+                               std::int64_t positions);
 
 }  // namespace ac

@@ -1,6 +1,8 @@
 // The launches that choose a token under a mask.
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "generate/each_row.h"
 #include "generate/endings.h"
 #include "generate/params.h"
 #include "generate/source.h"
@@ -35,18 +37,35 @@ Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& mask
   return out;
 }
 
-Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
-                          bool ended) {
+namespace {
+
+// Of a step whose tokens the position does not count yet.
+Generated masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
+                 const Dim& tokens) {
   const TensorType& type = step.graph.type(logits);
   const Buffer masked{
       .name = "masked logits",
       .dtype = type.dtype,
       .bytes = type.shape.back().constant() * static_cast<std::int64_t>(bytes_of(type.dtype))};
   Generated out = generate_mask(step, logits, masked);
-  const Dim tokens = ended ? 0 : 1;  // that the position does not count yet
   add_draw(step, out, masked, type, tokens);
   add_advance(step, out, ids, positions, tokens);
   return out;
+}
+
+}  // namespace
+
+Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits,
+                          std::int64_t positions) {
+  return masked(step, ids, logits, positions, 0);
+}
+
+Generated generate_masked_rows(const StepGraph& step, NodeId ids, NodeId logits,
+                               std::int64_t positions) {
+  const Generated one = masked(step, ids, logits, positions, 1);
+  std::optional<Generated> rows = for_rows(one, kMostRowsAtOnce, {0, one.launches.size() - 1});
+  AC_ASSERT(rows);
+  return *std::move(rows);
 }
 
 }  // namespace ac

@@ -51,9 +51,11 @@ class Verifier {
     for (const Phase& phase : program_.phases)
       if (phase.draw.empty() == program_.draws() && phase.rows != Rows::each)
         bad_input("{}: one phase can draw tokens, the other cannot", origin_);
-    // The engine launches the first and the last of these by themselves.
+    // The engine launches the first and the last of these by themselves. They alone choose the
+    // tokens of several sequences.
     for (const Phase& phase : program_.phases)
-      if (program_.draws() ? phase.masked.size() < 2 : !phase.masked.empty())
+      if (program_.draws() || phase.rows == Rows::each ? phase.masked.size() < 2
+                                                       : !phase.masked.empty())
         bad_input("{}: {} has {} launches that choose under a mask", origin_, phase.label(),
                   phase.masked.size());
     if (program_.draws() && settings == 0)

@@ -91,22 +91,20 @@ void Together::enqueue(const Phase& phase, const std::vector<Row>& rows) {
   const auto launch = [&](const Launch& one, std::int64_t tokens, std::size_t row) {
     launcher.launch({&one, 1}, tokens, addresses[row], std::exchange(overlaps, true));
   };
-  for (const Launch& one : phase.launches) {
-    if (!one.each_row) {
+  const auto launch_all = [&](const Launch& one) {
+    if (!one.each_row)
       launch(one, std::ssize(rows), 0);
-      continue;
-    }
-    if (one.rows > 1) {
+    else if (one.rows > 1)
       launcher.launch_rows(one, addresses, std::exchange(overlaps, true));
-      continue;
-    }
-    for (std::size_t row = 0; row < rows.size(); ++row) launch(one, 1, row);
-  }
+    else
+      for (std::size_t row = 0; row < rows.size(); ++row) launch(one, 1, row);
+  };
+  for (const Launch& one : phase.launches) launch_all(one);
+  launch_all(phase.masked.front());
   for (std::size_t row = 0; row < rows.size(); ++row)
-    for (const Launch& one : phase.masked) {
-      const bool is_end = &one == &phase.masked.front() || &one == &phase.masked.back();
-      if (rows[row].draws || is_end) launch(one, 1, row);
-    }
+    for (std::size_t i = 1; rows[row].draws && i + 1 < phase.masked.size(); ++i)
+      launch(phase.masked[i], 1, row);
+  launch_all(phase.masked.back());
 }
 
 std::vector<std::int32_t> Together::tokens() {

@@ -14,38 +14,59 @@
 namespace ac {
 namespace {
 
-// Of what there is one way to do, and no fallback: the errors call it `what`.
-Selection admit_only(const Request& request, const std::vector<Request>& confirmation,
-                     const std::string& signature, const std::string& what, Lab& lab) {
-  std::vector<Request> requests = confirmation;
-  requests.insert(requests.begin(), request);
+// Of what there is one way to do, and no fallback: the errors call it `what`. The first is quick.
+Selection admit_only(const std::vector<Request>& requests, const std::string& signature,
+                     const std::string& what, Lab& lab) {
   const std::vector<Outcome> outcomes = lab.judge(requests);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    if (!outcomes[i].admitted())
-      job_failed("{} was not admitted ({}): {}", what, to_string(requests[i].trial.purpose),
-                 outcomes[i].why);
-  const Outcome& outcome = outcomes[0];
   Selection only;
-  for (std::size_t i = 1; i < requests.size(); ++i)
-    only.confirmed.push_back({request.name, requests[i].trial.purpose, outcomes[i]});
   only.signature = signature;
   only.uses = 1;
-  only.candidate = only.family = request.name;
-  only.ops = {request.name};
-  only.attempts = {{request.name, 0, {}, outcome}};
-  only.trials = {to_json(request.trial)};
-  for (const KernelSource& source : request.sources) only.kernels.push_back(source.entry);
+  only.candidate = only.family = requests[0].name;
+  only.ops = {requests[0].name};
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Request& request = requests[i];
+    if (!outcomes[i].admitted())
+      job_failed("{} was not admitted ({}): {}", what, to_string(request.trial.purpose),
+                 outcomes[i].why);
+    if (request.trial.purpose != Purpose::quick) {
+      only.confirmed.push_back({request.name, request.trial.purpose, outcomes[i]});
+      continue;
+    }
+    only.attempts.push_back({request.name, 0, {}, outcomes[i]});
+    only.trials.push_back(to_json(request.trial));
+    for (const KernelSource& source : request.sources) only.kernels.push_back(source.entry);
+  }
   return only;
+}
+
+// With the trials that confirm it.
+std::vector<Request> confirmed(Request quick, std::vector<Request> confirmation) {
+  confirmation.insert(confirmation.begin(), std::move(quick));
+  return confirmation;
+}
+
+std::vector<Request> of_rows(const std::vector<Request>& requests) {
+  std::vector<Request> rows;
+  for (const Request& request : requests) {
+    std::optional<Request> of = trial_of_rows(request);
+    AC_ASSERT(of);
+    rows.push_back(*std::move(of));
+  }
+  return rows;
+}
+
+std::vector<Request> requests_of_advance(const StepGraph& step, std::int64_t tokens,
+                                         std::int64_t max_context) {
+  const DType dtype = step.graph.type(ids_of(step)).dtype;
+  return confirmed(trial_of_advance(dtype, tokens),
+                   confirmation_of_advance(dtype, tokens, max_context));
 }
 
 // Makes the next step need nothing of the host.
 Selection admit_ending(const PhasePlan& phase, const Program& program, Lab& lab) {
-  const StepGraph& step = phase.regions.step;
-  const DType dtype = step.graph.type(ids_of(step)).dtype;
-  const std::int64_t tokens = phase.spec.max_tokens;
-  return admit_only(trial_of_advance(dtype, tokens),
-                    confirmation_of_advance(dtype, tokens, program.max_context), "advance",
-                    "the kernel that ends a step", lab);
+  return admit_only(
+      requests_of_advance(phase.regions.step, phase.spec.max_tokens, program.max_context),
+      "advance", "the kernel that ends a step", lab);
 }
 
 // By the latency of whole steps, where that of their parts does not tell.
@@ -70,21 +91,53 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
   return timed;
 }
 
-// Compares the fastest wanted option of each site with the fastest of all, each timed by itself.
-// Gives the microseconds that a step would lose by the wanted one. Sites without one are left out.
-std::map<std::size_t, double> losses_of(const Alternatives& all,
-                                        const std::function<bool(const Implemented&)>& is_wanted) {
-  std::map<std::size_t, double> losses;
+// What a site would lose by a wanted option, and which it has.
+struct Exchange {
+  double loss_us = 0;  // in a step, by the fastest wanted one and the fastest of all, timed alone
+  std::vector<std::size_t> wanted;  // the fastest first
+};
+
+// Of sites where some choice is not a wanted option, but could be.
+std::map<std::size_t, Exchange> exchanges_of(
+    const Alternatives& all, const std::vector<ContextChoice>& choices,
+    const std::function<bool(const Implemented&)>& is_wanted) {
+  std::map<std::size_t, Exchange> exchanges;
   for (const Alternatives::Part& part : all.parts) {
-    std::optional<double> best, wanted;
+    const auto has_it = [&](const ContextChoice& choice) {
+      return is_wanted(part.options[choice.options[part.site]]);
+    };
+    if (std::ranges::all_of(choices, has_it)) continue;
+    std::optional<double> best;
+    std::vector<std::pair<double, std::size_t>> wanted;
     for (std::size_t i = 0; i < part.options.size(); ++i) {
       const std::optional<double> us = part.alone_us[i];
       if (us && (!best || *us < *best)) best = us;
-      if (us && is_wanted(part.options[i]) && (!wanted || *us < *wanted)) wanted = us;
+      if (us && is_wanted(part.options[i])) wanted.emplace_back(*us, i);
     }
-    if (wanted) losses[part.site] += *wanted - *best;
+    if (wanted.empty()) continue;
+    std::ranges::sort(wanted);
+    Exchange& exchange = exchanges[part.site];  // that of all parts of the site
+    exchange.loss_us += wanted[0].first - *best;
+    exchange.wanted.clear();
+    for (const auto& [us, i] : wanted) exchange.wanted.push_back(i);
   }
-  return losses;
+  return exchanges;
+}
+
+// All others keep what was chosen for them, so that nothing is lost that was found for them.
+FewerAlternatives with(const std::map<std::size_t, Exchange>& exchanges, const Alternatives& all,
+                       const std::vector<ContextChoice>& choices) {
+  std::vector<Options> kept(all.sites);
+  for (std::size_t site = 0; site < all.sites; ++site) {
+    if (const auto known = exchanges.find(site); known != exchanges.end()) {
+      kept[site] = known->second.wanted;
+      continue;
+    }
+    for (const ContextChoice& choice : choices)
+      if (std::ranges::find(kept[site], choice.options[site]) == kept[site].end())
+        kept[site].push_back(choice.options[site]);
+  }
+  return fewer_of(all, std::move(kept));
 }
 
 // In this run, by the quick trial and by the final admission.
@@ -144,41 +197,39 @@ void PhaseChooser::choose_steps(Progress& progress) {
     if (is_timed || !selector.judge_left(progress)) break;
     selector.race_left(progress);
   }
-  if (options_.for_several) choose_for_several(progress);
+  if (phase_->spec.shared) choose_for_several(progress);
 }
 
-// Products that compute a few tokens as one, if no context's step takes more than a hundredth
-// longer; otherwise all but those that lose most.
+// Exchanges products for such that compute a few tokens as one, if no context's step takes more
+// than a hundredth longer; otherwise all but those that lose most.
 void PhaseChooser::choose_for_several(Progress& progress) {
   constexpr double kNextToNothing = 1.01;
   const Alternatives& all = searched_->alternatives;
-  const std::vector<InContext>& before = searched_->chosen.contexts;
+  const InContextChoices before = searched_->chosen;
   InContextOptions quickly = options_.in_context;
   quickly.limit /= 4;
   const auto is_wanted = [](const Implemented& option) {
     return computes_few_as_one(option.note.substr(0, option.note.find('/')));
   };
-  std::map<std::size_t, double> losses = losses_of(all, is_wanted);
-  while (!losses.empty()) {
-    const FewerAlternatives fewer = fewer_of(all, [&](std::size_t site, const Implemented& option) {
-      return losses.contains(site) && is_wanted(option);
-    });
-    if (!fewer.is_fewer) return;
-    progress.note(
-        fmt::format("decode with products of {} kinds that sequences can share:", losses.size()));
+  const auto is_slower = [&](const InContext& of) {
+    const auto known = std::ranges::find(before.contexts, of.context, &InContext::context);
+    return !of.untimed.empty() || of.us > known->us * kNextToNothing;
+  };
+  std::map<std::size_t, Exchange> exchanges = exchanges_of(all, before.choices, is_wanted);
+  while (!exchanges.empty()) {
+    progress.note(fmt::format("decode with products of {} more kinds that sequences can share:",
+                              exchanges.size()));
+    const FewerAlternatives fewer = with(exchanges, all, before.choices);
     InContextChoices chosen = choose_in_context(phase_->regions.step, *program_, fewer.left, last_,
                                                 quickly, *lab_, progress);
-    const auto is_slower = [&](const InContext& of) {
-      const auto known = std::ranges::find(before, of.context, &InContext::context);
-      return !of.untimed.empty() || of.us > known->us * kNextToNothing;
-    };
     if (std::ranges::none_of(chosen.contexts, is_slower)) {
       for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);
       searched_->chosen = std::move(chosen);
       return;
     }
     progress.note("not taken: a step takes more than 1 % longer");
-    losses.erase(std::ranges::max_element(losses, {}, [](const auto& of) { return of.second; }));
+    exchanges.erase(
+        std::ranges::max_element(exchanges, {}, [](const auto& of) { return of.second.loss_us; }));
   }
 }
 
@@ -264,20 +315,29 @@ void require_admitted(const PhaseChoice& chosen, const Lab& lab) {
 
 Selection admit_draw(const Program& program, Lab& lab) {
   const std::string dtype(short_name(program.dtype));
-  return admit_only(trial_of_draw(program.dtype, program.vocab),
-                    confirmation_of_draw(program.dtype, program.vocab),
+  return admit_only(confirmed(trial_of_draw(program.dtype, program.vocab),
+                              confirmation_of_draw(program.dtype, program.vocab)),
                     fmt::format("draw {}[{}]", dtype, program.vocab),
                     fmt::format("what draws a token from {} logits of {}", dtype, program.vocab),
                     lab);
 }
 
-Selection admit_mask(const Program& program, Lab& lab) {
+Selection admit_mask(const Program& program, bool of_several, Lab& lab) {
   const std::string dtype(short_name(program.dtype));
+  std::vector<Request> requests = confirmed(trial_of_mask(program.dtype, program.vocab),
+                                            confirmation_of_mask(program.dtype, program.vocab));
+  if (of_several) {
+    const std::vector<Request> rows = of_rows(requests);
+    requests.insert(requests.end(), rows.begin(), rows.end());
+  }
   return admit_only(
-      trial_of_mask(program.dtype, program.vocab),
-      confirmation_of_mask(program.dtype, program.vocab),
-      fmt::format("mask {}[{}]", dtype, program.vocab),
+      requests, fmt::format("mask {}[{}]", dtype, program.vocab),
       fmt::format("what chooses under a mask from {} logits of {}", dtype, program.vocab), lab);
+}
+
+Selection admit_ending_of_rows(const StepGraph& step, const Program& program, Lab& lab) {
+  return admit_only(of_rows(requests_of_advance(step, 1, program.max_context)), "advance of rows",
+                    "the kernel that ends a step of several sequences", lab);
 }
 
 }  // namespace ac

@@ -12,17 +12,13 @@ namespace ac {
 
 struct ChooseOptions {
   SelectOptions select;
-  InContextOptions in_context;  // no contexts: whole steps are not timed
-  // Whether steps of several sequences shall have the same bits: what computes more tokens in about
-  // the time of one is taken if it costs one token next to nothing. No known choice was made so.
-  bool for_several = false;
+  InContextOptions in_context;     // no contexts: whole steps are not timed
   const Pinned* pinned = nullptr;  // nothing is searched: this is taken, or an error
   // Of `whole`, likewise; where that is not admitted, the phase is searched as any other.
   const KnownPhase* known = nullptr;
 
   const Pinned* taken() const {
-    const bool is_known = known && known->whole && !for_several;
-    return pinned || !is_known ? pinned : &*known->whole;
+    return pinned || !known || !known->whole ? pinned : &*known->whole;
   }
 };
 
@@ -84,6 +80,8 @@ PhaseChoice choose_pinned(const PhasePlan& phase, const std::vector<StateSpec>& 
 // The launches that draw a token: there is one way to do it.
 Selection admit_draw(const Program& program, Lab& lab);
 // The launch that chooses under a mask, likewise.
-Selection admit_mask(const Program& program, Lab& lab);
+Selection admit_mask(const Program& program, bool of_several, Lab& lab);
+// What ends a step of several sequences.
+Selection admit_ending_of_rows(const StepGraph& step, const Program& program, Lab& lab);
 
 }  // namespace ac

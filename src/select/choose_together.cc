@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "generate/each_row.h"
 #include "ir/positions.h"
+#include "select/choose_phase.h"
 #include "select/decide.h"
 
 namespace ac {
@@ -27,7 +28,7 @@ class Chooser {
       record.regions.node_work.push_back(work_of(step.graph, static_cast<NodeId>(i)));
     record.plans.device = options.device;
     record.plans.options.at = priced_at(spec.tuned_at, program.max_context);
-    record.ending = decode.record.ending;
+    record.ending = admit_ending_of_rows(step, program, lab);
     setting_.multiprocessors = options.device.multiprocessors;
     for (const StateSpec& state : program.states) setting_.slots.push_back(state.slots);
     setting_of_rows_ = setting_;
@@ -92,11 +93,8 @@ class Chooser {
     if (!quick || !used) return false;
     std::vector<Request> requests{*quick};
     requests.insert(requests.end(), used->begin(), used->end());
-    constexpr std::int64_t kFewRows = 3;
     for (Request& request : requests) {
-      // As it is used, states are long.
-      const bool is_quick = request.trial.purpose == Purpose::quick;
-      auto of_rows = trial_of_rows(std::move(request), is_quick ? kFewRows : kFewRows - 1);
+      auto of_rows = trial_of_rows(std::move(request));
       if (!of_rows) return false;
       request = *std::move(of_rows);
     }

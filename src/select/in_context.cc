@@ -69,21 +69,12 @@ ContextChoice FewerAlternatives::whole(const ContextChoice& choice) const {
   return of_all;
 }
 
-FewerAlternatives fewer_of(const Alternatives& from,
-                           const std::function<bool(std::size_t, const Implemented&)>& wanted) {
-  FewerAlternatives fewer{.left = from, .options = std::vector<Options>(from.sites)};
+FewerAlternatives fewer_of(const Alternatives& all, std::vector<Options> kept) {
+  FewerAlternatives fewer{.left = all, .options = std::move(kept)};
   for (Alternatives::Part& part : fewer.left.parts) {
-    Options& kept = fewer.options[part.site];
-    kept.clear();
-    for (std::size_t i = 0; i < part.options.size(); ++i)
-      if (wanted(part.site, part.options[i])) kept.push_back(i);
-    fewer.is_fewer = fewer.is_fewer || (!kept.empty() && kept.size() < part.options.size());
-    if (kept.empty()) {
-      kept.resize(part.options.size());
-      std::iota(kept.begin(), kept.end(), std::size_t{0});
-    }
     std::vector<Implemented> options;
-    for (const std::size_t i : kept) options.push_back(part.options[i]);
+    for (const std::size_t i : fewer.options[part.site])
+      options.push_back(std::move(part.options[i]));
     part.options = std::move(options);
     part.alone_us.clear();
   }

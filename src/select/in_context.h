@@ -41,17 +41,16 @@ struct ContextChoice {
 ContextChoice first_choice(const Alternatives& alternatives);
 std::vector<Implemented> implemented(const Alternatives& alternatives, const ContextChoice& choice);
 
-// Keeps the wanted options of each site. A site that has none keeps all of its options.
+// Keeps some options of each site.
 struct FewerAlternatives {
   Alternatives left;
-  std::vector<std::vector<std::size_t>> options;  // of each site: which of `from` they are
-  bool is_fewer = false;
+  std::vector<std::vector<std::size_t>> options;  // of each site: which of all they are
 
-  // In terms of `from`.
+  // In terms of all.
   ContextChoice whole(const ContextChoice& choice) const;
 };
-FewerAlternatives fewer_of(const Alternatives& from,
-                           const std::function<bool(std::size_t, const Implemented&)>& wanted);
+// `kept`: of each site, in the order that they shall have.
+FewerAlternatives fewer_of(const Alternatives& all, std::vector<std::vector<std::size_t>> kept);
 
 // Why a part of a step is computed as it is: its region, none where the token is chosen, and the
 // candidate's choice, none for the fallback.

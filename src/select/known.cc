@@ -21,13 +21,18 @@ Json to_json(const KnownChoices::Phase& phase) {
     variants.push_back({{"from", variant.from}, {"candidates", variant.candidates}});
   for (const TimedCut& cut : phase.choice.cuts) cuts.push_back(to_json(cut));
   for (const InContext& of : phase.choice.contexts) contexts.push_back(to_json(of));
-  return {{"name", phase.name},         {"tuned_at", phase.tuned_at},
-          {"contexts", phase.contexts}, {"variants", std::move(variants)},
-          {"cuts", std::move(cuts)},    {"in_context", std::move(contexts)}};
+  return {{"name", phase.name},
+          {"tuned_at", phase.tuned_at},
+          {"shared", phase.shared},
+          {"contexts", phase.contexts},
+          {"variants", std::move(variants)},
+          {"cuts", std::move(cuts)},
+          {"in_context", std::move(contexts)}};
 }
 
 KnownChoices::Phase phase_from_json(const Json& json, const std::string& origin) {
-  KnownChoices::Phase phase{json.at("name"), json.at("tuned_at"), json.at("contexts"), {}};
+  KnownChoices::Phase phase{
+      json.at("name"), json.at("tuned_at"), json.at("contexts"), {}, json.at("shared")};
   for (const Json& of : json.at("variants"))
     phase.choice.variants.push_back({.from = of.at("from"), .candidates = of.at("candidates")});
   for (const Json& cut : json.at("cuts")) phase.choice.cuts.push_back(timed_cut_from_json(cut));
@@ -45,7 +50,7 @@ KnownChoices::Phase phase_from_json(const Json& json, const std::string& origin)
 
 // The choice for a phase with these contexts, which may be the first ones of the choice's.
 std::optional<Pinned> fitted(const KnownChoices::Phase& known, const PhaseSpec& spec) {
-  if (known.name != spec.name || known.tuned_at != spec.tuned_at ||
+  if (known.name != spec.name || known.tuned_at != spec.tuned_at || known.shared != spec.shared ||
       spec.contexts.size() > known.contexts.size() ||
       !std::ranges::equal(spec.contexts, std::span(known.contexts).first(spec.contexts.size())))
     return std::nullopt;

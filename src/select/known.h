@@ -27,6 +27,7 @@ struct KnownChoices {
     std::int64_t tuned_at = 1;
     std::vector<std::int64_t> contexts;
     Pinned choice;
+    bool shared = false;  // PhaseSpec::shared
   };
   std::vector<Phase> phases;
   std::string stale = {};  // why the times that they rest on may be others here; empty: they hold

@@ -16,6 +16,9 @@ struct PhaseSpec {
   std::vector<std::int64_t> contexts = {};      // rising: cached tokens, each with a choice of its
                                                 // own; none: one choice, timed from the first on
   Rows rows = Rows::last;
+  // Steps of several sequences shall have the same bits: what computes more tokens in about the
+  // time of one is taken if it costs one token next to nothing.
+  bool shared = false;
   bool operator==(const PhaseSpec&) const = default;
 };
 

@@ -356,9 +356,8 @@ test::Admission admission_of_case(const std::string& name) {
   if (name.starts_with(kOfRows)) {
     constexpr int kRows = 3;
     test::Admission all = admission_of_plan(name.substr(std::string(kOfRows).size()), kRows);
-    all.quick = trial_of_rows(std::move(all.quick), kRows).value();
-    for (Request& request : all.confirmation)
-      request = trial_of_rows(std::move(request), 2).value();
+    all.quick = trial_of_rows(std::move(all.quick)).value();
+    for (Request& request : all.confirmation) request = trial_of_rows(std::move(request)).value();
     return all;
   }
   if (name == kDraw) return test::admission_of_draw(DType::f16, 20000);

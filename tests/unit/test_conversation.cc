@@ -3,10 +3,14 @@
 
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <memory>
 #include <stdexcept>
+#include <thread>
+
+#include "base/forked.h"
 
 using namespace ac;
 using namespace std::chrono_literals;
@@ -68,6 +72,33 @@ TEST_CASE("conversation: the limit begins anew for a child that asks for patienc
   CHECK(asked(true).text == "at last");
   CHECK(asked(false).ended == "took longer than 1 s");
   ask_for_patience();  // here nobody asks
+}
+
+TEST_CASE("conversation: a child outlives the thread that started it, and ends with its process") {
+  const Conversation::Prepare prepare = [] {
+    return [](const std::string& question) {
+      return question == "who" ? std::to_string(getpid()) : question;
+    };
+  };
+  std::unique_ptr<Conversation> child;
+  std::thread([&] { child = std::make_unique<Conversation>(prepare); }).join();
+  CHECK(child->ask("still there", 5s).text == "still there");
+
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    Conversation grandchild(prepare);
+    const std::string who = grandchild.ask("who", 5s).text;
+    [[maybe_unused]] const ssize_t wrote = write(ends[1], who.data(), who.size());
+    raise(SIGKILL);
+  }
+  char who[32] = {};
+  REQUIRE(read(ends[0], who, sizeof who - 1) > 0);
+  waitpid(parent, nullptr, 0);
+  for (int i = 0; i < 500 && is_running(std::stoi(who)); ++i) std::this_thread::sleep_for(10ms);
+  CHECK(!is_running(std::stoi(who)));
+  close(ends[0]), close(ends[1]);
 }
 
 TEST_CASE("conversation: with a program") {

@@ -163,6 +163,17 @@ TEST_CASE("known choices: a phase is known whole if all of its regions are") {
     f.phase.spec.tuned_at = 2;
     CHECK(!known_of(f.phase, {known}).whole);
   }
+  SUBCASE("but not for steps that several sequences shall share, unless it was made so") {
+    f.phase.spec.shared = true;
+    CHECK(!known_of(f.phase, {known}).whole);
+    CHECK(known_of(f.phase, {known}).order == whole.order);
+    known.phases[0].shared = true;
+    CHECK(known_of(f.phase, {known}).whole);
+    const KnownChoices read = known_choices_from_json(to_json(known), "b.json");
+    CHECK(known_of(f.phase, {read}).whole);
+    f.phase.spec.shared = false;
+    CHECK(!known_of(f.phase, {read}).whole);
+  }
   SUBCASE("and a stale one gives an order") {
     known.stale = "old";
     const KnownPhase order = known_of(f.phase, {known});

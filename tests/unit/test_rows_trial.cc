@@ -28,7 +28,7 @@ Request norm_of_one() {
 
 TEST_CASE("trials of rows: the judged row is one of several") {
   const Request one = norm_of_one();
-  const Request rows = trial_of_rows(one, 3).value();
+  const Request rows = trial_of_rows(one).value();
   CHECK(rows.trial.rows == 3);
   CHECK(rows.trial.launches[0].rows == kMostRowsAtOnce);
   CHECK(rows.trial.launches[0].kernel != one.trial.launches[0].kernel);
@@ -41,8 +41,22 @@ TEST_CASE("trials of rows: the judged row is one of several") {
   CHECK(!court.admits(rows, 0, row, "p.row[blockIdx.z ^ 1]"));
 }
 
+TEST_CASE("trials of rows: what chooses under a mask and what ends a step, too") {
+  const Request mask = trial_of_rows(trial_of_mask(DType::bf16, 3001)).value();
+  const Request advance = trial_of_rows(trial_of_advance(DType::i64, 1)).value();
+  Court court("kernels/each_row.cuh");
+  for (const Request* rows : {&mask, &advance}) {
+    CAPTURE(rows->name);
+    CHECK(court.judge(*rows) == "");
+    CHECK(!court.admits(*rows, 0, "p.row[blockIdx.z]", "p.row[0]"));
+    CHECK(!court.admits(*rows, 0, "p.row[blockIdx.z]", "p.row[blockIdx.z ^ 1]"));
+    const Json json = to_json(rows->trial);
+    CHECK(to_json(trial_from_json(json, "trial")) == json);
+  }
+}
+
 TEST_CASE("trials of rows: JSON gives the same trial, and impossible rows are refused") {
-  const Trial trial = trial_of_rows(norm_of_one(), 2).value().trial;
+  const Trial trial = trial_of_rows(norm_of_one()).value().trial;
   const Json json = to_json(trial);
   CHECK(to_json(trial_from_json(json, "trial")) == json);
   for (const auto& [field, value] : std::initializer_list<std::pair<const char*, Json>>{

@@ -227,9 +227,16 @@ Program Toy::program() const {
     Phase each{"together", 1, together, 0, {toy}, {"toy"}, kIds, kLogits};
     each.rows = Rows::each;
     each.launches[0].each_row = true;
-    each.masked = placed(generate_masked(step, input, logits, max_context + 1, false));
-    for (Launch& launch : each.masked) launch.each_row = true;
+    each.masked = placed(generate_masked_rows(step, input, logits, max_context + 1));
+    for (Launch& launch : each.masked) {
+      launch.each_row = true;
+      program.kernels[launch.kernel] = launch.kernel + ".so";
+    }
     program.buffers[kLogits].bytes = Count(0, 4 * vocab);
+    for (const int own : {kMasked, kMemory, kCounters}) {
+      Count& bytes = program.buffers[static_cast<std::size_t>(own)].bytes;
+      bytes = Count(0, aligned(bytes.at(1)));
+    }
     program.phases.push_back(each);
     each.from = max_context / 2;
     program.phases.push_back(each);
@@ -255,10 +262,14 @@ void Toy::write(const std::filesystem::path& package) const {
       step.graph.add_leaf(Op::input, {{"name", "logits"}}, {DType::f32, {Dim(vocab)}}, "");
   std::vector<std::pair<KernelSource, std::string>> sources = {
       {toy_source(), "toy.so"}, {generate_advance(step, input, 1).sources.at(0), "advance.so"}};
-  if (draws)
-    for (const KernelSource& source : generate_masked(step, input, logits, 1).sources)
-      if (source.entry != sources[1].first.entry)
+  const auto add_new = [&](const Generated& made) {
+    for (const KernelSource& source : made.sources)
+      if (std::ranges::none_of(sources,
+                               [&](const auto& of) { return of.first.entry == source.entry; }))
         sources.emplace_back(source, source.entry + ".so");
+  };
+  if (draws) add_new(generate_masked(step, input, logits, 1));
+  if (together > 0) add_new(generate_masked_rows(step, input, logits, 1));
   for (const auto& [source, file] : sources) {
     const BuildResult built = KernelBuilder(builder_options(read_environment())).build(source, {});
     if (const auto* failure = std::get_if<CompileFailure>(&built)) FAIL(failure->log);
