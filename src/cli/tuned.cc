@@ -24,11 +24,6 @@ struct TunedFiles {
     const Json plan = read_plan_json(files);
     const Program program = read_program(files);
     KnownChoices known = reading_plan(origin, [&] {
-      if (!plan.at("measured").get<bool>())
-        wrong_usage(
-            "{}: its kernels were not timed where it was compiled, so that it knows no "
-            "choices: compile it with --device and --no-tuned",
-            package);
       return KnownChoices{.origin = output,
                           .model = program.model,
                           .device = plan.at("device"),
@@ -40,13 +35,24 @@ struct TunedFiles {
     for (const auto& [entry, source] : plan_file(plan, origin).kernels) sources.push_back(source);
     known.headers = header_digests(sources, files.folder());
     for (const PhaseSpec& spec : specs_of(program, plan, origin))
-      known.phases.push_back({spec.name, spec.tuned_at, spec.contexts,
-                              pinned_as(plan, spec.name, origin), spec.shared});
+      if (is_timed(plan, spec.name, origin))
+        known.phases.push_back({spec.name, spec.tuned_at, spec.contexts,
+                                pinned_as(plan, spec.name, origin), spec.shared});
+    if (known.phases.empty())
+      wrong_usage(
+          "{}: its kernels were not timed where it was compiled, so that it knows no choices: "
+          "compile it with --device and --no-tuned",
+          package);
     const std::string text = to_json(known).dump(1) + "\n";
     known_choices_from_json(parse_json(text, output), output);
     write_file_atomically(output, text);
     fmt::print("{}: the choices of {} for {}, {}\n", output, known.model, known.device,
                known.toolkit);
+  }
+
+  // What another file of known choices said was not.
+  static bool is_timed(const Json& plan, const std::string& phase, const std::string& origin) {
+    return reading_plan(origin, [&] { return phase_in(plan, phase).at("measured").get<bool>(); });
   }
 
   void list() const {

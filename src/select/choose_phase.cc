@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "admit/trials.h"
@@ -94,7 +95,7 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
 // What a site would lose by a wanted option, and which it has.
 struct Exchange {
   double loss_us = 0;  // in a step, by the fastest wanted one and the fastest of all, timed alone
-  std::vector<std::size_t> wanted;  // the fastest first
+  std::vector<std::size_t> wanted;  // the fastest first, and then those that were not timed alone
 };
 
 // Of sites where some choice is not a wanted option, but could be.
@@ -107,17 +108,18 @@ std::map<std::size_t, Exchange> exchanges_of(
       return is_wanted(part.options[choice.options[part.site]]);
     };
     if (std::ranges::all_of(choices, has_it)) continue;
-    std::optional<double> best;
+    constexpr double kUntimed = std::numeric_limits<double>::infinity();
+    double best = kUntimed;
     std::vector<std::pair<double, std::size_t>> wanted;
     for (std::size_t i = 0; i < part.options.size(); ++i) {
-      const std::optional<double> us = part.alone_us[i];
-      if (us && (!best || *us < *best)) best = us;
-      if (us && is_wanted(part.options[i])) wanted.emplace_back(*us, i);
+      const double us = part.alone_us[i].value_or(kUntimed);
+      best = std::min(best, us);
+      if (is_wanted(part.options[i])) wanted.emplace_back(us, i);
     }
     if (wanted.empty()) continue;
     std::ranges::sort(wanted);
     Exchange& exchange = exchanges[part.site];  // that of all parts of the site
-    exchange.loss_us += wanted[0].first - *best;
+    exchange.loss_us += wanted[0].first == best ? 0 : wanted[0].first - best;
     exchange.wanted.clear();
     for (const auto& [us, i] : wanted) exchange.wanted.push_back(i);
   }
@@ -217,8 +219,14 @@ void PhaseChooser::choose_for_several(Progress& progress) {
   };
   std::map<std::size_t, Exchange> exchanges = exchanges_of(all, before.choices, is_wanted);
   while (!exchanges.empty()) {
-    progress.note(fmt::format("decode with products of {} more kinds that sequences can share:",
-                              exchanges.size()));
+    std::vector<std::string> tried;
+    for (const auto& [site, exchange] : exchanges) {
+      const auto part = std::ranges::find(all.parts, site, &Alternatives::Part::site);
+      tried.push_back(fmt::format("{} instead of {}", exchange.wanted.size(),
+                                  part->options[before.choices[0].options[site]].note));
+    }
+    progress.note(
+        fmt::format("decode with products that sequences can share, {}:", fmt::join(tried, ", ")));
     const FewerAlternatives fewer = with(exchanges, all, before.choices);
     InContextChoices chosen = choose_in_context(phase_->regions.step, *program_, fewer.left, last_,
                                                 quickly, *lab_, progress);

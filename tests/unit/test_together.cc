@@ -261,7 +261,7 @@ TEST_CASE("programs of several sequences: what is wrong with them is said") {
           phase.at("launches").at(0)["each_row"] = false;
         }).find("takes the ids of one sequence for several") != std::string::npos);
   CHECK(refused([](Json& phase) {
-          phase.at("masked").at(0)["each_row"] = false;
+          phase.at("masked").at(1)["each_row"] = false;
         }).find("choices under a mask are made for each row") != std::string::npos);
   CHECK(refused([](Json& phase) { phase.at("masked").clear(); }).find("0 launches that choose") !=
         std::string::npos);
