@@ -26,7 +26,7 @@ class WorkerLost : public Error {
 // As the server sees it.
 class Worker {
  public:
-  // A program that calls answer_requests() with its stdin. It ends with the thread that starts it.
+  // A program that calls answer_requests() with its stdin. It ends with this process.
   explicit Worker(const std::vector<std::string>& command);
   // Lets it write what it is writing into files.
   ~Worker();
