@@ -79,7 +79,8 @@ std::vector<PhasePlan> plan_all(const StepGraph& step, const std::vector<PhaseSp
                   {.max_candidates = options.max_candidates,
                    .families = options.families,
                    .at = priced_at(phase.spec.tuned_at, max_context),
-                   .fuse = options.fuse});
+                   .fuse = options.fuse,
+                   .shared = phase.spec.shared});
     }));
   for (std::size_t i = 0; i < phases.size(); ++i)
     phases[i].plans = stages.run(

@@ -45,6 +45,9 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
   const Calibration::Gemv& fit = device.constants().gemv;
   const double tiles = divide_up(n, plan.outputs_per_tile(op));
   const double slots = std::min(plan.depth, plan.steps(op, k));
+  // One token gains that by itself too, and loses more of it in a step, where gemv hides more.
+  const bool ends_sooner =
+      plan.tokens > 1 && op.format.is_plain() && op.pair == kernels::Pair::none;
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(op, k) + plan.sums_bytes(),
           .registers = 80,
@@ -56,9 +59,8 @@ Footprint MmaGemvTask::footprint(const Plan& plan, const DeviceInfo& device) con
           .unit_in_flight = slots * MmaGemvPlan::slot_bytes(op) * plan.split,
           .unit_seconds = fit.next_shared_group,
           .block_seconds = fit.stage_element * plan.padded(op, k) * plan.tokens,
-          .finish_seconds =
-              (plan.signal == Signal::last_group ? fit.late_signal : 0) -
-              (op.format.is_plain() && op.pair == kernels::Pair::none ? fit.plain_by_mma : 0),
+          .finish_seconds = (plan.signal == Signal::last_group ? fit.late_signal : 0) -
+                            (ends_sooner ? fit.plain_by_mma : 0),
           .slowdown = (1 + fit.padding * (double(plan.padded(op, k)) / k - 1)) *
                       passes(plan.tokens) * (plan.split == 1 ? fit.whole_tile : 1),
           // A right matrix has eight columns, and decoding takes about as long as one: estimated.

@@ -222,7 +222,8 @@ int find_or_plan(const StepGraph& step, const std::optional<Wanted>& wanted, Pla
   const PlanOptions& options = plans.options;
   if (wanted) {
     plans.spaces.push_back(plan_space(step, *wanted, options.at, plans.device,
-                                      options.max_candidates, options.families));
+                                      options.max_candidates, options.families, {},
+                                      options.shared));
   } else {
     const TensorType& logits = step.graph.type(step.graph.outputs.at(0).node);
     plans.spaces.push_back(plan_sampling(logits.dtype, logits.shape.back().constant(), plans.device,

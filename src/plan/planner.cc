@@ -37,8 +37,8 @@ class Spaces {
  private:
   Space plan(const Wanted& wanted) const {
     return plan_space(step_, wanted, plans_.options.at, plans_.device,
-                      plans_.options.max_candidates, plans_.options.families,
-                      plans_.options.orders);
+                      plans_.options.max_candidates, plans_.options.families, plans_.options.orders,
+                      plans_.options.shared);
   }
   template <class Make>
   int keep(const std::string& signature, const Make& make) {

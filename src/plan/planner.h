@@ -16,6 +16,7 @@ struct PlanOptions {
   Bindings at{.S = -1, .T = 1, .P = 1024};  // the sizes that costs are estimated for
   bool fuse = true;                         // else neighbourhoods are offered unfused only
   std::set<std::string> orders = {};        // if any: of products with weights (order_of)
+  bool shared = false;                      // PhaseSpec::shared; see plan_space
 };
 
 struct Plans {

@@ -47,11 +47,13 @@ std::vector<std::size_t> diverse_order(const Space& space);
 std::string_view outline_of(std::string_view id);
 
 // Of these families; of none, all but those that the host has only for what names them. With
-// orders, products with weights have candidates of these alone (order_of).
+// orders, products with weights have candidates of these alone (order_of). Where several sequences
+// share products, those that compute a few tokens as one come before others that are a little
+// faster.
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates,
                  const std::vector<std::string>& families = {},
-                 const std::set<std::string>& orders = {});
+                 const std::set<std::string>& orders = {}, bool shared = false);
 // Of the sampling kernel alone, over the logits that another kernel has written.
 Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
                     std::size_t max_candidates);

@@ -363,6 +363,19 @@ TEST_CASE("a few tokens: a plan computes them at once, one token has plans of it
   for (const auto& made : best_of_gemv(planned_at(any, 9))) CHECK(made.task.is_one);
 }
 
+TEST_CASE("one token: what computes a few as one comes first where sequences share products") {
+  const Regions regions = analyse(published(kFewTokens, true));
+  const auto best = [&](bool shared) {
+    const Plans plans = plan(regions, device_info("sm_90"), {.shared = shared});
+    std::map<std::string_view, int> count;  // of the first candidates of products
+    for (const Space& space : plans.spaces)
+      if (!space.candidates.empty()) ++count[family_of(space.candidates[0].choice)];
+    return count;
+  };
+  CHECK(best(false)["mma_gemv"] < best(true)["mma_gemv"]);
+  CHECK(best(false)["gemv"] > best(true)["gemv"]);
+}
+
 TEST_CASE("a few tokens: candidates in the order of sums that one token has") {
   const Plans one = planned_at(analyse(published(kFewTokens, true)), 1);
   std::set<std::string> orders;
