@@ -203,9 +203,9 @@ void PhaseChooser::choose_steps(Progress& progress) {
 }
 
 // Exchanges products for such that compute a few tokens as one, if no context's step takes more
-// than 1.5 % longer; otherwise all but those that lose most.
+// than 1 % longer; otherwise all but those that lose most.
 void PhaseChooser::choose_for_several(Progress& progress) {
-  constexpr double kNextToNothing = 1.015;
+  constexpr double kNextToNothing = 1.01;
   const Alternatives& all = searched_->alternatives;
   const InContextChoices before = searched_->chosen;
   InContextOptions quickly = options_.in_context;
@@ -235,7 +235,7 @@ void PhaseChooser::choose_for_several(Progress& progress) {
       searched_->chosen = std::move(chosen);
       return;
     }
-    progress.note("not taken: a step takes more than 1.5 % longer");
+    progress.note("not taken: a step takes more than 1 % longer");
     exchanges.erase(
         std::ranges::max_element(exchanges, {}, [](const auto& of) { return of.second.loss_us; }));
   }
