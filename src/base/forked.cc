@@ -28,6 +28,8 @@ namespace {
 // starts all children.
 class Starter {
  public:
+  explicit Starter(Starter* of_parent) : of_parent_(of_parent) {}
+
   pid_t run(std::packaged_task<pid_t()> task) {
     std::future<pid_t> started = task.get_future();
     {
@@ -55,11 +57,12 @@ class Starter {
   std::condition_variable changed_;
   std::deque<std::packaged_task<pid_t()>> tasks_;
   bool has_thread_ = false;
+  Starter* const of_parent_;  // so that nobody takes it for lost memory
 };
 // Its thread outlives main(), and is in no process that forks from this one.
 Starter* starter = [] {
-  pthread_atfork(nullptr, nullptr, [] { starter = new Starter; });
-  return new Starter;
+  pthread_atfork(nullptr, nullptr, [] { starter = new Starter(starter); });
+  return new Starter(nullptr);
 }();
 
 pid_t start(const std::function<void()>& child, int niceness) {
