@@ -57,7 +57,7 @@ class Starter {
   std::condition_variable changed_;
   std::deque<std::packaged_task<pid_t()>> tasks_;
   bool has_thread_ = false;
-  Starter* const of_parent_;  // so that nobody takes it for lost memory
+  [[maybe_unused]] Starter* const of_parent_;  // so that nobody takes it for lost memory
 };
 // Its thread outlives main(), and is in no process that forks from this one.
 Starter* starter = [] {
