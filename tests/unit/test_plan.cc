@@ -116,22 +116,22 @@ TEST_CASE("decode of published models: every region has candidates or says why n
 
 TEST_CASE("fusions of a Qwen3 decode step") {
   const Plans plans = planned(analyse(published("qwen3-1.7b", true)));
-  CHECK(families(plans, "rms_norm+linear+linear+linear") == Names{"mma_gemv"});
-  CHECK(families(plans, "rms_norm | linear+linear+linear") == Names{"norm", "mma_gemv"});
+  CHECK(families(plans, "rms_norm+linear+linear+linear") == Names{"gemv"});
+  CHECK(families(plans, "rms_norm | linear+linear+linear") == Names{"norm", "gemv"});
   CHECK(families(plans, "rms_norm | linear | linear | linear") ==
-        Names{"norm", "mma_gemv", "mma_gemv", "mma_gemv"});
+        Names{"norm", "gemv", "gemv", "gemv"});
   CHECK(families(plans, "rms_norm+rms_norm+rope+rope+append_attend") == Names{"attention"});
   CHECK(families(plans, "rms_norm | rms_norm | rope+rope+append_attend") ==
         Names{"norm", "norm", "attention"});
   CHECK(families(plans, "rms_norm+linear+linear+silu+mul") == Names{"gemv"});
-  CHECK(families(plans, "rms_norm+linear+linear | silu+mul") == Names{"mma_gemv", "elementwise"});
-  CHECK(families(plans, "linear+add") == Names{"mma_gemv"});
-  CHECK(families(plans, "linear | add") == Names{"mma_gemv", "elementwise"});
+  CHECK(families(plans, "rms_norm+linear+linear | silu+mul") == Names{"gemv", "elementwise"});
+  CHECK(families(plans, "linear+add") == Names{"gemv"});
+  CHECK(families(plans, "linear | add") == Names{"gemv", "elementwise"});
   CHECK(families(plans, "rms_norm+linear+argmax") == Names{"gemv"});
   CHECK(families(plans, "rms_norm+linear | argmax") == Names{"gemv", "sampling"});
   CHECK(families(plans, "add+rms_norm") == Names{"norm"});
 
-  const auto& qkv = task_of<MmaGemvTask>(plans, "rms_norm+linear+linear+linear");
+  const auto& qkv = task_of<GemvTask>(plans, "rms_norm+linear+linear+linear");
   CHECK(qkv.op.norm);
   CHECK(qkv.op.matrices == 3);
   CHECK(qkv.n == 4096);
@@ -139,7 +139,7 @@ TEST_CASE("fusions of a Qwen3 decode step") {
   const auto& pair = task_of<GemvTask>(plans, "rms_norm+linear+linear+silu+mul");
   CHECK(pair.op.pair == kernels::Pair::swiglu);
   CHECK(pair.n == 6144);
-  const auto& o = task_of<MmaGemvTask>(plans, "linear+add");
+  const auto& o = task_of<GemvTask>(plans, "linear+add");
   CHECK(o.op.residual);
   CHECK(!o.op.norm);
   const auto& head = task_of<GemvTask>(plans, "rms_norm+linear+argmax");
