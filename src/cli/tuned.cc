@@ -50,7 +50,7 @@ struct TunedFiles {
                known.toolkit);
   }
 
-  // What another file of known choices said was not.
+  // A phase whose choice came from a file of known choices was not timed.
   static bool is_timed(const Json& plan, const std::string& phase, const std::string& origin) {
     return reading_plan(origin, [&] { return phase_in(plan, phase).at("measured").get<bool>(); });
   }

@@ -50,8 +50,8 @@ Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& mask
 // from its result, and `advance`. They run behind the step that left the logits, as a step of no
 // tokens, as that step has ended.
 Generated generate_masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions);
-// Of a step of several sequences, which nothing else ends: the first and the last launch are for
-// all rows at once.
+// The same for a step of several sequences, in which these launches are the only ones that choose
+// tokens and end the step. The first and the last launch run for all rows at once.
 Generated generate_masked_rows(const StepGraph& step, NodeId ids, NodeId logits,
                                std::int64_t positions);
 

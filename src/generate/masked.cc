@@ -39,7 +39,7 @@ Generated generate_mask(const StepGraph& step, NodeId logits, const Buffer& mask
 
 namespace {
 
-// Of a step whose tokens the position does not count yet.
+// `tokens`: how far the position still has to move.
 Generated masked(const StepGraph& step, NodeId ids, NodeId logits, std::int64_t positions,
                  const Dim& tokens) {
   const TensorType& type = step.graph.type(logits);

@@ -74,15 +74,15 @@ int vector_of(const Choice& choice) {
 
 // Best first. Costs of many plans are equal, as those of all that a small problem hides behind its
 // launch: then fewer and wider loads are better, and at last ids decide, so that the order is one.
-void rank(Space& space, bool shared) {
-  // About what a product by tensor cores gains by itself.
-  constexpr double kHeadStart = 0.4;
+// `head_start`: so many microseconds less are counted for products that compute a few tokens as
+// one.
+void rank(Space& space, double head_start) {
   std::vector<double> microseconds;
   for (Candidate& candidate : space.candidates) {
     candidate.id = id_of(candidate.choice);
     candidate.kind = kind_of(candidate.choice);
-    const bool comes_first = shared && computes_few_as_one(family_of(candidate.choice));
-    microseconds.push_back(candidate.cost.microseconds - (comes_first ? kHeadStart : 0));
+    const bool has_it = head_start > 0 && computes_few_as_one(family_of(candidate.choice));
+    microseconds.push_back(candidate.cost.microseconds - (has_it ? head_start : 0));
   }
   // Places instead of candidates: those are large.
   std::vector<std::size_t> order(space.candidates.size());
@@ -169,7 +169,7 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
                  std::get<AnyMatched>(found.match));
   }
   if (!orders.empty() && has_product(step, wanted.region)) keep_orders(space, orders);
-  rank(space, shared);
+  rank(space, shared ? 1e6 * device.constants().gemv.plain_by_mma : 0);
   bound(space.candidates, max_candidates);
   return space;
 }
@@ -196,7 +196,7 @@ Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
   const SamplingTask task{{.logits = kernel_type(logits).value_or(kernels::Type::bf16)},
                           static_cast<int>(vocab)};
   add_candidates(task, device, space);
-  rank(space, false);
+  rank(space, 0);
   bound(space.candidates, max_candidates);
   return space;
 }

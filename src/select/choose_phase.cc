@@ -15,7 +15,8 @@
 namespace ac {
 namespace {
 
-// Of what there is one way to do, and no fallback: the errors call it `what`. The first is quick.
+// Judges kernels that have no alternative and no fallback; a kernel that is not admitted is an
+// error, which calls it `what`. The first request is a quick trial.
 Selection admit_only(const std::vector<Request>& requests, const std::string& signature,
                      const std::string& what, Lab& lab) {
   const std::vector<Outcome> outcomes = lab.judge(requests);
@@ -98,7 +99,8 @@ struct Exchange {
   std::vector<std::size_t> wanted;  // the fastest first, and then those that were not timed alone
 };
 
-// Of sites where some choice is not a wanted option, but could be.
+// The exchange of each site that has a wanted option, and where some context's choice is another
+// one.
 std::map<std::size_t, Exchange> exchanges_of(
     const Alternatives& all, const std::vector<ContextChoice>& choices,
     const std::function<bool(const Implemented&)>& is_wanted) {
@@ -126,7 +128,8 @@ std::map<std::size_t, Exchange> exchanges_of(
   return exchanges;
 }
 
-// All others keep what was chosen for them, so that nothing is lost that was found for them.
+// The alternatives after these exchanges. All other sites keep the options that were chosen, so
+// that the search does not have to find them again.
 FewerAlternatives with(const std::map<std::size_t, Exchange>& exchanges, const Alternatives& all,
                        const std::vector<ContextChoice>& choices) {
   std::vector<Options> kept(all.sites);
@@ -207,7 +210,7 @@ void PhaseChooser::choose_steps(Progress& progress) {
 void PhaseChooser::choose_for_several(Progress& progress) {
   constexpr double kNextToNothing = 1.01;
   const Alternatives& all = searched_->alternatives;
-  const InContextChoices before = searched_->chosen;
+  const InContextChoices& before = searched_->chosen;
   InContextOptions quickly = options_.in_context;
   quickly.limit /= 4;
   const auto is_wanted = [](const Implemented& option) {
