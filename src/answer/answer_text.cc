@@ -4,24 +4,29 @@
 
 namespace ac {
 
-AnswerText::AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& prompt,
+AnswerText::AnswerText(const text::Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
                        std::vector<std::string> stop, const std::set<text::TokenId>& shown)
     : tokenizer_(tokenizer), shown_(shown), detokenizer_(tokenizer, false), stop_(std::move(stop)) {
-  if (prompt.empty()) return;
-  std::size_t given = 0;
-  std::vector<text::TokenId> known;
-  for (const std::int64_t id : prompt)
-    if (tokenizer.has(static_cast<text::TokenId>(id))) {
-      known.push_back(static_cast<text::TokenId>(id));
-      given += decoded(known.back()).size();
-    }
-  of_prompt_ = tokenizer.decode(known, true).size() - given;
+  std::size_t count = 16;
+  while (!begin_after(prompt.last(std::min(count, prompt.size())), count >= prompt.size()))
+    count *= 8;
+}
+
+// After the last tokens of the prompt, or the whole of it. False: what stands before them matters.
+bool AnswerText::begin_after(std::span<const std::int64_t> last, bool whole) {
+  detokenizer_ = text::Detokenizer(tokenizer_, false, !whole);
+  text::Detokenizer ended(tokenizer_, false, !whole);
+  for (const std::int64_t id : last)
+    if (has_text(id))
+      for (text::Detokenizer* const each : {&detokenizer_, &ended})
+        each->push(static_cast<text::TokenId>(id));
+  of_prompt_ = ended.finish().size();
+  return detokenizer_.is_settled();
 }
 
 std::string AnswerText::push(std::int64_t id) {
-  // Some models have more rows than tokens.
-  if (!tokenizer_.has(static_cast<text::TokenId>(id))) return {};
-  return keep(stop_.push(own(decoded(static_cast<text::TokenId>(id)))));
+  if (!has_text(id)) return {};
+  return keep(stop_.push(own(detokenizer_.push(static_cast<text::TokenId>(id)))));
 }
 
 std::string AnswerText::finish() {
@@ -31,9 +36,10 @@ std::string AnswerText::finish() {
   return keep(std::move(last));
 }
 
-std::string AnswerText::decoded(text::TokenId id) {
-  if (tokenizer_.is_special(id) && !shown_.contains(id)) return {};
-  return detokenizer_.push(id);
+// Some models have more rows than tokens.
+bool AnswerText::has_text(std::int64_t id) const {
+  const auto token = static_cast<text::TokenId>(id);
+  return tokenizer_.has(token) && (!tokenizer_.is_special(token) || shown_.contains(token));
 }
 
 // Without what was held back of the prompt.

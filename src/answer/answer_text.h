@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,10 @@ namespace ac {
 
 class AnswerText {
  public:
-  // An answer that goes on with a prompt is decoded as a part of the whole. Special tokens have no
-  // text, but for those that are `shown`.
-  AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::int64_t>& prompt,
+  // An answer that goes on with a prompt is decoded as a part of the whole: of the prompt, as many
+  // of the last tokens are decoded as matter to that. Special tokens have no text, but for those
+  // that are `shown`.
+  AnswerText(const text::Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
              std::vector<std::string> stop, const std::set<text::TokenId>& shown = {});
 
   // The text that is certain now.
@@ -26,7 +28,8 @@ class AnswerText {
   const std::string& text() const { return text_; }  // all of it so far
 
  private:
-  std::string decoded(text::TokenId id);
+  bool begin_after(std::span<const std::int64_t> last, bool whole);
+  bool has_text(std::int64_t id) const;
   std::string own(std::string text);
   std::string keep(std::string text);
 

@@ -36,8 +36,8 @@ class PackageGenerator : public Generator {
   std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
     return cache_ ? cache_->recall(engine_, ids, cached) : cached;
   }
-  void keep_pieces(Tokens pieces) override {
-    if (cache_) cache_->keep(engine_, pieces);
+  std::int64_t keep_piece(Tokens pieces, std::int64_t kept) override {
+    return cache_ ? cache_->keep(engine_, pieces, kept) : std::ssize(pieces);
   }
   bool forgets() const override { return ac::forgets(engine_.program()); }
   void run(const std::vector<std::int64_t>& ids) override { engine_.prefill(ids); }
@@ -89,8 +89,8 @@ std::int64_t Generator::alike(const std::vector<std::int64_t>& ids) const {
 
 void Generator::keep(const std::function<bool()>& stopped) {
   if (piece_ != most_at_once()) return;
-  for (; kept_ < whole_ && !(stopped && stopped()); kept_ += piece_)
-    keep_pieces(Tokens(seen_).first(static_cast<std::size_t>(kept_ + piece_)));
+  while (kept_ < whole_ && !(stopped && stopped()))
+    kept_ = keep_piece(Tokens(seen_).first(static_cast<std::size_t>(whole_)), kept_);
 }
 
 std::int64_t Generator::prompt(const TokenRequest& request, std::int64_t chunk,

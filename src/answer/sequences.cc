@@ -101,9 +101,10 @@ class Sequences::SequenceGenerator : public Generator {
     }
     return cached;
   }
-  void keep_pieces(Tokens pieces) override {
-    if (!all_.cache_) return;
-    at_once([&] { all_.cache_->keep(*own_.engine, pieces); });
+  std::int64_t keep_piece(Tokens pieces, std::int64_t kept) override {
+    if (!all_.cache_) return std::ssize(pieces);
+    at_once([&] { kept = all_.cache_->keep(*own_.engine, pieces, kept); });
+    return kept;
   }
   bool forgets() const override { return ac::forgets(all_.program()); }
   void choose_by(const Sampling& sampling) override {

@@ -1,5 +1,6 @@
 // OpenAI's /v1/completions: the model goes on with a text.
 #include "api/asking.h"
+#include "ask/packed_ids.h"
 
 namespace ac::api {
 namespace {
@@ -107,6 +108,7 @@ class CompletionWriter : public Writer {
 };
 
 std::vector<std::int64_t> read_ids(const Json& list, const std::string& where) {
+  if (list.is_binary()) return unpacked(list);
   std::vector<std::int64_t> ids;
   for (const Json& id : list) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= text::kMostTokens)
@@ -125,7 +127,7 @@ void read_prompts(const Json& prompt, const ServedModel& model, const TextReques
     if (one.is_string()) {
       text = one.get<std::string>();
       request.ids = model.text.ids_of_text(text, false);
-    } else if (one.is_array()) {
+    } else if (one.is_array() || one.is_binary()) {
       request.ids = read_ids(one, where);
       if (echo)
         for (const std::int64_t id : request.ids)

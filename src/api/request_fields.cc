@@ -12,8 +12,9 @@ namespace ac::api {
 
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 60;
-  std::string text = value.is_structured() ? (value.is_array() ? "a list" : "an object")
-                                           : value.dump(-1, ' ', true);
+  std::string text = value.is_object()                       ? "an object"
+                     : value.is_array() || value.is_binary() ? "a list"
+                                                             : value.dump(-1, ' ', true);
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
   return text;
 }

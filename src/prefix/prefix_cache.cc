@@ -83,19 +83,20 @@ bool PrefixCache::keep_on_device(Engine& engine, Tokens pieces) {
 
 std::int64_t PrefixCache::recall(Engine& engine, Tokens prompt, std::int64_t cached) {
   AC_ASSERT(cached % step_ == 0 && engine.position() == cached);
-  device_.use(prompt);
-  memory_.use(prompt);
+  const auto on_device = device_.use(prompt);
+  const auto in_memory = memory_.use(prompt);
   const std::vector<Key> keys = files_ ? keys_of(prompt) : std::vector<Key>();
   for (; cached + step_ < std::ssize(prompt); cached += step_) {
     const Tokens pieces = prompt.first(static_cast<std::size_t>(cached + step_));
+    const auto i = static_cast<std::size_t>(cached / step_);
     Place place = kDevice;
-    if (const auto* const near = device_.find(pieces)) {
-      engine.append(**near, step_);
+    if (i < on_device.size()) {
+      engine.append(**on_device[i], step_);
     } else {
-      const Kept* const found = memory_.find(pieces);
-      Kept kept = found ? *found : nullptr;
+      const bool found = i < in_memory.size();
+      Kept kept = found ? *in_memory[i] : nullptr;
       place = found ? kMemory : kDisk;
-      if (!kept && files_) kept = load(keys[static_cast<std::size_t>(cached / step_)]);
+      if (!kept && files_) kept = load(keys[i]);
       if (!kept) break;
       on_.upload_later(between_->address(), kept.get(), bytes_);
       engine.append(*between_, step_);
@@ -148,23 +149,30 @@ bool PrefixCache::keep_in_memory(Engine& engine, Tokens pieces) {
   }
 }
 
-void PrefixCache::keep(Engine& engine, Tokens tokens) {
-  const auto piece = static_cast<std::size_t>(step_);
-  const auto keep_from = [&](std::size_t count, const auto& keep) {
-    for (std::size_t end = (count + 1) * piece; end <= tokens.size(); end += piece)
-      if (!keep(tokens.first(end))) break;
+std::int64_t PrefixCache::keep(Engine& engine, Tokens tokens, std::int64_t kept) {
+  const std::int64_t all = std::ssize(tokens);
+  // A place that lacks what was offered before has no room.
+  const auto next = [&](std::size_t count) {
+    const std::int64_t there = static_cast<std::int64_t>(count) * step_;
+    return there < kept ? all : there;
   };
-  device_.use(tokens);
-  memory_.use(tokens);
-  keep_from(device_.path(tokens).size(), [&](Tokens to) { return keep_on_device(engine, to); });
-  keep_from(memory_.path(tokens).size(), [&](Tokens to) { return keep_in_memory(engine, to); });
-  if (!files_) return;
+  const std::int64_t on_device = next(device_.use(tokens).size());
+  const std::int64_t in_memory = next(memory_.use(tokens).size());
+  std::int64_t end = std::min(on_device, in_memory);
+  if (end < all) {
+    end += step_;
+    const Tokens pieces = tokens.first(static_cast<std::size_t>(end));
+    if (on_device < end) keep_on_device(engine, pieces);
+    if (in_memory < end) keep_in_memory(engine, pieces);
+  }
+  if (!files_) return end;
   on_.synchronize();  // files are written of what has arrived
   const std::vector<Key> keys = keys_of(tokens);
   std::vector<PrefixFiles::Piece> offered;
-  for (const Kept* const kept : memory_.path(tokens))
-    offered.push_back({keys[offered.size()], bytes_, *kept});
+  for (const Kept* const there : memory_.path(tokens))
+    offered.push_back({keys[offered.size()], bytes_, *there});
   files_->offer(std::move(offered));
+  return end;
 }
 
 PrefixCounts PrefixCache::counts() const {

@@ -62,8 +62,9 @@ class PrefixCache {
   // The engine has so many of the first ones, in whole steps. Brings back those that follow, and
   // says how many there are then.
   std::int64_t recall(Engine& engine, Tokens prompt, std::int64_t cached);
-  // The engine has all of these, in whole steps.
-  void keep(Engine& engine, Tokens tokens);
+  // The engine has all of these, in whole steps, and so many of them were kept where there is room.
+  // Keeps one piece more, where it is not kept yet, and says how many tokens are kept then.
+  std::int64_t keep(Engine& engine, Tokens tokens, std::int64_t kept);
 
   PrefixCounts counts() const;
 

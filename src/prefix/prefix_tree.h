@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <list>
 #include <map>
 #include <span>
@@ -34,46 +35,24 @@ class PrefixTree {
   std::size_t bytes() const { return bytes_; }
   std::int64_t evictions() const { return evictions_; }
 
-  // What is kept of the last of these whole pieces; null: nothing.
-  const Value* find(Tokens pieces) const {
-    const Node* const node = const_cast<PrefixTree*>(this)->at(pieces);
-    return node != nullptr && node != &root_ ? &node->value : nullptr;
-  }
-
   // What is kept of each of the first pieces, as far as they are there.
   std::vector<const Value*> path(Tokens tokens) const {
-    std::vector<const Value*> values;
-    const Node* node = &root_;
-    for (; tokens.size() >= piece_; tokens = tokens.subspan(piece_)) {
-      const auto child = node->children.find(tokens.first(piece_));
-      if (child == node->children.end()) break;
-      values.push_back(&(node = &child->second)->value);
-    }
-    return values;
+    return values_of(const_cast<PrefixTree*>(this)->nodes(tokens));
   }
 
-  // Uses the pieces that the tokens begin with, as far as they are there.
-  void use(Tokens tokens) {
-    std::vector<Node*> path;
-    Node* node = &root_;
-    for (Tokens rest = tokens; rest.size() >= piece_; rest = rest.subspan(piece_)) {
-      const auto child = node->children.find(rest.first(piece_));
-      if (child == node->children.end()) break;
-      path.push_back(node = &child->second);
-    }
-    for (; !path.empty(); path.pop_back()) order_.splice(order_.begin(), order_, path.back()->used);
-  }
+  // The same, and uses them.
+  std::vector<const Value*> use(Tokens tokens) { return values_of(used(tokens)); }
 
   // Keeps what `make` gives of the last piece, of so many bytes; uses them all. False, and `make`
   // is not called: those before it are not there, or there is no room beside them.
   template <class Make>
   bool add(Tokens pieces, std::size_t bytes, const Make& make) {
     AC_ASSERT(!pieces.empty() && pieces.size() % piece_ == 0);
-    use(pieces);
     const Tokens last = pieces.last(piece_);
-    Node* const parent = at(pieces.first(pieces.size() - piece_));
-    if (parent == nullptr) return false;
-    if (parent->children.find(last) != parent->children.end()) return true;
+    const std::vector<Node*> before = used(pieces);
+    const std::size_t missing = pieces.size() / piece_ - before.size();
+    if (missing != 1) return missing == 0;
+    Node* const parent = before.empty() ? &root_ : before.back();
     bytes += last.size_bytes();
     while (bytes > room_ - bytes_) {
       if (order_.empty() || order_.back() == parent) return false;
@@ -93,8 +72,9 @@ class PrefixTree {
  private:
   struct Less {
     using is_transparent = void;
-    bool operator()(const auto& a, const auto& b) const {
-      return std::ranges::lexicographical_compare(a, b);
+    // Both are pieces, in any order that is always the same.
+    bool operator()(Tokens a, Tokens b) const {
+      return std::memcmp(a.data(), b.data(), a.size_bytes()) < 0;
     }
   };
   struct Node {
@@ -107,14 +87,27 @@ class PrefixTree {
     std::list<Node*>::iterator used = {};
   };
 
-  Node* at(Tokens pieces) {
-    Node* node = &root_;
-    for (; !pieces.empty(); pieces = pieces.subspan(piece_)) {
-      const auto child = node->children.find(pieces.first(piece_));
-      if (child == node->children.end()) return nullptr;
-      node = &child->second;
+  std::vector<Node*> nodes(Tokens tokens) {
+    std::vector<Node*> nodes;
+    for (Node* node = &root_; tokens.size() >= piece_; tokens = tokens.subspan(piece_)) {
+      const auto child = node->children.find(tokens.first(piece_));
+      if (child == node->children.end()) break;
+      nodes.push_back(node = &child->second);
     }
-    return node;
+    return nodes;
+  }
+
+  std::vector<Node*> used(Tokens tokens) {
+    std::vector<Node*> path = nodes(tokens);
+    for (auto node = path.rbegin(); node != path.rend(); ++node)
+      order_.splice(order_.begin(), order_, (*node)->used);
+    return path;
+  }
+
+  static std::vector<const Value*> values_of(const std::vector<Node*>& nodes) {
+    std::vector<const Value*> values;
+    for (const Node* const node : nodes) values.push_back(&node->value);
+    return values;
   }
 
   void evict(Node& node) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio.hpp>
 #include <boost/beast/core.hpp>
@@ -29,6 +30,8 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 // Of a request that was refused, which is read so that its sender comes to read the response.
 constexpr std::size_t kMostIgnored = 64 << 20;
 constexpr auto kMostIgnoring = std::chrono::seconds(5);
+// Of a body, in one call.
+constexpr std::size_t kMostRead = 64 << 10;
 // Sent before the request is answered: pipelined requests.
 constexpr std::size_t kMostAhead = 64 << 10;
 
@@ -165,6 +168,9 @@ class Session : public std::enable_shared_from_this<Session> {
     read_rest();
   }
   void read_rest() {
+    // As much is read at once as the buffer has room for.
+    buffer_.reserve(
+        std::min<std::size_t>(parser_->content_length().value_or(kMostRead), kMostRead));
     http::async_read(socket_, buffer_, *parser_,
                      [self = shared_from_this()](ErrorCode error, std::size_t) {
                        if (error) return self->not_read(error);

@@ -1,16 +1,17 @@
 #include "serve/messages.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
+
+#include "ask/packed_ids.h"
 
 namespace ac::serve {
 namespace {
 
 // A list, in the order of the members: short, as there is a message for each token.
 template <class... Values>
-Json list(const Values&... values) {
-  return Json::array({Json(values)...});
+Json list(Values&&... values) {
+  return Json::array({Json(std::forward<Values>(values))...});
 }
 
 template <class Value>
@@ -20,19 +21,6 @@ Json maybe(const std::optional<Value>& value) {
 template <class Value>
 void read(const Json& json, std::optional<Value>& value) {
   if (!json.is_null()) value = json.get<Value>();
-}
-
-// As bytes: a long prompt's ids one by one take longer than all else that is said of it.
-Json body_of(const std::vector<std::int64_t>& ids) {
-  const auto* const first = reinterpret_cast<const std::uint8_t*>(ids.data());
-  return Json::binary({first, first + ids.size() * sizeof(std::int64_t)});
-}
-
-std::vector<std::int64_t> ids_of(const Json& json) {
-  const auto& bytes = json.get_binary();
-  std::vector<std::int64_t> ids(bytes.size() / sizeof(std::int64_t));
-  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), ids.size() * sizeof(std::int64_t));
-  return ids;
 }
 
 // The whole, and then the parts.
@@ -64,7 +52,7 @@ Json body_of(const Ask& ask) {
   Json bias = Json::array();
   for (const auto& [token, value] : request.bias) bias.push_back(list(token, value));
   return list(
-      body_of(request.ids), request.continues, maybe(request.max_new_tokens),
+      packed(request.ids), request.continues, maybe(request.max_new_tokens),
       list(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed),
       list(penalties.repeat, penalties.presence, penalties.frequency), bias, request.stop,
       request.shown, maybe(request.logprobs), static_cast<int>(request.reuse),
@@ -76,7 +64,7 @@ Json body_of(const Ask& ask) {
 Ask ask_of(const Json& json) {
   Ask ask;
   TextRequest& request = ask.request;
-  request.ids = ids_of(json.at(0));
+  request.ids = unpacked(json.at(0));
   request.continues = json.at(1);
   read(json.at(2), request.max_new_tokens);
   const Json& sampling = json.at(3);

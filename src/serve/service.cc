@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "api/request_body.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "serve/page.h"
@@ -266,7 +267,7 @@ Json Service::Impl::body_of(const HttpRequest& request) const {
   if (type != "application/json" && type != "application/json ")
     throw Refusal{415, "the Content-Type is " + (type.empty() ? "missing" : quote(type)) +
                            ": send application/json"};
-  return parse_json(request.body, "the body", kRequestLimits);
+  return read_body(request.body, kRequestLimits);
 }
 
 void Service::Impl::route(const HttpRequest& request, Destination& to) {

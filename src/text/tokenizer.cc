@@ -169,11 +169,14 @@ struct Detokenizer::State {
   DecodeChain chain;
 };
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special)
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special, bool in_middle)
     : state_(new State{*tokenizer.impl_, skip_special,
-                       DecodeChain(tokenizer.impl_->parts.decoders)}) {}
+                       DecodeChain(tokenizer.impl_->parts.decoders, in_middle)}) {}
 Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
+Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
 Detokenizer::~Detokenizer() = default;
+
+bool Detokenizer::is_settled() const { return state_->chain.is_settled(); }
 
 std::string Detokenizer::push(TokenId id) {
   const Tokenizer::Impl& tokenizer = state_->tokenizer;

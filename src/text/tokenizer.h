@@ -61,10 +61,14 @@ class Tokenizer {
 // what decode() gives: what later tokens may change is held back.
 class Detokenizer {
  public:
-  // The tokenizer must outlive it.
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special);
+  // The tokenizer must outlive it. `in_middle`: other tokens stand before the first one that is
+  // pushed. What it gives is the text's own once it is settled: once these cannot matter any more.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special, bool in_middle = false);
   Detokenizer(Detokenizer&&) noexcept;
+  Detokenizer& operator=(Detokenizer&&) noexcept;
   ~Detokenizer();
+
+  bool is_settled() const;
 
   std::string push(TokenId id);
   std::string finish();  // what was held back; nothing may be pushed after it

@@ -36,6 +36,7 @@ class EachToken : public DecodeStep {
     change_(text, std::exchange(first_, false));
     give(text);
   }
+  bool is_settled() const override { return !first_; }
 
  private:
   Change change_;
@@ -51,6 +52,7 @@ class Whole : public DecodeStep {
     if (any_) step_->push(token_, give);
     step_->finish(give);
   }
+  bool is_settled() const override { return false; }
 
  private:
   std::unique_ptr<DecodeStep> step_;
@@ -73,6 +75,7 @@ Decoder each_token(Change change) {
 class Fuse : public DecodeStep {
  public:
   void push(std::string_view token, const Give& give) override { give(token); }
+  bool is_settled() const override { return true; }
 };
 
 // Bytes of the byte-level alphabet; a token with other characters stands for itself.
@@ -81,7 +84,9 @@ class ByteLevel : public DecodeStep {
   void push(std::string_view token, const Give& give) override {
     std::string out;
     const std::optional<std::string> bytes = from_byte_characters(token);
-    repair_.push(bytes ? *bytes : token, out);
+    const std::string_view taken = bytes ? *bytes : token;
+    repair_.push(taken, out);
+    taken_ += taken.size();
     if (!out.empty()) give(out);
   }
   void finish(const Give& give) override {
@@ -89,9 +94,12 @@ class ByteLevel : public DecodeStep {
     repair_.finish(out);
     if (!out.empty()) give(out);
   }
+  // A character that has begun takes three more bytes at most.
+  bool is_settled() const override { return taken_ >= 3; }
 
  private:
   Utf8Repair repair_;
+  std::size_t taken_ = 0;  // bytes
 };
 
 std::optional<char> byte_of(std::string_view token) {
@@ -118,6 +126,7 @@ class ByteFallback : public DecodeStep {
     }
     finish(give);
     give(token);
+    settled_ = true;
   }
   void finish(const Give& give) override {
     if (run_.empty()) return;
@@ -127,9 +136,11 @@ class ByteFallback : public DecodeStep {
       for (std::size_t i = 0; i < run_.size(); ++i) give(kReplacementCharacter);
     run_.clear();
   }
+  bool is_settled() const override { return settled_; }
 
  private:
   std::string run_;
+  bool settled_ = false;  // there was a token that is no byte: it ends every run
 };
 
 struct Strip {
@@ -154,6 +165,7 @@ class StripParts : public DecodeStep {
     for (; at_start_ < strip_.start && part.starts_with(strip_.content); ++at_start_)
       part.remove_prefix(strip_.content.size());
     if (part.empty()) return;
+    settled_ |= part.find_first_not_of(strip_.content) != std::string_view::npos;
     at_start_ = strip_.start;
     if (strip_.stop == 0) return give(part);
     held_ += part;
@@ -164,11 +176,13 @@ class StripParts : public DecodeStep {
     if (!sure.empty()) give(sure);
     held_.erase(0, sure.size());
   }
+  bool is_settled() const override { return settled_; }
 
  private:
   Strip strip_;
   std::int64_t at_start_ = 0;
-  std::string held_;  // may be at the end
+  std::string held_;      // may be at the end
+  bool settled_ = false;  // there was a byte that is none of what is stripped
 };
 
 // Replaces a text in a token that comes in parts, and so may come in parts itself.
@@ -177,6 +191,7 @@ class ReplaceParts : public DecodeStep {
   ReplaceParts(std::string what, std::string with)
       : what_(std::move(what)), with_(std::move(with)) {}
   void push(std::string_view part, const Give& give) override {
+    settled_ |= part.find_first_not_of(what_) != std::string_view::npos;
     held_ += part;
     std::string out;
     std::size_t at = 0;
@@ -195,9 +210,11 @@ class ReplaceParts : public DecodeStep {
     if (!held_.empty()) give(held_);
     held_.clear();
   }
+  bool is_settled() const override { return settled_; }
 
  private:
   std::string what_, with_, held_;
+  bool settled_ = false;  // there was a byte that is none of what is replaced
 };
 
 // The suffix ends a word: a space, but not after the last one.
@@ -209,6 +226,7 @@ class BpeDecoder : public DecodeStep {
     held_ = token;
   }
   void finish(const Give& give) override { put("", give); }
+  bool is_settled() const override { return held_.has_value(); }
 
  private:
   void put(std::string_view end, const Give& give) {
@@ -237,6 +255,7 @@ class Ctc : public DecodeStep {
     }
     if (!text.empty()) give(text);
   }
+  bool is_settled() const override { return before_.has_value(); }
 
  private:
   std::string pad_, delimiter_;
@@ -360,7 +379,7 @@ Decoder spaces_between() {
   });
 }
 
-DecodeChain::DecodeChain(const Decoders& decoders) {
+DecodeChain::DecodeChain(const Decoders& decoders, bool in_middle) : in_middle_(in_middle) {
   bool parts = false;
   for (const Decoder& decoder : decoders) {
     steps_.push_back(decoder.make(parts));
@@ -373,7 +392,14 @@ void DecodeChain::push(std::size_t step, std::string_view token, std::string& ou
     out += token;
     return;
   }
-  steps_[step]->push(token, [&](std::string_view given) { push(step + 1, given, out); });
+  const bool sure = !in_middle_ || steps_[step]->is_settled();
+  steps_[step]->push(token, [&](std::string_view given) {
+    if (sure) push(step + 1, given, out);
+  });
+}
+
+bool DecodeChain::is_settled() const {
+  return !in_middle_ || std::ranges::all_of(steps_, &DecodeStep::is_settled);
 }
 
 void DecodeChain::finish(std::string& out) {

@@ -19,6 +19,8 @@ class DecodeStep {
   virtual ~DecodeStep() = default;
   virtual void push(std::string_view token, const Give& give) = 0;
   virtual void finish(const Give&) {}
+  // Whether it would be the same now if it had taken any other tokens before those that it took.
+  virtual bool is_settled() const = 0;
 };
 
 // Makes a step for one text. `parts`: what it takes are not tokens but the parts of a single one.
@@ -37,10 +39,13 @@ void read_decoders(const TokenizerFields& fields, Decoders& decoders);
 // Without a decoder, there is a space between tokens.
 Decoder spaces_between();
 
-// The steps of one text, one after another.
+// The steps of one text, one after another. `in_middle`: tokens stand before the first one that it
+// is given. Then a step takes nothing before the one ahead of it is settled, and once all of them
+// are, the chain is what it would be if it had been given the whole text.
 class DecodeChain {
  public:
-  explicit DecodeChain(const Decoders& decoders);
+  explicit DecodeChain(const Decoders& decoders, bool in_middle = false);
+  bool is_settled() const;
   void push(std::string_view token, std::string& out) { push(0, token, out); }
   void finish(std::string& out);
 
@@ -48,6 +53,7 @@ class DecodeChain {
   void push(std::size_t step, std::string_view token, std::string& out);
 
   std::vector<std::unique_ptr<DecodeStep>> steps_;
+  bool in_middle_;
 };
 
 }  // namespace ac::text

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "api/asking.h"
+#include "api/request_body.h"
 #include "base/error.h"
 #include "tests/tools/source_folder.h"
 
@@ -87,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // The request, and after a line of nothing else the answer.
   const std::size_t end = std::min(text.find("\n\n"), text.size());
   try {
-    const Json body = parse_json(text.substr(0, end), "the body", {.bytes = 1 << 20, .depth = 64});
+    const Json body = read_body(text.substr(0, end), {.bytes = 1 << 20, .depth = 64});
     answer(read(body, model), text.substr(std::min(end + 2, text.size())));
   } catch (const Refusal& refusal) {
     AC_ASSERT(refusal.status >= 400 && !refusal.message.empty());

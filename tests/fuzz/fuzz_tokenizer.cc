@@ -1,5 +1,5 @@
 // Any bytes as a tokenizer.json, and any as a text: an error, or tokens that decode as a stream
-// does.
+// does, and as one that begins in their middle does once it is settled.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -20,13 +20,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::string decoded = tokenizer.decode(ids, special);
       AC_ASSERT(ac::text::is_utf8(decoded));
       std::string streamed;
-      ac::text::Detokenizer stream(tokenizer, special);
-      for (const ac::text::TokenId id : ids) {
-        const std::string part = stream.push(id);
+      ac::text::Detokenizer stream(tokenizer, special), middle(tokenizer, special, true);
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        const bool settled = middle.is_settled();
+        const std::string part = stream.push(ids[i]);
         AC_ASSERT(ac::text::is_utf8(part));
         streamed += part;
+        if (i < ids.size() / 2) continue;
+        const std::string same = middle.push(ids[i]);
+        AC_ASSERT(!settled || same == part);
       }
-      streamed += stream.finish();
+      const std::string last = stream.finish();
+      AC_ASSERT(!middle.is_settled() || middle.finish() == last);
+      streamed += last;
       AC_ASSERT(streamed == decoded);
     }
   } catch (const ac::Error&) {

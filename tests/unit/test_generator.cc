@@ -73,18 +73,19 @@ class Traced : public Generator {
     reached_ = std::max(reached_, position());
     return cached;
   }
-  void keep_pieces(Tokens pieces) override {
-    if (!caches_) return;
+  std::int64_t keep_piece(Tokens pieces, std::int64_t kept) override {
+    if (!caches_) return std::ssize(pieces);
     REQUIRE(std::ssize(pieces) <= position());
     REQUIRE(std::ranges::equal(pieces, std::span(ids_).first(pieces.size())));
-    for (std::int64_t end = kPiece; end <= std::ssize(pieces); end += kPiece) {
-      // A window may have forgotten it: then it must have been kept before.
-      const std::vector<std::int64_t> ids(pieces.begin(), pieces.begin() + end);
-      if (forgets_ > 0 && reached_ - (end - kPiece) > forgets_ + kPiece)
-        REQUIRE(cache_.contains(ids));
-      else
-        cache_.try_emplace(ids, states_.begin() + end - kPiece, states_.begin() + end);
-    }
+    const std::int64_t end = kept + kPiece;
+    REQUIRE(end <= std::ssize(pieces));
+    // A window may have forgotten it: then it must have been kept before.
+    const std::vector<std::int64_t> ids(pieces.begin(), pieces.begin() + end);
+    if (forgets_ > 0 && reached_ - kept > forgets_ + kPiece)
+      REQUIRE(cache_.contains(ids));
+    else
+      cache_.try_emplace(ids, states_.begin() + kept, states_.begin() + end);
+    return end;
   }
   bool forgets() const override { return forgets_ > 0; }
   void choose_by(const Sampling&) override {}

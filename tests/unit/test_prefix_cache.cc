@@ -186,6 +186,27 @@ TEST_CASE("prefix cache: a prompt that goes on does not wait for what is kept") 
   CHECK(asking.ask(counted(1, 25)) == 24);
 }
 
+TEST_CASE("prefix cache: only what a place lacks of a prompt is kept, and where it has room") {
+  const Running running({.chunk = 4});
+  for (const std::size_t pieces_on_device : {0, 2, 100}) {
+    Asking asking(running,
+                  {.device_bytes = pieces_on_device * kOfPiece, .memory_bytes = 100 * kOfPiece});
+    const auto times = [&](const Ids& ids) {
+      int times = 0;
+      asking.generator->prompt({.ids = ids, .reuse = Reuse::exact}, 0);
+      asking.generator->keep([&] { return times++, false; });
+      return times;
+    };
+    CHECK(times(counted(1, 30)) == 7);
+    CHECK(at(asking.cache, kMemory).bytes == 7 * kOfPiece);
+    CHECK(at(asking.cache, kDevice).bytes == std::min<std::size_t>(pieces_on_device, 7) * kOfPiece);
+    // Once more where the device has to be asked for room.
+    CHECK(times(counted(1, 30)) == (pieces_on_device < 7 ? 2 : 1));
+    CHECK(times(counted(1, 39)) == (pieces_on_device < 7 ? 3 : 2));
+    CHECK(at(asking.cache, kMemory).bytes == 9 * kOfPiece);
+  }
+}
+
 TEST_CASE("prefix cache: steps that the package does not have are refused") {
   const Running running({.chunk = 4});
   Engine engine = running.engine();

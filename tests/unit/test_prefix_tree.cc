@@ -19,6 +19,12 @@ bool add(Tree& tree, const Ids& ids, std::size_t bytes, int value) {
   return tree.add(ids, bytes - kTokenBytes, [&] { return value; });
 }
 
+// What is kept of the last of these pieces; null: nothing.
+const int* find(const Tree& tree, const Ids& pieces) {
+  const auto path = tree.path(pieces);
+  return !path.empty() && path.size() * kPiece == pieces.size() ? path.back() : nullptr;
+}
+
 // Says the same, slowly: every piece by all tokens up to its end, and when it was used last.
 struct Naive {
   struct Piece {
@@ -73,7 +79,7 @@ struct Naive {
 
 TEST_CASE("prefix tree: what prompts begin with alike is there once") {
   Tree tree(kPiece, 1000);
-  CHECK(tree.find(Ids{}) == nullptr);
+  CHECK(find(tree, Ids{}) == nullptr);
   CHECK(add(tree, {1, 2, 3}, 100, 1));
   CHECK_FALSE(add(tree, {9, 9, 9, 4, 5, 6}, 100, 9));  // nothing is there that it could follow
   CHECK(add(tree, {1, 2, 3, 4, 5, 6}, 100, 2));
@@ -81,12 +87,12 @@ TEST_CASE("prefix tree: what prompts begin with alike is there once") {
   CHECK(tree.bytes() == 300);
   CHECK(add(tree, {1, 2, 3}, 100, 7));  // it stays as it was
   CHECK(tree.bytes() == 300);
-  CHECK(*tree.find(Ids{1, 2, 3}) == 1);
-  CHECK(*tree.find(Ids{1, 2, 3, 4, 5, 6}) == 2);
-  CHECK(*tree.find(Ids{1, 2, 3, 4, 5, 7}) == 3);
-  CHECK(tree.find(Ids{1, 2, 4}) == nullptr);
-  CHECK(tree.find(Ids{4, 5, 6}) == nullptr);
-  CHECK(tree.find(Ids{1, 2, 3, 4, 5, 6, 7, 8, 9}) == nullptr);
+  CHECK(*find(tree, Ids{1, 2, 3}) == 1);
+  CHECK(*find(tree, Ids{1, 2, 3, 4, 5, 6}) == 2);
+  CHECK(*find(tree, Ids{1, 2, 3, 4, 5, 7}) == 3);
+  CHECK(find(tree, Ids{1, 2, 4}) == nullptr);
+  CHECK(find(tree, Ids{4, 5, 6}) == nullptr);
+  CHECK(find(tree, Ids{1, 2, 3, 4, 5, 6, 7, 8, 9}) == nullptr);
 }
 
 TEST_CASE("prefix tree: what was not used for longest goes first, and never what others follow") {
@@ -96,10 +102,10 @@ TEST_CASE("prefix tree: what was not used for longest goes first, and never what
   CHECK(add(tree, {3, 3, 3}, 100, 3));
   tree.use(Ids{1, 1, 1, 2, 2, 2, 5});  // now {3, 3, 3} is the oldest
   CHECK(add(tree, {4, 4, 4}, 100, 4));
-  CHECK(tree.find(Ids{3, 3, 3}) == nullptr);
+  CHECK(find(tree, Ids{3, 3, 3}) == nullptr);
   CHECK(add(tree, {5, 5, 5}, 100, 5));
-  CHECK(tree.find(Ids{1, 1, 1, 2, 2, 2}) == nullptr);
-  CHECK(tree.find(Ids{1, 1, 1}) != nullptr);
+  CHECK(find(tree, Ids{1, 1, 1, 2, 2, 2}) == nullptr);
+  CHECK(find(tree, Ids{1, 1, 1}) != nullptr);
   CHECK(tree.evictions() == 2);
   CHECK_FALSE(add(tree, {6, 6, 6}, 301, 6));
   CHECK(tree.bytes() == 0);
@@ -120,7 +126,7 @@ TEST_CASE(
   CHECK_FALSE(made);
   CHECK_THROWS(tree.add(Ids{1, 2, 3}, 50, []() -> int { throw std::bad_alloc(); }));
   CHECK(tree.bytes() == 0);
-  CHECK(tree.find(Ids{1, 2, 3}) == nullptr);
+  CHECK(find(tree, Ids{1, 2, 3}) == nullptr);
   CHECK(add(tree, {1, 2, 3}, 100, 1));
 }
 
@@ -135,7 +141,7 @@ TEST_CASE("prefix tree: random prompts, as a list of all pieces has it") {
         ids.push_back(ids.size() % kPiece == 2 ? random() % 2 : 0);
       switch (random() % 4) {
         case 0:
-          tree.use(ids);
+          CHECK(tree.path(ids) == tree.use(ids));
           naive.use(ids);
           break;
         default:  // as a prompt comes: from its first piece on
@@ -147,11 +153,11 @@ TEST_CASE("prefix tree: random prompts, as a list of all pieces has it") {
       }
       REQUIRE(tree.bytes() == naive.bytes());
       REQUIRE(tree.bytes() <= room);
-      const int* const found = tree.find(ids);
+      const int* const found = find(tree, ids);
       REQUIRE((found != nullptr) == (naive.at(ids) != nullptr));
       if (found) REQUIRE(*found == naive.at(ids)->value);
       for (const Naive::Piece& piece : naive.pieces) {
-        const int* const value = tree.find(piece.ids);
+        const int* const value = find(tree, piece.ids);
         REQUIRE(value != nullptr);
         REQUIRE(*value == piece.value);
       }
