@@ -287,6 +287,13 @@ void add_compile_command(CLI::App& app) {
                    "serve --slots")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--slots-cost", compile->options.slots_cost,
+                   "With --slots: how many percent longer a step of one sequence may take, so that "
+                   "steps of several compute their products together")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(kRare);
   command->add_option(
       "--tries", compile->options.tries,
       "Candidates of a region that are tried, best first; 0: fallbacks only (default: where a GPU "

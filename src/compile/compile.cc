@@ -238,6 +238,7 @@ class PhaseChoosing {
     ChooseOptions choosing{
         .select = select_options(options_, phases_.quick, spec, sized_.max_context),
         .in_context = in_context_options(options_, phases_.quick, spec),
+        .slowdown = 1 + options_.slots_cost / 100,
         .pinned = pinned == options_.pinned.end() ? nullptr : &pinned->second,
         .known = &phases_.known[i]};
     for (const auto& [signature, candidates] : phases_.known[i].order) {

@@ -32,6 +32,7 @@ struct CompileOptions {
   std::int64_t short_prompt = 128;
   std::int64_t all_logits = 0;  // tokens of the longest step with the logits of each; 0: none
   std::int64_t slots = 1;       // sequences that can have their steps together
+  double slots_cost = 1;        // percent that a step of one may take longer for that
   std::vector<PhaseSpec>
       phases;  // instead of those that phases_of() makes of chunk and short_prompt
   std::size_t max_candidates = 64;

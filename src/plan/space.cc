@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 
@@ -74,22 +75,18 @@ int vector_of(const Choice& choice) {
 
 // Best first. Costs of many plans are equal, as those of all that a small problem hides behind its
 // launch: then fewer and wider loads are better, and at last ids decide, so that the order is one.
-// `head_start`: so many microseconds less are counted for products that compute a few tokens as
-// one.
-void rank(Space& space, double head_start) {
-  std::vector<double> microseconds;
+void rank(Space& space) {
   for (Candidate& candidate : space.candidates) {
     candidate.id = id_of(candidate.choice);
     candidate.kind = kind_of(candidate.choice);
-    const bool has_it = head_start > 0 && computes_few_as_one(family_of(candidate.choice));
-    microseconds.push_back(candidate.cost.microseconds - (has_it ? head_start : 0));
   }
   // Places instead of candidates: those are large.
   std::vector<std::size_t> order(space.candidates.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::sort(order, [&](std::size_t i, std::size_t j) {
     const Candidate &a = space.candidates[i], &b = space.candidates[j];
-    if (microseconds[i] != microseconds[j]) return microseconds[i] < microseconds[j];
+    if (a.cost.microseconds != b.cost.microseconds)
+      return a.cost.microseconds < b.cost.microseconds;
     if (a.cost.risk != b.cost.risk) return a.cost.risk < b.cost.risk;
     const int wide = vector_of(a.choice), other = vector_of(b.choice);
     if (wide != other) return wide > other;
@@ -126,6 +123,17 @@ void bound(std::vector<Candidate>& ranked, std::size_t limit) {
   for (std::size_t i = 0; i < ranked.size(); ++i)
     if (kept[i]) chosen.push_back(std::move(ranked[i]));
   ranked = std::move(chosen);
+}
+
+// What computes a few tokens as one and is beyond the bound: the best of it.
+std::vector<Candidate> further_for_several(const std::vector<Candidate>& ranked,
+                                           std::size_t limit) {
+  std::vector<Candidate> few;
+  for (const Candidate& candidate : ranked)
+    if (computes_few_as_one(family_of(candidate.choice))) few.push_back(candidate);
+  bound(few, limit);
+  for (Candidate& candidate : few) candidate.for_several = true;
+  return few;
 }
 
 const char* why_left_out(std::string_view family, const std::vector<std::string>& families,
@@ -169,8 +177,12 @@ Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at
                  std::get<AnyMatched>(found.match));
   }
   if (!orders.empty() && has_product(step, wanted.region)) keep_orders(space, orders);
-  rank(space, shared ? 1e6 * device.constants().gemv.plain_by_mma : 0);
+  rank(space);
+  std::vector<Candidate> further;
+  if (shared) further = further_for_several(space.candidates, max_candidates / 2);
   bound(space.candidates, max_candidates);
+  for (Candidate& candidate : further)
+    if (!index_in(space, candidate.id)) space.candidates.push_back(std::move(candidate));
   return space;
 }
 
@@ -180,12 +192,14 @@ std::string_view outline_of(std::string_view id) {
 
 std::vector<std::size_t> diverse_order(const Space& space) {
   std::map<std::string, std::size_t> seen;
-  std::vector<std::pair<std::size_t, std::size_t>> order;  // turn, rank
-  for (std::size_t i = 0; i < space.candidates.size(); ++i)
-    order.emplace_back(seen[outline(space.candidates[i])]++, i);
+  std::vector<std::tuple<bool, std::size_t, std::size_t>> order;  // for several, turn, rank
+  for (std::size_t i = 0; i < space.candidates.size(); ++i) {
+    const Candidate& candidate = space.candidates[i];
+    order.emplace_back(candidate.for_several, seen[outline(candidate)]++, i);
+  }
   std::sort(order.begin(), order.end());
   std::vector<std::size_t> ranks;
-  for (const auto& [turn, rank] : order) ranks.push_back(rank);
+  for (const auto& [for_several, turn, rank] : order) ranks.push_back(rank);
   return ranks;
 }
 
@@ -196,7 +210,7 @@ Space plan_sampling(DType logits, std::int64_t vocab, const DeviceInfo& device,
   const SamplingTask task{{.logits = kernel_type(logits).value_or(kernels::Type::bf16)},
                           static_cast<int>(vocab)};
   add_candidates(task, device, space);
-  rank(space, 0);
+  rank(space);
   bound(space.candidates, max_candidates);
   return space;
 }

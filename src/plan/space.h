@@ -20,6 +20,8 @@ struct Candidate {
   std::string kind;  // "gemv registers": what the diversity filter keeps one of
   Choice choice;
   Cost cost;
+  // It is there beyond the bound, for decode that several sequences share.
+  bool for_several = false;
 };
 
 struct Refusal {
@@ -40,7 +42,7 @@ struct Space {
 };
 
 // For few attempts: the best of each outline (ring, threads, tiles), then the second best of each,
-// and so on, as indices of candidates.
+// and so on, as indices of candidates. Those for several sequences come last.
 std::vector<std::size_t> diverse_order(const Space& space);
 // What two plans share that differ only in where the grid ends, cache hints and signals: the id up
 // to the first of these.
@@ -48,8 +50,7 @@ std::string_view outline_of(std::string_view id);
 
 // Of these families; of none, all but those that the host has only for what names them. With
 // orders, products with weights have candidates of these alone (order_of). Where several sequences
-// share products, those that compute a few tokens as one come before others that are a little
-// faster.
+// share products, some that compute a few tokens as one follow beyond the bound.
 Space plan_space(const StepGraph& step, const Wanted& wanted, const Bindings& at,
                  const DeviceInfo& device, std::size_t max_candidates,
                  const std::vector<std::string>& families = {},

@@ -11,18 +11,23 @@ void check(const Space& space, const Plans& plans, const std::string& origin) {
   const auto refuse = [&](const std::string& what) {
     bad_input("{}: the space of {}: {}", origin, space.signature, what);
   };
-  if (space.candidates.size() > plans.options.max_candidates || space.legal > space.enumerated ||
+  const auto bounded = static_cast<std::size_t>(
+      std::ranges::count(space.candidates, false, &Candidate::for_several));
+  if (bounded > plans.options.max_candidates || space.legal > space.enumerated ||
       space.candidates.size() > space.legal)
     refuse(fmt::format("{} candidates of {} legal and {} enumerated, where {} are the most",
                        space.candidates.size(), space.legal, space.enumerated,
                        plans.options.max_candidates));
   std::set<std::string> ids;
   double last = 0;
+  bool for_several = false;
   for (const Candidate& candidate : space.candidates) {
     if (!ids.insert(candidate.id).second) refuse(candidate.id + " is in it twice");
     if (const char* why = why_illegal(candidate.choice, plans.device))
       refuse(fmt::format("{} is illegal: {}", candidate.id, why));
-    if (candidate.cost.microseconds < last) refuse(candidate.id + " is not where its rank is");
+    if (candidate.for_several && !for_several) for_several = true, last = 0;
+    if (candidate.cost.microseconds < last || candidate.for_several != for_several)
+      refuse(candidate.id + " is not where its rank is");
     last = candidate.cost.microseconds;
   }
 }

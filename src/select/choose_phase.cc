@@ -1,11 +1,10 @@
 #include "select/choose_phase.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
-#include <limits>
-#include <map>
+#include <numeric>
 
 #include "admit/trials.h"
 #include "base/error.h"
@@ -93,54 +92,21 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
   return timed;
 }
 
-// What a site would lose by a wanted option, and which it has.
-struct Exchange {
-  double loss_us = 0;  // in a step, by the fastest wanted one and the fastest of all, timed alone
-  std::vector<std::size_t> wanted;  // the fastest first, and then those that were not timed alone
-};
-
-// The exchange of each site that has a wanted option, and where some context's choice is another
-// one.
-std::map<std::size_t, Exchange> exchanges_of(
-    const Alternatives& all, const std::vector<ContextChoice>& choices,
-    const std::function<bool(const Implemented&)>& is_wanted) {
-  std::map<std::size_t, Exchange> exchanges;
-  for (const Alternatives::Part& part : all.parts) {
-    const auto has_it = [&](const ContextChoice& choice) {
-      return is_wanted(part.options[choice.options[part.site]]);
-    };
-    if (std::ranges::all_of(choices, has_it)) continue;
-    constexpr double kUntimed = std::numeric_limits<double>::infinity();
-    double best = kUntimed;
-    std::vector<std::pair<double, std::size_t>> wanted;
-    for (std::size_t i = 0; i < part.options.size(); ++i) {
-      const double us = part.alone_us[i].value_or(kUntimed);
-      best = std::min(best, us);
-      if (is_wanted(part.options[i])) wanted.emplace_back(us, i);
-    }
-    if (wanted.empty()) continue;
-    std::ranges::sort(wanted);
-    Exchange& exchange = exchanges[part.site];  // that of all parts of the site
-    exchange.loss_us += wanted[0].first == best ? 0 : wanted[0].first - best;
-    exchange.wanted.clear();
-    for (const auto& [us, i] : wanted) exchange.wanted.push_back(i);
-  }
-  return exchanges;
+bool computes_few_as_one(const Implemented& option) {
+  return ac::computes_few_as_one(option.note.substr(0, option.note.find('/')));
 }
 
-// The alternatives after these exchanges. All other sites keep the options that were chosen, so
-// that the search does not have to find them again.
-FewerAlternatives with(const std::map<std::size_t, Exchange>& exchanges, const Alternatives& all,
-                       const std::vector<ContextChoice>& choices) {
+// At sites that have both, what computes a few tokens as one, or all but that.
+FewerAlternatives only(bool few, const Alternatives& all) {
   std::vector<Options> kept(all.sites);
-  for (std::size_t site = 0; site < all.sites; ++site) {
-    if (const auto known = exchanges.find(site); known != exchanges.end()) {
-      kept[site] = known->second.wanted;
-      continue;
-    }
-    for (const ContextChoice& choice : choices)
-      if (std::ranges::find(kept[site], choice.options[site]) == kept[site].end())
-        kept[site].push_back(choice.options[site]);
+  for (const Alternatives::Part& part : all.parts) {
+    Options& of = kept[part.site];
+    if (!of.empty()) continue;
+    for (std::size_t i = 0; i < part.options.size(); ++i)
+      if (computes_few_as_one(part.options[i]) == few) of.push_back(i);
+    if (!of.empty()) continue;
+    of.resize(part.options.size());
+    std::iota(of.begin(), of.end(), std::size_t{0});
   }
   return fewer_of(all, std::move(kept));
 }
@@ -194,54 +160,45 @@ void PhaseChooser::choose_steps(Progress& progress) {
   Selector& selector = searched_->selector;
   for (;;) {
     searched_->alternatives = selector.alternatives();
-    searched_->chosen = choose_in_context(phase_->regions.step, *program_, searched_->alternatives,
-                                          last_, options_.in_context, *lab_, progress);
+    searched_->chosen = phase_->spec.shared ? choose_for_several(progress)
+                                            : choose_among(searched_->alternatives, progress);
     // One of them may have broken the steps that others were to be timed in.
     const bool is_timed = std::ranges::all_of(
         searched_->chosen.contexts, [](const InContext& of) { return of.untimed.empty(); });
     if (is_timed || !selector.judge_left(progress)) break;
     selector.race_left(progress);
   }
-  if (phase_->spec.shared) choose_for_several(progress);
 }
 
-// Exchanges products for such that compute a few tokens as one, if no context's step takes more
-// than 1 % longer; otherwise all but those that lose most.
-void PhaseChooser::choose_for_several(Progress& progress) {
-  constexpr double kNextToNothing = 1.01;
+InContextChoices PhaseChooser::choose_among(const Alternatives& alternatives, Progress& progress) {
+  return choose_in_context(phase_->regions.step, *program_, alternatives, last_,
+                           options_.in_context, *lab_, progress);
+}
+
+// The fastest step of one sequence and, at each context where it costs little more, the fastest one
+// by products that compute a few tokens as one. All other parts are chosen anew for these: what is
+// fastest beside one kind of product need not be so beside the other.
+InContextChoices PhaseChooser::choose_for_several(Progress& progress) {
   const Alternatives& all = searched_->alternatives;
-  const InContextChoices& before = searched_->chosen;
-  InContextOptions quickly = options_.in_context;
-  quickly.limit /= 4;
-  const auto is_wanted = [](const Implemented& option) {
-    return computes_few_as_one(option.note.substr(0, option.note.find('/')));
+  if (options_.in_context.contexts.empty()) return choose_among(all, progress);
+  const FewerAlternatives others = only(false, all), few = only(true, all);
+  const auto choose = [&](const FewerAlternatives& fewer) {
+    InContextChoices chosen = choose_among(fewer.left, progress);
+    for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);
+    return chosen;
   };
-  const auto is_slower = [&](const InContext& of) {
-    const auto known = std::ranges::find(before.contexts, of.context, &InContext::context);
-    return !of.untimed.empty() || of.us > known->us * kNextToNothing;
-  };
-  std::map<std::size_t, Exchange> exchanges = exchanges_of(all, before.choices, is_wanted);
-  while (!exchanges.empty()) {
-    std::vector<std::string> tried;
-    for (const auto& [site, exchange] : exchanges) {
-      const auto part = std::ranges::find(all.parts, site, &Alternatives::Part::site);
-      tried.push_back(fmt::format("{} instead of {}", exchange.wanted.size(),
-                                  part->options[before.choices[0].options[site]].note));
-    }
-    progress.note(
-        fmt::format("decode with products that sequences can share, {}:", fmt::join(tried, ", ")));
-    const FewerAlternatives fewer = with(exchanges, all, before.choices);
-    InContextChoices chosen = choose_in_context(phase_->regions.step, *program_, fewer.left, last_,
-                                                quickly, *lab_, progress);
-    if (std::ranges::none_of(chosen.contexts, is_slower)) {
-      for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);
-      searched_->chosen = std::move(chosen);
-      return;
-    }
-    progress.note("not taken: a step takes more than 1 % longer");
-    exchanges.erase(
-        std::ranges::max_element(exchanges, {}, [](const auto& of) { return of.second.loss_us; }));
-  }
+  const InContextChoices one = choose(others);
+  if (few.options == others.options) return one;
+  progress.note("the same with products that several sequences can share:");
+  const InContextChoices several = choose(few);
+  InContextChoices made = merged(one, several, options_.slowdown);
+  std::vector<std::int64_t> shared;
+  for (std::size_t i = 0; i < made.contexts.size(); ++i)
+    if (made.contexts[i].us == several.contexts[i].us) shared.push_back(made.contexts[i].context);
+  progress.note(shared.empty() ? fmt::format("not taken: a step takes more than {:g} % longer",
+                                             100 * (options_.slowdown - 1))
+                               : fmt::format("taken after {} tokens", fmt::join(shared, ", ")));
+  return made;
 }
 
 PhaseChoice PhaseChooser::choose_searched(Progress& progress) {

@@ -12,7 +12,9 @@ namespace ac {
 
 struct ChooseOptions {
   SelectOptions select;
-  InContextOptions in_context;     // no contexts: whole steps are not timed
+  InContextOptions in_context;  // no contexts: whole steps are not timed
+  // Of decode that several sequences share: how much longer a step of one may take for that.
+  double slowdown = 1;
   const Pinned* pinned = nullptr;  // nothing is searched: this is taken, or an error
   // Of `whole`, likewise; where that is not admitted, the phase is searched as any other.
   const KnownPhase* known = nullptr;
@@ -57,7 +59,8 @@ class PhaseChooser {
   std::optional<PhaseChoice> take_known(Progress& progress);
   PhaseChoice choose_searched(Progress& progress);
   void choose_steps(Progress& progress);
-  void choose_for_several(Progress& progress);
+  InContextChoices choose_among(const Alternatives& alternatives, Progress& progress);
+  InContextChoices choose_for_several(Progress& progress);
 
   const PhasePlan* phase_;
   const Program* program_;

@@ -48,6 +48,16 @@ StepsJob job_of(const TrialPackage& package, const Trials& trials, const Alterna
   return job;
 }
 
+// Where choices change between two contexts that were timed.
+std::int64_t between(std::int64_t before, std::int64_t after) {
+  return std::llround(std::sqrt(static_cast<double>(before) * static_cast<double>(after)));
+}
+
+const Options& options_at(const InContextChoices& of, std::int64_t context) {
+  const auto behind = std::ranges::upper_bound(of.choices, context, {}, &ContextChoice::from);
+  return std::prev(behind)->options;
+}
+
 }  // namespace
 
 ContextChoice first_choice(const Alternatives& alternatives) {
@@ -76,7 +86,6 @@ FewerAlternatives fewer_of(const Alternatives& all, std::vector<Options> kept) {
     for (const std::size_t i : fewer.options[part.site])
       options.push_back(std::move(part.options[i]));
     part.options = std::move(options);
-    part.alone_us.clear();
   }
   return fewer;
 }
@@ -141,11 +150,29 @@ InContextChoices choose_by_context(const ContextChoice& first, const InContextOp
     if (!before)
       current.options = times.options;
     else if (of.changed)
-      made.choices.push_back(
-          {std::llround(std::sqrt(static_cast<double>(*before) * static_cast<double>(context))),
-           times.options});
+      made.choices.push_back({between(*before, context), times.options});
     of.from = made.choices.back().from;
     before = context;
+  }
+  return made;
+}
+
+InContextChoices merged(const InContextChoices& one, const InContextChoices& several,
+                        double slowdown) {
+  InContextChoices made;
+  for (std::size_t i = 0; i < one.contexts.size(); ++i) {
+    const InContext &of_one = one.contexts[i], &of_several = several.contexts[i];
+    AC_ASSERT(of_one.context == of_several.context);
+    const bool takes = of_one.untimed.empty() && of_several.untimed.empty() &&
+                       of_several.us <= of_one.us * slowdown;
+    InContext& of = made.contexts.emplace_back(takes ? of_several : of_one);
+    const Options& options = options_at(takes ? several : one, of.context);
+    of.changed = !made.choices.empty() && made.choices.back().options != options;
+    if (made.choices.empty())
+      made.choices.push_back({0, options});
+    else if (of.changed)
+      made.choices.push_back({between(one.contexts[i - 1].context, of.context), options});
+    of.from = made.choices.back().from;
   }
   return made;
 }

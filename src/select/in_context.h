@@ -23,8 +23,6 @@ struct Alternatives {
   struct Part {
     std::size_t site = 0;
     std::vector<Implemented> options;
-    // Microseconds of each by itself; none where it did not race.
-    std::vector<std::optional<double>> alone_us = {};
     bool by_position = false;  // whether it takes longer after more tokens
   };
   std::size_t sites = 0;
@@ -82,6 +80,11 @@ struct InContextChoices {
 InContextChoices choose_in_context(const StepGraph& step, const Program& program,
                                    const Alternatives& alternatives, const Implemented& ending,
                                    const InContextOptions& options, Lab& lab, Progress& progress);
+
+// At each context what `several` says, unless a step takes more than `slowdown` times as long as by
+// `one`. Both are of the same contexts.
+InContextChoices merged(const InContextChoices& one, const InContextChoices& several,
+                        double slowdown);
 
 // Or why none was timed.
 using TimeSteps = std::function<std::variant<StepTimes, std::string>(

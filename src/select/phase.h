@@ -17,7 +17,7 @@ struct PhaseSpec {
                                                 // own; none: one choice, timed from the first on
   Rows rows = Rows::last;
   // Steps of several sequences shall have the same bits: what computes more tokens in about the
-  // time of one is taken if it costs one token next to nothing.
+  // time of one is taken if it costs one token little.
   bool shared = false;
   bool operator==(const PhaseSpec&) const = default;
 };

@@ -24,6 +24,9 @@ constexpr double kSecondsOnHost = 0.004, kPatienceOnHost = 0.02;
 constexpr double kMostFlopsOnHost = 1e8;
 constexpr std::int64_t kFewestTokens = 16;
 constexpr std::size_t kLibraryTries = 3;
+// Of what computes a few tokens as one, where several sequences share products: so many are tried,
+// and so many go on to whole steps.
+constexpr std::size_t kSharedTries = 20, kSharedLeaders = 12;
 // Of a predicted latency, what it may come to once it is measured: what could then be better than
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
 constexpr double kHope = 0.9, kHopeOfMany = 0.7;
@@ -36,6 +39,10 @@ std::vector<std::int64_t> slots_of(const std::vector<StateSpec>& states) {
 
 bool is_of_library(const Candidate& candidate) {
   return std::holds_alternative<Implementation<LibraryTask>>(candidate.choice);
+}
+
+bool is_for_several(const Candidate& candidate) {
+  return computes_few_as_one(family_of(candidate.choice));
 }
 
 std::string best_of(const CoverPart& part, const std::string& name, double microseconds) {
@@ -81,12 +88,22 @@ std::vector<std::size_t> Selector::order_of(const Space& space) const {
                      [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
   }
   if (guide_) guide_->interleave(space, order);
+  // Where nothing is timed, the first one that is admitted is taken.
+  if (phase_.spec.shared && !lab_.measures())
+    std::ranges::stable_partition(
+        order, [&](std::size_t i) { return is_for_several(space.candidates[i]); });
   const std::vector<std::size_t> whole = order;
   order.resize(std::min(order.size(), options_.tries));
-  // A library's algorithms cost no building: some more of them take no other's turn.
-  std::size_t further = lab_.measures() && options_.tries > 0 ? kLibraryTries : 0;
-  for (std::size_t i = order.size(); i < whole.size() && further > 0; ++i)
-    if (is_of_library(space.candidates[whole[i]])) order.push_back(whole[i]), --further;
+  if (!lab_.measures() || options_.tries == 0) return order;
+  // These take no other's turn.
+  const auto add = [&](std::size_t further, bool (*is_wanted)(const Candidate&)) {
+    for (std::size_t i = options_.tries; i < whole.size() && further > 0; ++i)
+      if (is_wanted(space.candidates[whole[i]]) &&
+          std::ranges::find(order, whole[i]) == order.end())
+        order.push_back(whole[i]), --further;
+  };
+  add(kLibraryTries, is_of_library);  // its algorithms cost no building
+  if (phase_.spec.shared) add(kSharedTries, is_for_several);
   return order;
 }
 
@@ -309,6 +326,20 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
     const auto ours = std::find_if(merged.begin(), merged.end(), is_ours);
     if (ours != merged.end() && ours >= end_of_leaders)
       std::rotate(end_of_leaders - 1, ours, ours + 1);
+  }
+  if (phase_.spec.shared) {
+    const auto is_few = [&](std::size_t i) {
+      return is_for_several(space.candidates[candidates[i]]);
+    };
+    const auto end_of_leaders = [&] {
+      return merged.begin() + static_cast<std::ptrdiff_t>(std::min(agenda.leaders, merged.size()));
+    };
+    auto has = std::count_if(merged.begin(), end_of_leaders(), is_few);
+    for (; has < static_cast<std::ptrdiff_t>(kSharedLeaders); ++has, ++agenda.leaders) {
+      const auto next = std::find_if(end_of_leaders(), merged.end(), is_few);
+      if (next == merged.end()) break;
+      std::rotate(end_of_leaders(), next, next + 1);
+    }
   }
   for (std::size_t i = 0; i < merged.size(); ++i) {
     evidence.order[i] = candidates[merged[i]];

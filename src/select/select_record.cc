@@ -27,11 +27,7 @@ Alternatives Selector::alternatives() const {
     Alternatives::Part& of = alternatives.parts.emplace_back();
     of.site = sites.emplace(part.space, sites.size()).first->second;
     of.by_position = part.wanted && !part.wanted->region.states.empty();
-    for (const int candidate : options_of(part)) {
-      of.options.push_back(implement(part, candidate));
-      of.alone_us.push_back(candidate < 0 ? fallback_us(evidence_of(part))
-                                          : raced_us(evidence_of(part), candidate));
-    }
+    for (const int candidate : options_of(part)) of.options.push_back(implement(part, candidate));
   }
   alternatives.sites = sites.size();
   return alternatives;

@@ -303,6 +303,40 @@ TEST_CASE("in context: what is chosen of fewer alternatives is known among all")
   CHECK(whole.options == std::vector<std::size_t>{1, 1, 0});
 }
 
+TEST_CASE("in context: what several sequences can share is taken where it costs one little") {
+  const auto of = [](std::int64_t context, double us) {
+    InContext made;
+    made.context = context, made.us = us, made.first_us = us;
+    return made;
+  };
+  // The second and third context of each had choices of their own.
+  const InContextChoices one{{{0, {0, 0}}, {200, {0, 1}}},
+                             {of(100, 50), of(400, 60), of(1600, 70), of(6400, 80)}};
+  InContextChoices several{{{0, {1, 0}}, {800, {1, 2}}},
+                           {of(100, 51), of(400, 61.3), of(1600, 71), of(6400, 81)}};
+  using Options = std::vector<std::size_t>;
+  const InContextChoices made = merged(one, several, 1.02);
+  REQUIRE(made.choices.size() == 3);
+  CHECK(made.choices[0].from == 0);
+  CHECK(made.choices[0].options == Options{1, 0});
+  CHECK(made.choices[1].from == 200);  // 61.3 of 60 is too long
+  CHECK(made.choices[1].options == Options{0, 1});
+  CHECK(made.choices[2].from == 800);
+  CHECK(made.choices[2].options == Options{1, 2});
+  REQUIRE(made.contexts.size() == 4);
+  CHECK(made.contexts[0].us == 51);
+  CHECK(made.contexts[1].us == 60);
+  CHECK(made.contexts[1].from == 200);
+  CHECK(made.contexts[1].changed);
+  CHECK(made.contexts[3].us == 81);
+  CHECK(made.contexts[3].from == 800);
+  CHECK(!made.contexts[3].changed);
+  CHECK(merged(one, several, 1).choices[0].options == Options{0, 0});
+  CHECK(merged(one, several, 1.03).choices[1].from == 800);
+  several.contexts[2].untimed = several.contexts[3].untimed = "it could not be";
+  CHECK(merged(one, several, 2).choices.back().options == Options{0, 1});
+}
+
 TEST_CASE("a job is the same after it was written and read, and an unknown one is refused") {
   const StepsJob steps{"a", "b", {{3, {{1, 2}, {4, 6}}, true}}, {7, 8}};
   const PairJob pair{"chosen", "plain", "random", "", 12, norm_and_product(DType::f32, 70), 7};

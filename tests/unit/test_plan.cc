@@ -363,17 +363,29 @@ TEST_CASE("a few tokens: a plan computes them at once, one token has plans of it
   for (const auto& made : best_of_gemv(planned_at(any, 9))) CHECK(made.task.is_one);
 }
 
-TEST_CASE("one token: what computes a few as one comes first where sequences share products") {
+TEST_CASE("one token: what computes a few as one follows where sequences share products") {
   const Regions regions = analyse(published(kFewTokens, true));
-  const auto best = [&](bool shared) {
-    const Plans plans = plan(regions, device_info("sm_90"), {.shared = shared});
-    std::map<std::string_view, int> count;  // of the first candidates of products
-    for (const Space& space : plans.spaces)
-      if (!space.candidates.empty()) ++count[family_of(space.candidates[0].choice)];
-    return count;
-  };
-  CHECK(best(false)["mma_gemv"] < best(true)["mma_gemv"]);
-  CHECK(best(false)["gemv"] > best(true)["gemv"]);
+  const Plans alone = plan(regions, device_info("sm_90"), {.max_candidates = 24});
+  const Plans shared = plan(regions, device_info("sm_90"), {.max_candidates = 24, .shared = true});
+  verify(shared, "shared");
+  REQUIRE(alone.spaces.size() == shared.spaces.size());
+  int with_further = 0;
+  for (std::size_t i = 0; i < alone.spaces.size(); ++i) {
+    const Space &one = alone.spaces[i], &of = shared.spaces[i];
+    REQUIRE(of.candidates.size() >= one.candidates.size());
+    with_further += of.candidates.size() > one.candidates.size();
+    const std::vector<std::size_t> before = diverse_order(one), after = diverse_order(of);
+    CHECK(std::equal(before.begin(), before.end(), after.begin()));
+    for (std::size_t c = 0; c < of.candidates.size(); ++c) {
+      const Candidate& candidate = of.candidates[c];
+      CHECK(candidate.for_several == (c >= one.candidates.size()));
+      if (candidate.for_several)
+        CHECK(computes_few_as_one(family_of(candidate.choice)));
+      else
+        CHECK(candidate.id == one.candidates[c].id);
+    }
+  }
+  CHECK(with_further > 3);
 }
 
 TEST_CASE("a few tokens: candidates in the order of sums that one token has") {
