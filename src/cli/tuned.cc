@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -34,10 +37,13 @@ struct TunedFiles {
     std::vector<KernelSource> sources;
     for (const auto& [entry, source] : plan_file(plan, origin).kernels) sources.push_back(source);
     known.headers = header_digests(sources, files.folder());
+    std::vector<std::string> left_out;
     for (const PhaseSpec& spec : specs_of(program, plan, origin))
       if (is_timed(plan, spec.name, origin))
         known.phases.push_back({spec.name, spec.tuned_at, spec.contexts,
                                 pinned_as(plan, spec.name, origin), spec.shared});
+      else
+        left_out.push_back(spec.name);
     if (known.phases.empty())
       wrong_usage(
           "{}: its kernels were not timed where it was compiled, so that it knows no choices: "
@@ -48,6 +54,9 @@ struct TunedFiles {
     write_file_atomically(output, text);
     fmt::print("{}: the choices of {} for {}, {}\n", output, known.model, known.device,
                known.toolkit);
+    if (!left_out.empty())
+      fmt::print("left out, as it was not timed where the package was compiled: {}\n",
+                 fmt::join(left_out, ", "));
   }
 
   // A phase whose choice came from a file of known choices was not timed.

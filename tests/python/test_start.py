@@ -318,6 +318,19 @@ def test_what_is_known_whole_is_taken_and_not_timed(source, timed, tmp_path):
     assert "were not timed" in refused.stderr and not (tmp_path / "again.json").exists()
 
 
+def test_phases_that_were_not_timed_are_left_out_of_what_is_exported(source, timed, tmp_path):
+    def prefill_alone(known):
+        known["phases"] = [phase for phase in known["phases"] if phase["name"] != "decode"]
+
+    partly = changed(timed, tmp_path / "tuned", prefill_alone)
+    made, _ = compile_as_json(source, tmp_path / "package", "--tuned", partly)
+    assert made["prefill"]["known"] and made["decode"]["known"] == ""
+    said = program("tuned", "export", tmp_path / "package", "-o", tmp_path / "decode.json").stdout
+    assert "left out, as it was not timed where the package was compiled: prefill" in said
+    known = json.loads((tmp_path / "decode.json").read_text())
+    assert [phase["name"] for phase in known["phases"]] == ["decode"]
+
+
 def test_known_choices_can_be_left_out(source, timed, tmp_path):
     made, said = compile_as_json(source, tmp_path / "package", "--tuned", timed / "tuned", "--no-tuned")
     assert made["decode"]["known"] == "" and made["measured"] and "known choices" not in said
