@@ -7,12 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -59,11 +61,21 @@ class Starter {
   bool has_thread_ = false;
   [[maybe_unused]] Starter* const of_parent_;  // so that nobody takes it for lost memory
 };
-// Its thread outlives main(), and is in no process that forks from this one.
-Starter* starter = [] {
-  pthread_atfork(nullptr, nullptr, [] { starter = new Starter(starter); });
-  return new Starter(nullptr);
-}();
+// Its thread outlives main(), and is in no process that forks from this one: that makes its own
+// when it starts a process. It must not do so as it forks, as a thread that is not in it may have
+// the lock of the memory's allocator.
+std::atomic<Starter*> starter = nullptr;
+Starter* starter_of_parent = nullptr;
+[[maybe_unused]] const int forgets_starter = pthread_atfork(nullptr, nullptr, [] {
+  if (Starter* const of_parent = starter.exchange(nullptr)) starter_of_parent = of_parent;
+});
+
+Starter& own_starter() {
+  Starter* known = starter;
+  if (known != nullptr) return *known;
+  auto made = std::make_unique<Starter>(starter_of_parent);
+  return starter.compare_exchange_strong(known, made.get()) ? *made.release() : *known;
+}
 
 pid_t start(const std::function<void()>& child, int niceness) {
   Leftovers& ours = Leftovers::ours();
@@ -92,7 +104,7 @@ pid_t start(const std::function<void()>& child, int niceness) {
 
 pid_t start_process(const std::function<void()>& child) {
   const int niceness = getpriority(PRIO_PROCESS, 0);  // of this thread
-  return starter->run(std::packaged_task<pid_t()>([&] { return start(child, niceness); }));
+  return own_starter().run(std::packaged_task<pid_t()>([&] { return start(child, niceness); }));
 }
 
 int wait_for(pid_t process) {

@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "base/forked.h"
 
@@ -99,6 +101,32 @@ TEST_CASE("conversation: a child outlives the thread that started it, and ends w
   for (int i = 0; i < 500 && is_running(std::stoi(who)); ++i) std::this_thread::sleep_for(10ms);
   CHECK(!is_running(std::stoi(who)));
   close(ends[0]), close(ends[1]);
+}
+
+// A sanitizer's allocator may be locked in a process that has no thread that would unlock it.
+TEST_CASE("processes: one that starts while other threads take memory needs none to begin") {
+  std::atomic<bool> done = false;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i)
+    others.emplace_back([&done] {
+      std::vector<std::unique_ptr<char[]>> taken;
+      while (!done) {
+        for (int count = 0; count < 2000; ++count) taken.push_back(std::make_unique<char[]>(184));
+        taken.clear();
+      }
+    });
+  int stuck = 0;
+  for (int i = 0; i < 200 && stuck == 0; ++i) {
+    const pid_t process = start_process([] {});
+    for (int waited = 0; waited < 1000 && is_running(process); ++waited)
+      std::this_thread::sleep_for(10ms);
+    stuck += is_running(process);
+    end_process(process);
+    wait_for(process);
+  }
+  done = true;
+  for (std::thread& other : others) other.join();
+  CHECK(stuck == 0);
 }
 
 TEST_CASE("conversation: with a program") {
