@@ -96,14 +96,15 @@ bool computes_few_as_one(const Implemented& option) {
   return ac::computes_few_as_one(option.note.substr(0, option.note.find('/')));
 }
 
-// At sites that have both, what computes a few tokens as one, or all but that.
-FewerAlternatives only(bool few, const Alternatives& all) {
+// The options that are wanted, by part and number; of sites that have none, all.
+template <class IsWanted>
+FewerAlternatives only(const Alternatives& all, const IsWanted& is_wanted) {
   std::vector<Options> kept(all.sites);
   for (const Alternatives::Part& part : all.parts) {
     Options& of = kept[part.site];
     if (!of.empty()) continue;
     for (std::size_t i = 0; i < part.options.size(); ++i)
-      if (computes_few_as_one(part.options[i]) == few) of.push_back(i);
+      if (is_wanted(part, i)) of.push_back(i);
     if (!of.empty()) continue;
     of.resize(part.options.size());
     std::iota(of.begin(), of.end(), std::size_t{0});
@@ -181,21 +182,26 @@ InContextChoices PhaseChooser::choose_among(const Alternatives& alternatives, Pr
 InContextChoices PhaseChooser::choose_for_several(Progress& progress) {
   const Alternatives& all = searched_->alternatives;
   if (options_.in_context.contexts.empty()) return choose_among(all, progress);
-  const FewerAlternatives others = only(false, all), few = only(true, all);
+  using Part = Alternatives::Part;
+  const FewerAlternatives as_alone =
+      only(all, [](const Part& part, std::size_t i) { return !part.for_several[i]; });
+  const FewerAlternatives few = only(
+      all, [](const Part& part, std::size_t i) { return computes_few_as_one(part.options[i]); });
   const auto choose = [&](const FewerAlternatives& fewer) {
     InContextChoices chosen = choose_among(fewer.left, progress);
     for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);
     return chosen;
   };
-  const InContextChoices one = choose(others);
-  if (few.options == others.options) return one;
+  const InContextChoices one = choose(as_alone);
+  if (few.options == as_alone.options) return one;
   progress.note("the same with products that several sequences can share:");
   const InContextChoices several = choose(few);
   InContextChoices made = merged(one, several, options_.slowdown);
   std::vector<std::int64_t> shared;
   for (std::size_t i = 0; i < made.contexts.size(); ++i)
-    if (made.contexts[i].us == several.contexts[i].us) shared.push_back(made.contexts[i].context);
-  progress.note(shared.empty() ? fmt::format("not taken: a step takes more than {:g} % longer",
+    if (costs_little(one.contexts[i], several.contexts[i], options_.slowdown))
+      shared.push_back(made.contexts[i].context);
+  progress.note(shared.empty() ? fmt::format("not taken: no step takes at most {:g} % longer",
                                              100 * (options_.slowdown - 1))
                                : fmt::format("taken after {} tokens", fmt::join(shared, ", ")));
   return made;

@@ -13,7 +13,7 @@ namespace ac {
 struct ChooseOptions {
   SelectOptions select;
   InContextOptions in_context;  // no contexts: whole steps are not timed
-  // Of decode that several sequences share: how much longer a step of one may take for that.
+  // Decode that several sequences share may take so many times as long for one sequence.
   double slowdown = 1;
   const Pinned* pinned = nullptr;  // nothing is searched: this is taken, or an error
   // Of `whole`, likewise; where that is not admitted, the phase is searched as any other.

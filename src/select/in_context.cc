@@ -86,6 +86,7 @@ FewerAlternatives fewer_of(const Alternatives& all, std::vector<Options> kept) {
     for (const std::size_t i : fewer.options[part.site])
       options.push_back(std::move(part.options[i]));
     part.options = std::move(options);
+    part.for_several.clear();
   }
   return fewer;
 }
@@ -157,14 +158,17 @@ InContextChoices choose_by_context(const ContextChoice& first, const InContextOp
   return made;
 }
 
+bool costs_little(const InContext& one, const InContext& several, double slowdown) {
+  return one.untimed.empty() && several.untimed.empty() && several.us <= one.us * slowdown;
+}
+
 InContextChoices merged(const InContextChoices& one, const InContextChoices& several,
                         double slowdown) {
   InContextChoices made;
   for (std::size_t i = 0; i < one.contexts.size(); ++i) {
     const InContext &of_one = one.contexts[i], &of_several = several.contexts[i];
     AC_ASSERT(of_one.context == of_several.context);
-    const bool takes = of_one.untimed.empty() && of_several.untimed.empty() &&
-                       of_several.us <= of_one.us * slowdown;
+    const bool takes = costs_little(of_one, of_several, slowdown);
     InContext& of = made.contexts.emplace_back(takes ? of_several : of_one);
     const Options& options = options_at(takes ? several : one, of.context);
     of.changed = !made.choices.empty() && made.choices.back().options != options;

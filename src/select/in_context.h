@@ -23,7 +23,8 @@ struct Alternatives {
   struct Part {
     std::size_t site = 0;
     std::vector<Implemented> options;
-    bool by_position = false;  // whether it takes longer after more tokens
+    std::vector<bool> for_several = {};  // of each of them: Candidate::for_several
+    bool by_position = false;            // whether it takes longer after more tokens
   };
   std::size_t sites = 0;
   std::vector<Part> parts;  // in the order in which they run
@@ -81,8 +82,10 @@ InContextChoices choose_in_context(const StepGraph& step, const Program& program
                                    const Alternatives& alternatives, const Implemented& ending,
                                    const InContextOptions& options, Lab& lab, Progress& progress);
 
-// At each context what `several` says, unless a step takes more than `slowdown` times as long as by
-// `one`. Both are of the same contexts.
+// Whether steps were timed by both, and those for several take at most so many times as long.
+bool costs_little(const InContext& one, const InContext& several, double slowdown);
+// At each context what `several` says where it costs little, and otherwise what `one` says. Both
+// are of the same contexts.
 InContextChoices merged(const InContextChoices& one, const InContextChoices& several,
                         double slowdown);
 

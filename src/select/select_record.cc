@@ -27,7 +27,10 @@ Alternatives Selector::alternatives() const {
     Alternatives::Part& of = alternatives.parts.emplace_back();
     of.site = sites.emplace(part.space, sites.size()).first->second;
     of.by_position = part.wanted && !part.wanted->region.states.empty();
-    for (const int candidate : options_of(part)) of.options.push_back(implement(part, candidate));
+    for (const int candidate : options_of(part)) {
+      of.options.push_back(implement(part, candidate));
+      of.for_several.push_back(candidate >= 0 && candidate_of(part, candidate).for_several);
+    }
   }
   alternatives.sites = sites.size();
   return alternatives;
