@@ -54,8 +54,10 @@ class Generator {
   virtual std::int64_t recall(const std::vector<std::int64_t>&, std::int64_t cached) {
     return cached;
   }
-  // One piece more than so many tokens; how many are kept then.
-  virtual std::int64_t keep_piece(Tokens pieces, std::int64_t) { return std::ssize(pieces); }
+  // Keeps the piece behind the first `kept` tokens. Says how many tokens are kept afterwards.
+  virtual std::int64_t keep_piece(Tokens pieces, std::int64_t /*kept*/) {
+    return std::ssize(pieces);
+  }
   virtual bool forgets() const { return false; }  // whether a piece is gone when others are run
   // Forgets all but the first so many; false if the cache does not hold what they need any more.
   virtual bool go_back(std::int64_t tokens) = 0;

@@ -22,7 +22,7 @@ std::size_t without_space(std::string_view text, std::size_t at) {
   return std::min(at, text.size());
 }
 
-// Of a string that begins there: where its closing quote is, if the text is valid.
+// Where the closing quote is of a string whose first character is at `at`, if the text is valid.
 std::size_t string_end(std::string_view text, std::size_t at) {
   while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
   return std::min(at, text.size());

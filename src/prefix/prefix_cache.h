@@ -62,8 +62,8 @@ class PrefixCache {
   // The engine has so many of the first ones, in whole steps. Brings back those that follow, and
   // says how many there are then.
   std::int64_t recall(Engine& engine, Tokens prompt, std::int64_t cached);
-  // The engine has all of these, in whole steps, and so many of them were kept where there is room.
-  // Keeps one piece more, where it is not kept yet, and says how many tokens are kept then.
+  // Keeps one more piece of these tokens, all of which the engine has; they are whole pieces. The
+  // first `kept` tokens were offered before. Says how many tokens are kept afterwards.
   std::int64_t keep(Engine& engine, Tokens tokens, std::int64_t kept);
 
   PrefixCounts counts() const;

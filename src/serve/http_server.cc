@@ -30,7 +30,7 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 // Of a request that was refused, which is read so that its sender comes to read the response.
 constexpr std::size_t kMostIgnored = 64 << 20;
 constexpr auto kMostIgnoring = std::chrono::seconds(5);
-// Of a body, in one call.
+// So many bytes of a body are read by one call, at most.
 constexpr std::size_t kMostRead = 64 << 10;
 // Sent before the request is answered: pipelined requests.
 constexpr std::size_t kMostAhead = 64 << 10;

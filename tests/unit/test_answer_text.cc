@@ -93,7 +93,7 @@ const DecoderCase kDecoders[] = {
     {R"({"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": "</w>"},
       {"type": "ByteLevel"}, {"type": "Strip", "content": " ", "start": 2, "stop": 1}]})"}};
 
-// Of all tokens and one that is none, or of a few, whose like follow one another.
+// Random ids: of all tokens and of an id that has no token, or of 1 to 4 of these that repeat.
 Ids random_ids(std::mt19937& random, std::size_t count) {
   const std::size_t all = kTokens.size() + kSpecial.size() + 1;
   const std::size_t kinds = random() % 3 ? 1 + random() % 4 : all;
