@@ -10,7 +10,7 @@ what=${1:-all}
 
 packages=(g++ cmake ninja-build ccache libfmt-dev nlohmann-json3-dev libcli11-dev
           libcurl4-openssl-dev libssl-dev libboost-dev libboost-context-dev libsqlite3-dev doctest-dev
-          libpcre2-dev libutf8proc-dev libsimdjson-dev libedit-dev pkg-config curl)
+          libpcre2-dev libutf8proc-dev libsimdjson-dev libxxhash-dev libedit-dev pkg-config curl)
 if [ "$what" = all ]; then
   packages+=(python3 python3-venv python3-dev
              groff-base fish zsh)  # which try out man pages and completions

@@ -93,8 +93,10 @@ class Sequences::SequenceGenerator : public Generator {
   // Piece by piece: others have their steps in between.
   std::int64_t recall(const std::vector<std::int64_t>& ids, std::int64_t cached) override {
     for (bool more = all_.cache_ != nullptr; more && cached + all_.piece_ < std::ssize(ids);) {
-      const Tokens next = Tokens(ids).first(static_cast<std::size_t>(cached + all_.piece_ + 1));
       at_once([&] {
+        const std::int64_t end = cached + all_.cache_->pieces_to_recall() * all_.piece_ + 1;
+        const Tokens next =
+            Tokens(ids).first(static_cast<std::size_t>(std::min(end, std::ssize(ids))));
         const std::int64_t now = all_.cache_->recall(*own_.engine, next, cached);
         more = std::exchange(cached, now) < now;
       });

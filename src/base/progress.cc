@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/print_stderr.h"
+
 namespace ac {
 
 namespace {
@@ -45,7 +47,7 @@ void Progress::stage(const std::string& name) {
   done();
   stage_ = name;
   began_ = Clock::now();
-  if (!quiet_ && terminal_) fmt::print(stderr, "\r\033[K{}", fitted(name + " ...", columns()));
+  if (!quiet_ && terminal_) print_stderr("\r\033[K{}", fitted(name + " ...", columns()));
 }
 
 void Progress::step(const std::string& counted, std::size_t done, std::size_t total,
@@ -60,22 +62,22 @@ void Progress::step(const std::string& counted, std::size_t done, std::size_t to
   if (quiet_ || Clock::now() - shown_ < pause) return;
   const std::string line = fmt::format("{}: {}", stage_, last_);
   if (terminal_)
-    fmt::print(stderr, "\r\033[K{}", fitted(line, columns()));
+    print_stderr("\r\033[K{}", fitted(line, columns()));
   else
-    fmt::print(stderr, "{}\n", line);
+    print_stderr("{}\n", line);
   std::fflush(stderr);
   shown_ = Clock::now();
 }
 
 void Progress::note(const std::string& text) {
-  if (!quiet_) fmt::print(stderr, "{}{}\n", terminal_ ? "\r\033[K" : "", text);
+  if (!quiet_) print_stderr("{}{}\n", terminal_ ? "\r\033[K" : "", text);
 }
 
 void Progress::done() {
   if (stage_.empty()) return;
   if (!quiet_)
-    fmt::print(stderr, "{}{}{}{} ({:.1f} s)\n", terminal_ ? "\r\033[K" : "", stage_,
-               last_.empty() ? "" : ": ", last_, seconds());
+    print_stderr("{}{}{}{} ({:.1f} s)\n", terminal_ ? "\r\033[K" : "", stage_,
+                 last_.empty() ? "" : ": ", last_, seconds());
   stage_.clear();
   last_.clear();
 }

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <set>
 
+#include "base/print_stderr.h"
+
 namespace ac {
 
 void warn_of(const std::string& text) {
@@ -14,7 +16,7 @@ void warn_of(const std::string& text) {
   const std::lock_guard lock(mutex);
   if (!said.insert(text).second) return;
   // In place of a line of progress, which comes again.
-  fmt::print(stderr, "{}warning: {}\n", isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "", text);
+  print_stderr("{}warning: {}\n", isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "", text);
 }
 
 }  // namespace ac

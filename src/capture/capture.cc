@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/print_stderr.h"
 #include "capture/config_fields.h"
 #include "capture/download.h"
 #include "capture/download_progress.h"
@@ -60,8 +61,8 @@ Model capture_directory(const fs::path& directory, const CaptureOptions& options
   if (options.front_end == FrontEnd::python ||
       (options.front_end == FrontEnd::automatic && !native)) {
     if (!native && !options.quiet)
-      fmt::print(stderr, "{} is not among the native architectures: capturing it with Python\n",
-                 architecture);
+      print_stderr("{} is not among the native architectures: capturing it with Python\n",
+                   architecture);
     return with_python(directory.string(), options, environment);
   }
   return capture_native(directory);

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/print_stderr.h"
+
 namespace ac {
 namespace {
 
@@ -31,10 +33,10 @@ void draw_bar(const DownloadProgress& progress, Clock::time_point begin) {
                      : 1;
   const int filled = static_cast<int>(part * kBarWidth);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  fmt::print(stderr, "\r\x1b[K[{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}", "", filled, "",
-             kBarWidth - filled, 100 * part, show_bytes(progress.bytes), show_bytes(progress.total),
-             progress.file);
-  if (progress.bytes == progress.total) fmt::print(stderr, "  {:.0f} s\n", seconds);
+  print_stderr("\r\x1b[K[{:#<{}}{:.<{}}] {:3.0f} %  {} of {}  {}", "", filled, "",
+               kBarWidth - filled, 100 * part, show_bytes(progress.bytes),
+               show_bytes(progress.total), progress.file);
+  if (progress.bytes == progress.total) print_stderr("  {:.0f} s\n", seconds);
   std::fflush(stderr);
 }
 
@@ -43,7 +45,7 @@ void draw_bar(const DownloadProgress& progress, Clock::time_point begin) {
 void show_progress_on_stderr(DownloadOptions& options) {
   const bool terminal = isatty(STDERR_FILENO) == 1;
   options.on_message = [terminal](const std::string& text) {
-    fmt::print(stderr, "{}{}\n", terminal ? "\r\x1b[K" : "", text);
+    print_stderr("{}{}\n", terminal ? "\r\x1b[K" : "", text);
   };
   if (terminal) {
     options.on_progress = [begin = Clock::now(),
@@ -55,8 +57,8 @@ void show_progress_on_stderr(DownloadOptions& options) {
   } else {
     options.on_progress = [](const DownloadProgress& progress) {
       if (progress.file_done)
-        fmt::print(stderr, "{}: {} ({} of {})\n", progress.file, show_bytes(progress.file_total),
-                   show_bytes(progress.bytes), show_bytes(progress.total));
+        print_stderr("{}: {} ({} of {})\n", progress.file, show_bytes(progress.file_total),
+                     show_bytes(progress.bytes), show_bytes(progress.total));
     };
   }
 }

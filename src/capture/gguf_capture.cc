@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "base/text.h"
 #include "capture/native.h"
 #include "checkpoint/safetensors.h"
@@ -73,8 +74,8 @@ struct Held {
     std::string kinds;
     for (const auto& [type, count] : tensors)
       kinds += fmt::format("{}{} of {}", kinds.empty() ? "" : ", ", count, type);
-    fmt::print(stderr, "{}: quantised tensors that {}: {}; {:.4g} MB in place of {:.4g}\n", file,
-               how, kinds, held * 1e-6, stored * 1e-6);
+    print_stderr("{}: quantised tensors that {}: {}; {:.4g} MB in place of {:.4g}\n", file, how,
+                 kinds, held * 1e-6, stored * 1e-6);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "checkpoint/weight_part.h"
 
 namespace ac {
@@ -18,8 +19,7 @@ const Checkpoint& ModelWeights::store(const std::string& name) {
       std::filesystem::is_directory(path->second)
           ? Checkpoint::open_model(path->second)
           : Checkpoint::open_file(path->second.parent_path(), path->second.filename().string());
-  for (const std::string& warning : checkpoint.warnings())
-    fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : checkpoint.warnings()) print_stderr("warning: {}\n", warning);
   return open_.emplace(name, std::move(checkpoint)).first->second;
 }
 

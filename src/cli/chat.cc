@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/interrupt.h"
 #include "base/json.h"
+#include "base/print_stderr.h"
 #include "cli/commands.h"
 #include "cli/dialogue.h"
 #include "cli/line_editor.h"
@@ -76,8 +77,8 @@ struct Chat {
     if (lines.is_terminal()) {
       interrupts.emplace();
       if (!text.engine.quiet)
-        fmt::print(stderr, "{} is ready. Type a message; /help lists what else there is.\n",
-                   text.model.name());
+        print_stderr("{} is ready. Type a message; /help lists what else there is.\n",
+                     text.model.name());
     }
     Talk{*this, model, dialogue, lines, interrupts, std::nullopt}.run();
   }
@@ -97,7 +98,7 @@ struct Chat {
         if (line->interrupted) {
           if (line->text.empty() && asked_to_end) break;
           asked_to_end = line->text.empty();
-          if (asked_to_end) fmt::print(stderr, "(Ctrl-C again ends the chat, as does /exit)\n");
+          if (asked_to_end) print_stderr("(Ctrl-C again ends the chat, as does /exit)\n");
           continue;
         }
         asked_to_end = false;
@@ -112,7 +113,7 @@ struct Chat {
             answer(*message);
         } catch (const Error& error) {
           if (!lines.is_terminal() || error.fault() == Fault::device_lost) throw;
-          fmt::print(stderr, "error: {}\n", error.what());
+          print_stderr("error: {}\n", error.what());
         }
       }
     }
@@ -154,12 +155,12 @@ struct Chat {
         return rest;
       };
       if (name == "/help") {
-        fmt::print(stderr, "{}", kHelp);
+        print_stderr("{}", kHelp);
       } else if (name == "/reset") {
         dialogue.reset();
       } else if (name == "/system") {
         if (rest.empty())
-          fmt::print(stderr, "{}\n", dialogue.system());
+          print_stderr("{}\n", dialogue.system());
         else
           dialogue.set_system(rest);
       } else if (name == "/stats") {
@@ -175,12 +176,12 @@ struct Chat {
 
     void stats() const {
       if (!last) {
-        fmt::print(stderr, "there was no answer yet\n");
+        print_stderr("there was no answer yet\n");
         return;
       }
       const std::int64_t used = last->prompt_tokens + std::ssize(last->ids);
-      fmt::print(stderr, "{}; {} of {} tokens of the context are used\n",
-                 summary_of(*last, model.choosing()), used, model.most_tokens());
+      print_stderr("{}; {} of {} tokens of the context are used\n",
+                   summary_of(*last, model.choosing()), used, model.most_tokens());
     }
 
     void answer(const std::string& message) {
@@ -217,10 +218,10 @@ struct Chat {
       }
       print_text("\n");
       if (last->finish == "length")
-        fmt::print(stderr, "[{}]\n",
-                   last->full ? "the context is full: /reset begins anew; compile with a larger "
-                                "--max-context for more"
-                              : "as many tokens as --max-new-tokens allows");
+        print_stderr("[{}]\n",
+                     last->full ? "the context is full: /reset begins anew; compile with a larger "
+                                  "--max-context for more"
+                                : "as many tokens as --max-new-tokens allows");
     }
   };
 };

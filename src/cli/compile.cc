@@ -1,4 +1,5 @@
 #include "compile/compile.h"
+#include "base/print_stderr.h"
 
 #include <fmt/format.h>
 
@@ -75,10 +76,10 @@ struct Compile {
     std::optional<ProcessLock> lock;
     if (once) {
       lock.emplace(output + ".lock", [&](pid_t owner) {
-        if (!quiet) fmt::print(stderr, "process {} compiles it: waiting for that\n", owner);
+        if (!quiet) print_stderr("process {} compiles it: waiting for that\n", owner);
       });
       if (is_done() && !force) {
-        if (!quiet) fmt::print(stderr, "{} is there\n", output);
+        if (!quiet) print_stderr("{} is there\n", output);
         return;
       }
     }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/print_stderr.h"
 #include "cli/command_page.h"
 
 namespace ac {
@@ -32,12 +33,12 @@ std::function<void(std::int64_t, std::int64_t)> report_weights() {
         static_cast<double>(total) * 1e-9,
         static_cast<double>(done) * 1e-9 / std::chrono::duration<double>(now - start).count());
     if (!terminal) {
-      fmt::print(stderr, "weights: {}\n", figures);
+      print_stderr("weights: {}\n", figures);
       return;
     }
     const int filled = static_cast<int>(part * kBarWidth);
-    fmt::print(stderr, "\r\x1b[Kweights [{:#<{}}{:.<{}}] {}{}", "", filled, "", kBarWidth - filled,
-               figures, is_end ? "\n" : "");
+    print_stderr("\r\x1b[Kweights [{:#<{}}{:.<{}}] {}{}", "", filled, "", kBarWidth - filled,
+                 figures, is_end ? "\n" : "");
     std::fflush(stderr);
   };
 }
@@ -54,7 +55,7 @@ void add_checkpoint_option(CLI::App& command, std::string& checkpoint) {
       ->type_name("PATH");
 }
 
-void warn_on_stderr(const std::string& warning) { fmt::print(stderr, "warning: {}\n", warning); }
+void warn_on_stderr(const std::string& warning) { print_stderr("warning: {}\n", warning); }
 
 void EngineArguments::add_to(CLI::App& command) {
   command

@@ -6,6 +6,7 @@
 
 #include "analyze/analyse.h"
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "cli/choice.h"
 #include "cli/commands.h"
 #include "cli/source_arguments.h"
@@ -66,7 +67,7 @@ struct Inspect {
   StepGraph reach(const SourceArguments& from) const {
     const Model model = from.capture();
     if (!model.checked.empty() && from.source.ends_with(".json"))
-      fmt::print(stderr, "{}: {}\n", from.source, model.checked);
+      print_stderr("{}: {}\n", from.source, model.checked);
     Graph graph = model.graph;
     if (stage == Stage::capture) return {std::move(graph), {}};
     graph = from.normal_form(graph);

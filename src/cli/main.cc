@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/print_stderr.h"
 #include "base/text.h"
 #include "cli/commands.h"
 
@@ -64,7 +65,7 @@ int say(const CLI::App& app, const CLI::ParseError& error) {
     used = used->get_subcommands().front();
     command += " " + used->get_name();
   }
-  fmt::print(stderr, "error: {} ({} --help lists the options)\n", error.what(), command);
+  ac::print_stderr("error: {} ({} --help lists the options)\n", error.what(), command);
   return static_cast<int>(ac::Fault::wrong_usage);
 }
 
@@ -112,16 +113,16 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return say(app, error);
   } catch (const ac::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    ac::print_stderr("error: {}\n", error.what());
     return error.exit_code();
   } catch (const std::filesystem::filesystem_error& error) {
-    fmt::print(stderr, "error: {}: {}\n", error.path1().string(), error.code().message());
+    ac::print_stderr("error: {}: {}\n", error.path1().string(), error.code().message());
     return static_cast<int>(ac::Fault::bad_input);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: out of memory\n");
+    ac::print_stderr("error: out of memory\n");
     return static_cast<int>(ac::Fault::job_failed);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    ac::print_stderr("error: {}\n", error.what());
     return static_cast<int>(ac::Fault::job_failed);
   }
   return 0;

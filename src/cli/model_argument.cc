@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/print_stderr.h"
 #include "base/process.h"
 #include "build/digest.h"
 #include "capture/download.h"
@@ -160,12 +161,12 @@ ModelArgument::Found ModelArgument::compiled(const Wanted& wanted) const {
                  is_first ? std::move(gpu) : nullptr};
   };
   if (!again_ && is_there && !is_old && !(full && is_quick())) {
-    if (!quiet) fmt::print(stderr, "{} is compiled: {}\n", model_, package.string());
+    if (!quiet) print_stderr("{} is compiled: {}\n", model_, package.string());
     return found();
   }
   if (!quiet)
-    fmt::print(stderr, "compiling {} for {}, which is done once: {}\n", model_,
-               gpu ? gpu->name() : "the CPU", package.string());
+    print_stderr("compiling {} for {}, which is done once: {}\n", model_,
+                 gpu ? gpu->name() : "the CPU", package.string());
   std::vector<std::string> command = to_full;
   if (!full) command.emplace_back("--quick");
   if (again_ || is_old) command.emplace_back("--force");

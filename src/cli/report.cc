@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/print_stderr.h"
 #include "base/temporary_folder.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
@@ -61,7 +62,7 @@ struct Report {
       write_file_atomically(trace, events.dump() + "\n");
     }
     write_file_atomically(output, html_of(document));
-    if (!quiet) fmt::print(stderr, "{}\n", output);
+    if (!quiet) print_stderr("{}\n", output);
   }
 
   Measurements measure(const std::string& package, const Program& program, const Json& said) {
@@ -90,7 +91,7 @@ struct Report {
   }
 
   void say(const std::string& text) const {
-    if (!quiet) fmt::print(stderr, "{}\n", text);
+    if (!quiet) print_stderr("{}\n", text);
   }
 
   // The contexts of --context; or powers of four, and the longest context that fits.

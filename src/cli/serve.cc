@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/interrupt.h"
+#include "base/print_stderr.h"
 #include "cli/choice.h"
 #include "cli/command_page.h"
 #include "cli/commands.h"
@@ -66,8 +67,8 @@ struct Serve {
     std::fflush(stdout);
     for (const Model& each : all)
       if (!text.engine.quiet)
-        fmt::print(stderr, "{} is served; Ctrl-C ends the server after the answers under way\n",
-                   each.name);
+        print_stderr("{} is served; Ctrl-C ends the server after the answers under way\n",
+                     each.name);
     const auto stop = [&] { service.stop(), server.stop(); };
     try {
       requests.work([&] {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "base/progress.h"
 #include "base/table.h"
 #include "cli/advisor.h"
@@ -42,8 +43,8 @@ struct Advise {
         study::recorded(regions, advisor->name(), author);
     for (const study::AskedRegion& region : regions)
       if (!region.answered())
-        fmt::print(stderr, "no advice about {}: {}\n", region.answer.prompt.name,
-                   region.answer.reply.failure);
+        print_stderr("no advice about {}: {}\n", region.answer.prompt.name,
+                     region.answer.reply.failure);
     if (replies.empty())
       job_failed("{}: none of {} questions was answered", advisor->name(), regions.size());
     const std::size_t added = study::append_replies(output, replies);

@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/files.h"
+#include "base/print_stderr.h"
 #include "base/warning.h"
 #include "build/digest.h"
 #include "cli/command_page.h"
@@ -190,7 +191,7 @@ Engine& TextModel::load() {
 }
 
 void FoundModel::say(const std::string& what) const {
-  if (!arguments_.engine.quiet) fmt::print(stderr, "[{}]\n", what);
+  if (!arguments_.engine.quiet) print_stderr("[{}]\n", what);
 }
 
 void FoundModel::select_beside() {

@@ -1,8 +1,10 @@
 #include "prefix/prefix_cache.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
+#include "base/warning.h"
 #include "build/digest.h"
 
 namespace ac {
@@ -11,14 +13,20 @@ namespace {
 enum Place : std::size_t { kDevice, kMemory, kDisk };
 
 // Another one whenever files mean something else.
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::int64_t step_of(const Program& program, std::int64_t wanted) {
   const std::int64_t longest = program.longest_step();
   if (wanted > longest)
     wrong_usage("the package runs prompts in steps of at most {} tokens, and not of {}", longest,
                 wanted);
-  return wanted > 0 ? wanted : longest;
+  // Longer ones read a prompt no faster, and leave more of it unknown.
+  constexpr std::int64_t kLongest = 512;
+  return wanted > 0 ? wanted : std::min(longest, kLongest);
+}
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::size_t device_room(const Device& device, std::optional<std::size_t> wanted) {
@@ -32,6 +40,7 @@ std::size_t device_room(const Device& device, std::optional<std::size_t> wanted)
 PrefixCache::PrefixCache(const Engine& engine, const PrefixOptions& options,
                          const std::string& model)
     : on_(engine.device()),
+      seconds_(options.seconds ? options.seconds : steady_seconds),
       step_(step_of(engine.program(), options.step)),
       bytes_(engine.piece_bytes(step_)),
       root_(sha256(fmt::format("states {} of {} in steps of {}", kFormat, model, step_))),
@@ -60,7 +69,7 @@ std::int64_t PrefixCache::known(Tokens prompt) const {
   const std::size_t near = std::max(device_.path(prompt).size(), memory_.path(prompt).size());
   std::size_t count = 0;
   while ((count + 1) * step < prompt.size() &&
-         (count < near || (files_ && files_->has(keys[count]))))
+         (count < near || (files_ && files_pay_ != false && files_->has(keys[count]))))
     ++count;
   return static_cast<std::int64_t>(count * step);
 }
@@ -96,15 +105,43 @@ std::int64_t PrefixCache::recall(Engine& engine, Tokens prompt, std::int64_t cac
       const bool found = i < in_memory.size();
       Kept kept = found ? *in_memory[i] : nullptr;
       place = found ? kMemory : kDisk;
-      if (!kept && files_) kept = load(keys[i]);
+      const double begin = seconds_();
+      if (!kept && files_ && files_pay_ != false) kept = load(keys[i]);
       if (!kept) break;
       on_.upload_later(between_->address(), kept.get(), bytes_);
       engine.append(*between_, step_);
       if (!found) memory_.add(pieces, bytes_, [&] { return kept; });
       keep_on_device(engine, pieces);
+      if (!found && !files_pay_) {
+        on_.synchronize();
+        cached = judge_files(engine, prompt, cached + step_, seconds_() - begin) - step_;
+      }
     }
     tokens_[place] += step_;
   }
+  return cached;
+}
+
+std::int64_t PrefixCache::judge_files(Engine& engine, Tokens prompt, std::int64_t cached,
+                                      double loaded) {
+  constexpr double kShort = 0.005;  // not worth a comparison
+  if (loaded <= kShort) files_pay_ = true;
+  if (files_pay_ || cached + kTimedRuns * step_ >= std::ssize(prompt)) return cached;
+  double run = loaded;
+  for (int i = 0; i < kTimedRuns; ++i, cached += step_) {
+    const Tokens piece =
+        prompt.subspan(static_cast<std::size_t>(cached), static_cast<std::size_t>(step_));
+    const double begin = seconds_();
+    engine.prefill({piece.begin(), piece.end()});
+    on_.synchronize();
+    run = std::min(run, seconds_() - begin);
+  }
+  files_pay_ = run >= loaded;
+  if (!*files_pay_)
+    warn(
+        "{} tokens of a prompt come back from the disk in {:.1f} ms, and are read anew in {:.1f}: "
+        "what is there is not used, and no more is kept there",
+        step_, loaded * 1e3, run * 1e3);
   return cached;
 }
 
@@ -165,7 +202,7 @@ std::int64_t PrefixCache::keep(Engine& engine, Tokens tokens, std::int64_t kept)
     if (on_device < end) keep_on_device(engine, pieces);
     if (in_memory < end) keep_in_memory(engine, pieces);
   }
-  if (!files_) return end;
+  if (!files_ || files_pay_ == false) return end;
   on_.synchronize();  // files are written of what has arrived
   const std::vector<Key> keys = keys_of(tokens);
   std::vector<PrefixFiles::Piece> offered;

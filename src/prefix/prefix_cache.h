@@ -11,10 +11,12 @@
 //
 // There are three places for pieces, each with its own room: the device's memory, the host's, and a
 // folder (prefix_files.h). Each keeps what was used last. A piece that is found in one goes to
-// those that are faster.
+// those that are faster. Files are used where a piece comes from one sooner than it is run: the
+// first time, one is loaded and the next ones are run.
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,8 +35,9 @@ struct PrefixOptions {
   // and none on the host device, whose memory is the host's.
   std::optional<std::size_t> device_bytes = {};
   std::size_t memory_bytes = 0, disk_bytes = 0;
-  std::filesystem::path folder = {};  // empty: none
-  std::int64_t step = 0;              // tokens; 0: the longest step of the program
+  std::filesystem::path folder = {};     // empty: none
+  std::int64_t step = 0;                 // tokens; 0: of the program's steps the longest, up to 512
+  std::function<double()> seconds = {};  // a clock; empty: the machine's
 };
 
 struct PrefixCounts {
@@ -62,6 +65,8 @@ class PrefixCache {
   // The engine has so many of the first ones, in whole steps. Brings back those that follow, and
   // says how many there are then.
   std::int64_t recall(Engine& engine, Tokens prompt, std::int64_t cached);
+  // recall() must get so many pieces more of a prompt than there are cached, or all.
+  std::int64_t pieces_to_recall() const { return files_ && !files_pay_ ? 1 + kTimedRuns : 1; }
   // Keeps one more piece of these tokens, all of which the engine has; they are whole pieces. The
   // first `kept` tokens were offered before. Says how many tokens are kept afterwards.
   std::int64_t keep(Engine& engine, Tokens tokens, std::int64_t kept);
@@ -84,8 +89,14 @@ class PrefixCache {
   bool keep_in_memory(Engine& engine, Tokens pieces);
   Kept take_memory();
   Kept load(const Key& key);  // null: there is no such file
+  // A piece came from a file in so many seconds. Runs those that follow, and says how many tokens
+  // there are then.
+  std::int64_t judge_files(Engine& engine, Tokens prompt, std::int64_t cached, double loaded);
+
+  static constexpr std::int64_t kTimedRuns = 2;  // the first one may be slower than others
 
   Device& on_;
+  const std::function<double()> seconds_;
   const std::int64_t step_;
   const std::size_t bytes_;  // of a piece
   const Key root_;
@@ -94,6 +105,7 @@ class PrefixCache {
   PrefixTree<Kept> memory_;
   std::unique_ptr<Device::Memory> between_;  // a piece on its way
   std::array<std::int64_t, PrefixCounts::kPlaces.size()> tokens_{};
+  std::optional<bool> files_pay_;       // nothing: that is not known yet
   std::unique_ptr<PrefixFiles> files_;  // last: what it writes is in memory_
 };
 

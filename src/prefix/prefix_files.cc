@@ -1,9 +1,11 @@
 #include "prefix/prefix_files.h"
 
+#define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -15,16 +17,15 @@
 
 #include "base/error.h"
 #include "base/warning.h"
-#include "build/digest.h"
 
 namespace ac {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kDigits = 64;  // of a digest
+constexpr std::size_t kDigits = 64;  // of a key
 constexpr std::string_view kEnding = ".states";
-constexpr std::array<char, 8> kMagic = {'A', 'C', 's', 't', 'a', 't', 'e', '1'};
+constexpr std::array<char, 8> kMagic = {'A', 'C', 's', 't', 'a', 't', 'e', '2'};
 // Prompts that wait to be written; of more, the first is forgotten.
 constexpr std::size_t kMostWaiting = 64;
 // That a server which ends waits for another one that holds the folder.
@@ -33,9 +34,10 @@ constexpr auto kLockPatience = std::chrono::seconds(2);
 struct FileHeader {
   std::array<char, 8> magic = kMagic;
   std::uint64_t bytes = 0;
-  std::array<char, kDigits> key{}, digest{};
+  std::array<char, kDigits> key{};
+  std::array<unsigned char, 16> digest{};  // XXH3 of the key and what follows
 };
-static_assert(sizeof(FileHeader) == 144);
+static_assert(sizeof(FileHeader) == 96);
 
 struct Descriptor {
   int fd = -1;
@@ -44,15 +46,17 @@ struct Descriptor {
   }
 };
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 FileHeader header_of(const std::string& key, std::span<const std::byte> bytes) {
   FileHeader header;
   header.bytes = bytes.size();
   std::ranges::copy(key, header.key.begin());
-  std::ranges::copy(sha256(key + sha256(text_of(bytes))), header.digest.begin());
+  XXH3_state_t state;
+  XXH3_128bits_reset(&state);
+  XXH3_128bits_update(&state, key.data(), key.size());
+  XXH3_128bits_update(&state, bytes.data(), bytes.size());
+  XXH128_canonical_t digest;
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state));
+  std::ranges::copy(digest.digest, header.digest.begin());
   return header;
 }
 

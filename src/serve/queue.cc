@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "base/print_stderr.h"
+
 namespace ac::serve {
 namespace {
 
@@ -141,7 +143,7 @@ bool Queue::has_worker_for(std::size_t model) {
     if (model == last_good_) {
       worker_ended(error.what());
     } else {
-      fmt::print(stderr, "warning: a model cannot be loaded: {}\n", error.what());
+      print_stderr("warning: a model cannot be loaded: {}\n", error.what());
       fail(model, error.what());
     }
     return false;
@@ -157,10 +159,10 @@ void Queue::worker_ended(const std::string& why) {
   metrics_.worker_restarted();
   const auto pause = pause_after(failures_ - 1);
   try_again_ = Clock::now() + pause;
-  fmt::print(stderr, "warning: {}; it is started anew{}\n", why,
-             pause.count() > 0
-                 ? fmt::format(" in {:.2g} s", static_cast<double>(pause.count()) * 1e-3)
-                 : "");
+  print_stderr("warning: {}; it is started anew{}\n", why,
+               pause.count() > 0
+                   ? fmt::format(" in {:.2g} s", static_cast<double>(pause.count()) * 1e-3)
+                   : "");
   bool is_closed = false;
   {
     const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 
 #include "api/request_body.h"
 #include "base/error.h"
+#include "base/print_stderr.h"
 #include "base/text.h"
 #include "serve/page.h"
 #include "serve/task_thread.h"
@@ -65,7 +66,7 @@ struct Service::Impl {
     if (reply)
       line += fmt::format(", prompt {} (cached {}), answer {}", reply->prompt_tokens,
                           reply->cached_tokens, reply->completion_tokens);
-    fmt::print(stderr, "{}\n", line);
+    print_stderr("{}\n", line);
   }
 
   void send(const Destination& to, int status, std::string body,

@@ -17,6 +17,7 @@
 
 #include "base/child.h"
 #include "base/forked.h"
+#include "base/print_stderr.h"
 #include "base/warning.h"
 
 namespace ac::serve {
@@ -24,6 +25,9 @@ namespace {
 
 // Files are written while nobody asks.
 constexpr std::chrono::milliseconds kTellAgain{300};
+// So long after an answer its prompt is kept, if nothing else is asked for: that takes time, and
+// who goes on at once needs it not.
+constexpr std::chrono::milliseconds kQuiet{50};
 // And at the end.
 constexpr std::chrono::seconds kToEnd{60};
 // One that hangs in a driver may live on although it was killed: then it is left alone.
@@ -183,7 +187,8 @@ class Several {
         sequences_(sequences),
         text_(text),
         telling_(channel, text.tokenizer(), sequences.program().vocab),
-        slots_(sequences.count()) {}
+        slots_(sequences.count()),
+        working_(sequences.count()) {}
 
   void run(const std::string& fingerprint) {
     telling_.say(Loaded{sequences_.program().max_context, fingerprint, sequences_.piece()});
@@ -221,7 +226,7 @@ class Several {
           telling_.tell(sequences_.cache_counts());
       }
     } catch (const Error& error) {  // nonsense, or the device is lost
-      fmt::print(stderr, "error: {}\n", error.what());
+      print_stderr("error: {}\n", error.what());
     }
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -229,7 +234,6 @@ class Several {
     for (const Slot& slot : slots_)
       if (slot.asked) slot.asked->stopped = true;
     changed_.notify_all();
-    if (working_ == 0) sequences_.end();
   }
 
   void take(ToWorker message) {
@@ -263,33 +267,56 @@ class Several {
       if (best == nullptr) return;
       best->asked = std::move(waiting_.front());
       waiting_.pop_front();
-      ++working_;
       changed_.notify_all();
     }
   }
 
   // The thread of a sequence.
   void work(std::size_t i) {
+    Slot& slot = slots_[i];
+    bool unkept = false;  // its last prompt
     std::unique_lock lock(mutex_);
-    for (std::uint64_t& since = slots_[i].since;; since = ++last_) {
-      changed_.wait(lock, [&] { return slots_[i].asked || ended_; });
-      if (!slots_[i].asked) return;
-      const std::shared_ptr<Asked> asked = slots_[i].asked;
+    const auto is_wanted = [&] { return slot.asked || ended_; };
+    while (!ended_ || slot.asked || unkept) {
+      if (!unkept)
+        changed_.wait(lock, is_wanted);
+      else
+        changed_.wait_for(lock, kQuiet, is_wanted);
+      const std::shared_ptr<Asked> asked = slot.asked;
+      if (!asked && !unkept) continue;
       lock.unlock();
       try {
-        answer(i, *asked);
+        if (asked)
+          unkept = answer(i, *asked);
+        else
+          unkept = keep(i, [&] {
+            const std::lock_guard guard(mutex_);
+            return slot.asked != nullptr;
+          });
       } catch (const Error&) {  // the device is lost, as run() hears
+        unkept = false;
       }
       lock.lock();
-      slots_[i].asked = nullptr;
-      if (--working_ == 0 && ended_) sequences_.end();
+      if (!asked) continue;
+      slot.asked = nullptr;
+      slot.since = ++last_;
       give();
     }
+    if (--working_ == 0) sequences_.end();
   }
 
-  void answer(std::size_t i, Asked& asked) {
+  // Whether something is left to keep.
+  bool keep(std::size_t i, const std::function<bool()>& stopped) {
     const Sequences::Use use(sequences_, i);
-    const bool works = telling_.answer(asked.ask, [&](const Telling::Hearer& hears) {
+    bool left = false;
+    Telling::keep([&] { use.generator().keep([&] { return left = stopped(); }); });
+    return left;
+  }
+
+  // Whether it was answered.
+  bool answer(std::size_t i, Asked& asked) {
+    const Sequences::Use use(sequences_, i);
+    return telling_.answer(asked.ask, [&](const Telling::Hearer& hears) {
       Answered answered;
       answered.answer = ac::answer(asked.ask.request, use.generator(), text_, sequences_.program(),
                                    hears, [&] { return asked.stopped.load(); });
@@ -297,7 +324,6 @@ class Several {
       answered.counts = sequences_.cache_counts();
       return answered;
     });
-    if (works) Telling::keep([&] { use.generator().keep(); });
   }
 
   Channel& channel_;
@@ -310,7 +336,7 @@ class Several {
   std::deque<std::shared_ptr<Asked>> waiting_;
   std::vector<Slot> slots_;
   std::uint64_t last_ = 0;
-  std::size_t working_ = 0;  // sequences
+  std::size_t working_;  // threads of sequences
   bool ended_ = false;
 };
 
@@ -319,25 +345,25 @@ class Several {
 void answer_requests(Channel& channel, Answerer& answerer, const std::string& fingerprint) {
   Telling telling(channel, answerer.text().tokenizer(), answerer.program().vocab);
   telling.say(Loaded{.max_context = answerer.program().max_context, .fingerprint = fingerprint});
+  bool unkept = false;  // the last prompt
   while (!channel.has_ended()) {
-    const auto message = channel.receive(kTellAgain);
+    const auto message = channel.receive(unkept ? kQuiet : kTellAgain);
     if (!message) {
+      if (std::exchange(unkept, false))
+        Telling::keep([&] { answerer.keep([&] { return unkept = channel.is_readable(); }); });
       telling.tell(answerer.cache_counts());
       continue;
     }
     ToWorker asked = to_worker(*message);
     auto* const ask = std::get_if<Ask>(&asked);
     if (!ask) continue;  // it came too late
-    const bool works = telling.answer(*ask, [&](const Telling::Hearer& hears) {
+    unkept = telling.answer(*ask, [&](const Telling::Hearer& hears) {
       Answered answered;
       answered.answer = answerer.answer(ask->request, hears, [&] { return channel.is_readable(); });
       answered.cached_tokens = answerer.cached_tokens();
       answered.counts = answerer.cache_counts();
       return answered;
     });
-    if (!works) continue;
-    Telling::keep([&] { answerer.keep([&] { return channel.is_readable(); }); });
-    telling.tell(answerer.cache_counts());
   }
   Telling::keep([&] { answerer.keep(); });
 }

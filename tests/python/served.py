@@ -38,11 +38,11 @@ def compiled_once(tmp_path_factory, name, write, *options) -> tuple[Path, Path]:
 
 
 class Server:
-    def __init__(self, model, *options, quiet=False, environment={}):
+    def __init__(self, model, *options, quiet=False, environment={}, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(
             [PROGRAM, "serve", str(model), "--port", "0", *map(str, options), *(["-q"] if quiet else [])],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
             preexec_fn=lambda: [signal.signal(which, signal.SIG_DFL) for which in (signal.SIGINT, signal.SIGTERM)],
@@ -51,7 +51,7 @@ class Server:
         assert self.url.startswith("http://127.0.0.1:"), self.process.communicate()
         self.port = int(self.url.rpartition(":")[2])
         self.lines = []
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr), daemon=True)
+        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr or []), daemon=True)
         self.reader.start()
 
     def workers(self) -> list:

@@ -336,3 +336,16 @@ def test_what_cannot_be_served_is_said(package, server, tmp_path):
     assert "absent" in program("serve", tmp_path / "absent", expect=3).stderr
     assert "--port" in program("serve", package, "--port", 70000, expect=2).stderr
     assert PROGRAM.exists()
+
+
+def test_a_log_that_cannot_be_written(package, good):
+    # The disk that has it is full.
+    with open("/dev/full", "w") as full:
+        with Server(package, "--alias", "tiny", stderr=full) as server:
+            for _ in range(3):
+                assert server.post("/v1/completions", **GOOD)["choices"][0]["text"] == good
+            for worker in server.workers():
+                os.kill(worker, signal.SIGKILL)
+            until(lambda: server.metric("worker_restarts_total") == 1)
+            assert server.post("/v1/completions", **GOOD)["choices"][0]["text"] == good
+    assert server.process.returncode == 0

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <random>
 
 #include "answer/generator.h"
@@ -55,7 +57,7 @@ Ids counted(std::int64_t from, std::int64_t count) {
 
 // Files are written by a thread of their own.
 void wait_for(const PrefixCache& cache, std::size_t files) {
-  for (int i = 0; i < 1000 && at(cache, kDisk).bytes < files * (144 + 16); ++i) usleep(10'000);
+  for (int i = 0; i < 1000 && at(cache, kDisk).bytes < files * (96 + 16); ++i) usleep(10'000);
 }
 
 }  // namespace
@@ -118,7 +120,7 @@ TEST_CASE("prefix cache: what was found far away is nearer the next time") {
     CHECK(asking.ask(one) == 16);
     CHECK(at(asking.cache, kDevice).tokens == 16);
     wait_for(asking.cache, 6);
-    CHECK(at(asking.cache, kDisk).bytes == 6 * (144 + 16));
+    CHECK(at(asking.cache, kDisk).bytes == 6 * (96 + 16));
   }
   {
     Asking asking(running, options);
@@ -166,6 +168,33 @@ TEST_CASE("prefix cache: a damaged file costs what follows it") {
   }
   CHECK(harmed == 4);
   CHECK(known == 0 + 4 + 8 + 12);  // each was written again
+}
+
+TEST_CASE("prefix cache: files that take longer than running their tokens are not used") {
+  const Running running({.chunk = 4});
+  const Ids one = counted(1, 38), other = counted(2, 38);
+  for (const bool slow : {false, true}) {
+    const TemporaryFolder folder;
+    PrefixOptions options{
+        .memory_bytes = 10'000, .disk_bytes = 10'000, .folder = folder.path() / "states"};
+    {
+      Asking asking(running, options);
+      asking.ask(one), asking.ask(other);
+    }
+    std::size_t looks = 0;
+    options.seconds = [&] {
+      // A load of 2 s, and runs of 9 s and then 1 or 3.
+      const std::array<double, 6> times = {0, 2, 10, 19, 20, slow ? 21.0 : 23.0};
+      return times[std::min<std::size_t>(looks++, 5)];
+    };
+    Asking asking(running, options);
+    CHECK(asking.ask(one) == (slow ? 12 : 36));
+    CHECK(at(asking.cache, kDisk).tokens == (slow ? 4 : 28));
+    // What the memory has is used in any case.
+    CHECK(asking.ask(other) == (slow ? 0 : 36));
+    CHECK(asking.ask(one) == 36);
+    CHECK(asking.ask(counted(3, 38)) == 0);
+  }
 }
 
 TEST_CASE("prefix cache: a prompt that goes on does not wait for what is kept") {

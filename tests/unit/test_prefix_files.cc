@@ -2,7 +2,6 @@
 #include "prefix/prefix_files.h"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -24,7 +23,7 @@ namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 using Content = PrefixFiles::Content;
 
-constexpr std::size_t kBytes = 1000, kHeader = 144, kFile = kBytes + kHeader, kRoom = 100 * kFile;
+constexpr std::size_t kBytes = 1000, kHeader = 96, kFile = kBytes + kHeader, kRoom = 100 * kFile;
 
 std::string key_of(int number) { return sha256(std::to_string(number)); }
 
