@@ -96,14 +96,43 @@ struct Gemv : GemvRows<op> {
     }
   }
 
+  // The norm's weight goes where the first token's x will be.
+  AC_DEVICE static void stage_before_x(const GemvParams& p, unsigned char* shared_x, int x_bytes) {
+    stage_norm_weight(p, shared_x);
+    if constexpr (tokens > 1 && plan.ring != Ring::none) {
+      const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
+      for (int i = used + threadIdx.x; i < padded; i += plan.threads) {
+        for (int t = 1; t < tokens; ++t) {
+          AC_UNROLL
+          for (int j = 0; j < x_parts; ++j)
+            reinterpret_cast<uint4*>(shared_x + t * x_bytes)[j * padded + i] =
+                make_uint4(0, 0, 0, 0);
+        }
+      }
+    }
+  }
+
   AC_DEVICE static const X* vector_of(const X* x, int i) {
     // The two are the same address, and other instructions.
     if constexpr (op.wide_x()) return x + i * vector;
     return reinterpret_cast<const X*>(reinterpret_cast<const uint4*>(x) + i);
   }
-  // Vector i of a token's x, times the norm weight.
-  AC_DEVICE static void store_x(const Packed<X, vector>& x, unsigned char* shared_x, int padded,
-                                int i, float& squares) {
+  // Whether x comes as it is, by copies that no other ring's copies are counted with.
+  AC_DEVICE static constexpr bool copies_x() {
+    return has_async_copies && tokens > 1 && !op.wide_x() && plan.ring != Ring::async_copy;
+  }
+  // Vector i of the norm's weight.
+  AC_DEVICE static void load_norm_weight(unsigned char* shared_x, int padded, int i,
+                                         float4 (&weight)[x_parts]) {
+    if constexpr (op.norm) {
+      AC_UNROLL
+      for (int j = 0; j < x_parts; ++j) weight[j] = wide_part(shared_x, padded, i, j);
+    }
+  }
+  // Vector i of a token's x, times the norm's weight: one token finds that in its place.
+  AC_DEVICE static void store_x(const Packed<X, vector>& x,
+                                [[maybe_unused]] const float4 (&weight)[x_parts],
+                                unsigned char* shared_x, int padded, int i, float& squares) {
     if constexpr (!op.wide_x()) {
       reinterpret_cast<uint4*>(shared_x)[i] =
           make_uint4(x.word[0], x.word[1], x.word[2], x.word[3]);
@@ -114,7 +143,7 @@ struct Gemv : GemvRows<op> {
       for (int j = 0; j < x_parts; ++j) {
         float4& part = wide_part(shared_x, padded, i, j);
         float4 w = make_float4(1, 1, 1, 1);
-        if constexpr (op.norm) w = part;
+        if constexpr (op.norm) w = tokens == 1 ? part : weight[j];
         part =
             make_float4(w.x * v[4 * j], w.y * v[4 * j + 1], w.z * v[4 * j + 2], w.w * v[4 * j + 3]);
       }
@@ -130,32 +159,47 @@ struct Gemv : GemvRows<op> {
     if constexpr (plan.ring == Ring::none) {
       for (int i = threadIdx.x; i < p.k; i += plan.threads) {
         float v[tokens];
+        const float weight = reinterpret_cast<const float*>(shared_x)[i];
         AC_UNROLL
         for (int t = 0; t < tokens; ++t) v[t] = to_float(load_fresh(x[t] + i));
         AC_UNROLL
         for (int t = 0; t < tokens; ++t) {
           squares[t] += v[t] * v[t];
-          reinterpret_cast<float*>(shared_x + t * x_bytes)[i] *= v[t];
+          reinterpret_cast<float*>(shared_x + t * x_bytes)[i] = v[t] * weight;
         }
       }
     } else {
       const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
+      if constexpr (copies_x()) {
+        // No register holds what is under way: all of it is, at once.
+        for (int i = threadIdx.x; i < used; i += plan.threads) {
+          AC_UNROLL
+          for (int t = 0; t < tokens; ++t)
+            copy_async16(shared_x + t * x_bytes + i * 16, vector_of(x[t], i));
+        }
+        commit_copies();
+        wait_for_copies<0>();
+        return;
+      }
       // Registers hold so many words of x.
       constexpr int words = Packed<X, vector>::words;
       constexpr int together = words * tokens <= 32 ? tokens : words < 32 ? 32 / words : 1;
       [[maybe_unused]] constexpr int at_once = together < 4 ? 4 / together : 1;
       AC_UNROLL_BY(at_once)
       for (int i = threadIdx.x; i < used; i += plan.threads) {
+        float4 weight[x_parts];
         AC_UNROLL
         for (int first = 0; first < tokens; first += together) {
           Packed<X, vector> packed[together];
           AC_UNROLL
           for (int t = 0; t < together; ++t)
             if (first + t < tokens) packed[t].load(vector_of(x[first + t], i));
+          if (tokens > 1 && first == 0) load_norm_weight(shared_x, padded, i, weight);
           AC_UNROLL
           for (int t = 0; t < together; ++t)
             if (first + t < tokens)
-              store_x(packed[t], shared_x + (first + t) * x_bytes, padded, i, squares[first + t]);
+              store_x(packed[t], weight, shared_x + (first + t) * x_bytes, padded, i,
+                      squares[first + t]);
         }
       }
     }
@@ -263,31 +307,58 @@ struct Gemv : GemvRows<op> {
 
   // ---- outputs
 
-  // Lane i finishes output i of the group, of the next token those behind.
+  // The sums of a group of several tokens: each lane has one, in the order of tokens and then of
+  // rows. (Of one token, all lanes have all: to share them costs more than it saves.)
+  using Sums = SpreadSums<tokens * rows>;
+
+  // What a lane finishes of a group.
+  struct Own {
+    int token, output;
+    bool is_one;
+  };
+  AC_DEVICE static Own own_of_lane(const BlockTokens& of) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (tokens == 1) return {0, lane, lane < outputs};
+    const int mine = Sums::mine(), token = mine / rows, row = mine % rows;
+    return {token, row / op.row_sets(),
+            Sums::is_first() && row % op.row_sets() == 0 && token < of.count};
+  }
+
+  // Of one token, lane i finishes output i of the group.
   AC_DEVICE static void write(const GemvParams& p, const BlockTokens& of, int n, int group,
-                              const float (&sums)[tokens][rows], float norm_scale, float residual,
+                              const float (&sums)[1][rows], float norm_scale, float residual,
                               unsigned long long& best) {
     const int lane = threadIdx.x % 32;
     float value = 0, up = 0;
     AC_UNROLL
-    for (int i = 0; i < tokens * outputs; ++i)
+    for (int i = 0; i < outputs; ++i)
       if (lane == i) {
-        value = sums[i / outputs][i % outputs * op.row_sets()];
-        if constexpr (op.pair != Pair::none) up = sums[i / outputs][i % outputs * 2 + 1];
+        value = sums[0][i * op.row_sets()];
+        if constexpr (op.pair != Pair::none) up = sums[0][i * 2 + 1];
       }
-    const int row = group * outputs + output_of(lane);
-    if (lane >= of.count * outputs || row >= n) return;
-    Rows::finish(p, of.first + token_of(lane), row, value, up, norm_scale, residual, best);
+    const int row = group * outputs + lane;
+    if (lane >= outputs || row >= n) return;
+    Rows::finish(p, of.first, row, value, up, norm_scale, residual, best);
   }
-  AC_DEVICE static int token_of(int lane) { return tokens == 1 ? 0 : lane / outputs; }
-  AC_DEVICE static int output_of(int lane) { return tokens == 1 ? lane : lane % outputs; }
+  // Of several: the lane's own one.
+  AC_DEVICE static void write(const GemvParams& p, const BlockTokens& of, int n, int group,
+                              float sum, float norm_scale, float residual,
+                              unsigned long long& best) {
+    float up = 0;
+    if constexpr (op.pair != Pair::none)
+      up = OfLanes<float>(sum)[(threadIdx.x + Sums::lanes_of_each) % 32];
+    const Own own = own_of_lane(of);
+    const int row = group * outputs + own.output;
+    if (own.is_one && row < n)
+      Rows::finish(p, of.first + own.token, row, sum, up, norm_scale, residual, best);
+  }
 
   AC_DEVICE static float load_residual(const GemvParams& p, const BlockTokens& of, int n,
                                        int group) {
     if constexpr (op.residual) {
-      const int lane = threadIdx.x % 32, row = group * outputs + output_of(lane);
-      if (lane < of.count * outputs && row < n)
-        return Rows::residual_of(p, of.first + token_of(lane), n, row);
+      const Own own = own_of_lane(of);
+      const int row = group * outputs + own.output;
+      if (own.is_one && row < n) return Rows::residual_of(p, of.first + own.token, n, row);
     }
     return 0;
   }
@@ -323,7 +394,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
 
   // Everything between the ring's first loads and its first use.
   const auto prepare = [&] {
-    for (int t = 0; t < tokens; ++t) G::stage_norm_weight(p, shared_x + t * x_bytes);
+    G::stage_before_x(p, shared_x, x_bytes);
     wait_for_dependency();
     const typename G::X* x[tokens];
     float squares[tokens] = {};
@@ -332,7 +403,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
     if constexpr (op.norm) G::template share_squares<plan.warps()>(squares, warp_squares);
     __syncthreads();
     if constexpr (op.norm) {
-      const int mine = G::token_of(lane) < tokens ? G::token_of(lane) : 0;
+      const int own = G::own_of_lane(of).token, mine = own < tokens ? own : 0;
       float total = 0;
       AC_UNROLL
       for (int i = 0; i < plan.warps(); ++i) total += warp_squares[mine * plan.warps() + i];
@@ -344,36 +415,44 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   const int last_of_block = split == 1 ? first : blockIdx.x * plan.groups_per_block();
   int buffer = 0;
   const auto finish = [&](int group, float residual) {
-    float total[tokens][rows];
+    float own[tokens][rows];
     AC_UNROLL
     for (int t = 0; t < tokens; ++t) {
       AC_UNROLL
-      for (int r = 0; r < rows; ++r) total[t][r] = sums[t][r][0] + sums[t][r][1];
+      for (int r = 0; r < rows; ++r) own[t][r] = sums[t][r][0] + sums[t][r][1];
     }
-    warp_sum(total);
-    if constexpr (split > 1) {
-      // Two buffers in turn: nobody can be two groups ahead of the barrier.
-      float* const partial = partial_sums + buffer * plan.warps() * rows * tokens;
-      buffer ^= 1;
-      const auto place = [&](int warp, int t, int r) { return (warp * tokens + t) * rows + r; };
-      AC_UNROLL
-      for (int t = 0; t < tokens; ++t) {
+    // Two buffers in turn: nobody can be two groups ahead of the barrier.
+    [[maybe_unused]] float* const partial = partial_sums + buffer * plan.warps() * rows * tokens;
+    buffer ^= 1;
+    const auto place = [&](int warp, int i) { return warp * rows * tokens + i; };
+    if constexpr (tokens == 1) {
+      warp_sum(own);
+      if constexpr (split > 1) {
         AC_UNROLL
         for (int r = 0; r < rows; ++r)
-          if (lane == r) partial[place(warp, t, r)] = total[t][r];
-      }
-      __syncthreads();
-      if (part != 0) return;
-      AC_UNROLL
-      for (int t = 0; t < tokens; ++t) {
+          if (lane == r) partial[place(warp, r)] = own[0][r];
+        __syncthreads();
+        if (part != 0) return;
         AC_UNROLL
         for (int r = 0; r < rows; ++r) {
-          total[t][r] = 0;
-          for (int i = 0; i < split; ++i) total[t][r] += partial[place(warp + i, t, r)];
+          own[0][r] = 0;
+          for (int i = 0; i < split; ++i) own[0][r] += partial[place(warp + i, r)];
         }
       }
+      if (group < groups) G::write(p, of, n, group, own, norm_scale, residual, best);
+    } else {
+      float sum = G::Sums::of(own);
+      if constexpr (split > 1) {
+        const int mine = G::Sums::mine();
+        if (G::Sums::is_first() && mine < tokens * rows) partial[place(warp, mine)] = sum;
+        __syncthreads();
+        if (part != 0) return;
+        sum = 0;
+        if (mine < tokens * rows)
+          for (int i = 0; i < split; ++i) sum += partial[place(warp + i, mine)];
+      }
+      if (group < groups) G::write(p, of, n, group, sum, norm_scale, residual, best);
     }
-    if (group < groups) G::write(p, of, n, group, total, norm_scale, residual, best);
   };
   const auto clear = [&] {
     AC_UNROLL

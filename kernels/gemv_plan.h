@@ -127,7 +127,7 @@ struct GemvPlan {
     if (op.argmax && op.matrices != 1) return "argmax is over one matrix";
     if (tokens < 1 || tokens > most_gemv_tokens) return "tokens must be 1 to 8";
     if (tokens > 1 && op.argmax) return "argmax is of one token";
-    if (tokens * outputs_per_group(op) > 32) return "a lane finishes one output of one token";
+    if (tokens * rows > 32) return "a lane has the sum of one row and token";
     if (split < 1 || warps() % split != 0) return "split must divide the warps";
     if (resident < 32 || resident > 2048) return "resident must be 32 to 2048";
     if (ring == Ring::none)

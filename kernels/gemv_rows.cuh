@@ -10,6 +10,76 @@
 
 namespace ac::kernels {
 
+#if defined(AC_HOST_DEVICE) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+constexpr bool has_async_copies = true;
+#else
+constexpr bool has_async_copies = false;
+#endif
+
+// Sums of so many values over a warp's lanes. Each lane has one of them, to the bit as warp_sum()
+// has it, in a fraction of the exchanges: lane i that of value i / lanes_of_each.
+template <int count>
+struct SpreadSums {
+  static_assert(count >= 1 && count <= 32);
+  static constexpr int values = power_of_two_from(count);
+  static constexpr int lanes_of_each = 32 / values;
+
+  // Which one this lane has: `count` or more are none.
+  AC_DEVICE static int mine() { return static_cast<int>(threadIdx.x % 32) / lanes_of_each; }
+  AC_DEVICE static bool is_first() { return threadIdx.x % lanes_of_each == 0; }
+
+  template <int rows, int columns>
+  AC_DEVICE static float of(const float (&v)[rows][columns]) {
+    static_assert(rows * columns == count);
+    float all[count];
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) all[i] = v[i / columns][i % columns];
+    return of(all);
+  }
+  AC_DEVICE static float of(const float (&v)[count]) {
+#ifdef AC_HOST_DEVICE
+    struct All {
+      float v[values];
+    } all{};
+    for (int i = 0; i < count; ++i) all.v[i] = v[i];
+    all = warp_reduce(all, [](All a, const All& b) {
+      for (int i = 0; i < count; ++i) a.v[i] += b.v[i];
+      return a;
+    });
+    return all.v[mine()];
+#else
+    float all[values] = {};
+    AC_UNROLL
+    for (int i = 0; i < count; ++i) all[i] = v[i];
+    return half_of<16>(all);
+#endif
+  }
+
+ private:
+#ifndef AC_HOST_DEVICE
+  // Of lanes that are `distance` apart, the lower one goes on with the first half of the values.
+  template <int distance, int left>
+  AC_DEVICE static float half_of(const float (&v)[left]) {
+    if constexpr (left == 1) {
+      float sum = v[0];
+      AC_UNROLL
+      for (int lanes = distance; lanes > 0; lanes /= 2)
+        sum += __shfl_xor_sync(full_warp, sum, lanes);
+      return sum;
+    } else {
+      const bool upper = threadIdx.x & distance;
+      float half[left / 2];
+      AC_UNROLL
+      for (int i = 0; i < left / 2; ++i) {
+        const float kept = upper ? v[i + left / 2] : v[i], given = upper ? v[i] : v[i + left / 2];
+        half[i] = kept + __shfl_xor_sync(full_warp, given, distance);
+      }
+      return half_of<distance / 2>(half);
+    }
+  }
+#endif
+};
+
 // The tokens of a block that computes so many at once.
 struct BlockTokens {
   int first, count;
@@ -63,10 +133,14 @@ struct GemvRows {
   template <int warps, int tokens>
   AC_DEVICE static void share_squares(const float (&squares)[tokens], float* warp_squares) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    AC_UNROLL
-    for (int t = 0; t < tokens; ++t) {
-      const float sum = warp_sum(squares[t]);
-      if (lane == 0) warp_squares[t * warps + warp] = sum;
+    if constexpr (tokens == 1) {
+      const float sum = warp_sum(squares[0]);
+      if (lane == 0) warp_squares[warp] = sum;
+    } else {
+      using Sums = SpreadSums<tokens>;
+      const float sum = Sums::of(squares);
+      if (Sums::is_first() && Sums::mine() < tokens)
+        warp_squares[Sums::mine() * warps + warp] = sum;
     }
   }
   // The residual of output `row`, of n that a token has.

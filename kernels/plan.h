@@ -52,6 +52,11 @@ constexpr int divide_up(int value, int by) { return (value + by - 1) / by; }
 // Bytes from row to row of a tile in shared memory whose rows are of so many 16-byte chunks, such
 // that eight rows' chunks of one column are never in one bank: a power of two is swizzled (see
 // mma_tile.cuh), anything else padded to an odd number.
+constexpr int power_of_two_from(int value) {
+  int power = 1;
+  while (power < value) power *= 2;
+  return power;
+}
 constexpr bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
 constexpr int tile_row_bytes(int chunks) {
   return 16 * (is_power_of_two(chunks) ? chunks : chunks | 1);

@@ -231,6 +231,7 @@ test::Admission products_of_codes(const std::string& name) {
 
 // Products of a few tokens: of a block's, and of one with fewer.
 constexpr const char *kGemvOfTokens = "gemv of five tokens",
+                     *kBareGemvOfTokens = "gemv without a norm of four tokens",
                      *kGemvOfCodesOfTokens = "gemv of int4 of four tokens",
                      *kSlowGemvOfTokens = "gemv without a ring of three tokens",
                      *kColumnsOfTokens = "columns of six tokens",
@@ -238,9 +239,9 @@ constexpr const char *kGemvOfTokens = "gemv of five tokens",
                      *kHalvesOfTokens = "halves of vectors of five tokens",
                      *kMinimaOfTokens = "columns of minima of eight tokens",
                      *kRowsOfTokens = "quarters of rows of five tokens";
-constexpr const char* kOfTokens[] = {kGemvOfTokens,    kGemvOfCodesOfTokens, kSlowGemvOfTokens,
-                                     kColumnsOfTokens, kPiecesOfTokens,      kHalvesOfTokens,
-                                     kMinimaOfTokens,  kRowsOfTokens};
+constexpr const char* kOfTokens[] = {kGemvOfTokens,     kBareGemvOfTokens, kGemvOfCodesOfTokens,
+                                     kSlowGemvOfTokens, kColumnsOfTokens,  kPiecesOfTokens,
+                                     kHalvesOfTokens,   kMinimaOfTokens,   kRowsOfTokens};
 
 test::Admission products_of_tokens(const std::string& name) {
   const auto gemv = [&](const StepGraph& step, const kernels::GemvPlan& plan) {
@@ -255,6 +256,9 @@ test::Admission products_of_tokens(const std::string& name) {
   if (name == kGemvOfTokens)
     return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, true, 352, true),
                 {.threads = 64, .rows = 2, .depth = 2, .split = 2, .resident = 64, .tokens = 5});
+  if (name == kBareGemvOfTokens)
+    return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, false, 352),
+                {.threads = 64, .rows = 2, .depth = 2, .split = 2, .resident = 64, .tokens = 4});
   if (name == kGemvOfCodesOfTokens)
     return gemv(
         products_of_codes("u4_g96_f16_zeros", FileLayout::awq, DType::f16, Symbol::T, true, 384),

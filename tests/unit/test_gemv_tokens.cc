@@ -161,7 +161,7 @@ TEST_CASE("gemv of several tokens: what no plan can be is refused") {
   CHECK(why(of(registers, 9), pair) == "tokens must be 1 to 8");
   CHECK(why(of(registers, 0), pair) == "tokens must be 1 to 8");
   CHECK(why(of({.rows = 8, .depth = 4}, 5), projection) ==
-        "a lane finishes one output of one token");
+        "a lane has the sum of one row and token");
   GemvOp head{.y = Type::f32, .argmax = true};
   CHECK(why(of(registers, 2), head) == "argmax is of one token");
   CHECK(std::string(
