@@ -311,7 +311,7 @@ struct Gemv : GemvRows<op> {
   // rows. (Of one token, all lanes have all: to share them costs more than it saves.)
   using Sums = SpreadSums<tokens * rows>;
 
-  // What a lane finishes of a group.
+  // The output of a group that a lane finishes, if `is_one`.
   struct Own {
     int token, output;
     bool is_one;
@@ -324,7 +324,7 @@ struct Gemv : GemvRows<op> {
             Sums::is_first() && row % op.row_sets() == 0 && token < of.count};
   }
 
-  // Of one token, lane i finishes output i of the group.
+  // For one token: lane i finishes output i of the group.
   AC_DEVICE static void write(const GemvParams& p, const BlockTokens& of, int n, int group,
                               const float (&sums)[1][rows], float norm_scale, float residual,
                               unsigned long long& best) {
@@ -340,7 +340,7 @@ struct Gemv : GemvRows<op> {
     if (lane >= outputs || row >= n) return;
     Rows::finish(p, of.first, row, value, up, norm_scale, residual, best);
   }
-  // Of several: the lane's own one.
+  // For several tokens: a lane finishes the output whose first sum it has.
   AC_DEVICE static void write(const GemvParams& p, const BlockTokens& of, int n, int group,
                               float sum, float norm_scale, float residual,
                               unsigned long long& best) {

@@ -57,7 +57,8 @@ struct SpreadSums {
 
  private:
 #ifndef AC_HOST_DEVICE
-  // Of lanes that are `distance` apart, the lower one goes on with the first half of the values.
+  // Two lanes that are `distance` apart exchange half of their values: the lower one keeps the
+  // first.
   template <int distance, int left>
   AC_DEVICE static float half_of(const float (&v)[left]) {
     if constexpr (left == 1) {

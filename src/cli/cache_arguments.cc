@@ -40,11 +40,11 @@ void CacheArguments::add_to(CLI::App& command) {
        "is free there, at most 8G)")
       ->group(kRare);
   command
-      .add_option(
-          "--cache-step", step,
-          "Prompts are read in steps of so many tokens, and known in whole ones; very short "
-          "steps take longer in all (default: 512, or the package's longest if that is "
-          "less)")
+      .add_option("--cache-step", step,
+                  "The server reads prompts in steps of this many tokens, and keeps whole steps; "
+                  "very short "
+                  "steps take longer in all (default: 512, or the package's longest if that is "
+                  "less)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->type_name("TOKENS")
       ->group(kRare);

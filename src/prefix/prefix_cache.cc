@@ -20,7 +20,7 @@ std::int64_t step_of(const Program& program, std::int64_t wanted) {
   if (wanted > longest)
     wrong_usage("the package runs prompts in steps of at most {} tokens, and not of {}", longest,
                 wanted);
-  // Longer ones read a prompt no faster, and leave more of it unknown.
+  // Longer ones leave more of a prompt unknown, and read it no faster (Qwen3-1.7B on an H100).
   constexpr std::int64_t kLongest = 512;
   return wanted > 0 ? wanted : std::min(longest, kLongest);
 }

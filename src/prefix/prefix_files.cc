@@ -1,6 +1,6 @@
 #include "prefix/prefix_files.h"
 
-#define XXH_INLINE_ALL
+#define XXH_INLINE_ALL  // of xxhash.h: no library is linked
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>

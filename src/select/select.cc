@@ -24,8 +24,8 @@ constexpr double kSecondsOnHost = 0.004, kPatienceOnHost = 0.02;
 constexpr double kMostFlopsOnHost = 1e8;
 constexpr std::int64_t kFewestTokens = 16;
 constexpr std::size_t kLibraryTries = 3;
-// Where several sequences share products, so many candidates that compute a few tokens as one are
-// tried, and so many of them are timed in whole steps.
+// Where several sequences share products: how many candidates that compute a few tokens as one are
+// tried, and how many of these are timed in whole steps.
 constexpr std::size_t kSharedTries = 20, kSharedLeaders = 12;
 // Of a predicted latency, what it may come to once it is measured: what could then be better than
 // what was measured is tried. The cost model is worse at products of many tokens than at one's.
@@ -328,7 +328,7 @@ void Selector::time_space(const CoverPart& part, Progress& progress) {
       std::rotate(end_of_leaders - 1, ours, ours + 1);
   }
   if (phase_.spec.shared) {
-    // Those for several take no place of what is there without them.
+    // Candidates for several sequences come last, so that they displace none of the others.
     std::ranges::stable_partition(
         merged, [&](std::size_t i) { return !space.candidates[candidates[i]].for_several; });
     const auto is_few = [&](std::size_t i) {

@@ -23,11 +23,11 @@
 namespace ac::serve {
 namespace {
 
+// A prompt is kept so long after its answer, if nothing else was asked for: a request that comes at
+// once would have to wait.
+constexpr std::chrono::milliseconds kQuiet{50};
 // Files are written while nobody asks.
 constexpr std::chrono::milliseconds kTellAgain{300};
-// So long after an answer its prompt is kept, if nothing else is asked for: that takes time, and
-// who goes on at once needs it not.
-constexpr std::chrono::milliseconds kQuiet{50};
 // And at the end.
 constexpr std::chrono::seconds kToEnd{60};
 // One that hangs in a driver may live on although it was killed: then it is left alone.
