@@ -1,6 +1,5 @@
 #include "prefix/prefix_files.h"
 
-#define XXH_INLINE_ALL  // of xxhash.h: no library is linked
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -50,12 +49,13 @@ FileHeader header_of(const std::string& key, std::span<const std::byte> bytes) {
   FileHeader header;
   header.bytes = bytes.size();
   std::ranges::copy(key, header.key.begin());
-  XXH3_state_t state;
-  XXH3_128bits_reset(&state);
-  XXH3_128bits_update(&state, key.data(), key.size());
-  XXH3_128bits_update(&state, bytes.data(), bytes.size());
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  XXH3_128bits_update(state.get(), key.data(), key.size());
+  XXH3_128bits_update(state.get(), bytes.data(), bytes.size());
   XXH128_canonical_t digest;
-  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state));
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state.get()));
   std::ranges::copy(digest.digest, header.digest.begin());
   return header;
 }
