@@ -117,9 +117,50 @@ struct Gemv : GemvRows<op> {
     if constexpr (op.wide_x()) return x + i * vector;
     return reinterpret_cast<const X*>(reinterpret_cast<const uint4*>(x) + i);
   }
-  // Whether x comes as it is, by copies that no other ring's copies are counted with.
-  AC_DEVICE static constexpr bool copies_x() {
-    return has_async_copies && tokens > 1 && !op.wide_x() && plan.ring != Ring::async_copy;
+  // Whether x comes as it is, by the copy engine, in pieces of so many steps: the first is used
+  // while the others are under way.
+  static constexpr bool x_in_pieces =
+      has_bulk_copies && tokens > 1 && !op.wide_x() && plan.ring != Ring::none;
+  static constexpr int pieces = x_in_pieces ? 4 : 1;
+  AC_DEVICE static int steps_of_piece(int steps) {
+    constexpr int turn = plan.ring == Ring::registers ? plan.depth : 1;
+    return (steps + pieces * turn - 1) / (pieces * turn) * turn;
+  }
+  // The vectors of a piece that a part of the row has.
+  struct Piece {
+    int first, count;
+  };
+  AC_DEVICE static Piece piece_of(int piece, int part, int steps, int used) {
+    const int of_piece = steps_of_piece(steps), begin = piece * of_piece;
+    const int end = begin + of_piece < steps ? begin + of_piece : steps;
+    const int first = (part * steps + begin) * 32 * plan.chunks;
+    const int last = (part * steps + end) * 32 * plan.chunks;
+    const int count = (last < used ? last : used) - first;
+    return {first, count > 0 ? count : 0};
+  }
+  // One warp asks for all pieces; `ready[i]` says when piece i is there.
+  AC_DEVICE static void ask_for_x(const X* const (&x)[tokens], unsigned char* shared_x, int x_bytes,
+                                  int steps, int used, CopyBarrier* ready) {
+    const int lane = threadIdx.x % 32;
+    if (threadIdx.x >= 32) return;
+    if (lane < pieces) {
+      int count = 0;
+      for (int part = 0; part < plan.split; ++part)
+        count += piece_of(lane, part, steps, used).count;
+      barrier_expect(ready + lane, tokens * count * 16);
+    }
+    __syncwarp();
+    for (int piece = 0; piece < pieces; ++piece) {
+      for (int part = 0; part < plan.split; ++part) {
+        const Piece of = piece_of(piece, part, steps, used);
+        if (of.count == 0) continue;
+        AC_UNROLL
+        for (int t = 0; t < tokens; ++t)
+          if (lane == t)
+            copy_bulk<Cache::streaming>(shared_x + t * x_bytes + of.first * 16,
+                                        vector_of(x[t], of.first), of.count * 16, ready + piece);
+      }
+    }
   }
   // Vector i of the norm's weight.
   AC_DEVICE static void load_norm_weight(unsigned char* shared_x, int padded, int i,
@@ -170,17 +211,6 @@ struct Gemv : GemvRows<op> {
       }
     } else {
       const int padded = plan.padded_vectors(op, p.k), used = p.k / vector;
-      if constexpr (copies_x()) {
-        // No register holds what is under way: all of it is, at once.
-        for (int i = threadIdx.x; i < used; i += plan.threads) {
-          AC_UNROLL
-          for (int t = 0; t < tokens; ++t)
-            copy_async16(shared_x + t * x_bytes + i * 16, vector_of(x[t], i));
-        }
-        commit_copies();
-        wait_for_copies<0>();
-        return;
-      }
       // Registers hold so many words of x.
       constexpr int words = Packed<X, vector>::words;
       constexpr int together = words * tokens <= 32 ? tokens : words < 32 ? 32 / words : 1;
@@ -373,6 +403,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
   AC_DYNAMIC_SHARED(shared);
   AC_SHARED(float, warp_squares, plan.warps() * tokens);
   AC_SHARED(float, partial_sums, 2 * (split > 1 ? plan.warps() * rows * tokens : 1));
+  AC_SHARED(CopyBarrier, x_ready, G::pieces);  // if x comes in pieces
   unsigned char* const shared_x = shared;
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -394,11 +425,22 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
 
   // Everything between the ring's first loads and its first use.
   const auto prepare = [&] {
+    if constexpr (G::x_in_pieces) {
+      if (threadIdx.x == 0) {
+        for (int i = 0; i < G::pieces; ++i) barrier_init(x_ready + i);
+        barrier_init_visible();
+      }
+    }
     G::stage_before_x(p, shared_x, x_bytes);
+    if constexpr (G::x_in_pieces) __syncthreads();
     wait_for_dependency();
     const typename G::X* x[tokens];
     float squares[tokens] = {};
     G::point_to_x(p, of, x);
+    if constexpr (G::x_in_pieces) {
+      G::ask_for_x(x, shared_x, x_bytes, steps, used, x_ready);
+      return;
+    }
     G::stage_x(p, x, shared_x, x_bytes, squares);
     if constexpr (op.norm) G::template share_squares<plan.warps()>(squares, warp_squares);
     __syncthreads();
@@ -409,6 +451,14 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
       for (int i = 0; i < plan.warps(); ++i) total += warp_squares[mine * plan.warps() + i];
       norm_scale = rsqrtf(total / static_cast<float>(p.k) + p.norm_eps);
     }
+  };
+
+  // Waits for the piece of x that begins at this step, in the first group.
+  [[maybe_unused]] int piece = 0;
+  const auto need_x = [&]([[maybe_unused]] int step) {
+    if constexpr (G::x_in_pieces)
+      if (piece < G::pieces && step == piece * G::steps_of_piece(steps))
+        barrier_wait(x_ready + piece++, 0);
   };
 
   // A block's warps go through their groups together if they share rows, each alone otherwise.
@@ -506,6 +556,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
       for (int turn = 0; turn < turns; ++turn) {
         // A freed slot takes what it will hold one turn later, be it of the next group.
         const bool last = turn + 1 == turns;
+        need_x(turn * plan.depth);
         if (last) point_to(group + stride);
         const int next = last ? 0 : (turn + 1) * plan.depth;
         const int limit = last && group + stride >= groups ? 0 : steps;
@@ -574,6 +625,7 @@ AC_DEVICE void gemv(const GemvParamsOf<op.format, plan.tokens>& p) {
       scales.point_to(p, n, group);
       clear();
       for (int step = 0; step < steps && group < groups; ++step) {
+        need_x(step);
         ring.wait(slot, parity);
         AC_UNROLL
         for (int c = 0; c < plan.chunks; ++c) {

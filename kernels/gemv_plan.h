@@ -104,15 +104,19 @@ struct GemvPlan {
     bool by_element = false;
     int split = 1;    // parts of a row, and
     int of_part = 0;  // vectors of each but the last
-    int threads = 0;  // that sum up a norm's squares
+    int threads = 0;  // that have squares of a norm to sum up
     AC_FIELDS(Order, by_element, split, of_part, threads)
   };
   constexpr Order order(const GemvOp& op, int k) const {
     const bool in_parts = split > 1 && ring != Ring::none;
+    // Threads that have none add zeros.
+    const int squares = round_up(ring == Ring::none ? k : divide_up(k, op.vector()), 32);
     return {.by_element = ring == Ring::none,
             .split = split,
             .of_part = in_parts ? steps(op, k) * 32 * chunks : 0,
-            .threads = op.norm ? threads : 0};
+            .threads = !op.norm            ? 0
+                       : threads < squares ? threads
+                                           : squares};
   }
 
   // The first reason why no shape can run with this plan, or null.

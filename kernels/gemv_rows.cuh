@@ -10,10 +10,10 @@
 
 namespace ac::kernels {
 
-#if defined(AC_HOST_DEVICE) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-constexpr bool has_async_copies = true;
+#if defined(AC_HOST_DEVICE) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+constexpr bool has_bulk_copies = true;
 #else
-constexpr bool has_async_copies = false;
+constexpr bool has_bulk_copies = false;
 #endif
 
 // Sums of so many values over a warp's lanes. Each lane has one of them, to the bit as warp_sum()

@@ -90,8 +90,9 @@ inline void barrier_wait(CopyBarrier* barrier, unsigned parity,
                          host::Place place = host::Place::current()) {
   host::barrier_wait(barrier, parity, place);
 }
-inline void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarrier* barrier,
-                      host::Place place = host::Place::current()) {
+template <Cache = Cache::evict_first>
+void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarrier* barrier,
+               host::Place place = host::Place::current()) {
   host::copy_bulk(shared, global, bytes, barrier, place);
 }
 
@@ -385,13 +386,21 @@ AC_DEVICE void barrier_wait(CopyBarrier* barrier, unsigned parity) {
       : "memory");
 #endif
 }
+template <Cache cache = Cache::evict_first>
 AC_DEVICE void copy_bulk(void* shared, const void* global, unsigned bytes, CopyBarrier* barrier) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
-      "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
-      : "memory");
+  if constexpr (cache == Cache::evict_first)
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(shared_address(barrier)), "l"(evict_first_policy())
+        : "memory");
+  else
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+            "r"(shared_address(shared)),
+        "l"(global), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
 #endif
 }
 

@@ -96,12 +96,16 @@ namespace {
 
 constexpr int kGemvRegisters = 26;  // so that measured plans of 64 registers stay legal
 
-// Operations a second where each weight meets several tokens, by a count of instructions. A weight
-// is unpacked once; x is loaded once for all rows of a warp, and unpacked unless it is float32.
+// Operations a second where each weight meets several tokens. Instructions are counted: a weight is
+// unpacked once; x is loaded once for all rows of a warp, and unpacked unless it is float32. So are
+// the cycles of shared memory, which gives 128 bytes of x a cycle, while four warps multiply.
 double flops_of(const GemvTask& task, const GemvPlan& plan, const DeviceInfo& device) {
   if (plan.tokens == 1) return 0;
-  const double unpacking = task.op.format.is_plain() ? 1 : 2, of_x = task.op.wide_x() ? 0.25 : 1.2;
-  return device.flops * plan.tokens / (plan.tokens * (1 + of_x / plan.rows) + unpacking);
+  const bool wide = task.op.wide_x();
+  const double unpacking = task.op.format.is_plain() ? 1 : 2, of_x = wide ? 0.25 : 1.2;
+  const double instructions = plan.tokens * (1 + of_x / plan.rows) + unpacking;
+  const double reads = plan.tokens * (wide ? 4.0 : 2.0) / plan.rows;
+  return device.flops * plan.tokens / std::max(instructions, reads);
 }
 
 double slowdown_of(const GemvTask& task, const GemvPlan& plan, double padded,
@@ -133,6 +137,8 @@ Footprint GemvTask::footprint(const Plan& plan, const DeviceInfo& device) const 
   if (op.format.many_scales()) further += 8 * plan.rows;  // where those of the next group are
   if (op.format.outer > 0) further += 4 * plan.rows;
   if (const int high = high_bits_of(op.format.codes); high > 0) further += (4 + high) * plan.rows;
+  // Rows of several tokens are unpacked once for all of them.
+  if (plain && plan.tokens > 1) further += plan.rows * op.vector();
   const double padded = double(plan.padded_vectors(op, k)) * op.vector();
   return {.threads = plan.threads,
           .shared_bytes = plan.shared_bytes(op, k) + 2048 + plan.sums_bytes(),

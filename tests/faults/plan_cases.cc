@@ -257,7 +257,7 @@ test::Admission products_of_tokens(const std::string& name) {
     return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, true, 352, true),
                 {.threads = 64, .rows = 2, .depth = 2, .split = 2, .resident = 64, .tokens = 5});
   if (name == kBareGemvOfTokens)
-    return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, false, 352),
+    return gemv(products_of_codes("plain", {}, DType::bf16, Symbol::T, false, 2080),
                 {.threads = 64, .rows = 2, .depth = 2, .split = 2, .resident = 64, .tokens = 4});
   if (name == kGemvOfCodesOfTokens)
     return gemv(
