@@ -31,6 +31,7 @@ LEFT_OUT = {
     ("2026-11-27-h100-together_share.jsonl", "c1e9b0e"): "a package with `--slots 8`, at two contexts: decode takes 2.758 and 2.901 ms",
     ("2026-11-27-h100-gemv_of_several.jsonl", "eb6b9b3"): "kernels that were tried, beside those before",
     ("2026-11-28-h100-shared_decode.jsonl", "36ed90a"): "a package with `--slots 8` beside one without, at three contexts: decode takes 2.748 and 2.868 ms",
+    ("2026-11-28-h100-shared_decode.jsonl", "97bb4a4"): "another attention up to 192 tokens, timed beside the known one",
     ("2026-11-27-h100-slots.jsonl", "56846fb"): "a package with `--slots 8`, at two contexts: decode takes 2.789 and 2.882 ms",
     ("2026-11-23-h200-trust.jsonl", "f26babc"): "compiled with `--tries 6` and without short prompts",
 }
