@@ -29,6 +29,9 @@ constexpr GemvPlan bulk{
 constexpr GemvPlan slow{
     .threads = 64, .rows = 2, .depth = 1, .ring = Ring::none, .split = 2, .resident = 64};
 constexpr GemvPlan halves{.threads = 128, .rows = 2, .depth = 2, .split = 2, .resident = 128};
+// More threads than vectors of x: some have no squares to sum up.
+constexpr GemvPlan more{.threads = 128, .rows = 2, .depth = 3, .resident = 128};
+constexpr GemvPlan most{.threads = 256, .rows = 2, .depth = 3, .resident = 256};
 constexpr GemvPlan of(GemvPlan plan, int tokens) {
   plan.tokens = tokens;
   return plan;
@@ -103,9 +106,12 @@ AC_KERNELS(pair, bulk)
 AC_KERNELS(pair, slow)
 AC_KERNELS(pair, halves)
 AC_KERNELS(projection, registers)
+AC_KERNELS(projection, bulk)
 AC_KERNELS(projection, copies)
 AC_KERNELS(projection, slow)
 AC_KERNELS(projection, halves)
+AC_ALONE(pair, more)
+AC_TOKENS(pair, most, 8)
 
 template <GemvOp op, class Several>
 void check(const GemvPlan& plan, void (*one)(GemvParams), Several two, Several three,
@@ -131,6 +137,7 @@ TEST_CASE("gemv of several tokens: each has the bits that it has alone") {
   AC_CHECK(pair, slow);
   AC_CHECK(pair, halves);
   AC_CHECK(projection, registers);
+  AC_CHECK(projection, bulk);
   AC_CHECK(projection, copies);
   AC_CHECK(projection, slow);
   AC_CHECK(projection, halves);
@@ -146,6 +153,9 @@ TEST_CASE("gemv of several tokens: plans of one order give equal bits, others do
   REQUIRE(order(registers) == order(bulk));
   CHECK(order(of(bulk, 8)) == order(bulk));
   CHECK(inputs.run(bulk, pair_bulk, 0, 1).bytes() == by_registers);
+  REQUIRE(order(of(most, 8)) == order(more));
+  REQUIRE(order(more) != order(registers));
+  CHECK(inputs.run(of(most, 8), pair_most_8, 0, 8).bytes() == inputs.alone(more, pair_more, 8));
   REQUIRE(order(registers) != order(slow));
   CHECK(inputs.run(slow, pair_slow, 0, 1).bytes() != by_registers);
   REQUIRE(order(registers) != order(halves));
