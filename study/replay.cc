@@ -16,7 +16,7 @@
 namespace ac::study {
 namespace {
 
-constexpr std::size_t kLeastPoints = 4;
+constexpr std::size_t kLeastOfTable = 4;
 
 constexpr const char* kExact = "random (exact)";
 
@@ -400,7 +400,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
       const std::string name = fmt::format("{}: {}", model, table.description);
       const std::string key = recording.header.at("device").get<std::string>() + table.signature;
       ++number;
-      if (table.points.size() < kLeastPoints)
+      if (table.points.size() < kLeastOfTable)
         result.skipped.push_back(
             fmt::format("{}: {} points are no search", name, table.points.size()));
       else if (!table.optimum())

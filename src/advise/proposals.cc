@@ -20,13 +20,13 @@ using search::Change;
 using search::Situation;
 using search::Visit;
 
-constexpr std::size_t kMaxSaid = 160, kMaxName = 120;
+constexpr std::size_t kMaxShown = 160, kMaxAbout = 120;
 constexpr std::string_view kAbsent = "absent";  // a recorded site that is not there
 // Of each list in a prompt, the entries that are shown.
 constexpr std::size_t kMostSteps = 12, kMostTried = 24, kMostBest = 8, kMostFailures = 6;
 constexpr std::size_t kMostOfChange = 4;  // fields of a change
 
-constexpr std::string_view kTask =
+constexpr std::string_view kProposalTask =
     R"(You advise a compiler that looks for the fastest way to run {}.
 
 A schedule says how each site is done: by which family of kernels, with which fields. The compiler
@@ -34,7 +34,7 @@ changes one field of one site at a time, builds the kernels, checks them and mea
 whole takes. You see what was measured so far, and say which changes to try next. You write no code.
 )";
 
-constexpr std::string_view kReply = R"(
+constexpr std::string_view kProposalReply = R"(
 ## Reply
 
 One JSON object and nothing else:
@@ -205,13 +205,13 @@ Prompt proposal_prompt(const Situation& situation, const std::string& about,
                        const std::string& name, std::size_t attempts) {
   const PromptText text(situation);
   Prompt prompt;
-  prompt.text = fmt::format(kTask, quote(plain_text(about, kMaxName))) +
+  prompt.text = fmt::format(kProposalTask, quote(plain_text(about, kMaxAbout))) +
                 std::string(kQuotesAreData) + text.schedule() + text.path() + text.tried_here() +
                 text.best() + text.failures();
   const std::size_t left = attempts - std::min(attempts, situation.visits.size());
   const std::string end =
       fmt::format("\n## Budget\n\n{} of {} attempts are left.\n", left, attempts) +
-      fmt::format(kReply, situation.wanted, kMaxNoteBytes);
+      fmt::format(kProposalReply, situation.wanted, kMaxNoteBytes);
   const std::size_t used = std::min(prompt.text.size() + end.size() + 100, kMaxProposalPrompt);
   prompt.text += text.legal(kMaxProposalPrompt - used) + end;
   prompt.hash = sha256(prompt.text);
@@ -227,12 +227,12 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
   const auto note = [&](std::string item, const Json& said, bool accepted, std::string reason) {
     call.audit.push_back(
         {std::move(item),
-         plain_text(said.is_string() ? said.get<std::string>() : said.dump(), kMaxSaid), accepted,
+         plain_text(said.is_string() ? said.get<std::string>() : said.dump(), kMaxShown), accepted,
          plain_text(reason, kMaxNoteBytes)});
   };
   const FoundObject found = find_object(reply, proposals_form().keys);
   if (!found.object) {
-    note("reply", std::string(reply.substr(0, 2 * kMaxSaid)), false, found.why);
+    note("reply", std::string(reply.substr(0, 2 * kMaxShown)), false, found.why);
     return points;
   }
   call.note = plain_text(text_of(*found.object, "note"), kMaxNoteBytes);

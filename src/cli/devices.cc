@@ -15,7 +15,7 @@
 namespace ac {
 namespace {
 
-struct Report {
+struct DeviceReport {
   Devices devices;
   std::string compiler;                           // of kernels for GPUs
   std::string why_no_compiler;                    // when there is none
@@ -42,8 +42,8 @@ Measured measure_gpu(int index, const CudaDevice& device) {
   return measure(*open_cuda_device(index), std::get<Artifact>(built).file);
 }
 
-Report make_report(bool with_measurement) {
-  Report report;
+DeviceReport make_report(bool with_measurement) {
+  DeviceReport report;
   report.devices = find_devices();
   try {
     report.compiler = KernelBuilder(builder_options(read_environment()))
@@ -65,7 +65,7 @@ Report make_report(bool with_measurement) {
   return report;
 }
 
-Json to_json(const Report& report) {
+Json to_json(const DeviceReport& report) {
   const Devices& devices = report.devices;
   Json cuda = Json::array();
   for (std::size_t i = 0; i < devices.cuda.size(); ++i) {
@@ -93,7 +93,7 @@ Json to_json(const Report& report) {
           {"why_no_cuda", devices.why_no_cuda}};
 }
 
-void print(const Report& report) {
+void print(const DeviceReport& report) {
   const Devices& devices = report.devices;
   fmt::print("host    {}, {} threads\n", devices.cpu, devices.cpu_threads);
   for (std::size_t i = 0; i < devices.cuda.size(); ++i) {
@@ -125,7 +125,7 @@ void add_devices_command(CLI::App& app) {
                     "Measure the GPUs' memory and tensor cores, at best, on an idle machine");
   command->footer("Example:\n  agentcompile devices --json");
   command->callback([json, measure] {
-    const Report report = make_report(*measure);
+    const DeviceReport report = make_report(*measure);
     if (*json)
       fmt::print("{}\n", to_json(report).dump(2));
     else

@@ -92,8 +92,8 @@ std::vector<TimedCut> choose_cut(Selector& selector, const PhasePlan& phase, con
   return timed;
 }
 
-bool computes_few_as_one(const Implemented& option) {
-  return ac::computes_few_as_one(option.note.substr(0, option.note.find('/')));
+bool is_of_few(const Implemented& option) {
+  return computes_few_as_one(option.note.substr(0, option.note.find('/')));
 }
 
 // The options that are wanted, by part and number; of sites that have none, all.
@@ -185,8 +185,8 @@ InContextChoices PhaseChooser::choose_for_several(Progress& progress) {
   using Part = Alternatives::Part;
   const FewerAlternatives as_alone =
       only(all, [](const Part& part, std::size_t i) { return !part.for_several[i]; });
-  const FewerAlternatives few = only(
-      all, [](const Part& part, std::size_t i) { return computes_few_as_one(part.options[i]); });
+  const FewerAlternatives few =
+      only(all, [](const Part& part, std::size_t i) { return is_of_few(part.options[i]); });
   const auto choose = [&](const FewerAlternatives& fewer) {
     InContextChoices chosen = choose_among(fewer.left, progress);
     for (ContextChoice& choice : chosen.choices) choice = fewer.whole(choice);

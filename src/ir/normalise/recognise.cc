@@ -185,7 +185,7 @@ struct Angles {
   std::vector<double> factors;
 };
 
-constexpr int kDeepest = 64;  // ops between positions and a wave; more than anybody writes
+constexpr int kDeepestWave = 64;  // ops between positions and a wave; more than anybody writes
 
 // Follows a view or an expansion of such a tensor; n features stay n, or one becomes n.
 template <class Match, class Factors>
@@ -208,7 +208,7 @@ bool joins_features(const Node& node) {
 std::optional<Angles> match_angles(const Graph& g, NodeId id, int depth) {
   const Node& node = g[id];
   const auto count = features(node.type.shape);
-  if (!count || depth > kDeepest) return std::nullopt;
+  if (!count || depth > kDeepestWave) return std::nullopt;
   const auto inner = [&](NodeId input) { return match_angles(g, input, depth + 1); };
   switch (node.op) {
     case Op::positions:
@@ -281,7 +281,7 @@ struct Waves {
 
 std::optional<Waves> match_waves(const Graph& g, NodeId id, int depth = 0) {
   const Node& node = g[id];
-  if (!features(node.type.shape) || depth > kDeepest) return std::nullopt;
+  if (!features(node.type.shape) || depth > kDeepestWave) return std::nullopt;
   const auto inner = [&](NodeId input) { return match_waves(g, input, depth + 1); };
   switch (node.op) {
     case Op::cos:
