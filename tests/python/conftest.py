@@ -1,6 +1,8 @@
 """What all tests share: PyTorch works in one thread, as several processes run tests side by side and its
-idle threads spin; captures start from a Python that has imported PyTorch already (warm_python.py)."""
+idle threads spin; captures start from a Python that has imported PyTorch already (warm_python.py); the
+garbage collector looks seldom."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -9,6 +11,9 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# PyTorch makes millions of objects that stay. The collector's walks through them take a tenth of a trace.
+gc.set_threshold(100_000, 20, 50)
 
 WARM = Path(__file__).with_name("warm_python.py")
 

@@ -16,8 +16,10 @@ from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from quantized_checkpoints import IDS, SIZES
 from safetensors.torch import load_file, save_file
+from variants import varied
 
 DEMO = ROOT / "examples/demo_model"
+SMALL_DEMO = ROOT / "examples/demo_draft"
 FORMATS = ["fp8", "int8", "int4:64", "int4:32"]
 # Largest code, and half of the codes' range.
 RANGES = {"fp8": (448, 448), "int8": (127, 127.5), "int4": (7, 7.5)}
@@ -136,11 +138,11 @@ def shards_of(folder, to):
     return to
 
 
-def test_the_demo_model_speaks(tmp_path):
+def test_the_demo_model_speaks(cache, tmp_path):
     quantize(DEMO, tmp_path / "q", "int8")
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
         assert (tmp_path / "q" / file).read_bytes() == (DEMO / file).read_bytes()
-    said = program("generate", tmp_path / "q", "--chat", "-p", "What is a river?", "--temp", 0, XDG_CACHE_HOME=str(tmp_path))
+    said = program("generate", tmp_path / "q", "--chat", "-p", "What is a river?", "--temp", 0, XDG_CACHE_HOME=str(cache))
     assert said.stdout.startswith("A river is a large natural stream of water")
 
 
@@ -232,7 +234,7 @@ def kept(cache):
 
 def test_weights_are_quantized_once(cache, tmp_path):
     model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
+    shutil.copytree(SMALL_DEMO, model)
     run = lambda command, *options: program(
         command, model, *SMALL, "--weights", "int4:64", *options, XDG_CACHE_HOME=str(cache)
     )
@@ -254,7 +256,7 @@ def test_weights_are_quantized_once(cache, tmp_path):
 
 def test_damaged_weights_are_made_anew(cache, tmp_path):
     package = lambda: program(
-        "package", DEMO, *SMALL, "--weights", "int8", XDG_CACHE_HOME=str(cache)
+        "package", SMALL_DEMO, *SMALL, "--weights", "int8", XDG_CACHE_HOME=str(cache)
     )
     package()
     [folder] = kept(cache)
@@ -269,7 +271,7 @@ def test_damaged_weights_are_made_anew(cache, tmp_path):
 def test_weights_on_the_way_are_refused(cache, tmp_path):
     compiled = tmp_path / "p"
     program(
-        *("compile", DEMO, "-o", compiled, "--weights", "fp8", "--tries", 0, "--unmeasured"),
+        *("compile", SMALL_DEMO, "-o", compiled, "--weights", "fp8", "--tries", 0, "--unmeasured"),
         *("--max-context", 64, "--chunk", 16, "--short-prompt", 0),
         XDG_CACHE_HOME=str(cache),
     )
@@ -306,7 +308,7 @@ def mean_squares(folder, pieces):
     return {path: total / count for path, total in sums.items()}
 
 
-@pytest.mark.parametrize("weights", ["int4:64", "fp8"])
+@pytest.mark.parametrize("weights", varied(["int4:64"], ["fp8"]))
 def test_calibrated_errors_are_those_of_what_the_text_shows(tmp_path, weights):
     text = "A river is a large natural stream of water. " * 70  # two windows
     (tmp_path / "text.txt").write_text(text)
@@ -332,7 +334,7 @@ def test_calibrated_errors_are_those_of_what_the_text_shows(tmp_path, weights):
 def test_calibration_on_the_way(cache, tmp_path):
     (tmp_path / "text.txt").write_text("A river is a large natural stream of water.")
     run = lambda: program(
-        *("compile", DEMO, "-o", tmp_path / "p", "-f", "--weights", "fp8", "--calibrate", tmp_path / "text.txt"),
+        *("compile", SMALL_DEMO, "-o", tmp_path / "p", "-f", "--weights", "fp8", "--calibrate", tmp_path / "text.txt"),
         *("--tries", 0, "--unmeasured", "--max-context", 64, "--chunk", 16, "--short-prompt", 0),
         XDG_CACHE_HOME=str(cache),
     )

@@ -18,6 +18,7 @@ import scripted_model
 from compiled import ROOT
 from served import Server, compiled_once
 from test_serve_robust import http
+from variants import LONG
 
 CHAT = "/v1/chat/completions"
 SAY = [{"role": "user", "content": "Tell me."}]
@@ -61,14 +62,14 @@ def is_valid(text, schema) -> bool:
 
 
 def test_answers_fit_their_schemas(server):
-    whole = 0
-    for i, schema in enumerate(schemas.all_schemas()):
+    whole, forms = 0, schemas.some_schemas()
+    for i, schema in enumerate(forms):
         text, finish = answered(server, seed=i, response_format=form_of(schema, strict=True))
         assert finish in ("stop", "length")
         if finish == "stop":
             assert is_valid(text, schema), (schema, text)
             whole += 1
-    assert whole > 120
+    assert whole > 0.6 * len(forms)
 
 
 def test_tokens_that_are_chosen_one_by_one_fit_as_well(server):
@@ -83,7 +84,7 @@ def test_tokens_that_are_chosen_one_by_one_fit_as_well(server):
 
 def test_the_device_chooses_under_masks_what_the_host_does(server):
     """A bias, of nothing, has the host choose from all logits."""
-    forms = schemas.all_schemas()
+    forms = schemas.some_schemas()[:: 1 if LONG else 2]
     answers = set()
     for i, schema in enumerate(forms):
         fields = {"seed": i, "temperature": (0, 1, 1.5)[i % 3], "top_p": (1, 0.9)[i % 2], "response_format": form_of(schema)}

@@ -222,6 +222,23 @@ TO_CAPTURE += [name for name in CASES if not is_native(name)]
 if os.environ.get("AC_TEST_ALL"):
     TO_CAPTURE = list(CASES)
 
+# Those of them that every run captures: each family that only Python takes, each style of attention, and
+# what differs most among the others. AC_TEST_LONG=1 captures all.
+CAPTURED_OFTEN = [
+    "llama_all_biases",
+    "llama_bfloat16_sharded",
+    "llama_old_llama3",
+    "qwen2_window",
+    "gemma3_old_rope",
+    "gemma2_softcap",
+    "phi3_partial",
+    "olmo2_tied",
+    "gpt2_tied",
+    "plain_handnorm_rope_gqa",
+    "plain_nanogpt",
+    "plain_sdpa_mask",
+]
+
 
 def _gpt2_config(config: dict) -> dict:
     names = {
