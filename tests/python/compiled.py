@@ -26,6 +26,15 @@ def program(*arguments, expect=0, timeout=300, stdin=None, **environment):
     return result
 
 
+def cache_with_kernels(folder) -> Path:
+    """A cache folder of one's own, whose kernels are those that the tests have built already."""
+    kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"
+    kernels.mkdir(parents=True, exist_ok=True)
+    (folder / "agentcompile").mkdir(parents=True)
+    (folder / "agentcompile/kernels").symlink_to(kernels)
+    return folder
+
+
 def compile_package(source, package, *options, tries=1, **environment) -> dict:
     arguments = ("-o", package, *OPTIONS, "--tries", tries, "--json", *options)
     return json.loads(program("compile", source, *arguments, **environment).stdout)

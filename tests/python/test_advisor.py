@@ -15,6 +15,7 @@ import pytest
 import tiny_models
 from compiled import PROGRAM, ROOT, check, phase_of, program
 from llm_server import Service, advice, candidates
+from once import once_a_run
 from variants import first_of, late
 
 KEY = "sk-test-not-a-real-key"
@@ -32,7 +33,8 @@ def service():
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+    """One for all workers, which begins empty: what is advised must be built and judged."""
+    return once_a_run(tmp_path_factory, "advised-cache", Path.mkdir)
 
 
 @pytest.fixture(scope="session")
@@ -409,7 +411,8 @@ def test_after_a_failure_the_advisor_is_asked_again(run, cache, tmp_path):
     run(f"ask:{folder}", *options, expect=AWAITED)
     answer_all(folder, advice)
     run(f"ask:{folder}", *options, tries=1)  # what the diagnosis will give is in the cache then
-    shutil.copytree(cache, tmp_path / "cache")
+    # What another worker has begun there may be gone before it is copied.
+    shutil.copytree(cache, tmp_path / "cache", ignore=shutil.ignore_patterns("*.unfinished-*", "*.json.*"))
     compiler = tmp_path / "c++"
     compiler.write_text(
         "#!/bin/sh\n"

@@ -12,11 +12,12 @@ import pytest
 import tiny_models
 from compiled import PROGRAM, generate, phase_of, program
 from damage import damage, files_in
+from once import once_a_run
+from variants import LONG, varied
 
 NAME = "llama_mha_tied"
 # Fallbacks alone: a few kernels, which are built and judged in seconds.
 OPTIONS = ("--max-context", 32, "--chunk", 4, "--short-prompt", 0, "--tries", 0, "--unmeasured", "-f", "-q")
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 IDS = [5, 17, 3, 60, 2]
 
 
@@ -28,8 +29,9 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(model, tmp_path_factory):
     """A full cache, and the tokens of what is compiled with it."""
-    folder = tmp_path_factory.mktemp("whole")
-    compile_with(folder / "cache", model, folder / "package")
+    folder = once_a_run(
+        tmp_path_factory, "whole-cache", lambda folder: compile_with(folder / "cache", model, folder / "package")
+    )
     return folder / "cache", generate(folder / "package", IDS, 8)
 
 
@@ -57,7 +59,7 @@ def test_a_cache_that_was_moved_is_as_good(model, whole, copy, tmp_path):
     assert generate(tmp_path / "package", IDS, 8) == whole[1]
 
 
-@pytest.mark.parametrize("what", ["forged", "another's", "one letter", "no JSON"])
+@pytest.mark.parametrize("what", varied(["forged", "another's"], ["one letter", "no JSON"]))
 def test_a_verdict_is_believed_only_as_it_was_written(what, model, whole, copy, tmp_path):
     files = verdicts_in(copy)
     texts = [path.read_bytes() for path in files]
@@ -128,7 +130,7 @@ def test_no_damage_changes_a_token(model, whole, tmp_path):
     cache, package = tmp_path / "cache", tmp_path / "package"
     shutil.copytree(whole[0], cache)
     failed = 0
-    for i in range(500 if LONG else 14):
+    for i in range(500 if LONG else 8):
         # Several at once where few are tried; what earlier ones did to the cache stays, mended or not.
         done = [damage(cache, chance, among_caches(cache)) for _ in range(1 if LONG else 3)]
         result = subprocess.run(

@@ -215,7 +215,7 @@ def test_a_project_folder(tmp_path):
 
 
 def test_a_cached_id(written, tmp_path):
-    _, folder = written("llama_mha_tied")
+    _, folder = written("llama_one_layer")
     repository = tmp_path / "hub" / "models--tiny--llama"
     shutil.copytree(folder, repository / "snapshots" / "abc")
     (repository / "refs").mkdir()
@@ -228,8 +228,8 @@ def test_a_cached_id(written, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
-    model = tiny_models.load_float32("llama_mha_tied", folder)
-    content = compare(tmp_path / "out.json", model, "llama_mha_tied")
+    model = tiny_models.load_float32("llama_one_layer", folder)
+    content = compare(tmp_path / "out.json", model, "llama_one_layer")
     assert content["model"]["name"] == "tiny/llama"
 
 
@@ -547,8 +547,8 @@ CONFIGS = {
     ),
     "bidirectional": ("gemma3_text", dict(use_bidirectional_attention=True), 1, ["causal"]),
     "not_causal": ("llama_gqa", dict(is_causal=False), 1, ["causal"]),
-    "wrong_shape": ("llama_gqa", dict(intermediate_size=128), 3, ["mlp", "[112, 64]", "[128, 64]"]),
-    "more_layers": ("llama_gqa", dict(num_hidden_layers=3), 1, ["model.layers.2."]),
+    "wrong_shape": ("llama_one_layer", dict(intermediate_size=128), 3, ["mlp", "[112, 64]", "[128, 64]"]),
+    "more_layers": ("llama_one_layer", dict(num_hidden_layers=2), 1, ["model.layers.1."]),
     "no_type": ("llama_gqa", dict(model_type=None), 3, ["model_type"]),
     "new_type": ("llama_gqa", dict(model_type="llama99"), 3, ["llama99"]),
     "encoder": ("llama_gqa", dict(model_type="clip", architectures=["CLIPModel"]), 1, ["clip"]),
@@ -567,30 +567,34 @@ def test_bad_configs(name, written, tmp_path):
 
 
 def test_bad_checkpoints(written, tmp_path):
-    def fresh(case: str) -> Path:
+    def fresh(**sharding) -> Path:
         shutil.rmtree(tmp_path / "model", ignore_errors=True)
-        shutil.copytree(written(case)[1], tmp_path / "model")
+        if sharding:
+            tiny_models.build("llama_one_layer").save_pretrained(tmp_path / "model", **sharding)
+        else:
+            shutil.copytree(written("llama_one_layer")[1], tmp_path / "model")
         return tmp_path / "model"
 
-    model = fresh("llama_gqa")
+    model = fresh()
     (model / "config.json").write_text("{")
     expect_error(tmp_path, model, 3, "config.json")
-    model = fresh("llama_gqa")
+    model = fresh()
     whole = (model / "model.safetensors").read_bytes()
     (model / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     expect_error(tmp_path, model, 3, "model.safetensors")
     (model / "model.safetensors").unlink()
     (model / "pytorch_model.bin").write_bytes(b"")
     expect_error(tmp_path, model, 3, ".bin")
-    model = fresh("llama_sharded")
-    (model / "model-00002-of-00007.safetensors").unlink()
-    expect_error(tmp_path, model, 3, "model-00002-of-00007.safetensors", "missing")
+    model = fresh(max_shard_size="60KB")
+    second = sorted(model.glob("model-*.safetensors"))[1]
+    second.unlink()
+    expect_error(tmp_path, model, 3, second.name, "missing")
     index = model / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"a": "../evil.safetensors"}}')
     expect_error(tmp_path, model, 3, "../evil.safetensors")
     index.write_text('{"weight_map": 7}')
     expect_error(tmp_path, model, 3, "index")
-    model = fresh("llama_gqa")
+    model = fresh()
     tensors = load_file(model / "model.safetensors")
     del tensors["model.norm.weight"]
     save_file(tensors, model / "model.safetensors", {"format": "pt"})

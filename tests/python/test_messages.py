@@ -13,19 +13,19 @@ import termios
 
 import pytest
 import tiny_models
-from compiled import PROGRAM, program
+from compiled import PROGRAM, cache_with_kernels, program
 
 OPTIONS = ("--chunk", 4, "--short-prompt", 0, "--tries", 0, "--unmeasured", "-f")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return tiny_models.write_case("llama_mha_tied", tmp_path_factory.mktemp("model"))
+    return tiny_models.write_case("llama_gqa", tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+    return cache_with_kernels(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.mark.parametrize(

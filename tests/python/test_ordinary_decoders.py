@@ -185,7 +185,7 @@ def sample(names, count: int) -> list:
 def test_ordinary_decoders_are_right(label, tmp_path):
     dev, held = halves()
     sets = {"dev": dev, "held": held, "second": sorted(SECOND.keys() - NOT_COMPARED)}
-    names = sample(sets[label], 8)
+    names = sample(sets[label], 5)
     results = judge_all(names, SECOND if label == "second" else ORDINARY, label, tmp_path)
     assert not those(results, "wrong", "crashed")
     right = [r for r in results.values() if r[0] == "right"]
@@ -195,7 +195,7 @@ def test_ordinary_decoders_are_right(label, tmp_path):
 
 @needs_program
 def test_plain_code_that_was_refused_is_right(tmp_path):
-    names = sample(sorted(REFUSED_BEFORE), 6)
+    names = sample(sorted(REFUSED_BEFORE), 4)
     results = judge_all(names, REFUSED_BEFORE, "refused before", tmp_path)
     assert not those(results, "refused", "limited", "wrong", "crashed")
 

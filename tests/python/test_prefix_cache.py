@@ -11,6 +11,7 @@ import tiny_models
 import transformers
 from compiled import program
 from served import Server, compiled_once
+from variants import only_long
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_draft"
 CHUNK, CONTEXT = 16, 256
@@ -31,7 +32,11 @@ def write_windowed(folder):
 WRITE = {"demo": lambda folder: shutil.copytree(DEMO, folder), "windowed": write_windowed}
 
 
-@pytest.fixture(scope="module", params=[*((name, "auto") for name in WRITE), ("windowed", "fp8")], ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[("demo", "auto"), pytest.param(("windowed", "auto"), marks=only_long), ("windowed", "fp8")],
+    ids="-".join,
+)
 def package(request, tmp_path_factory):
     name, kv = request.param
     options = ("--max-context", CONTEXT, "--chunk", CHUNK, "--kv", kv)

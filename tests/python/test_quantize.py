@@ -2,16 +2,14 @@
 scales against those of the largest weight, and what it refuses. `--weights` of the commands that compile."""
 
 import json
-import os
 import resource
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
-from compiled import PROGRAM, ROOT, distance, generate, program
+from compiled import PROGRAM, ROOT, cache_with_kernels, distance, generate, program
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from quantized_checkpoints import IDS, SIZES
@@ -220,12 +218,7 @@ SMALL = ("--device", "host", "--max-context", 64)
 
 @pytest.fixture
 def cache(tmp_path):
-    """A cache folder whose kernels need not be built again."""
-    kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"
-    kernels.mkdir(parents=True, exist_ok=True)
-    (tmp_path / "cache/agentcompile").mkdir(parents=True)
-    (tmp_path / "cache/agentcompile/kernels").symlink_to(kernels)
-    return tmp_path / "cache"
+    return cache_with_kernels(tmp_path / "cache")
 
 
 def kept(cache):

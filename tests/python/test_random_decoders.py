@@ -17,7 +17,7 @@ from agentcompile import capture, check  # noqa: E402
 from agentcompile.errors import CaptureError  # noqa: E402
 from agentcompile.source import _live  # noqa: E402
 
-COUNT = 300 if os.environ.get("AC_TEST_LONG") else 8
+COUNT = 300 if os.environ.get("AC_TEST_LONG") else 5
 LENGTHS = (1, 2, 6, 12, 31, 49, 56)
 TOLERANCE = 1e-4
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import text_model
-from compiled import program
+from compiled import cache_with_kernels, program
 from served import Server, compiled_once
 from test_serve_robust import http as raw_request, until
 
@@ -183,7 +183,7 @@ def test_a_package_without_such_steps_is_refused(tmp_path_factory, package, tmp_
 def test_a_model_is_compiled_with_them(tmp_path):
     source = tmp_path / "model"
     text_model.write(source)
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    cache = {"XDG_CACHE_HOME": str(cache_with_kernels(tmp_path / "cache"))}
     with Server(source, "--max-context", 64, "--tries", 0, "--slots", 2, environment=cache) as server:
         assert len(at_once(server, REQUESTS[:2])) == 2 and server.metric("slots") == 2
     with Server(source, "--max-context", 64, "--tries", 0, environment=cache) as server:

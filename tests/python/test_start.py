@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import text_model
-from compiled import PROGRAM, program
+from compiled import PROGRAM, cache_with_kernels, program
 from served import Server
 from test_generate import TrueChat, same
 
@@ -32,10 +32,7 @@ class Cache:
     """A cache folder of one's own, with the kernels that the tests have built already."""
 
     def __init__(self, folder):
-        kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"
-        kernels.mkdir(parents=True, exist_ok=True)
-        (folder / "agentcompile").mkdir(parents=True)
-        (folder / "agentcompile/kernels").symlink_to(kernels)
+        cache_with_kernels(folder)
         self.packages = folder / "agentcompile/packages"
         self.environment = {"XDG_CACHE_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
 

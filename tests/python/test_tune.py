@@ -15,7 +15,7 @@ from statistics import median
 import damage
 import pytest
 import tiny_models
-from compiled import phase_of
+from compiled import cache_with_kernels, phase_of
 from llm_server import advice, candidates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,7 +231,7 @@ def test_compilations_tell_the_database(model, tmp_path):
     program(*compile_it, "--unmeasured", "--database", tmp_path / "other.sqlite", "-q")
     plan = json.loads((package / "plan.json").read_text())
     assert not any(of["measured"] for of in (plan, phase_of(plan, "prefill"), phase_of(plan, "decode")))
-    program(*compile_it, "--database", "none", "-q", XDG_CACHE_HOME=tmp_path / "cache")
+    program(*compile_it, "--database", "none", "-q", XDG_CACHE_HOME=cache_with_kernels(tmp_path / "cache"))
     assert not (tmp_path / "other.sqlite").exists() and not list((tmp_path / "cache").rglob("*.sqlite"))
 
 
@@ -262,12 +262,18 @@ def write(path, text):
 STEP = ("--space", "step", "--plans", 2, "--context", 20, "--search", "random")
 
 
-@pytest.fixture()
-def package(model, tmp_path):
-    package = tmp_path / "package"
+@pytest.fixture(scope="module")
+def compiled(model, tmp_path_factory):
+    """A package with a phase for short prompts. Tests take copies."""
+    package = tmp_path_factory.mktemp("compiled") / "package"
     options = ("--max-context", 64, "--chunk", 4, "--short-prompt", 1, "--unmeasured", "-q")
     program("compile", model, "-o", package, *options)
     return package
+
+
+@pytest.fixture()
+def package(compiled, tmp_path):
+    return shutil.copytree(compiled, tmp_path / "package")
 
 
 def test_the_schedule_of_a_step_is_tuned(model, package, tmp_path):

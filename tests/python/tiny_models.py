@@ -95,6 +95,7 @@ def _cases() -> dict:
                 "Llama", dict(attention_bias=True, mlp_bias=True, hidden_act="gelu")
             ),
             "sharded": Case("Llama", shard="60KB"),
+            "one_layer": Case("Llama", dict(num_hidden_layers=1)),  # where size proves nothing
         },
         "mistral": {
             **_native("Mistral", sliding_window=None),
