@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from compiled import ROOT
+from variants import LONG
 
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 only_long = pytest.mark.skipif(not LONG, reason="installs Ray and Dynamo, half a gigabyte: AC_TEST_LONG=1")
 FOLDER = ROOT / "build/long-venv"
 FILES = [ROOT / "python" / name for name in ("requirements-long.txt", "requirements-long-alone.txt")]

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import tiny_models

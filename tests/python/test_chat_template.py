@@ -12,10 +12,10 @@ import pytest
 from compiled import PROGRAM, program
 from template_cases import EXPRESSIONS, FAILING, FAILING_STATEMENTS, INPUT, STATEMENTS, Grammar
 from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
+from variants import LONG
 
 TOOL = PROGRAM.parent / "template_tool"
 TEMPLATES = Path(__file__).parent / "chat_templates"
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 
 
 def ours(cases) -> list:

@@ -17,7 +17,7 @@ import damage
 import pytest
 import tiny_models
 from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, phase_of, program, verdicts
-from variants import late
+from variants import LONG, late
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -398,7 +398,7 @@ def half_cache(small, cache, tmp_path):
 def test_killed_at_any_moment(small, half_cache, tmp_path):
     chance = random.Random(5)
     package, cache = tmp_path / "out/package", half_cache
-    for delay in [0.02, 0.1, 0.3] + [chance.uniform(0.1, 1.5) for _ in range(3)]:
+    for delay in [0.02, 0.1, 0.3] + [chance.uniform(0.1, 1.5) for _ in range(10 if LONG else 2)]:
         process = start(*compile_arguments(small, package), cache=cache)
         time.sleep(delay)
         process.kill()
@@ -412,7 +412,7 @@ def test_killed_at_any_moment(small, half_cache, tmp_path):
     warm = time.monotonic() - began
     ids = tiny_models.prompt("mistral_window", 3)
     wanted = generate(package, ids, 2)
-    for _ in range(10):
+    for _ in range(30 if LONG else 6):
         process = start(*compile_arguments(small, package, "--force"), cache=cache)
         time.sleep(chance.uniform(0.5, 1.05) * warm)
         process.kill()

@@ -11,8 +11,8 @@ import pytest
 import text_model
 from compiled import PROGRAM, ROOT, program
 from test_manual import commands, options, whole_help
+from variants import LONG
 
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/manual").glob("*.md"))]
 CHEAP = "--tries 0 --unmeasured --chunk 16 --short-prompt 0 --max-context 512 -q -f"
 

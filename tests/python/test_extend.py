@@ -1,7 +1,6 @@
 """docs/adding.md says which files a new op, format of weights or kind of state touches. tests/extend/ has
 a small real one of each as a patch; of a kernel family, as files that are built with the unit tests."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -9,6 +8,7 @@ import subprocess
 import pytest
 
 from compiled import ROOT
+from variants import LONG
 
 FOLDER = ROOT / "tests/extend"
 SECTIONS = {"op": "An op", "state": "A kind of state", "format": "Codes of weights"}
@@ -47,7 +47,7 @@ def test_a_patch_touches_the_files_that_are_said(name):
     assert [path for path in sources if f"`{path}`" not in text] == []
 
 
-@pytest.mark.skipif(not os.environ.get("AC_TEST_LONG"), reason="builds everything: AC_TEST_LONG=1")
+@pytest.mark.skipif(not LONG, reason="builds everything: AC_TEST_LONG=1")
 def test_what_patches_add_passes_the_tests_of_such_things(tmp_path):
     for path in git("ls-files").split():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

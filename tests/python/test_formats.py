@@ -35,7 +35,9 @@ def check_reference(folder, model, front_end="native"):
     # In float32, nothing but the reference's own arithmetic is between the two.
     got = generate(folder, IDS, 1, "--reference", "--front-end", front_end, "--dtype", "float32")
     assert distance(got["last_logits"], truth) < 1e-6
-    got = generate(folder, IDS, 1, "--reference", "--front-end", front_end)
+    # What Python captures is checked once: that check captures the model anew.
+    unchecked = ("--no-check",) if front_end == "python" else ()
+    got = generate(folder, IDS, 1, "--reference", "--front-end", front_end, *unchecked)
     assert distance(got["last_logits"], truth) < 1e-4
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import tiny_models
 from compiled import PROGRAM, ROOT, generate, program
+from variants import LONG
 
 OPTIONS = ("--max-context", 32, "--chunk", 4, "--short-prompt", 0, "--unmeasured", "-f")
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 SOON = 5.0  # seconds; one, on a machine that does nothing else
 
 SLOW = """

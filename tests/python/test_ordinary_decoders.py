@@ -23,6 +23,7 @@ from ordinary import ORDINARY, UNSOUND, halves
 from ordinary_second import ORDINARY as SECOND
 from ordinary_second import UNSOUND as SECOND_UNSOUND
 from refused_before import REFUSED_BEFORE, STILL_REFUSED
+from variants import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -31,7 +32,6 @@ from agentcompile import capture, check  # noqa: E402
 from agentcompile.errors import CaptureError  # noqa: E402
 from agentcompile.source import _live  # noqa: E402
 
-LONG = bool(os.environ.get("AC_TEST_LONG"))
 LENGTHS = (1, 2, 3, 4, 7, 8, 16, 17, 29, 32, 33, 47, 64, 70)
 LEAST = 32  # tokens that each decoder takes
 CHUNKS = (7, 5, 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import random_decoders
 import torch
+from variants import LONG
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -17,7 +18,7 @@ from agentcompile import capture, check  # noqa: E402
 from agentcompile.errors import CaptureError  # noqa: E402
 from agentcompile.source import _live  # noqa: E402
 
-COUNT = 300 if os.environ.get("AC_TEST_LONG") else 5
+COUNT = 300 if LONG else 5
 LENGTHS = (1, 2, 6, 12, 31, 49, 56)
 TOLERANCE = 1e-4
 

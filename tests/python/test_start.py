@@ -351,7 +351,7 @@ def test_stale_choices_are_said_and_tried_first(source, timed, tmp_path):
 
 def test_choices_of_another_device_are_none(source, timed, tmp_path):
     folder = changed(timed, tmp_path / "tuned", lambda known: known.update(device="a toaster"))
-    made, said = compile_as_json(source, tmp_path / "package", "--tuned", folder)
+    made, said = compile_as_json(source, tmp_path / "package", "--quick", "--tuned", folder)
     assert made["decode"]["known"] == "" and "known.json" not in said
 
 

@@ -26,8 +26,8 @@ from tokenizers import (
     processors,
     trainers,
 )
+from variants import LONG
 
-LONG = os.environ.get("AC_TEST_LONG") == "1"
 COUNT = 100_000 if LONG else 1500
 SPLITS = {
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

@@ -14,12 +14,13 @@ import tiny_models
 import torch
 from compiled import ROOT, program
 from safetensors.torch import load_file, save_file
+from variants import LONG
 
 TOOL = Path(os.environ.get("PACKAGE_TOOL", ROOT / "build/release/package_tool"))
 PROMPT, NEW_TOKENS = "5,17,3,99,8,41,7", 6
 RUN = ("--ids", PROMPT, "-n", NEW_TOKENS)
 LOADED = ("program.json", "constants.bin", "weights.json")
-DAMAGES = 500 if os.environ.get("AC_TEST_LONG") else 36
+DAMAGES = 500 if LONG else 20
 
 
 def compiled(folder, case="llama_gqa", *options):
