@@ -14,6 +14,7 @@ import time
 
 import compiled
 import damage
+import once
 import pytest
 import tiny_models
 from compiled import OPTIONS, PROGRAM, ROOT, check, compile_package, generate, phase_of, program, verdicts
@@ -49,18 +50,12 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    """name -> SOURCE, each made once."""
-    root, done = tmp_path_factory.mktemp("models"), {}
+    """name -> SOURCE, each made once a run, and for reading only."""
 
     def make(name: str):
-        if name not in done:
-            source = tiny_models.write_case(name, root / name)
-            if not tiny_models.is_native(name):
-                file = root / name / "capture.json"
-                command.capture(str(source), str(file))
-                source = file
-            done[name] = source
-        return done[name]
+        if tiny_models.is_native(name):
+            return once.case(tmp_path_factory, name)[0]
+        return once.capture(tmp_path_factory, name)
 
     return make
 
