@@ -34,6 +34,13 @@ def case(tmp_path_factory, name: str) -> tuple:
     return (folder if tiny_models.CASES[name].family else folder / "model.py"), folder
 
 
+def source(tmp_path_factory, name: str) -> Path:
+    """What compile takes of a tiny model without capturing it anew."""
+    if tiny_models.is_native(name):
+        return case(tmp_path_factory, name)[0]
+    return capture(tmp_path_factory, name)
+
+
 def is_float32(name: str) -> bool:
     return tiny_models.CASES[name].dtype == torch.float32
 

@@ -51,13 +51,7 @@ def cache(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
     """name -> SOURCE, each made once a run, and for reading only."""
-
-    def make(name: str):
-        if tiny_models.is_native(name):
-            return once.case(tmp_path_factory, name)[0]
-        return once.capture(tmp_path_factory, name)
-
-    return make
+    return lambda name: once.source(tmp_path_factory, name)
 
 
 @pytest.fixture(scope="session")

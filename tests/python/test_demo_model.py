@@ -7,6 +7,7 @@ import pytest
 import torch
 from compiled import program
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from variants import varied
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODEL, DRAFT = EXAMPLES / "demo_model", EXAMPLES / "demo_draft"
@@ -25,7 +26,7 @@ def said_by_transformers(folder, question, count):
     return tokenizer.decode(out, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("folder", [MODEL, DRAFT], ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", varied([DRAFT], [MODEL]), ids=lambda folder: folder.name)
 def test_it_says_what_it_says_in_transformers(folder, tmp_path):
     package, question = tmp_path / "package", "What is a river?"
     program("compile", folder, "-o", package, "--dtype", "float32", *OPTIONS)

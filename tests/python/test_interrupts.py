@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 from compiled import PROGRAM, ROOT, generate, program
-from variants import LONG
+from variants import LONG, varied
 
 OPTIONS = ("--max-context", 32, "--chunk", 4, "--short-prompt", 0, "--unmeasured", "-f")
 SOON = 5.0  # seconds; one, on a machine that does nothing else
@@ -92,8 +92,12 @@ def model(tmp_path_factory):
     return tiny_models.write_case("llama_mha_tied", tmp_path_factory.mktemp("model"))
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("to", ["program", "group"])
+@pytest.mark.parametrize(
+    "which, to",
+    varied(
+        [(signal.SIGINT, "group"), (signal.SIGTERM, "program")], [(signal.SIGINT, "program"), (signal.SIGTERM, "group")]
+    ),
+)
 def test_while_python_captures(which, to, tmp_path):
     """As `kill` sends it, and as a terminal does for Ctrl-C."""
     (tmp_path / "model.py").write_text(SLOW)
@@ -113,7 +117,7 @@ def test_while_python_captures(which, to, tmp_path):
     assert os.listdir(package.parent) == []
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("which", varied([signal.SIGINT, signal.SIGTERM], [signal.SIGHUP]))
 def test_while_kernels_are_built_and_judged(which, model, tmp_path):
     package = tmp_path / "out/package"
     for delay in (0.3, 1.5):

@@ -10,6 +10,7 @@ import pytest
 from compiled import PROGRAM, ROOT
 from served import Server, compiled_once
 from test_serve_structured import answered, form_of, is_valid
+from variants import LONG
 
 SUITE = "tests/draft2020-12"
 KEYWORDS = {
@@ -108,15 +109,15 @@ def test_answers_are_valid(judged, tmp_path_factory):
         shutil.copytree(ROOT / "examples/demo_draft", folder)
 
     _, package = compiled_once(tmp_path_factory, "draft", write, "--max-context", 256, "--chunk", 32)
-    whole = 0
+    whole, asked = 0, judged[:: 1 if LONG else 3]
     with Server(package, "--alias", "demo") as server:
-        for i, (file, schema, _, _) in enumerate(judged):
+        for i, (file, schema, _, _) in enumerate(asked):
             text, finish = answered(server, seed=i, max_tokens=24, response_format=form_of(schema))
             said = schema.get("format", file) if isinstance(schema, dict) else file
             if finish == "stop" and said not in LOOSER | NOTES:
                 assert is_valid(text, schema), (file, schema, text)
                 whole += 1
-    assert whole > 50
+    assert whole > (50 if LONG else 16)
 
 
 def test_two_patterns_that_a_name_may_fit_are_refused():

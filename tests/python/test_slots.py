@@ -3,19 +3,22 @@
 import json
 
 import pytest
-import tiny_models
+import once
 from compiled import compile_package, program
 
 CASES = ("llama_gqa", "gemma2_softcap")
 
 
 @pytest.fixture(scope="module", params=CASES)
-def package(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("slots")
-    tiny_models.write_case(request.param, folder / "model")
-    options = ("--unmeasured", "--slots", 3)
-    compile_package(folder / "model", folder / "package", *options)
-    return folder / "package"
+def source(request, tmp_path_factory):
+    return once.source(tmp_path_factory, request.param)
+
+
+@pytest.fixture(scope="module")
+def package(source, tmp_path_factory):
+    package = tmp_path_factory.mktemp("slots") / "package"
+    compile_package(source, package, "--unmeasured", "--slots", 3)
+    return package
 
 
 def test_products_read_weights_once(package):
@@ -45,6 +48,6 @@ def test_it_is_shown(package, tmp_path):
     assert "together 3" in (tmp_path / "report.html").read_text()
 
 
-def test_too_many(package, tmp_path):
-    result = program("compile", package.parent / "model", "-o", tmp_path / "p", "--chunk", 4, "--slots", 5, expect=2)
+def test_too_many(source, tmp_path):
+    result = program("compile", source, "-o", tmp_path / "p", "--chunk", 4, "--slots", 5, expect=2)
     assert "--slots 5" in result.stderr and "--chunk" in result.stderr
