@@ -20,7 +20,7 @@ TOOL = Path(os.environ.get("PACKAGE_TOOL", ROOT / "build/release/package_tool"))
 PROMPT, NEW_TOKENS = "5,17,3,99,8,41,7", 6
 RUN = ("--ids", PROMPT, "-n", NEW_TOKENS)
 LOADED = ("program.json", "constants.bin", "weights.json")
-DAMAGES = 500 if LONG else 20
+DAMAGES = 500 if LONG else 36
 
 
 def compiled(folder, case="llama_gqa", *options):
