@@ -569,8 +569,8 @@ DECODERS = [
 
 # Those that are told by the code that tells another one of the list, and by the same words.
 RARE = [
-    "one_row", "one_column", "column", "two_halves", "cut_off", "times_mask_alone", "replaced", "weak_fill_far_below",
-    "rare_masks", "rare_attentions", "rare_rows",
+    "one_row", "one_column", "column", "two_halves", "cut_off", "times_mask_alone", "replaced",
+    "weak_fill_far_below", "rare_masks", "rare_attentions", "rare_rows",
 ]  # fmt: skip
 
 

@@ -64,7 +64,11 @@ TENSORS = {
 
 @pytest.mark.parametrize(
     "front_end, name",
-    [*(("native", name) for name in TENSORS), ("python", "a scale is missing"), late(("python", "the head is quantised"))],
+    [
+        *(("native", name) for name in TENSORS),
+        ("python", "a scale is missing"),
+        late(("python", "the head is quantised")),
+    ],
 )
 def test_contradicting_checkpoints(front_end, name, fp8, tmp_path):
     change, words = TENSORS[name]

@@ -28,9 +28,8 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(model, tmp_path_factory):
     """A full cache, and the tokens of what is compiled with it."""
-    folder = once_a_run(
-        tmp_path_factory, "whole-cache", lambda folder: compile_with(folder / "cache", model, folder / "package")
-    )
+    make = lambda folder: compile_with(folder / "cache", model, folder / "package")
+    folder = once_a_run(tmp_path_factory, "whole-cache", make)
     return folder / "cache", generate(folder / "package", IDS, 8)
 
 

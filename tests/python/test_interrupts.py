@@ -95,7 +95,8 @@ def model(tmp_path_factory):
 @pytest.mark.parametrize(
     "which, to",
     varied(
-        [(signal.SIGINT, "group"), (signal.SIGTERM, "program")], [(signal.SIGINT, "program"), (signal.SIGTERM, "group")]
+        [(signal.SIGINT, "group"), (signal.SIGTERM, "program")],
+        [(signal.SIGINT, "program"), (signal.SIGTERM, "group")],
     ),
 )
 def test_while_python_captures(which, to, tmp_path):

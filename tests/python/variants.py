@@ -23,7 +23,7 @@ def late(case):
 
 
 def first_of(cases, often) -> list:
-    """The cases in their order, for parametrize: those named in `often` in every run, others with AC_TEST_LONG=1."""
+    """The cases in their order, for parametrize: those of `often` in every run, others with AC_TEST_LONG=1."""
     unknown = set(often) - set(cases)
     assert not unknown, unknown
     return [case if case in often else late(case) for case in cases]
