@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs every test that needs no GPU. Takes 63 minutes on two cores
-# from a clean checkout: 18 of them builds, with a compiler cache that lacks most files, 23 Python tests.
-# AC_TEST_QUICK=1 leaves out sanitizers and fuzzers. AC_TEST_LONG=1 adds libFuzzer, by Clang, for a
-# minute a target, and more of some tests.
+# Installs what is missing, builds, and runs every test that needs no GPU. AC_TEST_LONG=1 runs the unit tests
+# and fuzzers with sanitizers, too, libFuzzer by Clang for a minute a target, and rarer variants of tests.
 set -euo pipefail
 cd "$(dirname "$0")"
 passed=0
@@ -31,22 +29,17 @@ formatted() {
 mkdir -p build
 scripts/setup.sh
 part "format" formatted
-if [ -n "${AC_TEST_QUICK:-}" ]; then
-  part "build" scripts/build.sh release
-  part "unit tests" ctest --test-dir build/release --output-on-failure -j 2 -R '^unit_'
-else
-  # Unit tests and fuzzers are built once, with the sanitizers.
-  part "build" scripts/build.sh release agentcompile agentcompile_library grammar_tool package_tool template_tool \
-    race_tests fault_tests gpu_tests mutants
-  part "sanitizer build" scripts/build.sh sanitize
-  part "unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'
-  part "fuzzers" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^fuzz_'
-fi
-part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^unit_'
+part "build" scripts/build.sh release
+part "unit tests" ctest --test-dir build/release --output-on-failure -j 2 -R '^unit_'
+part "fuzzers" ctest --test-dir build/release --output-on-failure -j 2 -R '^fuzz_'
+part "kernel tests" ctest --test-dir build/release --output-on-failure -j 2 -E '^(unit|fuzz)_'
 # Neighbours share what their file makes once, so each process takes whole runs of tests. One more
 # than cores, as some wait for what they have started.
 part "python tests" .venv/bin/python -m pytest -q --durations=40 -n $(($(nproc) + 1)) --dist worksteal tests/python
 if [ -n "${AC_TEST_LONG:-}" ]; then
+  part "sanitizer build" scripts/build.sh sanitize
+  part "sanitized unit tests" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^unit_'
+  part "sanitized fuzzers" ctest --test-dir build/sanitize --output-on-failure -j 2 -R '^fuzz_'
   part "libFuzzer build" scripts/build.sh fuzz
   part "libFuzzer" ctest --test-dir build/fuzz --output-on-failure -j 2 -R '^fuzz_'
 fi
