@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <utility>
 #include <vector>
@@ -9,6 +11,18 @@
 
 namespace ac {
 namespace {
+
+// The parser repeats what it read last. Bytes that are not ASCII may be no UTF-8 there: a terminal
+// or a reader of our JSON gets their digits.
+std::string in_ascii(std::string_view text) {
+  std::string result;
+  for (const char c : text)
+    if (static_cast<unsigned char>(c) < 0x80)
+      result += c;
+    else
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return result;
+}
 
 // Builds the value like nlohmann's own DOM builder, but refuses depth and duplicate keys.
 class CappedBuilder : public nlohmann::json_sax<Json> {
@@ -35,7 +49,7 @@ class CappedBuilder : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    bad_input("{}: not valid JSON at byte {}: {}", origin_, position, error.what());
+    bad_input("{}: not valid JSON at byte {}: {}", origin_, position, in_ascii(error.what()));
   }
 
  private:

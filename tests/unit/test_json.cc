@@ -17,6 +17,8 @@ TEST_CASE("hostile json is an error, not a crash") {
   CHECK_THROWS_AS(parse_json(R"({"a": 1, "a": 2})", "duplicate"), Error);
   CHECK_THROWS_AS(parse_json(R"({"a": )", "truncated"), Error);
   CHECK_THROWS_AS(parse_json("\xff\xfe", "not UTF-8"), Error);
+  CHECK_THROWS_WITH_AS(parse_json("\"\xff\"", "bytes"),
+                       doctest::Contains("ill-formed UTF-8 byte; last read: '\"\\xff'"), Error);
   CHECK_THROWS_AS(parse_json("", "empty"), Error);
   CHECK_THROWS_AS(parse_json("[1, 2]", "large", {.bytes = 3}), Error);
 }
