@@ -160,7 +160,6 @@ bool is_common(const std::string& case_name) {
                                                 "gemv of a head",
                                                 "columns of rows",
                                                 "parts of k",
-                                                "uneven parts of k",
                                                 "cluster of rows",
                                                 "split sums",
                                                 "sums of groups",
