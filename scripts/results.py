@@ -30,6 +30,7 @@ LEFT_OUT = {
     ("2026-11-27-h100-together_ends.jsonl", "d3edd11"): "a package with `--slots 8`, at two contexts: decode takes 2.785 and 2.971 ms",
     ("2026-11-27-h100-together_share.jsonl", "c1e9b0e"): "a package with `--slots 8`, at two contexts: decode takes 2.758 and 2.901 ms",
     ("2026-11-27-h100-gemv_of_several.jsonl", "eb6b9b3"): "kernels that were tried, beside those before",
+    ("2026-11-28-h100-fewer_splits.jsonl", "97bb4a4"): "attention in fewer splits, beside the known choices",
     ("2026-11-28-h100-shared_decode.jsonl", "36ed90a"): "a package with `--slots 8` beside one without, at three contexts: decode takes 2.748 and 2.868 ms",
     ("2026-11-28-h100-shared_decode.jsonl", "97bb4a4"): "another attention up to 192 tokens, timed beside the known one",
     ("2026-11-27-h100-slots.jsonl", "56846fb"): "a package with `--slots 8`, at two contexts: decode takes 2.789 and 2.882 ms",
@@ -206,7 +207,7 @@ def together(found):
         key = (record["file"], record.get("commit"), record.get("device"), record.get("model"), record.get("context"))
         if record.get("what") == "decode":
             alone[key] = record
-        if record.get("what") == "together" and key in alone:
+        if record.get("what") == "together" and key in alone and "left_out" not in record:
             times = record["tokens_per_second"] * alone[key]["ms"] / 1000
             cell = f"{record['tokens_per_second']:.0f} ({times:.2f})"
             row = (record["device"], model_of(record), dtype_of(record), record["sequences"])
