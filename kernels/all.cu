@@ -1,7 +1,8 @@
 // Defaults of every kernel family, compiled for every architecture we name, so that a family that
 // no longer compiles, or spills registers, is seen without a GPU.
 //
-// With AC_ONE_OF_EACH, one plan of each family; of gemv, of every type of codes.
+// With AC_ONE_OF_EACH, one plan of each family, and of gemv one of every type of codes; the others
+// are at the end.
 #include "kernels/advance.cuh"
 #include "kernels/attention.cuh"
 #include "kernels/draw.cuh"
@@ -77,17 +78,7 @@ constexpr GemvPlan async_copy{.ring = Ring::async_copy};
 constexpr GemvPlan async_codes{.ring = Ring::async_copy, .resident = 512};
 constexpr GemvPlan any_shape{.depth = 1, .ring = Ring::none};
 AC_GEMV_KERNEL(gemv_qkv, qkv, registers_roomy)
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_projection, projection, registers)
-AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_of_codes)
-#endif
 AC_GEMV_KERNEL(gemv_fp8_projection, fp8_projection, async_copy)
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
-AC_GEMV_KERNEL(gemv_int4_gate_up, int4_gate_up, pair_of_codes)
-AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
-AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_codes)
-#endif
 AC_GEMV_KERNEL(gemv_int4_any_shape, int4_projection, any_shape)
 constexpr GemvOp listed_projection{.residual = true,
                                    .format = {.codes = Codes::u4,
@@ -95,9 +86,6 @@ constexpr GemvOp listed_projection{.residual = true,
                                               .zeros = true,
                                               .columns = 128,
                                               .listed = true}};
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_listed_any_shape, listed_projection, any_shape)
-#endif
 AC_GEMV_KERNEL(gemv_int8_projection, int8_projection, async_codes)
 constexpr GemvOp int4_bf16_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = int4_zeros};
@@ -111,9 +99,6 @@ constexpr GemvOp nvfp4_gate_up{.weight = Type::bf16,
 constexpr GemvOp nvfp4_projection{.residual = true, .format = nvfp4};
 constexpr GemvOp mxfp4_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = mxfp4};
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_fp4)
-#endif
 AC_GEMV_KERNEL(gemv_nvfp4_any_shape, nvfp4_projection, any_shape)
 AC_GEMV_KERNEL(gemv_mxfp4_projection, mxfp4_projection, async_codes)
 constexpr GemvOp q4_k_gate_up{.weight = Type::bf16,
@@ -126,36 +111,13 @@ constexpr GemvOp q4_k_gate_up{.weight = Type::bf16,
 constexpr GemvOp q5_k_projection{.residual = true, .format = q5_k};
 constexpr GemvOp q6_k_projection{
     .weight = Type::bf16, .x = Type::bf16, .y = Type::bf16, .residual = true, .format = q6_k};
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_q4_k_gate_up, q4_k_gate_up, pair_of_codes)
-AC_GEMV_KERNEL(gemv_q4_k_any_shape, q4_k_gate_up,
-               (GemvPlan{.rows = 2, .depth = 1, .ring = Ring::none}))
-#endif
 AC_GEMV_KERNEL(gemv_q5_k_projection, q5_k_projection, async_codes)
 constexpr GemvPlan registers_of_planes{.depth = 2, .resident = 512};
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_q6_k_projection, q6_k_projection, registers_of_planes)
-#endif
 AC_GEMV_KERNEL(gemv_q6_k_any_shape, q6_k_projection, any_shape)
 constexpr MmaGemvPlan columns{};
 constexpr MmaGemvPlan half_tiles{.rows = 8};
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_gate_up, int4_gate_up, columns)
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection, int4_bf16_projection, half_tiles)
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_f16_projection, int4_projection, half_tiles)
-AC_MMA_GEMV_KERNEL(mma_gemv_fp8_projection, fp8_projection, half_tiles)
-AC_MMA_GEMV_KERNEL(mma_gemv_fp8_qkv, fp8_qkv, columns)
-AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_gate_up, nvfp4_gate_up, columns)
-AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_projection, nvfp4_projection, half_tiles)
-AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_projection, mxfp4_projection, half_tiles)
-AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_gate_up, q4_k_gate_up, columns)
-#endif
 // With planes and minima there are too few registers for two blocks.
 constexpr MmaGemvPlan one_block{.resident = 1};
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMV_KERNEL(mma_gemv_q5_k_projection, q5_k_projection, one_block)
-AC_MMA_GEMV_KERNEL(mma_gemv_q6_k_projection, q6_k_projection, half_tiles)
-#endif
 constexpr GemvOp bf16_gate_up{.weight = Type::bf16,
                               .x = Type::bf16,
                               .y = Type::bf16,
@@ -163,66 +125,28 @@ constexpr GemvOp bf16_gate_up{.weight = Type::bf16,
                               .pair = Pair::swiglu,
                               .matrices = 2};
 constexpr MmaGemvPlan quarter_tiles{.rows = 4, .depth = 4};
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMV_KERNEL(mma_gemv_gate_up, bf16_gate_up, half_tiles)
-#endif
 AC_MMA_GEMV_KERNEL(mma_gemv_projection, projection, quarter_tiles)
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_quarter_tiles, int4_bf16_projection, quarter_tiles)
-AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
-AC_GEMV_KERNEL(gemv_head, head, registers)
-AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
-AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
-#endif
 // Several tokens at once.
 constexpr GemvPlan eight_tokens{
     .rows = 4, .depth = 4, .ring = Ring::async_copy, .resident = 256, .tokens = 8};
 constexpr GemvPlan pair_of_tokens{.rows = 2, .depth = 4, .resident = 256, .tokens = 2};
 constexpr GemvPlan any_tokens{.depth = 1, .ring = Ring::none, .resident = 512, .tokens = 8};
-#ifndef AC_ONE_OF_EACH
-AC_GEMV_KERNEL(gemv_qkv_eight_tokens, qkv, eight_tokens)
-AC_GEMV_KERNEL(gemv_projection_eight_tokens, projection, eight_tokens)
-AC_GEMV_KERNEL(gemv_gate_up_two_tokens, gate_up, pair_of_tokens)
-AC_GEMV_KERNEL(gemv_int4_gate_up_two_tokens, int4_gate_up, pair_of_tokens)
-#endif
 AC_GEMV_KERNEL(gemv_projection_any_tokens, projection, any_tokens)
 constexpr MmaGemvPlan columns_of_tokens{.resident = 1, .tokens = 8},
     half_tiles_of_tokens{.rows = 8, .resident = 1, .tokens = 8};
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_eight_tokens, int4_gate_up, columns_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection_tokens, int4_bf16_projection, half_tiles_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_fp8_eight_tokens, fp8_qkv, columns_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_eight_tokens, mxfp4_projection, columns_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_eight_tokens, q4_k_gate_up, columns_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_gate_up_eight_tokens, bf16_gate_up, half_tiles_of_tokens)
-AC_MMA_GEMV_KERNEL(mma_gemv_projection_eight_tokens, projection, half_tiles_of_tokens)
-#endif
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 constexpr GemvPlan bulk_copy{.depth = 4, .chunks = 4, .ring = Ring::bulk_copy};
 constexpr GemvPlan bulk_pair{
     .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 256};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
-#ifndef AC_ONE_OF_EACH
 AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
-#endif
 #endif
 
 constexpr AttentionPlan mma{};
 constexpr AttentionPlan mma_wide{.threads = 128, .resident = 256};
 constexpr AttentionPlan scalar{.tile = Tile::scalar};
 AC_ATTENTION_KERNEL(attention_64, (AttentionOp{.head_dim = 64, .rotary = 64}), mma)
-#ifndef AC_ONE_OF_EACH
-AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
-AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
-#endif
 AC_ATTENTION_KERNEL(attention_64_fp8, (AttentionOp{.head_dim = 64, .rotary = 64, .fp8 = true}), mma)
-#ifndef AC_ONE_OF_EACH
-AC_ATTENTION_KERNEL(attention_128_fp8,
-                    (AttentionOp{.type = Type::bf16, .qk_norm = true, .fp8 = true}), mma)
-AC_ATTENTION_KERNEL(attention_any_fp8,
-                    (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32, .fp8 = true}),
-                    scalar)
-#endif
 AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}),
                     scalar)
 
@@ -231,9 +155,7 @@ AC_ATTENTION_KERNEL(attention_any, (AttentionOp{.type = Type::f32, .head_dim = 8
 #undef AC_KERNEL_ENTRY
 #define AC_KERNEL_ENTRY AC_ENTRY_OF_ROWS
 #define AC_ROWS 8
-#ifndef AC_ONE_OF_EACH
 AC_ATTENTION_KERNEL(attention_128_rows, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
-#endif
 AC_ATTENTION_KERNEL(attention_any_rows,
                     (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32}), scalar)
 #undef AC_ROWS
@@ -246,21 +168,12 @@ constexpr GemmOp gemm_f32{
     .weight = Type::f32, .x = Type::f32, .y = Type::f32, .bias = true, .matrices = 3};
 constexpr GemmPlan gemm_plan{};
 AC_GEMM_KERNEL(gemm_projection_any_shape, gemm_projection, gemm_plan)
-#ifndef AC_ONE_OF_EACH
-AC_GEMM_KERNEL(gemm_gate_up_any_shape, gemm_gate_up, gemm_plan)
-AC_GEMM_KERNEL(gemm_qkv_any_shape, gemm_f32, gemm_plan)
-#endif
 
 constexpr MmaGemmPlan mma_gemm_plan{};
 constexpr MmaGemmPlan mma_gemm_large{.tile_n = 256};
 constexpr MmaGemmPlan mma_gemm_split{
     .tile_m = 64, .tile_n = 64, .warp_m = 32, .warp_n = 32, .stages = 4, .split = 4};
 AC_MMA_GEMM_KERNEL(mma_gemm_projection, gemm_projection, mma_gemm_plan)
-#ifndef AC_ONE_OF_EACH
-AC_MMA_GEMM_KERNEL(mma_gemm_gate_up, gemm_gate_up, mma_gemm_plan)
-AC_MMA_GEMM_KERNEL(mma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), mma_gemm_large)
-AC_MMA_GEMM_KERNEL(mma_gemm_projection_split, gemm_projection, mma_gemm_split)
-#endif
 
 constexpr PrefillAttentionPlan prefill_mma{};
 constexpr PrefillAttentionPlan prefill_mma_tall{.query_tile = 128};
@@ -270,25 +183,8 @@ constexpr PrefillAttentionPlan prefill_split{
     .query_tile = 32, .key_tile = 128, .warps = 8, .resident = 1, .splits = 4};
 constexpr PrefillAttentionPlan prefill_scalar{
     .tile = Tile::scalar, .query_tile = 16, .key_tile = 32, .stages = 1};
-#ifndef AC_ONE_OF_EACH
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_64, (PrefillAttentionOp{.head_dim = 64}),
-                            prefill_mma_tall)
-#endif
 AC_PREFILL_ATTENTION_KERNEL(prefill_attention_80, (PrefillAttentionOp{.head_dim = 80, .group = 1}),
                             prefill_mma)
-#ifndef AC_ONE_OF_EACH
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_96, (PrefillAttentionOp{.head_dim = 96, .group = 1}),
-                            prefill_mma)
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
-                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128_fp8,
-                            (PrefillAttentionOp{.type = Type::bf16, .group = 2, .fp8 = true}),
-                            prefill_mma)
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
-                            prefill_mma_wide)
-AC_PREFILL_ATTENTION_KERNEL(prefill_attention_split,
-                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_split)
-#endif
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 constexpr PrefillAttentionPlan prefill_groups{.tile = Tile::wgmma,
                                               .query_tile = 128,
@@ -387,30 +283,10 @@ struct Square {
 constexpr ElementwisePlan lean{.resident = 512};
 AC_ELEMENTWISE_KERNEL(elementwise_gated_silu, (ElementwiseOp{.inputs = 2}), (ElementwisePlan{}),
                       GatedSilu)
-#ifndef AC_ONE_OF_EACH
-AC_ELEMENTWISE_KERNEL(elementwise_four, (ElementwiseOp{.out = Type::f32, .inputs = 4}), lean,
-                      ScaledGeluPlusBias)
-AC_REDUCTION_KERNEL(reduction_mean_square, (ReductionOp{.y = Type::f32, .fold = Fold::mean}),
-                    (ReductionPlan{}), Square)
-#endif
 AC_REDUCTION_KERNEL(reduction_max, (ReductionOp{.fold = Fold::max}),
                     (ReductionPlan{.team = Team::warp}), Identity)
 AC_SOFTMAX_KERNEL(softmax_online, (SoftmaxOp{}), (SoftmaxPlan{}))
-#ifndef AC_ONE_OF_EACH
-AC_SOFTMAX_KERNEL(softmax_warp, (SoftmaxOp{.x = Type::f32}),
-                  (SoftmaxPlan{.team = Team::warp,
-                               .passes = SoftmaxPasses::two,
-                               .keep = Keep::registers,
-                               .kept = 4,
-                               .resident = 512}))
-#endif
 AC_NORM_KERNEL(norm_rms, (NormOp{}), (NormPlan{}))
-#ifndef AC_ONE_OF_EACH
-AC_NORM_KERNEL(norm_rms_residual, (NormOp{.residual = true}),
-               (NormPlan{.team = Team::warp, .keep = Keep::reread, .kept = 1}))
-AC_NORM_KERNEL(norm_layer, (NormOp{.norm = Norm::layer, .bias = true}),
-               (NormPlan{.keep = Keep::shared, .kept = 1}))
-#endif
 AC_NORM_KERNEL(norm_layer_welford, (NormOp{.norm = Norm::layer, .x = Type::bf16}),
                (NormPlan{.variance = Variance::welford}))
 AC_EMBEDDING_KERNEL(embedding_rows, (EmbeddingOp{}), (EmbeddingPlan{}))
@@ -427,7 +303,113 @@ AC_FALLBACK_KERNEL(fallback_scaled_product,
                                .rank = 2,
                                .inner = 1,
                                .format = fp8_block}))
+AC_FALLBACK_KERNEL(fallback_mxfp4_product,
+                   (FallbackOp{.kind = FallbackKind::scaled_product,
+                               .in = {Element::bf16, Element::u8, Element::e8m0},
+                               .out = Element::bf16,
+                               .operands = 3,
+                               .rank = 2,
+                               .inner = 1,
+                               .format = mxfp4}))
+AC_FALLBACK_KERNEL(fallback_rope,
+                   (FallbackOp{.kind = FallbackKind::rope,
+                               .in = {Element::f16, Element::f16, Element::positions, Element::f32},
+                               .out = Element::f16,
+                               .operands = 4,
+                               .rank = 3,
+                               .inner = 1}))
+AC_ROPE_APPEND_KERNEL(rope_append_partial,
+                      (RopeAppendOp{
+                          .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
+                      (RopeAppendPlan{}))
+AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
+AC_MASK_LOGITS_KERNEL(mask_logits_f32, (MaskLogitsOp{}), (MaskLogitsPlan{}))
+AC_DRAW_KERNEL(draw_top_k, (DrawOp{Type::f16, DrawPass::top_k}), (DrawPlan{}))
+AC_ADVANCE_KERNEL(advance_narrow, (AdvanceOp{}))
+AC_RANDOM_KERNELS
+
+AC_MEASURE_KERNELS
+
 #ifndef AC_ONE_OF_EACH
+AC_GEMV_KERNEL(gemv_projection, projection, registers)
+AC_GEMV_KERNEL(gemv_fp8_qkv, fp8_qkv, registers_of_codes)
+AC_GEMV_KERNEL(gemv_fp8_any_shape, fp8_projection, any_shape)
+AC_GEMV_KERNEL(gemv_int4_gate_up, int4_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_int4_projection, int4_projection, registers_of_codes)
+AC_GEMV_KERNEL(gemv_int4_async_copy, int4_projection, async_codes)
+AC_GEMV_KERNEL(gemv_listed_any_shape, listed_projection, any_shape)
+AC_GEMV_KERNEL(gemv_nvfp4_gate_up, nvfp4_gate_up, pair_of_fp4)
+AC_GEMV_KERNEL(gemv_q4_k_gate_up, q4_k_gate_up, pair_of_codes)
+AC_GEMV_KERNEL(gemv_q4_k_any_shape, q4_k_gate_up,
+               (GemvPlan{.rows = 2, .depth = 1, .ring = Ring::none}))
+AC_GEMV_KERNEL(gemv_q6_k_projection, q6_k_projection, registers_of_planes)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_gate_up, int4_gate_up, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection, int4_bf16_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_f16_projection, int4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_projection, fp8_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_qkv, fp8_qkv, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_gate_up, nvfp4_gate_up, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_nvfp4_projection, nvfp4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_projection, mxfp4_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_gate_up, q4_k_gate_up, columns)
+AC_MMA_GEMV_KERNEL(mma_gemv_q5_k_projection, q5_k_projection, one_block)
+AC_MMA_GEMV_KERNEL(mma_gemv_q6_k_projection, q6_k_projection, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_gate_up, bf16_gate_up, half_tiles)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_quarter_tiles, int4_bf16_projection, quarter_tiles)
+AC_GEMV_KERNEL(gemv_gate_up, gate_up, registers_pair)
+AC_GEMV_KERNEL(gemv_head, head, registers)
+AC_GEMV_KERNEL(gemv_projection_async_copy, projection, async_copy)
+AC_GEMV_KERNEL(gemv_projection_any_shape, projection, any_shape)
+AC_GEMV_KERNEL(gemv_qkv_eight_tokens, qkv, eight_tokens)
+AC_GEMV_KERNEL(gemv_projection_eight_tokens, projection, eight_tokens)
+AC_GEMV_KERNEL(gemv_gate_up_two_tokens, gate_up, pair_of_tokens)
+AC_GEMV_KERNEL(gemv_int4_gate_up_two_tokens, int4_gate_up, pair_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_eight_tokens, int4_gate_up, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_int4_projection_tokens, int4_bf16_projection, half_tiles_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_fp8_eight_tokens, fp8_qkv, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_mxfp4_eight_tokens, mxfp4_projection, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_q4_k_eight_tokens, q4_k_gate_up, columns_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_gate_up_eight_tokens, bf16_gate_up, half_tiles_of_tokens)
+AC_MMA_GEMV_KERNEL(mma_gemv_projection_eight_tokens, projection, half_tiles_of_tokens)
+AC_ATTENTION_KERNEL(attention_128, (AttentionOp{.type = Type::bf16, .qk_norm = true}), mma)
+AC_ATTENTION_KERNEL(attention_256, (AttentionOp{.head_dim = 256, .rotary = 256}), mma_wide)
+AC_ATTENTION_KERNEL(attention_128_fp8,
+                    (AttentionOp{.type = Type::bf16, .qk_norm = true, .fp8 = true}), mma)
+AC_ATTENTION_KERNEL(attention_any_fp8,
+                    (AttentionOp{.type = Type::f32, .head_dim = 80, .rotary = 32, .fp8 = true}),
+                    scalar)
+AC_GEMM_KERNEL(gemm_gate_up_any_shape, gemm_gate_up, gemm_plan)
+AC_GEMM_KERNEL(gemm_qkv_any_shape, gemm_f32, gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_gate_up, gemm_gate_up, mma_gemm_plan)
+AC_MMA_GEMM_KERNEL(mma_gemm_qkv, (GemmOp{.bias = true, .matrices = 3}), mma_gemm_large)
+AC_MMA_GEMM_KERNEL(mma_gemm_projection_split, gemm_projection, mma_gemm_split)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_64, (PrefillAttentionOp{.head_dim = 64}),
+                            prefill_mma_tall)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_96, (PrefillAttentionOp{.head_dim = 96, .group = 1}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_128_fp8,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2, .fp8 = true}),
+                            prefill_mma)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_256, (PrefillAttentionOp{.head_dim = 256}),
+                            prefill_mma_wide)
+AC_PREFILL_ATTENTION_KERNEL(prefill_attention_split,
+                            (PrefillAttentionOp{.type = Type::bf16, .group = 2}), prefill_split)
+AC_ELEMENTWISE_KERNEL(elementwise_four, (ElementwiseOp{.out = Type::f32, .inputs = 4}), lean,
+                      ScaledGeluPlusBias)
+AC_REDUCTION_KERNEL(reduction_mean_square, (ReductionOp{.y = Type::f32, .fold = Fold::mean}),
+                    (ReductionPlan{}), Square)
+AC_SOFTMAX_KERNEL(softmax_warp, (SoftmaxOp{.x = Type::f32}),
+                  (SoftmaxPlan{.team = Team::warp,
+                               .passes = SoftmaxPasses::two,
+                               .keep = Keep::registers,
+                               .kept = 4,
+                               .resident = 512}))
+AC_NORM_KERNEL(norm_rms_residual, (NormOp{.residual = true}),
+               (NormPlan{.team = Team::warp, .keep = Keep::reread, .kept = 1}))
+AC_NORM_KERNEL(norm_layer, (NormOp{.norm = Norm::layer, .bias = true}),
+               (NormPlan{.keep = Keep::shared, .kept = 1}))
 AC_FALLBACK_KERNEL(fallback_int4_product,
                    (FallbackOp{
                        .kind = FallbackKind::scaled_product,
@@ -446,16 +428,6 @@ AC_FALLBACK_KERNEL(fallback_nvfp4_product,
                        .rank = 2,
                        .inner = 1,
                        .format = nvfp4}))
-#endif
-AC_FALLBACK_KERNEL(fallback_mxfp4_product,
-                   (FallbackOp{.kind = FallbackKind::scaled_product,
-                               .in = {Element::bf16, Element::u8, Element::e8m0},
-                               .out = Element::bf16,
-                               .operands = 3,
-                               .rank = 2,
-                               .inner = 1,
-                               .format = mxfp4}))
-#ifndef AC_ONE_OF_EACH
 AC_FALLBACK_KERNEL(fallback_q4_k_product,
                    (FallbackOp{.kind = FallbackKind::scaled_product,
                                .in = {Element::bf16, Element::u8, Element::i8, Element::f16},
@@ -500,15 +472,6 @@ AC_FALLBACK_KERNEL(fallback_product,
                                .operands = 3,
                                .rank = 2,
                                .inner = 1}))
-#endif
-AC_FALLBACK_KERNEL(fallback_rope,
-                   (FallbackOp{.kind = FallbackKind::rope,
-                               .in = {Element::f16, Element::f16, Element::positions, Element::f32},
-                               .out = Element::f16,
-                               .operands = 4,
-                               .rank = 3,
-                               .inner = 1}))
-#ifndef AC_ONE_OF_EACH
 AC_FALLBACK_KERNEL(fallback_attend, (FallbackOp{.kind = FallbackKind::attend,
                                                 .in = {Element::bf16, Element::bf16, Element::bf16,
                                                        Element::bf16, Element::bf16},
@@ -522,29 +485,12 @@ AC_ROPE_APPEND_KERNEL(rope_append_128, (RopeAppendOp{.qk_norm = true}), (RopeApp
 AC_ROPE_APPEND_KERNEL(rope_append_128_fp8,
                       (RopeAppendOp{.type = Type::bf16, .qk_norm = true, .fp8 = true}),
                       (RopeAppendPlan{}))
-#endif
-AC_ROPE_APPEND_KERNEL(rope_append_partial,
-                      (RopeAppendOp{
-                          .type = Type::f32, .head_dim = 80, .rotary = 32, .interleaved = true}),
-                      (RopeAppendPlan{}))
-AC_SAMPLING_KERNEL(sampling_greedy, (SamplingOp{}), (SamplingPlan{}))
-AC_MASK_LOGITS_KERNEL(mask_logits_f32, (MaskLogitsOp{}), (MaskLogitsPlan{}))
-#ifndef AC_ONE_OF_EACH
 AC_MASK_LOGITS_KERNEL(mask_logits_f16, (MaskLogitsOp{Type::f16}), (MaskLogitsPlan{}))
 AC_MASK_LOGITS_KERNEL(mask_logits_bf16, (MaskLogitsOp{Type::bf16}), (MaskLogitsPlan{}))
 AC_DRAW_KERNEL(draw_coarse, (DrawOp{Type::bf16, DrawPass::coarse}), (DrawPlan{}))
-#endif
-AC_DRAW_KERNEL(draw_top_k, (DrawOp{Type::f16, DrawPass::top_k}), (DrawPlan{}))
-#ifndef AC_ONE_OF_EACH
 AC_DRAW_KERNEL(draw_top_p, (DrawOp{Type::f32, DrawPass::top_p}), (DrawPlan{}))
 AC_DRAW_KERNEL(draw_choose, (DrawOp{Type::bf16, DrawPass::choose}), (DrawPlan{}))
-#endif
-AC_ADVANCE_KERNEL(advance_narrow, (AdvanceOp{}))
-#ifndef AC_ONE_OF_EACH
 AC_ADVANCE_KERNEL(advance_wide, (AdvanceOp{.wide_ids = true}))
 #endif
-AC_RANDOM_KERNELS
-
-AC_MEASURE_KERNELS
 
 }  // namespace ac::kernels
