@@ -2,7 +2,7 @@
 # Builds into build/KIND: release, sanitize (AddressSanitizer + UBSan; unit tests, and fuzzers with a driver of our
 # own) or fuzz (fuzzers with libFuzzer, by Clang).
 #   scripts/build.sh KIND [TARGET...]
-# The files of a library are compiled at once, which takes two thirds of the time from clean. A developer's own
+# The files of a library are compiled as one, which takes less time from clean. A developer's own
 # `cmake -S . -B build/dev -G Ninja` compiles each by itself, and so finds a missing include.
 set -euo pipefail
 cd "$(dirname "$0")/.."

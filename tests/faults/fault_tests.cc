@@ -42,7 +42,7 @@ struct Planted {
   const Fault* fault = nullptr;
   std::string case_name;
   std::shared_ptr<const test::Admission> admission = {};
-  // Of a kernel without a fault: those that the faults of its case had.
+  // A kernel without a fault gets as many trials as the faults of its case needed.
   std::size_t most_trials = std::numeric_limits<std::size_t>::max();
 };
 
@@ -83,7 +83,8 @@ KernelFiles build(const Planted& planted, const fs::path& folder, HostChecks che
   return files;
 }
 
-// Of processor time: of this process, or of those that it waited for.
+// How much processor time this process has used (RUSAGE_SELF), or the children that it has waited
+// for (RUSAGE_CHILDREN).
 double seconds_of(int who) {
   rusage usage{};
   getrusage(who, &usage);
@@ -133,8 +134,8 @@ Json carry_out(const Planted& planted, const fs::path& sources, const fs::path& 
   return {{"error", e.what()}};
 }
 
-// What most models run on most GPUs: products of plain weights, attention, the end of a step. Of
-// kernels alike, one that takes the host device less time.
+// Whether most models run such kernels on most GPUs: products of plain weights, attention, the end
+// of a step. Among similar kernels, the list has the one that takes less time on the host device.
 bool is_common(const std::string& case_name) {
   static const std::set<std::string> kCommon = {"swiglu",
                                                 "qkv",
@@ -185,7 +186,7 @@ bool in_every_run(const Planted& planted) {
              &*std::ranges::find(faults(), first, [](const Fault& f) { return f.cases.front(); });
 }
 
-// Takes out what only a long run judges, and says what that is.
+// Removes the kernels that only a long run judges, and prints how many these are.
 void leave_out_long(std::vector<Planted>& all) {
   std::set<const Fault*> known, kept;
   for (const Planted& planted : all) known.insert(planted.fault);
@@ -212,7 +213,7 @@ std::vector<Planted> all_planted(const std::vector<std::string>& only) {
   return all;
 }
 
-// Makes the trials of their cases, once each.
+// Makes the trials of each case once.
 void prepare(std::vector<Planted>& all) {
   const std::vector<std::string> own = own_case_names();
   std::map<std::string, std::shared_ptr<const test::Admission>> admissions;
@@ -231,7 +232,7 @@ int run(std::vector<Planted> all, bool with_all_trials) {
   const TemporaryFolder folder;
   const fs::path sources = folder.path() / "kernels";
   fs::copy(source_folder() / "kernels", sources, fs::copy_options::recursive);
-  // So many trials had the faults of a case, by its name.
+  // By the name of a case: the most trials that one of its faults needed.
   std::map<std::string, std::size_t> needed;
   int mutants = 0, killed = 0, crashed = 0, controls = 0, admitted = 0, unexpected = 0;
   double compiling = 0, judging = 0, judging_controls = 0;
@@ -268,8 +269,8 @@ int run(std::vector<Planted> all, bool with_all_trials) {
                result.value("launches", 0), seconds, outcome);
     fs::remove_all(folder.path() / std::to_string(i));
   };
-  // Kernels without a fault come last. Such a kernel shows that a trial refused a fault and not all
-  // kernels: it has the trials that its faults had.
+  // Kernels without a fault come last. They show that a trial refused a fault, and does not refuse
+  // every kernel. So each gets the trials that the faults of its case needed.
   const auto judge_some = [&](std::size_t begin, std::size_t end) {
     std::vector<ChildTask> tasks;
     for (std::size_t i = begin; i < end; ++i)

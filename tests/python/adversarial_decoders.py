@@ -567,7 +567,7 @@ DECODERS = [
 ]
 
 
-# Those that are told by the code that tells another one of the list, and by the same words.
+# Decoders that the same code refuses, or reads, as it does another one of the list.
 RARE = [
     "one_row", "one_column", "column", "two_halves", "cut_off", "times_mask_alone", "replaced",
     "weak_fill_far_below", "rare_masks", "rare_attentions", "rare_rows",

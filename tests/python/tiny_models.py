@@ -223,7 +223,7 @@ TO_CAPTURE += [name for name in CASES if not is_native(name)]
 if os.environ.get("AC_TEST_ALL"):
     TO_CAPTURE = list(CASES)
 
-# Those of them that every run captures: each family that only Python takes, each style of attention, and
+# The cases of TO_CAPTURE that every run captures: each family that only Python takes, each style of attention, and
 # what differs most among the others. AC_TEST_LONG=1 captures all.
 CAPTURED_OFTEN = [
     "llama_all_biases",
