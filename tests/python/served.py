@@ -64,6 +64,14 @@ class Server:
                         found.append(int(child))
         return found
 
+    def processor_seconds(self) -> float:
+        """What the server and its worker have used, in all threads."""
+        used = 0
+        for process in (self.process.pid, *self.workers()):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
+            used += int(fields[11]) + int(fields[12])  # user and system
+        return used / os.sysconf("SC_CLK_TCK")
+
     @contextlib.contextmanager
     def paused(self):
         """What the worker does is not done meanwhile. It may be killed."""

@@ -257,7 +257,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_hostile_is_answered_or_refused(server, name):
-    begin = time.monotonic()
+    before = server.processor_seconds()
     fields = {"prompt": "Tell me", "max_tokens": 30, "structured_outputs": HOSTILE[name]}
     status, _, body = server.request("POST", "/v1/completions", fields)
     assert status in (200, 400), body
@@ -265,7 +265,7 @@ def test_what_is_hostile_is_answered_or_refused(server, name):
         error = json.loads(body)["error"]
         # Only while it is answered, one may turn out to be too ambiguous.
         assert (error["param"] or "structured_outputs").startswith("structured_outputs") and len(error["message"]) < 500 and "\n" not in error["message"]
-    assert time.monotonic() - begin < 30  # a second or two where nothing else runs, 11 on a busy machine
+    assert server.processor_seconds() - before < 10  # not by the clock, as other tests run meanwhile
     status = dict(line.split(":", 1) for line in open(f"/proc/{server.process.pid}/status"))
     assert int(status["VmHWM"].split()[0]) < 2 << 20  # KiB
     assert answered(server, response_format=form_of({"const": 1}))[0] == "1"
