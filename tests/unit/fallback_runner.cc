@@ -121,7 +121,7 @@ class Run {
       if (std::string error = launch(generated, kernels); !error.empty()) return error;
     for (auto& [name, buffer] : memory_)
       if (!buffer.intact()) return name + ": written outside";
-    for (const Output& output : trial_.step.graph.outputs)
+    for (const ac::Output& output : trial_.step.graph.outputs)
       if (std::string error = compare(output, truth.at(output.name)); !error.empty()) return error;
     for (std::size_t i = 0; i < states_.size(); ++i)
       if (std::string error = compare_state(i, executor.state(i)); !error.empty()) return error;
@@ -305,7 +305,7 @@ class Run {
     return round_to(dtype, want - error) <= got && got <= round_to(dtype, want + error);
   }
 
-  std::string compare(const Output& output, const Value& want) {
+  std::string compare(const ac::Output& output, const Value& want) {
     const NodeId storage = storage_of(graph(), output.node);
     const Layout layout = layout_of(graph(), output.node);
     const Sizes sizes = sizes_of(graph().type(output.node).shape),

@@ -64,7 +64,7 @@ Json small_capture() {
     "golden": []})");
 }
 
-Model read(const Json& file) { return parse_exported(file.dump(), "folder/small.json"); }
+Model parsed(const Json& file) { return parse_exported(file.dump(), "folder/small.json"); }
 
 std::string error_of(const std::string& text) {
   try {
@@ -93,7 +93,7 @@ std::string error_after(const std::function<void(Json&)>& spoil) {
 }  // namespace
 
 TEST_CASE("a capture becomes a graph") {
-  const Model model = read(small_capture());
+  const Model model = parsed(small_capture());
   CHECK(model.architecture == "SmallDecoder");
   CHECK(model.stores ==
         std::map<std::string, std::filesystem::path>{{"checkpoint", "/models/small"},
@@ -135,7 +135,7 @@ TEST_CASE("ids without a batch axis, in int32, and no positions") {
           node["shape"].erase(node["shape"].begin());
         }
       }
-  CHECK(read(file).graph.type(read(file).graph.outputs[0].node).shape == Shape{Symbol::S, 20});
+  CHECK(parsed(file).graph.type(parsed(file).graph.outputs[0].node).shape == Shape{Symbol::S, 20});
 }
 
 TEST_CASE("a capture of another kind or version is refused") {
@@ -173,16 +173,16 @@ TEST_CASE("symbols") {
 }
 
 TEST_CASE("the longest sequence is part of the graph") {
-  CHECK(read(small_capture()).graph.limit.tokens == 64);
+  CHECK(parsed(small_capture()).graph.limit.tokens == 64);
   Json file = small_capture();
   file["symbols"]["S"]["max"] = (std::int64_t{1} << 62) + 5;  // any
-  CHECK(read(file).graph.limit.tokens == kMostTokens);
+  CHECK(parsed(file).graph.limit.tokens == kMostTokens);
 }
 
 TEST_CASE("messages name PyTorch's op and the line of the model") {
   Json file = small_capture();
   file["nodes"][2]["source"] = "model.py:31";
-  const Graph graph = read(file).graph;
+  const Graph graph = parsed(file).graph;
   CHECK(describe(graph, 8) == "add at block (aten.add.Tensor, model.py:31)");
   CHECK_ERROR("(aten.foo.default in module block, model.py:31): this op is not known",
               f["nodes"][2]["source"] = "model.py:31";
@@ -195,7 +195,7 @@ TEST_CASE("constants that count, and triangles of two values") {
   Json& scale = file["constants"][0];
   scale.erase("data");
   scale["triangle"] = {{"diagonal", 0}, {"below", 0}, {"above", "-inf"}};
-  const std::string text = print(read(file).graph);
+  const std::string text = print(parsed(file).graph);
   CHECK(text.find("tril") != text.npos);
   CHECK(text.find("where") != text.npos);
   CHECK_ERROR("\"above\" is missing", f["constants"][0].erase("data");

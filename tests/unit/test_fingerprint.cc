@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLarge = 100'003;
+constexpr std::int64_t kLargeCount = 100'003;
 
 struct Bound {
   Bound() {
@@ -22,7 +22,7 @@ struct Bound {
     write();
     write_file(checkpoint / "config.json", R"({"model_type": "toy", "rms_norm_eps": 1e-5})");
     program.stores["checkpoint"] = checkpoint.string();
-    for (const auto& [name, count] : {std::pair{"large", kLarge}, {"small", std::int64_t{3}}})
+    for (const auto& [name, count] : {std::pair{"large", kLargeCount}, {"small", std::int64_t{3}}})
       program.buffers.push_back({.role = Buffer::Role::weight,
                                  .name = name,
                                  .store = "checkpoint",
@@ -33,13 +33,13 @@ struct Bound {
 
   void write(const char* second = "small", DType dtype = DType::f32, std::size_t changed = ~0u,
              const fs::path& to = {}) const {
-    std::vector<float> large(static_cast<std::size_t>(kLarge), 1.f), small = {1, 2, 3};
+    std::vector<float> large(static_cast<std::size_t>(kLargeCount), 1.f), small = {1, 2, 3};
     if (changed < large.size()) large[changed] = 1.5f;
     std::string bytes = bytes_of_values(small);
     bytes.resize(3 * bytes_of(dtype));
-    write_safetensors(
-        (to.empty() ? checkpoint : to) / "model.safetensors",
-        {{"large", DType::f32, {kLarge}, bytes_of_values(large)}, {second, dtype, {3}, bytes}});
+    write_safetensors((to.empty() ? checkpoint : to) / "model.safetensors",
+                      {{"large", DType::f32, {kLargeCount}, bytes_of_values(large)},
+                       {second, dtype, {3}, bytes}});
   }
   void bind() {
     std::vector<std::string> warnings;
@@ -73,7 +73,8 @@ TEST_CASE("fingerprint: the checkpoint that was compiled is taken, wherever it l
 TEST_CASE("fingerprint: other values are refused, unless they are named") {
   const Bound bound;
   // The first and the last element, and one in the middle of a piece.
-  for (const std::size_t changed : {std::size_t{0}, std::size_t{kLarge - 1}, std::size_t{33'200}}) {
+  for (const std::size_t changed :
+       {std::size_t{0}, std::size_t{kLargeCount - 1}, std::size_t{33'200}}) {
     bound.write("small", DType::f32, changed);
     CHECK_BAD_INPUT(bound.open(), "tensor \"large\" has other values",
                     bound.package.string() + " was compiled",

@@ -17,21 +17,21 @@ using namespace ac::validate;
 
 namespace {
 
-constexpr std::int64_t kHeads = 4, kKvHeads = 2, kSize = 6;
+constexpr std::int64_t kQueryHeads = 4, kKeyHeads = 2, kHeadSize = 6;
 
 StepGraph attention(std::int64_t window, KvStorage storage = KvStorage::elements) {
   StepGraph step;
   Builder b(step.graph);
   const Dim tokens(Symbol::T);
-  const NodeId q = b.input("q", {DType::f16, {tokens, kHeads, kSize}});
-  const NodeId k = b.input("k", {DType::f16, {tokens, kKvHeads, kSize}});
-  const NodeId v = b.input("v", {DType::f16, {tokens, kKvHeads, kSize}});
+  const NodeId q = b.input("q", {DType::f16, {tokens, kQueryHeads, kHeadSize}});
+  const NodeId k = b.input("k", {DType::f16, {tokens, kKeyHeads, kHeadSize}});
+  const NodeId v = b.input("v", {DType::f16, {tokens, kKeyHeads, kHeadSize}});
   const NodeId positions = b.positions(tokens);
   const NodeId frequencies = b.constant(DType::f32, {3}, {1, 0.25, 0.0625});
   const NodeId turned_q = b.rope(q, positions, frequencies, 1.0, false);
   const NodeId turned_k = b.rope(k, positions, frequencies, 1.0, false);
   step.states.push_back(
-      kv_state(DType::f16, kKvHeads, kSize, kSize, window, "attention", 0, storage));
+      kv_state(DType::f16, kKeyHeads, kHeadSize, kHeadSize, window, "attention", 0, storage));
   step.graph.outputs.push_back({"out", b.append_attend(turned_q, turned_k, v, 0, 0.5, window, 0)});
   return step;
 }
@@ -147,9 +147,9 @@ TEST_CASE("graph subject: tensors of an attention") {
   const Subject subject = subject_of(attention(0), {.capacity = 32, .positions = {0, 1, 7, 31}});
   REQUIRE(subject.tensors.size() == 7);
   CHECK(subject.tensors[index_of(subject, "q")].shape ==
-        std::vector<std::int64_t>{1, kHeads, kSize});
+        std::vector<std::int64_t>{1, kQueryHeads, kHeadSize});
   const TensorSpec& keys = subject.tensors[index_of(subject, "state0.keys")];
-  CHECK(keys.shape == std::vector<std::int64_t>{kKvHeads, 32, kSize});
+  CHECK(keys.shape == std::vector<std::int64_t>{kKeyHeads, 32, kHeadSize});
   CHECK(keys.role == TensorRole::state);
   const TensorSpec& position = subject.tensors[index_of(subject, "position")];
   CHECK(position.high == 31);
@@ -196,7 +196,7 @@ TEST_CASE("graph subject: keys and values as codes with scales") {
                       value_scales = at("state0.value_scales");
     CHECK(subject.tensors[keys].dtype == DType::f8e4m3);
     CHECK(subject.tensors[key_scales].shape ==
-          std::vector<std::int64_t>{kKvHeads, options.capacity, 1});
+          std::vector<std::int64_t>{kKeyHeads, options.capacity, 1});
     run_plain(subject);
     CHECK(reason(subject) == "");
 
@@ -311,9 +311,9 @@ TEST_CASE("graph subject: plain arithmetic is near the truth, but rounded") {
   CHECK(largest < 1e-2);
   // Slot 20 took the new value; the slots after it are empty.
   const std::size_t v = index_of(subject, "v");
-  CHECK(truth[values][20 * kSize] == in[v][0]);
-  CHECK(std::isnan(truth[values][21 * kSize]));
-  CHECK(std::isnan(in[values][20 * kSize]));
+  CHECK(truth[values][20 * kHeadSize] == in[v][0]);
+  CHECK(std::isnan(truth[values][21 * kHeadSize]));
+  CHECK(std::isnan(in[values][20 * kHeadSize]));
 }
 
 }  // namespace

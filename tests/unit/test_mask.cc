@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kFirst = Steps::kFirst;
 
-struct Mask {
+struct MaskGraph {
   Graph graph{"mask", {}, {}, {4096, ""}};
   Builder b{graph};
   NodeId rows = b.reshape(b.positions(S), {S, 1});
@@ -58,7 +58,7 @@ double at(const Steps& steps, std::int64_t d) {
 }  // namespace
 
 TEST_CASE("comparisons of positions are steps of the distance") {
-  Mask m;
+  MaskGraph m;
   check(m.prove(m.compare(Op::less_equal)), steps(0, {{0, 1}}));     // column <= row
   check(m.prove(m.compare(Op::less)), steps(0, {{1, 1}}));           // column < row
   check(m.prove(m.compare(Op::greater)), steps(1, {{0, 0}}));        // column > row
@@ -68,7 +68,7 @@ TEST_CASE("comparisons of positions are steps of the distance") {
 }
 
 TEST_CASE("a sliding window is what two comparisons leave") {
-  Mask m;
+  MaskGraph m;
   const NodeId distance = m.b.binary(Op::sub, m.rows, m.columns);
   const NodeId near = m.b.binary(Op::less, distance, m.integer(4));
   const Steps window = steps(0, {{0, 1}, {4, 0}});
@@ -97,7 +97,7 @@ TEST_CASE("a sliding window is what two comparisons leave") {
 }
 
 TEST_CASE("triangles, additive masks and buffers cut to length are steps") {
-  Mask m;
+  MaskGraph m;
   check(m.prove(m.triangle(Op::tril, m.ones(), 0)), steps(0, {{0, 1}}));
   check(m.prove(m.triangle(Op::triu, m.ones(), 1)), steps(1, {{0, 0}}));
   const NodeId lowest = m.b.expand(m.real(-INFINITY), {S, S});
@@ -124,7 +124,7 @@ TEST_CASE("triangles, additive masks and buffers cut to length are steps") {
 }
 
 TEST_CASE("what is no function of the distance is not proven") {
-  Mask m;
+  MaskGraph m;
   const NodeId data = m.b.input("mask", {DType::boolean, {S, S}});
   CHECK(!m.prove(data));
   CHECK(!m.prove(m.b.binary(Op::logical_and, m.compare(Op::less_equal), data)));
@@ -138,7 +138,7 @@ TEST_CASE("what is no function of the distance is not proven") {
 }
 
 TEST_CASE("an axis of size 1 has only its first entry, however it is broadcast") {
-  Mask m;
+  MaskGraph m;
   const NodeId first_row = m.b.slice(m.rows, 0, 0, 1);  // [1, 1]: position 0
   const NodeId first_column = m.b.slice(m.columns, 1, 0, 1);
   check(m.prove(m.b.binary(Op::greater_equal, m.rows, first_column)), steps(1, {}));
@@ -161,13 +161,13 @@ TEST_CASE("an axis of size 1 has only its first entry, however it is broadcast")
 }
 
 TEST_CASE("masks are computed in the type's own numbers") {
-  Mask m;
+  MaskGraph m;
   // Neighbours coincide where bfloat16 or float16 have no whole numbers left.
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const NodeId i = m.b.cast(m.rows, dtype), j = m.b.cast(m.columns, dtype);
     CHECK(!m.prove(m.b.binary(Op::less_equal, j, i)));
   }
-  Mask few;
+  MaskGraph few;
   few.graph.limit.tokens = 256;
   const NodeId i = few.b.cast(few.rows, DType::bf16), j = few.b.cast(few.columns, DType::bf16);
   check(few.prove(few.b.binary(Op::less_equal, j, i)), steps(0, {{0, 1}}));
@@ -201,7 +201,7 @@ TEST_CASE("masks are computed in the type's own numbers") {
 }
 
 TEST_CASE("powers are computed, and never data that compares") {
-  Mask m;
+  MaskGraph m;
   const NodeId causal = m.b.cast(m.compare(Op::less_equal), DType::f32);
   check(m.prove(m.b.binary(Op::pow, causal, m.real(2))), steps(0, {{0, 1}}));
   check(m.prove(m.b.binary(Op::pow, causal, m.real(0))), steps(1, {}));
@@ -280,7 +280,7 @@ TEST_CASE("each rule of facts says why it is right, and speaks of one op") {
 }
 
 TEST_CASE("indices that may be negative are known") {
-  Mask m;
+  MaskGraph m;
   Prover prover(m.graph);
   const NodeId ids = m.b.input("ids", {DType::i64, {S}});
   const NodeId p = m.b.positions(S);

@@ -15,13 +15,13 @@ std::vector<std::string> made(std::string_view text, std::string_view change) {
     if (mutant.change == change) all.push_back(mutated(text, mutant));
   return all;
 }
-using Made = std::vector<std::string>;
+using Mutants = std::vector<std::string>;
 
 }  // namespace
 
 TEST_CASE("mutants turn comparisons, and no template brackets") {
-  CHECK(made("f(as<T>(a) < b);", "boundary") == Made{"f(as<T>(a) <= b);"});
-  CHECK(made("f(as<T>(a) < b);", "turned") == Made{"f(as<T>(a) > b);"});
+  CHECK(made("f(as<T>(a) < b);", "boundary") == Mutants{"f(as<T>(a) <= b);"});
+  CHECK(made("f(as<T>(a) < b);", "turned") == Mutants{"f(as<T>(a) > b);"});
   CHECK(made("template <int n>\nvoid f();", "boundary").empty());
   CHECK(made("static_assert(a < b);", "boundary").empty());
 }
@@ -34,11 +34,11 @@ TEST_CASE("mutants leave comments, preprocessor lines and code under #if alone")
 
 TEST_CASE("mutants leave out waits, resets and statements, and no declarations") {
   CHECK(made("{\n  __syncthreads();\n  int a = 1;\n}", "no wait") ==
-        Made{"{\n  ;\n  int a = 1;\n}"});
+        Mutants{"{\n  ;\n  int a = 1;\n}"});
   CHECK(made("{\n  slot = 0, parity ^= 1;\n}", "left out") ==
-        Made{"{\n  (void)0, parity ^= 1;\n}", "{\n  slot = 0, (void)0;\n}"});
+        Mutants{"{\n  (void)0, parity ^= 1;\n}", "{\n  slot = 0, (void)0;\n}"});
   CHECK(made("{\n  const int a = f(b);\n  W* c = d;\n}", "left out").empty());
-  CHECK(made("{\n  if (a) return;\n}", "no end") == Made{"{\n  if (a) ;\n}"});
+  CHECK(made("{\n  if (a) return;\n}", "no end") == Mutants{"{\n  if (a) ;\n}"});
 }
 
 TEST_CASE("mutants leave hints alone, and what they depend on") {
@@ -49,21 +49,21 @@ TEST_CASE("mutants leave hints alone, and what they depend on") {
 }
 
 TEST_CASE("mutants move indices and constants by one, outside declarations") {
-  CHECK(made("{ x = v[i]; }", "next index") == Made{"{ x = v[i + 1]; }"});
+  CHECK(made("{ x = v[i]; }", "next index") == Mutants{"{ x = v[i + 1]; }"});
   CHECK(made("{ float v[n]; }", "next index").empty());
-  CHECK(made("{ x = 32; }", "constant - 1") == Made{"{ x = (32 - 1); }"});
-  CHECK(made("{ x = 0.5f; }", "constant x2") == Made{"{ x = (0.5f * 2); }"});
-  CHECK(made("{ x = 1.f / y; }", "arithmetic") == Made{"{ x = 1.f * y; }"});
+  CHECK(made("{ x = 32; }", "constant - 1") == Mutants{"{ x = (32 - 1); }"});
+  CHECK(made("{ x = 0.5f; }", "constant x2") == Mutants{"{ x = (0.5f * 2); }"});
+  CHECK(made("{ x = 1.f / y; }", "arithmetic") == Mutants{"{ x = 1.f * y; }"});
 }
 
 TEST_CASE("mutants swap arguments, narrow offsets and round sums") {
   CHECK(made("{ x = fmaf(a, b[c(1, 2)], d); }", "swapped") ==
-        Made{"{ x = fmaf(a, d, b[c(1, 2)]); }", "{ x = fmaf(a, b[c(2, 1)], d); }"});
+        Mutants{"{ x = fmaf(a, d, b[c(1, 2)]); }", "{ x = fmaf(a, b[c(2, 1)], d); }"});
   CHECK(made("void f(int a, int b);", "swapped").empty());
   CHECK(made("{ x = static_cast<long long>(y); }", "narrow") ==
-        Made{"{ x = static_cast<int>(y); }"});
+        Mutants{"{ x = static_cast<int>(y); }"});
   CHECK(made("{ x = fmaf(a, b, c); }", "rounded") ==
-        Made{"{ x = to_float(from_float<f16>(fmaf(a, b, c))); }"});
+        Mutants{"{ x = to_float(from_float<f16>(fmaf(a, b, c))); }"});
   CHECK(made("{ x += a; }", "rounded").size() == 1);
 }
 

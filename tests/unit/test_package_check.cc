@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kNoLimit = 1e30;
 
-double tokens_of(const CheckStep& step) { return static_cast<double>(step.tokens + step.more); }
+double work_of_step(const CheckStep& step) { return static_cast<double>(step.tokens + step.more); }
 
 Program with_window() {
   Program program;
@@ -37,7 +37,7 @@ std::filesystem::path built_random() {
 
 TEST_CASE("package check: steps end at the edges of tiles, windows, rings and phases") {
   const Program program = with_window();
-  const CheckSteps chosen = check_steps(program, tokens_of, kNoLimit);
+  const CheckSteps chosen = check_steps(program, work_of_step, kNoLimit);
   CHECK(chosen.left_out.empty());
   std::set<std::int64_t> decoded, prompts, several;
   for (const CheckStep& step : chosen.steps) {
@@ -66,12 +66,12 @@ TEST_CASE("package check: steps end at the edges of tiles, windows, rings and ph
 
 TEST_CASE("package check: what is too much work is left out, and the largest context is not") {
   const Program program = with_window();
-  const CheckSteps all = check_steps(program, tokens_of, kNoLimit),
-                   few = check_steps(program, tokens_of, 40),
-                   none = check_steps(program, tokens_of, 0.5);
+  const CheckSteps all = check_steps(program, work_of_step, kNoLimit),
+                   few = check_steps(program, work_of_step, 40),
+                   none = check_steps(program, work_of_step, 0.5);
   CHECK(few.steps.size() + few.left_out.size() == all.steps.size());
   double work = 0;
-  for (const CheckStep& step : few.steps) work += tokens_of(step);
+  for (const CheckStep& step : few.steps) work += work_of_step(step);
   CHECK(work <= 40);
   CHECK(std::ranges::find(few.steps, CheckStep{CheckStep::Kind::after, 299, 1, 0}) !=
         few.steps.end());
@@ -83,7 +83,7 @@ TEST_CASE("package check: packages that hold few tokens have steps too") {
     CAPTURE(room);
     Program program;
     program.max_context = room, program.phases = {{"all", 1, room}};
-    const CheckSteps chosen = check_steps(program, tokens_of, kNoLimit);
+    const CheckSteps chosen = check_steps(program, work_of_step, kNoLimit);
     REQUIRE(!chosen.steps.empty());
     for (const CheckStep& step : chosen.steps) CHECK(step.end() <= room);
   }
@@ -129,7 +129,7 @@ TEST_CASE("package check: two programs agree, or the step and the logit are name
   ProgramPair same = pair_of("right"), other = pair_of("wrong");
   CHECK(same.why_not().empty());
   CHECK(same.why_random().empty());
-  for (const CheckStep& step : check_steps(right.program(), tokens_of, kNoLimit).steps) {
+  for (const CheckStep& step : check_steps(right.program(), work_of_step, kNoLimit).steps) {
     CAPTURE(describe(step));
     const ProgramPair::Result result = same.run(step);
     CHECK(result.fault == "");

@@ -516,7 +516,7 @@ TEST_CASE("study: what cannot be searched is left out, with the reason") {
 
 TEST_CASE("study: a plan's fields") {
   const Choice choice = Implementation<GemvTask>{{}, {.threads = 512, .rows = 2}};
-  const std::vector<search::Field> fields = fields_of(choice);
+  const std::vector<search::Field> fields = tune::fields_of(choice);
   REQUIRE(fields.size() > 5);
   CHECK(fields[0] == search::Field{"threads", std::int64_t{512}});
   CHECK(fields[1] == search::Field{"rows", std::int64_t{2}});

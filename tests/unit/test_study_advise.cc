@@ -119,8 +119,9 @@ TEST_CASE("study advise: only the regions that are wanted, and one of them at le
   some.regions = {pair(ask_qwen3(nothing, options())).signature};
   CHECK(ask_qwen3(nothing, some).size() == 1);
   some.regions = {"no such region"};
-  CHECK(test::error_of(Fault::wrong_usage, [&] { ask_qwen3(nothing, some); }).find("--regions") !=
-        std::string::npos);
+  CHECK(ac::test::error_of(Fault::wrong_usage, [&] {
+          ask_qwen3(nothing, some);
+        }).find("--regions") != std::string::npos);
 }
 
 TEST_CASE("study advise: an order holds what was accepted, hints behind what they refine") {
@@ -191,7 +192,7 @@ TEST_CASE("study advise: an order holds what was accepted, hints behind what the
 TEST_CASE("study advise: without an author or a reply nothing is kept") {
   const std::vector<AskedRegion> regions = ask_qwen3(nothing, options());
   const auto refused = [&](const Author& author) {
-    return test::error_of(Fault::wrong_usage, [&] { recorded(regions, "replay:x", author); });
+    return ac::test::error_of(Fault::wrong_usage, [&] { recorded(regions, "replay:x", author); });
   };
   CHECK(refused({"", "2026-11-21"}).find("--model") != std::string::npos);
   CHECK(refused({"m", ""}).find("--date") != std::string::npos);
@@ -240,7 +241,7 @@ TEST_CASE("study advise: a file that is something else is not touched") {
     CHECK_BAD_INPUT(append_replies(file, {reply("one")}), "line 1");
     CHECK(read_file(file, 1 << 20) == content);
   }
-  CHECK(test::error_of(Fault::job_failed, [&] {
+  CHECK(ac::test::error_of(Fault::job_failed, [&] {
           append_replies(folder.path() / "none" / "advice.jsonl", {reply("one")});
         }).find("none") != std::string::npos);
 }

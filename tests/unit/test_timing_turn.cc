@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-struct Fixture {
+struct TurnsFile {
   TemporaryFolder folder;
   std::filesystem::path file = folder.path() / "turns";
 };
@@ -37,7 +37,7 @@ struct Measurer {
 }  // namespace
 
 TEST_CASE("timing turn: answers go side by side, and a measurement waits for all of them") {
-  const Fixture f;
+  const TurnsFile f;
   TimingTurn one(f.file), other(f.file);
   std::optional<TimingTurn::Turn> first(one.answer()), second(other.answer());
   Measurer measurer(f.file);
@@ -53,7 +53,7 @@ TEST_CASE("timing turn: answers go side by side, and a measurement waits for all
 }
 
 TEST_CASE("timing turn: of measurements one after the other, an answer waits for one") {
-  const Fixture f;
+  const TurnsFile f;
   std::atomic<int> measured = 0;
   std::atomic<bool> ends = false;
   std::jthread measurer([&] {
@@ -77,7 +77,7 @@ TEST_CASE("timing turn: of measurements one after the other, an answer waits for
 }
 
 TEST_CASE("timing turn: two measurements are not made at once") {
-  const Fixture f;
+  const TurnsFile f;
   TimingTurn turns(f.file);
   std::optional<TimingTurn::Turn> turn(turns.measure());
   Measurer measurer(f.file);
@@ -89,7 +89,7 @@ TEST_CASE("timing turn: two measurements are not made at once") {
 }
 
 TEST_CASE("timing turn: a process that dies gives its turn back") {
-  const Fixture f;
+  const TurnsFile f;
   int ready[2];
   REQUIRE(pipe(ready) == 0);
   const pid_t child = fork();

@@ -36,7 +36,7 @@ Request request_of(const Dim& rows, int at_once, std::int64_t tokens) {
 
 TEST_CASE("trials of several tokens: each is computed by itself too, by the kernel for one") {
   const Request several = request_of(Symbol::T, 4, 6);
-  const Trial& trial = several.trial;
+  const ac::Trial& trial = several.trial;
   REQUIRE(several.sources.size() == 2);
   REQUIRE(trial.launches.size() == 1);
   REQUIRE(trial.alone.size() == 1);
@@ -58,7 +58,7 @@ TEST_CASE("trials of several tokens: each is computed by itself too, by the kern
 }
 
 TEST_CASE("trials of several tokens: as JSON, and what is none") {
-  const Trial trial = request_of(Symbol::T, 2, 3).trial;
+  const ac::Trial trial = request_of(Symbol::T, 2, 3).trial;
   const Json json = to_json(trial);
   CHECK(to_json(trial_from_json(json, "trial")) == json);
   CHECK(trial_from_json(json, "trial").alone == trial.alone);
@@ -74,7 +74,7 @@ TEST_CASE("trials of several tokens: as JSON, and what is none") {
   harmed["alone"] = 3;
   CHECK_BAD_INPUT(trial_from_json(harmed, "trial"), "trial");
   // Half of a buffer belongs to no token.
-  Trial split = trial;
+  ac::Trial split = trial;
   split.buffers.push_back({.bytes = Count(64, 4)});
   CHECK_BAD_INPUT(verify(split, "trial"), "trial", "no part of a buffer");
   split.alone.clear();

@@ -13,7 +13,7 @@ using namespace ac;
 
 namespace {
 
-const Dim kT(Symbol::T), kP(Symbol::P);
+const Dim kNew(Symbol::T), kPast(Symbol::P);
 
 struct Views {
   Graph graph;
@@ -30,61 +30,61 @@ struct Views {
 
 TEST_CASE("the layout of views") {
   Views v;
-  const NodeId x = v.x({kT, 96});
+  const NodeId x = v.x({kNew, 96});
   CHECK(v.layout(x) == "contiguous 0 [96, 1]");
   // Fused q, k, v: the parts are not contiguous, but their heads have strides.
   const NodeId part = v.b.slice(x, 1, 32, 64);
   CHECK(v.layout(part) == "strided 32 [96, 1]");
-  CHECK(v.layout(v.b.reshape(part, {kT, 4, 8})) == "strided 32 [96, 8, 1]");
-  CHECK(v.layout(v.b.reshape(v.b.reshape(part, {kT, 4, 8}), {kT, 32})) == "strided 32 [96, 1]");
-  CHECK(v.layout(v.b.permute(v.b.reshape(x, {kT, 4, 24}), {1, 0, 2})) == "strided 0 [24, 96, 1]");
+  CHECK(v.layout(v.b.reshape(part, {kNew, 4, 8})) == "strided 32 [96, 8, 1]");
+  CHECK(v.layout(v.b.reshape(v.b.reshape(part, {kNew, 4, 8}), {kNew, 32})) == "strided 32 [96, 1]");
+  CHECK(v.layout(v.b.permute(v.b.reshape(x, {kNew, 4, 24}), {1, 0, 2})) == "strided 0 [24, 96, 1]");
   // Rows that do not lie behind each other cannot be one axis.
-  CHECK(v.layout(v.b.reshape(part, {kT * 32})) == "opaque 0 []");
-  CHECK(v.layout(v.b.reshape(v.b.permute(x, {1, 0}), {kT, 96})) == "opaque 0 []");
-  CHECK(v.layout(v.b.reshape(x, {kT * 96})) == "contiguous 0 [1]");
-  CHECK(v.layout(v.b.slice(x, 0, kT - 1, kT)) == "contiguous 96*T - 96 [0, 1]");
+  CHECK(v.layout(v.b.reshape(part, {kNew * 32})) == "opaque 0 []");
+  CHECK(v.layout(v.b.reshape(v.b.permute(x, {1, 0}), {kNew, 96})) == "opaque 0 []");
+  CHECK(v.layout(v.b.reshape(x, {kNew * 96})) == "contiguous 0 [1]");
+  CHECK(v.layout(v.b.slice(x, 0, kNew - 1, kNew)) == "contiguous 96*T - 96 [0, 1]");
   CHECK(v.layout(v.b.slice(x, 1, 1, 96, 2)) == "strided 1 [96, 2]");
   CHECK(v.layout(v.b.slice(v.x({1, 96}), 1, 32, 64)) == "contiguous 32 [0, 1]");
-  CHECK(v.layout(v.b.expand(v.x({kT, 1}), {3, kT, 8})) == "strided 0 [0, 1, 0]");
+  CHECK(v.layout(v.b.expand(v.x({kNew, 1}), {3, kNew, 8})) == "strided 0 [0, 1, 0]");
   CHECK(v.layout(v.b.reshape(v.x({4, 6}), {6, 4})) == "contiguous 0 [4, 1]");
-  CHECK(v.layout(v.b.reshape(v.b.reshape(x, {kT, 1, 96, 1}), {1, kT, 96})) ==
+  CHECK(v.layout(v.b.reshape(v.b.reshape(x, {kNew, 1, 96, 1}), {1, kNew, 96})) ==
         "contiguous 0 [0, 96, 1]");
   CHECK(views_of(v.graph, part) == std::vector<NodeId>{part});
   CHECK(storage_of(v.graph, part) == x);
-  CHECK(elements_touched(v.graph, part) == kT * 32);
-  CHECK(elements_touched(v.graph, v.b.expand(v.x({kT, 1}), {3, kT, 8})) == kT);
+  CHECK(elements_touched(v.graph, part) == kNew * 32);
+  CHECK(elements_touched(v.graph, v.b.expand(v.x({kNew, 1}), {3, kNew, 8})) == kNew);
   CHECK(elements_touched(v.graph, v.x({0, 3})) == Dim(0));
 }
 
 TEST_CASE("the work of single ops") {
   Graph g;
   Builder b(g);
-  const NodeId x = b.input("x", {DType::bf16, {kT, 64}});
+  const NodeId x = b.input("x", {DType::bf16, {kNew, 64}});
   const NodeId w = b.weight("w", {DType::bf16, {32, 64}}),
                bias = b.weight("b", {DType::bf16, {32}});
   const Work linear = work_of(g, b.linear(x, w, bias));
-  CHECK(linear.flops == kT * (32 * 64 * 2 + 32));
+  CHECK(linear.flops == kNew * (32 * 64 * 2 + 32));
   CHECK(linear.weight_bytes == Dim(32 * 64 * 2 + 32 * 2));
-  CHECK(linear.activation_bytes == kT * 2 * (64 + 32));
+  CHECK(linear.activation_bytes == kNew * 2 * (64 + 32));
   CHECK(linear.state_bytes == Dim(0));
 
-  const NodeId ids = b.input("ids", {DType::i64, {kT}});
+  const NodeId ids = b.input("ids", {DType::i64, {kNew}});
   const Work gather = work_of(g, b.embedding(w, ids));
   CHECK(gather.flops == Dim(0));
-  CHECK(gather.weight_bytes == kT * 64 * 2);  // not the table
-  CHECK(gather.activation_bytes == kT * 8 + kT * 64 * 2);
+  CHECK(gather.weight_bytes == kNew * 64 * 2);  // not the table
+  CHECK(gather.activation_bytes == kNew * 8 + kNew * 64 * 2);
 
-  CHECK(work_of(g, b.binary(Op::mul, x, x)).activation_bytes == kT * 64 * 2 * 2);  // x once
+  CHECK(work_of(g, b.binary(Op::mul, x, x)).activation_bytes == kNew * 64 * 2 * 2);  // x once
   const NodeId frequencies = b.constant(DType::f32, {4}, {1, 1, 1, 1});
   const Work rope =
-      work_of(g, b.rope(b.reshape(x, {kT, 4, 16}), b.positions(kT), frequencies, 1.0, false));
-  CHECK(rope.flops == kT * 4 * 4 * 6);  // 8 of 16 features
-  CHECK(rope.activation_bytes == kT * 64 * 2 * 2 + Dim(16));
+      work_of(g, b.rope(b.reshape(x, {kNew, 4, 16}), b.positions(kNew), frequencies, 1.0, false));
+  CHECK(rope.flops == kNew * 4 * 4 * 6);  // 8 of 16 features
+  CHECK(rope.activation_bytes == kNew * 64 * 2 * 2 + Dim(16));
 
-  const NodeId q = b.input("q", {DType::bf16, {kT, 8, 16}}),
-               k = b.input("k", {DType::bf16, {kT, 2, 16}});
+  const NodeId q = b.input("q", {DType::bf16, {kNew, 8, 16}}),
+               k = b.input("k", {DType::bf16, {kNew, 2, 16}});
   const Work attend = work_of(g, b.append_attend(q, k, k, 0, 1.0, 0, 0.0));
-  CHECK(attend.state_bytes == (kP + kT) * 2 * 32 * 2);
+  CHECK(attend.state_bytes == (kPast + kNew) * 2 * 32 * 2);
   // 3 tokens after 5: 6 + 7 + 8 pairs, 16 products for q k and 16 for p v, 2 flops each.
   CHECK(evaluate(attend, {-1, 3, 5}).flops == 8 * (6 + 7 + 8) * (2 * 32 + 4));
   const Work windowed = work_of(g, b.append_attend(q, k, k, 1, 1.0, 4, 0.0));
@@ -99,17 +99,17 @@ TEST_CASE("the work of single ops") {
 namespace {
 
 NodeId node_of(Builder& b, Op op) {
-  const NodeId x = b.input("x", {DType::bf16, {kT, 8}});
-  const NodeId flag = b.input("flag", {DType::boolean, {kT, 8}});
+  const NodeId x = b.input("x", {DType::bf16, {kNew, 8}});
+  const NodeId flag = b.input("flag", {DType::boolean, {kNew, 8}});
   const NodeId w = b.weight("w", {DType::bf16, {8, 8}});
-  const NodeId heads = b.reshape(x, {kT, 2, 4});
+  const NodeId heads = b.reshape(x, {kNew, 2, 4});
   switch (info(op).rule) {
     case ShapeRule::declared:
       if (op == Op::input) return x;
       if (op == Op::weight) return w;
       return b.scalar(DType::bf16, 1.0);
     case ShapeRule::positions:
-      return b.positions(kT);
+      return b.positions(kNew);
     case ShapeRule::cast:
       return b.cast(x, DType::f32);
     case ShapeRule::unary:
@@ -133,9 +133,9 @@ NodeId node_of(Builder& b, Op op) {
     case ShapeRule::linear:
       return b.linear(x, w);
     case ShapeRule::embedding:
-      return b.embedding(w, b.input("ids", {DType::i64, {kT}}));
+      return b.embedding(w, b.input("ids", {DType::i64, {kNew}}));
     case ShapeRule::rope:
-      return b.rope(heads, b.positions(kT), b.constant(DType::f32, {1}, {1.0}), 1.0, false);
+      return b.rope(heads, b.positions(kNew), b.constant(DType::f32, {1}, {1.0}), 1.0, false);
     case ShapeRule::attention:
       return op == Op::attention ? b.attention(heads, heads, heads, 1.0, 0, 0.0)
                                  : b.append_attend(heads, heads, heads, 0, 1.0, 0, 0.0);
@@ -144,7 +144,7 @@ NodeId node_of(Builder& b, Op op) {
     case ShapeRule::permute:
       return b.permute(x, {1, 0});
     case ShapeRule::expand:
-      return b.expand(x, {2, kT, 8});
+      return b.expand(x, {2, kNew, 8});
     case ShapeRule::slice:
       return b.slice(x, 1, 0, 4);
     case ShapeRule::concat:
