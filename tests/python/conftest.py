@@ -19,13 +19,22 @@ WARM = Path(__file__).with_name("warm_python.py")
 
 
 def pytest_configure(config):
-    if hasattr(config, "workerinput") or os.environ.get("AGENTCOMPILE_PYTHON"):
+    if hasattr(config, "workerinput"):
         return  # a worker has what its parent has
-    # Where models are looked for does not follow the cache folders that tests set.
+    # Where models and what a C++ compiler has built are looked for does not follow the cache folders that tests set.
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    compilers = Path.home() / ".ccache"
     os.environ.setdefault("HF_HOME", str(cache / "huggingface"))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("CCACHE_DIR", str(compilers if compilers.is_dir() else cache / "ccache"))
+    config.made_for_tests = []
+    if getattr(config.option, "numprocesses", None):
+        config.made_for_tests.append(Path(tempfile.mkdtemp(prefix="cache-of-tests-")))
+        os.environ["XDG_CACHE_HOME"] = str(config.made_for_tests[0])
+    if os.environ.get("AGENTCOMPILE_PYTHON"):
+        return
     folder = Path(tempfile.mkdtemp(prefix="warm-python-"))
+    config.made_for_tests.append(folder)
     server = subprocess.Popen([sys.executable, WARM, "serve", folder / "socket"], start_new_session=True)
     client = folder / "client.sh"
     client.write_text(
@@ -35,12 +44,12 @@ def pytest_configure(config):
     )
     client.chmod(0o755)
     os.environ["AGENTCOMPILE_PYTHON"] = str(client)
-    config.warm_python = server, folder
+    config.warm_python = server
 
 
 def pytest_unconfigure(config):
     if hasattr(config, "warm_python"):
-        server, folder = config.warm_python
-        server.kill()
-        server.wait()
-        shutil.rmtree(folder)
+        config.warm_python.kill()
+        config.warm_python.wait()
+    for folder in getattr(config, "made_for_tests", []):
+        shutil.rmtree(folder, ignore_errors=True)

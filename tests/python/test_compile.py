@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import compiled
 import damage
@@ -39,13 +40,15 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """One cache of kernels and verdicts for all tests, and for all workers."""
-    folder = tmp_path_factory.getbasetemp()
+    """A cache of kernels and verdicts that was empty when the run began: that of all workers (conftest.py), or one
+    of these tests alone."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+        yield Path(os.environ["XDG_CACHE_HOME"])
+        return
+    folder = tmp_path_factory.getbasetemp() / "compile-cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(folder / "compile-cache"))
-        yield folder / "compile-cache"
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -370,12 +373,14 @@ def compile_arguments(source, package, *options):
 def half_cache(small, cache, tmp_path):
     """A cache of one's own that lacks a few of the small model's kernels and half of the verdicts."""
     compile_package(small, tmp_path / "warm")
+    own = {path.read_bytes() for path in (tmp_path / "warm/host").glob("*.so")}
     shutil.rmtree(tmp_path / "warm")
     copy, chance = tmp_path / "cache", random.Random(3)
     # What other compilations have begun there may be gone before it is copied.
-    shutil.copytree(cache, copy, ignore=shutil.ignore_patterns("*.unfinished-*", "*.json.*"))
+    unfinished = shutil.ignore_patterns("*.unfinished-*", "*.json.*")
+    shutil.copytree(cache / "agentcompile/kernels", copy / "agentcompile/kernels", ignore=unfinished)
     verdicts = [path for path in copy.rglob("*.json") if path.parent.name == "verdicts"]
-    kernels = [path.parent for path in copy.rglob("record")]
+    kernels = [path.parent for path in copy.rglob("kernel.so") if path.read_bytes() in own]
     assert len(kernels) > 8 and len(verdicts) > 8
     for path in chance.sample(sorted(kernels), 4):
         shutil.rmtree(path)
