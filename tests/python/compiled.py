@@ -26,6 +26,11 @@ def program(*arguments, expect=0, timeout=300, stdin=None, **environment):
     return result
 
 
+def users_environment() -> dict:
+    """For what fetches or compiles sources: the cache of whoever runs the tests has them already."""
+    return {**os.environ, "XDG_CACHE_HOME": os.environ["AC_TEST_USER_CACHE"]}
+
+
 def cache_with_kernels(folder) -> Path:
     """A cache folder of one's own, whose kernels are those that the tests have built already."""
     kernels = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcompile/kernels"

@@ -21,12 +21,12 @@ WARM = Path(__file__).with_name("warm_python.py")
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return  # a worker has what its parent has
-    # Where models and what a C++ compiler has built are looked for does not follow the cache folders that tests set.
+    # Where models are looked for does not follow the cache folders that tests set, nor do sources of others and what
+    # the compiler of the program has made of them (compiled.py).
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    compilers = Path.home() / ".ccache"
+    os.environ["AC_TEST_USER_CACHE"] = str(cache)
     os.environ.setdefault("HF_HOME", str(cache / "huggingface"))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("CCACHE_DIR", str(compilers if compilers.is_dir() else cache / "ccache"))
     config.made_for_tests = []
     if getattr(config.option, "numprocesses", None):
         config.made_for_tests.append(Path(tempfile.mkdtemp(prefix="cache-of-tests-")))

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import yaml
-from compiled import ROOT
+from compiled import ROOT, users_environment
 from long_python import environment, long_python, only_long
 from served import Server, compiled_once, free_port
 from test_library import write_demo
@@ -44,7 +44,7 @@ def test_the_image_is_built_from_what_there_is(tmp_path):
             to = tmp_path / (source if target == "./" else target)
             shutil.copytree(ROOT / source, to) if (ROOT / source).is_dir() else shutil.copy(ROOT / source, to)
     configure = ["cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", "-DCMAKE_UNITY_BUILD=ON"]
-    result = subprocess.run(configure, capture_output=True, text=True)
+    result = subprocess.run(configure, capture_output=True, text=True, env=users_environment())
     assert result.returncode == 0, result.stderr
     cuda, nvrtc = (re.search(rf"^ARG {name}=(\S+)$", CONTAINERFILE, re.MULTILINE)[1] for name in ("CUDA", "NVRTC"))
     wanted = re.search(r"nvidia-cuda-nvrtc>=(\d+)\.(\d+),", (ROOT / "python/requirements.txt").read_text())

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from compiled import ROOT
+from compiled import ROOT, users_environment
 from variants import LONG
 
 FOLDER = ROOT / "tests/extend"
@@ -54,5 +54,6 @@ def test_what_patches_add_passes_the_tests_of_such_things(tmp_path):
         shutil.copy(ROOT / path, tmp_path / path)
     for name in SECTIONS:
         git("apply", FOLDER / f"{name}.patch", cwd=tmp_path)
-    subprocess.run(["scripts/build.sh", "release", "unit_tests"], cwd=tmp_path, check=True)
+    build = ["scripts/build.sh", "release", "unit_tests"]
+    subprocess.run(build, cwd=tmp_path, check=True, env=users_environment())
     subprocess.run(["build/release/unit_tests", f"--source-file={TESTS}"], cwd=tmp_path, check=True)

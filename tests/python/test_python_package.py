@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from compiled import PROGRAM, ROOT, program
+from compiled import PROGRAM, ROOT, program, users_environment
 from served import compiled_once
 from test_library import NEW, PROMPT, said, write_demo
 
@@ -43,7 +43,7 @@ def site(tmp_path_factory):
             same = ["-Cbuild-dir=build/wheel-test", *(f"-Ccmake.define.{name}={value}" for name, value in values.items())]
             build = [*pip, "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w", shared, *same]
             for command in (build, [*pip, "install", "--no-deps", "--no-index", "--target", shared / "new", "-f", shared, "agentcompile"]):
-                result = subprocess.run(command, capture_output=True, text=True)
+                result = subprocess.run(command, capture_output=True, text=True, env=users_environment())
                 assert result.returncode == 0, result.stdout + result.stderr
             (shared / "new").rename(shared / "site")
     return shared / "site"

@@ -7,7 +7,7 @@ import subprocess
 
 import jsonschema
 import pytest
-from compiled import PROGRAM, ROOT
+from compiled import PROGRAM, ROOT, users_environment
 from served import Server, compiled_once
 from test_serve_structured import answered, form_of, is_valid
 from variants import LONG
@@ -27,7 +27,8 @@ NOTES = {"ecmascript-regex", "idn-email", "idn-hostname", "iri", "iri-reference"
 @pytest.fixture(scope="module")
 def suite() -> list:
     """(file, schema, [(instance, whether it is valid)])"""
-    found = subprocess.run([ROOT / "scripts/json_schema_suite.sh"], stdout=subprocess.PIPE, text=True, check=True)
+    script, environment = ROOT / "scripts/json_schema_suite.sh", users_environment()
+    found = subprocess.run([script], stdout=subprocess.PIPE, text=True, check=True, env=environment)
     folder = ROOT / found.stdout.strip() / SUITE
     groups = []
     for file in sorted([*folder.glob("*.json"), *folder.glob("optional/format/*.json")]):
