@@ -8,6 +8,7 @@
 #include "compile/compile.h"
 #include "lab/check_steps.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/long_run.h"
 #include "tests/unit/small_compilation.h"
 
 using namespace ac;
@@ -99,6 +100,11 @@ void check_together(const char* dtype) {
 
 TEST_CASE("together: products read weights once, all else runs for each row") {
   check_together("bfloat16");
+}
+
+// Python tests compile float32 for several sequences in every run (test_slots.py).
+TEST_CASE("together: products read weights once, all else runs for each row, in float32" *
+          doctest::skip(!is_long_run())) {
   check_together("float32");
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/forked.h"
+#include "tests/unit/long_run.h"
 
 using namespace ac;
 using namespace std::chrono_literals;
@@ -116,7 +117,8 @@ TEST_CASE("processes: one that starts while other threads take memory needs none
       }
     });
   int stuck = 0;
-  for (int i = 0; i < 200 && stuck == 0; ++i) {
+  const int often = test::is_long_run() ? 200 : 60;  // sanitizers run in the long mode alone
+  for (int i = 0; i < often && stuck == 0; ++i) {
     const pid_t process = start_process([] {});
     for (int waited = 0; waited < 1000 && is_running(process); ++waited)
       std::this_thread::sleep_for(10ms);

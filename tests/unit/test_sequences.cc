@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "grammar/grammar.h"
 #include "tests/unit/expect_error.h"
+#include "tests/unit/long_run.h"
 #include "tests/unit/running_toy.h"
 
 namespace ac::test {
@@ -165,7 +166,8 @@ TEST_CASE("sequences: each request has the tokens that it has alone") {
       std::vector<std::vector<Asked>> asked(3);
       std::vector<std::vector<Outcome>> got(3);
       for (auto& of : asked)
-        for (int i = 0; i < 25; ++i) of.push_back(random_request(running.toy, random));
+        for (int i = 0; i < (is_long_run() ? 25 : 10); ++i)
+          of.push_back(random_request(running.toy, random));
       several.run([&](std::size_t i) {
         for (const Asked& one : asked[i]) {
           const Sequences::Use use(*several.sequences, i);
