@@ -21,8 +21,8 @@ WARM = Path(__file__).with_name("warm_python.py")
 def pytest_configure(config):
     if hasattr(config, "workerinput"):
         return  # a worker has what its parent has
-    # Where models are looked for does not follow the cache folders that tests set, nor do sources of others and what
-    # the compiler of the program has made of them (compiled.py).
+    # Where models are looked for does not follow the cache folders that tests set, nor do sources of others
+    # and what the compiler of the program has made of them (compiled.py).
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ["AC_TEST_USER_CACHE"] = str(cache)
     os.environ.setdefault("HF_HOME", str(cache / "huggingface"))

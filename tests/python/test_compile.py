@@ -40,8 +40,8 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """A cache of kernels and verdicts that was empty when the run began: that of all workers (conftest.py), or one
-    of these tests alone."""
+    """A cache of kernels and verdicts that was empty when the run began: that of all workers (conftest.py),
+    or one of these tests alone."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         yield Path(os.environ["XDG_CACHE_HOME"])
         return

@@ -37,9 +37,11 @@ def site(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (shared / "site").exists():
             # As the program was built, so that the compiler's cache has it.
-            built = dict(re.findall(r"^(\w+):\w+=(.*)$", (PROGRAM.parent / "CMakeCache.txt").read_text(), re.MULTILINE))
+            built = (PROGRAM.parent / "CMakeCache.txt").read_text()
+            built = dict(re.findall(r"^(\w+):\w+=(.*)$", built, re.MULTILINE))
             values = {name: built[name] for name in ("AC_WERROR", "CMAKE_CXX_COMPILER")}
-            values |= {name: built.get(name, "0") for name in ("CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE")}
+            units = ("CMAKE_UNITY_BUILD", "CMAKE_UNITY_BUILD_BATCH_SIZE")
+            values |= {name: built.get(name, "0") for name in units}
             same = ["-Cbuild-dir=build/wheel-test", *(f"-Ccmake.define.{name}={value}" for name, value in values.items())]
             build = [*pip, "wheel", ROOT, "--no-build-isolation", "--no-deps", "-w", shared, *same]
             for command in (build, [*pip, "install", "--no-deps", "--no-index", "--target", shared / "new", "-f", shared, "agentcompile"]):
