@@ -12,6 +12,7 @@
 #include "kernels/fallback.cuh"
 #include "kernels/gemm.cuh"
 #include "kernels/gemv.cuh"
+#include "kernels/layers.cuh"
 #include "kernels/mask_logits.cuh"
 #include "kernels/measure.cuh"
 #include "kernels/mma_gemm.cuh"
@@ -140,6 +141,8 @@ constexpr GemvPlan bulk_pair{
     .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 256};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
 AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
+AC_LAYERS_KERNEL(layers_qwen3, (LayersOp{.layers = 28, .head_norms = true}),
+                 (LayersPlan{.parts_o = 2, .parts_down = 2}))
 #endif
 
 constexpr AttentionPlan mma{};

@@ -149,7 +149,8 @@ void Scheduler::cluster_barrier(Place place) {
 }
 
 Block& Scheduler::block(unsigned rank, Place place) {
-  if (rank >= blocks_.size()) fail("a block of the cluster is reached that is not there", place);
+  if (rank >= blocks_.size() || launch_->cluster == 0)
+    fail("a block of the cluster is reached that is not there", place);
   // Then, the memory may be another's.
   if (!blocks_[rank].started || blocks_[rank].left == 0)
     fail("a block of the cluster is reached before its start or after its end", place);
@@ -315,14 +316,14 @@ void Scheduler::go_on() {
 
 void Scheduler::run_cluster(unsigned number) {
   const dim3& grid = launch_->grid;
-  blocks_ = std::vector<Block>(launch_->cluster);
-  for (unsigned rank = 0; rank < launch_->cluster; ++rank) {
-    const unsigned i = number * launch_->cluster + rank;
+  blocks_ = std::vector<Block>(cluster_);
+  for (unsigned rank = 0; rank < cluster_; ++rank) {
+    const unsigned i = number * cluster_ + rank;
     blocks_[rank].index = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
     blocks_[rank].first = rank * count_;
   }
-  if (checker_) checker_->begin_cluster(count_ * launch_->cluster);
-  for (unsigned left = count_ * launch_->cluster; left > 0 && error_.empty();) {
+  if (checker_) checker_->begin_cluster(count_ * cluster_);
+  for (unsigned left = count_ * cluster_; left > 0 && error_.empty();) {
     if (ready_.empty()) {
       go_on();
       continue;
@@ -348,7 +349,9 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
     return {fmt::format("kernel {}: a block of {} threads", launch.name, count_)};
   if (grid.x == 0 || grid.y == 0 || grid.z == 0)
     return {fmt::format("kernel {}: an empty grid", launch.name)};
-  if (launch.cluster == 0 || launch.cluster > 8 || grid.x % launch.cluster != 0)
+  const bool is_grid = launch.cluster == 0;
+  cluster_ = is_grid ? grid.x * grid.y * grid.z : launch.cluster;
+  if (!is_grid && (cluster_ > 8 || grid.x % cluster_ != 0))
     return {fmt::format("kernel {}: a grid of {} blocks in clusters of {}", launch.name, grid.x,
                         launch.cluster)};
   launch_ = &launch;
@@ -357,7 +360,7 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   error_.clear();
   waited_ = false;
   random_.seed(launch.seed);
-  const unsigned together = count_ * launch.cluster;
+  const unsigned together = count_ * cluster_;
   if (threads_.size() < together) threads_.resize(together);
   for (unsigned t = 0; t < together; ++t)
     if (!threads_[t].stack) threads_[t].stack = std::make_unique<Stack>();
@@ -368,7 +371,7 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   blockDim = shape;
   gridDim = grid;
 
-  std::vector<unsigned> order(grid.x / launch.cluster * grid.y * grid.z);
+  std::vector<unsigned> order(grid.x * grid.y * grid.z / cluster_);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random_);
   for (unsigned i : order) {

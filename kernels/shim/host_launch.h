@@ -22,7 +22,9 @@ struct HostLaunch {
   dim3 grid = {};
   dim3 block = {};
   std::size_t shared_bytes = 0;
-  unsigned cluster = 1;  // blocks side by side that run together, and reach each other's memory
+  // Blocks side by side that run together, and reach each other's memory; 0: all of the grid run
+  // together, and reach global memory alone.
+  unsigned cluster = 1;
   Schedule schedule = Schedule::forward;
   unsigned seed = 1;
   // Asynchronous copies land when they begin, as early as a GPU can bring them, and not when they

@@ -211,6 +211,7 @@ class Scheduler {
   void* argument_ = nullptr;
   std::vector<Thread> threads_;  // of each block of the cluster
   unsigned count_ = 0;           // of a block's
+  unsigned cluster_ = 1;         // blocks that run together
   std::vector<Block> blocks_;    // of the cluster
   std::deque<unsigned> ready_;
   std::vector<unsigned> woken_;  // those that become ready next

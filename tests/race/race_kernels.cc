@@ -133,6 +133,8 @@ __global__ void pass_around(float* out, Fault fault) {
   meet_cluster<2>();
 }
 
+AC_LAYERS_KERNEL(race_layers, race_layers_op, race_blocks_of_layers)
+
 }  // namespace ac::kernels
 
 using namespace ac::kernels;

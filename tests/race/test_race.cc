@@ -9,6 +9,7 @@
 #include "tests/unit/draw_case.h"
 #include "tests/unit/gemm_case.h"
 #include "tests/unit/gemv_case.h"
+#include "tests/unit/layers_case.h"
 #include "tests/unit/prefill_attention_case.h"
 #include "tests/unit/rope_append_case.h"
 #include "tests/unit/rows_case.h"
@@ -250,6 +251,14 @@ TEST_CASE("race: the row-wise kernels have none") {
   CHECK(run_norm({"rms", race_rms, race_norm_shared, race_norm_rms_shared}, shape) == "");
   CHECK(run_norm({"layer", race_layer, race_norm_shared, race_norm_layer_shared}, shape) == "");
   CHECK(run_norm({"welford", race_layer, race_norm_welford, race_norm_layer_welford}, shape) == "");
+}
+
+// Blocks hand words to each other, so that what a warp does to shared memory must be known to be
+// over.
+TEST_CASE("race: all layers in one launch have none") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::ahead})
+    CHECK(run_layers<race_layers_op, race_blocks_of_layers>(race_layers, schedule, {0, 70}, true) ==
+          "");
 }
 
 TEST_CASE("race: RoPE and append, and sampling, have none") {

@@ -1,0 +1,314 @@
+// All layers of a step in one launch (kernels/layers.cuh), alone: microseconds a step at several
+// contexts, as a share of what streaming reads reach in the same run, and the error of the last
+// hidden state against sums in double. One JSON line a plan and context.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "bench/device_helpers.cuh"
+#include "bench/gpu.cuh"
+#include "kernels/layers.cuh"
+
+namespace ac::bench {
+
+constexpr LayersOp qwen3_06b{.layers = 28,
+                             .hidden = 1024,
+                             .heads = 16,
+                             .kv_heads = 8,
+                             .head_dim = 128,
+                             .inter = 3072,
+                             .head_norms = true};
+constexpr LayersOp qwen3_17b{.layers = 28,
+                             .hidden = 2048,
+                             .heads = 16,
+                             .kv_heads = 8,
+                             .head_dim = 128,
+                             .inter = 6144,
+                             .head_norms = true};
+constexpr LayersOp qwen3_4b{.layers = 36,
+                            .hidden = 2560,
+                            .heads = 32,
+                            .kv_heads = 8,
+                            .head_dim = 128,
+                            .inter = 9728,
+                            .head_norms = true};
+constexpr LayersOp llama_1b{
+    .layers = 16, .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
+
+#define AC_BENCHED(X)                                                              \
+  X(qwen3_06b, 1, 1, 11, 2)                                                        \
+  X(qwen3_06b, 2, 2, 11, 2) X(qwen3_06b, 2, 2, 11, 3) X(qwen3_17b, 1, 1, 10, 2)    \
+      X(qwen3_17b, 1, 1, 10, 3) X(qwen3_17b, 2, 2, 10, 3) X(llama_1b, 2, 2, 10, 3) \
+          X(llama_1b, 2, 4, 10, 3) X(qwen3_4b, 2, 2, 8, 3)
+
+#define AC_KERNEL_NAME(op, o, d, s, w) op##_##o##_##d##_##s##_##w
+#define AC_DEFINE(op, o, d, s, w)                                              \
+  constexpr LayersPlan AC_KERNEL_NAME(plan_##op, o, d, s, w){                  \
+      .blocks = 132, .parts_o = o, .parts_down = d, .stages = s, .window = w}; \
+  AC_LAYERS_KERNEL(AC_KERNEL_NAME(kernel_##op, o, d, s, w), op,                \
+                   AC_KERNEL_NAME(plan_##op, o, d, s, w))
+AC_BENCHED(AC_DEFINE)
+
+// Rows of a matrix, one warp each, in double. With b, of gate and up.
+static __global__ void reference_product(const bf16* a, const bf16* b, int rows, int k,
+                                         const float* x, const bf16* norm, const float* add,
+                                         float* y) {
+  const int lane = threadIdx.x % 32;
+  for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows;
+       row += gridDim.x * (blockDim.x / 32)) {
+    double sums[2] = {}, squares = 0;
+    for (int i = lane; i < k; i += 32) {
+      const double in = norm ? double(x[i]) * to_float(norm[i]) : double(x[i]);
+      squares += double(x[i]) * x[i];
+      sums[0] += to_float(a[size_t(row) * k + i]) * in;
+      if (b) sums[1] += to_float(b[size_t(row) * k + i]) * in;
+    }
+    for (int d = 16; d > 0; d /= 2) {
+      for (double& v : sums) v += __shfl_xor_sync(~0u, v, d);
+      squares += __shfl_xor_sync(~0u, squares, d);
+    }
+    const double factor = norm ? 1 / sqrt(squares / k + 1e-6) : 1;
+    if (lane == 0) {
+      double v = sums[0] * factor;
+      if (b) v = v / (1 + exp(-v)) * sums[1] * factor;
+      y[row] = float(v + (add ? add[row] : 0));
+    }
+  }
+}
+
+// A block a head of queries.
+static __global__ void reference_attention(LayersOp op, LayerPointers l, int tokens, int capacity,
+                                           const float* rope, const float* qkv, float* out) {
+  const int dim = op.head_dim, head = blockIdx.x, kv = head / op.group(), i = threadIdx.x;
+  __shared__ double q[128], k[128];
+  extern __shared__ __align__(128) unsigned char dynamic[];
+  double* scores = reinterpret_cast<double*>(dynamic);
+  const auto turned = [&](const float* x, const void* norm, double* to) {
+    const auto* w = static_cast<const bf16*>(norm);
+    double squares = 0;
+    for (int j = 0; j < dim; ++j) squares += double(x[j]) * x[j];
+    const double factor = op.head_norms ? 1 / sqrt(squares / dim + 1e-6) : 1;
+    const int half = dim / 2, pair = i % half;
+    const double low = x[pair] * factor * (op.head_norms ? to_float(w[pair]) : 1);
+    const double high = x[pair + half] * factor * (op.head_norms ? to_float(w[pair + half]) : 1);
+    const double c = rope[size_t(tokens) * dim + 2 * pair],
+                 s = rope[size_t(tokens) * dim + 2 * pair + 1];
+    to[i] = i < half ? low * c - high * s : high * c + low * s;
+  };
+  turned(qkv + head * dim, l.q_norm, q);
+  turned(qkv + (op.heads + kv) * dim, l.k_norm, k);
+  __syncthreads();
+  const size_t base = size_t(kv) * capacity * dim;
+  const auto *keys = static_cast<const bf16*>(l.keys), *values = static_cast<const bf16*>(l.values);
+  for (int t = i; t <= tokens; t += dim) {
+    double dot = 0;
+    for (int j = 0; j < dim; ++j)
+      dot += q[j] * (t == tokens ? k[j] : double(to_float(keys[base + size_t(t) * dim + j])));
+    scores[t] = dot / sqrt(double(dim));
+  }
+  __syncthreads();
+  double top = -1e300, sum = 0, value = 0;
+  for (int t = 0; t <= tokens; ++t) top = fmax(top, scores[t]);
+  for (int t = 0; t <= tokens; ++t) {
+    const double w = exp(scores[t] - top);
+    sum += w;
+    value += w * (t == tokens ? double(qkv[(op.heads + op.kv_heads + kv) * dim + i])
+                              : double(to_float(values[base + size_t(t) * dim + i])));
+  }
+  out[head * dim + i] = float(value / sum);
+}
+
+static __global__ void fill(bf16* data, size_t count, float bound, float offset) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
+       i += size_t(gridDim.x) * blockDim.x) {
+    unsigned long long z = (i + 1) * 0x9E3779B97F4A7C15ull;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+    z ^= z >> 31;
+    data[i] = from_float<bf16>(offset + bound * (float(z >> 40) * (2.f / 16777216.f) - 1.f));
+  }
+}
+static __global__ void widen(const bf16* x, int count, float* y) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = to_float(x[i]);
+}
+
+constexpr int contexts[] = {128, 8192}, capacity = 20480 + 64, tokens_of_graph = 4;
+
+struct Bench : Gpu {
+  bf16 *weights = nullptr, *cache = nullptr, *norms = nullptr, *in = nullptr, *out = nullptr;
+  float *rope = nullptr, *f[5] = {};
+  Word* words = nullptr;
+  unsigned* launches = nullptr;
+  int* position = nullptr;
+  size_t elements = size_t(36) * 110'000'000, cached = size_t(36) * 2 * 8 * capacity * 128;
+  double limit = 0;
+
+  template <class F>
+  double time(F enqueue) {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    std::vector<float> times;
+    for (int i = 0; i < 11; ++i) {
+      CHECK_CUDA(cudaEventRecord(start, stream));
+      CHECK_CUDA(cudaGraphLaunch(executable, stream));
+      CHECK_CUDA(cudaEventRecord(stop, stream));
+      CHECK_CUDA(cudaStreamSynchronize(stream));
+      float ms;
+      CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
+      if (i >= 2) times.push_back(ms);
+    }
+    CHECK_CUDA(cudaGraphExecDestroy(executable));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2] * 1e3;
+  }
+
+  void set_up() {
+    open();
+    allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
+    allocate(in, 4096), allocate(out, 4096), allocate(rope, size_t(capacity) * 128),
+        allocate(words, 1 << 20);
+    allocate(launches, 1), allocate(position, 1);
+    for (float*& x : f) allocate(x, 65536);
+    fill<<<sms * 8, 256>>>(weights, elements, 0.03f, 0);
+    fill<<<sms * 8, 256>>>(cache, cached, 1, 0);
+    fill<<<1, 256>>>(norms, 2 * 4096 + 256, 0.3f, 1);
+    fill<<<1, 256>>>(in, 4096, 1, 0);
+    fill_turns<<<sms * 8, 256>>>(rope, size_t(capacity) * 64);
+    unsigned* sink;
+    allocate(sink, 1);
+    for (int blocks : {sms * 4, sms * 8}) {
+      const double us = time([&] {
+        stream_read<8>
+            <<<blocks, 256, 0, stream>>>(reinterpret_cast<uint4*>(weights), elements / 8, sink);
+      });
+      limit = std::max(limit, elements * 2 / (us * 1e-6));
+    }
+    std::printf("{\"limit_bytes_a_second\": %.4g, \"sms\": %d}\n", limit, sms);
+  }
+
+  LayerPointers layer(const LayersOp& op, int i) const {
+    const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
+    const size_t mlp = size_t(op.inter) * op.hidden;
+    const bf16* w = weights + (2 * q + 2 * kv + 3 * mlp) * i;
+    bf16* keys = cache + size_t(2) * i * op.kv_rows() * capacity;
+    return {w,
+            w + q,
+            w + q + kv,
+            w + q + 2 * kv,
+            w + 2 * q + 2 * kv,
+            w + 2 * q + 2 * kv + mlp,
+            w + 2 * q + 2 * kv + 2 * mlp,
+            norms,
+            norms + 4096,
+            norms + 8192,
+            norms + 8192 + 128,
+            keys,
+            keys + size_t(op.kv_rows()) * capacity};
+  }
+
+  std::vector<float> truth(const LayersOp& op, int tokens) {
+    float *h = f[0], *qkv = f[1], *mixed = f[2], *next = f[3], *act = f[4];
+    widen<<<1, 256, 0, stream>>>(in, op.hidden, h);
+    const int warps = sms * 8;
+    for (int i = 0; i < op.layers; ++i) {
+      const LayerPointers l = layer(op, i);
+      const auto w = [](const void* p) { return static_cast<const bf16*>(p); };
+      reference_product<<<warps, 256, 0, stream>>>(w(l.q), nullptr, op.qkv_rows(), op.hidden, h,
+                                                   w(l.norm), nullptr, qkv);
+      reference_attention<<<op.heads, op.head_dim, (tokens + 1) * 8, stream>>>(
+          op, l, tokens, capacity, rope, qkv, mixed);
+      reference_product<<<warps, 256, 0, stream>>>(w(l.o), nullptr, op.hidden, op.query_rows(),
+                                                   mixed, nullptr, h, next);
+      reference_product<<<warps, 256, 0, stream>>>(w(l.gate), w(l.up), op.inter, op.hidden, next,
+                                                   w(l.mlp_norm), nullptr, act);
+      reference_product<<<warps, 256, 0, stream>>>(w(l.down), nullptr, op.hidden, op.inter, act,
+                                                   nullptr, next, h);
+    }
+    std::vector<float> v(op.hidden);
+    CHECK_CUDA(cudaMemcpyAsync(v.data(), h, v.size() * 4, cudaMemcpyDeviceToHost, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    return v;
+  }
+
+  template <LayersOp op, class Kernel>
+  void run(const char* name, const LayersPlan& plan, Kernel kernel) {
+    if (const char* why = plan.why_illegal(op, max_shared)) {
+      std::printf("{\"plan\": \"%s\", \"illegal\": \"%s\", \"shared\": %d}\n", name, why,
+                  plan.shared_bytes(op));
+      return;
+    }
+    prepare(kernel), prepare(reference_attention);
+    LayersParams<op> p{};
+    for (int i = 0; i < op.layers; ++i) p.layer[i] = layer(op, i);
+    p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words,
+    p.launches = launches;
+    p.rope_pitch = op.head_dim, p.capacity = capacity, p.norm_eps = p.head_norm_eps = 1e-6f;
+    p.scale = 1 / std::sqrt(float(op.head_dim));
+    CHECK_CUDA(cudaMemsetAsync(words, 0, (1 << 20) * 8, stream));
+    CHECK_CUDA(cudaMemsetAsync(launches, 0, 4, stream));
+    for (const int tokens : contexts) {
+      CHECK_CUDA(cudaMemcpyAsync(position, &tokens, 4, cudaMemcpyHostToDevice, stream));
+      const std::vector<float> expected = truth(op, tokens);
+      const double us = time([&] {
+                          for (int i = 0; i < tokens_of_graph; ++i) {
+                            cudaLaunchConfig_t config{};
+                            config.gridDim = plan.blocks, config.blockDim = plan.threads,
+                            config.stream = stream;
+                            config.dynamicSmemBytes = plan.shared_bytes(op);
+                            cudaLaunchAttribute overlapped{};
+                            overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+                            overlapped.val.programmaticStreamSerializationAllowed = 1;
+                            config.attrs = &overlapped, config.numAttrs = 1;
+                            CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, p));
+                          }
+                        }) /
+                        tokens_of_graph;
+      std::vector<bf16> y(op.hidden);
+      CHECK_CUDA(cudaMemcpy(y.data(), out, y.size() * 2, cudaMemcpyDeviceToHost));
+      // The same bits, however often.
+      int others = 0;
+      std::vector<bf16> again(op.hidden);
+      for (int i = 0; i < 200; ++i) {
+        CHECK_CUDA(cudaMemsetAsync(out, 0xff, op.hidden * 2, stream));
+        kernel<<<plan.blocks, plan.threads, plan.shared_bytes(op), stream>>>(p);
+        CHECK_CUDA(
+            cudaMemcpyAsync(again.data(), out, again.size() * 2, cudaMemcpyDeviceToHost, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        others += std::memcmp(again.data(), y.data(), y.size() * 2) != 0;
+      }
+      double error = 0, size = 0;
+      for (int i = 0; i < op.hidden; ++i) {
+        const unsigned bits = unsigned(y[i].bits) << 16;
+        float v;
+        std::memcpy(&v, &bits, 4);
+        error += (v - expected[i]) * (v - expected[i]), size += expected[i] * expected[i];
+      }
+      const double bytes =
+          op.layers * (2.0 * op.hidden * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter) +
+                       4.0 * op.kv_rows() * tokens);
+      std::printf(
+          "{\"plan\": \"%s\", \"context\": %d, \"us\": %.1f, \"limit_us\": %.1f, \"share\": %.3f, "
+          "\"error\": %.2e, \"others\": %d, \"shared\": %d}\n",
+          name, tokens, us, bytes / limit * 1e6, bytes / limit * 1e6 / us, std::sqrt(error / size),
+          others, plan.shared_bytes(op));
+    }
+  }
+};
+
+}  // namespace ac::bench
+
+int main() {
+  using namespace ac::bench;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  Bench bench;
+  bench.set_up();
+#define AC_RUN(op, o, d, s, w)                                                          \
+  bench.run<op>(#op " " #o " " #d " " #s " " #w, AC_KERNEL_NAME(plan_##op, o, d, s, w), \
+                AC_KERNEL_NAME(kernel_##op, o, d, s, w));
+  AC_BENCHED(AC_RUN)
+}

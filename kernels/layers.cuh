@@ -1,0 +1,923 @@
+// All layers of a decoder for one token; layers_plan.h says what op, plan and parameters mean.
+//
+// A step of few bytes is bound by what lies between its products. Here that is little:
+//   - One warp asks for all weights and cached rows in the order in which they are used, layer
+//   after
+//     layer, so that memory never waits for an input. It keeps few copies under way: words that
+//     blocks hand to each other would wait behind more.
+//   - A warp multiplies its own columns of each step, waits for its own part of the input alone,
+//     and has its first weights in registers by then. One more warp adds up what the eight have and
+//     hands it on, while they wait for the next input already.
+//   - A word of an activation says of which layer it is. Whoever needs it looks at it until it is
+//     of this one: no flag, no fence, no end of a grid.
+//   - A norm's factor comes after the product. Every block has the hidden state in registers, and
+//     adds to it what all blocks computed.
+// No word is written again before all have read it: what a block writes next depends, by way of the
+// products in between, on all words of the layer before.
+#pragma once
+
+#include "kernels/attention_sums.cuh"
+#include "kernels/layers_plan.h"
+#include "kernels/ptx.cuh"
+
+namespace ac::kernels {
+
+// ---- words
+
+#ifdef AC_HOST_DEVICE
+
+inline void publish_reads() {}
+
+__attribute__((no_sanitize("thread"))) inline void store_word(Word* to, unsigned value,
+                                                              unsigned tag) {
+  host::note_word_stored(to);
+  *to = {value, tag};
+}
+// Waits until words of this tag are at at(0), at(1) and so on, `each` side by side.
+template <int n, int each, class At>
+__attribute__((no_sanitize("thread"))) void fetch_words(
+    const At& at, unsigned tag, unsigned (&out)[n * each],
+    host::Place place = host::Place::current()) {
+  for (int i = 0; i < n * each; ++i) {
+    struct Wait {
+      const Word* word;
+      unsigned tag;
+    } wait{at(i / each) + i % each, tag};
+    host::wait_until(
+        "a wait for words",
+        [](void* state) __attribute__((no_sanitize("thread"))) {
+          const auto& w = *static_cast<const Wait*>(state);
+          return w.word->tag == w.tag;
+        },
+        &wait, place);
+    out[i] = wait.word->value;
+    host::note_word_seen(wait.word);
+  }
+}
+
+#else
+
+// What was read of shared memory has been, before the copy engine may write there: reads that
+// nobody has used yet may still be under way.
+AC_DEVICE void publish_reads() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+AC_DEVICE void store_word(Word* to, unsigned value, unsigned tag) {
+  const unsigned long long both = static_cast<unsigned long long>(tag) << 32 | value;
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(both) : "memory");
+}
+// Each of the words is read at once, value and tag.
+AC_DEVICE void load_words(const Word* from, unsigned long long (&both)[1]) {
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(both[0]) : "l"(from) : "memory");
+}
+AC_DEVICE void load_words(const Word* from, unsigned long long (&both)[2]) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(both[0]), "=l"(both[1])
+               : "l"(from)
+               : "memory");
+}
+template <int n, int each, class At>
+AC_DEVICE void fetch_words(const At& at, unsigned tag, unsigned (&out)[n * each]) {
+  const auto is_there = [&](const unsigned long long(&both)[each]) {
+    bool all = true;
+    AC_UNROLL
+    for (int j = 0; j < each; ++j) all = all && static_cast<unsigned>(both[j] >> 32) == tag;
+    return all;
+  };
+  unsigned long long both[n][each];
+  // Who wants much looks at one place first: else those who wait would keep memory busy.
+  constexpr int rest = n > 8 ? n - 1 : n;
+  if constexpr (rest < n) {
+    do load_words(at(rest), both[rest]);
+    while (!is_there(both[rest]));
+  }
+  bool all;
+  do {
+    all = true;
+    AC_UNROLL
+    for (int i = 0; i < rest; ++i) load_words(at(i), both[i]);
+    AC_UNROLL
+    for (int i = 0; i < rest; ++i) all = all && is_there(both[i]);
+  } while (!all);
+  AC_UNROLL
+  for (int i = 0; i < n * each; ++i) out[i] = static_cast<unsigned>(both[i / each][i % each]);
+}
+
+#endif
+
+// A constant that is wanted soon: asked for here, not where it is used.
+AC_DEVICE unsigned load_early(const void* p) {
+#ifdef AC_HOST_DEVICE
+  return load_as<unsigned>(p);
+#else
+  unsigned v;
+  asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+#endif
+}
+
+template <LayersOp op, LayersPlan plan>
+struct Layers {
+  using T = bf16;
+  using Params = LayersParams<op>;
+  static constexpr int warps = plan.warps, dim = op.head_dim, group = op.group();
+  static constexpr int splits = plan.splits(op), warp_keys = plan.warp_keys(op);
+  static constexpr int dim_words = dim / 64;  // words of a head that a lane has
+
+  // A product of a layer: q, k and v; o; gate and up; down.
+  enum Which { qkv, o, gate_up, down };
+  template <int which>
+  struct Product {
+    static constexpr int k = which == o ? op.query_rows() : which == down ? op.inter : op.hidden;
+    static constexpr int rows = which == qkv       ? op.qkv_rows()
+                                : which == gate_up ? 2 * op.inter
+                                                   : op.hidden;
+    static constexpr int parts = which == o ? plan.parts_o : which == down ? plan.parts_down : 1;
+    static constexpr int blocks = plan.blocks / parts;  // of a part
+    static constexpr int tiles = rows / 16, steps = plan.steps_of(k);
+    static constexpr int most_tiles = plan.tiles_of(rows, blocks);
+    static constexpr int most_steps = divide_up(steps, parts);
+    static_assert(rows % 16 == 0);
+    // Of this block: its part, and what it has of it.
+    AC_DEVICE static int part() { return blockIdx.x % parts; }
+    AC_DEVICE static int first_tile() { return index() * tiles / blocks; }
+    AC_DEVICE static int tile_count() {
+      return index() < blocks ? (index() + 1) * tiles / blocks - first_tile() : 0;
+    }
+    AC_DEVICE static int first_step() { return part() * steps / parts; }
+    AC_DEVICE static int step_count() { return (part() + 1) * steps / parts - first_step(); }
+    // Columns of a step, all but the last of which are full.
+    AC_DEVICE static int columns(int step) {
+      return k % plan.columns == 0 || step < steps - 1 ? plan.columns : k % plan.columns;
+    }
+
+   private:
+    AC_DEVICE static int index() { return blockIdx.x / parts; }
+  };
+
+  // What a block has of a product.
+  struct Job {
+    int tiles, steps, columns_of_last, sums;  // sums: where they are
+  };
+  template <int which>
+  AC_DEVICE static Job job_of() {
+    using P = Product<which>;
+    int rows = 0;
+    if constexpr (which > qkv) rows += 16 * Product<qkv>::most_tiles + 1;
+    if constexpr (which > o) rows += 16 * Product<o>::most_tiles + 1;
+    if constexpr (which > gate_up) rows += 16 * Product<gate_up>::most_tiles + 1;
+    return {P::tile_count(), P::step_count(), P::columns(P::first_step() + P::step_count() - 1),
+            rows * warps};
+  }
+
+  const Params& p;
+  // Shared memory.
+  unsigned char* const ring;
+  T* const inputs;  // [warps][most_steps][64]
+  float* const sums;
+  float* const attended;  // [warps][group][dim], then their maxima and totals, [warps][group] each
+  T* const queries;       // [group][dim]
+  T *const key, *const value;
+  CopyBarrier *const full, *const empty, *const summed, *const met;
+  // The pointers of all layers: parameters that are new in each layer would be waited for.
+  LayerPointers* const layer;
+  Job* const jobs;
+
+  AC_DEVICE Layers(const Params& p, unsigned char* shared)
+      : p(p),
+        ring(shared),
+        inputs(reinterpret_cast<T*>(shared + plan.stages * plan.stage_bytes)),
+        sums(reinterpret_cast<float*>(inputs + warps * plan.most_steps(op) * plan.warp_columns)),
+        attended(sums + plan.sums_rows(op) * warps),
+        queries(reinterpret_cast<T*>(attended + round_up(plan.attention_floats(op), 4))),
+        key(queries + group * dim),
+        value(key + dim),
+        full(reinterpret_cast<CopyBarrier*>(value + dim)),
+        empty(full + plan.stages),
+        summed(empty + plan.stages),
+        met(summed + 4),
+        layer(reinterpret_cast<LayerPointers*>(full + plan.barriers_of(plan.stages))),
+        jobs(reinterpret_cast<Job*>(layer + op.layers)) {}
+
+  AC_DEVICE Word* words(int which) const { return p.words + plan.words_of(op, which); }
+  AC_DEVICE static int warp() { return threadIdx.x / 32; }
+  AC_DEVICE static int lane() { return threadIdx.x % 32; }
+
+  // ---- the ring
+
+  struct Ring {
+    unsigned char* const stages;
+    CopyBarrier *const full, *const empty;
+    int at = 0;
+    unsigned phase = 0;
+
+    AC_DEVICE void move() {
+      if (++at == plan.stages) at = 0, phase ^= 1;
+    }
+    // By a warp that multiplies.
+    AC_DEVICE const unsigned char* arrived() const {
+      barrier_wait(full + at, phase);
+      return stages + at * plan.stage_bytes;
+    }
+    AC_DEVICE void release() {
+      publish_reads();
+      __syncwarp();
+      if (lane() == 0) barrier_arrive(empty + at);
+      move();
+    }
+  };
+
+  // The warp that asks.
+  struct Asker : Ring {
+    int under_way = 0, oldest = 0;
+    unsigned oldest_phase = 0;
+
+    // A free stage, into which so many bytes will come.
+    AC_DEVICE unsigned char* free(unsigned bytes) {
+      barrier_wait(this->empty + this->at, this->phase ^ 1);
+      if (under_way == plan.window) {
+        barrier_wait(this->full + oldest, oldest_phase);
+        if (++oldest == plan.stages) oldest = 0, oldest_phase ^= 1;
+      } else {
+        ++under_way;
+      }
+      if (lane() == 0) barrier_expect(this->full + this->at, bytes);
+      __syncwarp();
+      return this->stages + this->at * plan.stage_bytes;
+    }
+    AC_DEVICE void copy(unsigned char* to, const void* from, unsigned bytes) {
+      copy_bulk(to, from, bytes, this->full + this->at);
+    }
+  };
+
+  template <int which>
+  AC_DEVICE static const T* row_of(const LayerPointers& l, int row) {
+    const void* matrix = which == o ? l.o : l.down;
+    if constexpr (which == qkv) {
+      matrix = l.q;
+      if (row >= op.query_rows()) {
+        row -= op.query_rows(), matrix = l.k;
+        if (row >= op.kv_rows()) row -= op.kv_rows(), matrix = l.v;
+      }
+    } else if constexpr (which == gate_up) {  // a tile: eight rows of gate, eight of up
+      matrix = row % 16 < 8 ? l.gate : l.up;
+      row = row / 16 * 8 + row % 8;
+    }
+    return static_cast<const T*>(matrix) + static_cast<long long>(row) * Product<which>::k;
+  }
+
+  template <int which>
+  AC_DEVICE void ask(Asker& asker, const LayerPointers& l) const {
+    using P = Product<which>;
+    const int end = P::first_step() + P::step_count();
+    AC_UNROLL_BY(1)
+    for (int tile = 0; tile < P::tile_count(); ++tile) {
+      const T* const row = row_of<which>(l, (P::first_tile() + tile) * 16 + lane() % 16);
+      AC_UNROLL_BY(1)
+      for (int step = P::first_step(); step < end; ++step) {
+        const unsigned bytes = P::columns(step) * 2;
+        unsigned char* const to = asker.free(16 * bytes);
+        if (lane() < 16) asker.copy(to + lane() * plan.row_bytes, row + step * plan.columns, bytes);
+        __syncwarp();
+        asker.move();
+      }
+    }
+  }
+
+  // This block's head of keys, and which of its splits it has.
+  AC_DEVICE static bool attends() { return static_cast<int>(blockIdx.x) < op.kv_heads * splits; }
+  AC_DEVICE static int kv_head() { return blockIdx.x / splits; }
+  AC_DEVICE static int split() { return blockIdx.x % splits; }
+  // The first token of a warp's keys in a round; warps' keys of all splits come in turn.
+  AC_DEVICE static int first_token(int round, int warp) {
+    return ((round * warps + warp) * splits + split()) * warp_keys;
+  }
+  AC_DEVICE static int keys_at(int first, int tokens) {
+    return first >= tokens ? 0 : tokens - first < warp_keys ? tokens - first : warp_keys;
+  }
+
+  AC_DEVICE void ask_cached(Asker& asker, const LayerPointers& l, int tokens) const {
+    if (!attends()) return;
+    const long long head = static_cast<long long>(kv_head()) * p.capacity * dim;
+    AC_UNROLL_BY(1)
+    for (int round = 0; first_token(round, 0) < tokens; ++round) {
+      int all = 0;
+      AC_UNROLL_BY(1)
+      for (int w = 0; w < warps; ++w) all += keys_at(first_token(round, w), tokens);
+      const int first = first_token(round, lane() % warps), mine = keys_at(first, tokens);
+      AC_UNROLL_BY(1)
+      for (int of_values = 0; of_values < 2; ++of_values) {
+        unsigned char* const to = asker.free(all * dim * 2);
+        const T* const rows = static_cast<const T*>(of_values ? l.values : l.keys) + head;
+        if (lane() < warps && mine > 0)
+          asker.copy(to + lane() * 2048, rows + static_cast<long long>(first) * dim,
+                     mine * dim * 2);
+        __syncwarp();
+        asker.move();
+      }
+    }
+  }
+
+  AC_DEVICE void ask_for_all() const {
+    Asker asker{{ring, full, empty}};
+    // Weights need not wait for the kernel before this one.
+    ask<qkv>(asker, layer[0]);
+    wait_for_dependency();
+    const int tokens = load_fresh(p.position);
+    AC_UNROLL_BY(1)
+    for (int i = 0; i < op.layers; ++i) {
+      const LayerPointers& l = layer[i];
+      if (i > 0) ask<qkv>(asker, l);
+      ask_cached(asker, l, tokens);
+      ask<o>(asker, l);
+      ask<gate_up>(asker, l);
+      ask<down>(asker, l);
+    }
+  }
+
+  // ---- warps that multiply
+
+  // Of all that such a warp keeps.
+  struct State {
+    Ring ring;
+    int tokens;                          // before this one
+    unsigned tag;                        // of this layer's words
+    float4 angles;                       // of this token: cosines and sines of a lane's two pairs
+    unsigned meetings = 0;               // of the block's warps that multiply
+    float2 h[plan.steps_of(op.hidden)];  // its columns of the hidden state, two a lane and step
+  };
+
+  AC_DEVICE void meet(State& state) const {
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(met);
+    barrier_wait(met, state.meetings++ & 1);
+  }
+
+  // Weights of a warp's 64 columns of a step: fragments of 16 columns each.
+  struct Weights {
+    unsigned of[4][4];
+  };
+  AC_DEVICE static void take(Ring& ring, Weights& w) {
+    const unsigned char* const at = ring.arrived() + lane() % 16 * plan.row_bytes +
+                                    warp() * plan.warp_columns * 2 + lane() / 16 * 16;
+    AC_UNROLL
+    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], at + i * 32);
+    ring.release();
+  }
+
+  AC_DEVICE T* input() const { return inputs + warp() * plan.most_steps(op) * plan.warp_columns; }
+
+  // One product: `stage_input()` waits for this warp's part of the input and leaves it in shared
+  // memory; it returns the lane's sum of squares.
+  template <class Stage>
+  AC_DEVICE void multiply(State& state, int which, Stage stage_input) const {
+    constexpr int batch = 4;
+    const Job job = jobs[which];
+    const int all = job.tiles * job.steps;
+    Weights w[batch];
+    const auto take_from = [&](int first) {
+      AC_UNROLL
+      for (int i = 0; i < batch; ++i)
+        if (first + i < all) take(state.ring, w[i]);
+    };
+    take_from(0);
+    float squares = stage_input();
+    __syncwarp();
+    if (job.tiles == 0) return;
+    float* to = sums + job.sums + warp();
+    if (which == qkv || which == gate_up) {
+      AC_UNROLL
+      for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
+      if (lane() == 0) *to = squares;
+      to += warps;
+    }
+    to += lane() / 4 * warps;
+    const T* const x = input() + lane() / 8 * 8;
+    const bool has_last = warp() * plan.warp_columns < job.columns_of_last;
+    float c[2][4] = {};
+    int step = 0;
+    AC_UNROLL_BY(1)
+    for (int first = 0; first < all; first += batch) {
+      if (first > 0) take_from(first);
+      AC_UNROLL
+      for (int i = 0; i < batch; ++i) {
+        if (first + i >= all) continue;
+        const bool is_last = step == job.steps - 1;
+        if (has_last || !is_last) {
+          AC_UNROLL
+          for (int j = 0; j < 2; ++j) {
+            unsigned b[4];
+            load_matrices(b, x + step * plan.warp_columns + j * 32);
+            mma_16x8x16<T>(c[0], w[i].of[2 * j], {b[0], b[1]});
+            mma_16x8x16<T>(c[1], w[i].of[2 * j + 1], {b[2], b[3]});
+          }
+        }
+        ++step;
+        if (is_last) {
+          if (lane() % 4 == 0) to[0] = c[0][0] + c[1][0], to[8 * warps] = c[0][2] + c[1][2];
+          AC_UNROLL
+          for (int j = 0; j < 4; ++j) c[0][j] = c[1][j] = 0;
+          step = 0, to += 16 * warps;
+        }
+      }
+    }
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(summed + which);
+  }
+
+  // Whether the hidden state matters to this block.
+  AC_DEVICE static bool has_hidden() {
+    return Product<qkv>::tile_count() > 0 || Product<gate_up>::tile_count() > 0;
+  }
+  // A column of this warp's, of a step of the hidden state; two neighbours a lane.
+  AC_DEVICE static int hidden_column(int step) {
+    return step * plan.columns + warp() * plan.warp_columns + lane() * 2;
+  }
+
+  // What all blocks computed joins the hidden state.
+  template <int parts>
+  AC_DEVICE void add_to_hidden(State& state, const Word* from, unsigned tag) const {
+    constexpr int steps = plan.steps_of(op.hidden);
+    unsigned v[2 * parts * steps];
+    // A warp without columns of the last step looks at others.
+    fetch_words<parts * steps, 2>(
+        [&](int i) {
+          const int column = hidden_column(i / parts), part = i % parts;
+          return from + part * op.hidden + (column < op.hidden ? column : 0);
+        },
+        tag, v);
+    AC_UNROLL
+    for (int step = 0; step < steps; ++step) AC_UNROLL
+    for (int part = 0; part < parts; ++part) {
+      state.h[step].x += __uint_as_float(v[(step * parts + part) * 2]);
+      state.h[step].y += __uint_as_float(v[(step * parts + part) * 2 + 1]);
+    }
+  }
+  // The hidden state times a norm's weights, as a product's input; the norm's factor comes later.
+  AC_DEVICE float stage_hidden(const State& state,
+                               const unsigned (&norm)[plan.steps_of(op.hidden)]) const {
+    float squares = 0;
+    unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
+    AC_UNROLL
+    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
+      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
+      const float2 h = state.h[step], w = unpack_pair<T>(norm[step]);
+      squares += h.x * h.x + h.y * h.y;
+      to[step * 32] = pack_pair<T>(h.x * (w.x + p.norm_offset), h.y * (w.y + p.norm_offset));
+    }
+    return squares;
+  }
+  AC_DEVICE static void load_norm(const void* weights, unsigned (&norm)[plan.steps_of(op.hidden)]) {
+    AC_UNROLL
+    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
+      const int column = hidden_column(step);
+      norm[step] = 0;
+      if (op.hidden % plan.columns != 0 && column >= op.hidden) continue;
+      norm[step] = load_early(static_cast<const unsigned*>(weights) + column / 2);
+    }
+  }
+  // An input that blocks hand on in pairs.
+  template <int which>
+  AC_DEVICE float stage_pairs(const Word* from, unsigned tag) const {
+    using P = Product<which>;
+    if (P::tile_count() == 0) return 0;
+    const int steps = P::step_count();
+    unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
+    unsigned v[P::most_steps];
+    const int column = P::first_step() * plan.columns + warp() * plan.warp_columns;
+    const auto has = [&](int step) { return step < steps && column + step * plan.columns < P::k; };
+    // Who has fewer columns looks at the first one of all.
+    fetch_words<P::most_steps, 1>(
+        [&](int step) {
+          return from + (has(step) ? (column + step * plan.columns) / 2 + lane() : 0);
+        },
+        tag, v);
+    AC_UNROLL
+    for (int step = 0; step < P::most_steps; ++step)
+      if (has(step)) to[step * 32] = v[step];
+    return 0;
+  }
+
+  // ---- attention
+
+  // A head of queries or keys, normed and turned: word j of a lane has dimensions 64 j + 2 lane and
+  // the next.
+  AC_DEVICE void turn(const unsigned (&raw)[dim_words], const unsigned (&norm)[dim_words],
+                      const float4& angles, float2 (&x)[dim_words]) const {
+    AC_UNROLL
+    for (int j = 0; j < dim_words; ++j) x[j] = unpack_pair<T>(raw[j]);
+    if constexpr (op.head_norms) {
+      float squares = 0;
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j) squares += x[j].x * x[j].x + x[j].y * x[j].y;
+      AC_UNROLL
+      for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
+      const float factor = rsqrtf(squares / dim + p.head_norm_eps);
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j) {
+        const float2 w = unpack_pair<T>(norm[j]);
+        x[j].x *= factor * (w.x + p.head_norm_offset),
+            x[j].y *= factor * (w.y + p.head_norm_offset);
+      }
+    }
+    if constexpr (dim == 128) {
+      const float2 low = x[0], high = x[1];
+      x[0].x = low.x * angles.x - high.x * angles.y, x[1].x = high.x * angles.x + low.x * angles.y;
+      x[0].y = low.y * angles.z - high.y * angles.w, x[1].y = high.y * angles.z + low.y * angles.w;
+    } else {  // the other half is 16 lanes away
+      const float sign = lane() < 16 ? -1.f : 1.f;
+      const float2 other = make_float2(__shfl_xor_sync(full_warp, x[0].x, 16),
+                                       __shfl_xor_sync(full_warp, x[0].y, 16));
+      x[0].x = x[0].x * angles.x + sign * other.x * angles.y;
+      x[0].y = x[0].y * angles.z + sign * other.y * angles.w;
+    }
+  }
+
+  AC_DEVICE void attend(State& state, const LayerPointers& l) const {
+    if (!attends()) return;
+    const unsigned tag = state.tag;
+    const bool appends = split() == splits - 1;
+    // Queries, and this token's key and value, a head a warp.
+    AC_UNROLL_BY(1)
+    for (int task = warp(); task < group + (appends ? 2 : 0); task += warps) {
+      const bool is_query = task < group, is_value = task == group + 1;
+      unsigned norm[dim_words] = {}, raw[dim_words];
+      const int head = is_query   ? kv_head() * group + task
+                       : is_value ? op.heads + op.kv_heads + kv_head()
+                                  : op.heads + kv_head();
+      if constexpr (op.head_norms) {
+        const auto* const weights = static_cast<const unsigned*>(is_query ? l.q_norm : l.k_norm);
+        AC_UNROLL
+        for (int j = 0; j < dim_words; ++j)
+          if (!is_value) norm[j] = load_early(weights + 32 * j + lane());
+      }
+      fetch_words<dim_words, 1>(
+          [&](int j) { return words(0) + head * (dim / 2) + lane() + 32 * j; }, tag, raw);
+      T* const here = is_query ? queries + task * dim : is_value ? value : key;
+      unsigned* const to = reinterpret_cast<unsigned*>(here) + lane();
+      if (!is_value) {
+        float2 x[dim_words];
+        turn(raw, norm, state.angles, x);
+        const float factor = is_query ? p.scale * log2_e : 1;
+        AC_UNROLL
+        for (int j = 0; j < dim_words; ++j) raw[j] = pack_pair<T>(x[j].x * factor, x[j].y * factor);
+      }
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j) to[32 * j] = raw[j];
+      if (!is_query && state.tokens < p.capacity) {
+        unsigned* const cached =
+            static_cast<unsigned*>(is_value ? l.values : l.keys) +
+            (static_cast<long long>(kv_head()) * p.capacity + state.tokens) * (dim / 2) + lane();
+        AC_UNROLL
+        for (int j = 0; j < dim_words; ++j) cached[32 * j] = raw[j];
+      }
+    }
+    meet(state);
+
+    // Lane 4 h + t has the maximum and its own total of head h; a lane, dim / 32 values of each
+    // head.
+    constexpr int values = dim / 32;
+    float largest = -INFINITY, total = 0, out[group][values] = {};
+    if (appends && warp() == warps - 1) {  // this token
+      AC_UNROLL
+      for (int h = 0; h < group; ++h) {
+        float dot = 0;
+        AC_UNROLL
+        for (int j = 0; j < values; ++j) {
+          const int d = lane() * values + j;
+          dot += to_float(queries[h * dim + d]) * to_float(key[d]);
+          out[h][j] = to_float(value[d]);
+        }
+        AC_UNROLL
+        for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(full_warp, dot, d);
+        if (lane() / 4 == h) largest = dot, total = lane() % 4 == 0 ? 1.f : 0.f;
+      }
+    }
+    uint4 q[dim / 32];
+    AC_UNROLL
+    for (int i = 0; i < dim / 32; ++i)
+      q[i] = lane() / 4 < group ? *reinterpret_cast<const uint4*>(queries + lane() / 4 * dim +
+                                                                  32 * i + lane() % 4 * 8)
+                                : make_uint4(0, 0, 0, 0);
+    AC_UNROLL_BY(1)
+    for (int round = 0; first_token(round, 0) < state.tokens; ++round) {
+      const int first = first_token(round, warp()), count = keys_at(first, state.tokens);
+      // Scores of keys lane % 4 * 2 and the next of each eight.
+      float scores[warp_keys / 8][2];
+      {
+        const unsigned char* const at = state.ring.arrived() + warp() * 2048;
+        uint4 k[warp_keys / 8][dim / 32];
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+        for (int i = 0; i < dim / 32; ++i)
+          k[n][i] = *reinterpret_cast<const uint4*>(at + (n * 8 + lane() / 4) * dim * 2 + i * 64 +
+                                                    lane() % 4 * 16);
+        state.ring.release();
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) {
+          float c[2][4] = {};
+          AC_UNROLL
+          for (int i = 0; i < dim / 32; ++i) {
+            mma_16x8x16<T>(c[0], {q[i].x, 0, q[i].y, 0}, {k[n][i].x, k[n][i].y});
+            mma_16x8x16<T>(c[1], {q[i].z, 0, q[i].w, 0}, {k[n][i].z, k[n][i].w});
+          }
+          AC_UNROLL
+          for (int j = 0; j < 2; ++j)
+            scores[n][j] = n * 8 + lane() % 4 * 2 + j < count ? c[0][j] + c[1][j] : -INFINITY;
+        }
+      }
+      const unsigned char* const at = state.ring.arrived() + warp() * 2048 + lane() * values * 2;
+      if (count > 0) {
+        float top = largest;
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) top = fmaxf(top, fmaxf(scores[n][0], scores[n][1]));
+        top = fmaxf(top, __shfl_xor_sync(full_warp, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(full_warp, top, 2));
+        const float shrink = exp2_fast(largest - top);
+        largest = top, total *= shrink;
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+        for (int j = 0; j < 2; ++j) total += scores[n][j] = exp2_fast(scores[n][j] - top);
+        const OfLanes<float> shrinks(shrink);
+        AC_UNROLL
+        for (int h = 0; h < group; ++h) {
+          const float factor = shrinks[4 * h];
+          AC_UNROLL
+          for (int j = 0; j < values; ++j) out[h][j] *= factor;
+        }
+        AC_UNROLL
+        for (int n = 0; n < warp_keys / 8; ++n) {
+          const OfLanes<float> even(scores[n][0]), odd(scores[n][1]);
+          AC_UNROLL
+          for (int i = 0; i < 8; ++i) {
+            if (n * 8 + i >= count) continue;
+            float v[values];
+            load_values(at + (n * 8 + i) * dim * 2, v);
+            AC_UNROLL
+            for (int h = 0; h < group; ++h) {
+              const float weight = i % 2 == 0 ? even[4 * h + i / 2] : odd[4 * h + i / 2];
+              AC_UNROLL
+              for (int j = 0; j < values; ++j) out[h][j] += weight * v[j];
+            }
+          }
+        }
+      }
+      state.ring.release();
+    }
+
+    // The warps' sums meet.
+    float* const maxima = attended + warps * group * dim;
+    float* const totals = maxima + warps * group;
+    total += __shfl_xor_sync(full_warp, total, 1);
+    total += __shfl_xor_sync(full_warp, total, 2);
+    if (lane() % 4 == 0 && lane() / 4 < group) {
+      maxima[warp() * group + lane() / 4] = largest;
+      totals[warp() * group + lane() / 4] = total;
+    }
+    AC_UNROLL
+    for (int h = 0; h < group; ++h) AC_UNROLL
+    for (int j = 0; j < values; ++j)
+      attended[(warp() * group + h) * dim + lane() * values + j] = out[h][j];
+    meet(state);
+    Word* const to = words(1) + (kv_head() * splits + split()) * plan.partial_words(op);
+    AC_UNROLL_BY(1)
+    for (int i = threadIdx.x; i < group * dim; i += 32 * warps) {
+      const int h = i / dim;
+      float top = maxima[h], sum = 0, weight = 0;
+      AC_UNROLL
+      for (int w = 1; w < warps; ++w) top = fmaxf(top, maxima[w * group + h]);
+      if (top > -INFINITY) {
+        AC_UNROLL
+        for (int w = 0; w < warps; ++w) {
+          const float factor = exp2_fast(maxima[w * group + h] - top);
+          sum += factor * attended[w * group * dim + i];
+          weight += factor * totals[w * group + h];
+        }
+      }
+      store_word(to + i, __float_as_uint(sum), tag);
+      if (i % dim == 0) {
+        store_word(to + group * dim + 2 * h, __float_as_uint(top), tag);
+        store_word(to + group * dim + 2 * h + 1, __float_as_uint(weight), tag);
+      }
+    }
+  }
+  AC_DEVICE static void load_values(const unsigned char* at, float (&v)[4]) {
+    const uint2 both = *reinterpret_cast<const uint2*>(at);
+    const float2 low = unpack_pair<T>(both.x), high = unpack_pair<T>(both.y);
+    v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
+  }
+  AC_DEVICE static void load_values(const unsigned char* at, float (&v)[2]) {
+    const float2 both = unpack_pair<T>(*reinterpret_cast<const unsigned*>(at));
+    v[0] = both.x, v[1] = both.y;
+  }
+
+  AC_DEVICE void multiply_all() const {
+    State state{{ring, full, empty}, 0, 0, {}, 0, {}};
+    unsigned norm[plan.steps_of(op.hidden)];
+    load_norm(layer[0].norm, norm);
+    wait_for_dependency();
+    state.tokens = load_fresh(p.position);
+    state.angles = load_constant(reinterpret_cast<const float4*>(
+                                     p.rope + static_cast<long long>(state.tokens) * p.rope_pitch) +
+                                 lane() % (dim / 4));
+    state.tag = load_fresh(p.launches) * op.layers + 1;
+    AC_UNROLL
+    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
+      state.h[step] = make_float2(0, 0);
+      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
+      state.h[step] =
+          unpack_pair<T>(load_fresh(static_cast<const unsigned*>(p.in) + hidden_column(step) / 2));
+    }
+    AC_UNROLL_BY(1)
+    for (int i = 0; i < op.layers; ++i, ++state.tag) {
+      const LayerPointers& l = layer[i];
+      const unsigned tag = state.tag;
+      // One loop, so that products share code: what a layer runs is more than the nearest
+      // instruction cache holds.
+      AC_UNROLL_BY(1)
+      for (int which = qkv; which <= down; ++which) {
+        if (which == o) attend(state, l);
+        multiply(state, which, [&]() -> float {
+          if (which == o) return stage_pairs<o>(words(2), tag);
+          if (which == down) return stage_pairs<down>(words(4), tag);
+          if (!has_hidden()) return 0;
+          if (which == gate_up)
+            add_to_hidden<plan.parts_o>(state, words(3), tag);
+          else if (i > 0)
+            add_to_hidden<plan.parts_down>(state, words(5), tag - 1);
+          return stage_hidden(state, norm);
+        });
+        if (which == qkv) load_norm(l.mlp_norm, norm);
+        if (which == gate_up && i + 1 < op.layers) load_norm(layer[i + 1].norm, norm);
+      }
+    }
+    if (blockIdx.x != plan.blocks - 1) return;  // which has tiles of each product
+    add_to_hidden<plan.parts_down>(state, words(5), state.tag - 1);
+    AC_UNROLL
+    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
+      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
+      static_cast<unsigned*>(p.out)[hidden_column(step) / 2] =
+          pack_pair<T>(state.h[step].x, state.h[step].y);
+    }
+  }
+
+  // ---- the warp that finishes
+
+  AC_DEVICE static float sum_of(const float* row) {
+    const float4 a = *reinterpret_cast<const float4*>(row);
+    const float4 b = *reinterpret_cast<const float4*>(row + 4);
+    return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+  }
+
+  AC_DEVICE static float silu(float x) { return divide_fast(x, 1 + exp2_fast(-log2_e * x)); }
+
+  AC_DEVICE void finish(int which, int number, unsigned tag) const {
+    const Job job = jobs[which];
+    if (job.tiles == 0) return;
+    barrier_wait(summed + which, number & 1);
+    __syncwarp();
+    const float* from = sums + job.sums;
+    float factor = 1;
+    if (which == qkv || which == gate_up) {
+      factor = rsqrtf(sum_of(from) * (1.f / op.hidden) + p.norm_eps);
+      from += warps;
+    }
+    const auto row = [&](int r) { return sum_of(from + r * warps); };
+    if (which == gate_up) {
+      Word* const to = words(4) + Product<gate_up>::first_tile() * 4;
+      AC_UNROLL_BY(1)
+      for (int i = lane(); i < job.tiles * 4; i += 32) {
+        const int r = i / 4 * 16 + i % 4 * 2;
+        const float x = silu(row(r) * factor) * (row(r + 8) * factor);
+        const float y = silu(row(r + 1) * factor) * (row(r + 9) * factor);
+        store_word(to + i, pack_pair<T>(x, y), tag);
+      }
+    } else if (which == qkv) {
+      Word* const to = words(0) + Product<qkv>::first_tile() * 8;
+      AC_UNROLL_BY(1)
+      for (int i = lane(); i < job.tiles * 8; i += 32)
+        store_word(to + i, pack_pair<T>(row(2 * i) * factor, row(2 * i + 1) * factor), tag);
+    } else {
+      Word* const to =
+          which == o
+              ? words(3) + Product<o>::part() * op.hidden + Product<o>::first_tile() * 16
+              : words(5) + Product<down>::part() * op.hidden + Product<down>::first_tile() * 16;
+      AC_UNROLL_BY(1)
+      for (int i = lane(); i < job.tiles * 16; i += 32)
+        store_word(to + i, __float_as_uint(row(i)), tag);
+    }
+  }
+
+  // Joins some pairs of values of all splits: lanes have a pair each, or share it.
+  AC_DEVICE void join(unsigned tag) const {
+    if (!attends()) return;
+    constexpr int pairs = group * dim / 2, most = divide_up(pairs, splits);
+    constexpr int room = power_of_two_from(most) < 32 ? power_of_two_from(most) : 32;
+    constexpr int sharers = 32 / room, each = divide_up(splits, sharers);
+    const int begin = split() * pairs / splits, end = (split() + 1) * pairs / splits;
+    const Word* const from = words(1) + kv_head() * splits * plan.partial_words(op);
+    AC_UNROLL_BY(1)
+    for (int base = begin; base < end; base += room) {
+      const int mine = base + lane() % room, pair = mine < end ? mine : end - 1;
+      const int h = pair * 2 / dim, share = lane() / room;
+      unsigned v[4 * each];
+      fetch_words<2 * each, 2>(
+          [&](int i) {
+            const int s = share * each + i / 2;
+            return from + (s < splits ? s : splits - 1) * plan.partial_words(op) +
+                   (i % 2 == 0 ? 2 * pair : group * dim + 2 * h);
+          },
+          tag, v);
+      float most_of_all = -INFINITY;
+      const auto top = [&](int i) {
+        return share * each + i < splits ? __uint_as_float(v[4 * i + 2]) : -INFINITY;
+      };
+      AC_UNROLL
+      for (int i = 0; i < each; ++i) most_of_all = fmaxf(most_of_all, top(i));
+      AC_UNROLL
+      for (int d = room; d < 32; d *= 2)
+        most_of_all = fmaxf(most_of_all, __shfl_xor_sync(full_warp, most_of_all, d));
+      float all = 0, sum_x = 0, sum_y = 0;
+      AC_UNROLL
+      for (int i = 0; i < each; ++i) {
+        const float factor = exp2_fast(top(i) - most_of_all);
+        sum_x += factor * __uint_as_float(v[4 * i]),
+            sum_y += factor * __uint_as_float(v[4 * i + 1]);
+        all += factor * __uint_as_float(v[4 * i + 3]);
+      }
+      AC_UNROLL
+      for (int d = room; d < 32; d *= 2) {
+        all += __shfl_xor_sync(full_warp, all, d);
+        sum_x += __shfl_xor_sync(full_warp, sum_x, d);
+        sum_y += __shfl_xor_sync(full_warp, sum_y, d);
+      }
+      if (share == 0 && mine < end)
+        store_word(words(2) + kv_head() * pairs + mine, pack_pair<T>(sum_x / all, sum_y / all),
+                   tag);
+    }
+  }
+
+  AC_DEVICE void finish_all() const {
+    wait_for_dependency();
+    const unsigned launches = load_fresh(p.launches);
+    unsigned tag = launches * op.layers + 1;
+    AC_UNROLL_BY(1)
+    for (int i = 0; i < op.layers; ++i, ++tag) {
+      AC_UNROLL_BY(1)
+      for (int which = qkv; which <= down; ++which) {
+        if (which == o) join(tag);
+        finish(which, i, tag);
+      }
+    }
+    // All blocks with work have read it: they had a part in what this one multiplied.
+    if (blockIdx.x == plan.blocks - 1 && lane() == 0) *p.launches = launches + 1;
+  }
+
+  AC_DEVICE void run() const {
+    if (threadIdx.x == 0) {
+      AC_UNROLL_BY(1)
+      for (int i = 0; i < plan.stages; ++i) barrier_init(full + i), barrier_init(empty + i, warps);
+      for (int i = 0; i < 4; ++i) barrier_init(summed + i, warps);
+      barrier_init(met, warps);
+      barrier_init_visible();
+    }
+    constexpr int words_of_table = op.layers * static_cast<int>(sizeof(LayerPointers) / 8);
+    AC_UNROLL_BY(1)
+    for (int i = threadIdx.x; i < words_of_table; i += plan.threads)
+      reinterpret_cast<unsigned long long*>(layer)[i] =
+          reinterpret_cast<const unsigned long long*>(p.layer)[i];
+    if (threadIdx.x == 32)
+      jobs[0] = job_of<qkv>(), jobs[1] = job_of<o>(), jobs[2] = job_of<gate_up>(),
+      jobs[3] = job_of<down>();
+    launch_dependents();
+    __syncthreads();
+    if (warp() < warps)
+      multiply_all();
+    else if (warp() == warps)
+      ask_for_all();
+    else
+      finish_all();
+  }
+};
+
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void layers(const LayersParams<op>& p) {
+  AC_ALIGNED_SHARED(shared, 128);
+  Layers<op, plan>(p, shared).run();
+}
+
+// Defines the kernel `name`. Its blocks wait for each other: all of them run at once, one a
+// multiprocessor.
+#ifdef AC_HOST_DEVICE
+#define AC_LAYERS_KERNEL(name, op, plan)                                            \
+  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::LayersParams<op>, (plan).threads, 0, \
+                          ::ac::kernels::layers<op, plan>(p))
+#else
+#define AC_LAYERS_KERNEL(name, op, plan)                                    \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::LayersParams<op>, (plan).threads, 1, \
+                  ::ac::kernels::layers<op, plan>(p))
+#endif
+
+}  // namespace ac::kernels

@@ -1,0 +1,201 @@
+// Runs all layers of a small random decoder in one launch, and compares them with plain loops in
+// double.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/layers.cuh"
+#include "kernels/shim/host_launch.h"
+
+namespace ac::kernels {
+
+inline float number(bf16 x) { return to_float(x); }
+
+struct LayersModel {
+  LayersOp op;
+  int capacity;
+  std::mt19937 random{7};
+  struct Layer {
+    std::vector<bf16> q, k, v, o, gate, up, down, norm, mlp_norm, q_norm, k_norm, keys, values;
+  };
+  std::vector<Layer> layers;
+  std::vector<float> rope;
+
+  std::vector<bf16> some(int count, float bound, float offset = 0) {
+    std::uniform_real_distribution<float> draw(offset - bound, offset + bound);
+    std::vector<bf16> all(static_cast<std::size_t>(count));
+    for (bf16& x : all) x = from_float<bf16>(draw(random));
+    return all;
+  }
+  LayersModel(const LayersOp& op, int capacity) : op(op), capacity(capacity) {
+    const int q = op.query_rows(), kv = op.kv_rows(), cached = kv * capacity;
+    const float in = 1.5f / std::sqrt(static_cast<float>(op.hidden));
+    for (int i = 0; i < op.layers; ++i)
+      layers.push_back({some(q * op.hidden, in), some(kv * op.hidden, in), some(kv * op.hidden, in),
+                        some(op.hidden * q, 0.05f), some(op.inter * op.hidden, in),
+                        some(op.inter * op.hidden, in), some(op.hidden * op.inter, 0.05f),
+                        some(op.hidden, 0.5f, 1), some(op.hidden, 0.5f, 1),
+                        some(op.head_dim, 0.5f, 1), some(op.head_dim, 0.5f, 1), some(cached, 1),
+                        some(cached, 1)});
+    for (int position = 0; position < capacity; ++position)
+      for (int i = 0; i < op.head_dim / 2; ++i) {
+        const double angle = position * std::pow(100.0, -2.0 * i / op.head_dim);
+        rope.push_back(static_cast<float>(std::cos(angle)));
+        rope.push_back(static_cast<float>(std::sin(angle)));
+      }
+  }
+
+  using Values = std::vector<double>;
+  static Values product(const std::vector<bf16>& matrix, const Values& x) {
+    Values y(matrix.size() / x.size());
+    for (std::size_t r = 0; r < y.size(); ++r)
+      for (std::size_t i = 0; i < x.size(); ++i) y[r] += number(matrix[r * x.size() + i]) * x[i];
+    return y;
+  }
+  static void norm(double* x, int count, const std::vector<bf16>& weights) {
+    double squares = 0;
+    for (int i = 0; i < count; ++i) squares += x[i] * x[i];
+    for (int i = 0; i < count; ++i)
+      x[i] *= number(weights[static_cast<std::size_t>(i)]) / std::sqrt(squares / count + 1e-5);
+  }
+  void turn(double* x, int position) const {
+    const int half = op.head_dim / 2;
+    for (int i = 0; i < half; ++i) {
+      const double c = rope[static_cast<std::size_t>((position * half + i) * 2)];
+      const double s = rope[static_cast<std::size_t>((position * half + i) * 2 + 1)];
+      const double low = x[i], high = x[i + half];
+      x[i] = low * c - high * s, x[i + half] = high * c + low * s;
+    }
+  }
+  // The hidden state after all layers; `appended` gets the keys, and then the values, that a token
+  // has in each layer.
+  Values run(Values h, int tokens, std::vector<Values>& appended) const {
+    const int dim = op.head_dim, group = op.group();
+    for (const Layer& l : layers) {
+      Values x = h;
+      norm(x.data(), op.hidden, l.norm);
+      Values q = product(l.q, x), k = product(l.k, x);
+      const Values v = product(l.v, x);
+      for (int i = 0; i < op.heads; ++i) {
+        if (op.head_norms) norm(&q[static_cast<std::size_t>(i * dim)], dim, l.q_norm);
+        turn(&q[static_cast<std::size_t>(i * dim)], tokens);
+      }
+      for (int i = 0; i < op.kv_heads; ++i) {
+        if (op.head_norms) norm(&k[static_cast<std::size_t>(i * dim)], dim, l.k_norm);
+        turn(&k[static_cast<std::size_t>(i * dim)], tokens);
+      }
+      appended.push_back(k), appended.push_back(v);
+      Values attended(q.size());
+      for (int head = 0; head < op.heads; ++head) {
+        const int kv = head / group;
+        const auto cached = [&](const std::vector<bf16>& rows, const Values& now, int t, int d) {
+          return t == tokens
+                     ? now[static_cast<std::size_t>(kv * dim + d)]
+                     : number(rows[static_cast<std::size_t>((kv * capacity + t) * dim + d)]);
+        };
+        Values weights;
+        double sum = 0;
+        for (int t = 0; t <= tokens; ++t) {
+          double dot = 0;
+          for (int d = 0; d < dim; ++d)
+            dot += q[static_cast<std::size_t>(head * dim + d)] * cached(l.keys, k, t, d);
+          weights.push_back(std::exp(dot / std::sqrt(dim)));
+          sum += weights.back();
+        }
+        for (int t = 0; t <= tokens; ++t)
+          for (int d = 0; d < dim; ++d)
+            attended[static_cast<std::size_t>(head * dim + d)] +=
+                weights[static_cast<std::size_t>(t)] / sum * cached(l.values, v, t, d);
+      }
+      const Values o = product(l.o, attended);
+      for (std::size_t i = 0; i < h.size(); ++i) h[i] += o[i];
+      x = h;
+      norm(x.data(), op.hidden, l.mlp_norm);
+      Values gate = product(l.gate, x);
+      const Values up = product(l.up, x);
+      for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
+      const Values down = product(l.down, gate);
+      for (std::size_t i = 0; i < h.size(); ++i) h[i] += down[i];
+    }
+    return h;
+  }
+};
+
+// What is wrong, or nothing. Tokens: how many are cached in each of the launches, which are made
+// one after another and leave their words to the next.
+template <LayersOp op, LayersPlan plan>
+std::string run_layers(void (*kernel)(LayersParams<op>), Schedule schedule,
+                       std::initializer_list<int> cached, bool check_races = false) {
+  static_assert(plan.why_illegal(op) == nullptr);
+  constexpr int capacity = 100;
+  LayersModel model(op, capacity);
+  LayersParams<op> p{};
+  for (int i = 0; i < op.layers; ++i) {
+    LayersModel::Layer& l = model.layers[static_cast<std::size_t>(i)];
+    p.layer[i] = {l.q.data(),        l.k.data(),      l.v.data(),      l.o.data(),
+                  l.gate.data(),     l.up.data(),     l.down.data(),   l.norm.data(),
+                  l.mlp_norm.data(), l.q_norm.data(), l.k_norm.data(), l.keys.data(),
+                  l.values.data()};
+  }
+  std::vector<Word> words(static_cast<std::size_t>(plan.words(op)), Word{0, 0});
+  unsigned launches = 0;
+  int position = 0;
+  std::vector<bf16> in, out(static_cast<std::size_t>(op.hidden));
+  p.out = out.data(), p.rope = model.rope.data(), p.position = &position;
+  p.words = words.data(), p.launches = &launches;
+  p.rope_pitch = op.head_dim, p.capacity = capacity;
+  p.norm_eps = p.head_norm_eps = 1e-5f, p.norm_offset = p.head_norm_offset = 0;
+  p.scale = 1 / std::sqrt(static_cast<float>(op.head_dim));
+  for (const int tokens : cached) {
+    position = tokens;
+    in = model.some(op.hidden, 1);
+    p.in = in.data();
+    LayersModel::Values start;
+    for (const bf16 x : in) start.push_back(number(x));
+    std::vector<LayersModel::Values> appended;
+    const LayersModel::Values expected = model.run(start, tokens, appended);
+    const std::vector<LayersModel::Layer> layers = model.layers;
+    const unsigned before = launches;
+    const LaunchReport report = host_launch({.grid = {plan.blocks, 1, 1},
+                                             .block = {plan.threads, 1, 1},
+                                             .shared_bytes = std::size_t{plan.shared_bytes(op)},
+                                             .cluster = 0,
+                                             .schedule = schedule,
+                                             .check_races = check_races,
+                                             .must_wait = true},
+                                            kernel, p);
+    if (!report.ok()) return report.error;
+    double error = 0, size = 0;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+      const double change = expected[i] - start[i];
+      error += std::pow(number(out[i]) - expected[i], 2), size += change * change;
+    }
+    if (!(std::sqrt(error / size) < 0.01))
+      return fmt::format("after {} tokens the error is {:.4f} of what the layers add", tokens,
+                         std::sqrt(error / size));
+    if (launches != before + 1) return "the launch did not count itself";
+    for (std::size_t i = 0; i < appended.size(); ++i) {
+      const auto& rows = i % 2 == 0 ? model.layers[i / 2].keys : model.layers[i / 2].values;
+      const auto& were = i % 2 == 0 ? layers[i / 2].keys : layers[i / 2].values;
+      for (std::size_t j = 0; j < rows.size(); ++j) {
+        const auto dim = static_cast<std::size_t>(op.head_dim);
+        const std::size_t head = j / dim / capacity, token = j / dim % capacity;
+        const bool is_new = token == static_cast<std::size_t>(tokens);
+        const double right = is_new ? appended[i][head * dim + j % dim] : number(were[j]);
+        if (!(std::abs(number(rows[j]) - right) <= (is_new ? 0.03 : 0)))
+          return fmt::format("after {} tokens, {} of layer {}, head {}, token {} is {}, not {}",
+                             tokens, i % 2 == 0 ? "a key" : "a value", i / 2, head, token,
+                             number(rows[j]), right);
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace ac::kernels

@@ -1,0 +1,80 @@
+// All layers of a decoder in one launch, on the host device; blocks that wait for each other.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/unit/layers_case.h"
+
+namespace ac::kernels {
+namespace {
+
+// Sizes that fill steps of 512 columns and that do not; parts; heads with and without norms.
+constexpr LayersOp small{
+    .layers = 3, .hidden = 192, .heads = 4, .kv_heads = 2, .head_dim = 64, .inter = 320};
+constexpr LayersOp normed{.layers = 2,
+                          .hidden = 576,
+                          .heads = 6,
+                          .kv_heads = 2,
+                          .head_dim = 128,
+                          .inter = 1088,
+                          .head_norms = true};
+constexpr LayersOp wide{
+    .layers = 1, .hidden = 64, .heads = 16, .kv_heads = 2, .head_dim = 64, .inter = 64};
+constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
+constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
+constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2};
+
+AC_LAYERS_KERNEL(small_few, small, few)
+AC_LAYERS_KERNEL(normed_parts, normed, parts)
+AC_LAYERS_KERNEL(wide_many, wide, many)
+
+TEST_CASE("all layers in one launch compute what the layers do") {
+  for (const Schedule schedule :
+       {Schedule::forward, Schedule::reverse, Schedule::shuffled, Schedule::ahead}) {
+    CAPTURE(static_cast<int>(schedule));
+    CHECK(run_layers<small, few>(small_few, schedule, {0, 1, 7, 99, 8, 33}) == "");
+    CHECK(run_layers<wide, many>(wide_many, schedule, {99, 5}) == "");
+  }
+  CHECK(run_layers<normed, parts>(normed_parts, Schedule::shuffled, {0, 40}) == "");
+}
+
+// Block i waits for a word of block i + 1; the last one for none.
+void pass_down(Word* words, int silent) {
+  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  wait_for_dependency();
+  unsigned v[1] = {0};
+  if (block + 1 < blocks) fetch_words<1, 1>([&](int) { return words + block + 1; }, 1, v);
+  if (block != silent) store_word(words + block, v[0] + 1, 1);
+}
+TEST_CASE("blocks of a grid wait for each other, and a word that never comes is a deadlock") {
+  std::vector<Word> words(7, Word{0, 0});
+  const HostLaunch launch{.grid = {7, 1, 1}, .block = {1, 1, 1}, .cluster = 0, .must_wait = true};
+  CHECK(host_launch(launch, pass_down, words.data(), -1).error == "");
+  CHECK(words[0].value == 7);
+  words.assign(7, Word{0, 0});
+  const std::string error = host_launch(launch, pass_down, words.data(), 3).error;
+  CHECK_MESSAGE(error.find("deadlock") != std::string::npos, error);
+  CHECK_MESSAGE(error.find("block (2, 0, 0); 1 threads (first 0) wait in a wait for words") !=
+                    std::string::npos,
+                error);
+}
+
+TEST_CASE("plans of all layers say what they cannot do") {
+  const auto says = [](const char* reason, const std::string& what) {
+    return reason != nullptr && std::string(reason).find(what) != std::string::npos;
+  };
+  CHECK(says(few.why_illegal({.type = Type::f16}), "overflows"));
+  CHECK(says(few.why_illegal({.head_dim = 96}), "head_dim"));
+  CHECK(says(few.why_illegal({.heads = 15}), "whole groups"));
+  CHECK(says(few.why_illegal({.heads = 32, .kv_heads = 2}), "up to 8"));
+  CHECK(says(few.why_illegal({.hidden = 1000}), "multiples of 64"));
+  CHECK(says(few.why_illegal({}), "needs a block"));
+  CHECK(says(LayersPlan{.parts_down = 9}.why_illegal({}), "steps"));
+  CHECK(says(LayersPlan{.window = 12}.why_illegal({}), "window"));
+  CHECK(says(LayersPlan{}.why_illegal({}, 48 * 1024), "shared memory"));
+  CHECK(LayersPlan{}.why_illegal({}, 227 * 1024) == nullptr);
+}
+
+}  // namespace
+}  // namespace ac::kernels
