@@ -35,11 +35,12 @@ constexpr LayersOp qwen3_4b{.layers = 36,
 constexpr LayersOp llama_1b{
     .layers = 16, .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
 
-#define AC_BENCHED(X)                                                              \
-  X(qwen3_06b, 1, 1, 11, 2)                                                        \
-  X(qwen3_06b, 2, 2, 11, 2) X(qwen3_06b, 2, 2, 11, 3) X(qwen3_17b, 1, 1, 10, 2)    \
-      X(qwen3_17b, 1, 1, 10, 3) X(qwen3_17b, 2, 2, 10, 3) X(llama_1b, 2, 2, 10, 3) \
-          X(llama_1b, 2, 4, 10, 3) X(qwen3_4b, 2, 2, 8, 3)
+#define AC_BENCHED(X)                                                             \
+  X(qwen3_06b, 1, 1, 11, 2)                                                       \
+  X(qwen3_06b, 2, 2, 11, 2)                                                       \
+  X(qwen3_06b, 2, 2, 11, 3) X(qwen3_17b, 1, 1, 10, 2) X(qwen3_17b, 1, 1, 10, 3)   \
+      X(qwen3_17b, 2, 2, 10, 3) X(llama_1b, 2, 2, 10, 3) X(llama_1b, 2, 4, 10, 3) \
+          X(qwen3_4b, 2, 2, 8, 3)
 
 #define AC_KERNEL_NAME(op, o, d, s, w) op##_##o##_##d##_##s##_##w
 #define AC_DEFINE(op, o, d, s, w)                                              \
@@ -49,10 +50,9 @@ constexpr LayersOp llama_1b{
                    AC_KERNEL_NAME(plan_##op, o, d, s, w))
 AC_BENCHED(AC_DEFINE)
 
-// Rows of a matrix, one warp each, in double. With b, of gate and up.
-static __global__ void reference_product(const bf16* a, const bf16* b, int rows, int k,
-                                         const float* x, const bf16* norm, const float* add,
-                                         float* y) {
+// Rows of a matrix, one warp each, in double; or of gate and up, which lie in turn.
+static __global__ void reference_product(const bf16* a, bool pair, int rows, int k, const float* x,
+                                         const bf16* norm, const float* add, float* y) {
   const int lane = threadIdx.x % 32;
   for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows;
        row += gridDim.x * (blockDim.x / 32)) {
@@ -60,8 +60,9 @@ static __global__ void reference_product(const bf16* a, const bf16* b, int rows,
     for (int i = lane; i < k; i += 32) {
       const double in = norm ? double(x[i]) * to_float(norm[i]) : double(x[i]);
       squares += double(x[i]) * x[i];
-      sums[0] += to_float(a[size_t(row) * k + i]) * in;
-      if (b) sums[1] += to_float(b[size_t(row) * k + i]) * in;
+      const int first = pair ? row / 8 * 16 + row % 8 : row;
+      sums[0] += to_float(a[packed_place(first, i, k)]) * in;
+      if (pair) sums[1] += to_float(a[packed_place(first + 8, i, k)]) * in;
     }
     for (int d = 16; d > 0; d /= 2) {
       for (double& v : sums) v += __shfl_xor_sync(~0u, v, d);
@@ -70,7 +71,7 @@ static __global__ void reference_product(const bf16* a, const bf16* b, int rows,
     const double factor = norm ? 1 / sqrt(squares / k + 1e-6) : 1;
     if (lane == 0) {
       double v = sums[0] * factor;
-      if (b) v = v / (1 + exp(-v)) * sums[1] * factor;
+      if (pair) v = v / (1 + exp(-v)) * sums[1] * factor;
       y[row] = float(v + (add ? add[row] : 0));
     }
   }
@@ -192,17 +193,14 @@ struct Bench : Gpu {
   }
 
   LayerPointers layer(const LayersOp& op, int i) const {
-    const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
+    const size_t qkv = size_t(op.qkv_rows()) * op.hidden, o = size_t(op.query_rows()) * op.hidden;
     const size_t mlp = size_t(op.inter) * op.hidden;
-    const bf16* w = weights + (2 * q + 2 * kv + 3 * mlp) * i;
+    const bf16* w = weights + (qkv + o + 3 * mlp) * i;
     bf16* keys = cache + size_t(2) * i * op.kv_rows() * capacity;
     return {w,
-            w + q,
-            w + q + kv,
-            w + q + 2 * kv,
-            w + 2 * q + 2 * kv,
-            w + 2 * q + 2 * kv + mlp,
-            w + 2 * q + 2 * kv + 2 * mlp,
+            w + qkv,
+            w + qkv + o,
+            w + qkv + o + 2 * mlp,
             norms,
             norms + 4096,
             norms + 8192,
@@ -218,15 +216,15 @@ struct Bench : Gpu {
     for (int i = 0; i < op.layers; ++i) {
       const LayerPointers l = layer(op, i);
       const auto w = [](const void* p) { return static_cast<const bf16*>(p); };
-      reference_product<<<warps, 256, 0, stream>>>(w(l.q), nullptr, op.qkv_rows(), op.hidden, h,
+      reference_product<<<warps, 256, 0, stream>>>(w(l.qkv), false, op.qkv_rows(), op.hidden, h,
                                                    w(l.norm), nullptr, qkv);
       reference_attention<<<op.heads, op.head_dim, (tokens + 1) * 8, stream>>>(
           op, l, tokens, capacity, rope, qkv, mixed);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.o), nullptr, op.hidden, op.query_rows(),
-                                                   mixed, nullptr, h, next);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.gate), w(l.up), op.inter, op.hidden, next,
+      reference_product<<<warps, 256, 0, stream>>>(w(l.o), false, op.hidden, op.query_rows(), mixed,
+                                                   nullptr, h, next);
+      reference_product<<<warps, 256, 0, stream>>>(w(l.gate_up), true, op.inter, op.hidden, next,
                                                    w(l.mlp_norm), nullptr, act);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.down), nullptr, op.hidden, op.inter, act,
+      reference_product<<<warps, 256, 0, stream>>>(w(l.down), false, op.hidden, op.inter, act,
                                                    nullptr, next, h);
     }
     std::vector<float> v(op.hidden);

@@ -253,33 +253,18 @@ struct Layers {
   };
 
   template <int which>
-  AC_DEVICE static const T* row_of(const LayerPointers& l, int row) {
-    const void* matrix = which == o ? l.o : l.down;
-    if constexpr (which == qkv) {
-      matrix = l.q;
-      if (row >= op.query_rows()) {
-        row -= op.query_rows(), matrix = l.k;
-        if (row >= op.kv_rows()) row -= op.kv_rows(), matrix = l.v;
-      }
-    } else if constexpr (which == gate_up) {  // a tile: eight rows of gate, eight of up
-      matrix = row % 16 < 8 ? l.gate : l.up;
-      row = row / 16 * 8 + row % 8;
-    }
-    return static_cast<const T*>(matrix) + static_cast<long long>(row) * Product<which>::k;
-  }
-
-  template <int which>
-  AC_DEVICE void ask(Asker& asker, const LayerPointers& l) const {
+  AC_DEVICE void ask(Asker& asker, const void* packed) const {
     using P = Product<which>;
     const int end = P::first_step() + P::step_count();
     AC_UNROLL_BY(1)
     for (int tile = 0; tile < P::tile_count(); ++tile) {
-      const T* const row = row_of<which>(l, (P::first_tile() + tile) * 16 + lane() % 16);
+      const T* const from = static_cast<const T*>(packed) +
+                            static_cast<long long>(P::first_tile() + tile) * (16 * P::k);
       AC_UNROLL_BY(1)
       for (int step = P::first_step(); step < end; ++step) {
-        const unsigned bytes = P::columns(step) * 2;
-        unsigned char* const to = asker.free(16 * bytes);
-        if (lane() < 16) asker.copy(to + lane() * plan.row_bytes, row + step * plan.columns, bytes);
+        const unsigned bytes = 16 * P::columns(step) * 2;
+        unsigned char* const to = asker.free(bytes);
+        if (lane() == 0) asker.copy(to, from + step * (16 * plan.columns), bytes);
         __syncwarp();
         asker.move();
       }
@@ -323,17 +308,17 @@ struct Layers {
   AC_DEVICE void ask_for_all() const {
     Asker asker{{ring, full, empty}};
     // Weights need not wait for the kernel before this one.
-    ask<qkv>(asker, layer[0]);
+    ask<qkv>(asker, layer[0].qkv);
     wait_for_dependency();
     const int tokens = load_fresh(p.position);
     AC_UNROLL_BY(1)
     for (int i = 0; i < op.layers; ++i) {
       const LayerPointers& l = layer[i];
-      if (i > 0) ask<qkv>(asker, l);
+      if (i > 0) ask<qkv>(asker, l.qkv);
       ask_cached(asker, l, tokens);
-      ask<o>(asker, l);
-      ask<gate_up>(asker, l);
-      ask<down>(asker, l);
+      ask<o>(asker, l.o);
+      ask<gate_up>(asker, l.gate_up);
+      ask<down>(asker, l.down);
     }
   }
 
@@ -360,10 +345,12 @@ struct Layers {
     unsigned of[4][4];
   };
   AC_DEVICE static void take(Ring& ring, Weights& w) {
-    const unsigned char* const at = ring.arrived() + lane() % 16 * plan.row_bytes +
-                                    warp() * plan.warp_columns * 2 + lane() / 16 * 16;
+    const unsigned char* const at = ring.arrived() + warp() * 2048 + lane() * 16;
     AC_UNROLL
-    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], at + i * 32);
+    for (int i = 0; i < 4; ++i) {
+      const uint4 v = load_pinned(at + i * 512);
+      w.of[i][0] = v.x, w.of[i][1] = v.y, w.of[i][2] = v.z, w.of[i][3] = v.w;
+    }
     ring.release();
   }
 

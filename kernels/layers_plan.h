@@ -23,7 +23,8 @@ struct LayersOp {
 
 // A product's matrix is cut into tiles of 16 rows, and K into parts. A block multiplies
 // neighbouring tiles of one part. Weights, and cached keys and values, come through a ring of
-// stages: of weights 16 rows of 512 columns, 64 columns a warp.
+// stages: of weights 16 rows of 512 columns, a step, 64 columns a warp. A stage lies in memory as
+// it is used, in one piece: packed_place() says how.
 struct LayersPlan {
   int blocks = 132;    // all of which must be there at once
   int parts_o = 1;     // of K, of the product with attention's output
@@ -36,8 +37,7 @@ struct LayersPlan {
   // One more warp asks for weights, and one finishes what the others multiply.
   static constexpr int threads = 32 * (warps + 2);
   static constexpr int warp_columns = 64, columns = warps * warp_columns;
-  // Rows lie on a pitch that keeps eight of them off each other's banks.
-  static constexpr int row_bytes = columns * 2 + 16, stage_bytes = 16 * row_bytes;
+  static constexpr int stage_bytes = 16 * columns * 2;
 
   constexpr int splits(const LayersOp& op) const { return blocks / op.kv_heads; }
   // Tokens of which a warp takes keys at once.
@@ -69,7 +69,7 @@ struct LayersPlan {
   constexpr int shared_bytes(const LayersOp& op) const {
     return stages * stage_bytes + warps * most_steps(op) * warp_columns * 2 +
            sums_rows(op) * warps * 4 + round_up(attention_floats(op) * 4, 16) +
-           (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 + op.layers * 13 * 8 +
+           (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 + op.layers * 10 * 8 +
            4 * 16;
   }
 
@@ -112,11 +112,20 @@ struct alignas(8) Word {
   unsigned value, tag;
 };
 
+// Where an element of a packed matrix [rows, k] lies: tiles one after another, in each steps of 512
+// columns, in each warps of 64, in each the fragments that mma_16x8x16 takes of 16 columns.
+constexpr long long packed_place(int row, int column, int k) {
+  const long long step = static_cast<long long>(row / 16) * k * 16 + column / 512 * (16 * 512);
+  const int lane = row % 8 * 4 + column % 8 / 2, word = row % 16 / 8 + column % 16 / 8 * 2;
+  return step + column % 512 / 16 * 256 + lane * 8 + word * 2 + column % 2;
+}
+
 struct LayerPointers {
-  const void *q, *k, *v, *o, *gate, *up, *down;  // matrices, [rows, K]
-  const void *norm, *mlp_norm;                   // [hidden]
-  const void *q_norm, *k_norm;                   // [head_dim], if op.head_norms
-  void *keys, *values;                           // [kv_heads, capacity, head_dim]
+  // Packed: q over k over v; o; eight rows of gate and eight of up in turn; down.
+  const void *qkv, *o, *gate_up, *down;
+  const void *norm, *mlp_norm;  // [hidden]
+  const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
+  void *keys, *values;          // [kv_heads, capacity, head_dim]
 };
 
 template <LayersOp op>

@@ -127,6 +127,25 @@ struct LayersModel {
   }
 };
 
+// Rows of matrices with K columns, as the kernel reads them.
+inline std::vector<bf16> packed(const std::vector<std::vector<bf16>>& matrices, int k,
+                                bool in_turn) {
+  std::vector<bf16> all;
+  const int rows = static_cast<int>(matrices[0].size()) / k;
+  if (in_turn)
+    for (int row = 0; row < rows; row += 8)
+      for (const auto& m : matrices)
+        all.insert(all.end(), m.begin() + row * k, m.begin() + (row + 8) * k);
+  else
+    for (const auto& m : matrices) all.insert(all.end(), m.begin(), m.end());
+  std::vector<bf16> to(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const int row = static_cast<int>(i) / k, column = static_cast<int>(i) % k;
+    to[static_cast<std::size_t>(packed_place(row, column, k))] = all[i];
+  }
+  return to;
+}
+
 // What is wrong, or nothing. Tokens: how many are cached in each of the launches, which are made
 // one after another and leave their words to the next.
 template <LayersOp op, LayersPlan plan>
@@ -136,12 +155,17 @@ std::string run_layers(void (*kernel)(LayersParams<op>), Schedule schedule,
   constexpr int capacity = 100;
   LayersModel model(op, capacity);
   LayersParams<op> p{};
+  std::vector<std::vector<bf16>> weights;
   for (int i = 0; i < op.layers; ++i) {
     LayersModel::Layer& l = model.layers[static_cast<std::size_t>(i)];
-    p.layer[i] = {l.q.data(),        l.k.data(),      l.v.data(),      l.o.data(),
-                  l.gate.data(),     l.up.data(),     l.down.data(),   l.norm.data(),
-                  l.mlp_norm.data(), l.q_norm.data(), l.k_norm.data(), l.keys.data(),
-                  l.values.data()};
+    weights.push_back(packed({l.q, l.k, l.v}, op.hidden, false));
+    weights.push_back(packed({l.o}, op.query_rows(), false));
+    weights.push_back(packed({l.gate, l.up}, op.hidden, true));
+    weights.push_back(packed({l.down}, op.inter, false));
+    const auto* const w = &weights[weights.size() - 4];
+    p.layer[i] = {w[0].data(),   w[1].data(),       w[2].data(),     w[3].data(),
+                  l.norm.data(), l.mlp_norm.data(), l.q_norm.data(), l.k_norm.data(),
+                  l.keys.data(), l.values.data()};
   }
   std::vector<Word> words(static_cast<std::size_t>(plan.words(op)), Word{0, 0});
   unsigned launches = 0;
