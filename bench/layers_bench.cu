@@ -35,12 +35,14 @@ constexpr LayersOp qwen3_4b{.layers = 36,
 constexpr LayersOp llama_1b{
     .layers = 16, .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
 
-#define AC_BENCHED(X)                                                             \
-  X(qwen3_06b, 1, 1, 11, 2)                                                       \
-  X(qwen3_06b, 2, 2, 11, 2)                                                       \
-  X(qwen3_06b, 2, 2, 11, 3) X(qwen3_17b, 1, 1, 10, 2) X(qwen3_17b, 1, 1, 10, 3)   \
-      X(qwen3_17b, 2, 2, 10, 3) X(llama_1b, 2, 2, 10, 3) X(llama_1b, 2, 4, 10, 3) \
-          X(qwen3_4b, 2, 2, 8, 3)
+#define AC_BENCHED(X)       \
+  X(qwen3_06b, 1, 1, 11, 2) \
+  X(qwen3_06b, 2, 2, 11, 2) \
+  X(qwen3_06b, 2, 2, 11, 3) \
+  X(qwen3_17b, 1, 1, 10, 2) \
+  X(qwen3_17b, 1, 1, 10, 3) \
+  X(qwen3_17b, 2, 2, 10, 3) \
+  X(llama_1b, 2, 2, 10, 3) X(llama_1b, 2, 4, 10, 3) X(qwen3_4b, 2, 2, 8, 3)
 
 #define AC_KERNEL_NAME(op, o, d, s, w) op##_##o##_##d##_##s##_##w
 #define AC_DEFINE(op, o, d, s, w)                                              \

@@ -157,19 +157,17 @@ struct Layers {
     AC_DEVICE static int index() { return blockIdx.x / parts; }
   };
 
-  // What a block has of a product.
+  // What the warp that finishes knows of a product: this block's tiles, and where their sums are.
   struct Job {
-    int tiles, steps, columns_of_last, sums;  // sums: where they are
+    int tiles, sums;
   };
   template <int which>
-  AC_DEVICE static Job job_of() {
-    using P = Product<which>;
+  static constexpr int sums_before() {
     int rows = 0;
     if constexpr (which > qkv) rows += 16 * Product<qkv>::most_tiles + 1;
     if constexpr (which > o) rows += 16 * Product<o>::most_tiles + 1;
     if constexpr (which > gate_up) rows += 16 * Product<gate_up>::most_tiles + 1;
-    return {P::tile_count(), P::step_count(), P::columns(P::first_step() + P::step_count() - 1),
-            rows * warps};
+    return rows * warps;
   }
 
   const Params& p;
@@ -357,24 +355,36 @@ struct Layers {
   AC_DEVICE T* input() const { return inputs + warp() * plan.most_steps(op) * plan.warp_columns; }
 
   // One product: `stage_input()` waits for this warp's part of the input and leaves it in shared
-  // memory; it returns the lane's sum of squares.
-  template <class Stage>
-  AC_DEVICE void multiply(State& state, int which, Stage stage_input) const {
-    constexpr int batch = 4;
-    const Job job = jobs[which];
-    const int all = job.tiles * job.steps;
-    Weights w[batch];
-    const auto take_from = [&](int first) {
-      AC_UNROLL
-      for (int i = 0; i < batch; ++i)
-        if (first + i < all) take(state.ring, w[i]);
+  // memory; it returns the lane's sum of squares. Weights come in batches of some tiles, or of some
+  // steps of one tile: the first is in registers before the input is there.
+  template <int which, class Stage>
+  AC_DEVICE void multiply(State& state, Stage stage_input) const {
+    using P = Product<which>;
+    constexpr int most = P::most_steps, room = 6;
+    constexpr int batch = most <= room ? most : 4;
+    constexpr int together = most > room                   ? 1
+                             : room / most < P::most_tiles ? room / most
+                                                           : P::most_tiles;
+    const int tiles = P::tile_count(), steps = P::step_count();
+    const auto has_step = [&](int step) {
+      return (P::steps % P::parts == 0 && most % batch == 0) || step < steps;
     };
-    take_from(0);
+    Weights w[together][batch];
+    const auto take_from = [&](int tile, int step) {
+      AC_UNROLL
+      for (int t = 0; t < together; ++t) AC_UNROLL
+      for (int i = 0; i < batch; ++i)
+        if (tile + t < tiles && has_step(step + i))
+          take(state.ring, w[t][i]);
+        else
+          w[t][i] = {};
+    };
+    take_from(0, 0);
     float squares = stage_input();
     __syncwarp();
-    if (job.tiles == 0) return;
-    float* to = sums + job.sums + warp();
-    if (which == qkv || which == gate_up) {
+    if (tiles == 0) return;
+    float* to = sums + sums_before<which>() + warp();
+    if constexpr (which == qkv || which == gate_up) {
       AC_UNROLL
       for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
       if (lane() == 0) *to = squares;
@@ -382,31 +392,36 @@ struct Layers {
     }
     to += lane() / 4 * warps;
     const T* const x = input() + lane() / 8 * 8;
-    const bool has_last = warp() * plan.warp_columns < job.columns_of_last;
-    float c[2][4] = {};
-    int step = 0;
+    const bool has_last = P::k % plan.columns == 0 ||
+                          warp() * plan.warp_columns < P::columns(P::first_step() + steps - 1);
     AC_UNROLL_BY(1)
-    for (int first = 0; first < all; first += batch) {
-      if (first > 0) take_from(first);
-      AC_UNROLL
-      for (int i = 0; i < batch; ++i) {
-        if (first + i >= all) continue;
-        const bool is_last = step == job.steps - 1;
-        if (has_last || !is_last) {
-          AC_UNROLL
-          for (int j = 0; j < 2; ++j) {
-            unsigned b[4];
-            load_matrices(b, x + step * plan.warp_columns + j * 32);
-            mma_16x8x16<T>(c[0], w[i].of[2 * j], {b[0], b[1]});
-            mma_16x8x16<T>(c[1], w[i].of[2 * j + 1], {b[2], b[3]});
+    for (int tile = 0; tile < tiles; tile += together) {
+      float c[2][4];  // of one tile after another
+      AC_UNROLL_BY(1)
+      for (int step = 0; step < most; step += batch) {
+        if (tile + step > 0) take_from(tile, step);
+        AC_UNROLL
+        for (int t = 0; t < together; ++t) {
+          if (tile + t >= tiles) continue;
+          if (step == 0) {
+            AC_UNROLL
+            for (int i = 0; i < 4; ++i) c[0][i] = c[1][i] = 0;
           }
-        }
-        ++step;
-        if (is_last) {
-          if (lane() % 4 == 0) to[0] = c[0][0] + c[1][0], to[8 * warps] = c[0][2] + c[1][2];
           AC_UNROLL
-          for (int j = 0; j < 4; ++j) c[0][j] = c[1][j] = 0;
-          step = 0, to += 16 * warps;
+          for (int i = 0; i < batch; ++i) {
+            if (!has_step(step + i) || (!has_last && step + i == steps - 1)) continue;
+            AC_UNROLL
+            for (int j = 0; j < 2; ++j) {
+              unsigned b[4];
+              load_matrices(b, x + (step + i) * plan.warp_columns + j * 32);
+              mma_16x8x16<T>(c[0], w[t][i].of[2 * j], {b[0], b[1]});
+              mma_16x8x16<T>(c[1], w[t][i].of[2 * j + 1], {b[2], b[3]});
+            }
+          }
+          if (step + batch >= most) {
+            if (lane() % 4 == 0) to[0] = c[0][0] + c[1][0], to[8 * warps] = c[0][2] + c[1][2];
+            to += 16 * warps;
+          }
         }
       }
     }
@@ -469,7 +484,7 @@ struct Layers {
   template <int which>
   AC_DEVICE float stage_pairs(const Word* from, unsigned tag) const {
     using P = Product<which>;
-    if (P::tile_count() == 0) return 0;
+    if (P::tile_count() == 0) return 0.f;
     const int steps = P::step_count();
     unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
     unsigned v[P::most_steps];
@@ -484,7 +499,7 @@ struct Layers {
     AC_UNROLL
     for (int step = 0; step < P::most_steps; ++step)
       if (has(step)) to[step * 32] = v[step];
-    return 0;
+    return 0.f;
   }
 
   // ---- attention
@@ -721,24 +736,21 @@ struct Layers {
     for (int i = 0; i < op.layers; ++i, ++state.tag) {
       const LayerPointers& l = layer[i];
       const unsigned tag = state.tag;
-      // One loop, so that products share code: what a layer runs is more than the nearest
-      // instruction cache holds.
-      AC_UNROLL_BY(1)
-      for (int which = qkv; which <= down; ++which) {
-        if (which == o) attend(state, l);
-        multiply(state, which, [&]() -> float {
-          if (which == o) return stage_pairs<o>(words(2), tag);
-          if (which == down) return stage_pairs<down>(words(4), tag);
-          if (!has_hidden()) return 0;
-          if (which == gate_up)
-            add_to_hidden<plan.parts_o>(state, words(3), tag);
-          else if (i > 0)
-            add_to_hidden<plan.parts_down>(state, words(5), tag - 1);
-          return stage_hidden(state, norm);
-        });
-        if (which == qkv) load_norm(l.mlp_norm, norm);
-        if (which == gate_up && i + 1 < op.layers) load_norm(layer[i + 1].norm, norm);
-      }
+      multiply<qkv>(state, [&] {
+        if (!has_hidden()) return 0.f;
+        if (i > 0) add_to_hidden<plan.parts_down>(state, words(5), tag - 1);
+        return stage_hidden(state, norm);
+      });
+      load_norm(l.mlp_norm, norm);
+      attend(state, l);
+      multiply<o>(state, [&] { return stage_pairs<o>(words(2), tag); });
+      multiply<gate_up>(state, [&] {
+        if (!has_hidden()) return 0.f;
+        add_to_hidden<plan.parts_o>(state, words(3), tag);
+        return stage_hidden(state, norm);
+      });
+      if (i + 1 < op.layers) load_norm(layer[i + 1].norm, norm);
+      multiply<down>(state, [&] { return stage_pairs<down>(words(4), tag); });
     }
     if (blockIdx.x != plan.blocks - 1) return;  // which has tiles of each product
     add_to_hidden<plan.parts_down>(state, words(5), state.tag - 1);
@@ -875,9 +887,12 @@ struct Layers {
     for (int i = threadIdx.x; i < words_of_table; i += plan.threads)
       reinterpret_cast<unsigned long long*>(layer)[i] =
           reinterpret_cast<const unsigned long long*>(p.layer)[i];
-    if (threadIdx.x == 32)
-      jobs[0] = job_of<qkv>(), jobs[1] = job_of<o>(), jobs[2] = job_of<gate_up>(),
-      jobs[3] = job_of<down>();
+    if (threadIdx.x == 32) {
+      jobs[qkv] = {Product<qkv>::tile_count(), sums_before<qkv>()};
+      jobs[o] = {Product<o>::tile_count(), sums_before<o>()};
+      jobs[gate_up] = {Product<gate_up>::tile_count(), sums_before<gate_up>()};
+      jobs[down] = {Product<down>::tile_count(), sums_before<down>()};
+    }
     launch_dependents();
     __syncthreads();
     if (warp() < warps)

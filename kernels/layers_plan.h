@@ -70,7 +70,7 @@ struct LayersPlan {
     return stages * stage_bytes + warps * most_steps(op) * warp_columns * 2 +
            sums_rows(op) * warps * 4 + round_up(attention_floats(op) * 4, 16) +
            (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 + op.layers * 10 * 8 +
-           4 * 16;
+           4 * 8;
   }
 
   // Words of LayersParams::words: q, k and v | partial sums of attention | its output | sums of o |

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,9 +36,6 @@ struct TunedFiles {
                           .headers = {},
                           .phases = {}};
     });
-    std::vector<KernelSource> sources;
-    for (const auto& [entry, source] : plan_file(plan, origin).kernels) sources.push_back(source);
-    known.headers = header_digests(sources, files.folder());
     std::vector<std::string> left_out;
     for (const PhaseSpec& spec : specs_of(program, plan, origin))
       if (is_timed(plan, spec.name, origin))
@@ -49,6 +48,8 @@ struct TunedFiles {
           "{}: its kernels were not timed where it was compiled, so that it knows no choices: "
           "compile it with --device and --no-tuned",
           package);
+    known.headers =
+        header_digests(sources_of(program, known, plan_file(plan, origin)), files.folder());
     const std::string text = to_json(known).dump(1) + "\n";
     known_choices_from_json(parse_json(text, output), output);
     write_file_atomically(output, text);
@@ -57,6 +58,24 @@ struct TunedFiles {
     if (!left_out.empty())
       fmt::print("left out, as it was not timed where the package was compiled: {}\n",
                  fmt::join(left_out, ", "));
+  }
+
+  // Of the kernels that the known phases launch, and steps of several sequences that share such a
+  // choice: a change of others changes none.
+  static std::vector<KernelSource> sources_of(const Program& program, const KnownChoices& known,
+                                              const PlanFile& plan) {
+    std::set<std::string> launched;
+    for (const Phase& phase : program.phases) {
+      const auto is_it = [&](const KnownChoices::Phase& of) {
+        return of.name == phase.name || (of.shared && phase.rows == Rows::each);
+      };
+      if (std::ranges::none_of(known.phases, is_it)) continue;
+      for (const Launch* launch : phase.all()) launched.insert(launch->kernel);
+    }
+    std::vector<KernelSource> sources;
+    for (const auto& [entry, source] : plan.kernels)
+      if (launched.contains(entry)) sources.push_back(source);
+    return sources;
   }
 
   // A phase whose choice came from a file of known choices was not timed.
