@@ -1,9 +1,8 @@
 // All layers of a decoder for one token; layers_plan.h says what op, plan and parameters mean.
 //
 // A step of few bytes is bound by what lies between its products. Here that is little:
-//   - One warp asks for all weights and cached rows in the order in which they are used, layer
-//   after
-//     layer, so that memory never waits for an input. It keeps few copies under way: words that
+//   - One warp asks for all weights and cached rows in the order in which they are used, on across
+//     layers, so that memory never waits for an input. It keeps few copies under way: words that
 //     blocks hand to each other would wait behind more.
 //   - A warp multiplies its own columns of each step, waits for its own part of the input alone,
 //     and has its first weights in registers by then. One more warp adds up what the eight have and
@@ -377,7 +376,7 @@ struct Layers {
         if (tile + t < tiles && has_step(step + i))
           take(state.ring, w[t][i]);
         else
-          w[t][i] = {};
+          w[t][i] = {};  // else registers keep what they had, and the compiler runs out of them
     };
     take_from(0, 0);
     float squares = stage_input();

@@ -37,7 +37,7 @@ class Trie {
   };
   const Node* child(const Node& node, unsigned char label) const {
     if (&node == nodes_.data()) return roots_[label] ? &nodes_[roots_[label]] : nullptr;
-    const Node* first = &nodes_[node.children];
+    const Node* first = nodes_.data() + node.children;  // behind all, of a node without any
     std::uint32_t count = node.count;
     while (count > 8) {  // by halves, then one by one
       const std::uint32_t half = count / 2;
