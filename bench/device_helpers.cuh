@@ -22,14 +22,15 @@ namespace ac::bench {
 
 using namespace ac::kernels;
 
-static __global__ void fill_random(f16* data, size_t count, float bound, float offset) {
+template <class T>
+static __global__ void fill_random(T* data, size_t count, float bound, float offset) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
        i += size_t(gridDim.x) * blockDim.x) {
     unsigned long long z = (i + 1) * 0x9E3779B97F4A7C15ull;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
     z = (z ^ z >> 27) * 0x94D049BB133111EBull;
     z ^= z >> 31;
-    data[i] = from_float<f16>(offset + bound * (float(z >> 40) * (2.f / 16777216.f) - 1.f));
+    data[i] = from_float<T>(offset + bound * (float(z >> 40) * (2.f / 16777216.f) - 1.f));
   }
 }
 

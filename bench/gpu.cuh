@@ -3,14 +3,33 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "bench/device_helpers.cuh"
 #include "kernels/tensor_map.h"
 
 namespace ac::bench {
+
+// What `enqueue` put on a stream, to be replayed.
+struct Graph {
+  cudaGraphExec_t executable;
+
+  template <class Enqueue>
+  Graph(cudaStream_t stream, Enqueue enqueue) {
+    cudaGraph_t graph;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    enqueue();
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+  }
+  Graph(const Graph&) = delete;
+  ~Graph() { CHECK_CUDA(cudaGraphExecDestroy(executable)); }
+};
 
 // The GPU, a stream on it, and the clock.
 struct Gpu {
@@ -60,6 +79,36 @@ struct Gpu {
   static void allocate(T*& p, size_t count) {
     CHECK_CUDA(cudaMalloc(reinterpret_cast<void**>(&p), count * sizeof(T)));
     CHECK_CUDA(cudaMemset(p, 0, count * sizeof(T)));
+  }
+
+  // Microseconds of what `enqueue` puts on the stream: the median of some runs, after two others.
+  template <class Enqueue>
+  double median_us(Enqueue enqueue, int runs = 9) {
+    const Graph graph(stream, enqueue);
+    std::vector<float> times;
+    for (int i = 0; i < runs + 2; ++i) {
+      CHECK_CUDA(cudaEventRecord(start, stream));
+      CHECK_CUDA(cudaGraphLaunch(graph.executable, stream));
+      CHECK_CUDA(cudaEventRecord(stop, stream));
+      CHECK_CUDA(cudaStreamSynchronize(stream));
+      float ms;
+      CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
+      if (i >= 2) times.push_back(ms);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2] * 1e3;
+  }
+  // Bytes a second that streaming reads of so much memory reach.
+  double streaming_limit(const void* data, size_t bytes) {
+    unsigned* sink;
+    allocate(sink, 1);
+    double best = 1e30;
+    for (int blocks : {sms * 4, sms * 8})
+      best = std::min(best, median_us([&] {
+                        stream_read<8><<<blocks, 256, 0, stream>>>(static_cast<const uint4*>(data),
+                                                                   bytes / 16, sink);
+                      }));
+    return bytes / (best * 1e-6);
   }
 
   template <class K>

@@ -121,16 +121,6 @@ static __global__ void reference_attention(LayersOp op, LayerPointers l, int tok
   out[head * dim + i] = float(value / sum);
 }
 
-static __global__ void fill(bf16* data, size_t count, float bound, float offset) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
-       i += size_t(gridDim.x) * blockDim.x) {
-    unsigned long long z = (i + 1) * 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    z ^= z >> 31;
-    data[i] = from_float<bf16>(offset + bound * (float(z >> 40) * (2.f / 16777216.f) - 1.f));
-  }
-}
 static __global__ void widen(const bf16* x, int count, float* y) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = to_float(x[i]);
 }
@@ -146,30 +136,6 @@ struct Bench : Gpu {
   size_t elements = size_t(36) * 110'000'000, cached = size_t(36) * 2 * 8 * capacity * 128;
   double limit = 0;
 
-  template <class F>
-  double time(F enqueue) {
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    std::vector<float> times;
-    for (int i = 0; i < 11; ++i) {
-      CHECK_CUDA(cudaEventRecord(start, stream));
-      CHECK_CUDA(cudaGraphLaunch(executable, stream));
-      CHECK_CUDA(cudaEventRecord(stop, stream));
-      CHECK_CUDA(cudaStreamSynchronize(stream));
-      float ms;
-      CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
-      if (i >= 2) times.push_back(ms);
-    }
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaGraphDestroy(graph));
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2] * 1e3;
-  }
-
   void set_up() {
     open();
     allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
@@ -177,20 +143,12 @@ struct Bench : Gpu {
         allocate(words, 1 << 20);
     allocate(launches, 1), allocate(position, 1);
     for (float*& x : f) allocate(x, 65536);
-    fill<<<sms * 8, 256>>>(weights, elements, 0.03f, 0);
-    fill<<<sms * 8, 256>>>(cache, cached, 1, 0);
-    fill<<<1, 256>>>(norms, 2 * 4096 + 256, 0.3f, 1);
-    fill<<<1, 256>>>(in, 4096, 1, 0);
+    fill_random<<<sms * 8, 256>>>(weights, elements, 0.03f, 0);
+    fill_random<<<sms * 8, 256>>>(cache, cached, 1, 0);
+    fill_random<<<1, 256>>>(norms, 2 * 4096 + 256, 0.3f, 1);
+    fill_random<<<1, 256>>>(in, 4096, 1, 0);
     fill_turns<<<sms * 8, 256>>>(rope, size_t(capacity) * 64);
-    unsigned* sink;
-    allocate(sink, 1);
-    for (int blocks : {sms * 4, sms * 8}) {
-      const double us = time([&] {
-        stream_read<8>
-            <<<blocks, 256, 0, stream>>>(reinterpret_cast<uint4*>(weights), elements / 8, sink);
-      });
-      limit = std::max(limit, elements * 2 / (us * 1e-6));
-    }
+    limit = streaming_limit(weights, elements * 2);
     std::printf("{\"limit_bytes_a_second\": %.4g, \"sms\": %d}\n", limit, sms);
   }
 
@@ -254,7 +212,7 @@ struct Bench : Gpu {
     for (const int tokens : contexts) {
       CHECK_CUDA(cudaMemcpyAsync(position, &tokens, 4, cudaMemcpyHostToDevice, stream));
       const std::vector<float> expected = truth(op, tokens);
-      const double us = time([&] {
+      const double us = median_us([&] {
                           for (int i = 0; i < tokens_of_graph; ++i) {
                             cudaLaunchConfig_t config{};
                             config.gridDim = plan.blocks, config.blockDim = plan.threads,

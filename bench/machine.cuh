@@ -15,23 +15,6 @@ namespace ac::bench {
 constexpr int capacity = 20480 + 64;
 constexpr int contexts[] = {128, 2048, 8192, 20480};
 
-// What `enqueue` put on a stream, to be replayed.
-struct Graph {
-  cudaGraphExec_t executable;
-
-  template <class Enqueue>
-  Graph(cudaStream_t stream, Enqueue enqueue) {
-    cudaGraph_t graph;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    CHECK_CUDA(cudaGraphDestroy(graph));
-  }
-  Graph(const Graph&) = delete;
-  ~Graph() { CHECK_CUDA(cudaGraphExecDestroy(executable)); }
-};
-
 // The GPU with the buffers and compiled kernels on it.
 struct Machine : Gpu {
   f16* arena = nullptr;  // random weights of the largest model

@@ -109,7 +109,7 @@ struct Ring {
   unsigned slots, full, empty;  // of this warp, or of the one this lane asks for
   int count, at = 0;
   unsigned phase = 0;
-  // Of the asking lane.
+  // What the lane that asks keeps.
   int oldest = 0, under_way = 0, window;
   unsigned oldest_phase = 0;
   bool dry;
@@ -231,7 +231,8 @@ __device__ inline unsigned pack(float a, float b) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
   return r;
 }
-// Of a block's warps: those that multiply have written their sums; one more warp waits for them.
+// A warp that multiplies says that its sums are written; the warp that adds them up waits for all
+// eight.
 template <int s>
 __device__ void sums_are_there() {
   asm volatile("bar.arrive %0, %1;" ::"n"(2 + s), "n"(threads + 32) : "memory");
@@ -793,17 +794,6 @@ __global__ void reference_attention(Args a, int layer, const float* qkv, float* 
   out[head * 128 + i] = float(value / sum);
 }
 
-static __global__ void fill_weights(__nv_bfloat16* w, size_t count, float bound) {
-  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
-       i += size_t(gridDim.x) * blockDim.x) {
-    unsigned long long z = (i + 1) * 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    z ^= z >> 31;
-    w[i] = __float2bfloat16(bound * (float(z >> 40) * (2.f / 16777216.f) - 1.f));
-  }
-}
-
 struct Bench : Gpu {
   Args a{};
   __nv_bfloat16* weights = nullptr;
@@ -814,15 +804,15 @@ struct Bench : Gpu {
     open();
     elements = count;
     CHECK_CUDA(cudaMalloc(&weights, count * 2));
-    fill_weights<<<sms * 8, 256>>>(weights, count, 0.03f);
+    fill(weights, count, 0.03f);
     a.weights = weights;
     for (Packet** p : {&a.h, &a.qkv, &a.act, &a.o, &a.down, &a.attention}) allocate(*p, 16384);
     allocate(a.partial, 8 * splits * 260);
     a.capacity = 20480 + 64;
     const size_t cached = size_t(28) * 8 * a.capacity * 128;
     allocate(a.keys, cached), allocate(a.values, cached);
-    fill_weights<<<sms * 8, 256>>>(a.keys, cached, 1.f);
-    fill_weights<<<sms * 8, 256>>>(a.values, cached, 1.f);
+    fill(a.keys, cached, 1.f);
+    fill(a.values, cached, 1.f);
     float* constants;
     allocate(constants, 512);
     std::vector<float> v(512);
@@ -834,46 +824,9 @@ struct Bench : Gpu {
     a.q_norm = constants, a.k_norm = constants + 128, a.turns = constants + 256;
     CHECK_CUDA(cudaDeviceSynchronize());
   }
-  double timed(cudaGraphExec_t graph, int runs) {
-    std::vector<float> times;
-    for (int i = 0; i < runs + 2; ++i) {
-      CHECK_CUDA(cudaEventRecord(start, stream));
-      CHECK_CUDA(cudaGraphLaunch(graph, stream));
-      CHECK_CUDA(cudaEventRecord(stop, stream));
-      CHECK_CUDA(cudaStreamSynchronize(stream));
-      float ms;
-      CHECK_CUDA(cudaEventElapsedTime(&ms, start, stop));
-      if (i >= 2) times.push_back(ms);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2] * 1e3;
-  }
-  template <class F>
-  double graph_time(F enqueue, int runs) {
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    enqueue();
-    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
-    CHECK_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-    const double us = timed(executable, runs);
-    CHECK_CUDA(cudaGraphExecDestroy(executable));
-    CHECK_CUDA(cudaGraphDestroy(graph));
-    return us;
-  }
-  void measure_limit() {
-    unsigned* sink;
-    allocate(sink, 1);
-    double best = 1e30;
-    for (int blocks : {sms * 4, sms * 8}) {
-      best = std::min(best, graph_time(
-                                [&] {
-                                  stream_read<8><<<blocks, 256, 0, stream>>>(
-                                      reinterpret_cast<uint4*>(weights), elements / 8, sink);
-                                },
-                                10));
-    }
-    limit = elements * 2 / (best * 1e-6);
+  // Random numbers up to a bound.
+  void fill(__nv_bfloat16* data, size_t count, float bound) {
+    fill_random<<<sms * 8, 256>>>(reinterpret_cast<bf16*>(data), count, bound, 0);
   }
   template <class K>
   void launch(K kernel, int blocks, size_t bytes, bool overlapped, auto... args) {
@@ -964,12 +917,11 @@ struct Bench : Gpu {
         std::fflush(stdout);
       };
       for (a.window = 1; a.window < most_slots; a.window += a.window < 4 ? 1 : 3)
-        report("one", most_slots, graph_time([&] { enqueue<M>(tokens, most_slots); }, 9));
+        report("one", most_slots, median_us([&] { enqueue<M>(tokens, most_slots); }));
       a.window = 2;
       stamps<M>(name, tokens, "one", most_slots);
       a.dry = 1;
-      report("one, nothing read", most_slots,
-             graph_time([&] { enqueue<M>(tokens, most_slots); }, 9));
+      report("one, nothing read", most_slots, median_us([&] { enqueue<M>(tokens, most_slots); }));
       if (context == 128) stamps<M>(name, tokens, "one, nothing read", most_slots);
       a.dry = 0;
     }
@@ -1016,7 +968,7 @@ int main() {
                        Product<2048, 12288, 1, 6>, Product<6144, 2048, 1, 1>, 28>;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   bench.set_up(std::max(Small::layer * Small::layers, Middle::layer * Middle::layers));
-  bench.measure_limit();
+  bench.limit = bench.streaming_limit(bench.weights, bench.elements * 2);
   std::printf("{\"limit_bytes_a_second\": %.4g, \"sms\": %d}\n", bench.limit, bench.sms);
   bench.run<Small>("Qwen3-0.6B", 4, 11);
   bench.run<Middle>("Qwen3-1.7B", 4, 10);
