@@ -139,7 +139,7 @@ struct Layers {
     static constexpr int most_tiles = plan.tiles_of(rows, blocks);
     static constexpr int most_steps = divide_up(steps, parts);
     static_assert(rows % 16 == 0);
-    // Of this block: its part, and what it has of it.
+    // This block's part of K, and its tiles and steps there.
     AC_DEVICE static int part() { return blockIdx.x % parts; }
     AC_DEVICE static int first_tile() { return index() * tiles / blocks; }
     AC_DEVICE static int tile_count() {
@@ -198,7 +198,9 @@ struct Layers {
         layer(reinterpret_cast<LayerPointers*>(full + plan.barriers_of(plan.stages))),
         jobs(reinterpret_cast<Job*>(layer + op.layers)) {}
 
-  AC_DEVICE Word* words(int which) const { return p.words + plan.words_of(op, which); }
+  // Words of what, in their order in memory (LayersPlan::words_of).
+  enum Handed { of_qkv, of_splits, of_attention, of_o, of_gate_up, of_down };
+  AC_DEVICE Word* words(Handed which) const { return p.words + plan.words_of(op, which); }
   AC_DEVICE static int warp() { return threadIdx.x / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
 
@@ -321,7 +323,7 @@ struct Layers {
 
   // ---- warps that multiply
 
-  // Of all that such a warp keeps.
+  // What such a warp keeps between products.
   struct State {
     Ring ring;
     int tokens;                          // before this one
@@ -555,7 +557,7 @@ struct Layers {
           if (!is_value) norm[j] = load_early(weights + 32 * j + lane());
       }
       fetch_words<dim_words, 1>(
-          [&](int j) { return words(0) + head * (dim / 2) + lane() + 32 * j; }, tag, raw);
+          [&](int j) { return words(of_qkv) + head * (dim / 2) + lane() + 32 * j; }, tag, raw);
       T* const here = is_query ? queries + task * dim : is_value ? value : key;
       unsigned* const to = reinterpret_cast<unsigned*>(here) + lane();
       if (!is_value) {
@@ -682,7 +684,7 @@ struct Layers {
     for (int j = 0; j < values; ++j)
       attended[(warp() * group + h) * dim + lane() * values + j] = out[h][j];
     meet(state);
-    Word* const to = words(1) + (kv_head() * splits + split()) * plan.partial_words(op);
+    Word* const to = words(of_splits) + (kv_head() * splits + split()) * plan.partial_words(op);
     AC_UNROLL_BY(1)
     for (int i = threadIdx.x; i < group * dim; i += 32 * warps) {
       const int h = i / dim;
@@ -737,22 +739,22 @@ struct Layers {
       const unsigned tag = state.tag;
       multiply<qkv>(state, [&] {
         if (!has_hidden()) return 0.f;
-        if (i > 0) add_to_hidden<plan.parts_down>(state, words(5), tag - 1);
+        if (i > 0) add_to_hidden<plan.parts_down>(state, words(of_down), tag - 1);
         return stage_hidden(state, norm);
       });
       load_norm(l.mlp_norm, norm);
       attend(state, l);
-      multiply<o>(state, [&] { return stage_pairs<o>(words(2), tag); });
+      multiply<o>(state, [&] { return stage_pairs<o>(words(of_attention), tag); });
       multiply<gate_up>(state, [&] {
         if (!has_hidden()) return 0.f;
-        add_to_hidden<plan.parts_o>(state, words(3), tag);
+        add_to_hidden<plan.parts_o>(state, words(of_o), tag);
         return stage_hidden(state, norm);
       });
       if (i + 1 < op.layers) load_norm(layer[i + 1].norm, norm);
-      multiply<down>(state, [&] { return stage_pairs<down>(words(4), tag); });
+      multiply<down>(state, [&] { return stage_pairs<down>(words(of_gate_up), tag); });
     }
     if (blockIdx.x != plan.blocks - 1) return;  // which has tiles of each product
-    add_to_hidden<plan.parts_down>(state, words(5), state.tag - 1);
+    add_to_hidden<plan.parts_down>(state, words(of_down), state.tag - 1);
     AC_UNROLL
     for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
       if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
@@ -784,7 +786,7 @@ struct Layers {
     }
     const auto row = [&](int r) { return sum_of(from + r * warps); };
     if (which == gate_up) {
-      Word* const to = words(4) + Product<gate_up>::first_tile() * 4;
+      Word* const to = words(of_gate_up) + Product<gate_up>::first_tile() * 4;
       AC_UNROLL_BY(1)
       for (int i = lane(); i < job.tiles * 4; i += 32) {
         const int r = i / 4 * 16 + i % 4 * 2;
@@ -793,15 +795,15 @@ struct Layers {
         store_word(to + i, pack_pair<T>(x, y), tag);
       }
     } else if (which == qkv) {
-      Word* const to = words(0) + Product<qkv>::first_tile() * 8;
+      Word* const to = words(of_qkv) + Product<qkv>::first_tile() * 8;
       AC_UNROLL_BY(1)
       for (int i = lane(); i < job.tiles * 8; i += 32)
         store_word(to + i, pack_pair<T>(row(2 * i) * factor, row(2 * i + 1) * factor), tag);
     } else {
       Word* const to =
-          which == o
-              ? words(3) + Product<o>::part() * op.hidden + Product<o>::first_tile() * 16
-              : words(5) + Product<down>::part() * op.hidden + Product<down>::first_tile() * 16;
+          which == o ? words(of_o) + Product<o>::part() * op.hidden + Product<o>::first_tile() * 16
+                     : words(of_down) + Product<down>::part() * op.hidden +
+                           Product<down>::first_tile() * 16;
       AC_UNROLL_BY(1)
       for (int i = lane(); i < job.tiles * 16; i += 32)
         store_word(to + i, __float_as_uint(row(i)), tag);
@@ -815,7 +817,7 @@ struct Layers {
     constexpr int room = power_of_two_from(most) < 32 ? power_of_two_from(most) : 32;
     constexpr int sharers = 32 / room, each = divide_up(splits, sharers);
     const int begin = split() * pairs / splits, end = (split() + 1) * pairs / splits;
-    const Word* const from = words(1) + kv_head() * splits * plan.partial_words(op);
+    const Word* const from = words(of_splits) + kv_head() * splits * plan.partial_words(op);
     AC_UNROLL_BY(1)
     for (int base = begin; base < end; base += room) {
       const int mine = base + lane() % room, pair = mine < end ? mine : end - 1;
@@ -852,8 +854,8 @@ struct Layers {
         sum_y += __shfl_xor_sync(full_warp, sum_y, d);
       }
       if (share == 0 && mine < end)
-        store_word(words(2) + kv_head() * pairs + mine, pack_pair<T>(sum_x / all, sum_y / all),
-                   tag);
+        store_word(words(of_attention) + kv_head() * pairs + mine,
+                   pack_pair<T>(sum_x / all, sum_y / all), tag);
     }
   }
 

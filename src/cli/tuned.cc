@@ -60,8 +60,8 @@ struct TunedFiles {
                  fmt::join(left_out, ", "));
   }
 
-  // Of the kernels that the known phases launch, and steps of several sequences that share such a
-  // choice: a change of others changes none.
+  // The kernels that the known phases launch, and those of steps of several sequences that share
+  // such a choice. A change of other kernels changes no choice.
   static std::vector<KernelSource> sources_of(const Program& program, const KnownChoices& known,
                                               const PlanFile& plan) {
     std::set<std::string> launched;

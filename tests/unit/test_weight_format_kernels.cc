@@ -80,7 +80,7 @@ TEST_CASE("weight formats: each kind of gemv that reads codes is admitted") {
     check_kinds(format);
 }
 
-// Of codes, scales and zeros that the formats above have in other groups.
+// Their codes, scales and zeros are those of the formats above, in groups of other sizes.
 TEST_CASE("weight formats: each kind of gemv that reads codes is admitted, of rarer formats" *
           doctest::skip(!is_long_run())) {
   for (const char* format :
