@@ -58,15 +58,17 @@ struct Gpu {
     return properties;
   }
 
-  // Of a matrix whose rows lie one after the other.
+  // Of a matrix whose rows lie one after the other; kernels/tensor_map.h says what panels are.
   kernels::TensorMap map_of(CUtensorMapDataType type, const void* base, int rows, int columns,
-                            int box_rows) const {
+                            int box_rows, int box_panels = 1) const {
     CUtensorMap map;
-    const cuuint64_t sizes[2] = {cuuint64_t(columns), cuuint64_t(rows)};
-    const cuuint64_t pitch[1] = {cuuint64_t(columns) * 2};
-    const cuuint32_t box[2] = {64, cuuint32_t(box_rows)}, steps[2] = {1, 1};
-    if (encode(&map, type, 2, const_cast<void*>(base), sizes, pitch, box, steps,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+    const cuuint64_t sizes[3] = {cuuint64_t(box_panels > 1 ? 64 : columns), cuuint64_t(rows),
+                                 cuuint64_t(columns / 64)};
+    const cuuint64_t pitches[2] = {cuuint64_t(columns) * 2, 128};
+    const cuuint32_t box[3] = {64, cuuint32_t(box_rows), cuuint32_t(box_panels)},
+                     steps[3] = {1, 1, 1};
+    if (encode(&map, type, box_panels > 1 ? 3 : 2, const_cast<void*>(base), sizes, pitches, box,
+               steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != CUDA_SUCCESS)
       std::printf("{\"error\": \"a tensor map\"}\n"), std::exit(3);

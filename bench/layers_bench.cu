@@ -1,6 +1,7 @@
 // All layers of a step in one launch (kernels/layers.cuh), alone: microseconds a step at several
 // contexts, as a share of what streaming reads reach in the same run, and the error of the last
-// hidden state against sums in double. One JSON line a plan and context.
+// hidden state against sums in double; launched alone and as a cooperative launch, which makes sure
+// that all blocks are there at once. One JSON line a plan, context and kind of launch.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -11,32 +12,24 @@
 
 namespace ac::bench {
 
-constexpr LayersOp qwen3_06b{.layers = 28,
-                             .hidden = 1024,
-                             .heads = 16,
-                             .kv_heads = 8,
-                             .head_dim = 128,
-                             .inter = 3072,
-                             .head_norms = true};
-constexpr LayersOp qwen3_17b{.layers = 28,
-                             .hidden = 2048,
-                             .heads = 16,
-                             .kv_heads = 8,
-                             .head_dim = 128,
-                             .inter = 6144,
-                             .head_norms = true};
-constexpr LayersOp qwen3_4b{.layers = 36,
-                            .hidden = 2560,
-                            .heads = 32,
-                            .kv_heads = 8,
-                            .head_dim = 128,
-                            .inter = 9728,
-                            .head_norms = true};
+constexpr LayersOp qwen3_06b{
+    .hidden = 1024, .heads = 16, .kv_heads = 8, .head_dim = 128, .inter = 3072, .head_norms = true};
+constexpr LayersOp qwen3_17b{
+    .hidden = 2048, .heads = 16, .kv_heads = 8, .head_dim = 128, .inter = 6144, .head_norms = true};
+constexpr LayersOp qwen3_4b{
+    .hidden = 2560, .heads = 32, .kv_heads = 8, .head_dim = 128, .inter = 9728, .head_norms = true};
 constexpr LayersOp llama_1b{
-    .layers = 16, .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
+    .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
+
+// Of Qwen3-4B's 36, as many as parameters hold.
+constexpr int layers_qwen3_06b = 28, layers_qwen3_17b = 28, layers_llama_1b = 16,
+              layers_qwen3_4b = most_layers;
 
 #define AC_BENCHED(X)       \
   X(qwen3_06b, 1, 1, 11, 2) \
+  X(qwen3_06b, 1, 1, 11, 3) \
+  X(qwen3_06b, 1, 2, 11, 2) \
+  X(qwen3_06b, 2, 1, 11, 2) \
   X(qwen3_06b, 2, 2, 11, 2) \
   X(qwen3_06b, 2, 2, 11, 3) \
   X(qwen3_17b, 1, 1, 10, 2) \
@@ -52,9 +45,10 @@ constexpr LayersOp llama_1b{
                    AC_KERNEL_NAME(plan_##op, o, d, s, w))
 AC_BENCHED(AC_DEFINE)
 
-// Rows of a matrix, one warp each, in double; or of gate and up, which lie in turn.
-static __global__ void reference_product(const bf16* a, bool pair, int rows, int k, const float* x,
-                                         const bf16* norm, const float* add, float* y) {
+// Rows of a matrix, one warp each, in double; or of gate and up, if there is a second matrix.
+static __global__ void reference_product(const bf16* a, const bf16* up, int rows, int k,
+                                         const float* x, const bf16* norm, const float* add,
+                                         float* y) {
   const int lane = threadIdx.x % 32;
   for (int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; row < rows;
        row += gridDim.x * (blockDim.x / 32)) {
@@ -62,9 +56,9 @@ static __global__ void reference_product(const bf16* a, bool pair, int rows, int
     for (int i = lane; i < k; i += 32) {
       const double in = norm ? double(x[i]) * to_float(norm[i]) : double(x[i]);
       squares += double(x[i]) * x[i];
-      const int first = pair ? row / 8 * 16 + row % 8 : row;
-      sums[0] += to_float(a[packed_place(first, i, k)]) * in;
-      if (pair) sums[1] += to_float(a[packed_place(first + 8, i, k)]) * in;
+      const size_t at = size_t(row) * k + i;
+      sums[0] += to_float(a[at]) * in;
+      if (up) sums[1] += to_float(up[at]) * in;
     }
     for (int d = 16; d > 0; d /= 2) {
       for (double& v : sums) v += __shfl_xor_sync(~0u, v, d);
@@ -73,7 +67,7 @@ static __global__ void reference_product(const bf16* a, bool pair, int rows, int
     const double factor = norm ? 1 / sqrt(squares / k + 1e-6) : 1;
     if (lane == 0) {
       double v = sums[0] * factor;
-      if (pair) v = v / (1 + exp(-v)) * sums[1] * factor;
+      if (up) v = v / (1 + exp(-v)) * sums[1] * factor;
       y[row] = float(v + (add ? add[row] : 0));
     }
   }
@@ -125,13 +119,13 @@ static __global__ void widen(const bf16* x, int count, float* y) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = to_float(x[i]);
 }
 
-constexpr int contexts[] = {128, 8192}, capacity = 20480 + 64, tokens_of_graph = 4;
+constexpr int contexts[] = {128, 2048, 8192, 20480}, capacity = 20480 + 64, tokens_of_graph = 4;
 
 struct Bench : Gpu {
   bf16 *weights = nullptr, *cache = nullptr, *norms = nullptr, *in = nullptr, *out = nullptr;
   float *rope = nullptr, *f[5] = {};
   Word* words = nullptr;
-  unsigned* launches = nullptr;
+  unsigned* done = nullptr;
   int* position = nullptr;
   size_t elements = size_t(36) * 110'000'000, cached = size_t(36) * 2 * 8 * capacity * 128;
   double limit = 0;
@@ -141,7 +135,7 @@ struct Bench : Gpu {
     allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
     allocate(in, 4096), allocate(out, 4096), allocate(rope, size_t(capacity) * 128),
         allocate(words, 1 << 20);
-    allocate(launches, 1), allocate(position, 1);
+    allocate(done, 1), allocate(position, 1);
     for (float*& x : f) allocate(x, 65536);
     fill_random<<<sms * 8, 256>>>(weights, elements, 0.03f, 0);
     fill_random<<<sms * 8, 256>>>(cache, cached, 1, 0);
@@ -153,107 +147,158 @@ struct Bench : Gpu {
   }
 
   LayerPointers layer(const LayersOp& op, int i) const {
-    const size_t qkv = size_t(op.qkv_rows()) * op.hidden, o = size_t(op.query_rows()) * op.hidden;
-    const size_t mlp = size_t(op.inter) * op.hidden;
-    const bf16* w = weights + (qkv + o + 3 * mlp) * i;
     bf16* keys = cache + size_t(2) * i * op.kv_rows() * capacity;
-    return {w,
-            w + qkv,
-            w + qkv + o,
-            w + qkv + o + 2 * mlp,
-            norms,
-            norms + 4096,
-            norms + 8192,
-            norms + 8192 + 128,
-            keys,
-            keys + size_t(op.kv_rows()) * capacity};
+    return {norms,        norms + 4096,
+            norms + 8192, norms + 8192 + 128,
+            keys,         keys + size_t(op.kv_rows()) * capacity};
+  }
+  // q, k and v are rows of one matrix.
+  struct Weights {
+    const bf16 *q, *k, *v, *o, *gate, *up, *down;
+  };
+  Weights weights_of(const LayersOp& op, int i) const {
+    const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
+    const size_t mlp = size_t(op.inter) * op.hidden;
+    const bf16* w = weights + (2 * q + 2 * kv + 3 * mlp) * i;
+    const bf16* o = w + q + 2 * kv;
+    return {w, w + q, w + q + kv, o, o + q, o + q + mlp, o + q + 2 * mlp};
+  }
+  LayerMaps maps(const LayersOp& op, int i) const {
+    const auto map = [&](const bf16* w, int rows, int k, int box_rows = LayersPlan::box_rows) {
+      return map_of(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, w, rows, k, box_rows, LayersPlan::box_panels);
+    };
+    const Weights w = weights_of(op, i);
+    return {map(w.q, op.query_rows(), op.hidden),
+            map(w.k, op.kv_rows(), op.hidden),
+            map(w.v, op.kv_rows(), op.hidden),
+            map(w.o, op.hidden, op.query_rows()),
+            map(w.gate, op.inter, op.hidden, LayersPlan::pair_box_rows),
+            map(w.up, op.inter, op.hidden, LayersPlan::pair_box_rows),
+            map(w.down, op.hidden, op.inter)};
   }
 
-  std::vector<float> truth(const LayersOp& op, int tokens) {
+  std::vector<float> truth(const LayersOp& op, int layers, int tokens) {
     float *h = f[0], *qkv = f[1], *mixed = f[2], *next = f[3], *act = f[4];
     widen<<<1, 256, 0, stream>>>(in, op.hidden, h);
     const int warps = sms * 8;
-    for (int i = 0; i < op.layers; ++i) {
+    for (int i = 0; i < layers; ++i) {
       const LayerPointers l = layer(op, i);
-      const auto w = [](const void* p) { return static_cast<const bf16*>(p); };
-      reference_product<<<warps, 256, 0, stream>>>(w(l.qkv), false, op.qkv_rows(), op.hidden, h,
-                                                   w(l.norm), nullptr, qkv);
+      const Weights w = weights_of(op, i);
+      const auto norm = [](const void* p) { return static_cast<const bf16*>(p); };
+      reference_product<<<warps, 256, 0, stream>>>(w.q, nullptr, op.qkv_rows(), op.hidden, h,
+                                                   norm(l.norm), nullptr, qkv);
       reference_attention<<<op.heads, op.head_dim, (tokens + 1) * 8, stream>>>(
           op, l, tokens, capacity, rope, qkv, mixed);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.o), false, op.hidden, op.query_rows(), mixed,
+      reference_product<<<warps, 256, 0, stream>>>(w.o, nullptr, op.hidden, op.query_rows(), mixed,
                                                    nullptr, h, next);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.gate_up), true, op.inter, op.hidden, next,
-                                                   w(l.mlp_norm), nullptr, act);
-      reference_product<<<warps, 256, 0, stream>>>(w(l.down), false, op.hidden, op.inter, act,
+      reference_product<<<warps, 256, 0, stream>>>(w.gate, w.up, op.inter, op.hidden, next,
+                                                   norm(l.mlp_norm), nullptr, act);
+      reference_product<<<warps, 256, 0, stream>>>(w.down, nullptr, op.hidden, op.inter, act,
                                                    nullptr, next, h);
     }
+    CHECK_CUDA(cudaGetLastError());
     std::vector<float> v(op.hidden);
     CHECK_CUDA(cudaMemcpyAsync(v.data(), h, v.size() * 4, cudaMemcpyDeviceToHost, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
     return v;
   }
 
+  // What a launch says that may be impossible: alone, and as a graph.
+  template <class Launch>
+  cudaError_t error_of(Launch launch) {
+    cudaError_t error = launch();
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (error != cudaSuccess) return cudaGetLastError(), error;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    error = launch();
+    // Twice: how they depend on each other is part of the graph.
+    if (error == cudaSuccess) error = launch();
+    const cudaError_t captured = cudaStreamEndCapture(stream, &graph);
+    if (error == cudaSuccess) error = captured;
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
+    if (error == cudaSuccess) error = cudaGraphLaunch(executable, stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+    if (executable) CHECK_CUDA(cudaGraphExecDestroy(executable));
+    if (graph) CHECK_CUDA(cudaGraphDestroy(graph));
+    cudaGetLastError();
+    return error;
+  }
+
   template <LayersOp op, class Kernel>
-  void run(const char* name, const LayersPlan& plan, Kernel kernel) {
+  void run(const char* name, int layers, const LayersPlan& plan, Kernel kernel) {
     if (const char* why = plan.why_illegal(op, max_shared)) {
       std::printf("{\"plan\": \"%s\", \"illegal\": \"%s\", \"shared\": %d}\n", name, why,
                   plan.shared_bytes(op));
       return;
     }
     prepare(kernel), prepare(reference_attention);
-    LayersParams<op> p{};
-    for (int i = 0; i < op.layers; ++i) p.layer[i] = layer(op, i);
-    p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words,
-    p.launches = launches;
+    LayersParams p{};
+    for (int i = 0; i < layers; ++i) p.maps[i] = maps(op, i), p.layer[i] = layer(op, i);
+    p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words, p.done = done,
+    p.layers = layers;
     p.rope_pitch = op.head_dim, p.capacity = capacity, p.norm_eps = p.head_norm_eps = 1e-6f;
     p.scale = 1 / std::sqrt(float(op.head_dim));
     CHECK_CUDA(cudaMemsetAsync(words, 0, (1 << 20) * 8, stream));
-    CHECK_CUDA(cudaMemsetAsync(launches, 0, 4, stream));
+    CHECK_CUDA(cudaMemsetAsync(done, 0, 4, stream));
     for (const int tokens : contexts) {
       CHECK_CUDA(cudaMemcpyAsync(position, &tokens, 4, cudaMemcpyHostToDevice, stream));
-      const std::vector<float> expected = truth(op, tokens);
-      const double us = median_us([&] {
-                          for (int i = 0; i < tokens_of_graph; ++i) {
-                            cudaLaunchConfig_t config{};
-                            config.gridDim = plan.blocks, config.blockDim = plan.threads,
-                            config.stream = stream;
-                            config.dynamicSmemBytes = plan.shared_bytes(op);
-                            cudaLaunchAttribute overlapped{};
-                            overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-                            overlapped.val.programmaticStreamSerializationAllowed = 1;
-                            config.attrs = &overlapped, config.numAttrs = 1;
-                            CHECK_CUDA(cudaLaunchKernelEx(&config, kernel, p));
-                          }
-                        }) /
-                        tokens_of_graph;
-      std::vector<bf16> y(op.hidden);
-      CHECK_CUDA(cudaMemcpy(y.data(), out, y.size() * 2, cudaMemcpyDeviceToHost));
-      // The same bits, however often.
-      int others = 0;
-      std::vector<bf16> again(op.hidden);
-      for (int i = 0; i < 200; ++i) {
-        CHECK_CUDA(cudaMemsetAsync(out, 0xff, op.hidden * 2, stream));
-        kernel<<<plan.blocks, plan.threads, plan.shared_bytes(op), stream>>>(p);
-        CHECK_CUDA(
-            cudaMemcpyAsync(again.data(), out, again.size() * 2, cudaMemcpyDeviceToHost, stream));
-        CHECK_CUDA(cudaStreamSynchronize(stream));
-        others += std::memcmp(again.data(), y.data(), y.size() * 2) != 0;
+      const std::vector<float> expected = truth(op, layers, tokens);
+      for (const bool cooperative : {false, true}) {
+        const auto launch = [&] {
+          cudaLaunchAttribute attributes[2]{};
+          attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+          attributes[0].val.programmaticStreamSerializationAllowed = 1;
+          attributes[1].id = cudaLaunchAttributeCooperative;
+          attributes[1].val.cooperative = 1;
+          cudaLaunchConfig_t config{};
+          config.gridDim = plan.blocks, config.blockDim = plan.threads, config.stream = stream;
+          config.dynamicSmemBytes = plan.shared_bytes(op);
+          config.attrs = attributes, config.numAttrs = cooperative ? 2 : 1;
+          return cudaLaunchKernelEx(&config, kernel, p);
+        };
+        const char* const kind = cooperative ? "true" : "false";
+        if (const cudaError_t error = error_of(launch)) {
+          std::printf(
+              "{\"plan\": \"%s\", \"context\": %d, \"cooperative\": %s, \"error\": \"%s\"}\n", name,
+              tokens, kind, cudaGetErrorString(error));
+          continue;
+        }
+        const double us = median_us([&] {
+                            for (int i = 0; i < tokens_of_graph; ++i) CHECK_CUDA(launch());
+                          }) /
+                          tokens_of_graph;
+        std::vector<bf16> y(op.hidden);
+        CHECK_CUDA(cudaMemcpy(y.data(), out, y.size() * 2, cudaMemcpyDeviceToHost));
+        // The same bits, however often.
+        int others = 0;
+        std::vector<bf16> again(op.hidden);
+        for (int i = 0; i < (cooperative ? 20 : 200); ++i) {
+          CHECK_CUDA(cudaMemsetAsync(out, 0xff, op.hidden * 2, stream));
+          CHECK_CUDA(launch());
+          CHECK_CUDA(
+              cudaMemcpyAsync(again.data(), out, again.size() * 2, cudaMemcpyDeviceToHost, stream));
+          CHECK_CUDA(cudaStreamSynchronize(stream));
+          others += std::memcmp(again.data(), y.data(), y.size() * 2) != 0;
+        }
+        double error = 0, size = 0;
+        for (int i = 0; i < op.hidden; ++i) {
+          const unsigned bits = unsigned(y[i].bits) << 16;
+          float v;
+          std::memcpy(&v, &bits, 4);
+          error += (v - expected[i]) * (v - expected[i]), size += expected[i] * expected[i];
+        }
+        const double bytes =
+            layers * (2.0 * op.hidden * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter) +
+                      4.0 * op.kv_rows() * tokens);
+        std::printf(
+            "{\"plan\": \"%s\", \"context\": %d, \"cooperative\": %s, \"us\": %.1f, "
+            "\"limit_us\": %.1f, \"share\": %.3f, \"error\": %.2e, \"others\": %d, \"shared\": "
+            "%d}\n",
+            name, tokens, kind, us, bytes / limit * 1e6, bytes / limit * 1e6 / us,
+            std::sqrt(error / size), others, plan.shared_bytes(op));
       }
-      double error = 0, size = 0;
-      for (int i = 0; i < op.hidden; ++i) {
-        const unsigned bits = unsigned(y[i].bits) << 16;
-        float v;
-        std::memcpy(&v, &bits, 4);
-        error += (v - expected[i]) * (v - expected[i]), size += expected[i] * expected[i];
-      }
-      const double bytes =
-          op.layers * (2.0 * op.hidden * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter) +
-                       4.0 * op.kv_rows() * tokens);
-      std::printf(
-          "{\"plan\": \"%s\", \"context\": %d, \"us\": %.1f, \"limit_us\": %.1f, \"share\": %.3f, "
-          "\"error\": %.2e, \"others\": %d, \"shared\": %d}\n",
-          name, tokens, us, bytes / limit * 1e6, bytes / limit * 1e6 / us, std::sqrt(error / size),
-          others, plan.shared_bytes(op));
     }
   }
 };
@@ -265,8 +310,8 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Bench bench;
   bench.set_up();
-#define AC_RUN(op, o, d, s, w)                                                          \
-  bench.run<op>(#op " " #o " " #d " " #s " " #w, AC_KERNEL_NAME(plan_##op, o, d, s, w), \
-                AC_KERNEL_NAME(kernel_##op, o, d, s, w));
+#define AC_RUN(op, o, d, s, w)                                \
+  bench.run<op>(#op " " #o " " #d " " #s " " #w, layers_##op, \
+                AC_KERNEL_NAME(plan_##op, o, d, s, w), AC_KERNEL_NAME(kernel_##op, o, d, s, w));
   AC_BENCHED(AC_RUN)
 }

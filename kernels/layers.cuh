@@ -18,6 +18,7 @@
 #include "kernels/attention_sums.cuh"
 #include "kernels/layers_plan.h"
 #include "kernels/ptx.cuh"
+#include "kernels/tensor_map.cuh"
 
 namespace ac::kernels {
 
@@ -120,7 +121,7 @@ AC_DEVICE unsigned load_early(const void* p) {
 template <LayersOp op, LayersPlan plan>
 struct Layers {
   using T = bf16;
-  using Params = LayersParams<op>;
+  using Params = LayersParams;
   static constexpr int warps = plan.warps, dim = op.head_dim, group = op.group();
   static constexpr int splits = plan.splits(op), warp_keys = plan.warp_keys(op);
   static constexpr int dim_words = dim / 64;  // words of a head that a lane has
@@ -196,7 +197,7 @@ struct Layers {
         summed(empty + plan.stages),
         met(summed + 4),
         layer(reinterpret_cast<LayerPointers*>(full + plan.barriers_of(plan.stages))),
-        jobs(reinterpret_cast<Job*>(layer + op.layers)) {}
+        jobs(reinterpret_cast<Job*>(layer + most_layers)) {}
 
   // Words of what, in their order in memory (LayersPlan::words_of).
   enum Handed { of_qkv, of_splits, of_attention, of_o, of_gate_up, of_down };
@@ -251,19 +252,39 @@ struct Layers {
     }
   };
 
+  // Whoever copies by a map needs the map first: asked for a layer ahead.
+  AC_DEVICE void prefetch_maps(int i) const {
+    if (lane() < maps_of_layer)
+      prefetch_map(reinterpret_cast<const TensorMap*>(p.maps + i) + lane());
+  }
+
   template <int which>
-  AC_DEVICE void ask(Asker& asker, const void* packed) const {
+  AC_DEVICE void ask(Asker& asker, const LayerMaps& maps) const {
     using P = Product<which>;
     const int end = P::first_step() + P::step_count();
     AC_UNROLL_BY(1)
     for (int tile = 0; tile < P::tile_count(); ++tile) {
-      const T* const from = static_cast<const T*>(packed) +
-                            static_cast<long long>(P::first_tile() + tile) * (16 * P::k);
+      const TensorMap* map = which == o ? &maps.o : which == down ? &maps.down : &maps.q;
+      int row = (P::first_tile() + tile) * plan.box_rows;
+      if constexpr (which == qkv) {
+        if (row >= op.query_rows() + op.kv_rows())
+          map = &maps.v, row -= op.query_rows() + op.kv_rows();
+        else if (row >= op.query_rows())
+          map = &maps.k, row -= op.query_rows();
+      }
       AC_UNROLL_BY(1)
       for (int step = P::first_step(); step < end; ++step) {
-        const unsigned bytes = 16 * P::columns(step) * 2;
-        unsigned char* const to = asker.free(bytes);
-        if (lane() == 0) asker.copy(to, from + step * (16 * plan.columns), bytes);
+        unsigned char* const to = asker.free(plan.stage_bytes);
+        CopyBarrier* const barrier = asker.full + asker.at;
+        const int panel = step * plan.box_panels;
+        if (lane() == 0) {
+          if constexpr (which == gate_up) {
+            copy_panels(to, &maps.gate, panel, row / 2, barrier);
+            copy_panels(to + plan.stage_bytes / 2, &maps.up, panel, row / 2, barrier);
+          } else {
+            copy_panels(to, map, panel, row, barrier);
+          }
+        }
         __syncwarp();
         asker.move();
       }
@@ -307,17 +328,18 @@ struct Layers {
   AC_DEVICE void ask_for_all() const {
     Asker asker{{ring, full, empty}};
     // Weights need not wait for the kernel before this one.
-    ask<qkv>(asker, layer[0].qkv);
+    ask<qkv>(asker, p.maps[0]);
     wait_for_dependency();
     const int tokens = load_fresh(p.position);
     AC_UNROLL_BY(1)
-    for (int i = 0; i < op.layers; ++i) {
-      const LayerPointers& l = layer[i];
-      if (i > 0) ask<qkv>(asker, l.qkv);
-      ask_cached(asker, l, tokens);
-      ask<o>(asker, l.o);
-      ask<gate_up>(asker, l.gate_up);
-      ask<down>(asker, l.down);
+    for (int i = 0; i < p.layers; ++i) {
+      const LayerMaps& maps = p.maps[i];
+      if (i > 0) ask<qkv>(asker, maps);
+      if (i + 1 < p.layers) prefetch_maps(i + 1);
+      ask_cached(asker, layer[i], tokens);
+      ask<o>(asker, maps);
+      ask<gate_up>(asker, maps);
+      ask<down>(asker, maps);
     }
   }
 
@@ -343,13 +365,20 @@ struct Layers {
   struct Weights {
     unsigned of[4][4];
   };
+  // A warp's panel has its 16 rows together, or those of gate, and those of up half a stage later.
+  // A lane points to a row of one of four matrices of 8 x 8: above, below, and to the right of
+  // each.
+  template <int which>
   AC_DEVICE static void take(Ring& ring, Weights& w) {
-    const unsigned char* const at = ring.arrived() + warp() * 2048 + lane() * 16;
+    constexpr bool pair = which == gate_up;
+    constexpr int panel = (pair ? plan.pair_box_rows : plan.box_rows) * 128;
+    const int row = lane() % 8, below = lane() / 8 % 2, right = lane() / 16;
+    const int at =
+        in_place(warp() * panel + row * 128 + below * (pair ? plan.stage_bytes / 2 : panel / 2) +
+                 (right ^ row) * 16);  // as maps swizzle
+    const unsigned char* const stage = ring.arrived();
     AC_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const uint4 v = load_pinned(at + i * 512);
-      w.of[i][0] = v.x, w.of[i][1] = v.y, w.of[i][2] = v.z, w.of[i][3] = v.w;
-    }
+    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], stage + (at ^ i * 32));
     ring.release();
   }
 
@@ -376,7 +405,7 @@ struct Layers {
       for (int t = 0; t < together; ++t) AC_UNROLL
       for (int i = 0; i < batch; ++i)
         if (tile + t < tiles && has_step(step + i))
-          take(state.ring, w[t][i]);
+          take<which>(state.ring, w[t][i]);
         else
           w[t][i] = {};  // else registers keep what they had, and the compiler runs out of them
     };
@@ -725,7 +754,7 @@ struct Layers {
     state.angles = load_constant(reinterpret_cast<const float4*>(
                                      p.rope + static_cast<long long>(state.tokens) * p.rope_pitch) +
                                  lane() % (dim / 4));
-    state.tag = load_fresh(p.launches) * op.layers + 1;
+    state.tag = load_fresh(p.done) + 1;
     AC_UNROLL
     for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
       state.h[step] = make_float2(0, 0);
@@ -734,7 +763,7 @@ struct Layers {
           unpack_pair<T>(load_fresh(static_cast<const unsigned*>(p.in) + hidden_column(step) / 2));
     }
     AC_UNROLL_BY(1)
-    for (int i = 0; i < op.layers; ++i, ++state.tag) {
+    for (int i = 0; i < p.layers; ++i, ++state.tag) {
       const LayerPointers& l = layer[i];
       const unsigned tag = state.tag;
       multiply<qkv>(state, [&] {
@@ -750,7 +779,7 @@ struct Layers {
         add_to_hidden<plan.parts_o>(state, words(of_o), tag);
         return stage_hidden(state, norm);
       });
-      if (i + 1 < op.layers) load_norm(layer[i + 1].norm, norm);
+      if (i + 1 < p.layers) load_norm(layer[i + 1].norm, norm);
       multiply<down>(state, [&] { return stage_pairs<down>(words(of_gate_up), tag); });
     }
     if (blockIdx.x != plan.blocks - 1) return;  // which has tiles of each product
@@ -861,10 +890,10 @@ struct Layers {
 
   AC_DEVICE void finish_all() const {
     wait_for_dependency();
-    const unsigned launches = load_fresh(p.launches);
-    unsigned tag = launches * op.layers + 1;
+    const unsigned done = load_fresh(p.done);
+    unsigned tag = done + 1;
     AC_UNROLL_BY(1)
-    for (int i = 0; i < op.layers; ++i, ++tag) {
+    for (int i = 0; i < p.layers; ++i, ++tag) {
       AC_UNROLL_BY(1)
       for (int which = qkv; which <= down; ++which) {
         if (which == o) join(tag);
@@ -872,10 +901,12 @@ struct Layers {
       }
     }
     // All blocks with work have read it: they had a part in what this one multiplied.
-    if (blockIdx.x == plan.blocks - 1 && lane() == 0) *p.launches = launches + 1;
+    if (blockIdx.x == plan.blocks - 1 && lane() == 0)
+      *p.done = done + static_cast<unsigned>(p.layers);
   }
 
   AC_DEVICE void run() const {
+    if (warp() == warps) prefetch_maps(0);
     if (threadIdx.x == 0) {
       AC_UNROLL_BY(1)
       for (int i = 0; i < plan.stages; ++i) barrier_init(full + i), barrier_init(empty + i, warps);
@@ -883,7 +914,7 @@ struct Layers {
       barrier_init(met, warps);
       barrier_init_visible();
     }
-    constexpr int words_of_table = op.layers * static_cast<int>(sizeof(LayerPointers) / 8);
+    const int words_of_table = p.layers * static_cast<int>(sizeof(LayerPointers) / 8);
     AC_UNROLL_BY(1)
     for (int i = threadIdx.x; i < words_of_table; i += plan.threads)
       reinterpret_cast<unsigned long long*>(layer)[i] =
@@ -906,20 +937,20 @@ struct Layers {
 };
 
 template <LayersOp op, LayersPlan plan>
-AC_DEVICE void layers(const LayersParams<op>& p) {
-  AC_ALIGNED_SHARED(shared, 128);
-  Layers<op, plan>(p, shared).run();
+AC_DEVICE void layers(const LayersParams& p) {
+  AC_ALIGNED_SHARED(stages, 1024);
+  Layers<op, plan>(p, stages).run();
 }
 
 // Defines the kernel `name`. Its blocks wait for each other: all of them run at once, one a
 // multiprocessor.
 #ifdef AC_HOST_DEVICE
-#define AC_LAYERS_KERNEL(name, op, plan)                                            \
-  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::LayersParams<op>, (plan).threads, 0, \
+#define AC_LAYERS_KERNEL(name, op, plan)                                        \
+  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads, 0, \
                           ::ac::kernels::layers<op, plan>(p))
 #else
-#define AC_LAYERS_KERNEL(name, op, plan)                                    \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::LayersParams<op>, (plan).threads, 1, \
+#define AC_LAYERS_KERNEL(name, op, plan)                                \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads, 1, \
                   ::ac::kernels::layers<op, plan>(p))
 #endif
 

@@ -3,17 +3,17 @@
 #pragma once
 
 #include "kernels/plan.h"
+#include "kernels/tensor_map.h"
 
 namespace ac::kernels {
 
 struct LayersOp {
   Type type = Type::bf16;  // of weights, hidden states and cache
-  int layers = 1;
   int hidden = 1024;
   int heads = 16, kv_heads = 8, head_dim = 128;
   int inter = 3072;
   bool head_norms = false;  // RMSNorm of each query and key head
-  AC_FIELDS(LayersOp, type, layers, hidden, heads, kv_heads, head_dim, inter, head_norms)
+  AC_FIELDS(LayersOp, type, hidden, heads, kv_heads, head_dim, inter, head_norms)
 
   constexpr int group() const { return heads / kv_heads; }
   constexpr int query_rows() const { return heads * head_dim; }
@@ -21,10 +21,25 @@ struct LayersOp {
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
 };
 
-// A product's matrix is cut into tiles of 16 rows, and K into parts. A block multiplies
-// neighbouring tiles of one part. Weights, and cached keys and values, come through a ring of
-// stages: of weights 16 rows of 512 columns, a step, 64 columns a warp. A stage lies in memory as
-// it is used, in one piece: packed_place() says how.
+// Of one launch: a kernel takes 32,764 bytes of parameters.
+constexpr int most_layers = 34;
+
+// A layer's weights, row by row, with boxes as LayersPlan has them.
+struct LayerMaps {
+  TensorMap q, k, v, o, gate, up, down;
+};
+constexpr int maps_of_layer = sizeof(LayerMaps) / sizeof(TensorMap);
+
+struct LayerPointers {
+  const void *norm, *mlp_norm;  // [hidden]
+  const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
+  void *keys, *values;          // [kv_heads, capacity, head_dim]
+};
+
+// A product's matrix is cut into tiles of 16 rows, q over k over v, or eight rows of gate and eight
+// of up; and K into parts. A block multiplies neighbouring tiles of one part. Weights, and cached
+// keys and values, come through a ring of stages: of weights 16 rows of 512 columns, a step, 64
+// columns a warp.
 struct LayersPlan {
   int blocks = 132;    // all of which must be there at once
   int parts_o = 1;     // of K, of the product with attention's output
@@ -38,6 +53,8 @@ struct LayersPlan {
   static constexpr int threads = 32 * (warps + 2);
   static constexpr int warp_columns = 64, columns = warps * warp_columns;
   static constexpr int stage_bytes = 16 * columns * 2;
+  // Boxes of the maps: a stage is one, or of gate and up one each, with fewer rows.
+  static constexpr int box_panels = warps, box_rows = 16, pair_box_rows = 8;
 
   constexpr int splits(const LayersOp& op) const { return blocks / op.kv_heads; }
   // Tokens of which a warp takes keys at once.
@@ -69,8 +86,8 @@ struct LayersPlan {
   constexpr int shared_bytes(const LayersOp& op) const {
     return stages * stage_bytes + warps * most_steps(op) * warp_columns * 2 +
            sums_rows(op) * warps * 4 + round_up(attention_floats(op) * 4, 16) +
-           (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 + op.layers * 10 * 8 +
-           4 * 8;
+           (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 +
+           most_layers * static_cast<int>(sizeof(LayerPointers)) + 4 * 8;
   }
 
   // Words of LayersParams::words: q, k and v | partial sums of attention | its output | sums of o |
@@ -92,7 +109,6 @@ struct LayersPlan {
     if (op.kv_heads < 1 || op.heads % op.kv_heads != 0) return "heads must be whole groups";
     if (op.group() > 8) return "tensor cores take groups up to 8";
     if (op.hidden % 64 != 0 || op.inter % 64 != 0) return "sizes must be multiples of 64";
-    if (op.layers < 1) return "there is no layer";
     if (blocks < op.kv_heads) return "a head of keys needs a block";
     if (parts_o < 1 || parts_down < 1 || parts_o > steps_of(op.query_rows()) ||
         parts_down > steps_of(op.inter) || parts_o > blocks || parts_down > blocks)
@@ -112,36 +128,24 @@ struct alignas(8) Word {
   unsigned value, tag;
 };
 
-// Where an element of a packed matrix [rows, k] lies: tiles one after another, in each steps of 512
-// columns, in each warps of 64, in each the fragments that mma_16x8x16 takes of 16 columns.
-constexpr long long packed_place(int row, int column, int k) {
-  const long long step = static_cast<long long>(row / 16) * k * 16 + column / 512 * (16 * 512);
-  const int lane = row % 8 * 4 + column % 8 / 2, word = row % 16 / 8 + column % 16 / 8 * 2;
-  return step + column % 512 / 16 * 256 + lane * 8 + word * 2 + column % 2;
-}
-
-struct LayerPointers {
-  // Packed: q over k over v; o; eight rows of gate and eight of up in turn; down.
-  const void *qkv, *o, *gate_up, *down;
-  const void *norm, *mlp_norm;  // [hidden]
-  const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
-  void *keys, *values;          // [kv_heads, capacity, head_dim]
-};
-
-template <LayersOp op>
 struct LayersParams {
-  LayerPointers layer[op.layers];
+  LayerMaps maps[most_layers];
+  LayerPointers layer[most_layers];
   const void* in;       // [hidden]
   void* out;            // [hidden]
   const float* rope;    // [positions, head_dim / 2, 2] cosine and sine
   const int* position;  // [1] tokens before this one
-  Word* words;          // [plan.words(op)], 0 before the first launch; nobody else writes them
-  unsigned* launches;   // [1], 0 before the first launch; every launch counts itself
-  int rope_pitch;       // floats from position to position
-  int capacity;         // positions from 0 on that the cache has room for
+  // [plan.words(op)], 0 before the first launch. Who else writes them counts its layers in `done`.
+  Word* words;
+  unsigned* done;               // [1], 0 before the first launch: layers that launches had
+  int layers;                   // 1 to most_layers
+  int rope_pitch;               // floats from position to position
+  int capacity;                 // positions from 0 on that the cache has room for
   float norm_eps, norm_offset;  // offset: 1 where a norm multiplies by 1 + weight
   float head_norm_eps, head_norm_offset;
-  float scale;  // of the scores
+  float scale;          // of the scores
+  long long unused[2];  // whole 64 bytes, as on a GPU maps have them
 };
+static_assert(sizeof(LayersParams) % 64 == 0 && sizeof(LayersParams) <= 32764);
 
 }  // namespace ac::kernels

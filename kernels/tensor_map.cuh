@@ -14,16 +14,21 @@ namespace ac::kernels {
 
 inline void prefetch_map(const TensorMap*) {}
 
+inline void check_box(const unsigned char* to, const MatrixView& view, host::Place place) {
+  if (reinterpret_cast<std::uintptr_t>(to) % 1024 != 0)
+    host::fail("a box does not start at a multiple of 1024 bytes", place);
+  if (reinterpret_cast<std::uintptr_t>(view.base) % 16 != 0 || view.pitch % 8 != 0)
+    host::fail("a matrix's rows do not start at multiples of 16 bytes", place);
+}
+
 // The box at a row and a column (of 64), its rows of 128 bytes swizzled as PanelRows has them.
 template <bool shared_out>
 void copy_box(unsigned char* to, const TensorMap* map, int column, int row, CopyBarrier* barrier,
               unsigned mask, bool, host::Place place = host::Place::current()) {
   MatrixView view;
   std::memcpy(&view, map->bytes, sizeof view);
-  if (reinterpret_cast<std::uintptr_t>(to) % 1024 != 0)
-    host::fail("a box does not start at a multiple of 1024 bytes", place);
-  if (reinterpret_cast<std::uintptr_t>(view.base) % 16 != 0 || view.pitch % 8 != 0)
-    host::fail("a matrix's rows do not start at multiples of 16 bytes", place);
+  check_box(to, view, place);
+  if (view.box_panels > 1) host::fail("a map of three dimensions", place);
   struct {
     unsigned char* to;
     CopyBarrier* barrier;
@@ -44,6 +49,29 @@ void copy_box(unsigned char* to, const TensorMap* map, int column, int row, Copy
           2);
   for (int i = 0; i < count; ++i)
     host::copy_bulk(targets[i].to, box, bytes, targets[i].barrier, place);
+}
+
+// The box at a row and a panel, of a map with several panels.
+inline void copy_panels(unsigned char* to, const TensorMap* map, int panel, int row,
+                        CopyBarrier* barrier, host::Place place = host::Place::current()) {
+  MatrixView view;
+  std::memcpy(&view, map->bytes, sizeof view);
+  check_box(to, view, place);
+  if (view.box_panels < 2 || view.box_rows % 8 != 0 || view.columns % 64 != 0)
+    host::fail("a map without whole panels", place);
+  unsigned char box[256 * 128];
+  const unsigned bytes = static_cast<unsigned>(view.box_rows) * 128;
+  for (int i = 0; i < view.box_panels; ++i) {
+    std::memset(box, 0, bytes);
+    if (panel + i < view.columns / 64)
+      for (int r = 0; r < view.box_rows && row + r < view.rows; ++r)
+        for (int c = 0; c < 8; ++c)
+          std::memcpy(box + r * 128 + (c ^ (r % 8)) * 16,
+                      static_cast<const unsigned char*>(view.base) +
+                          2 * ((row + r) * view.pitch + (panel + i) * 64 + c * 8),
+                      16);
+    host::copy_bulk(to + i * bytes, box, bytes, barrier, place);
+  }
 }
 
 #else
@@ -74,6 +102,18 @@ AC_DEVICE void copy_box(unsigned char* to, const TensorMap* map, int column, int
         ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
         "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
         : "memory");
+#endif
+}
+// The box at a row and a panel, of a map with several panels.
+AC_DEVICE void copy_panels(unsigned char* to, const TensorMap* map, int panel, int row,
+                           CopyBarrier* barrier) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+      "l"(map), "r"(0), "r"(row), "r"(panel), "r"(shared_address(barrier)),
+      "l"(evict_first_policy())
+      : "memory");
 #endif
 }
 

@@ -212,6 +212,9 @@ class TrialRun {
         return buffer.is_workspace() ? scratch("workspace", buffer) : place_of_value(buffer);
       case BufferRole::counters:
         return scratch("counters", buffer, validate::TensorRole::counter);
+      case BufferRole::kept:  // from launch to launch of all that is tried
+        return own(
+            std::vector<std::byte>(static_cast<std::size_t>(buffer.bytes.at(trial_.tokens))));
     }
     AC_UNREACHABLE();
   }
@@ -284,7 +287,7 @@ class TrialRun {
     if (buffer.role == BufferRole::scratch)
       for (std::size_t i = 0; i < memory.size(); ++i)
         memory[i] = static_cast<std::byte>(0x30 + i * 7 % 13);
-    else if (buffer.role != BufferRole::counters || is_new)
+    else if ((buffer.role != BufferRole::counters && buffer.role != BufferRole::kept) || is_new)
       std::ranges::fill(memory, std::byte{0});
     return memory;
   }

@@ -119,9 +119,10 @@ void check(const Buffer& buffer, const Trial& trial, const StepGraph& step,
       break;
     case Role::token:
     case Role::counters:
+    case Role::kept:
       break;
   }
-  if (buffer.is_workspace() || buffer.role == Role::counters)
+  if (buffer.is_workspace() || buffer.role == Role::counters || buffer.role == Role::kept)
     for (const std::int64_t tokens : all_tokens)
       if (const std::int64_t bytes = buffer.bytes.at(tokens); bytes < 0 || bytes > kMost * 64)
         bad_input("{}: a buffer of {} bytes", origin, bytes);

@@ -31,6 +31,8 @@ struct LaunchShape {
   unsigned shared_bytes = 0;
   // The kernel may start while the one before it still runs; it waits for that itself.
   bool overlaps = false;
+  // Its blocks wait for each other: all of them run at once, or none does.
+  bool at_once = false;
 };
 
 class Device {

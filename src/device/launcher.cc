@@ -51,6 +51,7 @@ void Launcher::launch(std::span<const Launch> launches, std::int64_t tokens,
                shape.threads = static_cast<unsigned>(launch.threads);
                shape.shared_bytes = static_cast<unsigned>(launch.shared_bytes);
                shape.overlaps = may_overlap_ && (overlaps || &launch != launches.data());
+               shape.at_once = launch.at_once;
                device_.launch(kernel_of(launch), shape, params);
              });
 }

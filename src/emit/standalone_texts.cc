@@ -113,7 +113,8 @@ A buffer's `role` says what it holds. `ids` and `position` (tokens before the st
 tokens end the text (`Until` in `kernels/advance_plan.h`): -1 and then zeros before the first step if none does.
 `scratch` lies at `offset` in `arena_bytes` of memory. A `state` is tensor `tensor` of the state `state` in
 `states`: [rows, slots, size], a token at slot position % slots. A `rope_table` is f32 [max_context, frequencies, 2], cosine and sine of position
-* frequency, times `scale`, of the constant `source`. `counters` are zero before the first step.
+* frequency, times `scale`, of the constant `source`. `counters` and what is `kept` are
+zero before the first step.
 
 To draw a token instead of taking the likeliest, run the phase's `draw` before the last of its `launches`,
 with the request in `settings` (`DrawSettings` in `kernels/draw_plan.h`).
@@ -126,8 +127,9 @@ const char* const kReadmeOfMaps = R"md(
 Launches with `maps` take 128 bytes at `at` for each: what cuTensorMapEncodeTiled makes of the matrix of
 `rows` (a count) x `columns` 16-bit elements, `pitch` from row to row, which begins `offset` bytes (a count)
 behind the buffer's address. It has two dimensions, columns first; boxes of 64 x `box_rows`, a swizzle of 128
-bytes, L2 promotion of 256 bytes, no interleave, and zeros outside. On the CPU these bytes are a
-`MatrixView` (`kernels/tensor_map.h`), then zeros.
+bytes, L2 promotion of 256 bytes, no interleave, and zeros outside. With more than one of `box_panels`, it has
+three: 64 columns, rows, and panels of 64 columns, which lie 128 bytes apart; boxes of 64 x `box_rows` x
+`box_panels`. On the CPU these bytes are a `MatrixView` (`kernels/tensor_map.h`), then zeros.
 )md";
 
 const char* const kReadmeOfProducts = R"md(

@@ -114,6 +114,14 @@ std::int32_t Assembler::place(const StepGraph& step, Buffer buffer,
       all = each_row ? Count(0, most) : Count(most);
       return index;
     }
+    case Role::kept: {
+      // Who writes there knows what another has left.
+      const std::int64_t bytes = std::exchange(buffer.bytes, 0).at(max_tokens);
+      const std::int32_t index = shared(buffer.name, buffer);
+      Count& all = program_.buffers[static_cast<std::size_t>(index)].bytes;
+      all = std::max(all.at(1), bytes);
+      return index;
+    }
     case Role::rope_table: {
       const NodeId frequencies = std::exchange(buffer.node, -1);
       const std::int64_t rotary = 2 * product(step.graph.type(frequencies).shape).constant();

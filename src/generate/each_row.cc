@@ -43,7 +43,7 @@ KernelSource of_rows(const KernelSource& one, int rows) {
 }
 
 bool can_have_rows(const Launch& launch, int rows) {
-  return !launch.product && launch.maps.empty() && launch.grid[2] == Count(1) &&
+  return !launch.product && launch.maps.empty() && !launch.at_once && launch.grid[2] == Count(1) &&
          launch.params.size() * static_cast<std::size_t>(rows) <= kMostParams;
 }
 

@@ -13,7 +13,7 @@ namespace ac {
 inline constexpr int kMostRowsAtOnce = 8;
 
 // Nothing if one of its launches cannot take several rows: it is a library's product, or has maps,
-// a grid of three axes, or parameters that are too long.
+// a grid of three axes, blocks that wait for each other, or parameters that are too long.
 std::optional<Generated> for_rows(const Generated& one, int rows);
 // Only these launches of it.
 std::optional<Generated> for_rows(const Generated& one, int rows,

@@ -98,9 +98,10 @@ class Bench {
     }
   }
 
-  // Contenders share what they read and write; work space and counters are one's own.
+  // Contenders share what they read and write; work space and what launches leave are one's own.
   std::size_t bind(const Buffer& buffer) {
-    const bool own = buffer.is_workspace() || buffer.role == Buffer::Role::counters;
+    const bool own = buffer.is_workspace() || buffer.role == Buffer::Role::counters ||
+                     buffer.role == Buffer::Role::kept;
     if (!own)
       for (std::size_t i = 0; i < known_.size(); ++i)
         if (known_[i] == buffer) return i;
@@ -145,7 +146,8 @@ class Bench {
       case Role::settings:
       case Role::allowed:
         break;  // of no region
-      case Role::counters: {
+      case Role::counters:
+      case Role::kept: {
         Copies made = allocate(bytes, own_copies());
         for (const auto& copy : made.copies) device_.fill(copy->address(), copy->bytes(), 0);
         return made;

@@ -30,6 +30,7 @@ struct Buffer {
     scratch,     // what `node` leaves for later launches of the step, or work space without one; of
                  // a program, at `offset` of the arena, which the buffers of a phase share
     counters,    // 0 before the first launch, and after every one
+    kept,        // 0 before the first launch; then what launches have left, of whatever step
   };
   Role role = Role::scratch;
   std::string name = {};  // for people

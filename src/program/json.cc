@@ -13,10 +13,10 @@
 namespace ac {
 namespace {
 
-constexpr int kFormat = 14;  // 13: steps of several sequences; 14: rows at once
-constexpr std::array<std::string_view, 13> kRoles = {
+constexpr int kFormat = 15;  // 14: rows at once; 15: blocks at once, kept buffers, boxes of panels
+constexpr std::array<std::string_view, 14> kRoles = {
     "ids",    "position", "token",      "log",   "until",   "settings", "allowed",
-    "weight", "constant", "rope_table", "state", "scratch", "counters"};
+    "weight", "constant", "rope_table", "state", "scratch", "counters", "kept"};
 
 // An integer of the type, and not what is left of a larger one.
 template <class T>
@@ -316,6 +316,7 @@ Json to_json(const Launch& launch) {
                     {"columns", m.columns},
                     {"pitch", m.pitch},
                     {"box_rows", m.box_rows},
+                    {"box_panels", m.box_panels},
                     {"dtype", short_name(m.dtype)}});
   Json json{{"kernel", launch.kernel},
             {"params", hex(launch.params)},
@@ -323,6 +324,7 @@ Json to_json(const Launch& launch) {
             {"numbers", std::move(numbers)},
             {"maps", std::move(maps)}};
   if (launch.each_row) json["each_row"] = true;
+  if (launch.at_once) json["at_once"] = true;
   if (launch.rows > 1) json["rows"] = launch.rows;
   if (launch.product) {
     json["product"] = to_json(*launch.product);
@@ -339,6 +341,7 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
   Launch launch;
   launch.kernel = object.get<std::string>("kernel");
   launch.each_row = object.has("each_row") && object.boolean("each_row");
+  launch.at_once = object.has("at_once") && object.boolean("at_once");
   launch.rows = object.get_or<int>("rows", 1);
   if (object.has("product")) {
     launch.product = product_from_json(object.at("product"), origin + ": product");
@@ -375,7 +378,8 @@ Launch launch_from_json(const Json& json, const std::string& origin) {
                            .columns = map.get<std::int64_t>("columns"),
                            .pitch = map.get<std::int64_t>("pitch"),
                            .box_rows = map.get<std::int32_t>("box_rows"),
-                           .dtype = map.dtype("dtype")});
+                           .dtype = map.dtype("dtype"),
+                           .box_panels = map.get<std::int32_t>("box_panels")});
   }
   if (const char* why = why_impossible_rows(launch)) bad_input("{}: {}", origin, why);
   return launch;

@@ -41,8 +41,9 @@ const char* why_impossible_rows(const Launch& launch) {
   if (launch.rows < 1 || launch.rows > kMostRows) return "it takes an impossible number of rows";
   if (launch.rows == 1) return nullptr;
   if (!launch.each_row) return "it takes several rows, and does not run for each";
-  if (launch.product || !launch.maps.empty() || launch.grid[2] != Count(1))
-    return "it takes several rows, and is a product, has a map, or a grid of three axes";
+  if (launch.product || !launch.maps.empty() || launch.grid[2] != Count(1) || launch.at_once)
+    return "it takes several rows, and is a product, has a map, a grid of three axes, or blocks "
+           "that wait for each other";
   return nullptr;
 }
 
@@ -77,7 +78,9 @@ const char* why_impossible(const Launch::Map& map, const Launch& launch, std::in
     return "a map of an impossible matrix";
   if (map.pitch % 8 != 0 || offset % 16 != 0)
     return "a map whose rows do not start at multiples of 16 bytes";
-  if (map.box_rows < 1 || map.box_rows > 256) return "a map with impossible boxes";
+  const bool is_possible = map.box_rows >= 1 && map.box_rows <= 256 && map.box_panels >= 1 &&
+                           map.box_panels <= 256 && (map.box_panels == 1 || map.columns % 64 == 0);
+  if (!is_possible) return "a map with impossible boxes";
   return nullptr;
 }
 
@@ -115,6 +118,7 @@ void bind(const Launch& launch, std::int64_t tokens, const std::vector<void*>& a
             .columns = map.columns,
             .pitch = map.pitch,
             .box_rows = map.box_rows,
+            .box_panels = map.box_panels,
             .bf16 = map.dtype == DType::bf16},
            encoded);
     AC_ASSERT(map.at + sizeof encoded <= params.size());

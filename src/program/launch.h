@@ -56,6 +56,7 @@ struct Launch {
     std::int64_t columns = 0, pitch = 0;  // elements; the pitch from row to row
     std::int32_t box_rows = 0;
     DType dtype = DType::f16;
+    std::int32_t box_panels = 1;  // of 64 columns
     bool operator==(const Map&) const = default;
   };
 
@@ -73,6 +74,8 @@ struct Launch {
   // In a step of several sequences (Rows::each), it runs once for each row, as a step of one token
   // of the row's sequence. What the step has a row of for each token, it finds at that row.
   bool each_row = false;
+  // Its blocks wait for each other: the device must have room for all of them at once.
+  bool at_once = false;
   // Rows that one launch of the kernel takes at most, if that is more than one: it wants the
   // parameters of so many rows one after the other, and the grid's third axis counts rows.
   int rows = 1;

@@ -42,6 +42,7 @@ Traffic traffic_of(const Program& program, const Launch& launch, std::int64_t to
       case Buffer::Role::log:
       case Buffer::Role::until:
       case Buffer::Role::counters:
+      case Buffer::Role::kept:
         break;
       default:
         traffic.rest += bytes;

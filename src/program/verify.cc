@@ -218,6 +218,7 @@ class Verifier {
         return is(kSettingsBytes);
       case Buffer::Role::scratch:
       case Buffer::Role::counters:
+      case Buffer::Role::kept:
         return;
     }
   }

@@ -180,7 +180,7 @@ void LoadedProgram::make_buffers(const EngineOptions& options) {
     memory_.push_back(allocate(bytes));
     void* const address = memory_.back()->address();
     addresses_.push_back(address);
-    if (buffer.role == Role::counters) {
+    if (buffer.role == Role::counters || buffer.role == Role::kept) {
       device_.fill(address, static_cast<std::size_t>(bytes), 0);
     } else if (buffer.role == Role::rope_table) {
       make_rope_table(buffer, address, constants);

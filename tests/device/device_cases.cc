@@ -340,7 +340,12 @@ void check_refused_files(const DeviceUnderTest& d) {
 
 void check_maps(Device& device) {
   const auto memory = device.allocate(64 * 128 * 2);
-  const kernels::MatrixView matrix{memory->address(), 64, 100, 128, 32, 1};
+  const kernels::MatrixView matrix{.base = memory->address(),
+                                   .rows = 64,
+                                   .columns = 100,
+                                   .pitch = 128,
+                                   .box_rows = 32,
+                                   .bf16 = 1};
   const auto map_of = [&](const kernels::MatrixView& view) {
     kernels::TensorMap map;
     std::memset(map.bytes, 0xcd, sizeof map.bytes);
@@ -360,6 +365,10 @@ void check_maps(Device& device) {
   CHECK(map != map_of(other));
   other = matrix, other.rows = 63;
   CHECK(map != map_of(other));
+  other = matrix, other.columns = 128, other.box_panels = 2;
+  const std::string panels = map_of(other);
+  other.box_panels = 1;
+  CHECK(panels != map_of(other));
   if (device.info().sm == 0) {
     std::string view(128, 0);
     std::memcpy(view.data(), &matrix, sizeof matrix);
@@ -370,7 +379,8 @@ void check_maps(Device& device) {
            [](kernels::MatrixView& m) { m.base = static_cast<const char*>(m.base) + 8; },
            [](kernels::MatrixView& m) { m.pitch = 100; },
            [](kernels::MatrixView& m) { m.box_rows = 257; },
-           [](kernels::MatrixView& m) { m.rows = 0; }}) {
+           [](kernels::MatrixView& m) { m.rows = 0; },
+           [](kernels::MatrixView& m) { m.columns = 128, m.box_panels = 257; }}) {
     other = matrix;
     harm(other);
     CHECK(contains(error_of(Fault::job_failed, [&] { map_of(other); }), "tensor map"));

@@ -90,7 +90,8 @@ class Package:
         for m in launch["maps"]:
             base = self.buffers[m["buffer"]].ctypes.data + count(m["offset"], tokens)
             view = (base, count(m["rows"], tokens), m["columns"], m["pitch"])
-            encoded = struct.pack("<4q2i88x", *view, m["box_rows"], m["dtype"] == "bf16")
+            box = (m["box_rows"], m["box_panels"], m["dtype"] == "bf16")
+            encoded = struct.pack("<4q3i84x", *view, *box)
             params[m["at"] : m["at"] + 128] = encoded
         kernel = launch["kernel"]
         assert getattr(self.library, f"{kernel}_params_bytes")() == len(params)

@@ -128,13 +128,8 @@ constexpr SamplingOp race_logits{};
 constexpr SamplingPlan race_blocks{.threads = 96, .resident = 96};
 constexpr DrawPlan race_draws{.threads = 128};
 
-constexpr LayersOp race_layers_op{.layers = 2,
-                                  .hidden = 192,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 64,
-                                  .inter = 320,
-                                  .head_norms = true};
+constexpr LayersOp race_layers_op{
+    .hidden = 192, .heads = 4, .kv_heads = 2, .head_dim = 64, .inter = 320, .head_norms = true};
 constexpr LayersPlan race_blocks_of_layers{.blocks = 3, .stages = 3, .window = 2};
 
 }  // namespace ac::kernels
@@ -167,7 +162,7 @@ void race_mma_gemm_short(ac::kernels::GemmParams);
 void race_mma_gemm_groups(ac::kernels::GemmParams);
 void race_tma_gemm(ac::kernels::GemmParams);
 void race_tma_codes(ac::kernels::CodedGemmParams);
-void race_layers(ac::kernels::LayersParams<ac::kernels::race_layers_op>);
+void race_layers(ac::kernels::LayersParams);
 void race_prefill_mma_short(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_deep(ac::kernels::PrefillAttentionParams);
 void race_prefill_mma_split(ac::kernels::PrefillAttentionParams);

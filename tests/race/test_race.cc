@@ -257,8 +257,8 @@ TEST_CASE("race: the row-wise kernels have none") {
 // over.
 TEST_CASE("race: all layers in one launch have none") {
   for (const Schedule schedule : {Schedule::forward, Schedule::ahead})
-    CHECK(run_layers<race_layers_op, race_blocks_of_layers>(race_layers, schedule, {0, 70}, true) ==
-          "");
+    CHECK(run_layers<race_layers_op, race_blocks_of_layers>(race_layers, schedule, 2, {0, 70},
+                                                            true) == "");
 }
 
 TEST_CASE("race: RoPE and append, and sampling, have none") {

@@ -12,6 +12,7 @@
 
 #include "kernels/layers.cuh"
 #include "kernels/shim/host_launch.h"
+#include "tests/unit/matrix_map.h"
 
 namespace ac::kernels {
 
@@ -33,10 +34,10 @@ struct LayersModel {
     for (bf16& x : all) x = from_float<bf16>(draw(random));
     return all;
   }
-  LayersModel(const LayersOp& op, int capacity) : op(op), capacity(capacity) {
+  LayersModel(const LayersOp& op, int count, int capacity) : op(op), capacity(capacity) {
     const int q = op.query_rows(), kv = op.kv_rows(), cached = kv * capacity;
     const float in = 1.5f / std::sqrt(static_cast<float>(op.hidden));
-    for (int i = 0; i < op.layers; ++i)
+    for (int i = 0; i < count; ++i)
       layers.push_back({some(q * op.hidden, in), some(kv * op.hidden, in), some(kv * op.hidden, in),
                         some(op.hidden * q, 0.05f), some(op.inter * op.hidden, in),
                         some(op.inter * op.hidden, in), some(op.hidden * op.inter, 0.05f),
@@ -127,52 +128,68 @@ struct LayersModel {
   }
 };
 
-// Rows of matrices with K columns, as the kernel reads them.
-inline std::vector<bf16> packed(const std::vector<std::vector<bf16>>& matrices, int k,
-                                bool in_turn) {
-  std::vector<bf16> all;
-  const int rows = static_cast<int>(matrices[0].size()) / k;
-  if (in_turn)
-    for (int row = 0; row < rows; row += 8)
-      for (const auto& m : matrices)
-        all.insert(all.end(), m.begin() + row * k, m.begin() + (row + 8) * k);
-  else
-    for (const auto& m : matrices) all.insert(all.end(), m.begin(), m.end());
-  std::vector<bf16> to(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const int row = static_cast<int>(i) / k, column = static_cast<int>(i) % k;
-    to[static_cast<std::size_t>(packed_place(row, column, k))] = all[i];
+// A layer's weights in memory, and maps of them. Matrices that share an input are rows of one, or
+// each is its own; rows have gaps of NaN between them, or none.
+class LayersMemory {
+ public:
+  LayerMaps maps_of(const LayersOp& op, const LayersModel::Layer& l, bool joined, int gap) {
+    LayerMaps maps;
+    add(op, {&l.q, &l.k, &l.v}, op.hidden, joined, gap, {&maps.q, &maps.k, &maps.v});
+    add(op, {&l.o}, op.query_rows(), joined, gap, {&maps.o});
+    add(op, {&l.gate, &l.up}, op.hidden, joined, gap, {&maps.gate, &maps.up});
+    add(op, {&l.down}, op.inter, joined, gap, {&maps.down});
+    return maps;
   }
-  return to;
-}
+
+ private:
+  void add(const LayersOp& op, const std::vector<const std::vector<bf16>*>& matrices, int k,
+           bool joined, int gap, const std::vector<TensorMap*>& maps) {
+    const int pitch = k + gap;
+    std::vector<std::size_t> starts;
+    for (const auto* const matrix : matrices) {
+      if (!joined || starts.empty()) memory_.emplace_back();
+      std::vector<bf16>& to = memory_.back();
+      starts.push_back(to.size());
+      for (auto row = matrix->begin(); row != matrix->end(); row += k) {
+        to.insert(to.end(), row, row + k);
+        to.insert(to.end(), static_cast<std::size_t>(gap), from_float<bf16>(NAN));
+      }
+    }
+    for (std::size_t i = 0; i < maps.size(); ++i) {
+      const std::vector<bf16>& from = memory_[memory_.size() - (joined ? 1 : maps.size() - i)];
+      const bool in_turn = maps.size() == 2;
+      *maps[i] = matrix_map(
+          op.type, from.data() + starts[i], static_cast<int>(matrices[i]->size()) / k, k, pitch,
+          in_turn ? LayersPlan::pair_box_rows : LayersPlan::box_rows, LayersPlan::box_panels);
+    }
+  }
+
+  std::vector<std::vector<bf16>> memory_;
+};
 
 // What is wrong, or nothing. Tokens: how many are cached in each of the launches, which are made
-// one after another and leave their words to the next.
+// one after another and leave their words to the next. Layers: of each launch.
 template <LayersOp op, LayersPlan plan>
-std::string run_layers(void (*kernel)(LayersParams<op>), Schedule schedule,
+std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int layer_count,
                        std::initializer_list<int> cached, bool check_races = false) {
   static_assert(plan.why_illegal(op) == nullptr);
   constexpr int capacity = 100;
-  LayersModel model(op, capacity);
-  LayersParams<op> p{};
-  std::vector<std::vector<bf16>> weights;
-  for (int i = 0; i < op.layers; ++i) {
+  LayersModel model(op, layer_count, capacity);
+  LayersParams p{};
+  LayersMemory memory;
+  p.layers = layer_count;
+  for (int i = 0; i < layer_count; ++i) {
     LayersModel::Layer& l = model.layers[static_cast<std::size_t>(i)];
-    weights.push_back(packed({l.q, l.k, l.v}, op.hidden, false));
-    weights.push_back(packed({l.o}, op.query_rows(), false));
-    weights.push_back(packed({l.gate, l.up}, op.hidden, true));
-    weights.push_back(packed({l.down}, op.inter, false));
-    const auto* const w = &weights[weights.size() - 4];
-    p.layer[i] = {w[0].data(),   w[1].data(),       w[2].data(),     w[3].data(),
-                  l.norm.data(), l.mlp_norm.data(), l.q_norm.data(), l.k_norm.data(),
-                  l.keys.data(), l.values.data()};
+    p.maps[i] = memory.maps_of(op, l, i % 2 == 1, i % 3 * 8);
+    p.layer[i] = {l.norm.data(),   l.mlp_norm.data(), l.q_norm.data(),
+                  l.k_norm.data(), l.keys.data(),     l.values.data()};
   }
   std::vector<Word> words(static_cast<std::size_t>(plan.words(op)), Word{0, 0});
-  unsigned launches = 0;
+  unsigned done = 0;
   int position = 0;
   std::vector<bf16> in, out(static_cast<std::size_t>(op.hidden));
   p.out = out.data(), p.rope = model.rope.data(), p.position = &position;
-  p.words = words.data(), p.launches = &launches;
+  p.words = words.data(), p.done = &done;
   p.rope_pitch = op.head_dim, p.capacity = capacity;
   p.norm_eps = p.head_norm_eps = 1e-5f, p.norm_offset = p.head_norm_offset = 0;
   p.scale = 1 / std::sqrt(static_cast<float>(op.head_dim));
@@ -185,7 +202,7 @@ std::string run_layers(void (*kernel)(LayersParams<op>), Schedule schedule,
     std::vector<LayersModel::Values> appended;
     const LayersModel::Values expected = model.run(start, tokens, appended);
     const std::vector<LayersModel::Layer> layers = model.layers;
-    const unsigned before = launches;
+    const unsigned before = done;
     const LaunchReport report = host_launch({.grid = {plan.blocks, 1, 1},
                                              .block = {plan.threads, 1, 1},
                                              .shared_bytes = std::size_t{plan.shared_bytes(op)},
@@ -203,7 +220,8 @@ std::string run_layers(void (*kernel)(LayersParams<op>), Schedule schedule,
     if (!(std::sqrt(error / size) < 0.01))
       return fmt::format("after {} tokens the error is {:.4f} of what the layers add", tokens,
                          std::sqrt(error / size));
-    if (launches != before + 1) return "the launch did not count itself";
+    if (done != before + static_cast<unsigned>(layer_count))
+      return "the launch did not count its layers";
     for (std::size_t i = 0; i < appended.size(); ++i) {
       const auto& rows = i % 2 == 0 ? model.layers[i / 2].keys : model.layers[i / 2].values;
       const auto& were = i % 2 == 0 ? layers[i / 2].keys : layers[i / 2].values;

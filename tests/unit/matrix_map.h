@@ -9,8 +9,8 @@
 namespace ac::kernels {
 
 inline TensorMap matrix_map(Type type, const void* base, int rows, int columns, int pitch,
-                            int box_rows) {
-  const MatrixView view{base, rows, columns, pitch, box_rows, type == Type::bf16};
+                            int box_rows, int box_panels = 1) {
+  const MatrixView view{base, rows, columns, pitch, box_rows, box_panels, type == Type::bf16};
   TensorMap map{};
   std::memcpy(map.bytes, &view, sizeof view);
   return map;

@@ -23,6 +23,19 @@ TEST_CASE("draw trial: what is right is admitted, for every type and size") {
     }
 }
 
+TEST_CASE("draw trial: what launches keep for each other begins with zeros") {
+  Court court("kernels/draw.cuh");
+  Request request = trial_of_draw(DType::f32, 3000);
+  int kept = 0;
+  for (Buffer& buffer : request.trial.buffers)
+    if (buffer.role == Buffer::Role::counters) buffer.role = Buffer::Role::kept, ++kept;
+  REQUIRE(kept == 1);
+  request.trial = trial_from_json(to_json(request.trial), "trial");
+  CHECK(court.judge(request) == "");
+  // Left as they were, they are no zeros for the next launch.
+  CHECK_FALSE(court.admits(request, kTopP, "i < 2 * draw_bins;\n", "i < draw_bins;\n"));
+}
+
 TEST_CASE("draw trial: planted faults are not admitted") {
   Court court("kernels/draw.cuh");
   const Request request = trial_of_draw(DType::f32, 151'936);

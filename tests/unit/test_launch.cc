@@ -67,6 +67,7 @@ TEST_CASE("parameters get maps, of as many rows as there are tokens") {
   CHECK(view.columns == 40);
   CHECK(view.pitch == 48);
   CHECK(view.box_rows == 32);
+  CHECK(view.box_panels == 1);
   CHECK(view.bf16 == 1);
   launch.maps[0].dtype = DType::f16;
   // Whoever encodes sees the device's address, and what it makes of it is what the kernel gets.

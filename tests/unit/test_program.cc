@@ -105,6 +105,22 @@ TEST_CASE("a program comes back from its file as it was") {
   CHECK(read(parse_json(to_json(program).dump(), "x")) == program);
 }
 
+TEST_CASE("a launch of blocks that wait for each other, with what it keeps and boxes of panels") {
+  Program program = tiny();
+  program.buffers.push_back({.role = Buffer::Role::kept, .name = "words", .bytes = 264});
+  Launch& launch = named(program, "decode").launches[0];
+  launch.at_once = true;
+  CHECK_NOTHROW(verify(program, "tiny"));
+  CHECK(read(to_json(program)) == program);
+  Launch::Map& map = named(program, "prefill").launches[0].maps[0];
+  map.box_panels = 8;
+  CHECK_BAD_INPUT(read(to_json(program)), "impossible boxes");  // of columns that are no panels
+  map.columns = map.pitch = 64, map.rows = 1, map.offset = 0;
+  map.buffer = static_cast<Index>(program.buffers.size());
+  program.buffers.push_back({.role = Buffer::Role::kept, .name = "matrix", .bytes = 128});
+  CHECK(read(to_json(program)) == program);
+}
+
 TEST_CASE("a step is run by the phase of its tokens that begins last before it") {
   Program program = tiny();
   const auto ran_by = [&](std::int64_t tokens, std::int64_t cached) {
@@ -364,6 +380,7 @@ TEST_CASE("a program that reaches outside of what it has is refused") {
   refused("16 bytes", [&](Program& p) { map(p).offset = Count(8, 8); });  // of many tokens
   refused("impossible boxes", [&](Program& p) { map(p).box_rows = 0; });
   refused("impossible boxes", [&](Program& p) { map(p).box_rows = 257; });
+  refused("impossible boxes", [&](Program& p) { map(p).box_panels = 0; });
   refused("inside values", [&](Program& p) { map(p).offset = -16; });
   refused("inside values", [&](Program& p) { map(p).offset = huge; });
   refused("inside values", [&](Program& p) { map(p).offset = 400; });  // 7 rows and 5 elements: 122

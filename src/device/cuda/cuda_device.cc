@@ -398,16 +398,24 @@ std::unique_ptr<Device::Kernel> CudaGpu::load(std::string_view content, const fs
 void CudaGpu::encode_map(const kernels::MatrixView& matrix, kernels::TensorMap& map) const {
   if (info_.sm < kOldestWithMaps)
     job_failed("GPU {}: an sm_{} has no tensor maps; they need sm_90", session_.index(), info_.sm);
-  const unsigned long long sizes[] = {static_cast<unsigned long long>(matrix.columns),
-                                      static_cast<unsigned long long>(matrix.rows)};
-  const unsigned long long stride = static_cast<unsigned long long>(matrix.pitch) * 2;
-  const unsigned box[] = {kBoxColumns, static_cast<unsigned>(matrix.box_rows)};
-  const unsigned next[] = {1, 1};
+  const bool has_panels = matrix.box_panels > 1;
+  if (has_panels && matrix.columns % kBoxColumns != 0)
+    job_failed("a tensor map of {} columns: boxes of several panels need whole panels of {}",
+               matrix.columns, kBoxColumns);
+  const auto columns = static_cast<unsigned long long>(matrix.columns);
+  const unsigned long long sizes[] = {has_panels ? kBoxColumns : columns,
+                                      static_cast<unsigned long long>(matrix.rows),
+                                      columns / kBoxColumns};
+  const unsigned long long strides[] = {static_cast<unsigned long long>(matrix.pitch) * 2,
+                                        kBoxColumns * 2};
+  const unsigned box[] = {kBoxColumns, static_cast<unsigned>(matrix.box_rows),
+                          static_cast<unsigned>(matrix.box_panels)};
+  const unsigned next[] = {1, 1, 1};
   alignas(64) kernels::TensorMap aligned{};
-  session_.check(session_.enter().encode_tiled(&aligned, matrix.bf16 ? tensor_bf16 : tensor_f16, 2,
-                                               const_cast<void*>(matrix.base), sizes, &stride, box,
-                                               next, kTensorNoInterleave, kTensorSwizzle128,
-                                               kTensorL2Promotion256, kTensorZerosOutside),
+  session_.check(session_.enter().encode_tiled(
+                     &aligned, matrix.bf16 ? tensor_bf16 : tensor_f16, has_panels ? 3 : 2,
+                     const_cast<void*>(matrix.base), sizes, strides, box, next, kTensorNoInterleave,
+                     kTensorSwizzle128, kTensorL2Promotion256, kTensorZerosOutside),
                  "making a tensor map of {} x {} elements, {} from row to row, at {}", matrix.rows,
                  matrix.columns, matrix.pitch, matrix.base);
   map = aligned;
@@ -429,16 +437,21 @@ void CudaGpu::launch(const Kernel& kernel, const LaunchShape& shape,
     job_failed("kernel {}: {} bytes of shared memory in a block; at most {} are possible", k->name,
                shape.shared_bytes, k->shared_bytes);
 
-  LaunchAttribute overlap{};
-  overlap.id = LaunchAttribute::programmatic_stream_serialization;
-  overlap.number = 1;
-  const bool overlaps = shape.overlaps && info_.sm >= kOldestWithOverlap;
+  LaunchAttribute attributes[2] = {};
+  unsigned attribute_count = 0;
+  const auto ask_for = [&](LaunchAttribute::Id id) {
+    attributes[attribute_count].id = id;
+    attributes[attribute_count++].number = 1;
+  };
+  if (shape.overlaps && info_.sm >= kOldestWithOverlap)
+    ask_for(LaunchAttribute::programmatic_stream_serialization);
+  if (shape.at_once) ask_for(LaunchAttribute::cooperative);
   const LaunchConfig config{.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
                             .block = {shape.threads, 1, 1},
                             .shared_bytes = shape.shared_bytes,
                             .stream = session_.stream(),
-                            .attributes = &overlap,
-                            .attribute_count = overlaps ? 1u : 0u};
+                            .attributes = attributes,
+                            .attribute_count = attribute_count};
   // The driver copies as many bytes as the kernel's parameter has.
   void* parameters[] = {const_cast<std::byte*>(params.data())};
   session_.check(session_.enter().launch(&config, k->function, parameters, nullptr),

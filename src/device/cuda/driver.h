@@ -54,7 +54,7 @@ enum FunctionAttribute {
 };
 
 struct LaunchAttribute {
-  enum Id : int { programmatic_stream_serialization = 6 };
+  enum Id : int { cooperative = 2, programmatic_stream_serialization = 6 };
   Id id;
   int unused = 0;
   union {
