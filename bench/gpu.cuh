@@ -58,7 +58,8 @@ struct Gpu {
     return properties;
   }
 
-  // Of a matrix whose rows lie one after the other; kernels/tensor_map.h says what panels are.
+  // Makes the tensor map of a matrix without gaps between its rows. A box has box_panels panels of
+  // 64 columns (kernels/tensor_map.h).
   kernels::TensorMap map_of(CUtensorMapDataType type, const void* base, int rows, int columns,
                             int box_rows, int box_panels = 1) const {
     CUtensorMap map;

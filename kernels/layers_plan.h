@@ -21,7 +21,7 @@ struct LayersOp {
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
 };
 
-// Of one launch: a kernel takes 32,764 bytes of parameters.
+// One launch has 34 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
 constexpr int most_layers = 34;
 
 // A layer's weights, row by row, with boxes as LayersPlan has them.
@@ -123,10 +123,7 @@ struct LayersPlan {
   }
 };
 
-// What an activation is handed over in: two elements of 16 bits or a float, and of which layer.
-struct alignas(8) Word {
-  unsigned value, tag;
-};
+struct Word;  // kernels/words.cuh
 
 struct LayersParams {
   LayerMaps maps[most_layers];

@@ -25,7 +25,7 @@ struct StepParams {
 
 struct LargeParams {
   void* to;
-  unsigned values[500];
+  unsigned values[8000];
 };
 
 struct ReverseParams {
@@ -71,6 +71,7 @@ constexpr unsigned kBlock = 128;
 struct Chain {
   const DeviceUnderTest& d;
   unsigned rounds = 0;
+  bool at_once = false;
   std::unique_ptr<Device::Kernel> kernel = d.load("step");
   unsigned count = d.is_large ? 1u << 20 : 300u;
   DeviceWords a{d.device, numbers(count)}, b{d.device, count};
@@ -81,10 +82,12 @@ struct Chain {
   }
   void enqueue(unsigned steps, bool overlaps = true) const {
     for (unsigned step = 0; step < steps; ++step)
-      d.launch(
-          *kernel,
-          {.grid = {(count + kBlock - 1) / kBlock, 1, 1}, .threads = kBlock, .overlaps = overlaps},
-          params(step));
+      d.launch(*kernel,
+               {.grid = {(count + kBlock - 1) / kBlock, 1, 1},
+                .threads = kBlock,
+                .overlaps = overlaps,
+                .at_once = at_once},
+               params(step));
   }
   Words expected(Words words, unsigned steps) const {
     for (unsigned step = 0; step < steps; ++step) {
@@ -117,9 +120,9 @@ AC_DEVICE void step_body(const StepParams& p) {
 }
 AC_KERNEL_ENTRY(step, StepParams, 1024, 1, step_body(p))
 
-struct LargeParams { unsigned* to; unsigned values[500]; };
+struct LargeParams { unsigned* to; unsigned values[8000]; };
 AC_DEVICE void large_body(const LargeParams& p) {
-  for (unsigned i = threadIdx.x; i < 500; i += blockDim.x) p.to[i] = p.values[i] + 1;
+  for (unsigned i = threadIdx.x; i < 8000; i += blockDim.x) p.to[i] = p.values[i] + 1;
 }
 AC_KERNEL_ENTRY(large, LargeParams, 64, 1, large_body(p))
 
@@ -202,14 +205,14 @@ void check_staging(const DeviceUnderTest& d) {
 }
 
 void check_large_parameters(const DeviceUnderTest& d) {
-  const DeviceWords to(d.device, 500);
+  const DeviceWords to(d.device, 8000);
   LargeParams params{to.at(), {}};
-  for (unsigned i = 0; i < 500; ++i) params.values[i] = i * i;
+  for (unsigned i = 0; i < 8000; ++i) params.values[i] = i * i;
   const auto kernel = d.load("large");
   d.launch(*kernel, {.threads = 64}, params);
   std::memset(&params, 0, sizeof params);  // they were copied
   const Words result = to.read();
-  for (unsigned i = 0; i < 500; ++i) REQUIRE(result[i] == i * i + 1);
+  for (unsigned i = 0; i < 8000; ++i) REQUIRE(result[i] == i * i + 1);
 }
 
 void check_chain(const DeviceUnderTest& d) {
@@ -218,8 +221,8 @@ void check_chain(const DeviceUnderTest& d) {
   CHECK(chain.a.read() == chain.expected(numbers(chain.count), 40));
 }
 
-void check_replays(const DeviceUnderTest& d) {
-  Chain chain{d, 7};
+void check_replays(const DeviceUnderTest& d, bool at_once) {
+  Chain chain{d, 7, at_once};
   if (d.is_large) chain.count = 5000, chain.a.write(numbers(chain.a.memory->bytes() / 4));
   const unsigned steps = 10, replays = d.is_large ? 1000 : 3;
   const Words start = chain.a.read();
@@ -321,6 +324,8 @@ void check_refused_launches(const DeviceUnderTest& d) {
   CHECK(contains(error({.threads = 2048}, bytes), "kernel poke"));
   CHECK(contains(error({.grid = {0, 1, 1}}, bytes), "kernel poke"));
   CHECK(contains(error({.shared_bytes = 300 << 10}, bytes), "kernel poke"));
+  if (d.device.info().sm > 0)  // the host has room for all
+    CHECK(contains(error({.grid = {1u << 20, 1, 1}, .at_once = true}, bytes), "kernel poke"));
   CHECK(word.read() == Words{7});  // and the device still works
   d.device.launch(*kernel, {}, bytes);
   CHECK(word.read() == Words{8});

@@ -39,7 +39,7 @@ void check_memory(const DeviceUnderTest& d);
 void check_staging(const DeviceUnderTest& d);
 void check_large_parameters(const DeviceUnderTest& d);
 void check_chain(const DeviceUnderTest& d);
-void check_replays(const DeviceUnderTest& d);
+void check_replays(const DeviceUnderTest& d, bool at_once = false);
 void check_recording_outlives_kernels(const DeviceUnderTest& d);
 void check_dynamic_shared_memory(const DeviceUnderTest& d);
 void check_time(const DeviceUnderTest& d);

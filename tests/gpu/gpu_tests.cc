@@ -70,6 +70,7 @@ TEST_CASE("the GPU does what every device must") {
   SUBCASE("large parameters") { check_large_parameters(d); }
   SUBCASE("a chain") { check_chain(d); }
   SUBCASE("replays") { check_replays(d); }
+  SUBCASE("replays of blocks at once") { check_replays(d, true); }
   SUBCASE("recordings outlive kernels") { check_recording_outlives_kernels(d); }
   SUBCASE("dynamic shared memory") { check_dynamic_shared_memory(d); }
   SUBCASE("time") { check_time(d); }
