@@ -412,16 +412,19 @@ struct Layers {
     }
   }
   // The hidden state times a norm's weights, as a product's input; the norm's factor comes later.
+  // Lifted, as elements so small that they have few bits are not when the norm is done with them.
+  static constexpr float lift = 0x1p30f;
   AC_DEVICE float stage_hidden(const State& state,
                                const unsigned (&norm)[plan.steps_of(op.hidden)]) const {
     float squares = 0;
+    const float offset = p.norm_offset * lift;
     unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
     AC_UNROLL
     for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
       if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
       const float2 h = state.h[step], w = unpack_pair<T>(norm[step]);
       squares += h.x * h.x + h.y * h.y;
-      to[step * 32] = pack_pair<T>(h.x * (w.x + p.norm_offset), h.y * (w.y + p.norm_offset));
+      to[step * 32] = pack_pair<T>(h.x * fmaf(w.x, lift, offset), h.y * fmaf(w.y, lift, offset));
     }
     return squares;
   }
@@ -734,7 +737,7 @@ struct Layers {
     const float* from = sums + job.sums;
     float factor = 1;
     if (which == qkv || which == gate_up) {
-      factor = rsqrtf(sum_of(from) * (1.f / op.hidden) + p.norm_eps);
+      factor = rsqrtf(sum_of(from) * (1.f / op.hidden) + p.norm_eps) * (1 / lift);
       from += warps;
     }
     const auto row = [&](int r) { return sum_of(from + r * warps); };

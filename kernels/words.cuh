@@ -13,9 +13,9 @@ struct alignas(8) Word {
 
 #ifdef AC_HOST_DEVICE
 
-__attribute__((no_sanitize("thread"))) inline void store_word(Word* to, unsigned value,
-                                                              unsigned tag) {
-  host::note_word_stored(to);
+__attribute__((no_sanitize("thread"))) inline void store_word(
+    Word* to, unsigned value, unsigned tag, host::Place place = host::Place::current()) {
+  host::note_word_stored(to, tag, place);
   *to = {value, tag};
 }
 // Waits until words of this tag are at at(0), at(1) and so on, `each` side by side.
@@ -36,7 +36,7 @@ __attribute__((no_sanitize("thread"))) void fetch_words(
         },
         &wait, place);
     out[i] = wait.word->value;
-    host::note_word_seen(wait.word);
+    host::note_word_seen(wait.word, tag);
   }
 }
 

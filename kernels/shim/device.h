@@ -115,9 +115,10 @@ void note_fence();
 void note_publication();
 void note_atomic(const void* address, std::size_t bytes);
 void note_count(const void* counter);
-// A word that says itself what it is: whoever has waited for it knows what its writer knew.
-void note_word_stored(const void* word);
-void note_word_seen(const void* word);
+// A word whose tag says what it is: whoever has waited for it knows what its writer knew. It is an
+// error if a word is stored that was read with this tag before.
+void note_word_stored(const void* word, unsigned tag, Place place);
+void note_word_seen(const void* word, unsigned tag);
 // How far a relaxed load of a counter lags behind (HostLaunch::relaxed_lag).
 int relaxed_lag();
 

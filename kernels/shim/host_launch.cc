@@ -359,6 +359,7 @@ LaunchReport Scheduler::run(const HostLaunch& launch, void (*body)(void*), void*
   argument_ = argument;
   error_.clear();
   waited_ = false;
+  read_words_.clear();
   random_.seed(launch.seed);
   const unsigned together = count_ * cluster_;
   if (threads_.size() < together) threads_.resize(together);
@@ -439,6 +440,21 @@ void mark_dependency_wait() {
   scheduler().note_wait();
   scheduler().self().after_dependency = true;
   if (race_checker != nullptr) race_moment.after_dependency = true;
+}
+
+void note_word_stored(const void* word, unsigned tag, Place place) {
+  Scheduler& s = scheduler();
+  const auto read = s.read_words().find(word);
+  if (read != s.read_words().end() && read->second == tag)
+    fail("a word is stored that others have read already", place);
+  if (race_checker == nullptr) return;
+  race_checker->arrive(word, race_moment.thread);
+  race_checker->complete(word);
+}
+
+void note_word_seen(const void* word, unsigned tag) {
+  scheduler().read_words()[word] = tag;
+  if (race_checker != nullptr) race_checker->passed(word, race_moment.thread);
 }
 
 int relaxed_lag() { return scheduler().launch().relaxed_lag; }

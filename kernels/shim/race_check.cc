@@ -237,14 +237,6 @@ void note_atomic(const void* address, std::size_t bytes) {
 void note_count(const void* counter) {
   if (race_checker != nullptr) race_checker->count(counter, race_moment.thread);
 }
-void note_word_stored(const void* word) {
-  if (race_checker == nullptr) return;
-  race_checker->arrive(word, race_moment.thread);
-  race_checker->complete(word);
-}
-void note_word_seen(const void* word) {
-  if (race_checker != nullptr) race_checker->passed(word, race_moment.thread);
-}
 
 }  // namespace ac::kernels::host
 

@@ -14,6 +14,7 @@
 #include <new>
 #include <random>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -194,6 +195,8 @@ class Scheduler {
   void check_race();
   void check_shared(const Block& block);
   void note_wait() { waited_ = true; }
+  // The tag that a word of this launch was read with.
+  std::unordered_map<const void*, unsigned>& read_words() { return read_words_; }
 
  private:
   void run_cluster(unsigned number);
@@ -224,6 +227,7 @@ class Scheduler {
   Context main_;             // of that
   std::string error_;
   bool waited_ = false;  // any thread, for the kernel before
+  std::unordered_map<const void*, unsigned> read_words_;
   std::mt19937 random_;
   std::unique_ptr<RaceChecker> checker_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "analyze/fragment.h"
+#include "analyze/layers.h"
 #include "analyze/use_def.h"
 #include "base/error.h"
 #include "ir/graph_text.h"
@@ -45,7 +46,8 @@ Region TrialStep::region() const {
   std::vector<NodeId> nodes;
   for (std::size_t i = 0; i < fragment_.graph.nodes.size(); ++i)
     if (is_compute(fragment_.graph.nodes[i])) nodes.push_back(static_cast<NodeId>(i));
-  auto made = make_region(fragment_, nodes);
+  const Behind states = fragment_.states.size() > 1 ? Behind::whatever : Behind::nothing;
+  auto made = make_region(fragment_, nodes, states);
   if (const auto* boundary = std::get_if<Boundary>(&made))
     job_failed("a region is none by itself: {}", boundary->text);
   return std::get<Region>(std::move(made));
@@ -95,12 +97,19 @@ const DeviceInfo& most_capable() {
   static const DeviceInfo device = [] {
     DeviceInfo info = device_info("sm_100");
     info.warpgroups = true;
+    info.multiprocessors = 0;  // as many as a plan wants
     return info;
   }();
   return device;
 }
 
 }  // namespace
+
+StepGraph tried_fragment(const StepGraph& step, const Wanted& wanted, const Extent& extent) {
+  const Region& region = wanted.region;
+  if (extent.layers == 0 || extent.layers >= region.layers) return fragment_of(step, region);
+  return fragment_of(step, first_layers(step, region, extent.layers));
+}
 
 std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,
                                     const Candidate& candidate, int rows) {

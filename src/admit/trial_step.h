@@ -48,6 +48,9 @@ class TrialStep {
   Trial trial_;
 };
 
+// What of a wanted region is tried as a step of its own: of many layers, few.
+StepGraph tried_fragment(const StepGraph& step, const Wanted& wanted, const Extent& extent);
+
 // The candidate's plan for the fragment, in launches for so many sequences, if the family computes
 // that and the plan fits.
 std::optional<Generated> regenerate(const TrialStep& trial, const Wanted& wanted,

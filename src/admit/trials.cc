@@ -137,7 +137,7 @@ std::optional<Request> trial_of(const StepGraph& step, const std::optional<Wante
   if (!wanted) return trial_of_sampling(step, candidate);
   const Extent extent = extent_of(candidate.choice);
   const StepGraph whole = with_fewer_heads(
-      with_short_tables(fragment_of(step, wanted->region), kFewIds), extent.kv_heads);
+      with_short_tables(tried_fragment(step, *wanted, extent), kFewIds), extent.kv_heads);
   std::int64_t block = extent.tokens > 0 ? extent.tokens : kFewTokens;
   if (extent.library_tokens > 0 && at.judges_library) block = extent.library_tokens;
   const std::int64_t tokens = std::min(at.max_tokens, block + kTailTokens);

@@ -20,8 +20,9 @@ namespace {
 struct Most {
   std::int64_t work, truth, elements;
 };
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr Most kMostOnHost{120'000'000, 48'000'000, 12'000'000},
-    kMostOnGpu{std::numeric_limits<std::int64_t>::max(), 500'000'000, 16'000'000};
+    kMostOnGpu{kNoLimit, 500'000'000, 16'000'000};
 // Rows of weights whose truth is computed where there are too many elements; the others repeat
 // them. A prime, so that a kernel that reads another block's rows reads other numbers.
 constexpr std::int64_t kDistinctRows = 509;
@@ -133,7 +134,7 @@ class TrialAsUsed : public TrialStep {
   // of a context are sums of thousands of equal numbers, whose rounding depends on their order: the
   // quick trial has fewer.
   void choose_scenarios(const Most& most) {
-    const bool on_host = most.work == kMostOnHost.work;
+    const bool on_host = most.work < kNoLimit;
     trial_.vast = !fragment_.states.empty() ||
                   std::max(truth(), on_host ? flops() : 0) > kMuchForAllScenarios;
   }
@@ -153,11 +154,23 @@ class TrialAsUsed : public TrialStep {
   StepGraph judged_;  // what the truth is computed of
 };
 
+// Layers are tried with all their weights: what these take comes on top.
+Most with_whole_layers(Most most, const StepGraph& whole) {
+  for (const Node& node : whole.graph.nodes) {
+    if (node.op != Op::weight) continue;
+    const std::int64_t elements = product(node.type.shape).constant();
+    most.elements += elements, most.truth += 2 * elements;
+    if (most.work < kNoLimit) most.work += 2 * elements;
+  }
+  return most;
+}
+
 // As large as it may be.
 std::optional<Request> as_used(
     const std::string& name, const StepGraph& whole, const Extent& extent, const TrialSetting& at,
     std::int64_t slots, const std::function<std::optional<Generated>(const TrialStep&)>& generate) {
-  const Most& most = at.judges_library ? kMostOnGpu : kMostOnHost;
+  Most most = at.judges_library ? kMostOnGpu : kMostOnHost;
+  if (extent.layers > 0) most = with_whole_layers(most, whole);
   const Extents real = extents_of(whole, at);
   Extents cut = real;
   for (;;) {
@@ -214,7 +227,7 @@ std::optional<std::vector<Request>> confirmation_of(const StepGraph& step,
   const Extent extent = extent_of(candidate.choice);
   if (wanted) {
     std::optional<Request> request =
-        as_used(candidate.id, fragment_of(step, wanted->region), extent, at,
+        as_used(candidate.id, tried_fragment(step, *wanted, extent), extent, at,
                 slots_of(wanted->region, at), [&](const TrialStep& trial) {
                   return regenerate(trial, *wanted, candidate, at.setting.rows);
                 });

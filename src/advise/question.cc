@@ -10,8 +10,7 @@ const Candidate* Question::find(std::string_view id) const {
 
 std::string ops_text(const Wanted& wanted) {
   std::string text;
-  for (const Op op : wanted.region.ops)
-    text += (text.empty() ? "" : "+") + std::string(info(op).name);
+  for (const std::string& op : op_names(wanted.region)) text += (text.empty() ? "" : "+") + op;
   return text + (wanted.argmax ? "+argmax" : "");
 }
 

@@ -34,7 +34,9 @@ class Asker {
 
   std::vector<Question> run(double enough, bool of_all_cuts) {
     const auto cost = [&](int space) { return predicted(space); };
-    for (const CoverPart& part : choose_cover(regions_, plans_, cost)) {
+    // A region of layers is too long to ask about.
+    for (const CoverPart& part :
+         choose_cover(regions_, plans_, cost, without_layers(regions_, plans_, cost))) {
       add(part);
       total_ += cost_of(part);
     }
@@ -74,7 +76,7 @@ class Asker {
 
   void add(const CoverPart& part) {
     const auto microseconds = predicted(part.space);
-    if (!part.wanted || !microseconds) return;
+    if (!part.wanted || part.wanted->region.layers > 0 || !microseconds) return;
     const auto [known, is_new] = questions_.try_emplace(part.space);
     if (is_new)
       known->second = question_for(part);

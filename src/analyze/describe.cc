@@ -232,11 +232,19 @@ class Describer {
 
 }  // namespace
 
+std::vector<std::string> op_names(const Region& region) {
+  if (region.layers > 0) return {fmt::format("{} layers", region.layers)};
+  std::vector<std::string> names;
+  for (const Op op : region.ops) names.emplace_back(info(op).name);
+  return names;
+}
+
 Region describe_region(const UseDef& uses, const std::vector<NodeId>& nodes) {
   return Describer(uses, nodes).run();
 }
 
-std::variant<Region, Boundary> make_region(const UseDef& uses, std::vector<NodeId> nodes) {
+std::variant<Region, Boundary> make_region(const UseDef& uses, std::vector<NodeId> nodes,
+                                           Behind states) {
   const Graph& graph = uses.graph();
   std::vector<NodeId> compute;
   std::set<NodeId> seen;
@@ -249,12 +257,13 @@ std::variant<Region, Boundary> make_region(const UseDef& uses, std::vector<NodeI
     if (seen.insert(id).second) compute.push_back(id);
   }
   if (compute.empty()) return Boundary{Reason::not_compute, -1, -1, "no compute node is named"};
-  if (auto boundary = why_illegal(uses, compute)) return *boundary;
+  if (auto boundary = why_illegal(uses, compute, states)) return *boundary;
   return describe_region(uses, compute);
 }
 
-std::variant<Region, Boundary> make_region(const StepGraph& step, std::vector<NodeId> nodes) {
-  return make_region(UseDef(step), std::move(nodes));
+std::variant<Region, Boundary> make_region(const StepGraph& step, std::vector<NodeId> nodes,
+                                           Behind states) {
+  return make_region(UseDef(step), std::move(nodes), states);
 }
 
 }  // namespace ac

@@ -168,7 +168,8 @@ std::optional<Boundary> hard_edge(const UseDef& uses, NodeId from, NodeId to) {
   return std::nullopt;
 }
 
-std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId>& nodes) {
+std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId>& nodes,
+                                    Behind states) {
   if (nodes.size() == 1) return std::nullopt;
   const Graph& graph = uses.graph();
   std::vector<NodeId> sorted = nodes;
@@ -181,7 +182,7 @@ std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId
                       fmt::format("{} is {}, {} is {}", describe(graph, sorted[0]),
                                   short_name(graph.type(sorted[0]).dtype), describe(graph, id),
                                   short_name(graph.type(id).dtype))};
-    if (info(graph[id].op).memory == Memory::state) {
+    if (states == Behind::nothing && info(graph[id].op).memory == Memory::state) {
       if (writer >= 0)
         return Boundary{Reason::state, writer, id,
                         fmt::format("{} and {} both write states", describe(graph, writer),
@@ -190,7 +191,9 @@ std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId
     }
     for (const NodeId operand : uses.operands(id))
       if (contains(sorted, operand))
-        if (auto boundary = hard_edge(uses, operand, id)) return boundary;
+        if (auto boundary = hard_edge(uses, operand, id);
+            boundary && (states == Behind::nothing || boundary->reason != Reason::state))
+          return boundary;
   }
   if (auto boundary = why_not_connected(uses, sorted)) return boundary;
   return why_not_convex(uses, sorted);

@@ -20,6 +20,7 @@ std::optional<Boundary> hard_boundary(const Graph& graph, NodeId id);
 std::optional<Boundary> hard_edge(const UseDef& uses, NodeId from, NodeId to);
 
 // What make_region refuses; `nodes` are distinct compute nodes.
-std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId>& nodes);
+std::optional<Boundary> why_illegal(const UseDef& uses, const std::vector<NodeId>& nodes,
+                                    Behind states);
 
 }  // namespace ac

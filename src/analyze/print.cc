@@ -41,12 +41,6 @@ std::vector<std::string> argument_names(const Region& region) {
   return names;
 }
 
-std::vector<std::string> op_names(const Region& region) {
-  std::vector<std::string> names;
-  for (const Op op : region.ops) names.emplace_back(info(op).name);
-  return names;
-}
-
 std::string parameter_text(const Parameter& parameter) {
   std::string text =
       fmt::format("  {:<6} {:<10} {:<20} %{}", parameter.name, to_string(parameter.role),

@@ -113,15 +113,23 @@ struct Region {
   bool dynamic_context = false;  // its work depends on P
   std::vector<Boundary> boundaries;
   std::string module;  // the longest path that all compute nodes share
+  int layers = 0;      // of the step, if it is whole layers (layers.h)
   std::string signature;
 
   bool operator==(const Region&) const = default;
 };
 
+// Of its ops, in order; of layers, how many they are.
+std::vector<std::string> op_names(const Region& region);
+
 // The region of any set of compute nodes, in any order (views between them come along and need not
 // be named), or why they are not one: not connected (by values, or by an activation that they all
 // read), not convex, or across a hard boundary. A single compute node is always a region.
-std::variant<Region, Boundary> make_region(const UseDef& uses, std::vector<NodeId> nodes);
-std::variant<Region, Boundary> make_region(const StepGraph& step, std::vector<NodeId> nodes);
+// Nothing follows what writes a state, unless the region may go on behind it, as whole layers do.
+enum class Behind : std::uint8_t { nothing, whatever };
+std::variant<Region, Boundary> make_region(const UseDef& uses, std::vector<NodeId> nodes,
+                                           Behind states = Behind::nothing);
+std::variant<Region, Boundary> make_region(const StepGraph& step, std::vector<NodeId> nodes,
+                                           Behind states = Behind::nothing);
 
 }  // namespace ac

@@ -79,6 +79,12 @@ struct Calibration {
     double turn_tile = 1.5e-6;  // of norm, RoPE and append on a tile's sums; not fitted
   } qkv_attention;
 
+  // All layers in one launch: what a layer takes besides its bytes, and the share of the memory's
+  // speed that these reach. By hand, to 2026-11-28-h100-layers_maps.jsonl.
+  struct Layers {
+    double layer = 3e-6, efficiency = 0.97;
+  } layers;
+
   // Rows one after the other, of norms: a team's next row waits for its last, and takes longer by
   // each vector of a thread. The first one's instructions are not there yet.
   struct Rows {

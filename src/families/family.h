@@ -38,8 +38,9 @@ struct Extent {
   // used, splits, warps and the ring's slots: some are used again. 0: there are none.
   std::int64_t key_tile = 0, round = 0;
   std::int64_t kv_heads = std::numeric_limits<std::int64_t>::max();  // that are enough
-  bool spreads = false;                                              // as Trial::spreads
-  bool rounds_weights = false;                                       // as Trial::rounds_weights
+  int layers = 0;               // of a region of layers, so many are enough
+  bool spreads = false;         // as Trial::spreads
+  bool rounds_weights = false;  // as Trial::rounds_weights
   // Of a library that is judged itself: so many tokens that it takes the algorithm it would.
   std::int64_t library_tokens = 0;
 };

@@ -14,6 +14,7 @@
 #include "families/embedding.h"
 #include "families/gemm.h"
 #include "families/gemv.h"
+#include "families/layers.h"
 #include "families/mma_gemm.h"
 #include "families/mma_gemv.h"
 #include "families/norm.h"
@@ -41,8 +42,8 @@ struct Families {
 // Those that compute regions, in the order in which they are asked. Sampling comes after regions.
 using RegionFamilies =
     Families<GemvTask, MmaGemvTask, GemmTask, MmaGemmTask, TmaGemmTask, LibraryTask, AttentionTask,
-             PrefillAttentionTask, QkvAttentionTask, NormTask, SoftmaxTask, ReductionTask,
-             ElementwiseTask, EmbeddingTask>;
+             PrefillAttentionTask, QkvAttentionTask, LayersTask, NormTask, SoftmaxTask,
+             ReductionTask, ElementwiseTask, EmbeddingTask>;
 static_assert(KernelFamily<SamplingTask>);
 
 using Choice = RegionFamilies::Any<Implementation>;

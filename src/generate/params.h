@@ -37,13 +37,14 @@ class ParamsOf {
   }
   // Of the matrix of 16-bit elements whose first one the value's is, through its views.
   void map(const kernels::TensorMap& field, NodeId value, const Dim& rows, std::int64_t columns,
-           std::int64_t pitch, int box_rows) {
+           std::int64_t pitch, int box_rows, int box_panels = 1) {
     const auto [buffer, offset] = place_of_value(value);
     map(field, buffer, offset, count_of(rows), columns, pitch, box_rows,
-        step_.graph.type(value).dtype);
+        step_.graph.type(value).dtype, box_panels);
   }
   void map(const kernels::TensorMap& field, const Buffer& buffer, const Count& offset,
-           const Count& rows, std::int64_t columns, std::int64_t pitch, int box_rows, DType dtype) {
+           const Count& rows, std::int64_t columns, std::int64_t pitch, int box_rows, DType dtype,
+           int box_panels = 1) {
     launch_.maps.push_back({.at = place_of(field),
                             .buffer = out_.refer(buffer),
                             .offset = offset,
@@ -51,7 +52,8 @@ class ParamsOf {
                             .columns = columns,
                             .pitch = pitch,
                             .box_rows = box_rows,
-                            .dtype = dtype});
+                            .dtype = dtype,
+                            .box_panels = box_panels});
   }
   template <class T>
   void count(const T& field, const Count& value) {

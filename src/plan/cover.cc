@@ -199,10 +199,7 @@ int last_position(const UseDef& uses, const CoverPart& part) {
 }
 
 std::vector<std::string> op_names(const CoverPart& part) {
-  std::vector<std::string> names;
-  if (part.wanted)
-    for (const Op op : part.wanted->region.ops) names.emplace_back(info(op).name);
-  return names;
+  return part.wanted ? op_names(part.wanted->region) : std::vector<std::string>();
 }
 
 std::optional<int> find_space(const Plans& plans, const std::optional<Wanted>& wanted) {
@@ -245,8 +242,28 @@ double fallback_cost(const Regions& regions, const Plans& plans, const Region& r
   return total * 1e6;
 }
 
-double option_cost(const Regions& regions, const Plans& plans, const FusionOption& option,
-                   const SpaceCost& cost) {
+namespace {
+
+// Of products and attention, which no node is in both of.
+double cost_apart(const Regions& regions, const Plans& plans, const Neighbourhood& around,
+                  const SpaceCost& cost) {
+  const std::set<NodeId> nodes(around.nodes.begin(), around.nodes.end());
+  double total = 0;
+  for (const Neighbourhood& inner : plans.neighbourhoods) {
+    const bool counts =
+        inner.kind == Neighbourhood::Kind::products || inner.kind == Neighbourhood::Kind::attention;
+    if (!counts || !nodes.contains(inner.nodes.front())) continue;
+    if (const auto best = cheapest_option(regions, plans, inner, cost))
+      total += option_cost(regions, plans, inner, inner.options[*best], cost);
+  }
+  return total;
+}
+
+}  // namespace
+
+double option_cost(const Regions& regions, const Plans& plans, const Neighbourhood& around,
+                   const FusionOption& option, const SpaceCost& cost) {
+  if (option.parts.empty()) return cost_apart(regions, plans, around, cost);
   double total = 0;
   for (const Part& part : option.parts) {
     const auto of = cost(part.space);
@@ -261,7 +278,7 @@ std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& 
   double least = 0;
   for (std::size_t i = 0; i < around.options.size(); ++i) {
     if (around.options[i].refused) continue;
-    const double total = option_cost(regions, plans, around.options[i], cost);
+    const double total = option_cost(regions, plans, around, around.options[i], cost);
     if (!best || total < least) best = i, least = total;
   }
   return best;
@@ -275,6 +292,17 @@ std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
 std::vector<CoverPart> choose_cover(const Regions& regions, const Plans& plans,
                                     const SpaceCost& cost, const FusionTaker& take) {
   return choose_once(regions, plans, cost, &take);
+}
+
+FusionTaker without_layers(const Regions& regions, const Plans& plans, const SpaceCost& cost) {
+  return [&regions, &plans, cost](std::size_t neighbourhood) {
+    const Neighbourhood& around = plans.neighbourhoods[neighbourhood];
+    const auto is_apart = [](const FusionOption& option) { return option.parts.empty(); };
+    if (around.kind != Neighbourhood::Kind::layers)
+      return cheapest_option(regions, plans, around, cost);
+    return std::optional<std::size_t>(std::ranges::find_if(around.options, is_apart) -
+                                      around.options.begin());
+  };
 }
 
 std::vector<CoverPart> parts_of_all_cuts(const Regions& regions, const Plans& plans) {

@@ -41,9 +41,10 @@ using FusionTaker = std::function<std::optional<std::size_t>(std::size_t neighbo
 // What the fallback of a region is taken to cost, in microseconds.
 double fallback_cost(const Regions& regions, const Plans& plans, const Region& region);
 
-// Microseconds of all its parts.
-double option_cost(const Regions& regions, const Plans& plans, const FusionOption& option,
-                   const SpaceCost& cost);
+// Microseconds of all its parts; of what leaves all nodes to other neighbourhoods, of the cheapest
+// options of these.
+double option_cost(const Regions& regions, const Plans& plans, const Neighbourhood& around,
+                   const FusionOption& option, const SpaceCost& cost);
 // None if all are refused.
 std::optional<std::size_t> cheapest_option(const Regions& regions, const Plans& plans,
                                            const Neighbourhood& around, const SpaceCost& cost);
@@ -89,6 +90,9 @@ class Covers {
   const CoverPart choosing_;  // the token, by itself
 };
 
+// Takes what costs least, but leaves layers apart.
+FusionTaker without_layers(const Regions& regions, const Plans& plans, const SpaceCost& cost);
+
 // A way to cut a step; `what` it fuses, or not, other than the one that costs least.
 struct NearCut {
   std::string what;
@@ -101,8 +105,9 @@ std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const
 
 // Neighbourhoods are asked about by kind: those of the first one first.
 inline constexpr Neighbourhood::Kind kClaimOrder[] = {
-    Neighbourhood::Kind::head, Neighbourhood::Kind::projections, Neighbourhood::Kind::attention,
-    Neighbourhood::Kind::products, Neighbourhood::Kind::residual_norm};
+    Neighbourhood::Kind::layers,      Neighbourhood::Kind::head,
+    Neighbourhood::Kind::projections, Neighbourhood::Kind::attention,
+    Neighbourhood::Kind::products,    Neighbourhood::Kind::residual_norm};
 
 // Every region that is in any cut, once for each place in the step where it may stand: as the
 // analyzer grouped it, and in each neighbourhood once. What no space was planned for is left out.

@@ -1,8 +1,11 @@
 #include "plan/fusion.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 
+#include "analyze/layers.h"
 #include "analyze/legality.h"
 
 namespace ac {
@@ -23,6 +26,7 @@ class Proposer {
       if (op == Op::append_attend) add_attention(id);
       if (is_norm(op)) add_residual_norm(id);
     }
+    add_layers();
     return std::move(found_);
   }
 
@@ -213,6 +217,36 @@ class Proposer {
     found_.push_back(std::move(around));
   }
 
+  // Of one token. As few kernels as can have so many layers share them evenly.
+  void add_layers() {
+    const std::vector<Layer> layers = layers_of(uses_);
+    if (layers.empty() || graph_.type(layers[0].back()).shape[0] != Dim(1)) return;
+    const std::size_t count = layers.size();
+    const std::size_t kernels = (count + kMostLayers - 1) / kMostLayers;
+    Neighbourhood around;
+    around.kind = Neighbourhood::Kind::layers;
+    for (const Layer& layer : layers)
+      around.nodes.insert(around.nodes.end(), layer.begin(), layer.end());
+    around.options.emplace_back().text = "apart";
+    FusionOption together;
+    together.fusion = Fusion::full;
+    for (std::size_t i = 0; i < kernels; ++i) {
+      const std::size_t first = i * count / kernels, end = (i + 1) * count / kernels;
+      auto made = region_of_layers(uses_, std::span(layers).subspan(first, end - first));
+      together.text += fmt::format("{}{} layers", i > 0 ? " | " : "", end - first);
+      if (const auto* boundary = std::get_if<Boundary>(&made)) {
+        together.refused = *boundary;
+        together.parts.clear();
+        break;
+      }
+      together.parts.push_back({Wanted{std::get<Region>(std::move(made))}});
+    }
+    around.options.push_back(std::move(together));
+    found_.push_back(std::move(around));
+  }
+
+  static constexpr std::size_t kMostLayers = kernels::most_layers;
+
   const UseDef& uses_;
   const Graph& graph_;
   std::vector<Neighbourhood> found_;
@@ -228,8 +262,8 @@ std::string_view to_string(Fusion fusion) {
 }
 
 std::string_view to_string(Neighbourhood::Kind kind) {
-  constexpr std::string_view names[] = {"products", "head", "attention", "projections",
-                                        "residual_norm"};
+  constexpr std::string_view names[] = {"products",    "head",          "attention",
+                                        "projections", "residual_norm", "layers"};
   return names[static_cast<int>(kind)];
 }
 

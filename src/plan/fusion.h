@@ -39,6 +39,8 @@ struct Neighbourhood {
     projections,    // of many tokens: the products of q, k and v with the attention behind them;
                     // apart, they are left to the neighbourhoods that each of the two is
     residual_norm,  // an addition and the norm of its sum
+    layers,  // all of the step, in one kernel or few; apart, their nodes are left to the other
+             // neighbourhoods: that option has no parts
   };
   Kind kind = Kind::products;
   std::vector<NodeId> nodes;

@@ -43,14 +43,15 @@ std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const
     const int count = std::exchange(counts[kind], 0);  // each kind once
     const auto best = cheapest_option(regions, plans, around, cost);
     if (count == 0 || !best) continue;
-    const double least = option_cost(regions, plans, around.options[*best], cost);
+    const double least = option_cost(regions, plans, around, around.options[*best], cost);
     if (least * count < kTold * of_step) continue;
+    // What layers take by themselves says little of a step in which nothing else overlaps.
+    const bool is_near = around.kind == Neighbourhood::Kind::layers;
     for (std::size_t i = 0; i < around.options.size(); ++i) {
       const FusionOption& option = around.options[i];
       const auto is_known = [&](const Part& part) { return cost(part.space).has_value(); };
-      if (i == *best || option.refused || !std::ranges::all_of(option.parts, is_known) ||
-          option_cost(regions, plans, option, cost) > kNear * least)
-        continue;
+      if (i == *best || option.refused || !std::ranges::all_of(option.parts, is_known)) continue;
+      if (!is_near && option_cost(regions, plans, around, option, cost) > kNear * least) continue;
       std::vector<CoverPart> parts =
           choose_cover(regions, plans, cost, [&](std::size_t neighbourhood) {
             const Neighbourhood& other = plans.neighbourhoods[neighbourhood];

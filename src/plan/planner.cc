@@ -53,17 +53,21 @@ class Spaces {
   std::set<std::string> unplanned_;
 };
 
-// Products and attention in one are worth a thought only where kernels do that; apart, they are
-// neighbourhoods anyway.
+// Products and attention in one, and layers, are worth a thought only where kernels do that; apart,
+// they are neighbourhoods anyway.
 bool is_idle(const Neighbourhood& around, Spaces& spaces) {
-  return around.kind == Neighbourhood::Kind::projections &&
-         std::ranges::none_of(around.options, [&](const FusionOption& option) {
-           return option.parts.size() == 1 && spaces.is_planned(*option.parts[0].wanted);
-         });
+  const auto is_planned = [&](const Part& part) { return spaces.is_planned(*part.wanted); };
+  const auto is_whole = [&](const FusionOption& option) {
+    return option.fusion == Fusion::full && !option.refused &&
+           std::ranges::all_of(option.parts, is_planned);
+  };
+  return (around.kind == Neighbourhood::Kind::projections ||
+          around.kind == Neighbourhood::Kind::layers) &&
+         std::ranges::none_of(around.options, is_whole);
 }
 
 std::optional<double> total(const FusionOption& option, const std::vector<Space>& spaces) {
-  if (option.refused) return std::nullopt;
+  if (option.refused || option.parts.empty()) return std::nullopt;
   double sum = 0;
   for (const Part& part : option.parts) {
     const Space& space = spaces[static_cast<std::size_t>(part.space)];
@@ -86,8 +90,11 @@ Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& 
     for (Neighbourhood& around : plans.neighbourhoods)
       std::erase_if(around.options,
                     [](const FusionOption& option) { return option.fusion != Fusion::none; });
-  std::erase_if(plans.neighbourhoods,
-                [&](const Neighbourhood& around) { return is_idle(around, spaces); });
+  std::erase_if(plans.neighbourhoods, [&](const Neighbourhood& around) {
+    // Sequences that share decode share its products.
+    return (options.shared && around.kind == Neighbourhood::Kind::layers) ||
+           is_idle(around, spaces);
+  });
   for (Neighbourhood& around : plans.neighbourhoods)
     for (FusionOption& option : around.options) {
       for (Part& part : option.parts)

@@ -102,7 +102,7 @@ class Chooser {
     const std::vector<Outcome> outcomes = lab_.judge(requests);
     Selection selection;
     selection.signature = fmt::format("{} for each row", signature_of(*chosen.wanted));
-    for (const Op op : chosen.wanted->region.ops) selection.ops.emplace_back(info(op).name);
+    selection.ops = op_names(chosen.wanted->region);
     selection.category = chosen.wanted->region.category;
     selection.candidate = candidate.id, selection.family = family_of(*chosen.choice);
     selection.attempts = {{candidate.id, 0, {}, outcomes[0]}};
@@ -195,7 +195,7 @@ class Chooser {
 
     Selection selection;
     selection.signature = space.signature;
-    for (const Op op : wanted.region.ops) selection.ops.emplace_back(info(op).name);
+    selection.ops = op_names(wanted.region);
     selection.category = wanted.region.category;
     selection.work = evaluate(wanted.region.work, at());
     selection.enumerated = space.enumerated, selection.legal = space.legal;

@@ -551,8 +551,19 @@ Generated Selector::fallback_for(const CoverPart& part) const {
 
 // The step as it looks cheapest, with all that could compute its parts.
 std::vector<CoverPart> Selector::cut() {
+  const SpaceCost cost = [this](int space) { return hoped_cost(space); };
+  if (are_parts_known_) return planned(choose_cover(phase_.regions, plans_, cost));
   return planned(
-      choose_cover(phase_.regions, plans_, [this](int space) { return hoped_cost(space); }));
+      choose_cover(phase_.regions, plans_, cost, without_layers(phase_.regions, plans_, cost)));
+}
+
+std::vector<CoverPart> Selector::layers_together() const {
+  std::vector<CoverPart> parts;
+  for (const Neighbourhood& around : plans_.neighbourhoods)
+    for (const FusionOption& option : around.options)
+      if (around.kind == Neighbourhood::Kind::layers)
+        for (const Part& part : option.parts) parts.push_back({part.wanted, part.space});
+  return parts;
 }
 
 // With the spaces of what no other cut has.
@@ -568,6 +579,12 @@ void Selector::run(Progress& progress) {
   // So that what an advisor would rather fuse, or not, is compared by what was measured.
   if (guide_ && lab_.measures()) try_all(guide_->preferred_parts(), progress);
   while (try_all(cut(), progress)) {
+  }
+  // Whole steps tell whether layers in one launch are faster. Where nothing is measured, they are
+  // taken only if their family was named.
+  are_parts_known_ = lab_.measures() || !plans_.options.families.empty();
+  if (lab_.measures()) try_all(layers_together(), progress);
+  while (are_parts_known_ && try_all(cut(), progress)) {
   }
   parts_ = planned(decide(phase_.regions, plans_, evidence_));
   admit_left(progress);

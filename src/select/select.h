@@ -93,6 +93,7 @@ class Selector {
   static constexpr const char* kArgmax = "argmax";
 
   std::vector<CoverPart> cut();
+  std::vector<CoverPart> layers_together() const;
   std::vector<CoverPart> planned(std::vector<CoverPart> cover);
   void add_space();
   bool is_to_be_timed(const CoverPart& part) const;
@@ -171,7 +172,9 @@ class Selector {
   Guide* const guide_;
   const UseDef uses_;
   Evidence evidence_;
-  std::vector<Agenda> agenda_;    // by space
+  std::vector<Agenda> agenda_;  // by space
+  // Those of a step that leaves layers apart: layers in one launch are tried against these.
+  bool are_parts_known_ = false;
   std::vector<CoverPart> parts_;  // what run() decided on
 };
 

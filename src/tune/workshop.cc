@@ -7,6 +7,7 @@
 #include <map>
 
 #include "admit/trials.h"
+#include "advise/question.h"
 #include "base/error.h"
 #include "base/timing_turn.h"
 #include "compile/states.h"
@@ -43,10 +44,7 @@ LabOptions lab_options(const WorkshopOptions& options) {
 
 std::string Subject::description() const {
   if (!wanted) return "argmax";
-  std::string text;
-  for (const Op op : wanted->region.ops)
-    text += fmt::format("{}{}", text.empty() ? "" : "+", info(op).name);
-  return text + (wanted->argmax ? "+argmax" : "");
+  return ops_text(*wanted);
 }
 
 Workshop::Workshop(const Model& model, const WorkshopOptions& options, KernelBuilder& builder)

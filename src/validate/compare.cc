@@ -213,6 +213,7 @@ Compared compare(const Comparison& c, const GateOptions& options) {
                              unmatched, errors.judged.size(), factor),
                  worst, c.got[worst], c.truth[worst], worst_bound);
   }
+  result.is_inexact = result.mismatch.has_value();
   return result;
 }
 

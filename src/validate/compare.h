@@ -32,6 +32,7 @@ struct Mismatch {
 struct Compared {
   std::optional<Mismatch> mismatch;
   double error = 0, plain_error = 0;  // the largest, over its bound
+  bool is_inexact = false;            // the mismatch is one of errors
 };
 
 Compared compare(const Comparison& c, const GateOptions& options);

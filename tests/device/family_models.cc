@@ -46,6 +46,17 @@ constexpr const char* kConfigs[] = {
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 313,
         "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}})"};
 
+// Layers whose sizes all layers in one launch take.
+constexpr const char* kLayers =
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 192,
+        "intermediate_size": 576, "num_hidden_layers": 3, "num_attention_heads": 10,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 305})";
+
+StepGraph layers_decoder() {
+  const DecoderConfig config = parse_config(Json::parse(kLayers), "config");
+  return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
+}
+
 // What no config says: LayerNorm, one product for query, key and value, RoPE of neighbouring
 // features and of a part of them, soft-caps.
 StepGraph odd_decoder(const Dim& tokens) {
@@ -184,6 +195,7 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
     add(fmt::format("rows {}", short_name(dtype)), rows(dtype, 1), rows(dtype, many));
   add("odd", odd_decoder(1), odd_decoder(many));
+  models.push_back({"layers, decode", layers_decoder(), 1});
   for (const char* text : kConfigs) {
     const DecoderConfig config = parse_config(Json::parse(text), "config");
     const std::string name = fmt::format("{} {}", config.architecture, short_name(config.dtype));

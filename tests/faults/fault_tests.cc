@@ -2,7 +2,7 @@
 // builds, judges as a compilation judges its candidates and then what it chose, and expects a
 // rejection; and admits the same kernels without a fault. Prints what killed each fault, the kill
 // rate, and the survivors. A survivor that survivors() does not have fails the test, as does a
-// recorded one that is killed. With arguments, only the faults whose names contain one.
+// recorded one that is killed. With arguments, only the faults and kernels whose names contain one.
 //
 // A run without arguments takes the kernels of in_every_run(), and says how many it leaves out;
 // AC_TEST_LONG=1 takes all.
@@ -209,7 +209,7 @@ std::vector<Planted> all_planted(const std::vector<std::string>& only) {
       if (wanted(name)) all.push_back({.case_name = name});
   for (const Fault& fault : faults())
     for (const std::string& name : fault.cases)
-      if (wanted(fault.name)) all.push_back({.fault = &fault, .case_name = name});
+      if (wanted(fault.name) || wanted(name)) all.push_back({.fault = &fault, .case_name = name});
   return all;
 }
 

@@ -449,12 +449,110 @@ const std::vector<Fault> mask_faults = {
      {"mask"}},
 };
 
+const std::string layers = "kernels/layers.cuh", words = "kernels/words.cuh";
+const std::vector<Fault> layers_faults = {
+    // ---- words
+    {"words of an earlier layer are taken",
+     words,
+     {{"return w.word->tag == w.tag;", "return w.word->tag != 0;"}},
+     {"layers"}},
+    {"a launch counts a layer less",
+     layers,
+     {{"*p.done = done + static_cast<unsigned>(p.layers);",
+       "*p.done = done + static_cast<unsigned>(p.layers) - 1;"}},
+     {"layers"}},
+    {"words of this layer are waited for in the one before",
+     layers,
+     {{"add_to_hidden<plan.parts_down>(state, words(of_down), tag - 1);",
+       "add_to_hidden<plan.parts_down>(state, words(of_down), tag);"}},
+     {"layers"}},
+    {"a word is never handed on",
+     layers,
+     {{"for (int i = lane(); i < job.tiles * 16; i += 32)",
+       "for (int i = lane(); i < job.tiles * 16 - 1; i += 32)"}},
+     {"layers"}},
+    {"the next layer begins without what this one adds",
+     layers,
+     {{"if (i > 0) add_to_hidden<plan.parts_down>", "if (i > 1) add_to_hidden<plan.parts_down>"}},
+     {"layers"}},
+    {"a part of a product is left out",
+     layers,
+     {{"for (int part = 0; part < parts; ++part) {\n      state.h[step].x",
+       "for (int part = 0; part < 1; ++part) {\n      state.h[step].x"}},
+     {"layers"}},
+
+    // ---- the ring
+    {"a stage is filled before it is free",
+     layers,
+     {{"      barrier_wait(this->empty + this->at, this->phase ^ 1);\n", ""}},
+     {"layers"}},
+    {"a stage is read before it is full",
+     layers,
+     {{"      barrier_wait(full + at, phase);\n      return", "      return"}},
+     {"layers"}},
+    {"a phase does not change with the round",
+     layers,
+     {{"if (++at == plan.stages) at = 0, phase ^= 1;", "if (++at == plan.stages) at = 0;"}},
+     {"layers"}},
+    {"sums are added before all warps have theirs",
+     layers,
+     {{"    barrier_wait(summed + which, number & 1);\n", ""}},
+     {"layers"}},
+
+    // ---- which layer's
+    {"a layer is normed with the weights of the one before",
+     layers,
+     {{"load_norm(layer[i + 1].norm, norm)", "load_norm(layer[i].norm, norm)"}},
+     {"layers"}},
+    {"both norms of a layer have one's weights",
+     layers,
+     {{"load_norm(l.mlp_norm, norm);", "load_norm(l.norm, norm);"}},
+     {"layers"}},
+    {"all layers have the first one's weights",
+     layers,
+     {{"const LayerMaps& maps = p.maps[i];", "const LayerMaps& maps = p.maps[0];"}},
+     {"layers"}},
+    {"all layers attend to the first one's cache",
+     layers,
+     {{"ask_cached(asker, layer[i], tokens);", "ask_cached(asker, layer[0], tokens);"}},
+     {"layers"}},
+    {"keys are appended a token late",
+     layers,
+     {{"p.capacity + state.tokens) * (dim / 2)", "p.capacity + state.tokens + 1) * (dim / 2)"}},
+     {"layers"}},
+    {"gate and up change places",
+     layers,
+     {{"silu(row(r) * factor) * (row(r + 8) * factor)",
+       "silu(row(r + 8) * factor) * (row(r) * factor)"}},
+     {"layers"}},
+    {"rows of values are taken for keys",
+     layers,
+     {{"map = &maps.k, row -=", "map = &maps.v, row -="}},
+     {"layers"}},
+
+    // ---- norms, and sums of splits
+    {"a norm's factor misses epsilon",
+     layers,
+     {{"(1.f / op.hidden) + p.norm_eps)", "(1.f / op.hidden))"}},
+     {"layers"}},
+    {"small elements are not lifted", layers, {{"lift = 0x1p30f", "lift = 1"}}, {"layers"}},
+    {"a split's sums are not shrunk to the largest maximum",
+     layers,
+     {{"sum_x += factor * __uint_as_float(v[4 * i]),", "sum_x += __uint_as_float(v[4 * i]),"}},
+     {"layers"}},
+    {"scores of keys that are not there count",
+     layers,
+     {{"+ j < count ? c[0][j] + c[1][j] : -INFINITY;",
+       "+ j <= count ? c[0][j] + c[1][j] : -INFINITY;"}},
+     {"layers"}},
+};
+
 }  // namespace
 
 std::vector<Fault> plan_faults() {
   std::vector<Fault> all;
   for (const auto* some : {&product_faults, &qkv_faults, &prompt_faults, &prompt_code_faults,
-                           &row_faults, &draw_faults, &mask_faults})
+                           &row_faults, &draw_faults, &mask_faults, &layers_faults})
     all.insert(all.end(), some->begin(), some->end());
   return all;
 }

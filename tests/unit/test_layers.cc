@@ -53,6 +53,16 @@ TEST_CASE("blocks of a grid wait for each other, and a word that never comes is 
                 error);
 }
 
+TEST_CASE("a word that was read before it is stored is an error") {
+  std::vector<Word> words(3, Word{0, 0});
+  const HostLaunch launch{.grid = {3, 1, 1}, .block = {1, 1, 1}, .cluster = 0};
+  CHECK(host_launch(launch, pass_down, words.data(), -1).error == "");
+  // The words of the launch before look like this one's.
+  const std::string error = host_launch(launch, pass_down, words.data(), -1).error;
+  CHECK_MESSAGE(error.find("a word is stored that others have read already") != std::string::npos,
+                error);
+}
+
 TEST_CASE("plans of all layers say what they cannot do") {
   const auto says = [](const char* reason, const std::string& what) {
     return reason != nullptr && std::string(reason).find(what) != std::string::npos;
