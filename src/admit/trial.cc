@@ -33,6 +33,16 @@ using validate::TensorSpec;
 // last.
 constexpr std::int64_t kFewRows = 4, kSamples = kJudgedRows / kFewRows;
 
+// Of a trial: to draw so many takes a good part of a second, in each scenario.
+constexpr std::int64_t kManyElements = 32'000'000;
+
+std::int64_t elements_of(const Subject& subject) {
+  std::int64_t all = 0;
+  for (const TensorSpec& spec : subject.tensors)
+    if (spec.is_read()) all += spec.count();
+  return all;
+}
+
 constexpr std::array<std::string_view, 3> kPurposes = {"quick", "as used", "races"};
 
 // The largest logit goes where it is a block's alone: of one beside those that a warp, or a block,
@@ -389,8 +399,10 @@ validate::GateOptions gate_for(const Trial& trial) {
 }
 
 validate::Verdict run_trial(const Trial& trial, const RunLaunches& launch) {
-  const validate::GateOptions usual = gate_for(trial);
-  validate::Verdict verdict = validate::admit(TrialRun(trial, launch).subject(), usual);
+  validate::GateOptions usual = gate_for(trial);
+  const TrialRun run(trial, launch);
+  usual.one_of_a_shape = elements_of(run.subject()) > kManyElements;
+  validate::Verdict verdict = validate::admit(run.subject(), usual);
   for (std::size_t i = 0; i < trial.other_tokens.size() && verdict.admitted(); ++i) {
     const Trial other = at_tokens(trial, i);
     validate::GateOptions few = usual;

@@ -18,7 +18,7 @@ namespace {
 
 // Weights of two layers beyond which the gate would take minutes; what such layers lose between
 // launches is little beside their bytes.
-constexpr std::int64_t kMostOfTwo = 256'000'000;
+constexpr std::int64_t kMostOfTwo = 128'000'000;
 // Of blocks in a kernel on the host device, which runs their threads in turn.
 constexpr int kMostBlocksOnHost = 16;
 

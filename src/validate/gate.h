@@ -31,8 +31,9 @@ struct GateOptions {
   bool structured = true;
   bool essential = false;  // of structured scenarios, those alone that no other one stands for
   bool hostile = true;
-  bool asks_influence = true;  // whether every input matters
-  int repeats = 1;             // of a scenario, on fresh buffers with other poison
+  bool one_of_a_shape = false;  // a weight is hostile for all others of its shape
+  bool asks_influence = true;   // whether every input matters
+  int repeats = 1;              // of a scenario, on fresh buffers with other poison
   // Scenarios that are repeated, and followed by others on the same buffers; those after them run
   // once.
   int repeated = std::numeric_limits<int>::max();

@@ -430,6 +430,13 @@ std::vector<Scenario> scenarios_for(const Subject& subject, const GateOptions& o
     for (std::size_t t = 0; t < subject.tensors.size(); ++t) {
       const TensorSpec& spec = subject.tensors[t];
       if (!has_nan(spec.dtype)) continue;
+      const auto end = subject.tensors.begin() + static_cast<std::ptrdiff_t>(t);
+      const auto is_like = [&](const TensorSpec& before) {
+        return before.role == spec.role && before.dtype == spec.dtype && before.shape == spec.shape;
+      };
+      if (options.one_of_a_shape && spec.role == TensorRole::weight &&
+          std::find_if(subject.tensors.begin(), end, is_like) != end)
+        continue;
       if (spec.role == TensorRole::input || spec.role == TensorRole::weight)
         add({"a NaN in " + spec.name, Pattern::a_nan, seed + 50, 1, 0, t});
       if (spec.role == TensorRole::input || (spec.role == TensorRole::weight && spec.may_be_huge))
