@@ -97,7 +97,7 @@ const DeviceInfo& most_capable() {
   static const DeviceInfo device = [] {
     DeviceInfo info = device_info("sm_100");
     info.warpgroups = true;
-    info.multiprocessors = 0;  // as many as a plan wants
+    info.multiprocessors = kAnyMultiprocessors;
     return info;
   }();
   return device;

@@ -276,7 +276,8 @@ const char* LayersTask::why_illegal(const Plan& plan, const DeviceInfo& device) 
   if (device.sm > 0 && device.sm < 90) return "the copy engine's maps need sm_90";
   const bool fits =
       device.sm == 0 ? plan.blocks <= kMostBlocksOnHost : plan.blocks == device.multiprocessors;
-  if (!fits && device.multiprocessors > 0) return "blocks are not as many as multiprocessors";
+  if (!fits && device.multiprocessors != kAnyMultiprocessors)
+    return "blocks are not as many as multiprocessors";
   return plan.why_illegal(op, device.max_shared_bytes);
 }
 
