@@ -92,8 +92,8 @@ Plans plan(const Regions& regions, const DeviceInfo& device, const PlanOptions& 
                     [](const FusionOption& option) { return option.fusion != Fusion::none; });
   std::erase_if(plans.neighbourhoods, [&](const Neighbourhood& around) {
     // Sequences that share decode share its products.
-    return (options.shared && around.kind == Neighbourhood::Kind::layers) ||
-           is_idle(around, spaces);
+    return is_idle(around, spaces) ||
+           (options.shared && around.kind == Neighbourhood::Kind::layers);
   });
   for (Neighbourhood& around : plans.neighbourhoods)
     for (FusionOption& option : around.options) {
