@@ -241,6 +241,9 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
     note("proposals", list, false, "not a list");
     return points;
   }
+  // What the prompt offers is another point than these, and each item asks for one of its own.
+  std::set<int> known;
+  for (const Visit& visit : situation.visits) known.insert(visit.point);
   for (std::size_t i = 0; i < list.size(); ++i) {
     const auto judged = [&](bool accepted, std::string reason) {
       note(fmt::format("proposals[{}]", i), list[i], accepted, std::move(reason));
@@ -255,7 +258,7 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
     }
     const Change change{text_of(list[i], "site"), text_of(list[i], "field"),
                         text_of(list[i], "value")};
-    const std::optional<int> point = changed(situation.space, situation.from, change);
+    const std::optional<int> point = changed(situation.space, situation.from, change, known);
     const auto tried = std::ranges::find(situation.visits, point.value_or(-1), &Visit::point);
     if (!point)
       judged(false, "no change of this schedule leads there");
@@ -264,7 +267,7 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
     else if (tried != situation.visits.end())
       judged(false, "tried already: " + took(tried->outcome));
     else
-      judged(true, situation.space.id(*point)), points.push_back(*point);
+      judged(true, situation.space.id(*point)), points.push_back(*point), known.insert(*point);
   }
   return points;
 }

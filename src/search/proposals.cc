@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <tuple>
 
 namespace ac::search {
 namespace {
@@ -46,13 +47,14 @@ std::vector<Change> changes(const PointSpace& space, int from, int to) {
   return made;
 }
 
-std::optional<int> changed(const PointSpace& space, int from, const Change& change) {
+std::optional<int> changed(const PointSpace& space, int from, const Change& change,
+                           const std::set<int>& avoided) {
   std::optional<int> best;
-  std::pair<std::size_t, double> least;
+  std::tuple<bool, std::size_t, double> least;
   for (const int to : space.neighbours(from)) {
     const std::vector<Change> made = changes(space, from, to);
     if (std::ranges::find(made, change) == made.end()) continue;
-    const std::pair differs(made.size(), space.predicted(to));
+    const std::tuple differs(avoided.contains(to), made.size(), space.predicted(to));
     if (!best || differs < least) best = to, least = differs;
   }
   return best;

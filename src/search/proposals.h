@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ struct Change {
 std::string to_string(const Change& change);
 // What leads from one point to another.
 std::vector<Change> changes(const PointSpace& space, int from, int to);
-// The neighbour of the point that has this, and differs least from it in all else.
-std::optional<int> changed(const PointSpace& space, int from, const Change& change);
-
+// The neighbour of the point that has this and differs least from it in all else; one of those to
+// avoid only if there is no other.
+std::optional<int> changed(const PointSpace& space, int from, const Change& change,
+                           const std::set<int>& avoided = {});
 // One attempt of a search.
 struct Visit {
   int point = 0;

@@ -85,6 +85,35 @@ TEST_CASE("proposals: a change leads to the neighbour that has it") {
   CHECK(!changed(space, from, {"a", "threads", "1"}));  // it has that
 }
 
+TEST_CASE("proposals: a change that several neighbours have leads to one that was not tried") {
+  const ListedSpace space = grid();
+  const int from = *space.find("a=1/1 b=1/1"), near = *space.find("a=1/1 b=4/1"),
+            far = *space.find("a=1/1 b=8/1");
+  std::vector<Visit> visits{{from, -1, {search::Verdict::measured, 150}},
+                            {near, from, {search::Verdict::measured, 140}}};
+  const std::string reply =
+      R"({"note": "", "proposals": [{"site": "b", "field": "family", "value": "gemm"}]})";
+  const auto proposed = [&] {
+    ProposalCall call;
+    return read_proposals(reply, {space, visits, from, 4}, call);
+  };
+  // The prompt lists it as long as there is such a one.
+  const auto is_listed = [&] {
+    return contains(proposal_prompt({space, visits, from, 4}, "", "s", 36).text, "family: gemm");
+  };
+  CHECK(is_listed());
+  CHECK(proposed() == std::vector<int>{far});
+  visits.pop_back();
+  const std::string twice = reply.substr(0, reply.size() - 2) +
+                            R"(, {"site": "b", "field": "family", "value": "gemm"}]})";
+  ProposalCall call;
+  CHECK(read_proposals(twice, {space, visits, from, 4}, call) == std::vector<int>{near, far});
+  visits.push_back({near, from, {search::Verdict::measured, 140}});
+  visits.push_back({far, from, {search::Verdict::measured, 130}});
+  CHECK_FALSE(is_listed());
+  CHECK(proposed().empty());
+}
+
 TEST_CASE("proposals: the prompt says what was tried, and what can be changed") {
   const ListedSpace space = grid();
   const int first = *space.find("a=1/1 b=1/1"), second = *space.find("a=2/1 b=1/1"),
