@@ -96,13 +96,15 @@ std::size_t attempts_to(const Curve& curve, double share) {
 
 void count_hits(ArmResult& arm, std::size_t attempts) {
   const double weight = 1.0 / static_cast<double>(arm.shares.size());
+  arm.attempts.assign(arm.shares.size(), 0);
   for (std::size_t goal = 0; goal < kGoals; ++goal)
-    for (const std::vector<Curve>& repetitions : arm.shares)
-      for (const Curve& curve : repetitions) {
+    for (std::size_t i = 0; i < arm.shares.size(); ++i)
+      for (const Curve& curve : arm.shares[i]) {
         const std::size_t needed = attempts_to(curve, 1 / (1 + kWithin[goal]));
-        const double part = weight / static_cast<double>(repetitions.size());
-        arm.hits[goal].attempts += part * static_cast<double>(needed);
-        arm.hits[goal].reached += needed <= attempts ? part : 0;
+        const double part = 1.0 / static_cast<double>(arm.shares[i].size());
+        arm.hits[goal].attempts += weight * part * static_cast<double>(needed);
+        arm.hits[goal].reached += needed <= attempts ? weight * part : 0;
+        if (goal == kCounted) arm.attempts[i] += part * static_cast<double>(needed);
       }
 }
 
@@ -235,6 +237,7 @@ class Replayer {
             expected_hit(static_cast<std::size_t>(good), shares.size(), result_.options.attempts);
         arm.hits[goal].attempts += weight * hit.attempts;
         arm.hits[goal].reached += weight * hit.reached;
+        if (goal == kCounted) arm.attempts.push_back(hit.attempts);
       }
     }
     return arm;

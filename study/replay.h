@@ -47,6 +47,9 @@ struct Case {
 
 constexpr std::size_t kGoals = 3;
 constexpr double kWithin[kGoals] = {0.01, 0.05, 0.10};  // of the optimum
+constexpr std::size_t kCounted = 1;  // the goal that the protocol counts attempts to
+// A space counts if the strategy that is best for it, without advice, needs so many attempts to it.
+constexpr double kHard = 20;
 
 struct ArmResult {
   std::string name;
@@ -56,6 +59,7 @@ struct ArmResult {
   // Mean attempts to within a goal, where more than all count as one more than all, and the part of
   // searches that got there.
   Hit hits[kGoals];
+  std::vector<double> attempts;  // of each case, likewise, to within 5 %
   std::vector<Interval> band;
   std::optional<CallCosts> costs;  // mean of a search; nothing: nobody was asked
 };

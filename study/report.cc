@@ -146,6 +146,19 @@ void add_sources(const Replayed& replayed, std::string& out) {
   for (const std::string& name : replayed.unadvised) out += fmt::format("- {}\n", name);
 }
 
+bool is_strategy(const std::string& arm) {
+  return arm != "oracle" && arm != "random (exact)" && is_alone(arm);
+}
+
+// The arm without advice that needs the fewest attempts on a case of the group, and how many.
+std::pair<std::string, double> easiest(const ReplayGroup& group, std::size_t of) {
+  std::pair<std::string, double> best;
+  for (const ArmResult& arm : group.arms)
+    if (is_strategy(arm.name) && (best.first.empty() || arm.attempts[of] < best.second))
+      best = {arm.name, arm.attempts[of]};
+  return best;
+}
+
 void add_arms(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
   out +=
       "Optimum over the best so far (1 is the optimum, 0 that nothing was measured yet), mean "
@@ -187,13 +200,23 @@ void add_arms(const Replayed& replayed, const ReplayGroup& group, std::string& o
   }
   const ArmResult* least = nullptr;
   for (const ArmResult& arm : group.arms)
-    if (arm.name != "oracle" && arm.name != "random (exact)" && is_alone(arm.name) &&
-        (!least || arm.hits[1].attempts < least->hits[1].attempts))
+    if (is_strategy(arm.name) &&
+        (!least || arm.hits[kCounted].attempts < least->hits[kCounted].attempts))
       least = &arm;
-  if (least)
-    out += fmt::format(
-        "\nWithout advice, {} needs the fewest attempts to within 5 % of the optimum: {:.1f}.\n",
-        least->name, least->hits[1].attempts);
+  if (!least) return;
+  out += fmt::format(
+      "\nWithout advice, {} needs the fewest attempts to within 5 % of the optimum: {:.1f}. ",
+      least->name, least->hits[kCounted].attempts);
+  std::string hard;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < group.cases.size(); ++i) {
+    const auto& [arm, attempts] = easiest(group, i);
+    if (attempts < kHard) continue;
+    ++count;
+    hard += fmt::format("\n- {}: {}, {:.1f}", replayed.cases[group.cases[i]].name, arm, attempts);
+  }
+  out += fmt::format("{} of {} spaces need {} or more of the arm that is best for them{}\n", count,
+                     group.cases.size(), kHard, hard.empty() ? "." : ":\n" + hard);
 }
 
 void add_comparisons(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
@@ -430,7 +453,9 @@ Json to_json(const Replayed& replayed) {
             mean[n] += curve[n] / static_cast<double>(arm.shares[i].size());
         Json at = Json::array();
         for (const std::size_t n : shown(replayed)) at.push_back(mean[n - 1]);
-        by_case.push_back({{"case", arm.cases[i]}, {"share", std::move(at)}});
+        by_case.push_back({{"case", arm.cases[i]},
+                           {"share", std::move(at)},
+                           {"attempts_to_5_percent", arm.attempts[i]}});
       }
       arms.push_back({{"arm", arm.name},
                       {"searches", searches(arm)},

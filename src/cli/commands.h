@@ -31,6 +31,7 @@ void add_serve_command(CLI::App& app);
 void add_serve_worker_command(CLI::App& app);
 void add_study_command(CLI::App& app);
 void add_study_advise_command(CLI::App& study);   // of the above
+void add_study_predict_command(CLI::App& study);  // likewise
 void add_study_propose_command(CLI::App& study);  // likewise
 void add_tokenize_command(CLI::App& app);
 void add_tune_command(CLI::App& app);

@@ -304,6 +304,7 @@ void add_study_command(CLI::App& app) {
   add_record(*command);
   add_study_advise_command(*command);
   add_study_propose_command(*command);
+  add_study_predict_command(*command);
   add_replay(*command);
 }
 
