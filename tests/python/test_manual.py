@@ -142,7 +142,7 @@ def test_the_manual_is_installed(tmp_path):
 # A line up to the cursor, and what is offered for its last word: all of it, or at least this.
 LINES = [
     (["comp"], {"compile", "completions"}, True),
-    (["study", ""], {"record", "advise", "propose", "replay"}, True),
+    (["study", ""], {"record", "advise", "propose", "predict", "replay"}, True),
     (["compile", "--device", ""], {"host", "cuda"}, True),
     (["compile", "--dtype", "b"], {"bfloat16"}, True),
     (["compile", "--dev"], {"--device"}, True),
