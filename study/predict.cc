@@ -35,6 +35,7 @@ constexpr Calibration unfitted() {
   prompt.wgmma_peak = prompt.mma_alone = prompt.wgmma_alone = 1;
   prompt.wgmma_groups_half = prompt.wgmma_keys_half = 0;
   prompt.wgmma_queries_half = prompt.wgmma_dim_half = 0;
+  made.layers = {.layer = 0, .efficiency = 1};
   Calibration::Rows& rows = made.rows;
   rows.row = rows.row_vector = rows.first_row_vector = 0, rows.by_turns = 1;
   Calibration::Library& library = made.library;

@@ -33,7 +33,8 @@ using validate::TensorSpec;
 // last.
 constexpr std::int64_t kFewRows = 4, kSamples = kJudgedRows / kFewRows;
 
-// Of a trial: to draw so many takes a good part of a second, in each scenario.
+// A trial with more elements than this takes a good part of a second to draw them, in each
+// scenario.
 constexpr std::int64_t kManyElements = 32'000'000;
 
 std::int64_t elements_of(const Subject& subject) {

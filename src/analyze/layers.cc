@@ -41,6 +41,15 @@ std::vector<Segment> segments_of(const UseDef& uses) {
   return segments;
 }
 
+// Whether two layers compute the same, with the same constants and positions.
+bool are_alike(const Region& a, const Region& b) {
+  if (a.signature != b.signature || a.outputs.size() != 1) return false;
+  return std::ranges::equal(a.inputs, b.inputs, [](const Parameter& x, const Parameter& y) {
+    const bool is_shared = x.role == Role::constant || x.role == Role::positions;
+    return !is_shared || x.storage == y.storage;
+  });
+}
+
 }  // namespace
 
 std::vector<Layer> layers_of(const UseDef& uses) {
@@ -51,12 +60,12 @@ std::vector<Layer> layers_of(const UseDef& uses) {
   if (first.size() < 2) return {};
   const std::size_t length = first[1] - first[0];
   std::vector<Layer> layers;
-  for (const std::size_t begin : first) {
-    const bool is_last = begin == first.back();
-    if (begin + length > segments.size() || (!is_last && !segments[begin + length].has_state))
-      return {};
+  for (std::size_t n = 0; n < first.size(); ++n) {
+    const std::size_t begin = first[n], end = begin + length;
+    const bool fits = n + 1 < first.size() ? first[n + 1] == end : end <= segments.size();
+    if (!fits) return {};
     Layer& layer = layers.emplace_back();
-    for (std::size_t i = begin; i < begin + length; ++i)
+    for (std::size_t i = begin; i < end; ++i)
       layer.insert(layer.end(), segments[i].nodes.begin(), segments[i].nodes.end());
   }
   return layers;
@@ -65,21 +74,20 @@ std::vector<Layer> layers_of(const UseDef& uses) {
 std::variant<Region, Boundary> region_of_layers(const UseDef& uses, std::span<const Layer> layers) {
   AC_ASSERT(!layers.empty());
   std::vector<NodeId> all;
-  std::string signature;
-  bool are_equal = true;
+  std::vector<Region> each;
   for (const Layer& layer : layers) {
     auto made = make_region(uses, layer, Behind::whatever);
     if (const auto* boundary = std::get_if<Boundary>(&made)) return *boundary;
-    const Region& region = std::get<Region>(made);
-    if (signature.empty()) signature = region.signature;
-    are_equal = are_equal && region.signature == signature && region.outputs.size() == 1;
+    each.push_back(std::get<Region>(std::move(made)));
     all.insert(all.end(), layer.begin(), layer.end());
   }
   auto made = make_region(uses, std::move(all), Behind::whatever);
-  if (auto* region = std::get_if<Region>(&made)) {
-    region->layers = static_cast<int>(layers.size());
-    if (are_equal) region->signature = fmt::format("{} layers, each: {}", layers.size(), signature);
-  }
+  auto* const region = std::get_if<Region>(&made);
+  if (!region) return made;
+  region->layers = static_cast<int>(layers.size());
+  const auto is_as_first = [&](const Region& one) { return are_alike(one, each[0]); };
+  if (std::ranges::all_of(each, is_as_first))
+    region->signature = fmt::format("{} layers, each: {}", layers.size(), each[0].signature);
   return made;
 }
 

@@ -15,8 +15,8 @@ namespace ac {
 using Layer = std::vector<NodeId>;
 std::vector<Layer> layers_of(const UseDef& uses);
 
-// Layers that follow each other as one region, or why they are none. The signature of equal layers
-// says how many there are, and that of one.
+// Layers that follow each other as one region, or why they are none. If all layers are alike, the
+// region's signature names their number and the signature of one.
 std::variant<Region, Boundary> region_of_layers(const UseDef& uses, std::span<const Layer> layers);
 // The first ones of a region of layers.
 Region first_layers(const StepGraph& step, const Region& region, int count);

@@ -119,7 +119,7 @@ struct Region {
   bool operator==(const Region&) const = default;
 };
 
-// Of its ops, in order; of layers, how many they are.
+// The names of the region's ops, in order. A region of layers has one name, such as "28 layers".
 std::vector<std::string> op_names(const Region& region);
 
 // The region of any set of compute nodes, in any order (views between them come along and need not

@@ -21,6 +21,8 @@ namespace ac {
 
 // Blocks that share the work in a trial: few, so that each has several turns, and more than one.
 constexpr int kTrialProcessors = 2;
+// Multiprocessors of a device that has as many as any plan wants.
+constexpr int kAnyMultiprocessors = 1 << 20;
 // Elements of a trial's caches at most: more keys than they hold are not judged.
 constexpr std::int64_t kMostCached = 2'500'000;
 // Heads of keys and values that show how blocks share them.

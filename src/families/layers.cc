@@ -19,7 +19,7 @@ namespace {
 // Weights of two layers beyond which the gate would take minutes; what such layers lose between
 // launches is little beside their bytes.
 constexpr std::int64_t kMostOfTwo = 128'000'000;
-// Of blocks in a kernel on the host device, which runs their threads in turn.
+// The host device runs the threads of all blocks in turn: its plans have no more blocks than this.
 constexpr int kMostBlocksOnHost = 16;
 
 class LayersMatcher {
@@ -294,7 +294,8 @@ Cost LayersTask::cost(const Plan& plan, const DeviceInfo& device) const {
   const Calibration::Layers& fit = device.constants().layers;
   Cost cost;
   cost.bytes = bytes(), cost.flops = flops();
-  // Of equal plans, that with the longer ring, and with two stages under way.
+  // Among plans that cost the same, the one with the longer ring and two stages under way comes
+  // first.
   constexpr double kStage = 1e-3, kWindow = 2e-3;
   const double slower = 1 + kStage / plan.stages + kWindow * std::abs(plan.window - 2);
   cost.microseconds =

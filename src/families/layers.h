@@ -6,9 +6,6 @@
 
 namespace ac {
 
-// Multiprocessors of a device that has as many as a plan wants.
-constexpr int kAnyMultiprocessors = 1 << 20;
-
 struct LayersTask {
   static constexpr std::string_view family = "layers";
   // So that a whole model can be run with it where there is no GPU.

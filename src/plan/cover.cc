@@ -244,7 +244,8 @@ double fallback_cost(const Regions& regions, const Plans& plans, const Region& r
 
 namespace {
 
-// Of products and attention, which no node is in both of.
+// What the nodes of a neighbourhood cost if they are left to others: the cheapest options of its
+// products and attention. No node is in both.
 double cost_apart(const Regions& regions, const Plans& plans, const Neighbourhood& around,
                   const SpaceCost& cost) {
   const std::set<NodeId> nodes(around.nodes.begin(), around.nodes.end());

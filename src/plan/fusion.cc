@@ -217,7 +217,8 @@ class Proposer {
     found_.push_back(std::move(around));
   }
 
-  // Of one token. As few kernels as can have so many layers share them evenly.
+  // Offers the layers of a step of one token in as few kernels as can hold them. Each kernel has
+  // about as many layers as the others.
   void add_layers() {
     const std::vector<Layer> layers = layers_of(uses_);
     if (layers.empty() || graph_.type(layers[0].back()).shape[0] != Dim(1)) return;

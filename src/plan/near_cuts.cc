@@ -45,13 +45,14 @@ std::vector<NearCut> near_cuts(const Regions& regions, const Plans& plans, const
     if (count == 0 || !best) continue;
     const double least = option_cost(regions, plans, around, around.options[*best], cost);
     if (least * count < kTold * of_step) continue;
-    // What layers take by themselves says little of a step in which nothing else overlaps.
-    const bool is_near = around.kind == Neighbourhood::Kind::layers;
+    // Kernels of parts overlap in a step, and one launch of layers does not: whole steps tell.
+    const bool is_always_near = around.kind == Neighbourhood::Kind::layers;
     for (std::size_t i = 0; i < around.options.size(); ++i) {
       const FusionOption& option = around.options[i];
       const auto is_known = [&](const Part& part) { return cost(part.space).has_value(); };
       if (i == *best || option.refused || !std::ranges::all_of(option.parts, is_known)) continue;
-      if (!is_near && option_cost(regions, plans, around, option, cost) > kNear * least) continue;
+      if (!is_always_near && option_cost(regions, plans, around, option, cost) > kNear * least)
+        continue;
       std::vector<CoverPart> parts =
           choose_cover(regions, plans, cost, [&](std::size_t neighbourhood) {
             const Neighbourhood& other = plans.neighbourhoods[neighbourhood];

@@ -552,7 +552,7 @@ Generated Selector::fallback_for(const CoverPart& part) const {
 // The step as it looks cheapest, with all that could compute its parts.
 std::vector<CoverPart> Selector::cut() {
   const SpaceCost cost = [this](int space) { return hoped_cost(space); };
-  if (are_parts_known_) return planned(choose_cover(phase_.regions, plans_, cost));
+  if (may_take_layers_) return planned(choose_cover(phase_.regions, plans_, cost));
   return planned(
       choose_cover(phase_.regions, plans_, cost, without_layers(phase_.regions, plans_, cost)));
 }
@@ -582,9 +582,9 @@ void Selector::run(Progress& progress) {
   }
   // Whole steps tell whether layers in one launch are faster. Where nothing is measured, they are
   // taken only if their family was named.
-  are_parts_known_ = lab_.measures() || !plans_.options.families.empty();
+  may_take_layers_ = lab_.measures() || !plans_.options.families.empty();
   if (lab_.measures()) try_all(layers_together(), progress);
-  while (are_parts_known_ && try_all(cut(), progress)) {
+  while (may_take_layers_ && try_all(cut(), progress)) {
   }
   parts_ = planned(decide(phase_.regions, plans_, evidence_));
   admit_left(progress);

@@ -173,8 +173,8 @@ class Selector {
   const UseDef uses_;
   Evidence evidence_;
   std::vector<Agenda> agenda_;  // by space
-  // Those of a step that leaves layers apart: layers in one launch are tried against these.
-  bool are_parts_known_ = false;
+  // Cuts that leave layers apart are searched first; then those with layers in one launch are, too.
+  bool may_take_layers_ = false;
   std::vector<CoverPart> parts_;  // what run() decided on
 };
 

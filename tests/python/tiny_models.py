@@ -111,6 +111,8 @@ def _cases() -> dict:
         "qwen3": {
             **_native("Qwen3", head_dim=16),
             "attention_bias": Case("Qwen3", dict(head_dim=16, attention_bias=True)),
+            # Sizes that all layers in one launch take.
+            "layers": Case("Qwen3", dict(head_dim=64, intermediate_size=192), torch.bfloat16),
             "window": Case("Qwen3", dict(qwen_window, head_dim=32, max_window_layers=2)),
             "layer_types": Case(
                 "Qwen3", dict(qwen_window, head_dim=16, layer_types=[FULL, SLIDING, FULL])

@@ -84,16 +84,21 @@ std::string refusal(const StepGraph& decode) {
   return "";
 }
 
-// Two layers with one product for q, k and v, and one for gate and up.
-StepGraph fused_layers() {
+// Two layers with one product for q, k and v, and one for gate and up. `each_turns`: with
+// frequencies of its own.
+StepGraph fused_layers(bool each_turns = false) {
   constexpr std::int64_t kHidden = 128, kInter = 192, kHeads = 4, kKv = 2, kSize = 64;
   StepGraph step;
   step.graph.name = "fused";
   Builder b(step.graph);
   NodeId x = b.input("x", {DType::bf16, {1, kHidden}});
   const NodeId positions = b.positions(1);
-  const NodeId inv_freq = b.constant(DType::f32, {kSize / 2}, std::vector<double>(kSize / 2, 0.5));
+  const auto frequencies = [&](double first) {
+    return b.constant(DType::f32, {kSize / 2}, std::vector<double>(kSize / 2, first));
+  };
+  NodeId inv_freq = frequencies(0.5);
   for (const int layer : {0, 1}) {
+    if (each_turns && layer > 0) inv_freq = frequencies(0.25);
     const auto weight = [&](const char* key, Shape shape) {
       return b.weight(fmt::format("{}{}", key, layer), {DType::bf16, std::move(shape)});
     };
@@ -228,7 +233,7 @@ TEST_CASE(
     CHECK(plan.blocks == 132);
     CHECK(why_illegal(candidate.choice, device_info("sm_100")) != nullptr);
   }
-  // Of the longest rings, every way to share products first.
+  // The plan with the longest ring comes first.
   CHECK(outline_of(space.candidates[0].id) == "layers/132x1.1.2");
   CHECK(layers_in(plans_of(decode, "sm_100")) != nullptr);
   CHECK(layers_in(plans_of(decode, "sm_80")) == nullptr);

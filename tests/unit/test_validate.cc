@@ -2,6 +2,7 @@
 // cheat or to be wrong is refused, at the stage that it belongs to.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
@@ -401,6 +402,21 @@ TEST_CASE("gate: right at one scale only") {
     if (get(b[kX], DType::f16, 0) + get(b[kX], DType::f16, 1) < 0) scale_output(b, 0.5);
   });
   CHECK(sign.stage == Stage::numerics);
+}
+
+TEST_CASE("gate: a weight may be hostile for all of its shape") {
+  Subject two = layer(DType::f16);
+  two.tensors.push_back(two.tensors[kW]);
+  two.tensors.back().name = "another";
+  const auto hostile = [&](bool one_of_a_shape) {
+    const auto all = scenarios_for(two, {.one_of_a_shape = one_of_a_shape});
+    return std::ranges::count_if(all, [&](const Scenario& scenario) {
+      return scenario.pattern == Pattern::a_nan &&
+             two.tensors[scenario.hostile].shape == two.tensors[kW].shape;
+    });
+  };
+  CHECK(hostile(false) == 2);
+  CHECK(hostile(true) == 1);
 }
 
 TEST_CASE("gate: right for the first seed only") {
