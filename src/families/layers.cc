@@ -263,7 +263,7 @@ std::vector<LayersPlan> LayersTask::plans() const {
     for (const int parts_o : {1, 2})
       for (const int parts_down : {1, 2, 3})
         for (const int window : {1, 2, 3})
-          for (const int stages : {3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
+          for (const int stages : {3, 6, 8, 10, 11, 12})
             plans.push_back({.blocks = blocks,
                              .parts_o = parts_o,
                              .parts_down = parts_down,
