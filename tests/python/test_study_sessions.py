@@ -28,7 +28,7 @@ def first_changes(question) -> str:
     """A reply that proposes the first value of each of the first four fields."""
     legal = question.split("## Legal changes that were not tried")[1].split("## Budget")[0]
     changes = [line.split(":") for line in legal.strip().splitlines()][:4]
-    proposals = [{"site": "", "field": field.strip(), "value": values.split()[0], "why": ""} for field, values in changes]
+    proposals = [{"site": "", "field": field.strip(), "value": values.split()[0]} for field, values in changes]
     return json.dumps({"note": "", "proposals": proposals})
 
 
@@ -49,7 +49,8 @@ def test_five_orders_of_two_spaces(out):
     for space, ops in SPACES.items():
         orders = []
         for order in range(1, 6):
-            lines = [json.loads(line) for line in (out / f"tables/{space}-order-{order}.jsonl").read_text().splitlines()]
+            text = (out / f"tables/{space}-order-{order}.jsonl").read_text()
+            lines = [json.loads(line) for line in text.splitlines()]
             (region,) = [line for line in lines if "signature" in line]
             assert region["description"] == f"{ops}, unfitted constants"
             assert region["signature"].endswith(f"; unfitted constants, order {order}")
