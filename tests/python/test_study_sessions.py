@@ -1,5 +1,7 @@
-"""scripts/study-sessions.sh: sessions over two spaces in five orders, answered by who does not know the arm."""
+"""scripts/study-sessions.sh: sessions over two spaces in five orders, answered by who does not know the arm. Those that
+were recorded, replayed to the figures that documents state."""
 
+import gzip
 import json
 import os
 import re
@@ -9,6 +11,9 @@ import pytest
 from compiled import PROGRAM, ROOT
 
 WAITS = 5
+NOTE = (ROOT / "docs/notes/2026-11-29-sessions.md").read_text()
+RECORDINGS = "bench/results/2026-11-29-study-sessions"
+PROPOSALS = "proposals+tree"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-last-o": "linear+add"}
 
 
@@ -88,3 +93,104 @@ def test_tables_of_a_space_are_of_one_kind(out):
     assert [case["kind"] for case in report["cases"]] == [0] * 5 + [1] * 5
     (arm,) = [arm for arm in report["groups"][0]["arms"] if arm["arm"].endswith("(by chance)")]
     assert arm["searches"] == 50
+
+
+def recorded(name) -> list[dict]:
+    return [json.loads(line) for line in gzip.decompress((ROOT / f"{RECORDINGS}-{name}.jsonl.gz").read_bytes()).splitlines()]
+
+
+def replayed(tables, folder, searches) -> list[dict]:
+    """The regions' part of each report: of both spaces, and of each alone."""
+    (folder / "recorded").mkdir(parents=True)
+    (folder / "tables").symlink_to(tables)
+    (folder / "recorded/all.jsonl").write_text("".join(json.dumps(search) + "\n" for search in searches))
+    sessions("replay", folder)
+    names = ["report", *(f"report-{space}" for space in SPACES)]
+    return [json.loads((folder / name / "report.json").read_text())["groups"][0] for name in names]
+
+
+def arms(report) -> dict:
+    return {arm["arm"]: arm for arm in report["arms"]}
+
+
+def against(report) -> dict:
+    return {pair["against"]: pair for pair in report["comparisons"] if pair["arm"] == PROPOSALS}
+
+
+def attempts(arm) -> str:
+    (to,) = [to for to in arm["to_within"] if to["within"] == 0.05]
+    return f"{to['attempts']:.1f} ({100 * to['reached']:.0f} %)"
+
+
+def interval(values, scale=1) -> str:
+    mean, low, high = (scale * value for value in values)
+    return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def rows(text, heading) -> list[list[str]]:
+    """The rows of the table under this row of titles."""
+    table = text.split(f"\n| {heading} |\n")[1].split("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[1:]]
+
+
+@pytest.fixture(scope="module")
+def reports(out, tmp_path_factory):
+    return replayed(out / "tables", tmp_path_factory.mktemp("recorded"), recorded("proposed"))
+
+
+def test_recordings_give_the_tables_of_the_note(reports):
+    both = reports[0]
+    for arm, count, *stated in rows(NOTE, "arm | searches | both spaces | q, k and v | last token's o"):
+        assert arms(both)[arm]["searches"] == int(count)
+        assert [attempts(arms(report)[arm]) for report in reports] == stated
+    for arm, *stated in rows(NOTE, "against | both spaces | q, k and v | last token's o"):
+        assert [interval(against(report)[arm]["attempts_to_5_percent"]) for report in reports] == stated
+    for _, *stated in rows(NOTE, "hypothesis: `proposals+tree` needs fewer than | p | corrected | answer"):
+        assert stated == ["1.0", "1.0", "not told apart"]
+    assert [(test["p"], test["corrected_p"]) for test in both["hypotheses"]] == [(1, 1)] * 3
+    for arm, *stated in rows(NOTE, "arm | q, k and v: 1 | 2 | 3 | 4 | 5 | o: 1 | 2 | 3 | 4 | 5"):
+        orders = [f"{case['attempts_to_5_percent']:.1f}".removesuffix(".0") for case in arms(both)[arm]["by_case"]]
+        assert orders == stated
+    for arm, *stated in rows(NOTE, "arm | 8 | 16 | 36 | 64"):
+        assert [f"{arms(both)[arm]['share'][after - 1][0]:.3f}" for after in (8, 16, 36, 64)] == stated
+    for arm, *stated in rows(NOTE, "of | 8 | 16 | 36 | 64"):
+        assert [interval(against(both)[arm]["difference"][after - 1], 100) for after in (8, 16, 36, 64)] == stated
+    for arm, *stated in rows(NOTE, "arm | calls | tokens of prompts | of replies"):
+        costs = arms(both)[arm]["costs"]
+        assert [f"{costs['calls']:.1f}", f"{costs['prompt_tokens']:.0f}", f"{costs['reply_tokens']:.0f}"] == stated
+
+
+def test_recordings_give_what_users_read_first(reports):
+    fewest, proposed, alone = (attempts(arms(reports[0])[arm]).split()[0] for arm in ("surrogate", PROPOSALS, "tree"))
+    both, qkv, last_o = (interval(against(report)["tree"]["attempts_to_5_percent"]) for report in reports)
+    stated = {"search": (fewest, proposed, alone, both, qkv, last_o), "advice": (proposed, alone, both)}
+    for page, figures in stated.items():
+        text = (ROOT / f"docs/manual/{page}.md").read_text()
+        assert [figure for figure in figures if figure not in text] == [], page
+
+
+def test_excluded_sessions_would_change_little(out, tmp_path):
+    searches = recorded("proposed")
+    searches[2], searches[4] = recorded("excluded")  # 03 and 05
+    pairs = against(replayed(out / "tables", tmp_path, searches)[0])
+    assert f"against `tree` is {interval(pairs['tree']['attempts_to_5_percent'])}" in NOTE
+    none = pairs[f"{PROPOSALS} (no feedback)"]
+    assert f"against no feedback is {interval(none['attempts_to_5_percent'])}" in NOTE
+
+
+def test_recordings_are_those_of_the_key(out):
+    searches, replies = recorded("proposed"), recorded("replies")
+    names = {"true": "", "permuted": " (permuted feedback)", "none": " (no feedback)", "other": " (another program's feedback)"}
+    asked = taken = 0
+    for search, (number, (arm, space, order)) in zip(searches, key(out).items(), strict=False):
+        assert search["arm"] == PROPOSALS + names[arm]
+        assert search["signature"] in (out / f"tables/{space}-order-{order}.jsonl").read_text()
+        of_session = [reply["prompt_hash"] for reply in replies if reply["advisor"] == f"ask:asked/{number}"]
+        assert [call["prompt_hash"] for call in search["calls"]] == of_session
+        for call in search["calls"]:
+            proposals = [item for item in call["audit"] if item["item"].startswith("proposals")]
+            asked, taken = asked + len(proposals), taken + sum(item["accepted"] for item in proposals)
+            assert any(item["accepted"] for item in proposals)
+    assert {search["arm"] for search in searches[40:]} == {f"{PROPOSALS} (by chance)"} and len(searches) == 90
+    assert f"answered {len(replies)} questions" in NOTE
+    assert f"its {asked:,} proposals {taken:,} were taken" in NOTE
