@@ -153,7 +153,10 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
   std::vector<double> outer(static_cast<std::size_t>(outer_in_row));
   double global = 1;
   if (format.global) read_part(2, 0, 1, &global);
-  std::vector<double> listed(format.listed ? static_cast<std::size_t>(columns) : 0);
+  std::vector<double> listed(format.listed ? static_cast<std::size_t>(columns) : 0),
+      numbers(static_cast<std::size_t>(columns + columns % 2));
+  const bool are_pairs = parts[0].in_byte > 1;
+  const std::int64_t of_group = format.columns > 0 ? format.columns : columns;
   if (format.listed) read_part(parts.size() - 1, 0, columns, listed.data());
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t row = (first + done) / columns, begin = (first + done) % columns;
@@ -164,26 +167,53 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
     if (format.zeros) read_part(2, first_group, groups, zero.data());
     if (format.outer > 0) read_part(2, row * outer_in_row, outer_in_row, outer.data());
     if (high_bits > 0) read_part(parts.size() - 1, row * high_in_row, high_in_row, high.data());
-    for (std::int64_t column = begin; column < end; ++column) {
-      double code = codes[static_cast<std::size_t>(column / parts[0].in_byte)];
-      if (parts[0].in_byte > 1) code = (static_cast<int>(code) >> 4 * (column % 2)) & 15;
-      if (high_bits > 0) {
+    // Numbers of the codes first, of two in a byte both.
+    if (are_pairs) {
+      for (std::int64_t at = begin / 2; at < (end + 1) / 2; ++at) {
+        const int both = static_cast<int>(codes[static_cast<std::size_t>(at)]);
+        numbers[static_cast<std::size_t>(2 * at)] = both & 15;
+        numbers[static_cast<std::size_t>(2 * at + 1)] = both >> 4;
+      }
+    } else {
+      for (std::int64_t column = begin; column < end; ++column)
+        numbers[static_cast<std::size_t>(column)] = codes[static_cast<std::size_t>(column)];
+    }
+    if (high_bits > 0) {
+      for (std::int64_t column = begin; column < end; ++column) {
         const std::int64_t bit = column * high_bits;
         const int byte = static_cast<int>(high[static_cast<std::size_t>(bit / 8)]);
-        code += (byte >> bit % 8 & ((1 << high_bits) - 1)) << 4;
+        numbers[static_cast<std::size_t>(column)] += (byte >> bit % 8 & ((1 << high_bits) - 1))
+                                                     << 4;
       }
-      if (format.codes == Codes::e2m1) code = kE2m1[static_cast<std::size_t>(code)];
+    }
+    if (format.codes == Codes::e2m1) {
+      for (std::int64_t column = begin; column < end; ++column) {
+        double& number = numbers[static_cast<std::size_t>(column)];
+        number = kE2m1[static_cast<std::size_t>(number)];
+      }
+    }
+    // Then as many as share their scales.
+    for (std::int64_t column = begin; column < end;) {
       const auto group = static_cast<std::size_t>(
-          format.listed        ? static_cast<std::int64_t>(listed[static_cast<std::size_t>(column)])
-          : format.columns > 0 ? column / format.columns
-                               : 0);
+          format.listed ? static_cast<std::int64_t>(listed[static_cast<std::size_t>(column)])
+                        : column / of_group);
+      std::int64_t stop = format.listed ? column + 1 : (column / of_group + 1) * of_group;
+      if (format.outer > 0) stop = std::min(stop, (column / format.outer + 1) * format.outer);
+      stop = std::min(stop, end);
       const auto in_units = [&](std::size_t which) {
         const double value = scale[group * each + which];
         if (format.outer == 0) return value * global;
         return value * outer[static_cast<std::size_t>(column / format.outer) * each + which];
       };
-      out[done++] =
-          format.minima ? code * in_units(0) - in_units(1) : (code - zero[group]) * in_units(0);
+      const double times = in_units(0), less = format.minima ? in_units(1) : zero[group];
+      const double* const from = numbers.data() + column;
+      double* const to = out + done;
+      const std::int64_t count_now = stop - column;
+      if (format.minima)
+        for (std::int64_t i = 0; i < count_now; ++i) to[i] = from[i] * times - less;
+      else
+        for (std::int64_t i = 0; i < count_now; ++i) to[i] = (from[i] - less) * times;
+      column = stop, done += count_now;
     }
   }
 }

@@ -36,7 +36,9 @@ class Random {
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     const auto span = static_cast<std::uint64_t>(high - low) + 1;
-    return low + static_cast<std::int64_t>(span == 0 ? next() : next() % span);
+    const bool is_power =
+        (span & (span - 1)) == 0;  // of two: codes are millions, and division is slow
+    return low + static_cast<std::int64_t>(is_power ? next() & (span - 1) : next() % span);
   }
   double sign() { return next() & 1 ? 1 : -1; }
 
@@ -273,7 +275,7 @@ void round_all(DType dtype, std::vector<double>& out) {
   if (dtype == DType::f32) round([](float x) { return x; });
   if (dtype == DType::f16) round([](float x) { return round_to_half(x); });
   if (dtype == DType::bf16) round([](float x) { return round_to_bfloat(x); });
-  if (is_code(dtype))
+  if (is_code(dtype) && dtype != DType::u8)  // which are drawn as whole numbers
     for (double& x : out) x = round_to(dtype, x);
 }
 
