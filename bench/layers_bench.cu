@@ -21,32 +21,82 @@ constexpr LayersOp qwen3_4b{
 constexpr LayersOp llama_1b{
     .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
 
+constexpr LayersOp with_int4(LayersOp op, int group) {
+  op.format = {.codes = Codes::u4, .scale = ScaleType::bf16, .columns = group};
+  return op;
+}
+constexpr LayersOp qwen3_06b_int4 = with_int4(qwen3_06b, 128);
+constexpr LayersOp qwen3_17b_int4 = with_int4(qwen3_17b, 128);
+constexpr LayersOp qwen3_4b_int4 = with_int4(qwen3_4b, 128);
+constexpr LayersOp qwen3_4b_int4_32 = with_int4(qwen3_4b, 32);
+
 // Of Qwen3-4B's 36, as many as parameters hold.
 constexpr int layers_qwen3_06b = 28, layers_qwen3_17b = 28, layers_llama_1b = 16,
               layers_qwen3_4b = most_layers;
+constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
+              layers_qwen3_4b_int4 = most_layers, layers_qwen3_4b_int4_32 = most_layers;
 
-#define AC_BENCHED(X)       \
-  X(qwen3_06b, 1, 1, 11, 2) \
-  X(qwen3_06b, 1, 1, 11, 3) \
-  X(qwen3_06b, 1, 2, 11, 2) \
-  X(qwen3_06b, 2, 1, 11, 2) \
-  X(qwen3_06b, 2, 2, 11, 2) \
-  X(qwen3_06b, 2, 2, 11, 3) \
-  X(qwen3_17b, 1, 1, 10, 2) \
-  X(qwen3_17b, 1, 1, 10, 3) \
-  X(qwen3_17b, 2, 2, 10, 3) \
-  X(llama_1b, 2, 2, 10, 3) X(llama_1b, 2, 4, 10, 3) X(qwen3_4b, 2, 2, 8, 3)
+// Op, parts of o and of down, stages, window, warps.
+#ifndef AC_BENCHED
+#define AC_BENCHED(X)               \
+  X(qwen3_06b, 1, 1, 11, 2, 8)      \
+  X(qwen3_06b, 2, 1, 11, 2, 8)      \
+  X(qwen3_17b, 1, 1, 10, 3, 8)      \
+  X(qwen3_17b, 2, 2, 10, 3, 8)      \
+  X(llama_1b, 2, 2, 10, 3, 8)       \
+  X(qwen3_4b, 2, 2, 8, 3, 8)        \
+  X(qwen3_06b_int4, 1, 1, 10, 3, 8) \
+  X(qwen3_17b_int4, 1, 1, 10, 3, 8) \
+  X(qwen3_17b_int4, 2, 2, 10, 3, 8) \
+  X(qwen3_4b_int4, 1, 1, 8, 3, 10)  \
+  X(qwen3_4b_int4, 2, 2, 8, 3, 10)  \
+  X(qwen3_4b_int4, 1, 2, 8, 3, 8)   \
+  X(qwen3_4b_int4_32, 1, 2, 6, 3, 10)
+#endif
 
-#define AC_KERNEL_NAME(op, o, d, s, w) op##_##o##_##d##_##s##_##w
-#define AC_DEFINE(op, o, d, s, w)                                              \
-  constexpr LayersPlan AC_KERNEL_NAME(plan_##op, o, d, s, w){                  \
-      .blocks = 132, .parts_o = o, .parts_down = d, .stages = s, .window = w}; \
-  AC_LAYERS_KERNEL(AC_KERNEL_NAME(kernel_##op, o, d, s, w), op,                \
-                   AC_KERNEL_NAME(plan_##op, o, d, s, w))
+#ifndef AC_ALONE
+#define AC_ALONE
+#endif
+#define AC_KERNEL_NAME(op, o, d, s, w, n) op##_##o##_##d##_##s##_##w##_##n
+#define AC_DEFINE(op, o, d, s, w, n)                                                  \
+  constexpr LayersPlan AC_KERNEL_NAME(plan_##op, o, d, s, w, n){.blocks = 132,        \
+                                                                .parts_o = o,         \
+                                                                .parts_down = d,      \
+                                                                .stages = s,          \
+                                                                .window = w,          \
+                                                                .warps = n AC_ALONE}; \
+  AC_LAYERS_KERNEL(AC_KERNEL_NAME(kernel_##op, o, d, s, w, n), op,                    \
+                   AC_KERNEL_NAME(plan_##op, o, d, s, w, n))
 AC_BENCHED(AC_DEFINE)
 
+// A matrix: its elements, or codes with their scales.
+struct Matrix {
+  const bf16* plain;
+  const unsigned char* codes;
+  const bf16* scales;
+  int group;
+  __device__ float at(size_t i) const {
+    if (plain) return to_float(plain[i]);
+    return float(int(codes[i / 2] >> 4 * (i % 2) & 15) - 8) * to_float(scales[i / group]);
+  }
+  explicit operator bool() const { return plain || codes; }
+};
+static __global__ void fill_bytes(unsigned* to, size_t count) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
+       i += size_t(gridDim.x) * blockDim.x) {
+    unsigned long long v = (i + 1) * 0x9e3779b97f4a7c15ull;
+    v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull, v = (v ^ v >> 27) * 0x94d049bb133111ebull;
+    to[i] = unsigned(v >> 32);
+  }
+}
+static __global__ void fill_scales(bf16* to, size_t count) {
+  for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
+       i += size_t(gridDim.x) * blockDim.x)
+    to[i] = from_float<bf16>(0.004f + 0.004f * float(i * 2654435761u >> 8 & 255) / 256);
+}
+
 // Rows of a matrix, one warp each, in double; or of gate and up, if there is a second matrix.
-static __global__ void reference_product(const bf16* a, const bf16* up, int rows, int k,
+static __global__ void reference_product(Matrix a, Matrix up, bool pair, int rows, int k,
                                          const float* x, const bf16* norm, const float* add,
                                          float* y) {
   const int lane = threadIdx.x % 32;
@@ -57,8 +107,8 @@ static __global__ void reference_product(const bf16* a, const bf16* up, int rows
       const double in = norm ? double(x[i]) * to_float(norm[i]) : double(x[i]);
       squares += double(x[i]) * x[i];
       const size_t at = size_t(row) * k + i;
-      sums[0] += to_float(a[at]) * in;
-      if (up) sums[1] += to_float(up[at]) * in;
+      sums[0] += a.at(at) * in;
+      if (pair) sums[1] += up.at(at) * in;
     }
     for (int d = 16; d > 0; d /= 2) {
       for (double& v : sums) v += __shfl_xor_sync(~0u, v, d);
@@ -67,7 +117,7 @@ static __global__ void reference_product(const bf16* a, const bf16* up, int rows
     const double factor = norm ? 1 / sqrt(squares / k + 1e-6) : 1;
     if (lane == 0) {
       double v = sums[0] * factor;
-      if (up) v = v / (1 + exp(-v)) * sums[1] * factor;
+      if (pair) v = v / (1 + exp(-v)) * sums[1] * factor;
       y[row] = float(v + (add ? add[row] : 0));
     }
   }
@@ -119,7 +169,10 @@ static __global__ void widen(const bf16* x, int count, float* y) {
   for (int i = threadIdx.x; i < count; i += blockDim.x) y[i] = to_float(x[i]);
 }
 
-constexpr int contexts[] = {128, 2048, 8192, 20480}, capacity = 20480 + 64, tokens_of_graph = 4;
+#ifndef AC_CONTEXTS
+#define AC_CONTEXTS 128, 2048, 8192, 20480
+#endif
+constexpr int contexts[] = {AC_CONTEXTS}, capacity = 20480 + 64, tokens_of_graph = 4;
 
 struct Bench : Gpu {
   bf16 *weights = nullptr, *cache = nullptr, *norms = nullptr, *in = nullptr, *out = nullptr;
@@ -128,10 +181,15 @@ struct Bench : Gpu {
   unsigned* done = nullptr;
   int* position = nullptr;
   size_t elements = size_t(36) * 110'000'000, cached = size_t(36) * 2 * 8 * capacity * 128;
+  unsigned* codes = nullptr;
+  bf16* scales = nullptr;
   double limit = 0;
 
   void set_up() {
     open();
+    allocate(codes, elements / 8), allocate(scales, elements / 32);
+    fill_bytes<<<sms * 8, 256>>>(codes, elements / 8);
+    fill_scales<<<sms * 8, 256>>>(scales, elements / 32);
     allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
     allocate(in, 4096), allocate(out, 4096), allocate(rope, size_t(capacity) * 128),
         allocate(words, 1 << 20);
@@ -148,24 +206,40 @@ struct Bench : Gpu {
 
   LayerPointers layer(const LayersOp& op, int i) const {
     bf16* keys = cache + size_t(2) * i * op.kv_rows() * capacity;
-    return {norms,        norms + 4096,
-            norms + 8192, norms + 8192 + 128,
-            keys,         keys + size_t(op.kv_rows()) * capacity};
+    LayerPointers l{norms,        norms + 4096,
+                    norms + 8192, norms + 8192 + 128,
+                    keys,         keys + size_t(op.kv_rows()) * capacity};
+    const Weights w = weights_of(op, i);
+    l.q_scales = w.q.scales, l.k_scales = w.k.scales, l.v_scales = w.v.scales;
+    l.o_scales = w.o.scales, l.gate_scales = w.gate.scales, l.up_scales = w.up.scales;
+    l.down_scales = w.down.scales;
+    return l;
   }
   // q, k and v are rows of one matrix.
   struct Weights {
-    const bf16 *q, *k, *v, *o, *gate, *up, *down;
+    Matrix q, k, v, o, gate, up, down;
   };
+  Matrix matrix(const LayersOp& op, size_t first) const {
+    if (op.format.is_plain()) return {weights + first, nullptr, nullptr, 1};
+    const int group = op.format.columns;
+    return {nullptr, reinterpret_cast<const unsigned char*>(codes) + first / 2,
+            scales + first / group, group};
+  }
   Weights weights_of(const LayersOp& op, int i) const {
     const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
     const size_t mlp = size_t(op.inter) * op.hidden;
-    const bf16* w = weights + (2 * q + 2 * kv + 3 * mlp) * i;
-    const bf16* o = w + q + 2 * kv;
-    return {w, w + q, w + q + kv, o, o + q, o + q + mlp, o + q + 2 * mlp};
+    const size_t w = (2 * q + 2 * kv + 3 * mlp) * i, o = w + q + 2 * kv;
+    const auto at = [&](size_t first) { return matrix(op, first); };
+    return {at(w),     at(w + q),       at(w + q + kv),     at(o),
+            at(o + q), at(o + q + mlp), at(o + q + 2 * mlp)};
   }
-  LayerMaps maps(const LayersOp& op, int i) const {
-    const auto map = [&](const bf16* w, int rows, int k, int box_rows = LayersPlan::box_rows) {
-      return map_of(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, w, rows, k, box_rows, LayersPlan::box_panels);
+  LayerMaps maps(const LayersOp& op, const LayersPlan& plan, int i) const {
+    const auto map = [&](const Matrix& m, int rows, int k, int box_rows = LayersPlan::box_rows) {
+      // A map counts bytes, be they elements or codes.
+      const void* const from = m.plain ? static_cast<const void*>(m.plain) : m.codes;
+      const int pairs_of_bytes = k * code_bits(op.format, op.type) / 16;
+      return map_of(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, from, rows, pairs_of_bytes, box_rows,
+                    plan.box_panels());
     };
     const Weights w = weights_of(op, i);
     return {map(w.q, op.query_rows(), op.hidden),
@@ -185,15 +259,15 @@ struct Bench : Gpu {
       const LayerPointers l = layer(op, i);
       const Weights w = weights_of(op, i);
       const auto norm = [](const void* p) { return static_cast<const bf16*>(p); };
-      reference_product<<<warps, 256, 0, stream>>>(w.q, nullptr, op.qkv_rows(), op.hidden, h,
+      reference_product<<<warps, 256, 0, stream>>>(w.q, {}, false, op.qkv_rows(), op.hidden, h,
                                                    norm(l.norm), nullptr, qkv);
       reference_attention<<<op.heads, op.head_dim, (tokens + 1) * 8, stream>>>(
           op, l, tokens, capacity, rope, qkv, mixed);
-      reference_product<<<warps, 256, 0, stream>>>(w.o, nullptr, op.hidden, op.query_rows(), mixed,
-                                                   nullptr, h, next);
-      reference_product<<<warps, 256, 0, stream>>>(w.gate, w.up, op.inter, op.hidden, next,
+      reference_product<<<warps, 256, 0, stream>>>(w.o, {}, false, op.hidden, op.query_rows(),
+                                                   mixed, nullptr, h, next);
+      reference_product<<<warps, 256, 0, stream>>>(w.gate, w.up, true, op.inter, op.hidden, next,
                                                    norm(l.mlp_norm), nullptr, act);
-      reference_product<<<warps, 256, 0, stream>>>(w.down, nullptr, op.hidden, op.inter, act,
+      reference_product<<<warps, 256, 0, stream>>>(w.down, {}, false, op.hidden, op.inter, act,
                                                    nullptr, next, h);
     }
     CHECK_CUDA(cudaGetLastError());
@@ -235,7 +309,7 @@ struct Bench : Gpu {
     }
     prepare(kernel), prepare(reference_attention);
     LayersParams p{};
-    for (int i = 0; i < layers; ++i) p.maps[i] = maps(op, i), p.layer[i] = layer(op, i);
+    for (int i = 0; i < layers; ++i) p.maps[i] = maps(op, plan, i), p.layer[i] = layer(op, i);
     p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words, p.done = done,
     p.layers = layers;
     p.rope_pitch = op.head_dim, p.capacity = capacity, p.norm_eps = p.head_norm_eps = 1e-6f;
@@ -253,7 +327,7 @@ struct Bench : Gpu {
           attributes[1].id = cudaLaunchAttributeCooperative;
           attributes[1].val.cooperative = 1;
           cudaLaunchConfig_t config{};
-          config.gridDim = plan.blocks, config.blockDim = plan.threads, config.stream = stream;
+          config.gridDim = plan.blocks, config.blockDim = plan.threads(), config.stream = stream;
           config.dynamicSmemBytes = plan.shared_bytes(op);
           config.attrs = attributes, config.numAttrs = cooperative ? 2 : 1;
           return cudaLaunchKernelEx(&config, kernel, p);
@@ -290,7 +364,8 @@ struct Bench : Gpu {
           error += (v - expected[i]) * (v - expected[i]), size += expected[i] * expected[i];
         }
         const double bytes =
-            layers * (2.0 * op.hidden * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter) +
+            layers * (weight_bytes(op.format, op.type, op.hidden,
+                                   op.qkv_rows() + op.query_rows() + 3.0 * op.inter) +
                       4.0 * op.kv_rows() * tokens);
         std::printf(
             "{\"plan\": \"%s\", \"context\": %d, \"cooperative\": %s, \"us\": %.1f, "
@@ -310,8 +385,9 @@ int main() {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Bench bench;
   bench.set_up();
-#define AC_RUN(op, o, d, s, w)                                \
-  bench.run<op>(#op " " #o " " #d " " #s " " #w, layers_##op, \
-                AC_KERNEL_NAME(plan_##op, o, d, s, w), AC_KERNEL_NAME(kernel_##op, o, d, s, w));
+#define AC_RUN(op, o, d, s, w, n)                                    \
+  bench.run<op>(#op " " #o " " #d " " #s " " #w " " #n, layers_##op, \
+                AC_KERNEL_NAME(plan_##op, o, d, s, w, n),            \
+                AC_KERNEL_NAME(kernel_##op, o, d, s, w, n));
   AC_BENCHED(AC_RUN)
 }

@@ -143,6 +143,11 @@ AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
 AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
 AC_LAYERS_KERNEL(layers_qwen3, (LayersOp{.head_norms = true}),
                  (LayersPlan{.parts_o = 2, .parts_down = 2}))
+AC_LAYERS_KERNEL(
+    layers_qwen3_int4,
+    (LayersOp{
+        .hidden = 2560, .heads = 32, .inter = 9728, .head_norms = true, .format = int4_groups}),
+    (LayersPlan{.parts_o = 2, .parts_down = 2, .stages = 7, .warps = 10}))
 #endif
 
 constexpr AttentionPlan mma{};

@@ -5,20 +5,27 @@
 //     layers, so that memory never waits for an input. It keeps few copies under way: words that
 //     blocks hand to each other would wait behind more.
 //   - A warp multiplies its own columns of each step, waits for its own part of the input alone,
-//     and has its first weights in registers by then. One more warp adds up what the eight have and
-//     hands it on, while they wait for the next input already.
+//     and has its first weights in registers by then. Then the block's warps meet, and each adds up
+//     and hands on some rows.
+//   - Few cached tokens are attended by one block a head, so that nobody waits for others' sums. Of
+//     more, one warp of each block joins what the blocks of a head have.
 //   - A word of an activation says of which layer it is. Whoever needs it looks at it until it is
 //     of this one: no flag, no fence, no end of a grid.
 //   - A norm's factor comes after the product. Every block has the hidden state in registers, and
 //     adds to it what all blocks computed.
+//   - Codes of weights are multiplied as whole numbers, by digits of the input. What a product
+//   reads
+//     lies in the order in which codes come, already where it is handed on (Layers::place).
 // No word is written again before all have read it: what a block writes next depends, by way of the
 // products in between, on all words of the layer before.
 #pragma once
 
 #include "kernels/attention_sums.cuh"
+#include "kernels/code_digits.cuh"
 #include "kernels/layers_plan.h"
 #include "kernels/ptx.cuh"
 #include "kernels/tensor_map.cuh"
+#include "kernels/weight_reader.cuh"
 #include "kernels/words.cuh"
 
 namespace ac::kernels {
@@ -32,12 +39,21 @@ AC_DEVICE void publish_reads() {
 }
 
 // A constant that is wanted soon: asked for here, not where it is used.
-AC_DEVICE unsigned load_early(const void* p) {
+AC_DEVICE unsigned load_early(const unsigned* p) {
 #ifdef AC_HOST_DEVICE
   return load_as<unsigned>(p);
 #else
   unsigned v;
   asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+#endif
+}
+AC_DEVICE unsigned short load_early(const unsigned short* p) {
+#ifdef AC_HOST_DEVICE
+  return load_as<unsigned short>(p);
+#else
+  unsigned short v;
+  asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
   return v;
 #endif
 }
@@ -49,6 +65,15 @@ struct Layers {
   static constexpr int warps = plan.warps, dim = op.head_dim, group = op.group();
   static constexpr int splits = plan.splits(op), warp_keys = plan.warp_keys(op);
   static constexpr int dim_words = dim / 64;  // words of a head that a lane has
+  static constexpr int warp_columns = plan.warp_columns(op), step_columns = plan.columns(op);
+  static constexpr int input_bytes = plan.input_bytes(op);
+  static constexpr bool coded = !op.format.is_plain();
+  static constexpr int groups_of_panel = coded ? warp_columns / op.format.columns : 1;
+  using Scale = typename ScaleOf<op.format.scale>::type;
+  // A lane has two elements of each 64 of a warp's columns.
+  static constexpr int pieces = warp_columns / 64;
+  static constexpr int hidden_steps = plan.steps_of(op, op.hidden);
+  static constexpr int hidden_pieces = hidden_steps * pieces;
 
   // A product of a layer: q, k and v; o; gate and up; down.
   enum Which { qkv, o, gate_up, down };
@@ -60,10 +85,11 @@ struct Layers {
                                                    : op.hidden;
     static constexpr int parts = which == o ? plan.parts_o : which == down ? plan.parts_down : 1;
     static constexpr int blocks = plan.blocks / parts;  // of a part
-    static constexpr int tiles = rows / 16, steps = plan.steps_of(k);
+    static constexpr int tiles = rows / 16, steps = plan.steps_of(op, k);
     static constexpr int most_tiles = plan.tiles_of(rows, blocks);
     static constexpr int most_steps = divide_up(steps, parts);
     static_assert(rows % 16 == 0);
+    static constexpr int groups = coded ? k / op.format.columns : 0;  // of a row
     // This block's part of K, and its tiles and steps there.
     AC_DEVICE static int part() { return blockIdx.x % parts; }
     AC_DEVICE static int first_tile() { return index() * tiles / blocks; }
@@ -74,17 +100,13 @@ struct Layers {
     AC_DEVICE static int step_count() { return (part() + 1) * steps / parts - first_step(); }
     // Columns of a step, all but the last of which are full.
     AC_DEVICE static int columns(int step) {
-      return k % plan.columns == 0 || step < steps - 1 ? plan.columns : k % plan.columns;
+      return k % step_columns == 0 || step < steps - 1 ? step_columns : k % step_columns;
     }
 
    private:
     AC_DEVICE static int index() { return blockIdx.x / parts; }
   };
 
-  // What the warp that finishes knows of a product: this block's tiles, and where their sums are.
-  struct Job {
-    int tiles, sums;
-  };
   template <int which>
   static constexpr int sums_before() {
     int rows = 0;
@@ -97,37 +119,61 @@ struct Layers {
   const Params& p;
   // Shared memory.
   unsigned char* const ring;
-  T* const inputs;  // [warps][most_steps][64]
+  unsigned char* const inputs;  // [warps][most_steps], input_bytes() each
   float* const sums;
   float* const attended;  // [warps][group][dim], then their maxima and totals, [warps][group] each
   T* const queries;       // [group][dim]
   T *const key, *const value;
-  CopyBarrier *const full, *const empty, *const summed, *const met;
+  CopyBarrier *const full, *const empty, *const met;
+  CopyBarrier *const scales_there, *const scales_read;  // of each product
   // The pointers of all layers: parameters that are new in each layer would be waited for.
   LayerPointers* const layer;
-  Job* const jobs;
+  unsigned char* const scales;  // of the block's rows of each product
 
   AC_DEVICE Layers(const Params& p, unsigned char* shared)
       : p(p),
         ring(shared),
-        inputs(reinterpret_cast<T*>(shared + plan.stages * plan.stage_bytes)),
-        sums(reinterpret_cast<float*>(inputs + warps * plan.most_steps(op) * plan.warp_columns)),
-        attended(sums + plan.sums_rows(op) * warps),
+        inputs(shared + plan.stages * plan.stage_bytes()),
+        sums(reinterpret_cast<float*>(inputs + warps * plan.most_steps(op) * input_bytes)),
+        attended(sums + round_up(plan.sums_rows(op) * warps, 4)),
         queries(reinterpret_cast<T*>(attended + round_up(plan.attention_floats(op), 4))),
         key(queries + group * dim),
         value(key + dim),
         full(reinterpret_cast<CopyBarrier*>(value + dim)),
         empty(full + plan.stages),
-        summed(empty + plan.stages),
-        met(summed + 4),
-        layer(reinterpret_cast<LayerPointers*>(full + plan.barriers_of(plan.stages))),
-        jobs(reinterpret_cast<Job*>(layer + most_layers)) {}
+        met(empty + plan.stages),
+        scales_there(met + 1),
+        scales_read(scales_there + 4),
+        layer(reinterpret_cast<LayerPointers*>(full + round_up(plan.barriers_of(plan.stages), 2))),
+        scales(reinterpret_cast<unsigned char*>(layer + most_layers)) {}
 
   // Words of what, in their order in memory (LayersPlan::words_of).
   enum Handed { of_qkv, of_splits, of_attention, of_o, of_gate_up, of_down };
   AC_DEVICE Word* words(Handed which) const { return p.words + plan.words_of(op, which); }
   AC_DEVICE static int warp() { return threadIdx.x / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
+
+  // Where a column is among those that a product reads: of each eight, codes' even columns come
+  // before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i) and so much further.
+  static constexpr int column_pitch = coded ? 2 : 1;
+  AC_DEVICE static int place(int column) {
+    return coded ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
+  }
+  AC_DEVICE static int first_column(int place) {
+    return coded ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
+  }
+  // Where the hidden state's words are: a lane takes neighbours twice, which are four places.
+  AC_DEVICE static int hidden_word(int place) {
+    return coded ? (place & ~127) + place / 2 % 2 * 64 + place % 128 / 4 * 2 + place % 2 : place;
+  }
+  // Two elements that are in such places.
+  template <class Load>
+  AC_DEVICE static unsigned load_two(const void* from, int place, const Load& load) {
+    const int column = first_column(place);
+    if constexpr (!coded) return load(static_cast<const unsigned*>(from) + column / 2);
+    const auto* const at = static_cast<const unsigned short*>(from) + column;
+    return load(at) | static_cast<unsigned>(load(at + column_pitch)) << 16;
+  }
 
   // ---- the ring
 
@@ -143,7 +189,7 @@ struct Layers {
     // By a warp that multiplies.
     AC_DEVICE const unsigned char* arrived() const {
       barrier_wait(full + at, phase);
-      return stages + at * plan.stage_bytes;
+      return stages + at * plan.stage_bytes();
     }
     AC_DEVICE void release() {
       publish_reads();
@@ -169,7 +215,7 @@ struct Layers {
       }
       if (lane() == 0) barrier_expect(this->full + this->at, bytes);
       __syncwarp();
-      return this->stages + this->at * plan.stage_bytes;
+      return this->stages + this->at * plan.stage_bytes();
     }
     AC_DEVICE void copy(unsigned char* to, const void* from, unsigned bytes) {
       copy_bulk(to, from, bytes, this->full + this->at);
@@ -198,13 +244,13 @@ struct Layers {
       }
       AC_UNROLL_BY(1)
       for (int step = P::first_step(); step < end; ++step) {
-        unsigned char* const to = asker.free(plan.stage_bytes);
+        unsigned char* const to = asker.free(plan.stage_bytes());
         CopyBarrier* const barrier = asker.full + asker.at;
-        const int panel = step * plan.box_panels;
+        const int panel = step * plan.box_panels();
         if (lane() == 0) {
           if constexpr (which == gate_up) {
             copy_panels(to, &maps.gate, panel, row / 2, barrier);
-            copy_panels(to + plan.stage_bytes / 2, &maps.up, panel, row / 2, barrier);
+            copy_panels(to + plan.stage_bytes() / 2, &maps.up, panel, row / 2, barrier);
           } else {
             copy_panels(to, map, panel, row, barrier);
           }
@@ -215,27 +261,86 @@ struct Layers {
     }
   }
 
+  // ---- scales of codes, which wait beside the ring
+
+  template <int which>
+  static constexpr int scales_before() {
+    int bytes = 0;
+    if constexpr (which > qkv) bytes += scales_bytes<qkv>();
+    if constexpr (which > o) bytes += scales_bytes<o>();
+    if constexpr (which > gate_up) bytes += scales_bytes<gate_up>();
+    return bytes;
+  }
+  template <int which>
+  static constexpr int scales_bytes() {
+    return 16 * Product<which>::most_tiles * plan.scales_of_row(op, Product<which>::k);
+  }
+  // The scales of this block's rows, once the layer before has been multiplied.
+  template <int which>
+  AC_DEVICE void ask_scales(const LayerPointers& l, int number) const {
+    if constexpr (coded) {
+      using P = Product<which>;
+      constexpr int row_bytes = plan.scales_of_row(op, P::k);
+      const int begin = P::first_tile() * 16, rows = P::tile_count() * 16;
+      if (rows == 0) return;
+      if (number > 0) barrier_wait(scales_read + which, (number - 1) & 1);
+      if (lane() != 0) return;
+      CopyBarrier* const barrier = scales_there + which;
+      unsigned char* to = scales + scales_before<which>();
+      barrier_expect(barrier, rows * row_bytes);
+      // Those of rows of a matrix that come after others.
+      const auto copy = [&](const void* from, int first, int count) {
+        copy_bulk(
+            to, static_cast<const unsigned char*>(from) + static_cast<long long>(first) * row_bytes,
+            count * row_bytes, barrier);
+        to += count * row_bytes;
+      };
+      if constexpr (which == qkv) {
+        const void* const from[3] = {l.q_scales, l.k_scales, l.v_scales};
+        const int of[3] = {op.query_rows(), op.kv_rows(), op.kv_rows()};
+        AC_UNROLL
+        for (int i = 0, before = 0; i < 3; before += of[i++]) {
+          const int first = begin > before ? begin - before : 0;
+          const int end = begin + rows - before < of[i] ? begin + rows - before : of[i];
+          if (first < end) copy(from[i], first, end - first);
+        }
+      } else if constexpr (which == gate_up) {
+        copy(l.gate_scales, begin / 2, rows / 2), copy(l.up_scales, begin / 2, rows / 2);
+      } else {
+        copy(which == o ? l.o_scales : l.down_scales, begin, rows);
+      }
+    }
+  }
+
+  // How many blocks share a head of keys: one, if there are few tokens, so that nobody waits for
+  // others.
+  AC_DEVICE static int sharers(int tokens) {
+    return tokens <= plan.rounds_alone * warps * warp_keys ? 1 : splits;
+  }
   // This block's head of keys, and which of its splits it has.
-  AC_DEVICE static bool attends() { return static_cast<int>(blockIdx.x) < op.kv_heads * splits; }
+  AC_DEVICE static bool attends(int sharers) {
+    return static_cast<int>(blockIdx.x) < op.kv_heads * splits && split() < sharers;
+  }
   AC_DEVICE static int kv_head() { return blockIdx.x / splits; }
   AC_DEVICE static int split() { return blockIdx.x % splits; }
   // The first token of a warp's keys in a round; warps' keys of all splits come in turn.
-  AC_DEVICE static int first_token(int round, int warp) {
-    return ((round * warps + warp) * splits + split()) * warp_keys;
+  AC_DEVICE static int first_token(int round, int warp, int sharers) {
+    return ((round * warps + warp) * sharers + split()) * warp_keys;
   }
   AC_DEVICE static int keys_at(int first, int tokens) {
     return first >= tokens ? 0 : tokens - first < warp_keys ? tokens - first : warp_keys;
   }
 
   AC_DEVICE void ask_cached(Asker& asker, const LayerPointers& l, int tokens) const {
-    if (!attends()) return;
+    const int sharing = sharers(tokens);
+    if (!attends(sharing)) return;
     const long long head = static_cast<long long>(kv_head()) * p.capacity * dim;
     AC_UNROLL_BY(1)
-    for (int round = 0; first_token(round, 0) < tokens; ++round) {
+    for (int round = 0; first_token(round, 0, sharing) < tokens; ++round) {
       int all = 0;
       AC_UNROLL_BY(1)
-      for (int w = 0; w < warps; ++w) all += keys_at(first_token(round, w), tokens);
-      const int first = first_token(round, lane() % warps), mine = keys_at(first, tokens);
+      for (int w = 0; w < warps; ++w) all += keys_at(first_token(round, w, sharing), tokens);
+      const int first = first_token(round, lane() % warps, sharing), mine = keys_at(first, tokens);
       AC_UNROLL_BY(1)
       for (int of_values = 0; of_values < 2; ++of_values) {
         unsigned char* const to = asker.free(all * dim * 2);
@@ -252,18 +357,20 @@ struct Layers {
   AC_DEVICE void ask_for_all() const {
     Asker asker{{ring, full, empty}};
     // Weights need not wait for the kernel before this one.
+    ask_scales<qkv>(layer[0], 0);
     ask<qkv>(asker, p.maps[0]);
     wait_for_dependency();
     const int tokens = load_fresh(p.position);
     AC_UNROLL_BY(1)
     for (int i = 0; i < p.layers; ++i) {
       const LayerMaps& maps = p.maps[i];
-      if (i > 0) ask<qkv>(asker, maps);
+      const LayerPointers& l = layer[i];
+      if (i > 0) ask_scales<qkv>(l, i), ask<qkv>(asker, maps);
       if (i + 1 < p.layers) prefetch_maps(i + 1);
-      ask_cached(asker, layer[i], tokens);
-      ask<o>(asker, maps);
-      ask<gate_up>(asker, maps);
-      ask<down>(asker, maps);
+      ask_cached(asker, l, tokens);
+      ask_scales<o>(l, i), ask<o>(asker, maps);
+      ask_scales<gate_up>(l, i), ask<gate_up>(asker, maps);
+      ask_scales<down>(l, i), ask<down>(asker, maps);
     }
   }
 
@@ -272,11 +379,12 @@ struct Layers {
   // What such a warp keeps between products.
   struct State {
     Ring ring;
-    int tokens;                          // before this one
-    unsigned tag;                        // of this layer's words
-    float4 angles;                       // of this token: cosines and sines of a lane's two pairs
-    unsigned meetings = 0;               // of the block's warps that multiply
-    float2 h[plan.steps_of(op.hidden)];  // its columns of the hidden state, two a lane and step
+    int tokens = 0;                // before this one
+    unsigned tag = 0;              // of this layer's words
+    int layer = 0;                 // how many came before
+    float4 angles{};               // of this token: cosines and sines of a lane's two pairs
+    unsigned meetings = 0;         // of the block's warps that multiply
+    float2 h[hidden_pieces] = {};  // its part of the hidden state
   };
 
   AC_DEVICE void meet(State& state) const {
@@ -285,7 +393,7 @@ struct Layers {
     barrier_wait(met, state.meetings++ & 1);
   }
 
-  // Weights of a warp's 64 columns of a step: fragments of 16 columns each.
+  // Weights of a warp's columns of a step: of 32 bytes of rows each.
   struct Weights {
     unsigned of[4][4];
   };
@@ -298,7 +406,7 @@ struct Layers {
     constexpr int panel = (pair ? plan.pair_box_rows : plan.box_rows) * 128;
     const int row = lane() % 8, below = lane() / 8 % 2, right = lane() / 16;
     const int at =
-        in_place(warp() * panel + row * 128 + below * (pair ? plan.stage_bytes / 2 : panel / 2) +
+        in_place(warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
                  (right ^ row) * 16);  // as maps swizzle
     const unsigned char* const stage = ring.arrived();
     AC_UNROLL
@@ -306,13 +414,43 @@ struct Layers {
     ring.release();
   }
 
-  AC_DEVICE T* input() const { return inputs + warp() * plan.most_steps(op) * plan.warp_columns; }
+  AC_DEVICE unsigned char* input() const {
+    return inputs + warp() * plan.most_steps(op) * input_bytes;
+  }
+  // What a warp knows of its part of an input: the sum of squares, and the unit of digits.
+  struct Staged {
+    float squares = 0, unit = 1, lower = 1;
+  };
 
   // One product: `stage_input()` waits for this warp's part of the input and leaves it in shared
-  // memory; it returns the lane's sum of squares. Weights come in batches of some tiles, or of some
-  // steps of one tile: the first is in registers before the input is there.
+  // memory. Weights come in batches of some tiles, or of some steps of one tile: the first is in
+  // registers before the input is there.
   template <int which, class Stage>
   AC_DEVICE void multiply(State& state, Stage stage_input) const {
+    float squares;
+    if constexpr (coded)
+      squares = multiply_codes<which>(state, stage_input);
+    else
+      squares = multiply_plain<which>(state, stage_input);
+    if (Product<which>::tile_count() == 0) return;
+    if constexpr (norms(which)) {
+      AC_UNROLL
+      for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
+      if (lane() == 0) sums[sums_before<which>() + warp()] = squares;
+    }
+    meet(state);
+    finish<which>(state.tag);
+  }
+  // Whether a norm comes before the product: its sums of squares are the first row.
+  static constexpr bool norms(int which) { return which == qkv || which == gate_up; }
+  // Where a lane's first row has this warp's sums.
+  template <int which>
+  AC_DEVICE float* first_sums() const {
+    return sums + sums_before<which>() + (lane() / 4 + norms(which)) * warps + warp();
+  }
+
+  template <int which, class Stage>
+  AC_DEVICE float multiply_plain(State& state, Stage stage_input) const {
     using P = Product<which>;
     constexpr int most = P::most_steps, room = 6;
     constexpr int batch = most <= room ? most : 4;
@@ -334,20 +472,13 @@ struct Layers {
           w[t][i] = {};  // else registers keep what they had, and the compiler runs out of them
     };
     take_from(0, 0);
-    float squares = stage_input();
+    const Staged staged = stage_input();
     __syncwarp();
-    if (tiles == 0) return;
-    float* to = sums + sums_before<which>() + warp();
-    if constexpr (which == qkv || which == gate_up) {
-      AC_UNROLL
-      for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
-      if (lane() == 0) *to = squares;
-      to += warps;
-    }
-    to += lane() / 4 * warps;
-    const T* const x = input() + lane() / 8 * 8;
-    const bool has_last = P::k % plan.columns == 0 ||
-                          warp() * plan.warp_columns < P::columns(P::first_step() + steps - 1);
+    if (tiles == 0) return 0;
+    float* to = first_sums<which>();
+    const T* const x = reinterpret_cast<const T*>(input()) + lane() / 8 * 8;
+    const bool has_last =
+        P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
     AC_UNROLL_BY(1)
     for (int tile = 0; tile < tiles; tile += together) {
       float c[2][4];  // of one tile after another
@@ -367,7 +498,7 @@ struct Layers {
             AC_UNROLL
             for (int j = 0; j < 2; ++j) {
               unsigned b[4];
-              load_matrices(b, x + (step + i) * plan.warp_columns + j * 32);
+              load_matrices(b, x + (step + i) * 64 + j * 32);
               mma_16x8x16<T>(c[0], w[t][i].of[2 * j], {b[0], b[1]});
               mma_16x8x16<T>(c[1], w[t][i].of[2 * j + 1], {b[2], b[3]});
             }
@@ -379,84 +510,246 @@ struct Layers {
         }
       }
     }
+    return staged.squares;
+  }
+
+  // Of codes. Two panels of weights are in registers before the input is there.
+  template <int which, class Stage>
+  AC_DEVICE float multiply_codes(State& state, Stage stage_input) const {
+    using P = Product<which>;
+    const int tiles = P::tile_count(), steps = P::step_count(), panels = tiles * steps;
+    Weights w[2];
+    const auto take_panel = [&](Weights& to, int panel) {
+      if (panel < panels)
+        take<which>(state.ring, to);
+      else
+        to = {};
+    };
+    take_panel(w[0], 0), take_panel(w[1], 1);
+    if (tiles > 0) barrier_wait(scales_there + which, state.layer & 1);
+    const Staged staged = stage_input();
     __syncwarp();
-    if (lane() == 0) barrier_arrive(summed + which);
+    if (tiles == 0) return 0;
+    float* to = first_sums<which>();
+    const float unit = staged.unit / lifted_codes, lower = staged.lower;
+    // The first columns of tensor cores' right operand are the high digits and the low ones; nobody
+    // looks at the others.
+    const unsigned char* const x = input() + lane() / 4 % 2 * 64 + lane() % 4 * 16;
+    const Scales<which> scales_of_rows(*this);
+    const bool has_last =
+        P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
+    uint4 digits[4];
+    const auto load_digits = [&](int step) {
+      AC_UNROLL
+      for (int i = 0; i < 4; ++i)
+        digits[i] = *reinterpret_cast<const uint4*>(x + step * input_bytes + i * 128);
+    };
+    constexpr bool one_step = P::most_steps == 1;
+    if constexpr (one_step) load_digits(0);
+    int tile = 0, step = 0;
+    float above = 0, below = 0;
+    const auto multiply_panel = [&](const Weights& w, int panel) {
+      if (panel >= panels) return;
+      if (has_last || step < steps - 1) {
+        if constexpr (!one_step) load_digits(step);
+        multiply_groups(w, digits, scales_of_rows.at(tile, step), above, below);
+      }
+      if (++step < steps) return;
+      if (lane() % 4 == 0) to[0] = above * unit * lower, to[8 * warps] = below * unit * lower;
+      to += 16 * warps, above = below = 0, step = 0, ++tile;
+    };
+    AC_UNROLL_BY(1)
+    for (int panel = 0; panel < panels; panel += 2) {
+      AC_UNROLL
+      for (int i = 0; i < 2; ++i) multiply_panel(w[i], panel + i), take_panel(w[i], panel + i + 2);
+    }
+    publish_reads();  // of scales
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(scales_read + which);
+    return staged.squares;
+  }
+
+  // Scales of a lane's rows of a product: lane / 4 of a tile, and the one 8 rows below.
+  template <int which>
+  struct Scales {
+    using P = Product<which>;
+    static constexpr int groups = P::groups;
+    // Rows of gate come before those of up.
+    static constexpr int rows_of_tile = which == gate_up ? 8 : 16;
+    const Scale* first = nullptr;
+    int below = 0;
+
+    AC_DEVICE explicit Scales(const Layers& of) {
+      if constexpr (coded) {
+        first = reinterpret_cast<const Scale*>(of.scales + scales_before<which>()) +
+                lane() / 4 * groups + (P::first_step() * warps + warp()) * groups_of_panel;
+        below = (which == gate_up ? 8 * P::tile_count() : 8) * groups;
+      }
+    }
+    struct At {
+      const Scale *above, *below;
+    };
+    AC_DEVICE At at(int tile, int step) const {
+      const Scale* const above =
+          first + tile * rows_of_tile * groups + step * warps * groups_of_panel;
+      return {above, above + below};
+    }
+  };
+
+  // Codes of a warp's columns times digits; each group's sums times its scales.
+  template <class At>
+  AC_DEVICE static void multiply_groups(const Weights& w, const uint4 (&x)[4], const At& scale,
+                                        float& above, float& below) {
+    constexpr int of_group = 8 / groups_of_panel;
+    AC_UNROLL
+    for (int g = 0; g < groups_of_panel; ++g) {
+      int c[4] = {};
+      AC_UNROLL
+      for (int v = g * of_group; v < (g + 1) * of_group; ++v) {
+        const unsigned a = w.of[v / 2][v % 2 * 2], b = w.of[v / 2][v % 2 * 2 + 1];
+        const uint4& both = x[v / 2];
+        mma_16x8x32(c, {even_codes(a), even_codes(b), odd_codes(a), odd_codes(b)},
+                    {v % 2 == 0 ? both.x : both.z, v % 2 == 0 ? both.y : both.w});
+      }
+      above += to_float(scale.above[g]) * static_cast<float>(c[0] * 256 + c[1]);
+      below += to_float(scale.below[g]) * static_cast<float>(c[2] * 256 + c[3]);
+    }
   }
 
   // Whether the hidden state matters to this block.
   AC_DEVICE static bool has_hidden() {
     return Product<qkv>::tile_count() > 0 || Product<gate_up>::tile_count() > 0;
   }
-  // A column of this warp's, of a step of the hidden state; two neighbours a lane.
-  AC_DEVICE static int hidden_column(int step) {
-    return step * plan.columns + warp() * plan.warp_columns + lane() * 2;
+  // Places of the hidden state that a lane has: two neighbours of each piece, or four of each two.
+  AC_DEVICE static int hidden_place(int i) {
+    const int first = i / pieces * step_columns + warp() * warp_columns;
+    return coded ? first + i % pieces / 2 * 128 + lane() * 4 + i % 2 * 2
+                 : first + i % pieces * 64 + lane() * 2;
+  }
+  AC_DEVICE static bool has_place(int i) {
+    return op.hidden % step_columns == 0 || hidden_place(i) < op.hidden;
   }
 
   // What all blocks computed joins the hidden state.
   template <int parts>
   AC_DEVICE void add_to_hidden(State& state, const Word* from, unsigned tag) const {
-    constexpr int steps = plan.steps_of(op.hidden);
-    unsigned v[2 * parts * steps];
+    unsigned v[2 * parts * hidden_pieces];
     // A warp without columns of the last step looks at others.
-    fetch_words<parts * steps, 2>(
+    fetch_words<parts * hidden_pieces, 2>(
         [&](int i) {
-          const int column = hidden_column(i / parts), part = i % parts;
-          return from + part * op.hidden + (column < op.hidden ? column : 0);
+          const int at = hidden_place(i / parts), part = i % parts;
+          return from + part * op.hidden + (at < op.hidden ? hidden_word(at) : 0);
         },
         tag, v);
     AC_UNROLL
-    for (int step = 0; step < steps; ++step) AC_UNROLL
+    for (int i = 0; i < hidden_pieces; ++i) AC_UNROLL
     for (int part = 0; part < parts; ++part) {
-      state.h[step].x += __uint_as_float(v[(step * parts + part) * 2]);
-      state.h[step].y += __uint_as_float(v[(step * parts + part) * 2 + 1]);
+      state.h[i].x += __uint_as_float(v[(i * parts + part) * 2]);
+      state.h[i].y += __uint_as_float(v[(i * parts + part) * 2 + 1]);
     }
   }
   // The hidden state times a norm's weights, as a product's input; the norm's factor comes later.
-  // Lifted, as elements so small that they have few bits are not when the norm is done with them.
-  static constexpr float lift = 0x1p30f;
-  AC_DEVICE float stage_hidden(const State& state,
-                               const unsigned (&norm)[plan.steps_of(op.hidden)]) const {
+  // Elements are lifted, as those so small that they have few bits are not when the norm is done
+  // with them.
+  static constexpr float lift = coded ? 1 : 0x1p30f;
+  AC_DEVICE Staged stage_hidden(const State& state, const unsigned (&norm)[hidden_pieces]) const {
     float squares = 0;
-    const float offset = p.norm_offset * lift;
-    unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
-    AC_UNROLL
-    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
-      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
-      const float2 h = state.h[step], w = unpack_pair<T>(norm[step]);
+    const auto normed = [&](int i) {
+      const float2 h = state.h[i], w = unpack_pair<T>(norm[i]);
       squares += h.x * h.x + h.y * h.y;
-      to[step * 32] = pack_pair<T>(h.x * fmaf(w.x, lift, offset), h.y * fmaf(w.y, lift, offset));
+      const float offset = p.norm_offset * lift;
+      return make_float2(h.x * fmaf(w.x, lift, offset), h.y * fmaf(w.y, lift, offset));
+    };
+    if constexpr (coded) {
+      float x[2 * hidden_pieces];
+      AC_UNROLL
+      for (int i = 0; i < hidden_pieces; ++i) {
+        const float2 v = has_place(i) ? normed(i) : make_float2(0, 0);
+        x[2 * i] = v.x, x[2 * i + 1] = v.y;
+      }
+      const DigitUnit unit = stage_digits(x);
+      return {squares, unit.unit, unit.lower};
+    } else {
+      unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
+      AC_UNROLL
+      for (int i = 0; i < hidden_pieces; ++i) {
+        if (!has_place(i)) continue;
+        const float2 v = normed(i);
+        to[i * 32] = pack_pair<T>(v.x, v.y);
+      }
+      return {squares};
     }
-    return squares;
   }
-  AC_DEVICE static void load_norm(const void* weights, unsigned (&norm)[plan.steps_of(op.hidden)]) {
+  // The digits of what a lane has of its warp's columns: four neighbouring places of each 128.
+  template <int n>
+  AC_DEVICE DigitUnit stage_digits(const float (&x)[n]) const {
+    unsigned largest = 0;
     AC_UNROLL
-    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
-      const int column = hidden_column(step);
-      norm[step] = 0;
-      if (op.hidden % plan.columns != 0 && column >= op.hidden) continue;
-      norm[step] = load_early(static_cast<const unsigned*>(weights) + column / 2);
+    for (int i = 0; i < n; ++i) {
+      const unsigned bits = __float_as_uint(x[i]) & 0x7fffffffu;
+      largest = bits > largest ? bits : largest;
+    }
+    const DigitUnit unit = digit_unit(largest_of_warp(largest));
+    // 64 columns have their high digits, then their low ones.
+    unsigned char* const to =
+        input() + lane() / 16 * 128 + lane() % 8 / 2 * 16 + lane() % 16 / 8 * 8 + lane() % 2 * 4;
+    AC_UNROLL
+    for (int i = 0; i < n / 4; ++i) {
+      unsigned digits[4], low, high;
+      AC_UNROLL
+      for (int j = 0; j < 4; ++j) digits[j] = digits_of(x[4 * i + j], unit);
+      digit_words(digits, low, high);
+      *reinterpret_cast<unsigned*>(to + i * 256) = high;
+      *reinterpret_cast<unsigned*>(to + i * 256 + 64) = low;
+    }
+    return unit;
+  }
+  AC_DEVICE static void load_norm(const void* weights, unsigned (&norm)[hidden_pieces]) {
+    AC_UNROLL
+    for (int i = 0; i < hidden_pieces; ++i) {
+      norm[i] = 0;
+      if (!has_place(i)) continue;
+      norm[i] = load_two(weights, hidden_place(i), [](const auto* p) { return load_early(p); });
     }
   }
   // An input that blocks hand on in pairs.
   template <int which>
-  AC_DEVICE float stage_pairs(const Word* from, unsigned tag) const {
+  AC_DEVICE Staged stage_pairs(const Word* from, unsigned tag) const {
     using P = Product<which>;
-    if (P::tile_count() == 0) return 0.f;
+    if (P::tile_count() == 0) return {};
     const int steps = P::step_count();
-    unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
-    unsigned v[P::most_steps];
-    const int column = P::first_step() * plan.columns + warp() * plan.warp_columns;
-    const auto has = [&](int step) { return step < steps && column + step * plan.columns < P::k; };
+    // Words that a lane takes side by side, and how often of a step.
+    constexpr int each = pieces % 2 == 0 ? 2 : 1, turns = pieces / each;
+    unsigned v[P::most_steps * turns * each];
+    const int column = P::first_step() * step_columns + warp() * warp_columns;
+    const auto has = [&](int step) { return step < steps && column + step * step_columns < P::k; };
     // Who has fewer columns looks at the first one of all.
-    fetch_words<P::most_steps, 1>(
-        [&](int step) {
-          return from + (has(step) ? (column + step * plan.columns) / 2 + lane() : 0);
+    fetch_words<P::most_steps * turns, each>(
+        [&](int i) {
+          const int at = (column + i / turns * step_columns) / 2 + (i % turns * 32 + lane()) * each;
+          return from + (has(i / turns) ? at : 0);
         },
         tag, v);
+    if constexpr (coded) {
+      float x[P::most_steps * 2 * pieces];
+      AC_UNROLL
+      for (int i = 0; i < P::most_steps * pieces; ++i) {
+        const float2 both = has(i / pieces) ? unpack_pair<T>(v[i]) : make_float2(0, 0);
+        x[2 * i] = both.x, x[2 * i + 1] = both.y;
+      }
+      const DigitUnit unit = stage_digits(x);
+      return {0, unit.unit, unit.lower};
+    }
+    unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane() * each;
     AC_UNROLL
-    for (int step = 0; step < P::most_steps; ++step)
-      if (has(step)) to[step * 32] = v[step];
-    return 0.f;
+    for (int i = 0; i < P::most_steps * turns; ++i) {
+      if (!has(i / turns)) continue;
+      if constexpr (each == 2)
+        *reinterpret_cast<uint2*>(to + i * 64) = make_uint2(v[2 * i], v[2 * i + 1]);
+      else
+        to[i * 32] = v[i];
+    }
+    return {};
   }
 
   // ---- attention
@@ -495,9 +788,10 @@ struct Layers {
   }
 
   AC_DEVICE void attend(State& state, const LayerPointers& l) const {
-    if (!attends()) return;
+    const int sharing = sharers(state.tokens);
+    if (!attends(sharing)) return;
     const unsigned tag = state.tag;
-    const bool appends = split() == splits - 1;
+    const bool appends = split() == sharing - 1;
     // Queries, and this token's key and value, a head a warp.
     AC_UNROLL_BY(1)
     for (int task = warp(); task < group + (appends ? 2 : 0); task += warps) {
@@ -561,8 +855,8 @@ struct Layers {
                                                                   32 * i + lane() % 4 * 8)
                                 : make_uint4(0, 0, 0, 0);
     AC_UNROLL_BY(1)
-    for (int round = 0; first_token(round, 0) < state.tokens; ++round) {
-      const int first = first_token(round, warp()), count = keys_at(first, state.tokens);
+    for (int round = 0; first_token(round, 0, sharing) < state.tokens; ++round) {
+      const int first = first_token(round, warp(), sharing), count = keys_at(first, state.tokens);
       // Scores of keys lane % 4 * 2 and the next of each eight.
       float scores[warp_keys / 8][2];
       {
@@ -640,23 +934,31 @@ struct Layers {
     for (int j = 0; j < values; ++j)
       attended[(warp() * group + h) * dim + lane() * values + j] = out[h][j];
     meet(state);
-    Word* const to = words(of_splits) + (kv_head() * splits + split()) * plan.partial_words(op);
+    constexpr int pairs = group * dim / 2;
     AC_UNROLL_BY(1)
-    for (int i = threadIdx.x; i < group * dim; i += 32 * warps) {
-      const int h = i / dim;
-      float top = maxima[h], sum = 0, weight = 0;
+    for (int i = threadIdx.x; i < pairs; i += 32 * warps) {
+      const int h = i / (dim / 2);
+      const float* const from = attended + first_column(2 * i);
+      float top = maxima[h], x = 0, y = 0, weight = 0;
       AC_UNROLL
-      for (int w = 1; w < warps; ++w) top = fmaxf(top, maxima[w * group + h]);
-      if (top > -INFINITY) {
+      for (int w = 1; w < warps; ++w) top = max_or_nan(top, maxima[w * group + h]);
+      if (top != -INFINITY) {
         AC_UNROLL
         for (int w = 0; w < warps; ++w) {
           const float factor = exp2_fast(maxima[w * group + h] - top);
-          sum += factor * attended[w * group * dim + i];
+          x += factor * from[w * group * dim], y += factor * from[w * group * dim + column_pitch];
           weight += factor * totals[w * group + h];
         }
       }
-      store_word(to + i, __float_as_uint(sum), tag);
-      if (i % dim == 0) {
+      if (sharing == 1) {
+        store_word(words(of_attention) + kv_head() * pairs + i,
+                   pack_pair<T>(x / weight, y / weight), tag);
+        continue;
+      }
+      Word* const to = words(of_splits) + (kv_head() * splits + split()) * plan.partial_words(op);
+      store_word(to + 2 * i, __float_as_uint(x), tag);
+      store_word(to + 2 * i + 1, __float_as_uint(y), tag);
+      if (i % (dim / 2) == 0) {
         store_word(to + group * dim + 2 * h, __float_as_uint(top), tag);
         store_word(to + group * dim + 2 * h + 1, __float_as_uint(weight), tag);
       }
@@ -673,8 +975,8 @@ struct Layers {
   }
 
   AC_DEVICE void multiply_all() const {
-    State state{{ring, full, empty}, 0, 0, {}, 0, {}};
-    unsigned norm[plan.steps_of(op.hidden)];
+    State state{.ring = {ring, full, empty}};
+    unsigned norm[hidden_pieces];
     load_norm(layer[0].norm, norm);
     wait_for_dependency();
     state.tokens = load_fresh(p.position);
@@ -683,18 +985,18 @@ struct Layers {
                                  lane() % (dim / 4));
     state.tag = load_fresh(p.done) + 1;
     AC_UNROLL
-    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
-      state.h[step] = make_float2(0, 0);
-      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
-      state.h[step] =
-          unpack_pair<T>(load_fresh(static_cast<const unsigned*>(p.in) + hidden_column(step) / 2));
+    for (int i = 0; i < hidden_pieces; ++i) {
+      state.h[i] = make_float2(0, 0);
+      if (!has_place(i)) continue;
+      state.h[i] = unpack_pair<T>(
+          load_two(p.in, hidden_place(i), [](const auto* at) { return load_fresh(at); }));
     }
     AC_UNROLL_BY(1)
-    for (int i = 0; i < p.layers; ++i, ++state.tag) {
+    for (int i = 0; i < p.layers; ++i, ++state.tag, ++state.layer) {
       const LayerPointers& l = layer[i];
       const unsigned tag = state.tag;
       multiply<qkv>(state, [&] {
-        if (!has_hidden()) return 0.f;
+        if (!has_hidden()) return Staged{};
         if (i > 0) add_to_hidden<plan.parts_down>(state, words(of_down), tag - 1);
         return stage_hidden(state, norm);
       });
@@ -702,7 +1004,7 @@ struct Layers {
       attend(state, l);
       multiply<o>(state, [&] { return stage_pairs<o>(words(of_attention), tag); });
       multiply<gate_up>(state, [&] {
-        if (!has_hidden()) return 0.f;
+        if (!has_hidden()) return Staged{};
         add_to_hidden<plan.parts_o>(state, words(of_o), tag);
         return stage_hidden(state, norm);
       });
@@ -711,64 +1013,77 @@ struct Layers {
     }
     if (blockIdx.x != plan.blocks - 1) return;  // which has tiles of each product
     add_to_hidden<plan.parts_down>(state, words(of_down), state.tag - 1);
+    // All blocks with work have read it: they had a part in what this one has.
+    if (threadIdx.x == 0) *p.done = state.tag - 1;
     AC_UNROLL
-    for (int step = 0; step < plan.steps_of(op.hidden); ++step) {
-      if (op.hidden % plan.columns != 0 && hidden_column(step) >= op.hidden) continue;
-      static_cast<unsigned*>(p.out)[hidden_column(step) / 2] =
-          pack_pair<T>(state.h[step].x, state.h[step].y);
+    for (int i = 0; i < hidden_pieces; ++i) {
+      if (!has_place(i)) continue;
+      const int column = first_column(hidden_place(i));
+      if constexpr (coded) {
+        static_cast<T*>(p.out)[column] = from_float<T>(state.h[i].x);
+        static_cast<T*>(p.out)[column + column_pitch] = from_float<T>(state.h[i].y);
+      } else {
+        static_cast<unsigned*>(p.out)[column / 2] = pack_pair<T>(state.h[i].x, state.h[i].y);
+      }
     }
   }
 
-  // ---- the warp that finishes
+  // ---- what is handed on
 
+  // Of all warps.
   AC_DEVICE static float sum_of(const float* row) {
-    const float4 a = *reinterpret_cast<const float4*>(row);
-    const float4 b = *reinterpret_cast<const float4*>(row + 4);
-    return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+    if constexpr (warps == 8) {
+      const float4 a = *reinterpret_cast<const float4*>(row);
+      const float4 b = *reinterpret_cast<const float4*>(row + 4);
+      return ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+    } else {
+      float2 sum = *reinterpret_cast<const float2*>(row);
+      AC_UNROLL
+      for (int w = 2; w < warps; w += 2) {
+        const float2 v = *reinterpret_cast<const float2*>(row + w);
+        sum.x += v.x, sum.y += v.y;
+      }
+      return sum.x + sum.y;
+    }
   }
 
   AC_DEVICE static float silu(float x) { return divide_fast(x, 1 + exp2_fast(-log2_e * x)); }
 
-  AC_DEVICE void finish(int which, int number, unsigned tag) const {
-    const Job job = jobs[which];
-    if (job.tiles == 0) return;
-    barrier_wait(summed + which, number & 1);
-    __syncwarp();
-    const float* from = sums + job.sums;
+  // The block's rows, once all warps have their sums: 16 lanes a tile.
+  template <int which>
+  AC_DEVICE void finish(unsigned tag) const {
+    using P = Product<which>;
+    const float* from = sums + sums_before<which>();
     float factor = 1;
-    if (which == qkv || which == gate_up) {
+    if constexpr (norms(which)) {
       factor = rsqrtf(sum_of(from) * (1.f / op.hidden) + p.norm_eps) * (1 / lift);
       from += warps;
     }
-    const auto row = [&](int r) { return sum_of(from + r * warps); };
-    if (which == gate_up) {
-      Word* const to = words(of_gate_up) + Product<gate_up>::first_tile() * 4;
-      AC_UNROLL_BY(1)
-      for (int i = lane(); i < job.tiles * 4; i += 32) {
-        const int r = i / 4 * 16 + i % 4 * 2;
-        const float x = silu(row(r) * factor) * (row(r + 8) * factor);
-        const float y = silu(row(r + 1) * factor) * (row(r + 9) * factor);
-        store_word(to + i, pack_pair<T>(x, y), tag);
+    const int tiles = P::tile_count(), row = lane() % 16;
+    AC_UNROLL_BY(1)
+    for (int first = warp() * 2; first < tiles; first += 2 * warps) {
+      const int tile = first + lane() / 16;
+      const bool has = tile < tiles;
+      const float x = sum_of(from + ((has ? tile : first) * 16 + row) * warps) * factor;
+      const int all = P::first_tile() + tile;
+      if constexpr (which == gate_up) {
+        const float v = silu(x) * __shfl_xor_sync(full_warp, x, 8);
+        const float other = __shfl_xor_sync(full_warp, v, column_pitch);
+        if (has && row < 8 && (row & column_pitch) == 0)
+          store_word(words(of_gate_up) + all * 4 + place(row) / 2, pack_pair<T>(v, other), tag);
+      } else if constexpr (which == qkv) {
+        const float other = __shfl_xor_sync(full_warp, x, 1);
+        if (has && row % 2 == 0)
+          store_word(words(of_qkv) + all * 8 + row / 2, pack_pair<T>(x, other), tag);
+      } else {
+        Word* const to = words(which == o ? of_o : of_down) + P::part() * op.hidden;
+        if (has) store_word(to + hidden_word(place(all * 16 + row)), __float_as_uint(x), tag);
       }
-    } else if (which == qkv) {
-      Word* const to = words(of_qkv) + Product<qkv>::first_tile() * 8;
-      AC_UNROLL_BY(1)
-      for (int i = lane(); i < job.tiles * 8; i += 32)
-        store_word(to + i, pack_pair<T>(row(2 * i) * factor, row(2 * i + 1) * factor), tag);
-    } else {
-      Word* const to =
-          which == o ? words(of_o) + Product<o>::part() * op.hidden + Product<o>::first_tile() * 16
-                     : words(of_down) + Product<down>::part() * op.hidden +
-                           Product<down>::first_tile() * 16;
-      AC_UNROLL_BY(1)
-      for (int i = lane(); i < job.tiles * 16; i += 32)
-        store_word(to + i, __float_as_uint(row(i)), tag);
     }
   }
 
   // Joins some pairs of values of all splits: lanes have a pair each, or share it.
   AC_DEVICE void join(unsigned tag) const {
-    if (!attends()) return;
     constexpr int pairs = group * dim / 2, most = divide_up(pairs, splits);
     constexpr int room = power_of_two_from(most) < 32 ? power_of_two_from(most) : 32;
     constexpr int sharers = 32 / room, each = divide_up(splits, sharers);
@@ -815,21 +1130,13 @@ struct Layers {
     }
   }
 
-  AC_DEVICE void finish_all() const {
+  AC_DEVICE void join_all() const {
     wait_for_dependency();
-    const unsigned done = load_fresh(p.done);
-    unsigned tag = done + 1;
+    const int sharing = sharers(load_fresh(p.position));
+    if (sharing == 1 || !attends(sharing)) return;
+    unsigned tag = load_fresh(p.done) + 1;
     AC_UNROLL_BY(1)
-    for (int i = 0; i < p.layers; ++i, ++tag) {
-      AC_UNROLL_BY(1)
-      for (int which = qkv; which <= down; ++which) {
-        if (which == o) join(tag);
-        finish(which, i, tag);
-      }
-    }
-    // All blocks with work have read it: they had a part in what this one multiplied.
-    if (blockIdx.x == plan.blocks - 1 && lane() == 0)
-      *p.done = done + static_cast<unsigned>(p.layers);
+    for (int i = 0; i < p.layers; ++i, ++tag) join(tag);
   }
 
   AC_DEVICE void run() const {
@@ -837,21 +1144,16 @@ struct Layers {
     if (threadIdx.x == 0) {
       AC_UNROLL_BY(1)
       for (int i = 0; i < plan.stages; ++i) barrier_init(full + i), barrier_init(empty + i, warps);
-      for (int i = 0; i < 4; ++i) barrier_init(summed + i, warps);
       barrier_init(met, warps);
+      for (int i = 0; i < 4; ++i)
+        barrier_init(scales_there + i), barrier_init(scales_read + i, warps);
       barrier_init_visible();
     }
     const int words_of_table = p.layers * static_cast<int>(sizeof(LayerPointers) / 8);
     AC_UNROLL_BY(1)
-    for (int i = threadIdx.x; i < words_of_table; i += plan.threads)
+    for (int i = threadIdx.x; i < words_of_table; i += plan.threads())
       reinterpret_cast<unsigned long long*>(layer)[i] =
           reinterpret_cast<const unsigned long long*>(p.layer)[i];
-    if (threadIdx.x == 32) {
-      jobs[qkv] = {Product<qkv>::tile_count(), sums_before<qkv>()};
-      jobs[o] = {Product<o>::tile_count(), sums_before<o>()};
-      jobs[gate_up] = {Product<gate_up>::tile_count(), sums_before<gate_up>()};
-      jobs[down] = {Product<down>::tile_count(), sums_before<down>()};
-    }
     launch_dependents();
     __syncthreads();
     if (warp() < warps)
@@ -859,7 +1161,7 @@ struct Layers {
     else if (warp() == warps)
       ask_for_all();
     else
-      finish_all();
+      join_all();
   }
 };
 
@@ -872,12 +1174,12 @@ AC_DEVICE void layers(const LayersParams& p) {
 // Defines the kernel `name`. Its blocks wait for each other: all of them run at once, one a
 // multiprocessor.
 #ifdef AC_HOST_DEVICE
-#define AC_LAYERS_KERNEL(name, op, plan)                                        \
-  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads, 0, \
+#define AC_LAYERS_KERNEL(name, op, plan)                                          \
+  AC_CLUSTER_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads(), 0, \
                           ::ac::kernels::layers<op, plan>(p))
 #else
-#define AC_LAYERS_KERNEL(name, op, plan)                                \
-  AC_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads, 1, \
+#define AC_LAYERS_KERNEL(name, op, plan)                                  \
+  AC_KERNEL_ENTRY(name, ::ac::kernels::LayersParams, (plan).threads(), 1, \
                   ::ac::kernels::layers<op, plan>(p))
 #endif
 

@@ -4,6 +4,7 @@
 
 #include "kernels/plan.h"
 #include "kernels/tensor_map.h"
+#include "kernels/weight_format.h"
 
 namespace ac::kernels {
 
@@ -13,7 +14,8 @@ struct LayersOp {
   int heads = 16, kv_heads = 8, head_dim = 128;
   int inter = 3072;
   bool head_norms = false;  // RMSNorm of each query and key head
-  AC_FIELDS(LayersOp, type, hidden, heads, kv_heads, head_dim, inter, head_norms)
+  Format format{};          // of all weights
+  AC_FIELDS(LayersOp, type, hidden, heads, kv_heads, head_dim, inter, head_norms, format)
 
   constexpr int group() const { return heads / kv_heads; }
   constexpr int query_rows() const { return heads * head_dim; }
@@ -21,8 +23,8 @@ struct LayersOp {
   constexpr int qkv_rows() const { return query_rows() + 2 * kv_rows(); }
 };
 
-// One launch has 34 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
-constexpr int most_layers = 34;
+// One launch has 32 layers at most: CUDA limits a kernel's parameters to 32,764 bytes.
+constexpr int most_layers = 32;
 
 // A layer's weights, row by row, with boxes as LayersPlan has them.
 struct LayerMaps {
@@ -34,60 +36,95 @@ struct LayerPointers {
   const void *norm, *mlp_norm;  // [hidden]
   const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
   void *keys, *values;          // [kv_heads, capacity, head_dim]
+  // Of the weights' codes, if they are codes: as rows of weights.
+  const void *q_scales, *k_scales, *v_scales, *o_scales, *gate_scales, *up_scales, *down_scales;
 };
 
 // A product's matrix is cut into tiles of 16 rows, q over k over v, or eight rows of gate and eight
 // of up; and K into parts. A block multiplies neighbouring tiles of one part. Weights, and cached
-// keys and values, come through a ring of stages: of weights 16 rows of 512 columns, a step, 64
-// columns a warp.
+// keys and values, come through a ring of stages: of weights 128 bytes of 16 rows a warp, which are
+// a step's columns.
 struct LayersPlan {
   int blocks = 132;    // all of which must be there at once
   int parts_o = 1;     // of K, of the product with attention's output
   int parts_down = 1;  // of K, of the last product of a layer
   int stages = 11;     // of the ring
   int window = 2;      // stages that are under way at once: more keep words waiting behind weights
-  AC_FIELDS(LayersPlan, blocks, parts_o, parts_down, stages, window)
+  int warps = 8;       // that multiply
+  // Rounds of all warps' keys that one block does, where attention has no more.
+  int rounds_alone = 2;
+  AC_FIELDS(LayersPlan, blocks, parts_o, parts_down, stages, window, warps, rounds_alone)
 
-  static constexpr int warps = 8;  // that multiply
-  // One more warp asks for weights, and one finishes what the others multiply.
-  static constexpr int threads = 32 * (warps + 2);
-  static constexpr int warp_columns = 64, columns = warps * warp_columns;
-  static constexpr int stage_bytes = 16 * columns * 2;
-  // Boxes of the maps: a stage is one, or of gate and up one each, with fewer rows.
-  static constexpr int box_panels = warps, box_rows = 16, pair_box_rows = 8;
+  // One more warp asks for weights, and one joins what blocks have of attention.
+  constexpr int threads() const { return 32 * (warps + 2); }
+  // A warp's columns of a step, which are 128 bytes of a row, and those of all warps.
+  static constexpr int panel_bytes = 128;
+  static constexpr int warp_columns(const LayersOp& op) {
+    return 8 * panel_bytes / code_bits(op.format, op.type);
+  }
+  constexpr int columns(const LayersOp& op) const { return warps * warp_columns(op); }
+  constexpr int stage_bytes() const { return 16 * warps * panel_bytes; }
+  // Bytes of a warp's columns of an input: elements, or two digits each (kernels/code_digits.cuh).
+  static constexpr int input_bytes(const LayersOp& op) { return warp_columns(op) * 2; }
+  // Boxes of the maps: a stage is one, with a panel for each warp, or of gate and up one each, with
+  // fewer rows.
+  static constexpr int box_rows = 16, pair_box_rows = 8;
+  constexpr int box_panels() const { return warps; }
 
   constexpr int splits(const LayersOp& op) const { return blocks / op.kv_heads; }
   // Tokens of which a warp takes keys at once.
   static constexpr int warp_keys(const LayersOp& op) { return 1024 / op.head_dim; }
-  static constexpr int steps_of(int k) { return divide_up(k, columns); }
+  constexpr int steps_of(const LayersOp& op, int k) const { return divide_up(k, columns(op)); }
 
   // Shared memory: the ring | each warp's part of an input | the warps' sums of a product, and of
   // attention | queries, and this token's key and value | barriers | pointers of the layers |
-  // the block's shares of products.
+  // the block's shares of products | scales.
   constexpr int most_steps(const LayersOp& op) const {
-    const int from_hidden = steps_of(op.hidden);
-    const int from_heads = divide_up(steps_of(op.query_rows()), parts_o);
-    const int from_inter = divide_up(steps_of(op.inter), parts_down);
+    const int from_hidden = steps_of(op, op.hidden);
+    const int from_heads = divide_up(steps_of(op, op.query_rows()), parts_o);
+    const int from_inter = divide_up(steps_of(op, op.inter), parts_down);
     const int two = from_hidden > from_heads ? from_hidden : from_heads;
     return two > from_inter ? two : from_inter;
   }
   static constexpr int tiles_of(int rows, int blocks_of_part) {
     return divide_up(divide_up(rows, 16), blocks_of_part);
   }
+  // Of a layer, how often a warp multiplies 16 rows of its columns of a step, in the block that has
+  // most to do.
+  constexpr int most_panels(const LayersOp& op) const {
+    const int from_hidden = steps_of(op, op.hidden);
+    return (tiles_of(op.qkv_rows(), blocks) + tiles_of(2 * op.inter, blocks)) * from_hidden +
+           tiles_of(op.hidden, blocks / parts_o) *
+               divide_up(steps_of(op, op.query_rows()), parts_o) +
+           tiles_of(op.hidden, blocks / parts_down) * divide_up(steps_of(op, op.inter), parts_down);
+  }
   constexpr int sums_rows(const LayersOp& op) const {  // of all products, and a row of squares each
     return 16 * (tiles_of(op.qkv_rows(), blocks) + tiles_of(op.hidden, blocks / parts_o) +
                  tiles_of(2 * op.inter, blocks) + tiles_of(op.hidden, blocks / parts_down)) +
            4;
   }
-  static constexpr int attention_floats(const LayersOp& op) {
+  constexpr int attention_floats(const LayersOp& op) const {
     return warps * op.group() * (op.head_dim + 2);
   }
-  static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 1; }
+  static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 1 + 4; }
+  // Bytes of a row's scales, and of those of all rows of a product that a block may have.
+  static constexpr int scales_of_row(const LayersOp& op, int k) {
+    return op.format.columns == 0 ? 0 : k / op.format.columns * bytes_of(op.format.scale);
+  }
+  static constexpr int scales_of(const LayersOp& op, int rows, int k, int blocks_of_part) {
+    return 16 * tiles_of(rows, blocks_of_part) * scales_of_row(op, k);
+  }
+  constexpr int scales_bytes(const LayersOp& op) const {
+    return scales_of(op, op.qkv_rows(), op.hidden, blocks) +
+           scales_of(op, op.hidden, op.query_rows(), blocks / parts_o) +
+           scales_of(op, 2 * op.inter, op.hidden, blocks) +
+           scales_of(op, op.hidden, op.inter, blocks / parts_down);
+  }
   constexpr int shared_bytes(const LayersOp& op) const {
-    return stages * stage_bytes + warps * most_steps(op) * warp_columns * 2 +
-           sums_rows(op) * warps * 4 + round_up(attention_floats(op) * 4, 16) +
-           (op.group() + 2) * op.head_dim * 2 + barriers_of(stages) * 8 +
-           most_layers * static_cast<int>(sizeof(LayerPointers)) + 4 * 8;
+    return stages * stage_bytes() + warps * most_steps(op) * input_bytes(op) +
+           round_up(sums_rows(op) * warps * 4, 16) + round_up(attention_floats(op) * 4, 16) +
+           (op.group() + 2) * op.head_dim * 2 + round_up(barriers_of(stages) * 8, 16) +
+           most_layers * static_cast<int>(sizeof(LayerPointers)) + scales_bytes(op);
   }
 
   // Words of LayersParams::words: q, k and v | partial sums of attention | its output | sums of o |
@@ -103,15 +140,31 @@ struct LayersPlan {
   }
   constexpr int words(const LayersOp& op) const { return words_of(op, 6); }
 
+  // The first reason why no plan reads weights in this format, or null.
+  static constexpr const char* why_illegal_format(const LayersOp& op) {
+    const Format& format = op.format;
+    if (format.is_plain()) return nullptr;
+    if (bits_of(format.codes) != 4 || !is_whole(format.codes) || high_bits_of(format.codes) > 0 ||
+        format.zeros || format.minima || format.global || format.listed || format.outer > 0 ||
+        format.rows != 1 || format.columns < 32 || bytes_of(format.scale) < 2)
+      return "of codes, those of 4 bits with a scale of 16 or 32 bits a group";
+    const int columns = warp_columns(op);
+    if (columns % format.columns != 0) return "groups must be whole in a warp's columns";
+    if (op.hidden % columns != 0 || op.inter % columns != 0 || op.query_rows() % columns != 0)
+      return "sizes must be multiples of a warp's columns";
+    return nullptr;
+  }
   constexpr const char* why_illegal(const LayersOp& op) const {
     if (op.type != Type::bf16) return "an input's norm comes after the product: float16 overflows";
     if (op.head_dim != 64 && op.head_dim != 128) return "head_dim must be 64 or 128";
     if (op.kv_heads < 1 || op.heads % op.kv_heads != 0) return "heads must be whole groups";
     if (op.group() > 8) return "tensor cores take groups up to 8";
     if (op.hidden % 64 != 0 || op.inter % 64 != 0) return "sizes must be multiples of 64";
+    if (const char* reason = why_illegal_format(op)) return reason;
+    if (warps < 1 || warps > 14 || warps % 2 != 0) return "2 to 14 warps, in pairs, multiply";
     if (blocks < op.kv_heads) return "a head of keys needs a block";
-    if (parts_o < 1 || parts_down < 1 || parts_o > steps_of(op.query_rows()) ||
-        parts_down > steps_of(op.inter) || parts_o > blocks || parts_down > blocks)
+    if (parts_o < 1 || parts_down < 1 || parts_o > steps_of(op, op.query_rows()) ||
+        parts_down > steps_of(op, op.inter) || parts_o > blocks || parts_down > blocks)
       return "more parts than K has steps";
     if (stages < 2 || window < 1 || window > stages) return "a window is 1 to all stages";
     return nullptr;
@@ -141,7 +194,7 @@ struct LayersParams {
   float norm_eps, norm_offset;  // offset: 1 where a norm multiplies by 1 + weight
   float head_norm_eps, head_norm_offset;
   float scale;          // of the scores
-  long long unused[2];  // whole 64 bytes, as on a GPU maps have them
+  long long unused[6];  // whole 64 bytes, as on a GPU maps have them
 };
 static_assert(sizeof(LayersParams) % 64 == 0 && sizeof(LayersParams) <= 32764);
 

@@ -138,6 +138,8 @@ T* in_place(T* p) {
 // 2 to the power of x; subnormal results may be 0.
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float divide_fast(float a, float b) { return a / b; }
+// Not a number, if one of them is none.
+inline float max_or_nan(float a, float b) { return a != a || a > b ? a : b; }
 inline float2 cos_sin_fast(float x) { return {cosf(x), sinf(x)}; }
 
 // (a & mask) | b, which is one instruction.
@@ -184,6 +186,42 @@ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
           for (int i = 0; i < 4; ++i) {
             float& sum = static_cast<Fragment*>(payloads[lane])->c[i];
             for (int k = 0; k < 16; ++k)
+              sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
+          }
+      },
+      place);
+  for (int i = 0; i < 4; ++i) c[i] = mine.c[i];
+}
+// Of signed bytes: c[16,8] += a[16,32] * b[32,8].
+inline void mma_16x8x32(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                        host::Place place = host::Place::current()) {
+  struct Fragment {
+    int c[4];
+    unsigned a[4], b[2];
+  } mine;
+  for (int i = 0; i < 4; ++i) mine.c[i] = c[i], mine.a[i] = a[i];
+  mine.b[0] = b[0], mine.b[1] = b[1];
+  host::warp_collective(
+      "mma", full_warp, &mine,
+      [](void* const payloads[32], host::Place) {
+        const auto byte = [](unsigned word, int i) {
+          return static_cast<int>(static_cast<signed char>(word >> 8 * i & 255));
+        };
+        int left[16][32], right[32][8];
+        for (int k = 0; k < 32; ++k) {
+          for (int row = 0; row < 16; ++row) {
+            const auto* f = static_cast<Fragment*>(payloads[row % 8 * 4 + k % 16 / 4]);
+            left[row][k] = byte(f->a[row / 8 + 2 * (k / 16)], k % 4);
+          }
+          for (int column = 0; column < 8; ++column) {
+            const auto* f = static_cast<Fragment*>(payloads[column * 4 + k % 16 / 4]);
+            right[k][column] = byte(f->b[k / 16], k % 4);
+          }
+        }
+        for (int lane = 0; lane < 32; ++lane)
+          for (int i = 0; i < 4; ++i) {
+            int& sum = static_cast<Fragment*>(payloads[lane])->c[i];
+            for (int k = 0; k < 32; ++k)
               sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
           }
       },
@@ -440,6 +478,12 @@ AC_DEVICE float exp2_fast(float x) {
 }
 // a / b to two units in the last place; 0 for a |b| of 2^126 and more.
 AC_DEVICE float divide_fast(float a, float b) { return __fdividef(a, b); }
+// Not a number, if one of them is none.
+AC_DEVICE float max_or_nan(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
 // To 5e-7 from -pi to pi.
 AC_DEVICE float2 cos_sin_fast(float x) { return make_float2(__cosf(x), __sinf(x)); }
 
@@ -483,8 +527,28 @@ AC_DEVICE void mma_16x8x16<bf16>(float (&c)[4], const unsigned (&a)[4], const un
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+AC_DEVICE void mma_16x8x32(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
 #endif
+
+// The largest of a warp's values.
+AC_DEVICE unsigned largest_of_warp(unsigned x) {
+#if !defined(AC_HOST_DEVICE) && __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(full_warp, x);
+#else
+  AC_UNROLL
+  for (int d = 16; d > 0; d /= 2) {
+    const unsigned other = __shfl_xor_sync(full_warp, x, d);
+    x = other > x ? other : x;
+  }
+  return x;
+#endif
+}
 
 // Sums and products of both elements of two words. GPUs before sm_90 have no others of bf16.
 template <class T>

@@ -16,9 +16,9 @@ using namespace kernels;
 
 namespace {
 
-// Weights of two layers beyond which the gate would take minutes; what such layers lose between
-// launches is little beside their bytes.
-constexpr std::int64_t kMostOfTwo = 128'000'000;
+// Weights of two layers beyond which the gate would take minutes, and their bytes beside which it
+// is little what layers lose between launches.
+constexpr double kMostOfTwo = 256e6, kMostBytesOfTwo = 256e6;
 // The host device runs the threads of all blocks in turn: its plans have no more blocks than this.
 constexpr int kMostBlocksOnHost = 16;
 
@@ -76,7 +76,9 @@ class LayersMatcher {
     operands.out = x;
     if (done_ != body_.compute().size()) return refuse("it does more than layers");
     const LayersOp& op = task.op;
-    if (2ll * op.hidden * (op.qkv_rows() + op.query_rows() + 3ll * op.inter) > kMostOfTwo)
+    const double rows = 2 * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter);
+    if (rows * op.hidden > kMostOfTwo ||
+        weight_bytes(op.format, op.type, rows, op.hidden) > kMostBytesOfTwo)
       return refuse("layers so large gain little by one launch");
     if (const char* why = LayersPlan().why_illegal(op)) return refuse(why);
     return true;
@@ -120,22 +122,22 @@ class LayersMatcher {
     return !body_.is_output(norm) || refuse("the normed state is needed outside");
   }
 
-  // A product without bias, by a plain weight.
-  bool is_plain(NodeId product) {
+  // A product without bias, by a weight in the format that all have.
+  bool is_known(NodeId product) {
     const Node& node = body_[product];
     if (node.inputs.size() > 2) return refuse("a product has a bias");
     if (!body_.is_contiguous(node.inputs[1], Role::weight))
       return refuse("a matrix is no whole weight");
-    if (!format_of(body_[node.inputs[1]]).is_plain())
-      return refuse("it reads no weights in a format of codes");
-    return true;
+    const Format format = format_of(body_[node.inputs[1]]).format;
+    if (!std::exchange(has_format_, true)) task.op.format = format;
+    return task.op.format == format || refuse("weights are in different formats");
   }
   // So many rows of one of the products, behind views.
   bool find_rows(NodeId value, const std::vector<NodeId>& products, int rows, Matrix& matrix) {
     const NodeId source = storage_of(body_.graph(), value);
     if (std::ranges::find(products, source) == products.end())
       return refuse("no product of the normed state is there for a value");
-    if (!is_plain(source)) return false;
+    if (!is_known(source)) return false;
     const Layout layout = layout_of(body_.graph(), value);
     if (layout.placement != Placement::contiguous || !layout.offset.is_constant())
       return refuse("a view behind a product moves elements");
@@ -173,7 +175,8 @@ class LayersMatcher {
                             .kv_heads = found.kv_heads,
                             .head_dim = found.head_dim,
                             .inter = op.inter,
-                            .head_norms = found.operands.q_norm >= 0};
+                            .head_norms = found.operands.q_norm >= 0,
+                            .format = op.format};
     if (operands.layers.size() == 1) op = of_heads;
     if (cpp_of(op) != cpp_of(of_heads)) return refuse("the heads of layers differ");
     layer.q_norm = found.operands.q_norm, layer.k_norm = found.operands.k_norm;
@@ -195,7 +198,7 @@ class LayersMatcher {
     matrix = {body_[*product].inputs[1], 0};
     done_ += 2;
     x = *sum;
-    return is_plain(*product);
+    return is_known(*product);
   }
 
   // silu(gate) * up, its product and the sum.
@@ -245,6 +248,7 @@ class LayersMatcher {
   const Body& body_;
   std::map<NodeId, std::vector<NodeId>> readers_;  // of what lies behind views
   std::size_t done_ = 0;                           // nodes that have a place
+  bool has_format_ = false;                        // the first weight's is known
   std::string why_;
 };
 
@@ -258,17 +262,23 @@ Match<LayersTask> LayersTask::match(const Body& body) {
 
 std::vector<LayersPlan> LayersTask::plans() const {
   std::vector<LayersPlan> plans;
-  // As many blocks as a device has multiprocessors: of the host, some.
-  for (const int blocks : {4, 8, 16, 78, 114, 132, 148, 152, 160})
-    for (const int parts_o : {1, 2})
-      for (const int parts_down : {1, 2, 3})
-        for (const int window : {1, 2, 3})
-          for (const int stages : {3, 6, 8, 10, 11, 12})
-            plans.push_back({.blocks = blocks,
-                             .parts_o = parts_o,
-                             .parts_down = parts_down,
-                             .stages = stages,
-                             .window = window});
+  // Ten warps have longer steps, and fewer of them in the ring.
+  const auto add = [&](int warps, std::initializer_list<int> all_stages) {
+    // As many blocks as a device has multiprocessors: of the host, some.
+    for (const int blocks : {4, 8, 16, 78, 114, 132, 148, 152, 160})
+      for (const int parts_o : {1, 2})
+        for (const int parts_down : {1, 2, 3})
+          for (const int window : {1, 2, 3})
+            for (const int stages : all_stages)
+              plans.push_back({.blocks = blocks,
+                               .parts_o = parts_o,
+                               .parts_down = parts_down,
+                               .stages = stages,
+                               .window = window,
+                               .warps = warps});
+  };
+  add(8, {3, 6, 8, 10, 11, 12});
+  if (!op.format.is_plain()) add(10, {5, 6, 7});
   return plans;
 }
 
@@ -283,7 +293,7 @@ const char* LayersTask::why_illegal(const Plan& plan, const DeviceInfo& device) 
 
 Footprint LayersTask::footprint(const Plan& plan, const DeviceInfo& device) const {
   constexpr int kRegisters = 168;
-  return {.threads = std::min(plan.threads, device.threads),  // on the host they take turns
+  return {.threads = std::min(plan.threads(), device.threads),  // on the host they take turns
           .shared_bytes = plan.shared_bytes(op),
           .registers = kRegisters,
           .blocks_per_sm = 1,
@@ -298,18 +308,19 @@ Cost LayersTask::cost(const Plan& plan, const DeviceInfo& device) const {
   // first.
   constexpr double kStage = 1e-3, kWindow = 2e-3;
   const double slower = 1 + kStage / plan.stages + kWindow * std::abs(plan.window - 2);
-  cost.microseconds =
-      (device.launch + layers * fit.layer + cost.bytes / (device.bandwidth * fit.efficiency)) *
-      slower * 1e6;
+  const double reading = layers * fit.layer + cost.bytes / (device.bandwidth * fit.efficiency);
+  const double multiplying =
+      op.format.is_plain() ? 0 : layers * (fit.codes + plan.most_panels(op) * fit.panel);
+  cost.microseconds = (device.launch + std::max(reading, multiplying)) * slower * 1e6;
   if (device.sm == 0) cost.microseconds += plan.blocks;  // they take turns
-  cost.occupancy = double(plan.threads) / device.threads;
+  cost.occupancy = double(plan.threads()) / device.threads;
   cost.risk = Risk::medium;
   return cost;
 }
 
 double LayersTask::bytes() const {
-  const double weights = double(op.hidden) * (op.qkv_rows() + op.query_rows() + 3.0 * op.inter);
-  return 2.0 * layers * (weights + 2.0 * tokens * op.kv_rows());
+  const double rows = op.qkv_rows() + op.query_rows() + 3.0 * op.inter;
+  return layers * (weight_bytes(op.format, op.type, rows, op.hidden) + 4.0 * tokens * op.kv_rows());
 }
 
 double LayersTask::flops() const {
@@ -318,22 +329,32 @@ double LayersTask::flops() const {
 }
 
 Extent LayersTask::extent(const Plan& plan) const {
-  const std::int64_t tile = std::int64_t{LayersPlan::warps} * LayersPlan::warp_keys(op);
-  return {.block = kMaxRow, .key_tile = tile, .round = tile * plan.splits(op), .layers = 2};
+  const std::int64_t tile = std::int64_t{plan.warps} * LayersPlan::warp_keys(op);
+  // Up to so many tokens one block attends a head.
+  const std::int64_t alone = tile * std::max(plan.rounds_alone, 1);
+  return {.block = kMaxRow, .key_tile = alone, .round = tile * plan.splits(op), .layers = 2};
 }
 
 void LayersTask::write_id(const Plan& plan, IdText& id) {
   id.add("{}x{}.{}.{}/{}", plan.blocks, plan.parts_o, plan.parts_down, plan.window, plan.stages);
+  if (plan.warps != LayersPlan().warps) id.add("/warps{}", plan.warps);
 }
 
 Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands& o) const {
   Generated out;
   KernelOf<LayersParams> of(to, out, "layers", op, plan);
   LayersParams& p = of.params;
+  // A map counts elements of 16 bits, be they weights or codes.
   const auto map = [&](const TensorMap& field, const Matrix& matrix, int rows, int k, int box) {
-    const std::int64_t before = matrix.first_row * k * 2;
-    of.map(field, buffer_of(to.step, matrix.weight), before, rows, k, k, box, DType::bf16,
-           LayersPlan::box_panels);
+    const int columns = k * code_bits(op.format, op.type) / 16;
+    of.map(field, buffer_of(to.step, matrix.weight), matrix.first_row * columns * 2, rows, columns,
+           columns, box, DType::bf16, plan.box_panels());
+  };
+  const auto scales = [&](const void* const& field, const Matrix& matrix, int k) {
+    if (op.format.is_plain()) return;
+    const auto part = traits(op.format).index_of(WeightPart::Kind::scales);
+    of.point(field, buffer_of(to.step, matrix.weight, *part),
+             matrix.first_row * LayersPlan::scales_of_row(op, k));
   };
   for (std::size_t i = 0; i < o.layers.size(); ++i) {
     const LayerOperands& layer = o.layers[i];
@@ -347,6 +368,13 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
     map(maps.up, layer.up, op.inter, op.hidden, kPairBox);
     map(maps.down, layer.down, op.hidden, op.inter, kBox);
     const LayerPointers& pointers = p.layer[i];
+    scales(pointers.q_scales, layer.q, op.hidden);
+    scales(pointers.k_scales, layer.k, op.hidden);
+    scales(pointers.v_scales, layer.v, op.hidden);
+    scales(pointers.o_scales, layer.o, op.query_rows());
+    scales(pointers.gate_scales, layer.gate, op.hidden);
+    scales(pointers.up_scales, layer.up, op.hidden);
+    scales(pointers.down_scales, layer.down, op.inter);
     of.point(pointers.norm, to[layer.norm].inputs[1]);
     of.point(pointers.mlp_norm, to[layer.mlp_norm].inputs[1]);
     if (op.head_norms) {
@@ -377,7 +405,7 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
     p.head_norm_offset = static_cast<float>(to[first.q_norm].number("weight_offset"));
   }
   p.scale = static_cast<float>(to[first.attend].number("scale"));
-  of.launch({plan.blocks, 1, 1}, plan.threads, plan.shared_bytes(op));
+  of.launch({plan.blocks, 1, 1}, plan.threads(), plan.shared_bytes(op));
   out.launches.back().at_once = true;
   return out;
 }

@@ -52,8 +52,16 @@ constexpr const char* kLayers =
         "intermediate_size": 576, "num_hidden_layers": 3, "num_attention_heads": 10,
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 305})";
 
-StepGraph layers_decoder() {
-  const DecoderConfig config = parse_config(Json::parse(kLayers), "config");
+constexpr const char* kLayersOfInt4 =
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 319,
+        "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
+          "ignore": ["lm_head"], "config_groups": {"all": {"targets": ["Linear"], "weights":
+            {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64}}}}})";
+
+StepGraph layers_decoder(const char* json) {
+  const DecoderConfig config = parse_config(Json::parse(json), "config");
   return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
 }
 
@@ -195,7 +203,8 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32})
     add(fmt::format("rows {}", short_name(dtype)), rows(dtype, 1), rows(dtype, many));
   add("odd", odd_decoder(1), odd_decoder(many));
-  models.push_back({"layers, decode", layers_decoder(), 1});
+  models.push_back({"layers, decode", layers_decoder(kLayers), 1});
+  models.push_back({"layers of int4, decode", layers_decoder(kLayersOfInt4), 1});
   for (const char* text : kConfigs) {
     const DecoderConfig config = parse_config(Json::parse(text), "config");
     const std::string name = fmt::format("{} {}", config.architecture, short_name(config.dtype));

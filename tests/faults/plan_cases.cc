@@ -85,6 +85,7 @@ constexpr PlanCase kCases[] = {
     {"maximum", kRows, "reduction/block128/once/v8/128", "Fold::max"},
     {"sampling", kOddDecode, "sampling/1024/v8/1024"},
     {"layers", "layers, decode", "layers/4x2.2.1/3"},
+    {"layers of int4", "layers of int4, decode", "layers/16x1.1.3/12"},
 };
 constexpr const char *kDraw = "draw", *kMask = "mask";
 // A case of these, as it takes several rows at once.

@@ -549,15 +549,19 @@ def test_products_that_turn_and_append_give_the_tokens_of_the_reference(
     assert json.loads(program("verify", package, "--json").stdout)["ok"]
 
 
-def test_layers_in_one_launch_give_the_tokens_of_the_reference(model, tmp_path):
-    source, package = model("qwen3_layers"), tmp_path / "package"
+@pytest.mark.parametrize("name, weights", [("qwen3_layers", None), ("qwen3_layers_of_codes", "int4:32")])
+def test_layers_in_one_launch_give_the_tokens_of_the_reference(model, tmp_path, name, weights):
+    source, package = model(name), tmp_path / "package"
+    if weights:
+        program("quantize", source, "-o", tmp_path / "codes", "--weights", weights)
+        source = tmp_path / "codes"
     options = ("--families", "layers,gemv,attention,norm,embedding", "--unmeasured")
     program("compile", source, "-o", package, *OPTIONS, *options)
     decode = phase_of(json.loads((package / "plan.json").read_text()), "decode")
     assert ["2 layers"] in [s["ops"] for s in decode["selections"] if s["family"] == "layers"]
     launches = phase_of(json.loads((package / "program.json").read_text()), "decode")["launches"]
     assert sum(launch.get("at_once", False) for launch in launches) == 1
-    check_package(package, source, "qwen3_layers")
+    check_package(package, source, name)
     assert json.loads(program("verify", package, "--json").stdout)["ok"]
 
 

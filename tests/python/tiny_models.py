@@ -113,6 +113,10 @@ def _cases() -> dict:
             "attention_bias": Case("Qwen3", dict(head_dim=16, attention_bias=True)),
             # Sizes that all layers in one launch take.
             "layers": Case("Qwen3", dict(head_dim=64, intermediate_size=192), torch.bfloat16),
+            # The same with weights of 4 bits.
+            "layers_of_codes": Case(
+                "Qwen3", dict(hidden_size=256, head_dim=64, intermediate_size=512), torch.bfloat16
+            ),
             "window": Case("Qwen3", dict(qwen_window, head_dim=32, max_window_layers=2)),
             "layer_types": Case(
                 "Qwen3", dict(qwen_window, head_dim=16, layer_types=[FULL, SLIDING, FULL])

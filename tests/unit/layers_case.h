@@ -18,12 +18,25 @@ namespace ac::kernels {
 
 inline float number(bf16 x) { return to_float(x); }
 
+// Elements; or four codes in 16 bits, and a scale for each group of them.
+struct LayersMatrix {
+  std::vector<bf16> units, scales;
+  int group = 0;
+  std::size_t size() const { return units.size() * (group == 0 ? 1 : 4); }
+  double at(std::size_t i) const {
+    if (group == 0) return number(units[i]);
+    return ((units[i / 4].bits >> i % 4 * 4 & 15) - 8) *
+           number(scales[i / static_cast<std::size_t>(group)]);
+  }
+};
+
 struct LayersModel {
   LayersOp op;
   int capacity;
   std::mt19937 random{7};
   struct Layer {
-    std::vector<bf16> q, k, v, o, gate, up, down, norm, mlp_norm, q_norm, k_norm, keys, values;
+    LayersMatrix q, k, v, o, gate, up, down;
+    std::vector<bf16> norm, mlp_norm, q_norm, k_norm, keys, values;
   };
   std::vector<Layer> layers;
   std::vector<float> rope;
@@ -34,16 +47,23 @@ struct LayersModel {
     for (bf16& x : all) x = from_float<bf16>(draw(random));
     return all;
   }
+  LayersMatrix matrix(int count, float bound) {
+    if (op.format.is_plain()) return {some(count, bound), {}};
+    LayersMatrix m{std::vector<bf16>(static_cast<std::size_t>(count / 4)),
+                   some(count / op.format.columns, bound / 16, bound / 8), op.format.columns};
+    for (bf16& four : m.units) four.bits = static_cast<unsigned short>(random());
+    return m;
+  }
   LayersModel(const LayersOp& op, int count, int capacity) : op(op), capacity(capacity) {
     const int q = op.query_rows(), kv = op.kv_rows(), cached = kv * capacity;
     const float in = 1.5f / std::sqrt(static_cast<float>(op.hidden));
     for (int i = 0; i < count; ++i)
-      layers.push_back({some(q * op.hidden, in), some(kv * op.hidden, in), some(kv * op.hidden, in),
-                        some(op.hidden * q, 0.05f), some(op.inter * op.hidden, in),
-                        some(op.inter * op.hidden, in), some(op.hidden * op.inter, 0.05f),
-                        some(op.hidden, 0.5f, 1), some(op.hidden, 0.5f, 1),
-                        some(op.head_dim, 0.5f, 1), some(op.head_dim, 0.5f, 1), some(cached, 1),
-                        some(cached, 1)});
+      layers.push_back({matrix(q * op.hidden, in), matrix(kv * op.hidden, in),
+                        matrix(kv * op.hidden, in), matrix(op.hidden * q, 0.05f),
+                        matrix(op.inter * op.hidden, in), matrix(op.inter * op.hidden, in),
+                        matrix(op.hidden * op.inter, 0.05f), some(op.hidden, 0.5f, 1),
+                        some(op.hidden, 0.5f, 1), some(op.head_dim, 0.5f, 1),
+                        some(op.head_dim, 0.5f, 1), some(cached, 1), some(cached, 1)});
     for (int position = 0; position < capacity; ++position)
       for (int i = 0; i < op.head_dim / 2; ++i) {
         const double angle = position * std::pow(100.0, -2.0 * i / op.head_dim);
@@ -53,10 +73,10 @@ struct LayersModel {
   }
 
   using Values = std::vector<double>;
-  static Values product(const std::vector<bf16>& matrix, const Values& x) {
+  static Values product(const LayersMatrix& matrix, const Values& x) {
     Values y(matrix.size() / x.size());
     for (std::size_t r = 0; r < y.size(); ++r)
-      for (std::size_t i = 0; i < x.size(); ++i) y[r] += number(matrix[r * x.size() + i]) * x[i];
+      for (std::size_t i = 0; i < x.size(); ++i) y[r] += matrix.at(r * x.size() + i) * x[i];
     return y;
   }
   static void norm(double* x, int count, const std::vector<bf16>& weights) {
@@ -132,25 +152,32 @@ struct LayersModel {
 // each is its own; rows have gaps of NaN between them, or none.
 class LayersMemory {
  public:
-  LayerMaps maps_of(const LayersOp& op, const LayersModel::Layer& l, bool joined, int gap) {
+  LayerMaps maps_of(const LayersOp& op, const LayersPlan& plan, const LayersModel::Layer& l,
+                    bool joined, int gap) {
     LayerMaps maps;
-    add(op, {&l.q, &l.k, &l.v}, op.hidden, joined, gap, {&maps.q, &maps.k, &maps.v});
-    add(op, {&l.o}, op.query_rows(), joined, gap, {&maps.o});
-    add(op, {&l.gate, &l.up}, op.hidden, joined, gap, {&maps.gate, &maps.up});
-    add(op, {&l.down}, op.inter, joined, gap, {&maps.down});
+    const auto add = [&](const std::vector<const LayersMatrix*>& matrices, int k,
+                         const std::vector<TensorMap*>& of) {
+      const int units = k * code_bits(op.format, op.type) / 16;
+      add_matrices(op, plan, matrices, units, joined, gap, of);
+    };
+    add({&l.q, &l.k, &l.v}, op.hidden, {&maps.q, &maps.k, &maps.v});
+    add({&l.o}, op.query_rows(), {&maps.o});
+    add({&l.gate, &l.up}, op.hidden, {&maps.gate, &maps.up});
+    add({&l.down}, op.inter, {&maps.down});
     return maps;
   }
 
  private:
-  void add(const LayersOp& op, const std::vector<const std::vector<bf16>*>& matrices, int k,
-           bool joined, int gap, const std::vector<TensorMap*>& maps) {
+  void add_matrices(const LayersOp& op, const LayersPlan& plan,
+                    const std::vector<const LayersMatrix*>& matrices, int k, bool joined, int gap,
+                    const std::vector<TensorMap*>& maps) {
     const int pitch = k + gap;
     std::vector<std::size_t> starts;
     for (const auto* const matrix : matrices) {
       if (!joined || starts.empty()) memory_.emplace_back();
       std::vector<bf16>& to = memory_.back();
       starts.push_back(to.size());
-      for (auto row = matrix->begin(); row != matrix->end(); row += k) {
+      for (auto row = matrix->units.begin(); row != matrix->units.end(); row += k) {
         to.insert(to.end(), row, row + k);
         to.insert(to.end(), static_cast<std::size_t>(gap), from_float<bf16>(NAN));
       }
@@ -159,8 +186,8 @@ class LayersMemory {
       const std::vector<bf16>& from = memory_[memory_.size() - (joined ? 1 : maps.size() - i)];
       const bool in_turn = maps.size() == 2;
       *maps[i] = matrix_map(
-          op.type, from.data() + starts[i], static_cast<int>(matrices[i]->size()) / k, k, pitch,
-          in_turn ? LayersPlan::pair_box_rows : LayersPlan::box_rows, LayersPlan::box_panels);
+          op.type, from.data() + starts[i], static_cast<int>(matrices[i]->units.size()) / k, k,
+          pitch, in_turn ? LayersPlan::pair_box_rows : LayersPlan::box_rows, plan.box_panels());
     }
   }
 
@@ -168,21 +195,26 @@ class LayersMemory {
 };
 
 // What is wrong, or nothing. Tokens: how many are cached in each of the launches, which are made
-// one after another and leave their words to the next. Layers: of each launch.
+// one after another and leave their words to the next. Layers: of each launch. has_nan: no key of
+// this token is a number, and so nothing that comes out.
 template <LayersOp op, LayersPlan plan>
 std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int layer_count,
-                       std::initializer_list<int> cached, bool check_races = false) {
+                       std::initializer_list<int> cached, bool check_races = false,
+                       bool has_nan = false) {
   static_assert(plan.why_illegal(op) == nullptr);
   constexpr int capacity = 100;
   LayersModel model(op, layer_count, capacity);
+  if (has_nan) model.layers[0].k_norm[3] = from_float<bf16>(NAN);
   LayersParams p{};
   LayersMemory memory;
   p.layers = layer_count;
   for (int i = 0; i < layer_count; ++i) {
     LayersModel::Layer& l = model.layers[static_cast<std::size_t>(i)];
-    p.maps[i] = memory.maps_of(op, l, i % 2 == 1, i % 3 * 8);
-    p.layer[i] = {l.norm.data(),   l.mlp_norm.data(), l.q_norm.data(),
-                  l.k_norm.data(), l.keys.data(),     l.values.data()};
+    p.maps[i] = memory.maps_of(op, plan, l, i % 2 == 1, i % 3 * 8);
+    p.layer[i] = {l.norm.data(),       l.mlp_norm.data(), l.q_norm.data(),      l.k_norm.data(),
+                  l.keys.data(),       l.values.data(),   l.q.scales.data(),    l.k.scales.data(),
+                  l.v.scales.data(),   l.o.scales.data(), l.gate.scales.data(), l.up.scales.data(),
+                  l.down.scales.data()};
   }
   std::vector<Word> words(static_cast<std::size_t>(plan.words(op)), Word{0, 0});
   unsigned done = 0;
@@ -204,7 +236,7 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
     const std::vector<LayersModel::Layer> layers = model.layers;
     const unsigned before = done;
     const LaunchReport report = host_launch({.grid = {plan.blocks, 1, 1},
-                                             .block = {plan.threads, 1, 1},
+                                             .block = {plan.threads(), 1, 1},
                                              .shared_bytes = std::size_t{plan.shared_bytes(op)},
                                              .cluster = 0,
                                              .schedule = schedule,
@@ -212,6 +244,13 @@ std::string run_layers(void (*kernel)(LayersParams), Schedule schedule, int laye
                                              .must_wait = true},
                                             kernel, p);
     if (!report.ok()) return report.error;
+    if (has_nan) {
+      for (const bf16 x : out)
+        if (!std::isnan(number(x)))
+          return fmt::format("after {} tokens {} comes of a key that is no number", tokens,
+                             number(x));
+      continue;
+    }
     double error = 0, size = 0;
     for (std::size_t i = 0; i < start.size(); ++i) {
       const double change = expected[i] - start[i];

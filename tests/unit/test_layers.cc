@@ -14,13 +14,35 @@ constexpr LayersOp small{.hidden = 192, .heads = 4, .kv_heads = 2, .head_dim = 6
 constexpr LayersOp normed{
     .hidden = 576, .heads = 6, .kv_heads = 2, .head_dim = 128, .inter = 1088, .head_norms = true};
 constexpr LayersOp wide{.hidden = 64, .heads = 16, .kv_heads = 2, .head_dim = 64, .inter = 64};
+// Codes: of a step and a half, and of less than one.
+constexpr LayersOp coded{.hidden = 768,
+                         .heads = 8,
+                         .kv_heads = 2,
+                         .head_dim = 64,
+                         .inter = 1280,
+                         .format = {.codes = Codes::u4, .scale = ScaleType::bf16, .columns = 128}};
+constexpr LayersOp fine{.hidden = 256,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 128,
+                        .inter = 512,
+                        .head_norms = true,
+                        .format = {.codes = Codes::u4, .scale = ScaleType::bf16, .columns = 32}};
 constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
 constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
-constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2};
+constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2, .rounds_alone = 0};
+constexpr LayersPlan two_warps{
+    .blocks = 5, .parts_down = 3, .stages = 3, .window = 2, .warps = 2, .rounds_alone = 1};
+constexpr LayersPlan four_warps{.blocks = 4, .stages = 2, .window = 1, .warps = 4};
+constexpr LayersPlan never_alone{
+    .blocks = 4, .stages = 2, .window = 1, .warps = 4, .rounds_alone = 0};
 
 AC_LAYERS_KERNEL(small_few, small, few)
 AC_LAYERS_KERNEL(normed_parts, normed, parts)
 AC_LAYERS_KERNEL(wide_many, wide, many)
+AC_LAYERS_KERNEL(coded_two_warps, coded, two_warps)
+AC_LAYERS_KERNEL(fine_four_warps, fine, four_warps)
+AC_LAYERS_KERNEL(fine_never_alone, fine, never_alone)
 
 TEST_CASE("all layers in one launch compute what the layers do") {
   for (const Schedule schedule :
@@ -30,6 +52,26 @@ TEST_CASE("all layers in one launch compute what the layers do") {
     CHECK(run_layers<wide, many>(wide_many, schedule, 1, {99, 5}) == "");
   }
   CHECK(run_layers<normed, parts>(normed_parts, Schedule::shuffled, 2, {0, 40}) == "");
+}
+
+TEST_CASE("all layers in one launch read codes of 4 bits") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CAPTURE(static_cast<int>(schedule));
+    // Up to 32 tokens one block attends a head.
+    CHECK(run_layers<coded, two_warps>(coded_two_warps, schedule, 2, {0, 99, 32, 33}) == "");
+    CHECK(run_layers<fine, four_warps>(fine_four_warps, schedule, 3, {7, 60}) == "");
+  }
+}
+
+TEST_CASE("what is no number stays so, whichever block and warp has it") {
+  // Of 7 tokens, the block that attends to this one has no other; of 60, its last warp has none.
+  for (const int tokens : {0, 7, 20, 60, 99}) {
+    CAPTURE(tokens);
+    CHECK(run_layers<fine, never_alone>(fine_never_alone, Schedule::forward, 1, {tokens}, false,
+                                        true) == "");
+    CHECK(run_layers<fine, four_warps>(fine_four_warps, Schedule::forward, 1, {tokens}, false,
+                                       true) == "");
+  }
 }
 
 // Block i waits for a word of block i + 1; the last one for none.
@@ -72,6 +114,13 @@ TEST_CASE("plans of all layers say what they cannot do") {
   CHECK(says(few.why_illegal({.heads = 15}), "whole groups"));
   CHECK(says(few.why_illegal({.heads = 32, .kv_heads = 2}), "up to 8"));
   CHECK(says(few.why_illegal({.hidden = 1000}), "multiples of 64"));
+  LayersOp of_codes{.format = coded.format};
+  CHECK(few.why_illegal_format(of_codes) == nullptr);
+  of_codes.inter = 3200;
+  CHECK(says(few.why_illegal_format(of_codes), "multiples of a warp's columns"));
+  of_codes.format.zeros = true;
+  CHECK(says(few.why_illegal_format(of_codes), "a scale of 16 or 32 bits"));
+  CHECK(says(LayersPlan{.warps = 7}.why_illegal({}), "in pairs"));
   CHECK(says(few.why_illegal({}), "needs a block"));
   CHECK(says(LayersPlan{.parts_down = 9}.why_illegal({}), "steps"));
   CHECK(says(LayersPlan{.window = 12}.why_illegal({}), "window"));

@@ -48,6 +48,17 @@ Json with(const char* key, const Json& value) {
   return json;
 }
 
+// The same with weights of 4 bits.
+Json small_of_codes(int hidden = 256) {
+  Json json = small();
+  json["hidden_size"] = hidden, json["intermediate_size"] = 512;
+  json["quantization_config"] = Json::parse(
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+          "config_groups": {"all": {"targets": ["Linear"], "weights":
+            {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64}}}})");
+  return json;
+}
+
 Plans plans_of(const Regions& regions, const std::string& target,
                std::vector<std::string> families = {}, bool shared = false) {
   return plan(
@@ -293,14 +304,15 @@ TEST_CASE("what the kernel of layers cannot do has a reason") {
   CHECK(refusal(decode_of(with("hidden_act", "gelu"))) == "the products of the MLP are no pair");
   CHECK(refusal(decode_of(small(), KvStorage::fp8)) ==
         "no attention that is windowed, soft-capped or reads codes");
-  CHECK(refusal(decode_of(small(35))) == "one launch has 34 layers at most");
+  CHECK(refusal(decode_of(small(33))) == "one launch has 32 layers at most");
   CHECK(refusal(published("llama-3.1-8b", true)) == "layers so large gain little by one launch");
   Json window = with("use_sliding_window", true);
   window["sliding_window"] = 40, window["max_window_layers"] = 0;
   CHECK(refusal(decode_of(window)) == "no attention that is windowed, soft-capped or reads codes");
   const Json codes =
       with("quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}});
-  CHECK(refusal(decode_of(codes)) == "it reads no weights in a format of codes");
+  CHECK(refusal(decode_of(codes)) ==
+        "of codes, those of 4 bits with a scale of 16 or 32 bits a group");
 }
 
 TEST_CASE("a launch of layers points to each layer's weights and cache, and keeps its words") {
@@ -309,7 +321,7 @@ TEST_CASE("a launch of layers points to each layer's weights and cache, and keep
   const Launch& launch = all.launch();
   CHECK(launch.at_once);
   CHECK(launch.grid[0] == Count(132));
-  CHECK(launch.threads == plan.threads);
+  CHECK(launch.threads == plan.threads());
   CHECK(launch.maps.size() == 4 * kernels::maps_of_layer);
   CHECK(all.params.layers == 4);
   CHECK(all.params.capacity == 512);
@@ -330,7 +342,7 @@ TEST_CASE("a launch of layers points to each layer's weights and cache, and keep
     CHECK(key(maps.down) == layer + "mlp.down_proj.weight");
     CHECK(all.map(maps.gate).box_rows == plan.pair_box_rows);
     CHECK(all.map(maps.down).columns == 192);
-    CHECK(all.map(maps.down).box_panels == plan.box_panels);
+    CHECK(all.map(maps.down).box_panels == plan.box_panels());
     const kernels::LayerPointers& pointers = all.params.layer[i];
     const auto of = [&](const void* const& field) {
       return all.buffer(all.pointer(&field).buffer);
@@ -350,6 +362,22 @@ TEST_CASE("a launch of layers points to each layer's weights and cache, and keep
   CHECK(kept.bytes.at(1) == words.offset.at(1) + 8 * plan.words(op));
   CHECK(all.pointer(&all.params.done).buffer == words.buffer);
   CHECK(all.buffer(all.pointer(&all.params.rope).buffer).role == Buffer::Role::rope_table);
+}
+
+TEST_CASE("layers of codes point to their scales, and maps count pairs of bytes") {
+  CHECK(refusal(decode_of(small_of_codes())) == "");
+  CHECK(refusal(decode_of(small_of_codes(320))) == "sizes must be multiples of a warp's columns");
+  const Lowered all(decode_of(small_of_codes()), {.blocks = 132, .stages = 8});
+  const kernels::LayerMaps& maps = all.params.maps[2];
+  const kernels::LayerPointers& pointers = all.params.layer[2];
+  const auto key = [&](const void* const& field) {
+    return all.buffer(all.pointer(&field).buffer).key;
+  };
+  CHECK(all.buffer(all.map(maps.up).buffer).key == "model.layers.2.mlp.up_proj.weight_packed");
+  CHECK(all.map(maps.up).columns == 64);
+  CHECK(all.map(maps.down).columns == 128);
+  CHECK(key(pointers.k_scales) == "model.layers.2.self_attn.k_proj.weight_scale");
+  CHECK(key(pointers.down_scales) == "model.layers.2.mlp.down_proj.weight_scale");
 }
 
 TEST_CASE("rows of fused products are found behind their views") {

@@ -1,0 +1,43 @@
+// Products of codes in whole numbers. An input becomes digits: two signed bytes of a whole number,
+// on a power of two that a warp's values share. Tensor cores multiply bytes and add exactly, so
+// that no code has to become a floating-point number. The step between numbers is at most 1 / 8192
+// of the largest value: of 256 values, rounding to it errs less in all than rounding to bfloat16.
+#pragma once
+
+#include "kernels/ptx.cuh"
+
+namespace ac::kernels {
+
+// Codes of 4 bits around a zero point of 8, as signed bytes: 16 times what they stand for. Of a
+// word, codes 0, 2, 4 and 6, and the others.
+constexpr int lifted_codes = 16;
+AC_DEVICE unsigned even_codes(unsigned word) { return (word << 4 & 0xf0f0f0f0u) ^ 0x80808080u; }
+AC_DEVICE unsigned odd_codes(unsigned word) { return (word & 0xf0f0f0f0u) ^ 0x80808080u; }
+
+// The power of two of digits, for values up to one that has these bits. A value is scaled twice,
+// and so is a sum of digits, as the power may be too small for a float. Not a number where the
+// largest value is none.
+struct DigitUnit {
+  float lift, scale;  // of a value
+  float unit, lower;  // of a sum
+};
+AC_DEVICE DigitUnit digit_unit(unsigned largest) {
+  const unsigned stored = largest >> 23;
+  const bool is_small = stored < 64;
+  const unsigned exponent = is_small ? stored + 64 : stored;  // once it is lifted
+  return {is_small ? 0x1p64f : 1, __uint_as_float((267 - exponent) << 23),
+          __uint_as_float(stored == 255 ? 0x7fc00000u : (exponent - 13) << 23),
+          is_small ? 0x1p-64f : 1};
+}
+// The digits of x, the lowest in the lowest byte.
+AC_DEVICE unsigned digits_of(float x, const DigitUnit& of) {
+  constexpr float whole = 0x1.8p23f;  // whose last bit is 1
+  return (__float_as_uint(fmaf(x * of.lift, of.scale, whole)) - (0x4b400000u - 0x8080u)) ^ 0x8080u;
+}
+// The words of each digit of four values.
+AC_DEVICE void digit_words(const unsigned (&x)[4], unsigned& low, unsigned& high) {
+  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
+  low = __byte_perm(a, b, 0x5410), high = __byte_perm(a, b, 0x7632);
+}
+
+}  // namespace ac::kernels
