@@ -141,8 +141,7 @@ constexpr GemvPlan bulk_pair{
     .rows = 2, .depth = 4, .chunks = 2, .ring = Ring::bulk_copy, .resident = 256};
 AC_GEMV_KERNEL(gemv_projection_bulk_copy, projection, bulk_copy)
 AC_GEMV_KERNEL(gemv_int4_bulk_copy, int4_gate_up, bulk_pair)
-AC_LAYERS_KERNEL(layers_qwen3, (LayersOp{.head_norms = true}),
-                 (LayersPlan{.parts_o = 2, .parts_down = 2}))
+AC_LAYERS_KERNEL(layers_qwen3, (LayersOp{.head_norms = true}), LayersPlan{})
 AC_LAYERS_KERNEL(
     layers_qwen3_int4,
     (LayersOp{

@@ -150,7 +150,7 @@ struct Layers {
   // Words of what, in their order in memory (LayersPlan::words_of).
   enum Handed { of_qkv, of_splits, of_attention, of_o, of_gate_up, of_down };
   AC_DEVICE Word* words(Handed which) const { return p.words + plan.words_of(op, which); }
-  AC_DEVICE static int warp() { return threadIdx.x / 32; }
+  AC_DEVICE static int warp() { return in_place(static_cast<int>(threadIdx.x)) / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
 
   // Where a column is among those that a product reads: of each eight, codes' even columns come
