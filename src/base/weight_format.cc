@@ -156,6 +156,8 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
   std::vector<double> listed(format.listed ? static_cast<std::size_t>(columns) : 0),
       numbers(static_cast<std::size_t>(columns + columns % 2));
   const bool are_pairs = parts[0].in_byte > 1;
+  const double* values = nullptr;  // what codes stand for that are no whole numbers
+  if (format.codes == Codes::e2m1) values = kE2m1;
   const std::int64_t of_group = format.columns > 0 ? format.columns : columns;
   if (format.listed) read_part(parts.size() - 1, 0, columns, listed.data());
   for (std::int64_t done = 0; done < count;) {
@@ -186,10 +188,10 @@ void WeightFormat::read(std::span<const std::int64_t> shape, std::int64_t first,
                                                      << 4;
       }
     }
-    if (format.codes == Codes::e2m1) {
+    if (values != nullptr) {
       for (std::int64_t column = begin; column < end; ++column) {
         double& number = numbers[static_cast<std::size_t>(column)];
-        number = kE2m1[static_cast<std::size_t>(number)];
+        number = values[static_cast<std::size_t>(number)];
       }
     }
     // Then as many as share their scales.
