@@ -1,16 +1,24 @@
-"""scripts/study-failures.sh: sessions over two spaces with planted failures, with reasons and without."""
+"""scripts/study-failures.sh: sessions over two spaces with planted failures, with reasons and without. Those that were
+recorded, counted to the figures that documents state."""
 
+import gzip
+import importlib.util
 import json
+import math
 import os
 import re
+import statistics
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from compiled import PROGRAM, ROOT
 
 WAITS = 5
 PROTOCOL = (ROOT / "docs/study/protocol.md").read_text().split("## Sessions with planted failures")[1]
+NOTE = (ROOT / "docs/notes/2026-11-29-planted-failures.md").read_text()
+RECORDINGS = "bench/results/2026-11-29-study-failures"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-gate-up": "rms_norm+linear+silu+linear+mul"}
 ATTEMPTS = 24
 
@@ -60,6 +68,12 @@ def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("failures")
     done("tables", folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def free(out):
+    done("chance", out)
+    return out / "free"
 
 
 def key(out) -> dict:
@@ -112,8 +126,8 @@ def test_sessions_are_told_reasons_or_none(out):
         assert re.findall(r'^    (".*")$', said_in(question), re.M) == [json.dumps(reason) for reason in why]
 
 
+@pytest.mark.usefixtures("free")
 def test_counts_are_those_of_the_replay_and_of_the_protocol(out):
-    done("chance", out)
     done("replay", out)
     counted = json.loads((out / "count.json").read_text())
     arms = counted["arms"]
@@ -138,3 +152,175 @@ def test_counts_are_those_of_the_replay_and_of_the_protocol(out):
     session = arms["reasons"]["qwen3-1.7b-gate-up-order-1"]
     assert 0 < session["failed_before"] <= session["failed"] <= ATTEMPTS
     assert 0 <= session["taken_failed"] <= session["taken"] <= ATTEMPTS
+
+
+def kept(name) -> list[str]:
+    return gzip.decompress((ROOT / f"{RECORDINGS}-{name}.jsonl.gz").read_bytes()).decode().splitlines(keepends=True)
+
+
+@pytest.fixture(scope="module")
+def recorded(out, free, tmp_path_factory):
+    """A folder with the sessions that were recorded, counted and replayed."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for name in ("tables", "sessions.txt", "free"):
+        (folder / name).symlink_to(out / name)
+    (folder / "recorded").mkdir()
+    searches = kept("proposed")
+    for number, line in enumerate(searches[:20], 1):
+        (folder / f"recorded/{number:02}.jsonl").write_text(line)
+    assert "".join(searches[20:]) == (free / "chance.jsonl").read_text()
+    done("replay", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def counts(recorded):
+    return json.loads((recorded / "count.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("study_failures", ROOT / "scripts/study_failures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(heading) -> list[list[str]]:
+    """The rows of the note's table under this row of titles."""
+    table = NOTE.split(f"\n| {heading} |\n")[1].split("\n\n")[0]
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[1:]]
+
+
+def short(number) -> str:
+    return f"{number:.1f}".replace("-0.0", "0.0")
+
+
+def interval(values, scale=1) -> str:
+    mean, low, high = (short(scale * value) for value in values)
+    return f"{mean} [{low}, {high}]"
+
+
+def of_spaces(arm, what) -> list[float]:
+    """Of both spaces, and of each alone."""
+    each = [statistics.mean(of[what] for name, of in arm.items() if name.startswith(space)) for space in SPACES]
+    return [statistics.mean(each), *each]
+
+
+def intervals(of) -> list[str]:
+    return [interval(of[space]) for space in ("both", *SPACES)]
+
+
+def by_lot(near, plans=400) -> float:
+    """Attempts to the first of so many good plans in an order of chance; ATTEMPTS + 1 where none is among them."""
+    return sum(math.comb(plans - near, tried) / math.comb(plans, tried) for tried in range(ATTEMPTS + 1))
+
+
+def test_recordings_give_the_tables_of_the_note(recorded, counts):
+    reports = {}
+    for arm in ("reasons", "withheld"):
+        report = json.loads((recorded / f"report-{arm}/report.json").read_text())
+        reports[arm] = {one["arm"]: one for one in report["groups"][0]["arms"]}
+    near = list(map(int, re.search(r"and (\d+) are within 10 % .* work, and (\d+) are", PROTOCOL).groups()))
+    lots = [by_lot(good) for good in near]
+    names = {"reasons": "proposals+tree", "withheld": "proposals+tree", "chance": "proposals+tree (by chance)"}
+    for arm, searches, *stated in rows("arm | searches | both spaces | get there | q, k and v | gate and up"):
+        replayed = reports["withheld" if arm == "withheld" else "reasons"][names.get(arm, arm)]
+        (to,) = [to for to in replayed["to_within"] if to["within"] == 0.1]
+        means = [statistics.mean(lots), *lots] if arm == "random (exact)" else of_spaces(counts["arms"][arm], "attempts")
+        assert to["attempts"] == pytest.approx(means[0], abs=1e-6)
+        both, *each = map(short, means)
+        assert [both, f"{100 * to['reached']:.0f} %", *each] == stated
+        assert searches == ("" if arm == "random (exact)" else str(replayed["searches"]))
+    for against, *stated in rows("attempts, with reasons less | both spaces | q, k and v | gate and up"):
+        assert intervals(counts["differences"][against]["attempts"]) == stated
+    for arm, *stated in rows("arm | q, k and v: 1 | 2 | 3 | 4 | 5 | gate and up: 1 | 2 | 3 | 4 | 5"):
+        assert [short(of["attempts"]).removesuffix(".0") for _, of in sorted(counts["arms"][arm].items())] == stated
+    each = "both spaces | q, k and v | gate and up"
+    for arm, *stated in rows(f"failed attempts | of all 24: {each} | until the first good plan: {each}"):
+        means = of_spaces(counts["arms"][arm], "failed") + of_spaces(counts["arms"][arm], "failed_before")
+        assert list(map(short, means)) == stated
+    for against, *stated in rows("failed attempts, with reasons less | both spaces | q, k and v | gate and up"):
+        against, what = against.split(", ")
+        assert intervals(counts["differences"][against]["failed" if what == "of all 24" else "failed_before"]) == stated
+
+
+def test_recordings_give_the_shares_of_proposals_that_fail(counts, script):
+    arms = {arm: counts["arms"][arm] for arm in ("reasons", "withheld")}
+    for arm, *stated in rows("of proposals | both spaces | q, k and v | gate and up"):
+        parts = []
+        for space in ("", *SPACES):
+            sessions = [of for name, of in arms[arm].items() if name.startswith(space)]
+            taken, failed = (sum(of[what] for of in sessions) for what in ("taken", "taken_failed"))
+            parts.append(f"{failed} of {taken} ({100 * failed / taken:.0f} %)")
+        assert parts == stated
+    share = {arm: {name: of["taken_failed"] / of["taken"] for name, of in tables.items()} for arm, tables in arms.items()}
+    less = {name: of - share["withheld"][name] for name, of in share["reasons"].items()}
+    pairs = {space: [of for name, of in less.items() if name.startswith(space)] for space in SPACES}
+    both, qkv, gate = (interval(script.difference(of), 100) for of in (pairs, *({space: pairs[space]} for space in SPACES)))
+    assert f"{both} points over both spaces, {qkv} for q, k and v, {gate} for gate and up" in " ".join(NOTE.split())
+
+
+def rule(why) -> str:
+    """What a reason says, but for its numbers."""
+    return re.sub(r"0x[0-9a-f]+|-?[\d.]+", "", why)
+
+
+def test_recordings_are_those_of_the_key(out):
+    searches, replies, questions = (list(map(json.loads, kept(name))) for name in ("proposed", "replies", "questions"))
+    known, failing, calls, asked, taken = Counter(), Counter(), Counter(), 0, 0
+    moved = understood = 0
+    sizes = {"question": Counter(), "answer": Counter()}
+    for search, ((arm, space, order), number) in zip(searches, key(out).items(), strict=False):
+        lines = {line["plan"]: line for line in lines_of(out, "reasons", space, order) if "plan" in line}
+        ours = [reply for reply in replies if reply["advisor"] == f"ask:asked/{number}"]
+        read = [line for line in questions if line["session"] == number]
+        assert search["signature"] == lines_of(out, arm, space, order)[1]["signature"]
+        assert [call["prompt_hash"] for call in search["calls"]] == [reply["prompt_hash"] for reply in ours]
+        assert len(read) == len(ours)
+        calls[arm] += len(ours)
+        understood += arm == "reasons" and bool(re.search(r"\b48 ?Ki?B", read[0]["answer"]))
+        for call, reply, line in zip(search["calls"], ours, read, strict=True):
+            question = line["question"]
+            assert re.sub(r"## What was said of each failure.*?(?=## Legal)", "", question, flags=re.S) == reply["prompt"]
+            said = map(json.loads, re.findall(r'^    (".*")$', said_in(question), re.M))
+            assert any(why != "failed" for why in said) == (arm == "reasons")
+            for part, size in sizes.items():
+                size[arm] += len(line[part].encode())
+            left = int(re.search(rf"(\d+) of {ATTEMPTS} attempts are left", question)[1])
+            tried = {rule(lines[plan]["why"]) for plan in search["plans"][: ATTEMPTS - left] if "why" in lines[plan]}
+            proposals = [item for item in call["audit"] if item["item"].startswith("proposals")]
+            accepted = [lines[item["reason"]] for item in proposals if item["accepted"]]
+            assert accepted
+            if arm == "reasons":
+                schedule = dict(re.findall(r"(\w+)=(\S+)", question.split("## The schedule to change\n\n")[1].split("\n")[0]))
+                for item in proposals:
+                    fields = {name: str(value) for name, value in lines[item["reason"]]["fields"].items()}
+                    named = re.search(r'"field":"(\w+)"', item["said"])[1]
+                    others = [name for name in fields if fields[name] != schedule[name] and name != named]
+                    moved += "why" in lines[item["reason"]] and len(others) > 0
+            asked, taken = asked + len(proposals), taken + len(accepted)
+            for plan in accepted:
+                failing[arm] += "why" in plan
+                known[arm] += "why" in plan and rule(plan["why"]) in tried
+    note = " ".join(NOTE.split())
+    assert len(searches) == 70 and f"answered {len(replies)} questions" in note
+    assert f"its {asked} proposals {taken} were taken" in note
+    assert f"With reasons {known['reasons']} of the {failing['reasons']} proposals that failed" in note
+    assert f"With reasons withheld they were {known['withheld']} of {failing['withheld']}" in note
+    assert f"With reasons {moved} of the {failing['reasons']} proposals that failed differ" in note
+    assert f"Of the ten sessions with reasons, {understood} name the 48 KiB in their first answer" in note
+    for arm, *stated in rows("arm | calls | tokens of questions | of replies"):
+        tokens = [f"{size[arm] / 4 / 10:.0f}" for size in sizes.values()]
+        assert [short(calls[arm] / 10), *tokens] == stated
+
+
+def test_recordings_give_what_users_read_first(counts):
+    means = [of_spaces(counts["arms"][arm], "attempts")[0] for arm in ("reasons", "withheld", "chance")]
+    reasons, withheld, chance = map(short, means)
+    told = interval(counts["differences"]["withheld"]["attempts"]["both"])
+    alone = interval(counts["differences"]["tree"]["attempts"]["both"])
+    stated = {"search": (told,), "advice": (reasons, withheld, chance, told, alone)}
+    for page, figures in stated.items():
+        text = (ROOT / f"docs/manual/{page}.md").read_text()
+        assert [figure for figure in figures if figure not in text] == [], page
