@@ -36,7 +36,7 @@ struct LayerPointers {
   const void *norm, *mlp_norm;  // [hidden]
   const void *q_norm, *k_norm;  // [head_dim], if op.head_norms
   void *keys, *values;          // [kv_heads, capacity, head_dim]
-  // Of the weights' codes, if they are codes: as rows of weights.
+  // Scales of each weight, row by row, if the weights are codes.
   const void *q_scales, *k_scales, *v_scales, *o_scales, *gate_scales, *up_scales, *down_scales;
 };
 
@@ -78,7 +78,7 @@ struct LayersPlan {
 
   // Shared memory: the ring | each warp's part of an input | the warps' sums of a product, and of
   // attention | queries, and this token's key and value | barriers | pointers of the layers |
-  // the block's shares of products | scales.
+  // scales.
   constexpr int most_steps(const LayersOp& op) const {
     const int from_hidden = steps_of(op, op.hidden);
     const int from_heads = divide_up(steps_of(op, op.query_rows()), parts_o);
@@ -89,8 +89,8 @@ struct LayersPlan {
   static constexpr int tiles_of(int rows, int blocks_of_part) {
     return divide_up(divide_up(rows, 16), blocks_of_part);
   }
-  // Of a layer, how often a warp multiplies 16 rows of its columns of a step, in the block that has
-  // most to do.
+  // How many panels, which are 16 rows of a warp's columns of a step, a warp of the block that has
+  // most to do multiplies in a layer.
   constexpr int most_panels(const LayersOp& op) const {
     const int from_hidden = steps_of(op, op.hidden);
     return (tiles_of(op.qkv_rows(), blocks) + tiles_of(2 * op.inter, blocks)) * from_hidden +

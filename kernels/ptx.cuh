@@ -155,11 +155,12 @@ unsigned fma_pairs(unsigned a, unsigned b, unsigned c) {
 }
 
 // ---- matrix multiply-accumulate: c[16,8] += a[16,16] * b[16,8], one warp
-template <class T>
-void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
-                 host::Place place = host::Place::current()) {
+// A word of a fragment has `each` neighbours of a row or column, element(word, i) of which is one.
+template <int each, class Sum, class ElementOf>
+void mma_of_words(Sum (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], ElementOf,
+                  host::Place place) {
   struct Fragment {
-    float c[4];
+    Sum c[4];
     unsigned a[4], b[2];
   } mine;
   for (int i = 0; i < 4; ++i) mine.c[i] = c[i], mine.a[i] = a[i];
@@ -167,66 +168,45 @@ void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
   host::warp_collective(
       "mma", full_warp, &mine,
       [](void* const payloads[32], host::Place) {
-        const auto half = [](unsigned word, int high) {
-          const float2 pair = unpack_pair<T>(word);
-          return high ? pair.y : pair.x;
-        };
-        float left[16][16], right[16][8];
-        for (int row = 0; row < 16; ++row)
-          for (int k = 0; k < 16; ++k) {
-            const auto* f = static_cast<Fragment*>(payloads[row % 8 * 4 + k % 8 / 2]);
-            left[row][k] = half(f->a[row / 8 + 2 * (k / 8)], k % 2);
+        constexpr int half = 4 * each, depth = 2 * half;
+        const ElementOf element;
+        Sum left[16][depth], right[depth][8];
+        for (int k = 0; k < depth; ++k) {
+          for (int row = 0; row < 16; ++row) {
+            const auto* f = static_cast<Fragment*>(payloads[row % 8 * 4 + k % half / each]);
+            left[row][k] = element(f->a[row / 8 + 2 * (k / half)], k % each);
           }
-        for (int k = 0; k < 16; ++k)
           for (int column = 0; column < 8; ++column) {
-            const auto* f = static_cast<Fragment*>(payloads[column * 4 + k % 8 / 2]);
-            right[k][column] = half(f->b[k / 8], k % 2);
+            const auto* f = static_cast<Fragment*>(payloads[column * 4 + k % half / each]);
+            right[k][column] = element(f->b[k / half], k % each);
           }
+        }
         for (int lane = 0; lane < 32; ++lane)
           for (int i = 0; i < 4; ++i) {
-            float& sum = static_cast<Fragment*>(payloads[lane])->c[i];
-            for (int k = 0; k < 16; ++k)
+            Sum& sum = static_cast<Fragment*>(payloads[lane])->c[i];
+            for (int k = 0; k < depth; ++k)
               sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
           }
       },
       place);
   for (int i = 0; i < 4; ++i) c[i] = mine.c[i];
 }
+template <class T>
+void mma_16x8x16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                 host::Place place = host::Place::current()) {
+  const auto element = [](unsigned word, int i) {
+    const float2 pair = unpack_pair<T>(word);
+    return i == 1 ? pair.y : pair.x;
+  };
+  mma_of_words<2>(c, a, b, element, place);
+}
 // Of signed bytes: c[16,8] += a[16,32] * b[32,8].
 inline void mma_16x8x32(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                         host::Place place = host::Place::current()) {
-  struct Fragment {
-    int c[4];
-    unsigned a[4], b[2];
-  } mine;
-  for (int i = 0; i < 4; ++i) mine.c[i] = c[i], mine.a[i] = a[i];
-  mine.b[0] = b[0], mine.b[1] = b[1];
-  host::warp_collective(
-      "mma", full_warp, &mine,
-      [](void* const payloads[32], host::Place) {
-        const auto byte = [](unsigned word, int i) {
-          return static_cast<int>(static_cast<signed char>(word >> 8 * i & 255));
-        };
-        int left[16][32], right[32][8];
-        for (int k = 0; k < 32; ++k) {
-          for (int row = 0; row < 16; ++row) {
-            const auto* f = static_cast<Fragment*>(payloads[row % 8 * 4 + k % 16 / 4]);
-            left[row][k] = byte(f->a[row / 8 + 2 * (k / 16)], k % 4);
-          }
-          for (int column = 0; column < 8; ++column) {
-            const auto* f = static_cast<Fragment*>(payloads[column * 4 + k % 16 / 4]);
-            right[k][column] = byte(f->b[k / 16], k % 4);
-          }
-        }
-        for (int lane = 0; lane < 32; ++lane)
-          for (int i = 0; i < 4; ++i) {
-            int& sum = static_cast<Fragment*>(payloads[lane])->c[i];
-            for (int k = 0; k < 32; ++k)
-              sum += left[lane / 4 + i / 2 * 8][k] * right[k][lane % 4 * 2 + i % 2];
-          }
-      },
-      place);
-  for (int i = 0; i < 4; ++i) c[i] = mine.c[i];
+  const auto element = [](unsigned word, int i) {
+    return static_cast<int>(static_cast<signed char>(word >> 8 * i & 255));
+  };
+  mma_of_words<4>(c, a, b, element, place);
 }
 
 #else

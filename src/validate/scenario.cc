@@ -36,8 +36,8 @@ class Random {
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) {
     const auto span = static_cast<std::uint64_t>(high - low) + 1;
-    const bool is_power =
-        (span & (span - 1)) == 0;  // of two: codes are millions, and division is slow
+    // Codes are millions, and division is slow: most spans are powers of two.
+    const bool is_power = (span & (span - 1)) == 0;
     return low + static_cast<std::int64_t>(is_power ? next() & (span - 1) : next() % span);
   }
   double sign() { return next() & 1 ? 1 : -1; }

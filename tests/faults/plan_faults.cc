@@ -449,8 +449,8 @@ const std::vector<Fault> mask_faults = {
      {"mask"}},
 };
 
-const std::string layers = "kernels/layers.cuh", words = "kernels/words.cuh",
-                  digits = "kernels/code_digits.cuh";
+const std::string layers = "kernels/layers.cuh", layers_attention = "kernels/layers_attention.cuh",
+                  words = "kernels/words.cuh", digits = "kernels/code_digits.cuh";
 const std::vector<Fault> layers_faults = {
     // ---- words
     {"words of an earlier layer are taken",
@@ -516,7 +516,7 @@ const std::vector<Fault> layers_faults = {
      {{"ask_cached(asker, l, tokens);", "ask_cached(asker, layer[0], tokens);"}},
      {"layers"}},
     {"keys are appended a token late",
-     layers,
+     layers_attention,
      {{"p.capacity + state.tokens) * (dim / 2)", "p.capacity + state.tokens + 1) * (dim / 2)"}},
      {"layers"}},
     {"gate and up change places",
@@ -535,15 +535,15 @@ const std::vector<Fault> layers_faults = {
      {"layers"}},
     {"small elements are not lifted", layers, {{": 0x1p30f;", ": 1;"}}, {"layers"}},
     {"a split's sums are not shrunk to the largest maximum",
-     layers,
+     layers_attention,
      {{"sum_x += factor * __uint_as_float(v[4 * i]),", "sum_x += __uint_as_float(v[4 * i]),"}},
      {"layers"}},
     {"one block attends, and others join what they have not",
-     layers,
+     layers_attention,
      {{"if (sharing == 1) {", "if (sharing == 2) {"}},
      {"layers"}},
     {"scores of keys that are not there count",
-     layers,
+     layers_attention,
      {{"+ j < count ? c[0][j] + c[1][j] : -INFINITY;",
        "+ j <= count ? c[0][j] + c[1][j] : -INFINITY;"}},
      {"layers"}},

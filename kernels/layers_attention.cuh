@@ -1,0 +1,282 @@
+// Attention inside the launch of all layers: members of Layers (kernels/layers.cuh), which includes
+// this file. A block has some of the tokens of one head of keys, or all of them.
+#pragma once
+
+#include "kernels/layers.cuh"
+
+namespace ac::kernels {
+
+// A head of queries or keys, normed and turned: word j of a lane has dimensions 64 j + 2 lane and
+// the next.
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::turn(const unsigned (&raw)[dim_words],
+                                      const unsigned (&norm)[dim_words], const float4& angles,
+                                      float2 (&x)[dim_words]) const {
+  AC_UNROLL
+  for (int j = 0; j < dim_words; ++j) x[j] = unpack_pair<T>(raw[j]);
+  if constexpr (op.head_norms) {
+    float squares = 0;
+    AC_UNROLL
+    for (int j = 0; j < dim_words; ++j) squares += x[j].x * x[j].x + x[j].y * x[j].y;
+    AC_UNROLL
+    for (int d = 16; d > 0; d /= 2) squares += __shfl_xor_sync(full_warp, squares, d);
+    const float factor = rsqrtf(squares / dim + p.head_norm_eps);
+    AC_UNROLL
+    for (int j = 0; j < dim_words; ++j) {
+      const float2 w = unpack_pair<T>(norm[j]);
+      x[j].x *= factor * (w.x + p.head_norm_offset), x[j].y *= factor * (w.y + p.head_norm_offset);
+    }
+  }
+  if constexpr (dim == 128) {
+    const float2 low = x[0], high = x[1];
+    x[0].x = low.x * angles.x - high.x * angles.y, x[1].x = high.x * angles.x + low.x * angles.y;
+    x[0].y = low.y * angles.z - high.y * angles.w, x[1].y = high.y * angles.z + low.y * angles.w;
+  } else {  // the other half is 16 lanes away
+    const float sign = lane() < 16 ? -1.f : 1.f;
+    const float2 other =
+        make_float2(__shfl_xor_sync(full_warp, x[0].x, 16), __shfl_xor_sync(full_warp, x[0].y, 16));
+    x[0].x = x[0].x * angles.x + sign * other.x * angles.y;
+    x[0].y = x[0].y * angles.z + sign * other.y * angles.w;
+  }
+}
+
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::attend(State& state, const LayerPointers& l) const {
+  const int sharing = sharers(state.tokens);
+  if (!attends(sharing)) return;
+  const unsigned tag = state.tag;
+  const bool appends = split() == sharing - 1;
+  // Queries, and this token's key and value, a head a warp.
+  AC_UNROLL_BY(1)
+  for (int task = warp(); task < group + (appends ? 2 : 0); task += warps) {
+    const bool is_query = task < group, is_value = task == group + 1;
+    unsigned norm[dim_words] = {}, raw[dim_words];
+    const int head = is_query   ? kv_head() * group + task
+                     : is_value ? op.heads + op.kv_heads + kv_head()
+                                : op.heads + kv_head();
+    if constexpr (op.head_norms) {
+      const auto* const weights = static_cast<const unsigned*>(is_query ? l.q_norm : l.k_norm);
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j)
+        if (!is_value) norm[j] = load_early(weights + 32 * j + lane());
+    }
+    fetch_words<dim_words, 1>(
+        [&](int j) { return words(of_qkv) + head * (dim / 2) + lane() + 32 * j; }, tag, raw);
+    T* const here = is_query ? queries + task * dim : is_value ? value : key;
+    unsigned* const to = reinterpret_cast<unsigned*>(here) + lane();
+    if (!is_value) {
+      float2 x[dim_words];
+      turn(raw, norm, state.angles, x);
+      const float factor = is_query ? p.scale * log2_e : 1;
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j) raw[j] = pack_pair<T>(x[j].x * factor, x[j].y * factor);
+    }
+    AC_UNROLL
+    for (int j = 0; j < dim_words; ++j) to[32 * j] = raw[j];
+    if (!is_query && state.tokens < p.capacity) {
+      unsigned* const cached =
+          static_cast<unsigned*>(is_value ? l.values : l.keys) +
+          (static_cast<long long>(kv_head()) * p.capacity + state.tokens) * (dim / 2) + lane();
+      AC_UNROLL
+      for (int j = 0; j < dim_words; ++j) cached[32 * j] = raw[j];
+    }
+  }
+  meet(state);
+
+  // Lane 4 h + t has the maximum and its own total of head h; a lane, dim / 32 values of each
+  // head.
+  constexpr int values = dim / 32;
+  float largest = -INFINITY, total = 0, out[group][values] = {};
+  if (appends && warp() == warps - 1) {  // this token
+    AC_UNROLL
+    for (int h = 0; h < group; ++h) {
+      float dot = 0;
+      AC_UNROLL
+      for (int j = 0; j < values; ++j) {
+        const int d = lane() * values + j;
+        dot += to_float(queries[h * dim + d]) * to_float(key[d]);
+        out[h][j] = to_float(value[d]);
+      }
+      AC_UNROLL
+      for (int d = 16; d > 0; d /= 2) dot += __shfl_xor_sync(full_warp, dot, d);
+      if (lane() / 4 == h) largest = dot, total = lane() % 4 == 0 ? 1.f : 0.f;
+    }
+  }
+  uint4 q[dim / 32];
+  AC_UNROLL
+  for (int i = 0; i < dim / 32; ++i)
+    q[i] =
+        lane() / 4 < group
+            ? *reinterpret_cast<const uint4*>(queries + lane() / 4 * dim + 32 * i + lane() % 4 * 8)
+            : make_uint4(0, 0, 0, 0);
+  AC_UNROLL_BY(1)
+  for (int round = 0; first_token(round, 0, sharing) < state.tokens; ++round) {
+    const int first = first_token(round, warp(), sharing), count = keys_at(first, state.tokens);
+    // Scores of keys lane % 4 * 2 and the next of each eight.
+    float scores[warp_keys / 8][2];
+    {
+      const unsigned char* const at = state.ring.arrived() + warp() * 2048;
+      uint4 k[warp_keys / 8][dim / 32];
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+      for (int i = 0; i < dim / 32; ++i)
+        k[n][i] = *reinterpret_cast<const uint4*>(at + (n * 8 + lane() / 4) * dim * 2 + i * 64 +
+                                                  lane() % 4 * 16);
+      state.ring.release();
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) {
+        float c[2][4] = {};
+        AC_UNROLL
+        for (int i = 0; i < dim / 32; ++i) {
+          mma_16x8x16<T>(c[0], {q[i].x, 0, q[i].y, 0}, {k[n][i].x, k[n][i].y});
+          mma_16x8x16<T>(c[1], {q[i].z, 0, q[i].w, 0}, {k[n][i].z, k[n][i].w});
+        }
+        AC_UNROLL
+        for (int j = 0; j < 2; ++j)
+          scores[n][j] = n * 8 + lane() % 4 * 2 + j < count ? c[0][j] + c[1][j] : -INFINITY;
+      }
+    }
+    const unsigned char* const at = state.ring.arrived() + warp() * 2048 + lane() * values * 2;
+    if (count > 0) {
+      float top = largest;
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) top = fmaxf(top, fmaxf(scores[n][0], scores[n][1]));
+      top = fmaxf(top, __shfl_xor_sync(full_warp, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(full_warp, top, 2));
+      const float shrink = exp2_fast(largest - top);
+      largest = top, total *= shrink;
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) AC_UNROLL
+      for (int j = 0; j < 2; ++j) total += scores[n][j] = exp2_fast(scores[n][j] - top);
+      const OfLanes<float> shrinks(shrink);
+      AC_UNROLL
+      for (int h = 0; h < group; ++h) {
+        const float factor = shrinks[4 * h];
+        AC_UNROLL
+        for (int j = 0; j < values; ++j) out[h][j] *= factor;
+      }
+      AC_UNROLL
+      for (int n = 0; n < warp_keys / 8; ++n) {
+        const OfLanes<float> even(scores[n][0]), odd(scores[n][1]);
+        AC_UNROLL
+        for (int i = 0; i < 8; ++i) {
+          if (n * 8 + i >= count) continue;
+          float v[values];
+          load_values(at + (n * 8 + i) * dim * 2, v);
+          AC_UNROLL
+          for (int h = 0; h < group; ++h) {
+            const float weight = i % 2 == 0 ? even[4 * h + i / 2] : odd[4 * h + i / 2];
+            AC_UNROLL
+            for (int j = 0; j < values; ++j) out[h][j] += weight * v[j];
+          }
+        }
+      }
+    }
+    state.ring.release();
+  }
+
+  // The warps' sums meet.
+  float* const maxima = attended + warps * group * dim;
+  float* const totals = maxima + warps * group;
+  total += __shfl_xor_sync(full_warp, total, 1);
+  total += __shfl_xor_sync(full_warp, total, 2);
+  if (lane() % 4 == 0 && lane() / 4 < group) {
+    maxima[warp() * group + lane() / 4] = largest;
+    totals[warp() * group + lane() / 4] = total;
+  }
+  AC_UNROLL
+  for (int h = 0; h < group; ++h) AC_UNROLL
+  for (int j = 0; j < values; ++j)
+    attended[(warp() * group + h) * dim + lane() * values + j] = out[h][j];
+  meet(state);
+  constexpr int pairs = group * dim / 2;
+  AC_UNROLL_BY(1)
+  for (int i = threadIdx.x; i < pairs; i += 32 * warps) {
+    const int h = i / (dim / 2);
+    const float* const from = attended + first_column(2 * i);
+    float top = maxima[h], x = 0, y = 0, weight = 0;
+    AC_UNROLL
+    for (int w = 1; w < warps; ++w) top = max_or_nan(top, maxima[w * group + h]);
+    if (top != -INFINITY) {
+      AC_UNROLL
+      for (int w = 0; w < warps; ++w) {
+        const float factor = exp2_fast(maxima[w * group + h] - top);
+        x += factor * from[w * group * dim], y += factor * from[w * group * dim + column_pitch];
+        weight += factor * totals[w * group + h];
+      }
+    }
+    if (sharing == 1) {
+      store_word(words(of_attention) + kv_head() * pairs + i, pack_pair<T>(x / weight, y / weight),
+                 tag);
+      continue;
+    }
+    Word* const to = words(of_splits) + (kv_head() * splits + split()) * plan.partial_words(op);
+    store_word(to + 2 * i, __float_as_uint(x), tag);
+    store_word(to + 2 * i + 1, __float_as_uint(y), tag);
+    if (i % (dim / 2) == 0) {
+      store_word(to + group * dim + 2 * h, __float_as_uint(top), tag);
+      store_word(to + group * dim + 2 * h + 1, __float_as_uint(weight), tag);
+    }
+  }
+}
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* at, float (&v)[4]) {
+  const uint2 both = *reinterpret_cast<const uint2*>(at);
+  const float2 low = unpack_pair<T>(both.x), high = unpack_pair<T>(both.y);
+  v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
+}
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::load_values(const unsigned char* at, float (&v)[2]) {
+  const float2 both = unpack_pair<T>(*reinterpret_cast<const unsigned*>(at));
+  v[0] = both.x, v[1] = both.y;
+}
+
+// Joins some pairs of values of all splits: lanes have a pair each, or share it.
+template <LayersOp op, LayersPlan plan>
+AC_DEVICE void Layers<op, plan>::join(unsigned tag) const {
+  constexpr int pairs = group * dim / 2, most = divide_up(pairs, splits);
+  constexpr int room = power_of_two_from(most) < 32 ? power_of_two_from(most) : 32;
+  constexpr int sharers = 32 / room, each = divide_up(splits, sharers);
+  const int begin = split() * pairs / splits, end = (split() + 1) * pairs / splits;
+  const Word* const from = words(of_splits) + kv_head() * splits * plan.partial_words(op);
+  AC_UNROLL_BY(1)
+  for (int base = begin; base < end; base += room) {
+    const int mine = base + lane() % room, pair = mine < end ? mine : end - 1;
+    const int h = pair * 2 / dim, share = lane() / room;
+    unsigned v[4 * each];
+    fetch_words<2 * each, 2>(
+        [&](int i) {
+          const int s = share * each + i / 2;
+          return from + (s < splits ? s : splits - 1) * plan.partial_words(op) +
+                 (i % 2 == 0 ? 2 * pair : group * dim + 2 * h);
+        },
+        tag, v);
+    float most_of_all = -INFINITY;
+    const auto top = [&](int i) {
+      return share * each + i < splits ? __uint_as_float(v[4 * i + 2]) : -INFINITY;
+    };
+    AC_UNROLL
+    for (int i = 0; i < each; ++i) most_of_all = fmaxf(most_of_all, top(i));
+    AC_UNROLL
+    for (int d = room; d < 32; d *= 2)
+      most_of_all = fmaxf(most_of_all, __shfl_xor_sync(full_warp, most_of_all, d));
+    float all = 0, sum_x = 0, sum_y = 0;
+    AC_UNROLL
+    for (int i = 0; i < each; ++i) {
+      const float factor = exp2_fast(top(i) - most_of_all);
+      sum_x += factor * __uint_as_float(v[4 * i]), sum_y += factor * __uint_as_float(v[4 * i + 1]);
+      all += factor * __uint_as_float(v[4 * i + 3]);
+    }
+    AC_UNROLL
+    for (int d = room; d < 32; d *= 2) {
+      all += __shfl_xor_sync(full_warp, all, d);
+      sum_x += __shfl_xor_sync(full_warp, sum_x, d);
+      sum_y += __shfl_xor_sync(full_warp, sum_y, d);
+    }
+    if (share == 0 && mine < end)
+      store_word(words(of_attention) + kv_head() * pairs + mine,
+                 pack_pair<T>(sum_x / all, sum_y / all), tag);
+  }
+}
+
+}  // namespace ac::kernels
