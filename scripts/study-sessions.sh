@@ -7,42 +7,18 @@
 #   study-sessions.sh replay OUT      All recordings: OUT/report, and OUT/report-SPACE of one space
 # Whoever answers is not told the arm: neither numbers nor the files of OUT/play say it, those of OUT/asked do.
 # MODEL and DATE say who answers, and when.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-program=${AGENTCOMPILE:-build/release/agentcompile}
-mode=$1
-out=$(realpath -m "$2")
-qkv=llama-3.2-1b-qkv
+source "$(dirname "$0")/study-common.sh"
 last_o=qwen3-1.7b-last-o
-orders=(1 2 3 4 5)
-
-# table SPACE CONFIG RECORDING REGION ORDER
-table() {
-  local file=$out/tables/$1-order-$5.jsonl work
-  work=$(mktemp -d)
-  cp "$2" "$work/config.json"
-  "$program" study predict "$work" "bench/results/$3.jsonl.gz" -o "$work/table.jsonl" --regions "$4" --shuffle "$5" >&2
-  # Five orders of a space are five tables to search, of one kind: signatures tell them apart.
-  sed "s/; unfitted constants\",\"description\"/; unfitted constants, order $5\",\"description\"/" \
-    "$work/table.jsonl" >"$file"
-  rm -r "$work"
-  [[ $(grep -c '"signature"' "$file") == 1 && $(grep -c ", order $5\"," "$file") == 1 ]] ||
-    { echo "$file: not one region" >&2; exit 1; }
-}
 
 tables() {
   mkdir -p "$out/tables"
   for order in "${orders[@]}"; do
-    table $qkv tests/data/configs/llama-3.2-1b.json 2026-11-21-study-h100-llama-3.2-1b \
-      rms_norm+linear+linear+linear "$order"
-    table $last_o tests/data/configs/qwen3-1.7b.json 2026-11-28-study-h100-qwen3-1.7b-prefill-2048 \
-      "offset 2048*T - 2048; in2" "$order"
+    predicted tests/data/configs/llama-3.2-1b.json 2026-11-21-study-h100-llama-3.2-1b rms_norm+linear+linear+linear \
+      "$order" "$out/tables/$qkv-order-$order.jsonl"
+    predicted tests/data/configs/qwen3-1.7b.json 2026-11-28-study-h100-qwen3-1.7b-prefill-2048 \
+      "offset 2048*T - 2048; in2" "$order" "$out/tables/$last_o-order-$order.jsonl"
   done
-  for arm in true permuted none other; do
-    for space in $qkv $last_o; do
-      for order in "${orders[@]}"; do echo "$arm $space $order"; done
-    done
-  done | shuf --random-source=<(yes 20261129) | awk '{printf "%02d %s\n", NR, $0}' >"$out/sessions.txt"
+  numbered 20261129 "$qkv $last_o" true permuted none other
 }
 
 chance() {
@@ -54,47 +30,20 @@ chance() {
   done
 }
 
+search() { "${command[@]}" -o "$@"; }
+ask() { cp "$1" "$2"; }
+
 play() {
-  local number=$1 arm space order asked=$out/asked/$1 played=$out/play/$1 recorded=$out/recorded/$1.jsonl
+  local number=$1 arm space order asked=$out/asked/$1
   read -r _ arm space order < <(grep "^$number " "$out/sessions.txt")
-  mkdir -p "$asked" "$played" "$out/recorded" "$out/replies"
-  local command=("$program" study propose "$out/tables/$space-order-$order.jsonl" --advisor "ask:$asked" --sessions 1
+  mkdir -p "$asked" "$out/play/$number" "$out/recorded" "$out/replies"
+  command=("$program" study propose "$out/tables/$space-order-$order.jsonl" --advisor "ask:$asked" --sessions 1
     --seed "$order" --feedback "$arm" --model "${MODEL:-Claude}" --date "${DATE:-$(date +%F)}" -q)
   local other=$last_o
   [[ $space == "$other" ]] && other=$qkv
   [[ $arm == other ]] && command+=(--other "$out/tables/$other-order-$order.jsonl")
-
-  local prompt reply round status=0
-  for prompt in "$asked"/*.prompt.txt; do
-    [[ -e $prompt ]] || continue
-    reply=${prompt%.prompt.txt}.reply.txt
-    round=$(round_of "$prompt")
-    if [[ ! -e $reply && -s $played/answer-$round.txt ]]; then cp "$played/answer-$round.txt" "$reply"; fi
-  done
-  if [[ ! -e $recorded ]]; then
-    rm -f "$asked/search.jsonl"
-    "${command[@]}" -o "$asked/search.jsonl" >"$asked/printed.txt" 2>&1 || status=$?
-    if [[ $status == 5 ]]; then
-      for prompt in "$asked"/*.prompt.txt; do
-        [[ -e ${prompt%.prompt.txt}.reply.txt ]] && continue
-        round=$(round_of "$prompt")
-        cp "$prompt" "$played/question-$round.txt"
-        echo "read $played/question-$round.txt, write $played/answer-$round.txt, run this again"
-      done
-      exit 5
-    fi
-    [[ $status == 0 ]] || { cat "$asked/printed.txt" >&2; exit "$status"; }
-    rm -f "$out/replies/$number.jsonl"
-    "${command[@]}" --advisor-record "$out/replies/$number.jsonl" -o "$asked/again.jsonl" >/dev/null
-    rm "$asked/again.jsonl"
-    mv "$asked/search.jsonl" "$recorded"
-  fi
-  # How good it was is not for those who decide which sessions count.
-  echo "finished:$(sed -n '1s/^[^:]*:\(.*\), best.*/\1/p' "$asked/printed.txt")"
+  played "$asked" "$out/play/$number" "$out/recorded/$number.jsonl" "$out/replies/$number.jsonl"
 }
-
-# x-round-03-after-9-25fb0faeb4e0.prompt.txt: 03.
-round_of() { sed 's/.*-round-\([0-9]*\)-after-.*/\1/' <<<"${1##*/}"; }
 
 replay() {
   local all=$out/proposed.jsonl

@@ -5,43 +5,24 @@ import gzip
 import importlib.util
 import json
 import math
-import os
 import re
 import statistics
-import subprocess
-import sys
 from collections import Counter
+from functools import partial
 
 import pytest
-from compiled import PROGRAM, ROOT
+import session_scripts
+from compiled import ROOT
+from session_scripts import WAITS, first_changes
 
-WAITS = 5
 PROTOCOL = (ROOT / "docs/study/protocol.md").read_text().split("## Sessions with planted failures")[1]
 NOTE = (ROOT / "docs/notes/2026-11-29-planted-failures.md").read_text()
 RECORDINGS = "bench/results/2026-11-29-study-failures"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-gate-up": "rms_norm+linear+silu+linear+mul"}
 ATTEMPTS = 24
 
-
-def run(mode, out, *arguments) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "AGENTCOMPILE": str(PROGRAM), "PYTHON": sys.executable, "MODEL": "nobody",
-                   "DATE": "2026-11-29"}  # fmt: skip
-    command = [ROOT / "scripts/study-failures.sh", mode, out, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-
-
-def done(mode, out, *arguments) -> str:
-    ran = run(mode, out, *arguments)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
-
-
-def first_changes(question) -> str:
-    """A reply that proposes the first value of each of the first four fields."""
-    legal = question.split("## Legal changes that were not tried")[1].split("## Budget")[0]
-    changes = [line.split(":") for line in legal.strip().splitlines()][:4]
-    proposals = [{"site": "", "field": field.strip(), "value": values.split()[0]} for field, values in changes]
-    return json.dumps({"note": "", "proposals": proposals})
+run = partial(session_scripts.run, "study-failures.sh")
+done = partial(session_scripts.done, "study-failures.sh")
 
 
 def said_in(question) -> str:

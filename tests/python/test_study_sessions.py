@@ -3,38 +3,21 @@ were recorded, replayed to the figures that documents state."""
 
 import gzip
 import json
-import os
 import re
-import subprocess
+from functools import partial
 
 import pytest
-from compiled import PROGRAM, ROOT
+import session_scripts
+from compiled import ROOT
+from session_scripts import WAITS, first_changes
 
-WAITS = 5
 NOTE = (ROOT / "docs/notes/2026-11-29-sessions.md").read_text()
 RECORDINGS = "bench/results/2026-11-29-study-sessions"
 PROPOSALS = "proposals+tree"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-last-o": "linear+add"}
 
-
-def run(mode, out, *arguments) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "AGENTCOMPILE": str(PROGRAM), "MODEL": "nobody", "DATE": "2026-11-29"}
-    command = [ROOT / "scripts/study-sessions.sh", mode, out, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-
-
-def sessions(mode, out, *arguments) -> str:
-    ran = run(mode, out, *arguments)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
-
-
-def first_changes(question) -> str:
-    """A reply that proposes the first value of each of the first four fields."""
-    legal = question.split("## Legal changes that were not tried")[1].split("## Budget")[0]
-    changes = [line.split(":") for line in legal.strip().splitlines()][:4]
-    proposals = [{"site": "", "field": field.strip(), "value": values.split()[0]} for field, values in changes]
-    return json.dumps({"note": "", "proposals": proposals})
+run = partial(session_scripts.run, "study-sessions.sh")
+sessions = partial(session_scripts.done, "study-sessions.sh")
 
 
 @pytest.fixture(scope="module")
