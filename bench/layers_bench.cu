@@ -21,35 +21,52 @@ constexpr LayersOp qwen3_4b{
 constexpr LayersOp llama_1b{
     .hidden = 2048, .heads = 32, .kv_heads = 8, .head_dim = 64, .inter = 8192};
 
-constexpr LayersOp with_int4(LayersOp op, int group) {
-  op.format = {.codes = Codes::u4, .scale = ScaleType::bf16, .columns = group};
+constexpr LayersOp with(LayersOp op, Format format) {
+  op.format = format, op.format.scale = ScaleType::bf16;
   return op;
 }
-constexpr LayersOp qwen3_06b_int4 = with_int4(qwen3_06b, 128);
-constexpr LayersOp qwen3_17b_int4 = with_int4(qwen3_17b, 128);
-constexpr LayersOp qwen3_4b_int4 = with_int4(qwen3_4b, 128);
-constexpr LayersOp qwen3_4b_int4_32 = with_int4(qwen3_4b, 32);
+constexpr Format int4{.codes = Codes::u4, .columns = 128};
+constexpr Format int4_of_32{.codes = Codes::u4, .columns = 32};
+constexpr Format int8{.codes = Codes::u8}, fp8{.codes = Codes::e4m3};
+constexpr Format fp8_blocks{.codes = Codes::e4m3, .rows = 128, .columns = 128};
+constexpr LayersOp qwen3_06b_int4 = with(qwen3_06b, int4);
+constexpr LayersOp qwen3_17b_int4 = with(qwen3_17b, int4);
+constexpr LayersOp qwen3_4b_int4 = with(qwen3_4b, int4);
+constexpr LayersOp qwen3_4b_int4_32 = with(qwen3_4b, int4_of_32);
+constexpr LayersOp qwen3_17b_int8 = with(qwen3_17b, int8), qwen3_4b_int8 = with(qwen3_4b, int8);
+constexpr LayersOp qwen3_17b_fp8 = with(qwen3_17b, fp8), qwen3_4b_fp8 = with(qwen3_4b, fp8);
+constexpr LayersOp qwen3_17b_fp8_blocks = with(qwen3_17b, fp8_blocks);
+constexpr LayersOp qwen3_4b_fp8_blocks = with(qwen3_4b, fp8_blocks);
 
 // Of Qwen3-4B's 36, as many as parameters hold.
 constexpr int layers_qwen3_06b = 28, layers_qwen3_17b = 28, layers_llama_1b = 16,
               layers_qwen3_4b = most_layers;
 constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
-              layers_qwen3_4b_int4 = most_layers, layers_qwen3_4b_int4_32 = most_layers;
+              layers_qwen3_4b_int4 = most_layers, layers_qwen3_4b_int4_32 = most_layers,
+              layers_qwen3_17b_int8 = 28, layers_qwen3_17b_fp8 = 28,
+              layers_qwen3_17b_fp8_blocks = 28, layers_qwen3_4b_int8 = most_layers,
+              layers_qwen3_4b_fp8 = most_layers, layers_qwen3_4b_fp8_blocks = most_layers;
 
 // Op, parts of o and of down, stages, window, warps. `nvcc -include FILE` may define others.
 #ifndef AC_BENCHED
-#define AC_BENCHED(X)               \
-  X(qwen3_06b, 1, 1, 11, 2, 8)      \
-  X(qwen3_06b, 2, 1, 11, 2, 8)      \
-  X(qwen3_17b, 1, 1, 10, 3, 8)      \
-  X(qwen3_17b, 2, 2, 10, 3, 8)      \
-  X(llama_1b, 2, 2, 10, 3, 8)       \
-  X(qwen3_4b, 2, 2, 8, 3, 8)        \
-  X(qwen3_06b_int4, 1, 1, 10, 3, 8) \
-  X(qwen3_17b_int4, 1, 1, 10, 3, 8) \
-  X(qwen3_4b_int4, 1, 1, 7, 2, 10)  \
-  X(qwen3_4b_int4, 2, 2, 7, 2, 10)  \
-  X(qwen3_4b_int4_32, 2, 2, 5, 2, 10)
+#define AC_BENCHED(X)                     \
+  X(qwen3_06b, 1, 1, 11, 2, 8)            \
+  X(qwen3_06b, 2, 1, 11, 2, 8)            \
+  X(qwen3_17b, 1, 1, 10, 3, 8)            \
+  X(qwen3_17b, 2, 2, 10, 3, 8)            \
+  X(llama_1b, 2, 2, 10, 3, 8)             \
+  X(qwen3_4b, 2, 2, 8, 3, 8)              \
+  X(qwen3_06b_int4, 1, 1, 10, 3, 8)       \
+  X(qwen3_17b_int4, 1, 1, 10, 3, 8)       \
+  X(qwen3_4b_int4, 1, 1, 7, 2, 10)        \
+  X(qwen3_4b_int4, 2, 2, 7, 2, 10)        \
+  X(qwen3_4b_int4_32, 2, 2, 5, 2, 10)     \
+  X(qwen3_17b_int8, 1, 1, 10, 3, 8)       \
+  X(qwen3_17b_fp8, 1, 1, 10, 3, 8)        \
+  X(qwen3_17b_fp8_blocks, 1, 1, 10, 3, 8) \
+  X(qwen3_4b_int8, 1, 1, 7, 2, 10)        \
+  X(qwen3_4b_fp8, 1, 1, 7, 2, 10)         \
+  X(qwen3_4b_fp8_blocks, 1, 1, 7, 2, 10)
 #endif
 
 #define AC_KERNEL_NAME(op, o, d, s, w, n) op##_##o##_##d##_##s##_##w##_##n
@@ -60,15 +77,23 @@ constexpr int layers_qwen3_06b_int4 = 28, layers_qwen3_17b_int4 = 28,
                    AC_KERNEL_NAME(plan_##op, o, d, s, w, n))
 AC_BENCHED(AC_DEFINE)
 
-// A matrix: its elements, or codes with their scales.
+// A matrix of rows of k elements: its elements, or codes with their scales.
 struct Matrix {
   const bf16* plain;
   const unsigned char* codes;
   const bf16* scales;
-  int group;
-  __device__ float at(size_t i) const {
+  Format format;
+  int k;
+  __device__ float code(size_t i) const {
+    if (bits_of(format.codes) == 4) return float(int(codes[i / 2] >> 4 * (i % 2) & 15) - 8);
+    return is_whole(format.codes) ? float(int(codes[i]) - 128) : to_float(e4m3{codes[i]});
+  }
+  __device__ float at(int row, int column) const {
+    const size_t i = size_t(row) * k + column;
     if (plain) return to_float(plain[i]);
-    return float(int(codes[i / 2] >> 4 * (i % 2) & 15) - 8) * to_float(scales[i / group]);
+    const int scale = format.row_of_scales(row) * format.scales_of_row(k) +
+                      (format.columns > 0 ? column / format.columns : 0);
+    return code(i) * to_float(scales[scale]);
   }
   explicit operator bool() const { return plain || codes; }
 };
@@ -77,13 +102,14 @@ static __global__ void fill_bytes(unsigned* to, size_t count) {
        i += size_t(gridDim.x) * blockDim.x) {
     unsigned long long v = (i + 1) * 0x9e3779b97f4a7c15ull;
     v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9ull, v = (v ^ v >> 27) * 0x94d049bb133111ebull;
-    to[i] = unsigned(v >> 32);
+    // No byte is an e4m3 that is no number, or a large one.
+    to[i] = unsigned(v >> 32) & 0xbfbfbfbfu;
   }
 }
-static __global__ void fill_scales(bf16* to, size_t count) {
+static __global__ void fill_scales(bf16* to, size_t count, float largest) {
   for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count;
        i += size_t(gridDim.x) * blockDim.x)
-    to[i] = from_float<bf16>(0.004f + 0.004f * float(i * 2654435761u >> 8 & 255) / 256);
+    to[i] = from_float<bf16>((0.5f + 0.5f * float(i * 2654435761u >> 8 & 255) / 256) * largest);
 }
 
 // Rows of a matrix, one warp each, in double; or of gate and up, if there is a second matrix.
@@ -97,9 +123,8 @@ static __global__ void reference_product(Matrix a, Matrix up, bool pair, int row
     for (int i = lane; i < k; i += 32) {
       const double in = norm ? double(x[i]) * to_float(norm[i]) : double(x[i]);
       squares += double(x[i]) * x[i];
-      const size_t at = size_t(row) * k + i;
-      sums[0] += a.at(at) * in;
-      if (pair) sums[1] += up.at(at) * in;
+      sums[0] += a.at(row, i) * in;
+      if (pair) sums[1] += up.at(row, i) * in;
     }
     for (int d = 16; d > 0; d /= 2) {
       for (double& v : sums) v += __shfl_xor_sync(~0u, v, d);
@@ -175,9 +200,8 @@ struct Bench : Gpu {
 
   void set_up() {
     open();
-    allocate(codes, elements / 8), allocate(scales, elements / 32);
-    fill_bytes<<<sms * 8, 256>>>(codes, elements / 8);
-    fill_scales<<<sms * 8, 256>>>(scales, elements / 32);
+    allocate(codes, elements / 4), allocate(scales, elements / 32);
+    fill_bytes<<<sms * 8, 256>>>(codes, elements / 4);
     allocate(weights, elements), allocate(cache, cached), allocate(norms, 2 * 4096 + 256);
     allocate(in, 4096), allocate(out, 4096), allocate(rope, size_t(capacity) * 128),
         allocate(words, 1 << 20);
@@ -203,23 +227,29 @@ struct Bench : Gpu {
     l.down_scales = w.down.scales;
     return l;
   }
-  // q, k and v are rows of one matrix.
   struct Weights {
     Matrix q, k, v, o, gate, up, down;
   };
-  Matrix matrix(const LayersOp& op, size_t first) const {
-    if (op.format.is_plain()) return {weights + first, nullptr, nullptr, 1};
-    const int group = op.format.columns;
-    return {nullptr, reinterpret_cast<const unsigned char*>(codes) + first / 2,
-            scales + first / group, group};
+  Matrix matrix(const LayersOp& op, size_t first, int k) const {
+    if (op.format.is_plain()) return {weights + first, nullptr, nullptr, op.format, k};
+    // Scales of matrices are apart as those of groups of 32 elements would be.
+    return {nullptr,
+            reinterpret_cast<const unsigned char*>(codes) + first * bits_of(op.format.codes) / 8,
+            scales + first / 32, op.format, k};
   }
   Weights weights_of(const LayersOp& op, int i) const {
     const size_t q = size_t(op.query_rows()) * op.hidden, kv = size_t(op.kv_rows()) * op.hidden;
     const size_t mlp = size_t(op.inter) * op.hidden;
     const size_t w = (2 * q + 2 * kv + 3 * mlp) * i, o = w + q + 2 * kv;
-    const auto at = [&](size_t first) { return matrix(op, first); };
-    return {at(w),     at(w + q),       at(w + q + kv),     at(o),
-            at(o + q), at(o + q + mlp), at(o + q + 2 * mlp)};
+    const auto at = [&](size_t first, int k) { return matrix(op, first, k); };
+    const int hidden = op.hidden;
+    return {at(w, hidden),
+            at(w + q, hidden),
+            at(w + q + kv, hidden),
+            at(o, op.query_rows()),
+            at(o + q, hidden),
+            at(o + q + mlp, hidden),
+            at(o + q + 2 * mlp, op.inter)};
   }
   LayerMaps maps(const LayersOp& op, const LayersPlan& plan, int i) const {
     const auto map = [&](const Matrix& m, int rows, int k, int box_rows = LayersPlan::box_rows) {
@@ -247,8 +277,13 @@ struct Bench : Gpu {
       const LayerPointers l = layer(op, i);
       const Weights w = weights_of(op, i);
       const auto norm = [](const void* p) { return static_cast<const bf16*>(p); };
-      reference_product<<<warps, 256, 0, stream>>>(w.q, {}, false, op.qkv_rows(), op.hidden, h,
-                                                   norm(l.norm), nullptr, qkv);
+      int first = 0;
+      for (const Matrix& m : {w.q, w.k, w.v}) {
+        const int rows = first == 0 ? op.query_rows() : op.kv_rows();
+        reference_product<<<warps, 256, 0, stream>>>(m, {}, false, rows, op.hidden, h, norm(l.norm),
+                                                     nullptr, qkv + first);
+        first += rows;
+      }
       reference_attention<<<op.heads, op.head_dim, (tokens + 1) * 8, stream>>>(
           op, l, tokens, capacity, rope, qkv, mixed);
       reference_product<<<warps, 256, 0, stream>>>(w.o, {}, false, op.hidden, op.query_rows(),
@@ -296,6 +331,11 @@ struct Bench : Gpu {
       return;
     }
     prepare(kernel), prepare(reference_attention);
+    // Elements of one size, whatever the codes are.
+    fill_scales<<<sms * 8, 256, 0, stream>>>(scales, elements / 32,
+                                             bits_of(op.format.codes) == 4 ? 0.008f
+                                             : is_whole(op.format.codes)   ? 0.0005f
+                                                                           : 0.05f);
     LayersParams p{};
     for (int i = 0; i < layers; ++i) p.maps[i] = maps(op, plan, i), p.layer[i] = layer(op, i);
     p.in = in, p.out = out, p.rope = rope, p.position = position, p.words = words, p.done = done,

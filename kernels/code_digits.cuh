@@ -1,18 +1,55 @@
-// Products of codes in whole numbers. An input becomes digits: two signed bytes of a whole number,
-// on a power of two that a warp's values share. Tensor cores multiply bytes and add exactly, so
-// that no code has to become a floating-point number. The step between numbers is at most 1 / 8192
-// of the largest value: of 256 values, rounding to it errs less in all than rounding to bfloat16.
+// Products of codes by tensor cores. Of whole codes, in whole numbers: an input becomes digits, two
+// signed bytes of a whole number, on a power of two that a warp's values share. Tensor cores
+// multiply bytes and add exactly, so that no code has to become a floating-point number. The step
+// between numbers is at most 1 / 8192 of the largest value: of 256 values, rounding to it errs less
+// in all than rounding to bfloat16. Of e4m3, in float16, which has all its values: an input is on
+// such a power of two there, too, so that none is too large.
 #pragma once
 
 #include "kernels/ptx.cuh"
 
 namespace ac::kernels {
 
+// (x & mask) ^ flipped, in one instruction: constants in it would make two.
+AC_DEVICE unsigned masked_and_flipped(unsigned x, unsigned mask, unsigned flipped) {
+#ifdef AC_HOST_DEVICE
+  return (x & mask) ^ flipped;
+#else
+  unsigned out;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(x), "r"(mask), "r"(flipped));
+  return out;
+#endif
+}
 // Codes of 4 bits around a zero point of 8, as signed bytes: 16 times what they stand for. Of a
 // word, codes 0, 2, 4 and 6, and the others.
 constexpr int lifted_codes = 16;
-AC_DEVICE unsigned even_codes(unsigned word) { return (word << 4 & 0xf0f0f0f0u) ^ 0x80808080u; }
-AC_DEVICE unsigned odd_codes(unsigned word) { return (word & 0xf0f0f0f0u) ^ 0x80808080u; }
+AC_DEVICE unsigned odd_codes(unsigned word) {
+  return masked_and_flipped(word, 0xf0f0f0f0u, 0x80808080u);
+}
+AC_DEVICE unsigned even_codes(unsigned word) { return odd_codes(word << 4); }
+// Codes of 8 bits around a zero point of 128.
+AC_DEVICE unsigned signed_bytes(unsigned word) { return word ^ 0x80808080u; }
+// The first two e4m3 of a word as float16, and the others.
+struct HalfPairs {
+  unsigned first, second;
+};
+AC_DEVICE HalfPairs halves_of_e4m3(unsigned word) {
+#if defined(AC_HOST_DEVICE) || !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 890
+  const float2 a = unpack_e4m3_pair(word), b = unpack_e4m3_pair(word >> 16);
+  return {pack_pair<f16>(a.x, a.y), pack_pair<f16>(b.x, b.y)};
+#else
+  HalfPairs out;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}"
+      : "=r"(out.first), "=r"(out.second)
+      : "r"(word));
+  return out;
+#endif
+}
 
 // The power of two of digits, for values up to one that has these bits. A value is scaled twice,
 // and so is a sum of digits, as the power may be too small for a float. Not a number where the
@@ -29,6 +66,7 @@ AC_DEVICE DigitUnit digit_unit(unsigned largest) {
           __uint_as_float(stored == 255 ? 0x7fc00000u : (exponent - 13) << 23),
           is_small ? 0x1p-64f : 1};
 }
+AC_DEVICE float in_units(float x, const DigitUnit& of) { return x * of.lift * of.scale; }
 // The digits of x, the lowest in the lowest byte.
 AC_DEVICE unsigned digits_of(float x, const DigitUnit& of) {
   constexpr float whole = 0x1.8p23f;  // whose last bit is 1

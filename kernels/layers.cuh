@@ -13,8 +13,8 @@
 //     of this one: no flag, no fence, no end of a grid.
 //   - A norm's factor comes after the product. Every block has the hidden state in registers, and
 //     adds to it what all blocks computed.
-//   - Codes of weights are multiplied as whole numbers, by digits of the input. Blocks hand on what
-//     a product reads in the order in which its codes come (Layers::place).
+//   - Whole codes of weights are multiplied by digits of the input, e4m3 by float16. Blocks hand on
+//     what a product reads in the order in which its codes come (Layers::place).
 // No word is written again before all have read it: what a block writes next depends, by way of the
 // products in between, on all words of the layer before.
 #pragma once
@@ -57,6 +57,15 @@ AC_DEVICE unsigned short load_early(const unsigned short* p) {
 #endif
 }
 
+template <bool first, class A, class B>
+struct Either {
+  using type = A;
+};
+template <class A, class B>
+struct Either<false, A, B> {
+  using type = B;
+};
+
 template <LayersOp op, LayersPlan plan>
 struct Layers {
   using T = bf16;
@@ -67,7 +76,12 @@ struct Layers {
   static constexpr int warp_columns = plan.warp_columns(op), step_columns = plan.columns(op);
   static constexpr int input_bytes = plan.input_bytes(op);
   static constexpr bool coded = !op.format.is_plain();
-  static constexpr int groups_of_panel = coded ? warp_columns / op.format.columns : 1;
+  static constexpr bool has_digits = is_whole(op.format.codes);  // inputs of products have
+  static constexpr bool has_groups = plan.has_groups(op);
+  static constexpr bool has_blocks =
+      coded && plan.shared_scale(op.format) == LayersPlan::Shared::block;
+  static constexpr bool has_row_scales = coded && !has_groups && !has_blocks;
+  static constexpr int groups_of_panel = has_groups ? warp_columns / op.format.columns : 1;
   using Scale = typename ScaleOf<op.format.scale>::type;
   // A lane has two elements of each 64 of a warp's columns.
   static constexpr int pieces = warp_columns / 64;
@@ -88,7 +102,7 @@ struct Layers {
     static constexpr int most_tiles = plan.tiles_of(rows, blocks);
     static constexpr int most_steps = divide_up(steps, parts);
     static_assert(rows % 16 == 0);
-    static constexpr int groups = coded ? k / op.format.columns : 0;  // of a row
+    static constexpr int groups = coded ? op.format.scales_of_row(k) : 0;  // of a row
     // This block's part of K, and its tiles and steps there.
     AC_DEVICE static int part() { return blockIdx.x % parts; }
     AC_DEVICE static int first_tile() { return index() * tiles / blocks; }
@@ -152,14 +166,16 @@ struct Layers {
   AC_DEVICE static int warp() { return in_place(static_cast<int>(threadIdx.x)) / 32; }
   AC_DEVICE static int lane() { return threadIdx.x % 32; }
 
-  // Where a column is among those that a product reads: of each eight, codes' even columns come
-  // before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i) and so much further.
-  static constexpr int column_pitch = coded ? 2 : 1;
+  // Where a column is among those that a product reads: of each eight, the even columns of codes of
+  // 4 bits come before the odd ones. Places 2 i and 2 i + 1 are columns first_column(2 i) and so
+  // much further.
+  static constexpr bool in_nibbles = coded && bits_of(op.format.codes) == 4;
+  static constexpr int column_pitch = in_nibbles ? 2 : 1;
   AC_DEVICE static int place(int column) {
-    return coded ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
+    return in_nibbles ? (column & ~7) + column % 8 / 2 + column % 2 * 4 : column;
   }
   AC_DEVICE static int first_column(int place) {
-    return coded ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
+    return in_nibbles ? (place & ~7) + place % 4 * 2 + place / 4 % 2 : place;
   }
   // Where the hidden state's words are: a lane takes neighbours twice, which are four places.
   AC_DEVICE static int hidden_word(int place) {
@@ -169,7 +185,7 @@ struct Layers {
   template <class Load>
   AC_DEVICE static unsigned load_two(const void* from, int place, const Load& load) {
     const int column = first_column(place);
-    if constexpr (!coded) return load(static_cast<const unsigned*>(from) + column / 2);
+    if constexpr (column_pitch == 1) return load(static_cast<const unsigned*>(from) + column / 2);
     const auto* const at = static_cast<const unsigned short*>(from) + column;
     return load(at) | static_cast<unsigned>(load(at + column_pitch)) << 16;
   }
@@ -260,7 +276,7 @@ struct Layers {
     }
   }
 
-  // ---- scales of codes, which wait beside the ring
+  // ---- scales of groups of codes, which wait beside the ring
 
   template <int which>
   static constexpr int scales_before() {
@@ -277,7 +293,7 @@ struct Layers {
   // The scales of this block's rows, once the layer before has been multiplied.
   template <int which>
   AC_DEVICE void ask_scales(const LayerPointers& l, int number) const {
-    if constexpr (coded) {
+    if constexpr (has_groups) {
       using P = Product<which>;
       constexpr int row_bytes = plan.scales_of_row(op, P::k);
       const int begin = P::first_tile() * 16, rows = P::tile_count() * 16;
@@ -383,6 +399,7 @@ struct Layers {
     int layer = 0;                 // how many came before
     float4 angles{};               // of this token: cosines and sines of a lane's two pairs
     unsigned meetings = 0;         // of the block's warps that multiply
+    int nothing = 0;               // 0, and the compiler cannot know it
     float2 h[hidden_pieces] = {};  // its part of the hidden state
   };
 
@@ -392,9 +409,10 @@ struct Layers {
     barrier_wait(met, state.meetings++ & 1);
   }
 
-  // Weights of a warp's columns of a step: of 32 bytes of rows each.
+  // Weights of a warp's columns of a step, of 32 bytes of rows each; and their stage.
   struct Weights {
     unsigned of[4][4];
+    int stage = 0;
   };
   // A warp's panel has its 16 rows together, or those of gate, and those of up half a stage later.
   // A lane points to a row of one of four matrices of 8 x 8: above, below, and to the right of
@@ -404,13 +422,21 @@ struct Layers {
     constexpr bool pair = which == gate_up;
     constexpr int panel = (pair ? plan.pair_box_rows : plan.box_rows) * 128;
     const int row = lane() % 8, below = lane() / 8 % 2, right = lane() / 16;
-    const int at =
-        in_place(warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
-                 (right ^ row) * 16);  // as maps swizzle
+    int place = warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
+                (right ^ row) * 16;                 // as maps swizzle
+    if constexpr (!coded) place = in_place(place);  // registers are few
     const unsigned char* const stage = ring.arrived();
     AC_UNROLL
-    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], stage + (at ^ i * 32));
-    ring.release();
+    for (int i = 0; i < 4; ++i) load_matrices(w.of[i], stage + (place ^ i * 32));
+    w.stage = ring.at;
+    ring.move();
+  }
+  // Frees the stage of weights. Reads may still be under way, and a fence would wait for more than
+  // them: the barrier's address is computed from what was read.
+  AC_DEVICE void free_stage(const Weights& w, int nothing) const {
+    const int after_reads = (w.of[0][0] | w.of[1][0] | w.of[2][0] | w.of[3][0]) & nothing;
+    __syncwarp();
+    if (lane() == 0) barrier_arrive(empty + w.stage + after_reads);
   }
 
   AC_DEVICE unsigned char* input() const {
@@ -421,16 +447,15 @@ struct Layers {
     float squares = 0, unit = 1, lower = 1;
   };
 
+  // Whether a norm comes before the product: its sums of squares are the first row.
+  static constexpr bool norms(int which) { return which == qkv || which == gate_up; }
   // One product: `stage_input()` waits for this warp's part of the input and leaves it in shared
-  // memory. Weights come in batches of some tiles, or of some steps of one tile: the first is in
-  // registers before the input is there.
+  // memory.
   template <int which, class Stage>
   AC_DEVICE void multiply(State& state, Stage stage_input) const {
-    float squares;
-    if constexpr (coded)
-      squares = multiply_codes<which>(state, stage_input);
-    else
-      squares = multiply_plain<which>(state, stage_input);
+    FinishedScales<which> scales_of_rows;
+    scales_of_rows.load(layer[state.layer]);
+    float squares = multiply_panels<which>(state, stage_input);
     if (Product<which>::tile_count() == 0) return;
     if constexpr (norms(which)) {
       AC_UNROLL
@@ -438,21 +463,17 @@ struct Layers {
       if (lane() == 0) sums[sums_before<which>() + warp()] = squares;
     }
     meet(state);
-    finish<which>(state.tag);
-  }
-  // Whether a norm comes before the product: its sums of squares are the first row.
-  static constexpr bool norms(int which) { return which == qkv || which == gate_up; }
-  // Where a lane's first row has this warp's sums.
-  template <int which>
-  AC_DEVICE float* first_sums() const {
-    return sums + sums_before<which>() + (lane() / 4 + norms(which)) * warps + warp();
+    finish<which>(state.tag, scales_of_rows);
   }
 
+  // Weights come in batches of some tiles, or of some steps of one tile: the first is in registers
+  // before the input is there.
+  static constexpr int room = !coded ? 6 : in_nibbles ? 4 : 3;  // panels of a batch
   template <int which, class Stage>
-  AC_DEVICE float multiply_plain(State& state, Stage stage_input) const {
+  AC_DEVICE float multiply_panels(State& state, Stage stage_input) const {
     using P = Product<which>;
-    constexpr int most = P::most_steps, room = 6;
-    constexpr int batch = most <= room ? most : 4;
+    constexpr int most = P::most_steps;
+    constexpr int batch = most <= room ? most : divide_up(most, divide_up(most, 4));
     constexpr int together = most > room                   ? 1
                              : room / most < P::most_tiles ? room / most
                                                            : P::most_tiles;
@@ -461,117 +482,139 @@ struct Layers {
       return (P::steps % P::parts == 0 && most % batch == 0) || step < steps;
     };
     Weights w[together][batch];
+    // A stage is freed once the next one is on its way to registers.
     const auto take_from = [&](int tile, int step) {
+      const auto has = [&](int j) {
+        return tile + j / batch < tiles && has_step(step + j % batch);
+      };
       AC_UNROLL
-      for (int t = 0; t < together; ++t) AC_UNROLL
-      for (int i = 0; i < batch; ++i)
-        if (tile + t < tiles && has_step(step + i))
-          take<which>(state.ring, w[t][i]);
-        else
-          w[t][i] = {};  // else registers keep what they had, and the compiler runs out of them
+      for (int j = 0; j <= together * batch; ++j) {
+        if (j < together * batch) {
+          Weights& to = w[j / batch][j % batch];
+          if (has(j))
+            take<which>(state.ring, to);
+          else
+            to = {};  // else registers keep what they had, and the compiler runs out of them
+        }
+        if (j > 0 && has(j - 1)) free_stage(w[(j - 1) / batch][(j - 1) % batch], state.nothing);
+      }
     };
     take_from(0, 0);
+    const auto scales_of_panels = panel_scales<which>(state);
     const Staged staged = stage_input();
     __syncwarp();
     if (tiles == 0) return 0;
-    float* to = first_sums<which>();
-    const T* const x = reinterpret_cast<const T*>(input()) + lane() / 8 * 8;
+    // Where a lane's first row has this warp's sums.
+    float* to = sums + sums_before<which>() + (lane() / 4 + norms(which)) * warps + warp();
     const bool has_last =
         P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
+    Columns columns;
+    constexpr bool one_step = coded && most == 1;
+    if constexpr (one_step) columns.load(input());
+    const auto keep = [&](const Sums& of) {
+      const float2 rows = of.in_units(staged);
+      if (lane() % 4 == 0) to[0] = rows.x, to[8 * warps] = rows.y;
+      to += 16 * warps;
+    };
     AC_UNROLL_BY(1)
     for (int tile = 0; tile < tiles; tile += together) {
-      float c[2][4];  // of one tile after another
+      Sums all[together];
       AC_UNROLL_BY(1)
       for (int step = 0; step < most; step += batch) {
         if (tile + step > 0) take_from(tile, step);
-        AC_UNROLL
-        for (int t = 0; t < together; ++t) {
-          if (tile + t >= tiles) continue;
-          if (step == 0) {
-            AC_UNROLL
-            for (int i = 0; i < 4; ++i) c[0][i] = c[1][i] = 0;
-          }
+        const auto has = [&](int i) {
+          return has_step(step + i) && (has_last || step + i < steps - 1);
+        };
+        const auto load_columns = [&](int i) {
+          if constexpr (!one_step) columns.load(input() + (step + i) * input_bytes);
+        };
+        const auto add = [&](int t, int i) {
+          const int panel = (tile + t) * steps + step + i;
+          all[t].add(w[t][i], columns, scales_of_panels.at(tile + t, step + i, panel));
+        };
+        // Tiles of codes share what is read of the input; others' sums come one after another, as
+        // they take more registers.
+        if constexpr (coded) {
           AC_UNROLL
           for (int i = 0; i < batch; ++i) {
-            if (!has_step(step + i) || (!has_last && step + i == steps - 1)) continue;
+            if (!has(i)) continue;
+            load_columns(i);
             AC_UNROLL
-            for (int j = 0; j < 2; ++j) {
-              unsigned b[4];
-              load_matrices(b, x + (step + i) * 64 + j * 32);
-              mma_16x8x16<T>(c[0], w[t][i].of[2 * j], {b[0], b[1]});
-              mma_16x8x16<T>(c[1], w[t][i].of[2 * j + 1], {b[2], b[3]});
-            }
+            for (int t = 0; t < together; ++t)
+              if (tile + t < tiles) add(t, i);
           }
-          if (step + batch >= most) {
-            if (lane() % 4 == 0) to[0] = c[0][0] + c[1][0], to[8 * warps] = c[0][2] + c[1][2];
-            to += 16 * warps;
+        } else {
+          AC_UNROLL
+          for (int t = 0; t < together; ++t) {
+            if (tile + t >= tiles) continue;
+            AC_UNROLL
+            for (int i = 0; i < batch; ++i)
+              if (has(i)) load_columns(i), add(t, i);
+            if (step + batch >= most) keep(all[t]);
           }
         }
       }
+      AC_UNROLL
+      for (int t = 0; t < together; ++t)
+        if (coded && tile + t < tiles) keep(all[t]);
+    }
+    if constexpr (has_groups) {
+      publish_reads();  // of scales
+      __syncwarp();
+      if (lane() == 0) barrier_arrive(scales_read + which);
     }
     return staged.squares;
   }
 
-  // A product whose weights are codes. Two panels of them are in registers before the input is
-  // there.
-  template <int which, class Stage>
-  AC_DEVICE float multiply_codes(State& state, Stage stage_input) const {
-    using P = Product<which>;
-    const int tiles = P::tile_count(), steps = P::step_count(), panels = tiles * steps;
-    Weights w[2];
-    const auto take_panel = [&](Weights& to, int panel) {
-      if (panel < panels)
-        take<which>(state.ring, to);
-      else
-        to = {};
-    };
-    take_panel(w[0], 0), take_panel(w[1], 1);
-    if (tiles > 0) barrier_wait(scales_there + which, state.layer & 1);
-    const Staged staged = stage_input();
-    __syncwarp();
-    if (tiles == 0) return 0;
-    float* to = first_sums<which>();
-    const float unit = staged.unit / lifted_codes, lower = staged.lower;
-    // The first columns of tensor cores' right operand are the high digits and the low ones; nobody
-    // looks at the others.
-    const unsigned char* const x = input() + lane() / 4 % 2 * 64 + lane() % 4 * 16;
-    const Scales<which> scales_of_rows(*this);
-    const bool has_last =
-        P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
-    uint4 digits[4];
-    const auto load_digits = [&](int step) {
-      AC_UNROLL
-      for (int i = 0; i < 4; ++i)
-        digits[i] = *reinterpret_cast<const uint4*>(x + step * input_bytes + i * 128);
-    };
-    constexpr bool one_step = P::most_steps == 1;
-    if constexpr (one_step) load_digits(0);
-    int tile = 0, step = 0;
-    float above = 0, below = 0;
-    const auto multiply_panel = [&](const Weights& w, int panel) {
-      if (panel >= panels) return;
-      if (has_last || step < steps - 1) {
-        if constexpr (!one_step) load_digits(step);
-        multiply_groups(w, digits, scales_of_rows.at(tile, step), above, below);
-      }
-      if (++step < steps) return;
-      if (lane() % 4 == 0) to[0] = above * unit * lower, to[8 * warps] = below * unit * lower;
-      to += 16 * warps, above = below = 0, step = 0, ++tile;
-    };
-    AC_UNROLL_BY(1)
-    for (int panel = 0; panel < panels; panel += 2) {
-      AC_UNROLL
-      for (int i = 0; i < 2; ++i) multiply_panel(w[i], panel + i), take_panel(w[i], panel + i + 2);
-    }
-    publish_reads();  // of scales
-    __syncwarp();
-    if (lane() == 0) barrier_arrive(scales_read + which);
-    return staged.squares;
-  }
-
-  // Scales of a lane's rows of a product: lane / 4 of a tile, and the one 8 rows below.
+  // A scale of some row of this block in a product, and of columns from one on.
   template <int which>
-  struct Scales {
+  AC_DEVICE static float load_scale(const LayerPointers& l, int tile, int row_of_tile, int column) {
+    constexpr bool pair = which == gate_up;
+    int row = (Product<which>::first_tile() + tile) * (pair ? 8 : 16) +
+              (pair ? row_of_tile % 8 : row_of_tile);
+    const void* from = which == o        ? l.o_scales
+                       : which == down   ? l.down_scales
+                       : !pair           ? l.q_scales
+                       : row_of_tile < 8 ? l.gate_scales
+                                         : l.up_scales;
+    if constexpr (which == qkv) {
+      if (row >= op.query_rows() + op.kv_rows())
+        from = l.v_scales, row -= op.query_rows() + op.kv_rows();
+      else if (row >= op.query_rows())
+        from = l.k_scales, row -= op.query_rows();
+    }
+    const int at = op.format.row_of_scales(row) * Product<which>::groups +
+                   (op.format.columns > 0 ? column / op.format.columns : 0);
+    if constexpr (sizeof(Scale) == 4)
+      return __uint_as_float(load_early(static_cast<const unsigned*>(from) + at));
+    else
+      return to_float(Scale{load_early(static_cast<const unsigned short*>(from) + at)});
+  }
+
+  // Scales of the rows that a lane finishes, in the order in which it does, if rows have scales.
+  template <int which>
+  struct FinishedScales {
+    using P = Product<which>;
+    static constexpr int most = has_row_scales ? divide_up(P::most_tiles, 2 * warps) : 0;
+    float of[most > 0 ? most : 1] = {};
+
+    AC_DEVICE void load(const LayerPointers& l) {
+      AC_UNROLL
+      for (int i = 0; i < most; ++i) {
+        const int tile = (i * warps + warp()) * 2 + lane() / 16;
+        of[i] = tile < P::tile_count() ? load_scale<which>(l, tile, lane() % 16, 0) : 0.f;
+      }
+    }
+    AC_DEVICE float operator[](int i) const {
+      if constexpr (most == 0) return 1;
+      return of[most == 1 ? 0 : i];
+    }
+  };
+
+  // Scales of what a warp multiplies, in groups: of a lane's rows, lane / 4 of a tile and the one 8
+  // rows below.
+  template <int which>
+  struct GroupScales {
     using P = Product<which>;
     static constexpr int groups = P::groups;
     // Rows of gate come before those of up.
@@ -579,39 +622,167 @@ struct Layers {
     const Scale* const first;
     const int below;
 
-    AC_DEVICE explicit Scales(const Layers& of)
+    AC_DEVICE GroupScales(const Layers& of, const State& state)
         : first(reinterpret_cast<const Scale*>(of.scales + scales_before<which>()) +
                 lane() / 4 * groups + (P::first_step() * warps + warp()) * groups_of_panel),
-          below((which == gate_up ? 8 * P::tile_count() : 8) * groups) {}
+          below((which == gate_up ? 8 * P::tile_count() : 8) * groups) {
+      if (P::tile_count() > 0) barrier_wait(of.scales_there + which, state.layer & 1);
+    }
     struct At {
-      const Scale *above, *below;
+      const Scale *first, *second;
+      AC_DEVICE float above(int group) const { return to_float(first[group]); }
+      AC_DEVICE float below(int group) const { return to_float(second[group]); }
     };
-    AC_DEVICE At at(int tile, int step) const {
+    AC_DEVICE At at(int tile, int step, int) const {
       const Scale* const above =
           first + tile * rows_of_tile * groups + step * warps * groups_of_panel;
       return {above, above + below};
     }
   };
+  // In blocks, which have whole panels: lanes have those of panels, one after another.
+  template <int which>
+  struct BlockScales {
+    using P = Product<which>;
+    static constexpr int each = divide_up(P::most_tiles * P::most_steps, 32);
+    float of[each], of_up[which == gate_up ? each : 1];
 
-  // Codes of a warp's columns times digits; each group's sums times its scales.
-  template <class At>
-  AC_DEVICE static void multiply_groups(const Weights& w, const uint4 (&x)[4], const At& scale,
-                                        float& above, float& below) {
-    constexpr int of_group = 8 / groups_of_panel;
-    AC_UNROLL
-    for (int g = 0; g < groups_of_panel; ++g) {
-      int c[4] = {};
+    AC_DEVICE BlockScales(const Layers& in, const State& state) {
+      const int steps = P::step_count(), panels = P::tile_count() * steps;
+      AC_UNROLL
+      for (int i = 0; i < each; ++i) {
+        const int panel = i * 32 + lane(), tile = panel / steps;
+        const int column = ((P::first_step() + panel % steps) * warps + warp()) * warp_columns;
+        const bool has = panel < panels && column < P::k;
+        of[i] = has ? in.template load_scale<which>(in.layer[state.layer], tile, 0, column) : 0.f;
+        if constexpr (which == gate_up)
+          of_up[i] =
+              has ? in.template load_scale<which>(in.layer[state.layer], tile, 8, column) : 0.f;
+      }
+    }
+    struct At {
+      float first, second;
+      AC_DEVICE float above(int) const { return first; }
+      AC_DEVICE float below(int) const { return second; }
+    };
+    AC_DEVICE At at(int, int, int panel) const {
+      float first = of[0], second = of_up[0];
+      AC_UNROLL
+      for (int i = 1; i < each; ++i)
+        if (panel / 32 == i) first = of[i], second = of_up[which == gate_up ? i : 0];
+      first = __shfl_sync(full_warp, first, panel % 32);
+      return {first, which == gate_up ? __shfl_sync(full_warp, second, panel % 32) : first};
+    }
+  };
+
+  // None: rows have one each, or one is of everything.
+  struct NoScales {
+    struct At {
+      AC_DEVICE float above(int) const { return 1; }
+      AC_DEVICE float below(int) const { return 1; }
+    };
+    AC_DEVICE At at(int, int, int) const { return {}; }
+  };
+  template <int which>
+  AC_DEVICE auto panel_scales(const State& state) const {
+    if constexpr (has_groups)
+      return GroupScales<which>(*this, state);
+    else if constexpr (has_blocks)
+      return BlockScales<which>(*this, state);
+    else
+      return NoScales();
+  }
+
+  // A warp's columns of an input, as tensor cores take them.
+  struct Columns {
+    // The first columns of tensor cores' right operand are the high digits and the low ones, or one
+    // is the input; nobody looks at the others.
+    static constexpr int vectors = has_digits ? warp_columns / 64 : warp_columns / 32;
+    uint4 of[vectors];
+
+    AC_DEVICE void load(const unsigned char* from) {
+      if constexpr (coded) {
+        from += (has_digits ? lane() / 4 % 2 * 64 : 0) + lane() % 4 * 16;
+        AC_UNROLL
+        for (int i = 0; i < vectors; ++i)
+          of[i] = *reinterpret_cast<const uint4*>(from + i * (has_digits ? 128 : 64));
+      } else {
+        AC_UNROLL
+        for (int i = 0; i < vectors; ++i) {
+          unsigned b[4];
+          load_matrices(b, from + i * 64 + lane() / 8 * 16);
+          of[i] = make_uint4(b[0], b[1], b[2], b[3]);
+        }
+      }
+    }
+  };
+
+  // Sums of a lane's two rows: lane / 4 of a tile, and the one 8 rows below.
+  struct PlainSums {
+    float c[2][4] = {};
+    template <class At>
+    AC_DEVICE void add(const Weights& w, const Columns& x, const At&) {
+      AC_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        mma_16x8x16<T>(c[0], w.of[2 * i], {x.of[i].x, x.of[i].y});
+        mma_16x8x16<T>(c[1], w.of[2 * i + 1], {x.of[i].z, x.of[i].w});
+      }
+    }
+    AC_DEVICE float2 in_units(const Staged&) const {
+      return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
+    }
+  };
+  // Each group's sums times its scales.
+  struct CodeSums {
+    float above = 0, below = 0;
+    template <class At>
+    AC_DEVICE void add(const Weights& w, const Columns& x, const At& scale) {
+      AC_UNROLL
+      for (int g = 0; g < groups_of_panel; ++g) {
+        const float2 group = sums_of_group(w, x, g);
+        above += scale.above(g) * group.x, below += scale.below(g) * group.y;
+      }
+    }
+    AC_DEVICE float2 in_units(const Staged& staged) const {
+      const float unit = staged.unit / (in_nibbles ? lifted_codes : 1);
+      return make_float2(above * unit * staged.lower, below * unit * staged.lower);
+    }
+    // Codes of a group's columns times the input.
+    AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g) {
+      constexpr int of_group = warp_columns / 32 / groups_of_panel;  // 32 columns each
+      using Sum = typename Either<has_digits, int, float>::type;
+      Sum c[2][4] = {};  // two sums, so that one need not wait for the other
       AC_UNROLL
       for (int v = g * of_group; v < (g + 1) * of_group; ++v) {
-        const unsigned a = w.of[v / 2][v % 2 * 2], b = w.of[v / 2][v % 2 * 2 + 1];
-        const uint4& both = x[v / 2];
-        mma_16x8x32(c, {even_codes(a), even_codes(b), odd_codes(a), odd_codes(b)},
-                    {v % 2 == 0 ? both.x : both.z, v % 2 == 0 ? both.y : both.w});
+        if constexpr (has_digits) {
+          const uint4& both = x.of[v / 2];
+          unsigned a[4];
+          if constexpr (in_nibbles) {
+            const unsigned first = w.of[v / 2][v % 2 * 2], second = w.of[v / 2][v % 2 * 2 + 1];
+            a[0] = even_codes(first), a[1] = even_codes(second);
+            a[2] = odd_codes(first), a[3] = odd_codes(second);
+          } else {
+            AC_UNROLL
+            for (int i = 0; i < 4; ++i) a[i] = signed_bytes(w.of[v][i]);
+          }
+          mma_16x8x32(c[v % 2], a, {v % 2 == 0 ? both.x : both.z, v % 2 == 0 ? both.y : both.w});
+        } else {
+          AC_UNROLL
+          for (int i = 0; i < 2; ++i) {
+            const HalfPairs a = halves_of_e4m3(w.of[v][2 * i]),
+                            b = halves_of_e4m3(w.of[v][2 * i + 1]);
+            mma_16x8x16<f16>(c[i], {a.first, b.first, a.second, b.second},
+                             {i == 0 ? x.of[v].x : x.of[v].z, i == 0 ? x.of[v].y : x.of[v].w});
+          }
+        }
       }
-      above += to_float(scale.above[g]) * static_cast<float>(c[0] * 256 + c[1]);
-      below += to_float(scale.below[g]) * static_cast<float>(c[2] * 256 + c[3]);
+      if constexpr (has_digits)
+        return make_float2(static_cast<float>((c[0][0] + c[1][0]) * 256 + c[0][1] + c[1][1]),
+                           static_cast<float>((c[0][2] + c[1][2]) * 256 + c[0][3] + c[1][3]));
+      else
+        return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
     }
-  }
+  };
+  using Sums = typename Either<coded, CodeSums, PlainSums>::type;
 
   // Whether the hidden state matters to this block.
   AC_DEVICE static bool has_hidden() {
@@ -664,7 +835,7 @@ struct Layers {
         const float2 v = has_place(i) ? normed(i) : make_float2(0, 0);
         x[2 * i] = v.x, x[2 * i + 1] = v.y;
       }
-      const DigitUnit unit = stage_digits(x);
+      const DigitUnit unit = stage_in_units(x);
       return {squares, unit.unit, unit.lower};
     } else {
       unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane();
@@ -677,9 +848,10 @@ struct Layers {
       return {squares};
     }
   }
-  // The digits of what a lane has of its warp's columns: four neighbouring places of each 128.
+  // What a lane has of its warp's columns, four neighbouring places of each 128: as digits, or as
+  // float16.
   template <int n>
-  AC_DEVICE DigitUnit stage_digits(const float (&x)[n]) const {
+  AC_DEVICE DigitUnit stage_in_units(const float (&x)[n]) const {
     unsigned largest = 0;
     AC_UNROLL
     for (int i = 0; i < n; ++i) {
@@ -687,17 +859,32 @@ struct Layers {
       largest = bits > largest ? bits : largest;
     }
     const DigitUnit unit = digit_unit(largest_of_warp(largest));
-    // 64 columns have their high digits, then their low ones.
-    unsigned char* const to =
-        input() + lane() / 16 * 128 + lane() % 8 / 2 * 16 + lane() % 16 / 8 * 8 + lane() % 2 * 4;
-    AC_UNROLL
-    for (int i = 0; i < n / 4; ++i) {
-      unsigned digits[4], low, high;
+    if constexpr (has_digits) {
+      // 64 columns have their high digits, then their low ones. Two words are for tensor cores at
+      // once: of codes of 4 bits neighbours, else 16 columns apart.
+      const int pair = in_nibbles ? lane() % 8 / 2 : lane() % 4;
+      const int second = in_nibbles ? lane() % 2 : lane() % 8 / 4;
+      unsigned char* const to =
+          input() + lane() / 16 * 128 + pair * 16 + lane() % 16 / 8 * 8 + second * 4;
       AC_UNROLL
-      for (int j = 0; j < 4; ++j) digits[j] = digits_of(x[4 * i + j], unit);
-      digit_words(digits, low, high);
-      *reinterpret_cast<unsigned*>(to + i * 256) = high;
-      *reinterpret_cast<unsigned*>(to + i * 256 + 64) = low;
+      for (int i = 0; i < n / 4; ++i) {
+        unsigned digits[4], low, high;
+        AC_UNROLL
+        for (int j = 0; j < 4; ++j) digits[j] = digits_of(x[4 * i + j], unit);
+        digit_words(digits, low, high);
+        *reinterpret_cast<unsigned*>(to + i * 256) = high;
+        *reinterpret_cast<unsigned*>(to + i * 256 + 64) = low;
+      }
+    } else {
+      unsigned char* const to = input() + lane() / 8 * 64 + lane() % 4 * 16 + lane() % 8 / 4 * 8;
+      AC_UNROLL
+      for (int i = 0; i < n / 4; ++i) {
+        float v[4];
+        AC_UNROLL
+        for (int j = 0; j < 4; ++j) v[j] = in_units(x[4 * i + j], unit);
+        *reinterpret_cast<uint2*>(to + i * 256) =
+            make_uint2(pack_pair<f16>(v[0], v[1]), pack_pair<f16>(v[2], v[3]));
+      }
     }
     return unit;
   }
@@ -734,7 +921,7 @@ struct Layers {
         const float2 both = has(i / pieces) ? unpack_pair<T>(v[i]) : make_float2(0, 0);
         x[2 * i] = both.x, x[2 * i + 1] = both.y;
       }
-      const DigitUnit unit = stage_digits(x);
+      const DigitUnit unit = stage_in_units(x);
       return {0, unit.unit, unit.lower};
     }
     unsigned* const to = reinterpret_cast<unsigned*>(input()) + lane() * each;
@@ -764,6 +951,7 @@ struct Layers {
     load_norm(layer[0].norm, norm);
     wait_for_dependency();
     state.tokens = load_fresh(p.position);
+    state.nothing = state.tokens >> 31;
     state.angles = load_constant(reinterpret_cast<const float4*>(
                                      p.rope + static_cast<long long>(state.tokens) * p.rope_pitch) +
                                  lane() % (dim / 4));
@@ -803,7 +991,7 @@ struct Layers {
     for (int i = 0; i < hidden_pieces; ++i) {
       if (!has_place(i)) continue;
       const int column = first_column(hidden_place(i));
-      if constexpr (coded) {
+      if constexpr (column_pitch > 1) {
         static_cast<T*>(p.out)[column] = from_float<T>(state.h[i].x);
         static_cast<T*>(p.out)[column + column_pitch] = from_float<T>(state.h[i].y);
       } else {
@@ -835,7 +1023,7 @@ struct Layers {
 
   // The block's rows, once all warps have their sums: 16 lanes a tile.
   template <int which>
-  AC_DEVICE void finish(unsigned tag) const {
+  AC_DEVICE void finish(unsigned tag, const FinishedScales<which>& scales_of_rows) const {
     using P = Product<which>;
     const float* from = sums + sums_before<which>();
     float factor = 1;
@@ -844,11 +1032,13 @@ struct Layers {
       from += warps;
     }
     const int tiles = P::tile_count(), row = lane() % 16;
+    [[maybe_unused]] int turn = 0;
     AC_UNROLL_BY(1)
     for (int first = warp() * 2; first < tiles; first += 2 * warps) {
       const int tile = first + lane() / 16;
       const bool has = tile < tiles;
-      const float x = sum_of(from + ((has ? tile : first) * 16 + row) * warps) * factor;
+      float x = sum_of(from + ((has ? tile : first) * 16 + row) * warps) * factor;
+      if constexpr (has_row_scales) x *= scales_of_rows[turn++];
       const int all = P::first_tile() + tile;
       if constexpr (which == gate_up) {
         const float v = silu(x) * __shfl_xor_sync(full_warp, x, 8);

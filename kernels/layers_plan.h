@@ -107,9 +107,18 @@ struct LayersPlan {
     return warps * op.group() * (op.head_dim + 2);
   }
   static constexpr int barriers_of(int stages) { return 2 * stages + 4 + 1 + 4; }
-  // Bytes of a row's scales, and of those of all rows of a product that a block may have.
+  // What of a matrix shares a scale.
+  enum class Shared { everything, row, group, block };
+  static constexpr Shared shared_scale(const Format& format) {
+    if (format.columns == 0) return format.rows == 1 ? Shared::row : Shared::everything;
+    return format.rows == 1 ? Shared::group : Shared::block;
+  }
+  static constexpr bool has_groups(const LayersOp& op) {
+    return !op.format.is_plain() && shared_scale(op.format) == Shared::group;
+  }
+  // Bytes of a row's groups' scales, and of those of all rows of a product that a block may have.
   static constexpr int scales_of_row(const LayersOp& op, int k) {
-    return op.format.columns == 0 ? 0 : k / op.format.columns * bytes_of(op.format.scale);
+    return has_groups(op) ? k / op.format.columns * bytes_of(op.format.scale) : 0;
   }
   static constexpr int scales_of(const LayersOp& op, int rows, int k, int blocks_of_part) {
     return 16 * tiles_of(rows, blocks_of_part) * scales_of_row(op, k);
@@ -144,14 +153,28 @@ struct LayersPlan {
   static constexpr const char* why_illegal_format(const LayersOp& op) {
     const Format& format = op.format;
     if (format.is_plain()) return nullptr;
-    if (bits_of(format.codes) != 4 || !is_whole(format.codes) || high_bits_of(format.codes) > 0 ||
-        format.zeros || format.minima || format.global || format.listed || format.outer > 0 ||
-        format.rows != 1 || format.columns < 32 || bytes_of(format.scale) < 2)
-      return "of codes, those of 4 bits with a scale of 16 or 32 bits a group";
+    if (is_small_float(format.codes) || high_bits_of(format.codes) > 0)
+      return "codes must be of 8 bits, or whole ones of 4";
+    if (format.zeros || format.minima || format.global || format.listed || format.outer > 0)
+      return "codes must have nothing besides a scale";
+    if (bytes_of(format.scale) < 2) return "a scale must have 16 or 32 bits";
     const int columns = warp_columns(op);
-    if (columns % format.columns != 0) return "groups must be whole in a warp's columns";
     if (op.hidden % columns != 0 || op.inter % columns != 0 || op.query_rows() % columns != 0)
       return "sizes must be multiples of a warp's columns";
+    switch (shared_scale(format)) {
+      case Shared::everything:
+        return format.rows == 0 ? nullptr : "rows must not share a scale";
+      case Shared::row:
+        return nullptr;
+      case Shared::group:
+        return format.columns >= 32 && columns % format.columns == 0
+                   ? nullptr
+                   : "groups must have 32 columns or more, and be whole in a warp's columns";
+      case Shared::block:
+        return format.rows > 0 && format.rows % box_rows == 0 && format.columns % columns == 0
+                   ? nullptr
+                   : "blocks must have whole tiles, and a warp's columns";
+    }
     return nullptr;
   }
   constexpr const char* why_illegal(const LayersOp& op) const {

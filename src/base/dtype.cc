@@ -1,5 +1,6 @@
 #include "base/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -83,15 +84,21 @@ double round_to_e4m3(double value) {
   return std::isinf(rounded) ? std::copysign(kMostE4m3, value) : rounded;
 }
 
-// `value` is one of the format.
-std::uint8_t e4m3_code(double value) {
-  const int sign = std::signbit(value) ? 0x80 : 0;
-  const double magnitude = std::fabs(value);
+// The code of round_to_e4m3(value): a trial draws so many that they are rounded in whole numbers.
+std::uint8_t nearest_e4m3(double value) {
+  constexpr std::uint64_t kSign = 1ull << 63, kLeastNormal = std::bit_cast<std::uint64_t>(0x1p-6);
+  constexpr int kDropped = 49;  // bits of a double's fraction, of which 3 stay
+  constexpr std::uint64_t kBias = std::uint64_t{1023 - 7} << 3;
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  const int sign = bits & kSign ? 0x80 : 0;
+  const std::uint64_t magnitude = bits & ~kSign;
   if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7f);
-  if (magnitude < 0x1p-6) return static_cast<std::uint8_t>(sign | int(magnitude * 0x1p9));
-  const int exponent = std::ilogb(magnitude);
-  const int mantissa = int(std::ldexp(magnitude, 3 - exponent)) - 8;
-  return static_cast<std::uint8_t>(sign | (exponent + 7) << 3 | mantissa);
+  if (magnitude < kLeastNormal)  // whole units of 2^-9
+    return static_cast<std::uint8_t>(sign | int(std::fabs(value) * 0x1p9 + 0x1p52 - 0x1p52));
+  const std::uint64_t half = (1ull << (kDropped - 1)) - 1, odd = magnitude >> kDropped & 1;
+  const std::uint64_t code = ((magnitude + half + odd) >> kDropped) - kBias;
+  constexpr std::uint64_t kLargest = 0x7e;
+  return static_cast<std::uint8_t>(sign | int(std::min(code, kLargest)));
 }
 
 // E8M0 is a power of two: its exponent + 127. 255 is NaN.
@@ -149,7 +156,7 @@ void with_format(DType dtype, const F& f) {
     case DType::f8e4m3:
       return f(
           std::uint8_t{}, [&all = e4m3_values()](std::uint8_t code) { return all[code]; },
-          [](double value) { return e4m3_code(round_to_e4m3(value)); });
+          nearest_e4m3);
     case DType::f8e8m0:
       return f(std::uint8_t{}, e8m0_value,
                [](double value) { return e8m0_code(round_to_e8m0(value)); });

@@ -82,10 +82,10 @@ struct Calibration {
   // All layers in one launch: what a layer takes besides its bytes, and the share of the memory's
   // speed that these reach. By hand, to 2026-11-28-h100-layers_maps.jsonl. Of codes, what a layer
   // takes besides what its blocks multiply, and what the 16 rows of a warp's columns take. By hand,
-  // to 2026-11-29-h200-layers_codes.jsonl.
+  // to 2026-11-29-h200-layers_bytes.jsonl.
   struct Layers {
     double layer = 3e-6, efficiency = 0.97;
-    double codes = 9.1e-6, panel = 0.55e-6;
+    double codes = 9.0e-6, nibbles = 0.49e-6, bytes = 0.27e-6;
   } layers;
 
   // Rows one after the other, of norms: a team's next row waits for its last, and takes longer by

@@ -144,7 +144,9 @@ class LayersMatcher {
     if (body_.size(product(body_.graph().type(value).shape)) != rows)
       return refuse("a product has other rows than heads");
     matrix = {body_[source].inputs[1], layout.offset.constant()};
-    return true;
+    const Format& format = task.op.format;
+    return format.rows < 2 || matrix.first_row % format.rows == 0 ||
+           refuse("a view cuts rows that share a scale");
   }
 
   bool find_attention(LayerOperands& layer, const std::vector<NodeId>& products) {
@@ -309,8 +311,9 @@ Cost LayersTask::cost(const Plan& plan, const DeviceInfo& device) const {
   constexpr double kStage = 1e-3, kWindow = 2e-3;
   const double slower = 1 + kStage / plan.stages + kWindow * std::abs(plan.window - 2);
   const double reading = layers * fit.layer + cost.bytes / (device.bandwidth * fit.efficiency);
+  const double panel = bits_of(op.format.codes) == 4 ? fit.nibbles : fit.bytes;
   const double multiplying =
-      op.format.is_plain() ? 0 : layers * (fit.codes + plan.most_panels(op) * fit.panel);
+      op.format.is_plain() ? 0 : layers * (fit.codes + plan.most_panels(op) * panel);
   cost.microseconds = (device.launch + std::max(reading, multiplying)) * slower * 1e6;
   if (device.sm == 0) cost.microseconds += plan.blocks;  // they take turns
   cost.occupancy = double(plan.threads()) / device.threads;
@@ -353,8 +356,9 @@ Generated LayersTask::lower(const Lowering& to, const Plan& plan, const Operands
   const auto scales = [&](const void* const& field, const Matrix& matrix, int k) {
     if (op.format.is_plain()) return;
     const auto part = traits(op.format).index_of(WeightPart::Kind::scales);
+    const std::int64_t first = op.format.row_of_scales(static_cast<int>(matrix.first_row));
     of.point(field, buffer_of(to.step, matrix.weight, *part),
-             matrix.first_row * LayersPlan::scales_of_row(op, k));
+             first * op.format.scales_of_row(k) * bytes_of(op.format.scale));
   };
   for (std::size_t i = 0; i < o.layers.size(); ++i) {
     const LayerOperands& layer = o.layers[i];

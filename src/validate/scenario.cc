@@ -7,8 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
+#include "base/elements.h"
 #include "base/error.h"
 #include "base/half.h"
 
@@ -204,13 +206,17 @@ void fill_codes(std::vector<double>& out, const TensorSpec& spec, const Scenario
   if (s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows)
     return fill_weight(out, spec, s, random);
   const auto columns = static_cast<std::size_t>(spec.shape.back());
+  std::array<std::uint8_t, 256> codes;
+  std::iota(codes.begin(), codes.end(), std::uint8_t{0});
+  std::array<double, codes.size()> values;
+  load_elements(spec.dtype, codes.data(), values);
+  for (double& value : values)
+    if (std::isnan(value)) value = 0;
   double row = 1;
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (s.pattern == Pattern::rows_apart && i % columns == 0)
       row = std::exp2(std::floor(random.uniform(-5, 1)));
-    const auto code = static_cast<std::uint8_t>(random.next() >> 56);
-    const double drawn = load_element(spec.dtype, &code);
-    out[i] = std::isnan(drawn) ? 0 : drawn * std::min(row, 1.0);
+    out[i] = values[random.next() >> 56] * std::min(row, 1.0);
   }
 }
 

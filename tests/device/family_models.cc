@@ -60,6 +60,20 @@ constexpr const char* kLayersOfInt4 =
           "ignore": ["lm_head"], "config_groups": {"all": {"targets": ["Linear"], "weights":
             {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64}}}}})";
 
+constexpr const char* kLayersOfInt8 =
+    R"({"architectures": ["Qwen3ForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+        "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
+          "ignore": ["lm_head"], "config_groups": {"all": {"targets": ["Linear"], "weights":
+            {"num_bits": 8, "type": "int", "strategy": "channel"}}}}})";
+
+constexpr const char* kLayersOfFp8 =
+    R"({"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "hidden_size": 256,
+        "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 33,
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}})";
+
 StepGraph layers_decoder(const char* json) {
   const DecoderConfig config = parse_config(Json::parse(json), "config");
   return decode_instance(incrementalise(normalise(build_decoder(config, "layers"))));
@@ -205,6 +219,8 @@ std::vector<FamilyModel> family_models(std::int64_t prompt) {
   add("odd", odd_decoder(1), odd_decoder(many));
   models.push_back({"layers, decode", layers_decoder(kLayers), 1});
   models.push_back({"layers of int4, decode", layers_decoder(kLayersOfInt4), 1});
+  models.push_back({"layers of int8, decode", layers_decoder(kLayersOfInt8), 1});
+  models.push_back({"layers of fp8, decode", layers_decoder(kLayersOfFp8), 1});
   for (const char* text : kConfigs) {
     const DecoderConfig config = parse_config(Json::parse(text), "config");
     const std::string name = fmt::format("{} {}", config.architecture, short_name(config.dtype));

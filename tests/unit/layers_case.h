@@ -18,15 +18,26 @@ namespace ac::kernels {
 
 inline float number(bf16 x) { return to_float(x); }
 
-// Elements; or four codes in 16 bits, and a scale for each group of them.
+// A matrix of rows of k elements: these, or codes packed in 16 bits, and scales.
 struct LayersMatrix {
   std::vector<bf16> units, scales;
-  int group = 0;
-  std::size_t size() const { return units.size() * (group == 0 ? 1 : 4); }
-  double at(std::size_t i) const {
-    if (group == 0) return number(units[i]);
-    return ((units[i / 4].bits >> i % 4 * 4 & 15) - 8) *
-           number(scales[i / static_cast<std::size_t>(group)]);
+  Format format{};
+  int k = 0;
+  std::size_t rows() const {
+    return units.size() * 16 / static_cast<std::size_t>(code_bits(format, Type::bf16) * k);
+  }
+  double code(std::size_t i) const {
+    if (bits_of(format.codes) == 4) return (units[i / 4].bits >> i % 4 * 4 & 15) - 8;
+    const int byte = units[i / 2].bits >> i % 2 * 8 & 255;
+    return is_whole(format.codes) ? byte - 128 : to_float(e4m3{static_cast<unsigned char>(byte)});
+  }
+  double at(int row, int column) const {
+    const std::size_t i = static_cast<std::size_t>(row) * static_cast<std::size_t>(k) +
+                          static_cast<std::size_t>(column);
+    if (format.is_plain()) return number(units[i]);
+    const int scale = format.row_of_scales(row) * format.scales_of_row(k) +
+                      (format.columns > 0 ? column / format.columns : 0);
+    return code(i) * number(scales[static_cast<std::size_t>(scale)]);
   }
 };
 
@@ -47,21 +58,30 @@ struct LayersModel {
     for (bf16& x : all) x = from_float<bf16>(draw(random));
     return all;
   }
-  LayersMatrix matrix(int count, float bound) {
-    if (op.format.is_plain()) return {some(count, bound), {}};
-    LayersMatrix m{std::vector<bf16>(static_cast<std::size_t>(count / 4)),
-                   some(count / op.format.columns, bound / 16, bound / 8), op.format.columns};
-    for (bf16& four : m.units) four.bits = static_cast<unsigned short>(random());
+  LayersMatrix matrix(int rows, int k, float bound) {
+    const Format& format = op.format;
+    if (format.is_plain()) return {some(rows * k, bound), {}, format, k};
+    const int bits = bits_of(format.codes);
+    const float largest = bits == 4 ? 8 : 128;
+    const int scales =
+        (format.rows > 0 ? divide_up(rows, format.rows) : 1) * format.scales_of_row(k);
+    LayersMatrix m{std::vector<bf16>(static_cast<std::size_t>(rows * k * bits / 16)),
+                   some(scales, bound / largest / 2, bound / largest), format, k};
+    for (bf16& unit : m.units) unit.bits = static_cast<unsigned short>(random());
+    if (!is_whole(format.codes))
+      for (bf16& unit : m.units)
+        for (const unsigned not_a_number : {0x7fu, 0x7f00u})
+          if ((unit.bits & not_a_number) == not_a_number) unit.bits ^= 0x1111u & not_a_number;
     return m;
   }
   LayersModel(const LayersOp& op, int count, int capacity) : op(op), capacity(capacity) {
     const int q = op.query_rows(), kv = op.kv_rows(), cached = kv * capacity;
     const float in = 1.5f / std::sqrt(static_cast<float>(op.hidden));
     for (int i = 0; i < count; ++i)
-      layers.push_back({matrix(q * op.hidden, in), matrix(kv * op.hidden, in),
-                        matrix(kv * op.hidden, in), matrix(op.hidden * q, 0.05f),
-                        matrix(op.inter * op.hidden, in), matrix(op.inter * op.hidden, in),
-                        matrix(op.hidden * op.inter, 0.05f), some(op.hidden, 0.5f, 1),
+      layers.push_back({matrix(q, op.hidden, in), matrix(kv, op.hidden, in),
+                        matrix(kv, op.hidden, in), matrix(op.hidden, q, 0.05f),
+                        matrix(op.inter, op.hidden, in), matrix(op.inter, op.hidden, in),
+                        matrix(op.hidden, op.inter, 0.05f), some(op.hidden, 0.5f, 1),
                         some(op.hidden, 0.5f, 1), some(op.head_dim, 0.5f, 1),
                         some(op.head_dim, 0.5f, 1), some(cached, 1), some(cached, 1)});
     for (int position = 0; position < capacity; ++position)
@@ -74,9 +94,10 @@ struct LayersModel {
 
   using Values = std::vector<double>;
   static Values product(const LayersMatrix& matrix, const Values& x) {
-    Values y(matrix.size() / x.size());
+    Values y(matrix.rows());
     for (std::size_t r = 0; r < y.size(); ++r)
-      for (std::size_t i = 0; i < x.size(); ++i) y[r] += matrix.at(r * x.size() + i) * x[i];
+      for (std::size_t i = 0; i < x.size(); ++i)
+        y[r] += matrix.at(static_cast<int>(r), static_cast<int>(i)) * x[i];
     return y;
   }
   static void norm(double* x, int count, const std::vector<bf16>& weights) {

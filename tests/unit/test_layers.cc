@@ -28,11 +28,42 @@ constexpr LayersOp fine{.hidden = 256,
                         .inter = 512,
                         .head_norms = true,
                         .format = {.codes = Codes::u4, .scale = ScaleType::bf16, .columns = 32}};
+// Codes of 8 bits: scales of rows, of groups, of blocks, and one of all.
+constexpr LayersOp bytes{.hidden = 384,
+                         .heads = 6,
+                         .kv_heads = 2,
+                         .head_dim = 64,
+                         .inter = 640,
+                         .format = {.codes = Codes::u8, .scale = ScaleType::bf16}};
+constexpr LayersOp grouped_bytes{
+    .hidden = 256,
+    .heads = 2,
+    .kv_heads = 2,
+    .head_dim = 128,
+    .inter = 384,
+    .head_norms = true,
+    .format = {.codes = Codes::u8, .scale = ScaleType::bf16, .columns = 32}};
+constexpr LayersOp floats{
+    .hidden = 640,
+    .heads = 10,
+    .kv_heads = 2,
+    .head_dim = 64,
+    .inter = 1152,
+    .format = {.codes = Codes::e4m3, .scale = ScaleType::bf16, .rows = 64, .columns = 128}};
+constexpr LayersOp floats_of_one{
+    .hidden = 128,
+    .heads = 2,
+    .kv_heads = 2,
+    .head_dim = 64,
+    .inter = 256,
+    .format = {.codes = Codes::e4m3, .scale = ScaleType::bf16, .rows = 0}};
 constexpr LayersPlan few{.blocks = 3, .stages = 3, .window = 1};
 constexpr LayersPlan parts{.blocks = 5, .parts_o = 2, .parts_down = 3, .stages = 4, .window = 4};
 constexpr LayersPlan many{.blocks = 9, .parts_o = 2, .stages = 2, .window = 2, .rounds_alone = 0};
 constexpr LayersPlan two_warps{
     .blocks = 5, .parts_down = 3, .stages = 3, .window = 2, .warps = 2, .rounds_alone = 1};
+constexpr LayersPlan in_parts{
+    .blocks = 7, .parts_o = 2, .parts_down = 2, .stages = 3, .window = 3, .warps = 4};
 constexpr LayersPlan four_warps{.blocks = 4, .stages = 2, .window = 1, .warps = 4};
 constexpr LayersPlan never_alone{
     .blocks = 4, .stages = 2, .window = 1, .warps = 4, .rounds_alone = 0};
@@ -43,6 +74,11 @@ AC_LAYERS_KERNEL(wide_many, wide, many)
 AC_LAYERS_KERNEL(coded_two_warps, coded, two_warps)
 AC_LAYERS_KERNEL(fine_four_warps, fine, four_warps)
 AC_LAYERS_KERNEL(fine_never_alone, fine, never_alone)
+AC_LAYERS_KERNEL(bytes_two_warps, bytes, two_warps)
+AC_LAYERS_KERNEL(grouped_bytes_four_warps, grouped_bytes, four_warps)
+AC_LAYERS_KERNEL(floats_two_warps, floats, two_warps)
+AC_LAYERS_KERNEL(floats_in_parts, floats, in_parts)
+AC_LAYERS_KERNEL(floats_of_one_four_warps, floats_of_one, four_warps)
 
 TEST_CASE("all layers in one launch compute what the layers do") {
   for (const Schedule schedule :
@@ -61,6 +97,18 @@ TEST_CASE("all layers in one launch read codes of 4 bits") {
     CHECK(run_layers<coded, two_warps>(coded_two_warps, schedule, 2, {0, 99, 32, 33}) == "");
     CHECK(run_layers<fine, four_warps>(fine_four_warps, schedule, 3, {7, 60}) == "");
   }
+}
+
+TEST_CASE("all layers in one launch read codes of 8 bits") {
+  for (const Schedule schedule : {Schedule::forward, Schedule::reverse, Schedule::shuffled}) {
+    CAPTURE(static_cast<int>(schedule));
+    CHECK(run_layers<bytes, two_warps>(bytes_two_warps, schedule, 2, {0, 40}) == "");
+    CHECK(run_layers<floats, two_warps>(floats_two_warps, schedule, 2, {5, 40}) == "");
+  }
+  const Schedule schedule = Schedule::shuffled;
+  CHECK(run_layers<grouped_bytes, four_warps>(grouped_bytes_four_warps, schedule, 2, {7}) == "");
+  CHECK(run_layers<floats, in_parts>(floats_in_parts, schedule, 2, {9}) == "");
+  CHECK(run_layers<floats_of_one, four_warps>(floats_of_one_four_warps, schedule, 2, {9}) == "");
 }
 
 TEST_CASE("what is no number stays so, whichever block and warp has it") {
@@ -119,7 +167,18 @@ TEST_CASE("plans of all layers say what they cannot do") {
   of_codes.inter = 3200;
   CHECK(says(few.why_illegal_format(of_codes), "multiples of a warp's columns"));
   of_codes.format.zeros = true;
-  CHECK(says(few.why_illegal_format(of_codes), "a scale of 16 or 32 bits"));
+  CHECK(says(few.why_illegal_format(of_codes), "nothing besides a scale"));
+  of_codes.format = {.codes = Codes::e2m1, .columns = 16};
+  CHECK(says(few.why_illegal_format(of_codes), "codes must be of 8 bits"));
+  of_codes.format = {.codes = Codes::e4m3, .scale = ScaleType::e8m0};
+  CHECK(says(few.why_illegal_format(of_codes), "16 or 32 bits"));
+  of_codes.inter = 3072;
+  of_codes.format = {.codes = Codes::e4m3, .rows = 24, .columns = 128};
+  CHECK(says(few.why_illegal_format(of_codes), "whole tiles"));
+  of_codes.format = {.codes = Codes::u8, .columns = 256};
+  CHECK(says(few.why_illegal_format(of_codes), "32 columns or more"));
+  of_codes.format = {.codes = Codes::u8, .rows = 16};
+  CHECK(says(few.why_illegal_format(of_codes), "rows must not share"));
   CHECK(says(LayersPlan{.warps = 7}.why_illegal({}), "in pairs"));
   CHECK(says(few.why_illegal({}), "needs a block"));
   CHECK(says(LayersPlan{.parts_down = 9}.why_illegal({}), "steps"));

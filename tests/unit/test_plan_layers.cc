@@ -311,8 +311,7 @@ TEST_CASE("what the kernel of layers cannot do has a reason") {
   CHECK(refusal(decode_of(window)) == "no attention that is windowed, soft-capped or reads codes");
   const Json codes =
       with("quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}});
-  CHECK(refusal(decode_of(codes)) ==
-        "of codes, those of 4 bits with a scale of 16 or 32 bits a group");
+  CHECK(refusal(decode_of(codes)) == "sizes must be multiples of a warp's columns");
 }
 
 TEST_CASE("a launch of layers points to each layer's weights and cache, and keeps its words") {
@@ -378,6 +377,29 @@ TEST_CASE("layers of codes point to their scales, and maps count pairs of bytes"
   CHECK(all.map(maps.down).columns == 128);
   CHECK(key(pointers.k_scales) == "model.layers.2.self_attn.k_proj.weight_scale");
   CHECK(key(pointers.down_scales) == "model.layers.2.mlp.down_proj.weight_scale");
+}
+
+TEST_CASE("layers of bytes point to scales of rows, or of blocks") {
+  const auto of = [](const char* quantization, int kv_heads) {
+    Json json = small();
+    json["hidden_size"] = 256, json["intermediate_size"] = 384;
+    json["num_key_value_heads"] = kv_heads;
+    json["quantization_config"] = Json::parse(quantization);
+    return decode_of(json);
+  };
+  const char* const blocks = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
+  const Lowered fp8(of(blocks, 2), {.blocks = 132, .stages = 8});
+  CHECK(fp8.map(fp8.params.maps[1].up).columns == 128);
+  const Launch::Pointer& scales = fp8.pointer(&fp8.params.layer[1].down_scales);
+  CHECK(fp8.buffer(scales.buffer).key == "model.layers.1.mlp.down_proj.weight_scale_inv");
+  CHECK(scales.offset == Count(0));
+  const char* const rows =
+      R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+          "config_groups": {"all": {"targets": ["Linear"], "weights":
+            {"num_bits": 8, "type": "int", "strategy": "channel"}}}})";
+  const Lowered int8(of(rows, 2), {.blocks = 132, .stages = 8});
+  CHECK(int8.buffer(int8.pointer(&int8.params.layer[0].v_scales).buffer).key ==
+        "model.layers.0.self_attn.v_proj.weight_scale");
 }
 
 TEST_CASE("rows of fused products are found behind their views") {

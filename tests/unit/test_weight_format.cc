@@ -98,6 +98,26 @@ TEST_CASE("weight formats: rounding to E4M3 is torch's") {
   }
 }
 
+TEST_CASE("weight formats: a number of any size is stored as what it rounds to in E4M3") {
+  std::mt19937_64 random(3);
+  const auto check = [](double value) {
+    std::uint8_t code = 0;
+    store_element(DType::f8e4m3, value, &code);
+    REQUIRE_MESSAGE(load_element(DType::f8e4m3, &code) == round_to(DType::f8e4m3, value), value);
+    REQUIRE(bool(code & 0x80) == std::signbit(value));
+  };
+  for (int i = 0; i < 20'000; ++i) {
+    std::uniform_real_distribution<double> draw(-2, 2);
+    const double value = std::ldexp(draw(random), static_cast<int>(random() % 24) - 13);
+    check(value);
+    // Ties, and their neighbours.
+    const double tie = std::ldexp(std::floor(std::ldexp(value, 11)) + 0.5, -11);
+    for (const double near : {tie, std::nextafter(tie, 1e9), std::nextafter(tie, -1e9)})
+      check(near);
+  }
+  for (const double value : {HUGE_VAL, -HUGE_VAL, 1e300, 0x1p-1074, -0x1p-1074}) check(value);
+}
+
 TEST_CASE("weight formats: E8M0 is a power of two, of which the nearest is taken") {
   for (int code = 0; code < 256; ++code) {
     const auto byte = static_cast<std::uint8_t>(code);
