@@ -8,6 +8,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/elements.h"
@@ -281,8 +282,12 @@ void round_all(DType dtype, std::vector<double>& out) {
   if (dtype == DType::f32) round([](float x) { return x; });
   if (dtype == DType::f16) round([](float x) { return round_to_half(x); });
   if (dtype == DType::bf16) round([](float x) { return round_to_bfloat(x); });
-  if (is_code(dtype) && dtype != DType::u8)  // which are drawn as whole numbers
-    for (double& x : out) x = round_to(dtype, x);
+  if (!is_code(dtype) || dtype == DType::u8) return;  // which are drawn as whole numbers
+  std::array<std::byte, 4096> stored;
+  for (std::size_t at = 0; at < out.size(); at += stored.size()) {
+    const std::span<double> some{out.data() + at, std::min(stored.size(), out.size() - at)};
+    store_elements(dtype, some, stored.data()), load_elements(dtype, stored.data(), some);
+  }
 }
 
 std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_t seed) {
