@@ -201,11 +201,13 @@ void fill_weight(std::vector<double>& out, const TensorSpec& spec, const Scenari
 }
 
 // Every code that is a number is as likely as any other, unless the pattern wants exact sums or
-// rows of different size.
-void fill_codes(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
+// rows of different size. Whether all are such codes, and need not be rounded.
+bool fill_codes(std::vector<double>& out, const TensorSpec& spec, const Scenario& s,
                 Random& random) {
-  if (s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows)
-    return fill_weight(out, spec, s, random);
+  if (s.pattern == Pattern::bits || s.pattern == Pattern::repeated_rows) {
+    fill_weight(out, spec, s, random);
+    return false;
+  }
   const auto columns = static_cast<std::size_t>(spec.shape.back());
   std::array<std::uint8_t, 256> codes;
   std::iota(codes.begin(), codes.end(), std::uint8_t{0});
@@ -219,6 +221,7 @@ void fill_codes(std::vector<double>& out, const TensorSpec& spec, const Scenario
       row = std::exp2(std::floor(random.uniform(-5, 1)));
     out[i] = values[random.next() >> 56] * std::min(row, 1.0);
   }
+  return s.pattern != Pattern::rows_apart;
 }
 
 // Codes that are whole numbers, perhaps two of them in a byte, and zero points. Sums of them are
@@ -293,10 +296,11 @@ void round_all(DType dtype, std::vector<double>& out) {
 std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_t seed) {
   std::vector<double> out(static_cast<std::size_t>(spec.count()));
   Random random(seed);
+  bool is_rounded = false;
   if (spec.dtype == DType::u8)
     fill_whole(out, spec, s, random);
   else if (spec.part == WeightPart::Kind::codes && spec.role != TensorRole::state)
-    fill_codes(out, spec, s, random);
+    is_rounded = fill_codes(out, spec, s, random);
   else if (spec.part == WeightPart::Kind::scales || spec.part == WeightPart::Kind::global ||
            spec.part == WeightPart::Kind::outer)
     fill_scales(out, spec, s, random);
@@ -308,7 +312,7 @@ std::vector<double> draw(const TensorSpec& spec, const Scenario& s, std::uint64_
     fill_weight(out, spec, s, random);
   else
     fill_activation(out, spec, s, random);
-  round_all(spec.dtype, out);
+  if (!is_rounded) round_all(spec.dtype, out);
   return out;
 }
 
