@@ -23,8 +23,10 @@ using search::Visit;
 constexpr std::size_t kMaxShown = 160, kMaxAbout = 120;
 constexpr std::string_view kAbsent = "absent";  // a recorded site that is not there
 // Of each list in a prompt, the entries that are shown.
-constexpr std::size_t kMostSteps = 12, kMostTried = 24, kMostBest = 8, kMostFailures = 6;
+constexpr std::size_t kMostSteps = 12, kMostTried = 24, kMostBest = 8;
+constexpr std::size_t kMostAlike = 24;    // plans that failed for one reason
 constexpr std::size_t kMostOfChange = 4;  // fields of a change
+constexpr std::size_t kMaxWhy = 190, kMaxPlan = 400;
 
 constexpr std::string_view kProposalTask =
     R"(You advise a compiler that looks for the fastest way to run {}.
@@ -64,9 +66,23 @@ const ReplyForm& proposals_form() {
   return form;
 }
 
+constexpr std::string_view kFailures = R"(
+## Failures, the last first
+
+In quotes is what a tool said. Below it is what failed so.
+
+)";
+constexpr std::size_t kUnlisted = 60;  // bytes that say how many failures are not listed
+
 std::string took(const search::PointOutcome& outcome) {
   return outcome.ok() ? fmt::format("{:.2f} us", outcome.microseconds)
                       : std::string(to_string(outcome.verdict));
+}
+
+// On one line, whatever the reason is.
+std::string failure_text(const search::PointOutcome& outcome) {
+  if (outcome.why.empty()) return took(outcome);
+  return fmt::format("{}: {}", took(outcome), quote(plain_text(outcome.why, kMaxWhy)));
 }
 
 class PromptText {
@@ -125,12 +141,44 @@ class PromptText {
     return list("The fastest others, by how they differ from it", shown, kMostBest);
   }
 
-  std::string failures() const {
-    std::vector<const Visit*> shown;
-    for (const Visit& visit : told_.visits)
-      if (!visit.outcome.ok()) shown.push_back(&visit);
-    if (shown.empty()) return "";
-    return list("Failures, by how they differ from it", shown, kMostFailures);
+  // What was said of them, equal reasons once, and what failed so. At most about so many bytes, of
+  // which each reason gets a plan before another gets its second.
+  std::string failures(std::size_t most) const {
+    std::vector<Failure> kinds;
+    std::map<std::string, std::size_t> known;
+    std::size_t failed = 0, unlisted = 0;
+    for (std::size_t i = told_.visits.size(); i-- > 0;) {
+      const Visit& visit = told_.visits[i];
+      if (visit.outcome.ok()) continue;
+      ++failed;
+      const auto [at, is_new] = known.try_emplace(failure_text(visit.outcome), kinds.size());
+      if (is_new) kinds.push_back({at->first, {}, {}});
+      kinds[at->second].points.push_back(visit.point);
+    }
+    if (kinds.empty()) return "";
+    std::size_t used = kFailures.size() + kUnlisted;
+    for (std::size_t listed = 0; listed < kMostAlike; ++listed)
+      for (Failure& kind : kinds) {
+        if (kind.lines.size() < listed || kind.points.size() <= listed) continue;
+        std::string line = fmt::format("    {}\n", plan_text(kind.points[listed]));
+        const std::size_t more = line.size() + (listed == 0 ? kind.said.size() + kUnlisted : 0);
+        if (used + more > most) continue;
+        used += more;
+        kind.lines.push_back(std::move(line));
+      }
+    std::string text(kFailures);
+    for (const Failure& kind : kinds) {
+      const std::size_t others = kind.points.size() - kind.lines.size();
+      if (kind.lines.empty()) {
+        unlisted += others;
+        continue;
+      }
+      text += fmt::format("  {}\n", kind.said);
+      for (const std::string& line : kind.lines) text += line;
+      if (others > 0) text += fmt::format("    and {} others\n", others);
+    }
+    if (unlisted > 0) text += fmt::format("  not listed: {} of {} failures\n", unlisted, failed);
+    return text;
   }
 
   // By site and field, the values that one change can give it and that were not tried. Sites that
@@ -160,6 +208,12 @@ class PromptText {
   }
 
  private:
+  struct Failure {
+    std::string said;
+    std::vector<int> points;         // the last first
+    std::vector<std::string> lines;  // of those that are listed
+  };
+
   const Visit* find(int point) const {
     const auto found = visits_.find(point);
     return found == visits_.end() ? nullptr : found->second;
@@ -176,6 +230,16 @@ class PromptText {
                           took(visits[i]->outcome));
     if (left_out > 0) text += fmt::format("  and {} before these\n", left_out);
     return text;
+  }
+
+  // All fields, or of several sites how it differs from the schedule to change.
+  std::string plan_text(int point) const {
+    const std::vector<search::SitePlan> parts = told_.space.parts(point);
+    if (parts.size() != 1) return plain_text(changes_text(told_.from, point), kMaxPlan);
+    std::string text = parts[0].family;
+    for (const search::Field& field : parts[0].fields)
+      text += fmt::format(" {}={}", field.name, value_of(field));
+    return plain_text(text, kMaxPlan);
   }
 
   std::string changes_text(int from, int to) const {
@@ -207,13 +271,16 @@ Prompt proposal_prompt(const Situation& situation, const std::string& about,
   Prompt prompt;
   prompt.text = fmt::format(kProposalTask, quote(plain_text(about, kMaxAbout))) +
                 std::string(kQuotesAreData) + text.schedule() + text.path() + text.tried_here() +
-                text.best() + text.failures();
+                text.best();
   const std::size_t left = attempts - std::min(attempts, situation.visits.size());
   const std::string end =
       fmt::format("\n## Budget\n\n{} of {} attempts are left.\n", left, attempts) +
       fmt::format(kProposalReply, situation.wanted, kMaxNoteBytes);
-  const std::size_t used = std::min(prompt.text.size() + end.size() + 100, kMaxProposalPrompt);
-  prompt.text += text.legal(kMaxProposalPrompt - used) + end;
+  const auto room = [&] {
+    return kMaxProposalPrompt - std::min(prompt.text.size() + end.size() + 100, kMaxProposalPrompt);
+  };
+  prompt.text += text.failures(room() / 2);
+  prompt.text += text.legal(room()) + end;
   prompt.hash = sha256(prompt.text);
   prompt.name =
       fmt::format("{}-after-{}-{}", name, situation.visits.size(), prompt.hash.substr(0, 12));

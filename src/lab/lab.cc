@@ -31,15 +31,14 @@ constexpr std::array<std::string_view, 6> kKinds = {"admitted", "not_compiled", 
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// The line of a compiler's log that says what is wrong.
+}  // namespace
+
 std::string error_line(const std::string& log) {
   const std::size_t at = log.find("error");
   if (at == std::string::npos) return first_line(log);
   const std::size_t begin = log.rfind('\n', at);
   return first_line(log.substr(begin == std::string::npos ? 0 : begin + 1));
 }
-
-}  // namespace
 
 Outcome outcome_of(const validate::Verdict& verdict) {
   Outcome outcome;

@@ -50,6 +50,8 @@ Json to_json(const Outcome& outcome);
 // Anything else than to_json() makes is an error (bad_input).
 Outcome outcome_from_json(const Json& json, const std::string& origin);
 Outcome unavailable(const std::string& why);
+// The line of a compiler's log that says what is wrong.
+std::string error_line(const std::string& log);
 
 // What is left open where the host device stood in for the GPU that the library is for.
 constexpr const char* kLibraryStoodIn =

@@ -21,6 +21,7 @@ std::optional<Verdict> verdict_from(std::string_view name);
 struct PointOutcome {
   Verdict verdict = Verdict::measured;
   double microseconds = 0;  // if it was measured
+  std::string why = {};     // if it was not, as far as is known: any text of a tool
   bool ok() const { return verdict == Verdict::measured; }
   bool operator==(const PointOutcome&) const = default;
 };

@@ -5,7 +5,7 @@
 namespace ac::tune {
 
 search::PointOutcome TimedPoint::outcome() const {
-  if (verdict != search::Verdict::measured) return {verdict, 0};
+  if (verdict != search::Verdict::measured) return {verdict, 0, why};
   return {verdict, median(samples)};
 }
 

@@ -15,7 +15,7 @@ struct TimedPoint {
   bool was_admitted = true;     // false: its admission was skipped
   std::vector<double> samples;  // microseconds
 
-  search::PointOutcome outcome() const;  // the median of the samples
+  search::PointOutcome outcome() const;  // the median of the samples, or why there are none
 };
 
 }  // namespace ac::tune

@@ -114,7 +114,7 @@ class Tuner {
 
   static search::PointOutcome outcome_of(const tuning::TimedAttempt& attempt) {
     tune::TimedPoint point;
-    point.verdict = attempt.verdict, point.samples = attempt.samples;
+    point.verdict = attempt.verdict, point.why = attempt.why, point.samples = attempt.samples;
     return point.outcome();
   }
 

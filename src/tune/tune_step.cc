@@ -128,7 +128,7 @@ class StepTuner {
     tune::TimedPoint timed;
     if (const auto known = database_.find(tried.key)) {
       ++tuned_.known;
-      timed.verdict = known->verdict, timed.samples = known->samples;
+      timed.verdict = known->verdict, timed.why = known->why, timed.samples = known->samples;
       return timed.outcome();
     }
     timed = workshop_.time(point);

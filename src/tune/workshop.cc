@@ -122,24 +122,24 @@ Workshop::Batch Workshop::attempt(const Subject& subject,
   std::vector<std::size_t> racers;
   for (std::size_t i = 0; i < batch.points.size(); ++i) {
     if (batch.points[i].verdict != search::Verdict::measured) continue;
-    if (is_built(made[i])) {
-      racers.push_back(i);
-    } else {
+    if (const std::string* log = log_of_failure(made[i])) {
       batch.points[i].verdict = search::Verdict::uncompilable;
-      batch.points[i].why = "does not compile";
+      batch.points[i].why = error_line(*log);
+    } else {
+      racers.push_back(i);
     }
   }
-  const bool with_fallback = fallback_made && is_built(*fallback_made);
+  const bool with_fallback = fallback_made && !log_of_failure(*fallback_made);
   race(batch, made, racers, with_fallback ? &*fallback_made : nullptr);
   for (TimedPoint& point : batch.points)
     if (point.verdict != search::Verdict::measured) point.was_admitted = true;
   return batch;
 }
 
-bool Workshop::is_built(const Generated& made) const {
-  return std::all_of(made.sources.begin(), made.sources.end(), [&](const KernelSource& source) {
-    return lab_.kernels().count(source.entry) > 0;
-  });
+const std::string* Workshop::log_of_failure(const Generated& made) const {
+  for (const KernelSource& source : made.sources)
+    if (const std::string* log = lab_.failure(source.entry)) return log;
+  return nullptr;
 }
 
 void Workshop::judge(const Subject& subject, const std::vector<const Candidate*>& batch,

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import session_scripts
-from compiled import ROOT
+from compiled import ROOT, program
 from session_scripts import WAITS, first_changes
 
 NOTE = (ROOT / "docs/notes/2026-11-29-sessions.md").read_text()
@@ -177,3 +177,20 @@ def test_recordings_are_those_of_the_key(out):
     assert {search["arm"] for search in searches[40:]} == {f"{PROPOSALS} (by chance)"} and len(searches) == 90
     assert f"answered {len(replies)} questions" in NOTE
     assert f"its {asked:,} proposals {taken:,} were taken" in NOTE
+
+
+def test_todays_questions_are_those_that_were_answered(out, tmp_path):
+    """Each session comes out again from its replies, which are looked up by the hash of a question."""
+    searches, replies = recorded("proposed"), recorded("replies")
+    first, second = SPACES
+    for search, (number, (arm, space, order)) in zip(searches, key(out).items(), strict=False):
+        given = [reply for reply in replies if reply["advisor"] == f"ask:asked/{number}"]
+        (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in given))
+        other = ["--other", out / f"tables/{second if space == first else first}-order-{order}.jsonl"]
+        program("study", "propose", out / f"tables/{space}-order-{order}.jsonl", "--sessions", 1, "--seed", order,
+                "--advisor", f"replay:{tmp_path}/replies.jsonl", "--feedback", arm, *(other if arm == "other" else []),
+                "-q", "-o", tmp_path / f"{number}.jsonl")  # fmt: skip
+        again = json.loads((tmp_path / f"{number}.jsonl").read_text())
+        for call in (*again["calls"], *search["calls"]):
+            del call["seconds"]
+        assert again == search, number
