@@ -2,12 +2,13 @@
 # Sessions with planted failures of docs/study/protocol.md: searches with proposals over two spaces, each in five orders.
 #   study-failures.sh tables OUT      Makes OUT/tables/ARM-SPACE-order-K.jsonl, and OUT/sessions.txt: NUMBER ARM SPACE K
 #   study-failures.sh chance OUT      What nobody is asked for: proposals by chance, tree and surrogate alone: OUT/free/
+#   study-failures.sh prepare OUT     Both, and the first question of each session: OUT/play/NUMBER/question-01.txt
 #   study-failures.sh play OUT NUMBER Goes on with a session: writes OUT/play/NUMBER/question-RR.txt and waits
 #                                     (exit code 5) for answer-RR.txt there; after the last: OUT/recorded/NUMBER.jsonl,
-#                                     OUT/replies/NUMBER.jsonl, and what was read in OUT/questions/NUMBER.jsonl
+#                                     and questions and answers in OUT/replies/NUMBER.jsonl
 #   study-failures.sh replay OUT      All recordings: OUT/count.json, OUT/report-ARM of the program's own replay
 # Arms: reasons, and withheld. Whoever answers is not told the arm: neither numbers nor the files of OUT/play say it.
-# The program's questions do not say why a plan failed. This script adds the table's reasons, "failed" if withheld.
+# The program's questions tell the table's reasons: "failed" of all, if they are withheld.
 # MODEL and DATE say who answers, and when.
 source "$(dirname "$0")/study-common.sh"
 python=${PYTHON:-python3}
@@ -48,42 +49,29 @@ chance() {
   done
 }
 
-# search_in FOLDER OUTPUT [OPTIONS]: the session, whose questions and replies are in the folder.
-search_in() {
-  "$program" study propose "$table" --advisor "ask:$1" --sessions 1 --seed "$order" "${limits[@]}" \
-    --model "${MODEL:-Claude}" --date "${DATE:-$(date +%F)}" -q -o "$2" "${@:3}"
+# The session, whose questions and replies are in the folder.
+search() {
+  "$program" study propose "$table" --advisor "ask:$asked" --sessions 1 --seed "$order" "${limits[@]}" \
+    --model "${MODEL:-Claude}" --date "${DATE:-$(date +%F)}" -q -o "$@"
 }
-search() { search_in "$asked" "$@"; }
-
-# ask PROMPT QUESTION: the program's question, with what was said of each failure. What was tried before it is what the
-# same search tries first when this question and all after it get no proposal.
-ask() {
-  local trial after status=5 file
-  after=$(sed 's/.*-after-\([0-9]*\)-.*/\1/' <<<"${1##*/}")
-  trial=$(mktemp -d)
-  cp "$asked/"*.prompt.txt "$trial"
-  cp "$asked/"*.reply.txt "$trial" 2>/dev/null || true
-  while [[ $status == 5 ]]; do
-    for file in "$trial"/*.prompt.txt; do
-      [[ -e ${file%.prompt.txt}.reply.txt ]] || echo "Nothing." >"${file%.prompt.txt}.reply.txt"
-    done
-    status=0
-    search_in "$trial" "$trial/search.jsonl" >"$trial/printed.txt" 2>&1 || status=$?
-  done
-  [[ $status == 0 ]] || { cat "$trial/printed.txt" >&2; exit "$status"; }
-  "$python" scripts/study_failures.py tell "$table" "$trial/search.jsonl" "$after" "$1" >"$trial/question.txt"
-  mv "$trial/question.txt" "$2"
-  rm -r "$trial"
-}
+ask() { cp "$1" "$2"; }
 
 play() {
   local number=$1 arm space order
   read -r _ arm space order < <(grep "^$number " "$out/sessions.txt")
   table=$out/tables/$arm-$space-order-$order.jsonl
   asked=$out/asked/$number
-  mkdir -p "$asked" "$out/play/$number" "$out/recorded" "$out/replies" "$out/questions"
+  mkdir -p "$asked" "$out/play/$number" "$out/recorded" "$out/replies"
   played "$asked" "$out/play/$number" "$out/recorded/$number.jsonl" "$out/replies/$number.jsonl"
-  "$python" scripts/study_failures.py keep "$number" "$out/play/$number" >"$out/questions/$number.jsonl"
+}
+
+prepare() {
+  local number
+  tables
+  chance
+  while read -r number _; do
+    scripts/study-failures.sh play "$out" "$number" || [[ $? == 5 ]]  # it waits for an answer
+  done <"$out/sessions.txt"
 }
 
 replay() {
@@ -108,7 +96,7 @@ replay() {
 }
 
 case $mode in
-  tables | chance | replay) $mode ;;
+  tables | chance | prepare | replay) $mode ;;
   play) play "$3" ;;
-  *) echo "$mode: tables, chance, play or replay" >&2; exit 2 ;;
+  *) echo "$mode: tables, chance, prepare, play or replay" >&2; exit 2 ;;
 esac

@@ -2,8 +2,6 @@
 """Planted failures, for the sub-study "Sessions with planted failures" of docs/study/protocol.md.
 
 study_failures.py plant SPACE TABLE OUT [--withheld]   A recorded table, with failures by the rules of SPACE
-study_failures.py tell TABLE TRIED N QUESTION          The question, with what was said of the first N plans of TRIED
-study_failures.py keep NUMBER FOLDER                   What was read and answered in a session, as JSON lines
 study_failures.py count KEY=TABLE... -- NAME=FILE...   Attempts and failures of recorded searches, as JSON
 """
 
@@ -18,8 +16,6 @@ WITHIN = 0.10  # of the best plan that works
 ATTEMPTS = 24
 RESAMPLES = 2000
 SHARED_LIMIT = 0xC000
-REASONS_HEADING = "## What was said of each failure"
-LEGAL_HEADING = "## Legal changes that were not tried"
 
 
 def too_much_shared(fields: dict) -> str | None:
@@ -80,19 +76,6 @@ def plans_of(table: str) -> tuple[dict, dict]:
     lines = [json.loads(line) for line in Path(table).read_text().splitlines()]
     (region,) = [line for line in lines if "signature" in line]
     return region, {line["plan"]: line for line in lines if "plan" in line}
-
-
-def told(table: str, tried: list[str], question: str) -> str:
-    """The question with each failed plan and its reason, before the list of legal changes."""
-    _, lines = plans_of(table)
-    text = f"{REASONS_HEADING}\n\n"
-    failed = [lines[plan] for plan in tried if lines[plan]["outcome"] != "measured"]
-    for line in failed:
-        fields = " ".join(f"{name}={value}" for name, value in line["fields"].items())
-        text += f"  {line['family']} {fields}\n    {json.dumps(line['why'])}\n"
-    text += "" if failed else "  nothing failed\n"
-    before, after = question.split(LEGAL_HEADING)
-    return f"{before}{text}\n{LEGAL_HEADING}{after}"
 
 
 def counted(lines: dict, plans: list[str]) -> dict:
@@ -159,18 +142,10 @@ def main() -> None:
     mode, *rest = sys.argv[1:]
     if mode == "plant":
         plant(*rest[:3], withheld="--withheld" in rest)
-    elif mode == "tell":
-        table, tried, attempts, question = rest
-        (search,) = [json.loads(line) for line in Path(tried).read_text().splitlines()]
-        print(told(table, search["plans"][: int(attempts)], Path(question).read_text()), end="")
-    elif mode == "keep":
-        for question in sorted(Path(rest[1]).glob("question-*.txt")):
-            answer = question.with_name(question.name.replace("question", "answer"))
-            print(json.dumps({"session": rest[0], "question": question.read_text(), "answer": answer.read_text()}))
     elif mode == "count":
         count(rest)
     else:
-        sys.exit(f"{mode}: plant, tell, keep or count")
+        sys.exit(f"{mode}: plant or count")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,19 @@ done = partial(session_scripts.done, "study-failures.sh")
 
 
 def said_in(question) -> str:
+    """What the questions of the recorded sessions say of failures, which a script added to them."""
     return question.split("## What was said of each failure")[1].split("##")[0]
+
+
+def told_in(question) -> list[tuple[str, str, str]]:
+    """Of each failure that the program's question tells: the outcome, the reason, and the fields of the plan."""
+    told, outcome, why = [], "", ""
+    for line in question.partition("\n## Failures, the last first\n")[2].partition("\n## ")[0].splitlines()[3:]:
+        if line.startswith("    "):
+            told.append((outcome, why, line.strip()))
+        elif line:
+            outcome, why = line.strip().split(": ", 1)
+    return [(outcome, json.loads(why), plan) for outcome, why, plan in told]
 
 
 def finish(out, number) -> list[str]:
@@ -39,8 +51,8 @@ def finish(out, number) -> list[str]:
         (folder / name.replace("question", "answer")).write_text(first_changes(questions[-1]))
     assert re.fullmatch(rf"finished: {ATTEMPTS} attempts, {len(questions)} calls\n", ran.stdout), ran.stdout + ran.stderr
     assert done("play", out, number) == ran.stdout  # nothing is recorded twice
-    kept = map(json.loads, (out / f"questions/{number}.jsonl").read_text().splitlines())
-    assert [line["question"] for line in kept] == questions
+    kept = map(json.loads, (out / f"replies/{number}.jsonl").read_text().splitlines())
+    assert [line["prompt"] for line in kept] == questions  # the program's question is the question
     return questions
 
 
@@ -91,20 +103,32 @@ def test_sessions_are_told_reasons_or_none(out):
     space = "qwen3-1.7b-gate-up"
     told, not_told = (finish(out, key(out)[arm, space, "1"]) for arm in ("reasons", "withheld"))
     for question in (*told, *not_told):
-        assert "planted" not in question
-    assert "0xc000 max" in said_in(told[-1]) and "Unknown modifier" in said_in(told[-1])
-    for question in not_told:
-        assert set(re.findall(r'".*"', said_in(question))) == {'"failed"'}
+        assert "planted" not in question and "not listed" not in question
+    assert "0xc000 max" in told[-1] and "Unknown modifier" in told[-1]
+    for question, other in zip(not_told, told, strict=True):
+        assert {(outcome, why) for outcome, why, _ in told_in(question)} == {("failed", "failed")}
+        assert sorted(plan for *_, plan in told_in(question)) == sorted(plan for *_, plan in told_in(other))
         assert not re.search("uncompilable|wrong|ptxas|numerics", question)
-    # Who proposes alike is led alike: the search reads no reason. The list is of what was tried until then.
+    # Who proposes alike is led alike: the search reads no reason. What is told is what was tried until then.
     recorded = [out / f"recorded/{key(out)[arm, space, '1']}.jsonl" for arm in ("reasons", "withheld")]
     ours, others = (json.loads(file.read_text()) for file in recorded)
     assert ours["plans"] == others["plans"] and ours["arm"] == "proposals+tree"
-    outcomes = {line["plan"]: line for line in lines_of(out, "reasons", space, 1) if "plan" in line}
+    lines = {line["plan"]: line for line in lines_of(out, "reasons", space, 1) if "plan" in line}
     for question in told:
         left = int(re.search(rf"(\d+) of {ATTEMPTS} attempts are left", question)[1])
-        why = [outcomes[plan]["why"] for plan in ours["plans"][: ATTEMPTS - left] if "why" in outcomes[plan]]
-        assert re.findall(r'^    (".*")$', said_in(question), re.M) == [json.dumps(reason) for reason in why]
+        tried = [lines[plan] for plan in ours["plans"][: ATTEMPTS - left]]
+        failed = [(line["outcome"], line["why"], " ".join(
+            [line["family"], *(f"{name}={value}" for name, value in line["fields"].items())]
+        )) for line in tried if "why" in line]  # fmt: skip
+        assert told_in(question)[0] == failed[-1] and sorted(told_in(question)) == sorted(failed)
+
+
+def test_all_sessions_are_prepared(tmp_path):
+    waiting = done("prepare", tmp_path)
+    for number in key(tmp_path).values():
+        assert f"write {tmp_path}/play/{number}/answer-01.txt" in waiting
+        assert [file.name for file in (tmp_path / "play" / number).iterdir()] == ["question-01.txt"]
+    assert len((tmp_path / "free/chance.jsonl").read_text().splitlines()) == 50
 
 
 @pytest.mark.usefixtures("free")
