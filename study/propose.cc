@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <tuple>
 
+#include "advise/limits.h"
+#include "advise/plain_text.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "search/run.h"
@@ -112,7 +115,7 @@ ProposedSession propose(const TimedTable& table, const Answers& answers, const s
   const search::PointSpace& space = *opened;
   std::optional<AdvisedProposer> advised;
   search::RandomProposer by_chance(search::derived_seed(options.seed, 2));
-  if (provider) advised.emplace(*provider, about, name, options.attempts);
+  if (provider) advised.emplace(*provider, about, name, options.attempts, options.takes_requests);
   search::Proposer& informed = advised ? static_cast<search::Proposer&>(*advised) : by_chance;
   AC_ASSERT((options.feedback == Feedback::other) == (other != nullptr));
   std::optional<History> history;
@@ -130,6 +133,7 @@ ProposedSession propose(const TimedTable& table, const Answers& answers, const s
     session.plans.push_back(space.id(attempt.point));
   if (const auto best = trace.best()) session.best = best->outcome.microseconds;
   if (!advised) return session;
+  session.takes_requests = options.takes_requests;
   for (const ProposalCall& call : advised->calls()) {
     Json& json = session.calls.emplace_back(ac::to_json(call));
     if (call.reply.model.empty()) json["model"] = options.model;
@@ -174,12 +178,35 @@ const TimedTable& most_alike(const TimedTable& table, const std::vector<Recordin
   return *best;
 }
 
+void add_requests(const Json& calls, std::vector<RequestedValue>& requests) {
+  for (const Json& call : calls) {
+    if (!call.contains("requests")) continue;
+    for (const Json& json : call.at("requests")) {
+      const auto text = [&](const char* key) {
+        return plain_text(json.at(key).get<std::string>(), kMaxNoteBytes);
+      };
+      const FieldRequest request{text("site"), text("field"), text("value"), text("why"),
+                                 json.at("known").get<bool>()};
+      const auto same = std::ranges::find_if(requests, [&](const RequestedValue& other) {
+        return std::tie(other.request.site, other.request.field, other.request.value) ==
+               std::tie(request.site, request.field, request.value);
+      });
+      if (same == requests.end())
+        requests.push_back({request});
+      else
+        ++same->times;
+    }
+  }
+}
+
 Json to_json(const ProposedSession& session) {
-  return {{"arm", session.arm},
-          {"signature", session.signature},
-          {"attempts", session.attempts},
-          {"plans", session.plans},
-          {"calls", session.calls}};
+  Json json{{"arm", session.arm},
+            {"signature", session.signature},
+            {"attempts", session.attempts},
+            {"plans", session.plans},
+            {"calls", session.calls}};
+  if (session.takes_requests) json["requests"] = true;
+  return json;
 }
 
 std::vector<ProposedSession> read_sessions(const std::filesystem::path& file) {
@@ -196,7 +223,10 @@ std::vector<ProposedSession> read_sessions(const std::filesystem::path& file) {
                             json.at("signature").get<std::string>(),
                             json.at("plans").get<std::vector<std::string>>(), json.at("calls"),
                             json.value("attempts", std::size_t{0})});
+        sessions.back().takes_requests = json.value("requests", false);
         costs_of(sessions.back().calls);
+        std::vector<RequestedValue> requests;
+        add_requests(sessions.back().calls, requests);
       } catch (const Json::exception& error) {
         bad_input("{}: not a search with proposals: {}", origin, error.what());
       }

@@ -20,6 +20,7 @@ struct ProposeOptions {
   Feedback feedback = Feedback::true_;
   std::uint64_t seed = 1;  // of the strategies, of permutations, and of proposals by chance
   std::string model = {}, date = {};  // of replies that do not say theirs
+  bool takes_requests = false;        // for values that the space lacks; questions say so
 };
 
 struct ProposedSession {
@@ -29,7 +30,17 @@ struct ProposedSession {
   Json calls = Json::array();      // costs_of() reads what they cost
   std::size_t attempts = 0;        // that it was allowed; 0: not recorded
   double best = 0;                 // microseconds; 0: nothing was measured. Not kept in files
+  bool takes_requests = false;
 };
+
+// What advisors would have people add to a space. Nothing of it was run.
+struct RequestedValue {
+  FieldRequest request;  // the first of equal ones
+  std::size_t times = 1;
+};
+// Of the calls of a search, equal ones once. They are as ac::to_json() writes them; anything else
+// is a Json::exception.
+void add_requests(const Json& calls, std::vector<RequestedValue>& requests);
 
 // `provider`: null for proposals by chance. `name`: of files with questions. `other`: for
 // Feedback::other, of another table.

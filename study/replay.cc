@@ -390,6 +390,7 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
         "these sessions are of {} models, {} and {} among them: replay those of one at a time",
         result.proposed.models.size(), *result.proposed.models.begin(),
         *result.proposed.models.rbegin());
+  result.takes_requests = std::ranges::any_of(sessions, &ProposedSession::takes_requests);
   std::set<std::string> known, advised, advisors;
   std::size_t number = 0;
   std::map<std::string, std::size_t> kinds;
@@ -469,6 +470,11 @@ Replayed replay(const std::vector<Recording>& recordings, const Replies& replies
   if (proposed.cases.size() > 1 &&
       std::ranges::find(result.groups, proposed.cases, &ReplayGroup::cases) == result.groups.end())
     result.groups.push_back(std::move(proposed));
+  for (const Case& of : result.cases) {
+    std::vector<RequestedValue>& requests = result.requests.emplace_back();
+    for (const ProposedSession& session : sessions)
+      if (session.signature == of.signature) add_requests(session.calls, requests);
+  }
   Replayer replayer(result, replies, sessions);
   for (ReplayGroup& group : result.groups) replayer.run(group);
   return result;

@@ -99,12 +99,14 @@ struct Replayed {
   // The regions that have advice together, all regions together, each step by itself, and what has
   // sessions with proposals together: all arms of a group ran on the same spaces.
   std::vector<ReplayGroup> groups;
-  std::vector<std::string> advisors;           // models and dates; empty: there were no replies
-  std::vector<std::string> unadvised;          // cases that no reply is about, if there are replies
-  CallCosts proposed;                          // of all sessions
-  std::size_t replies = 0, other_replies = 0;  // of cases, and of no case
-  std::size_t named_plans = 0, known_plans = 0;  // by replies, and of those the tables have
-  double reply_tokens = 0, reply_seconds = 0;    // 0: not recorded
+  std::vector<std::string> advisors;   // models and dates; empty: there were no replies
+  std::vector<std::string> unadvised;  // cases that no reply is about, if there are replies
+  CallCosts proposed;                  // of all sessions
+  bool takes_requests = false;         // some of them
+  std::vector<std::vector<RequestedValue>> requests;  // of each case
+  std::size_t replies = 0, other_replies = 0;         // of cases, and of no case
+  std::size_t named_plans = 0, known_plans = 0;       // by replies, and of those the tables have
+  double reply_tokens = 0, reply_seconds = 0;         // 0: not recorded
   ReplayOptions options;
 };
 

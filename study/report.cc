@@ -42,6 +42,8 @@ std::string alone(const std::string& arm) {
 
 // Of a difference, what is shown as 0.
 constexpr double kNothing = 5e-5;
+// Of a space, that are shown.
+constexpr std::size_t kMostRequests = 100;
 
 // Whether tree search beats random order, of spaces that are steps.
 void add_finding(const Replayed& replayed, const ReplayGroup& group, std::string& out) {
@@ -93,6 +95,42 @@ std::string recorded_sum(double of) {
   return of > 0 ? fmt::format("{:.0f}, as far as they were recorded", of) : "not recorded";
 }
 
+// Text from outside in a cell of a table.
+std::string cell(const std::string& text) {
+  std::string shown;
+  for (const char c : text)
+    if (c == '<')
+      shown += "&lt;";
+    else if (std::string_view("|\\`*_[]").find(c) != std::string_view::npos)
+      shown += {'\\', c};
+    else
+      shown += c;
+  return shown;
+}
+
+void add_requests_made(const Replayed& replayed, std::string& out) {
+  out +=
+      "\n## Requests\n\nWhat people were asked to add to a space, in the advisor's words. It was "
+      "not "
+      "looked at further, and nothing of it was run.\n\n";
+  std::string rows;
+  for (std::size_t i = 0; i < replayed.cases.size(); ++i)
+    for (std::size_t r = 0; r < replayed.requests[i].size(); ++r) {
+      const auto& [of, times] = replayed.requests[i][r];
+      if (r == kMostRequests) {
+        rows += fmt::format("| {} | | and {} more | | | |\n", cell(replayed.cases[i].name),
+                            replayed.requests[i].size() - r);
+        break;
+      }
+      rows += fmt::format("| {} | {} | {} = {} | {} | {} | {} |\n", cell(replayed.cases[i].name),
+                          cell(of.site), cell(of.field), cell(of.value), times,
+                          of.is_known ? "known: the space has it" : "", cell(of.why));
+    }
+  out += rows.empty()
+             ? "There is none.\n"
+             : "| space | site | request | times | | why |\n|---|---|---|---|---|---|\n" + rows;
+}
+
 void add_sources(const Replayed& replayed, std::string& out) {
   out += "## Tables\n\n";
   for (const Json& header : replayed.headers) {
@@ -122,6 +160,7 @@ void add_sources(const Replayed& replayed, std::string& out) {
                        replayed.proposed.models.empty() ? "nobody that was named"
                                                         : *replayed.proposed.models.begin(),
                        fmt::join(replayed.proposed.dates, ", "));
+  if (replayed.takes_requests) add_requests_made(replayed, out);
   out += "\n## Advice\n\n";
   if (replayed.other_replies > 0)
     out += fmt::format("{} replies are about regions of no table.\n\n", replayed.other_replies);
@@ -507,6 +546,18 @@ Json to_json(const Replayed& replayed) {
   if (replayed.proposed.calls > 0)
     document["proposals"] = {{"models", replayed.proposed.models},
                              {"dates", replayed.proposed.dates}};
+  if (replayed.takes_requests) {
+    Json& requests = document["requests"] = Json::array();
+    for (std::size_t i = 0; i < replayed.cases.size(); ++i)
+      for (const auto& [of, times] : replayed.requests[i])
+        requests.push_back({{"case", i},
+                            {"site", of.site},
+                            {"field", of.field},
+                            {"value", of.value},
+                            {"why", of.why},
+                            {"known", of.is_known},
+                            {"times", times}});
+  }
   if (const auto& prices = options.prices)
     document["prices"] = {{"whose", prices->whose},
                           {"input", prices->input},

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "advise/find_object.h"
 #include "advise/limits.h"
@@ -42,28 +43,41 @@ constexpr std::string_view kProposalReply = R"(
 One JSON object and nothing else:
 
 {{"note": "what limits this schedule, in a sentence",
- "proposals": [{{"site": "a site", "field": "a field, or family", "value": "a value", "why": ""}}]}}
+ "proposals": [{{"site": "a site", "field": "a field, or family", "value": "a value", "why": ""}}]{}}}
 
 At most {} proposals, the best first: each is one change of the schedule above, from the list of legal
 changes. What changes with it is set by the compiler. Texts are cut after {} bytes.
+{})";
+constexpr std::string_view kRequestsForm = R"(,
+ "requests": [{"site": "a site", "field": "a field, or family", "value": "a new value", "why": ""}])";
+constexpr std::string_view kRequestsMeaning =
+    R"(With `requests` you may ask people to add at most {} values or fields that the compiler lacks: they are
+kept for people and not run, and the list may be empty.
 )";
 
-const ReplyForm& proposals_form() {
-  static const Json text{{"type", "string"}};
-  static const Json proposal{
+ReplyForm make_form(bool takes_requests) {
+  const Json text{{"type", "string"}};
+  const Json change{
       {"type", "object"},
       {"properties", {{"site", text}, {"field", text}, {"value", text}, {"why", text}}},
       {"required", {"site", "field", "value", "why"}},
       {"additionalProperties", false}};
-  static const ReplyForm form{
-      "propose_changes",
-      "Proposes changes of a schedule.",
-      {"proposals"},
-      {{"type", "object"},
-       {"properties", {{"note", text}, {"proposals", {{"type", "array"}, {"items", proposal}}}}},
-       {"required", {"note", "proposals"}},
-       {"additionalProperties", false}}};
-  return form;
+  const Json changes{{"type", "array"}, {"items", change}};
+  Json properties{{"note", text}, {"proposals", changes}};
+  Json required{"note", "proposals"};
+  if (takes_requests) properties["requests"] = changes, required.push_back("requests");
+  return {"propose_changes",
+          "Proposes changes of a schedule.",
+          {"proposals"},
+          {{"type", "object"},
+           {"properties", std::move(properties)},
+           {"required", std::move(required)},
+           {"additionalProperties", false}}};
+}
+
+const ReplyForm& proposals_form(bool takes_requests) {
+  static const ReplyForm plain = make_form(false), with_requests = make_form(true);
+  return takes_requests ? with_requests : plain;
 }
 
 constexpr std::string_view kFailures = R"(
@@ -257,16 +271,52 @@ class PromptText {
   std::map<int, const Visit*> visits_;  // that are told
 };
 
+void audit(ProposalCall& call, std::string item, const Json& said, bool accepted,
+           const std::string& reason) {
+  call.audit.push_back(
+      {std::move(item),
+       plain_text(said.is_string() ? said.get<std::string>() : said.dump(), kMaxShown), accepted,
+       plain_text(reason, kMaxNoteBytes)});
+}
+
 std::string text_of(const Json& item, const char* key) {
   if (!item.contains(key)) return "";
   const Json& value = item[key];
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// What is none is in the audit; the others are in `requests` alone, as nothing comes of them.
+void read_requests(const Json& list, const search::PointSpace& space, ProposalCall& call) {
+  if (!list.is_array()) return audit(call, "requests", list, false, "not a list");
+  std::set<std::tuple<std::string, std::string, std::string>> seen;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto reject = [&](const char* reason) {
+      audit(call, fmt::format("requests[{}]", i), list[i], false, reason);
+    };
+    if (i >= kMaxRequests) return reject("too many");
+    if (!list[i].is_object()) {
+      reject("not an object");
+      continue;
+    }
+    const auto text = [&](const char* key) {
+      return plain_text(text_of(list[i], key), kMaxNoteBytes);
+    };
+    FieldRequest request{text("site"), text("field"), text("value"), text("why")};
+    if (request.field.empty() || request.value.empty()) {
+      reject("no field, or no value");
+    } else if (!seen.emplace(request.site, request.field, request.value).second) {
+      reject("repeated");
+    } else {
+      request.is_known = has_value(space, {request.site, request.field, request.value});
+      call.requests.push_back(std::move(request));
+    }
+  }
+}
+
 }  // namespace
 
 Prompt proposal_prompt(const Situation& situation, const std::string& about,
-                       const std::string& name, std::size_t attempts) {
+                       const std::string& name, std::size_t attempts, bool takes_requests) {
   const PromptText text(situation);
   Prompt prompt;
   prompt.text = fmt::format(kProposalTask, quote(plain_text(about, kMaxAbout))) +
@@ -275,7 +325,8 @@ Prompt proposal_prompt(const Situation& situation, const std::string& about,
   const std::size_t left = attempts - std::min(attempts, situation.visits.size());
   const std::string end =
       fmt::format("\n## Budget\n\n{} of {} attempts are left.\n", left, attempts) +
-      fmt::format(kProposalReply, situation.wanted, kMaxNoteBytes);
+      fmt::format(kProposalReply, takes_requests ? kRequestsForm : "", situation.wanted,
+                  kMaxNoteBytes, takes_requests ? fmt::format(kRequestsMeaning, kMaxRequests) : "");
   const auto room = [&] {
     return kMaxProposalPrompt - std::min(prompt.text.size() + end.size() + 100, kMaxProposalPrompt);
   };
@@ -284,7 +335,7 @@ Prompt proposal_prompt(const Situation& situation, const std::string& about,
   prompt.hash = sha256(prompt.text);
   prompt.name =
       fmt::format("{}-after-{}-{}", name, situation.visits.size(), prompt.hash.substr(0, 12));
-  prompt.form = &proposals_form();
+  prompt.form = &proposals_form(takes_requests);
   return prompt;
 }
 
@@ -292,17 +343,16 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
                                 ProposalCall& call) {
   std::vector<int> points;
   const auto note = [&](std::string item, const Json& said, bool accepted, std::string reason) {
-    call.audit.push_back(
-        {std::move(item),
-         plain_text(said.is_string() ? said.get<std::string>() : said.dump(), kMaxShown), accepted,
-         plain_text(reason, kMaxNoteBytes)});
+    audit(call, std::move(item), said, accepted, std::move(reason));
   };
-  const FoundObject found = find_object(reply, proposals_form().keys);
+  const FoundObject found = find_object(reply, proposals_form(call.takes_requests).keys);
   if (!found.object) {
     note("reply", std::string(reply.substr(0, 2 * kMaxShown)), false, found.why);
     return points;
   }
   call.note = plain_text(text_of(*found.object, "note"), kMaxNoteBytes);
+  if (call.takes_requests && found.object->contains("requests"))
+    read_requests((*found.object)["requests"], situation.space, call);
   const Json& list = (*found.object)["proposals"];
   if (!list.is_array()) {
     note("proposals", list, false, "not a list");
@@ -342,8 +392,10 @@ std::vector<int> read_proposals(std::string_view reply, const Situation& situati
 std::vector<int> AdvisedProposer::propose(const Situation& situation) {
   ProposalCall& call = calls_.emplace_back();
   call.from = situation.from;
-  call.prompt = proposal_prompt(situation, about_,
-                                fmt::format("{}-round-{:02}", name_, calls_.size()), attempts_);
+  call.prompt =
+      proposal_prompt(situation, about_, fmt::format("{}-round-{:02}", name_, calls_.size()),
+                      attempts_, takes_requests_);
+  call.takes_requests = takes_requests_;
   call.reply = provider_.answer({call.prompt}).at(0);
   if (!call.reply.failure.empty()) return {};
   return read_proposals(call.reply.text, situation, call);
@@ -360,6 +412,15 @@ Json to_json(const ProposalCall& call) {
             {"seconds", call.reply.seconds},
             {"note", call.note},
             {"audit", to_json(call.audit)}};
+  if (call.takes_requests) {
+    Json& requests = json["requests"] = Json::array();
+    for (const FieldRequest& of : call.requests)
+      requests.push_back({{"site", of.site},
+                          {"field", of.field},
+                          {"value", of.value},
+                          {"why", of.why},
+                          {"known", of.is_known}});
+  }
   if (!call.reply.failure.empty()) json["failure"] = call.reply.failure;
   return json;
 }

@@ -238,6 +238,10 @@ struct Replay {
       fmt::print("no replies of an LLM are about these tables: its arm is empty\n");
     for (const std::string& name : replayed.unadvised)
       fmt::print("left out of the arms with advice, as no reply is about it: {}\n", name);
+    std::size_t requests = 0;
+    for (const std::vector<study::RequestedValue>& of : replayed.requests) requests += of.size();
+    if (requests > 0)
+      fmt::print("{} requests to people are in the report: nothing of them was run\n", requests);
     fmt::print("report: {}\n", (std::filesystem::path(output) / "report.md").string());
   }
 };

@@ -35,6 +35,7 @@ struct Propose {
   void run() {
     if (by_chance == (advising.who != "none"))
       wrong_usage("say who proposes: --advisor WHO, or --by-chance");
+    if (by_chance && options.takes_requests) wrong_usage("--requests: chance asks for nothing");
     options.feedback = feedback == "true"       ? study::Feedback::true_
                        : feedback == "permuted" ? study::Feedback::permuted
                        : feedback == "none"     ? study::Feedback::none
@@ -174,6 +175,9 @@ void add_study_propose_command(CLI::App& study) {
       ->check(CLI::Range(0, 10'000));
   command->add_option("--seed", propose->options.seed, "Seed of everything that is random")
       ->capture_default_str();
+  command->add_flag("--requests", propose->options.takes_requests,
+                    "The advisor may also ask people for values that the space lacks: they are "
+                    "kept, and not run");
   command->add_flag("--recorded-only", propose->recorded_only,
                     "Of a step whose schedules are too many to list, search those that were timed, "
                     "without a model of the others");

@@ -34,6 +34,8 @@ struct Tune {
     const Environment environment = read_environment();
     if (options.proposals.wanted > 0 && (space != "step" || advising.who == "none"))
       wrong_usage("--proposals needs --space step and an --advisor");
+    if (options.takes_requests && options.proposals.wanted == 0)
+      wrong_usage("--requests needs --proposals");
     // Asked about regions before the search, or about schedules during it.
     const std::unique_ptr<Advisor> advisor =
         options.proposals.wanted > 0 ? nullptr : open_advisor(advising, environment);
@@ -148,6 +150,11 @@ struct Tune {
         proposed +=
             static_cast<std::size_t>(std::ranges::count_if(call.audit, &AuditItem::accepted));
       fmt::print("{} changes were proposed in {} calls\n", proposed, tuned.calls.size());
+      for (const ProposalCall& call : tuned.calls)
+        for (const FieldRequest& of : call.requests)
+          fmt::print("people are asked for {}, which was not run{}: {}\n",
+                     search::to_string({of.site, of.field, of.value}),
+                     of.is_known ? " (known: the space has it)" : "", of.why);
     }
     if (tuned.before_us)
       fmt::print("a step after {} tokens: {:.1f} us before, {:.1f} us with the best\n",
@@ -230,6 +237,9 @@ void add_tune_command(CLI::App& app) {
                    "changes of a schedule at a time, instead of advice before the search")
       ->capture_default_str()
       ->check(CLI::Range(0, 16));
+  command->add_flag("--requests", tune->options.takes_requests,
+                    "With --proposals: the advisor may also ask people for values that the space "
+                    "lacks, which are printed and not run");
   command
       ->add_option("--seconds", tune->options.budget.seconds,
                    "Seconds for each region, or for the step, beside the budget")

@@ -77,6 +77,11 @@ void ListedSpace::find_traits() {
     });
 }
 
+bool ListedSpace::has_plan(const std::function<bool(const SitePlan&)>& is_so) const {
+  return std::ranges::any_of(
+      points_, [&](const Point& point) { return std::ranges::any_of(point.parts, is_so); });
+}
+
 double ListedSpace::difference(std::size_t trait, int a, int b) const {
   if (a == b) return 0;
   if (a == kAbsent || b == kAbsent || !traits_[trait].is_number) return 1;

@@ -54,6 +54,8 @@ class PointSpace {
   virtual double predicted(int point) const = 0;
   // How each of its sites is done.
   virtual std::vector<SitePlan> parts(int point) const = 0;
+  // Whether any way to do any of its sites is so.
+  virtual bool has_plan(const std::function<bool(const SitePlan&)>& is_so) const = 0;
   // What is predicted of each of those, in all its uses; none: it is not known apart.
   virtual std::vector<double> predicted_parts(int) const { return {}; }
   // The best by what is predicted.
@@ -83,6 +85,7 @@ class ListedSpace : public PointSpace {
   std::optional<int> find(const std::string& id) const override;
   double predicted(int point) const override { return get(point).predicted; }
   std::vector<SitePlan> parts(int point) const override { return get(point).parts; }
+  bool has_plan(const std::function<bool(const SitePlan&)>& is_so) const override;
   int start() const override { return start_; }
   const std::vector<int>& neighbours(int point) const override;
   int cross(int mother, int father, Random& random) const override;
@@ -149,6 +152,7 @@ class ProductSpace : public PointSpace {
   double predicted(int point) const override;
   // Of the sites that are there.
   std::vector<SitePlan> parts(int point) const override;
+  bool has_plan(const std::function<bool(const SitePlan&)>& is_so) const override;
   std::vector<double> predicted_parts(int point) const override;
   int start() const override;
   const std::vector<int>& neighbours(int point) const override;

@@ -132,6 +132,16 @@ std::vector<SitePlan> ProductSpace::parts(int point) const {
   return parts;
 }
 
+bool ProductSpace::has_plan(const std::function<bool(const SitePlan&)>& is_so) const {
+  return std::ranges::any_of(sites_, [&](const Site& site) {
+    return std::ranges::any_of(site.choices, [&](const Point& choice) {
+      SitePlan plan = choice.parts.at(0);
+      plan.site = site.name;
+      return is_so(plan);
+    });
+  });
+}
+
 std::vector<double> ProductSpace::predicted_parts(int point) const {
   std::vector<double> costs;
   for (std::size_t i = 0; i < sites_.size(); ++i)

@@ -60,6 +60,16 @@ std::optional<int> changed(const PointSpace& space, int from, const Change& chan
   return best;
 }
 
+bool has_value(const PointSpace& space, const Change& change) {
+  return space.has_plan([&](const SitePlan& plan) {
+    if (plan.site != change.site) return false;
+    if (change.field == kFamily) return plan.family == change.value;
+    return std::ranges::any_of(plan.fields, [&](const Field& field) {
+      return field.name == change.field && value_of(field) == change.value;
+    });
+  });
+}
+
 std::vector<int> RandomProposer::propose(const Situation& situation) {
   std::vector<int> points = situation.space.neighbours(situation.from);
   std::erase_if(points, [&](int point) {

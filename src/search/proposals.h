@@ -27,6 +27,9 @@ std::vector<Change> changes(const PointSpace& space, int from, int to);
 // avoid only if there is no other.
 std::optional<int> changed(const PointSpace& space, int from, const Change& change,
                            const std::set<int>& avoided = {});
+// Whether any point of the space has the site with this value.
+bool has_value(const PointSpace& space, const Change& change);
+
 // One attempt of a search.
 struct Visit {
   int point = 0;

@@ -67,7 +67,7 @@ class StepTuner {
       proposer.emplace(*options_.proposer,
                        fmt::format("the decode step of {} on {}", workshop_.step().graph.name,
                                    options_.device_name),
-                       "step", options_.budget.attempts);
+                       "step", options_.budget.attempts, options_.takes_requests);
       strategy = std::make_unique<search::ProposedSearch>(std::move(strategy), space, *proposer,
                                                           options_.proposals);
     }

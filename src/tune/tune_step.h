@@ -17,6 +17,7 @@ struct StepTuneOptions : TuneOptions {
   // Who proposes changes while the step is searched; null: nobody.
   Provider* proposer = nullptr;
   search::ProposalOptions proposals;
+  bool takes_requests = false;  // of who proposes, for values that the space lacks
 };
 
 struct TunedStep {

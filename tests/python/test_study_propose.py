@@ -241,6 +241,54 @@ def test_the_report_says_what_asking_cost_and_when_it_pays(table, tmp_path):
     assert "crafted.jsonl:1" in program(*replay, expect=BAD_INPUT).stderr
 
 
+def test_requests_to_people_are_kept_and_reported(table, tmp_path):
+    hostile = "x|y\n`</td>\x1b[31m" + "z" * 100_000
+    asked = [{"site": "", "field": "threads", "value": 1024, "why": "more | of *them*"},
+             {"site": "", "field": "split", "value": "8", "why": ""},
+             {"site": hostile, "field": "depth", "value": hostile, "why": hostile}]  # fmt: skip
+
+    def with_requests(prompt) -> str:
+        assert "at most 4 values or fields that the compiler lacks" in prompt
+        reply = json.loads(climb(prompt).split("\n", 1)[1])
+        return json.dumps({**reply, "requests": asked})
+
+    folder = tmp_path / "asked"
+    for _ in range(40):
+        if propose(table, "--advisor", f"ask:{folder}", "--requests", sessions=1, expect=None).returncode == 0:
+            break
+        answer_all(folder, with_requests)
+    (ours,) = sessions(table)
+    assert ours["requests"] is True and ours["calls"]
+    for call in ours["calls"]:
+        assert [(one["field"], one["value"], one["known"]) for one in call["requests"][:2]] == [
+            ("threads", "1024", False), ("split", "8", True)
+        ]  # fmt: skip
+        assert all(len(text) < 250 and "\n" not in text for text in map(str, call["requests"][2].values()))
+    assert set(ours["plans"]) <= {f"gemv/{threads}/{split}" for threads in THREADS for split in SPLITS}
+    # The same proposals without requests come to the same search.
+    assert finish(table, tmp_path / "plain") > 0
+    plain = sessions(table)[1]
+    assert plain["plans"] == ours["plans"] and "requests" not in plain
+    assert all("requests" not in call for call in plain["calls"])
+    report, proposed = tmp_path / "report", table.with_name("proposed.jsonl")
+    replay = ("study", "replay", table, "-o", report, "--proposed", proposed, "--attempts", 8, "--repetitions", 4,
+              "--resamples", 50)  # fmt: skip
+    assert "3 requests to people are in the report: nothing of them was run" in program(*replay).stdout
+    text, times = (report / "report.md").read_text(), len(ours["calls"])
+    assert f"| s: a product |  | threads = 1024 | {times} |  | more \\| of \\*them\\* |" in text
+    assert f"| s: a product |  | split = 8 | {times} | known: the space has it |  |" in text
+    assert "x\\|y \\`&lt;/td>?\\[31mzzz" in text and "\x1b" not in text
+    told = json.loads((report / "report.json").read_text())["requests"]
+    assert [(one["value"], one["known"], one["times"]) for one in told[:2]] == [("1024", False, times), ("8", True, times)]
+    # Old recordings have no requests, and their reports say nothing of any.
+    proposed.write_text(json.dumps(plain) + "\n")
+    assert "requests to people" not in program(*replay).stdout and "Requests" not in (report / "report.md").read_text()
+    for bad in (7, [7], [{}], [{**ours["calls"][0]["requests"][0], "known": "yes"}], [{"site": 1}]):
+        proposed.write_text(json.dumps({**ours, "calls": [{**ours["calls"][0], "requests": bad}]}) + "\n")
+        assert "not a search with proposals" in program(*replay, expect=BAD_INPUT).stderr
+    assert "chance asks for nothing" in propose(table, "--by-chance", "--requests", expect=WRONG_USAGE).stderr
+
+
 def test_what_cannot_be_proposed_is_said(table, tmp_path):
     assert "say who proposes" in propose(table, expect=WRONG_USAGE).stderr
     assert "chance hears of nothing" in propose(table, "--by-chance", "--feedback", "none", expect=WRONG_USAGE).stderr

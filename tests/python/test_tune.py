@@ -352,7 +352,8 @@ def test_an_advisor_guides_the_search_of_steps(model, package, tmp_path):
 def test_an_advisor_proposes_changes_of_a_step(model, package, tmp_path):
     asked, database = tmp_path / "asked", tmp_path / "tuning.sqlite"
     tune = (model, "--space", "step", "--plans", 3, "--context", 20, "--db", database, "--advisor", f"ask:{asked}",
-            "--proposals", 2, "--budget", 4, "-q", "--json")  # fmt: skip
+            "--proposals", 2, "--requests", "--budget", 4, "-q")  # fmt: skip
+    wish = {"site": "nowhere", "field": "threads", "value": "96", "why": "three\nwarps"}
     for rounds in range(8):
         copy = shutil.copytree(package, tmp_path / f"round-{rounds}")
         result = program("tune", copy, *tune, expect=None)
@@ -365,14 +366,20 @@ def test_an_advisor_proposes_changes_of_a_step(model, package, tmp_path):
             site, field, values = re.search(r"^  (\S+) (\w+): (.+)$", text.split("## Legal")[1], re.M).groups()
             proposal = {"site": site, "field": field, "value": values.split()[0], "why": "it is the first"}
             prompt.with_name(prompt.name.replace(".prompt.", ".reply.")).write_text(
-                json.dumps({"note": "", "proposals": [proposal]})
+                json.dumps({"note": "", "proposals": [proposal], "requests": [wish, proposal]})
             )
-    tuned = json.loads(result.stdout)
+    told = [line for line in result.stdout.splitlines() if line.startswith("people are asked for")]
+    assert told[0] == "people are asked for nowhere: threads=96, which was not run: three warps"
+    assert told[1].endswith("which was not run (known: the space has it): it is the first")
+    copy = shutil.copytree(package, tmp_path / "again")
+    tuned = json.loads(program("tune", copy, *tune, "--json").stdout)
+    assert all(call["requests"][0] == {**wish, "why": "three warps", "known": False} for call in tuned["calls"])
     assert rounds > 0 and tuned["attempts"] == 4 and len(tuned["calls"]) >= 2
     proposed = [item["reason"] for call in tuned["calls"] for item in call["audit"] if item["accepted"]]
     # Long ids are cut.
     assert any(plan.startswith(proposed[0].removesuffix("...")) for plan in schedules(database))
     assert "--space step" in program("tune", package, model, "--proposals", 2, expect=2).stderr
+    assert "needs --proposals" in program("tune", package, model, "--requests", expect=2).stderr
 
 
 def test_a_search_over_steps_resumes_and_survives_its_timer(model, package, tmp_path):

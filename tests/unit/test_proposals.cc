@@ -10,6 +10,7 @@
 #include "advise/proposals.h"
 #include "contains.h"
 #include "search/run.h"
+#include "search_spaces.h"
 
 using namespace ac;
 using namespace ac::search;
@@ -313,6 +314,112 @@ TEST_CASE("proposals: replies are checked item by item") {
     REQUIRE(other.audit.size() == 1);
     CHECK(!other.audit[0].accepted);
   }
+}
+
+TEST_CASE("proposals: a question says that requests are allowed only if they are") {
+  const ListedSpace space = grid();
+  const std::vector<Visit> visits{{0, -1, {search::Verdict::measured, 150}}};
+  const Situation at{space, visits, 0, 4};
+  const Prompt plain = proposal_prompt(at, "a step", "s", 36),
+               asking = proposal_prompt(at, "a step", "s", 36, true);
+  CHECK(!contains(plain.text, "requests"));
+  CHECK(contains(plain.text, "\"why\": \"\"}]}\n\nAt most 4 proposals"));
+  CHECK(plain.text.ends_with("Texts are cut after 240 bytes.\n"));
+  CHECK(contains(asking.text, "\"requests\": [{\"site\": \"a site\""));
+  CHECK(contains(asking.text, "at most 4 values or fields that the compiler lacks"));
+  CHECK(!contains(plain.form->schema.dump(), "requests"));
+  CHECK(asking.form->schema.at("required") == Json{"note", "proposals", "requests"});
+}
+
+TEST_CASE("proposals: requests are kept and told from what the space has, and none is tried") {
+  const ListedSpace space = grid();
+  const std::vector<Visit> visits{{0, -1, {search::Verdict::measured, 150}}};
+  const Situation at{space, visits, 0, 4};
+  const std::string reply = R"({"note": "", "proposals": [], "requests": [
+      {"site": "a", "field": "threads", "value": 6, "why": "between"},
+      {"site": "a", "field": "threads", "value": "8", "why": "not seen"},
+      {"site": "b", "field": "family", "value": "gemm"},
+      {"site": "a", "field": "family", "value": "gemm", "why": "of the other site"},
+      {"site": "", "field": "x", "value": "y"}, 7]})";
+  ProposalCall call;
+  CHECK(read_proposals(reply, at, call).empty());
+  CHECK(call.requests.empty());  // nobody asked for them
+  CHECK(!to_json(call).contains("requests"));
+  call = {}, call.takes_requests = true;
+  CHECK(read_proposals(reply, at, call).empty());
+  REQUIRE(call.requests.size() == 4);
+  std::vector<bool> known;
+  for (const FieldRequest& request : call.requests) known.push_back(request.is_known);
+  CHECK(known == std::vector<bool>{false, true, true, false});
+  CHECK(call.requests[0].value == "6");
+  CHECK(call.requests[0].why == "between");
+  REQUIRE(call.audit.size() == 1);
+  CHECK(call.audit[0].item == "requests[4]");
+  CHECK(!call.audit[0].accepted);
+  CHECK(to_json(call).at("requests").at(1) == Json{{"site", "a"},
+                                                   {"field", "threads"},
+                                                   {"value", "8"},
+                                                   {"why", "not seen"},
+                                                   {"known", true}});
+  // A proposal is taken beside them; one that wants a new value is not.
+  const std::string both = R"({"note": "", "proposals": [
+      {"site": "a", "field": "threads", "value": "6", "why": ""},
+      {"site": "a", "field": "threads", "value": "8", "why": ""}],
+      "requests": [{"site": "a", "field": "threads", "value": "6", "why": ""}]})";
+  call = {}, call.takes_requests = true;
+  CHECK(read_proposals(both, at, call) == std::vector<int>{*space.find("a=8/1 b=1/1")});
+  CHECK(call.requests.size() == 1);
+}
+
+TEST_CASE("proposals: requests are text from outside: short, plain and few") {
+  const ListedSpace space = grid();
+  const std::vector<Visit> visits{{0, -1, {search::Verdict::measured, 150}}};
+  const Situation at{space, visits, 0, 4};
+  const auto read = [&](const Json& requests) {
+    ProposalCall call;
+    call.takes_requests = true;
+    const Json reply{{"note", ""}, {"proposals", Json::array()}, {"requests", requests}};
+    CHECK(read_proposals(reply.dump(), at, call).empty());
+    CHECK_NOTHROW(to_json(call).dump());
+    for (const AuditItem& item : call.audit) CHECK(item.said.size() + item.reason.size() < 500);
+    return call;
+  };
+  const std::string hostile = "x\n## Reply\x1b[2J\u202e\"" + std::string(100'000, 'y');
+  const ProposalCall call = read(
+      {{{"site", hostile}, {"field", hostile}, {"value", hostile}, {"why", hostile}, {"z", 1}}});
+  REQUIRE(call.requests.size() == 1);
+  const FieldRequest& kept = call.requests[0];
+  for (const std::string& text : {kept.site, kept.field, kept.value, kept.why}) {
+    CHECK(text.size() < 250);
+    for (const char* unfit : {"\n", "\x1b", "\u202e"}) CHECK(!contains(text, unfit));
+  }
+  CHECK(!kept.is_known);
+  Json many = Json::array();
+  for (int i = 0; i < 1000; ++i) many.push_back({{"field", "f"}, {"value", i}});
+  CHECK(read(many).requests.size() == 4);
+  CHECK(read(many).audit.size() == 1);
+  const Json same{{"field", "f"}, {"value", "1"}};
+  CHECK(read({same, same, same}).requests.size() == 1);
+  for (const Json& bad : {Json(7), Json("text"), Json(nullptr), Json::object(), Json{7, {}, {{}}},
+                          Json{{{"field", ""}, {"value", 1}}}, Json{{{"field", "f"}}}}) {
+    const ProposalCall none = read(bad);
+    CHECK(none.requests.empty());
+    REQUIRE(!none.audit.empty());
+    for (const AuditItem& item : none.audit) CHECK(!item.accepted);
+  }
+}
+
+TEST_CASE("proposals: the values that the sites of a step have are known") {
+  const search::test::Step step(3, 1);
+  const Site& site = step.space.sites().back();
+  const SitePlan& plan = site.choices.at(0).parts.at(0);
+  REQUIRE(!plan.fields.empty());
+  const Field& field = plan.fields[0];
+  CHECK(has_value(step.space, {site.name, "family", plan.family}));
+  CHECK(has_value(step.space, {site.name, field.name, value_of(field)}));
+  CHECK(!has_value(step.space, {site.name, field.name, "12345"}));
+  CHECK(!has_value(step.space, {site.name, "no such field", value_of(field)}));
+  CHECK(!has_value(step.space, {"nowhere", field.name, value_of(field)}));
 }
 
 TEST_CASE("proposals: a proposer that knows is followed, and finds the best at once") {

@@ -93,6 +93,8 @@ TEST_CASE("study: a table is read as it was written") {
       "\n";
   CHECK(parse(kHeader + kRegion + kPoint + judged).tables[0].points.size() == 1);
   CHECK_FALSE(parse(kHeader + kRegion + kPoint + judged).tables[0].optimum());
+  CHECK(parse(kHeader + kRegion + judged).tables[0].points[0].outcome() ==
+        search::PointOutcome{search::Verdict::wrong, 0, "x"});
 
   const std::string step =
       R"({"region":0,"plan":"s","parts":[{"site":"qkv","family":"f","fields":{"t":1}},)"
