@@ -8,7 +8,7 @@
 #                                     and questions and answers in OUT/replies/NUMBER.jsonl
 #   study-failures.sh replay OUT      All recordings: OUT/count.json, OUT/report-ARM of the program's own replay
 # Arms: reasons, and withheld. Whoever answers is not told the arm: neither numbers nor the files of OUT/play say it.
-# The program's questions tell the table's reasons: "failed" of all, if they are withheld.
+# The program's questions tell the table's reasons: "failed" of all, if they are withheld. They allow requests to people.
 # MODEL and DATE say who answers, and when.
 source "$(dirname "$0")/study-common.sh"
 python=${PYTHON:-python3}
@@ -51,7 +51,7 @@ chance() {
 
 # The session, whose questions and replies are in the folder.
 search() {
-  "$program" study propose "$table" --advisor "ask:$asked" --sessions 1 --seed "$order" "${limits[@]}" \
+  "$program" study propose "$table" --advisor "ask:$asked" --sessions 1 --seed "$order" "${limits[@]}" --requests \
     --model "${MODEL:-Claude}" --date "${DATE:-$(date +%F)}" -q -o "$@"
 }
 ask() { cp "$1" "$2"; }

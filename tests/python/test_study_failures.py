@@ -104,6 +104,7 @@ def test_sessions_are_told_reasons_or_none(out):
     told, not_told = (finish(out, key(out)[arm, space, "1"]) for arm in ("reasons", "withheld"))
     for question in (*told, *not_told):
         assert "planted" not in question and "not listed" not in question
+        assert "With `requests` you may ask people" in question
     assert "0xc000 max" in told[-1] and "Unknown modifier" in told[-1]
     for question, other in zip(not_told, told, strict=True):
         assert {(outcome, why) for outcome, why, _ in told_in(question)} == {("failed", "failed")}
@@ -113,6 +114,7 @@ def test_sessions_are_told_reasons_or_none(out):
     recorded = [out / f"recorded/{key(out)[arm, space, '1']}.jsonl" for arm in ("reasons", "withheld")]
     ours, others = (json.loads(file.read_text()) for file in recorded)
     assert ours["plans"] == others["plans"] and ours["arm"] == "proposals+tree"
+    assert ours["requests"] is True
     lines = {line["plan"]: line for line in lines_of(out, "reasons", space, 1) if "plan" in line}
     for question in told:
         left = int(re.search(rf"(\d+) of {ATTEMPTS} attempts are left", question)[1])
