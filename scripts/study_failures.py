@@ -10,6 +10,7 @@ import json
 import random
 import statistics
 import sys
+from collections import Counter
 from pathlib import Path
 
 WITHIN = 0.10  # of the best plan that works
@@ -93,6 +94,13 @@ def proposals_of(lines: dict, search: dict) -> tuple[int, int]:
     return len(taken), sum(lines[plan]["outcome"] != "measured" for plan in taken)
 
 
+def requests_of(searches: list[dict]) -> dict:
+    """What people were asked for: how often, how often although the space has it, and which values how often."""
+    made = [request for search in searches for call in search["calls"] for request in call.get("requests", [])]
+    values = Counter(f"{request['field']}={request['value']}" for request in made)
+    return {"made": len(made), "known": sum(request["known"] for request in made), "values": dict(values.most_common())}
+
+
 def difference(pairs: dict[str, list[float]]) -> list[float]:
     """Mean and 95 % interval of a bootstrap that draws spaces' orders; spaces weigh alike."""
     chance = random.Random(1)
@@ -112,6 +120,7 @@ def count(arguments: list[str]) -> None:
         region, lines = plans_of(file)
         tables[region["signature"]] = (name, lines)
     arms: dict[str, dict[str, list[dict]]] = {}
+    sessions: dict[str, list[dict]] = {}
     for given in arguments[at + 1 :]:
         arm, file = given.split("=", 1)
         for line in Path(file).read_text().splitlines():
@@ -119,9 +128,10 @@ def count(arguments: list[str]) -> None:
             name, lines = tables[search["signature"]]
             of = counted(lines, search["plans"])
             if search["calls"]:
+                sessions.setdefault(arm, []).append(search)
                 of["taken"], of["taken_failed"] = proposals_of(lines, search)
             arms.setdefault(arm, {}).setdefault(name, []).append(of)
-    report = {"arms": {}, "differences": {}}
+    report = {"arms": {}, "differences": {}, "requests": {arm: requests_of(of) for arm, of in sessions.items()}}
     for arm, of_tables in arms.items():
         report["arms"][arm] = {name: {key: statistics.mean(of[key] for of in searches) for key in searches[0]}
                                for name, searches in sorted(of_tables.items())}  # fmt: skip

@@ -20,6 +20,7 @@ NOTE = (ROOT / "docs/notes/2026-11-29-planted-failures.md").read_text()
 RECORDINGS = "bench/results/2026-11-29-study-failures"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-gate-up": "rms_norm+linear+silu+linear+mul"}
 ATTEMPTS = 24
+REQUESTS = [{"site": "", "field": "threads", "value": value, "why": "half a warp less"} for value in ("112", "256")]
 
 run = partial(session_scripts.run, "study-failures.sh")
 done = partial(session_scripts.done, "study-failures.sh")
@@ -48,7 +49,8 @@ def finish(out, number) -> list[str]:
         name = f"question-{len(questions) + 1:02}.txt"
         assert name in ran.stdout
         questions.append((folder / name).read_text())
-        (folder / name.replace("question", "answer")).write_text(first_changes(questions[-1]))
+        reply = {**json.loads(first_changes(questions[-1])), "requests": REQUESTS}
+        (folder / name.replace("question", "answer")).write_text(json.dumps(reply))
     assert re.fullmatch(rf"finished: {ATTEMPTS} attempts, {len(questions)} calls\n", ran.stdout), ran.stdout + ran.stderr
     assert done("play", out, number) == ran.stdout  # nothing is recorded twice
     kept = map(json.loads, (out / f"replies/{number}.jsonl").read_text().splitlines())
@@ -159,6 +161,9 @@ def test_counts_are_those_of_the_replay_and_of_the_protocol(out):
     session = arms["reasons"]["qwen3-1.7b-gate-up-order-1"]
     assert 0 < session["failed_before"] <= session["failed"] <= ATTEMPTS
     assert 0 <= session["taken_failed"] <= session["taken"] <= ATTEMPTS
+    calls = len(json.loads((out / f"recorded/{key(out)['reasons', 'qwen3-1.7b-gate-up', '1']}.jsonl").read_text())["calls"])
+    made = {"made": 2 * calls, "known": calls, "values": {"threads=112": calls, "threads=256": calls}}
+    assert counted["requests"] == {"reasons": made, "withheld": made}
 
 
 def kept(name) -> list[str]:
