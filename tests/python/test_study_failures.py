@@ -12,23 +12,19 @@ from functools import partial
 
 import pytest
 import session_scripts
-from compiled import ROOT
+from compiled import ROOT, program
 from session_scripts import WAITS, first_changes
 
 PROTOCOL = (ROOT / "docs/study/protocol.md").read_text().split("## Sessions with planted failures")[1]
-NOTE = (ROOT / "docs/notes/2026-11-29-planted-failures.md").read_text()
-RECORDINGS = "bench/results/2026-11-29-study-failures"
+NOTE = (ROOT / "docs/notes/2026-11-29-failures-by-questions.md").read_text()
+FIRST_NOTE = (ROOT / "docs/notes/2026-11-29-planted-failures.md").read_text()  # of an earlier run
+RECORDINGS = "bench/results/2026-11-29-study-failures-by-questions"
 SPACES = {"llama-3.2-1b-qkv": "rms_norm+linear+linear+linear", "qwen3-1.7b-gate-up": "rms_norm+linear+silu+linear+mul"}
 ATTEMPTS = 24
 REQUESTS = [{"site": "", "field": "threads", "value": value, "why": "half a warp less"} for value in ("112", "256")]
 
 run = partial(session_scripts.run, "study-failures.sh")
 done = partial(session_scripts.done, "study-failures.sh")
-
-
-def said_in(question) -> str:
-    """What the questions of the recorded sessions say of failures, which a script added to them."""
-    return question.split("## What was said of each failure")[1].split("##")[0]
 
 
 def told_in(question) -> list[tuple[str, str, str]]:
@@ -278,53 +274,111 @@ def rule(why) -> str:
     return re.sub(r"0x[0-9a-f]+|-?[\d.]+", "", why)
 
 
+def sessions(out) -> list[tuple]:
+    """Of each that was recorded: the arm, the space, the order, the search, and what was asked and replied."""
+    replies = list(map(json.loads, kept("replies")))
+    return [(*of, json.loads(line), [reply for reply in replies if reply["advisor"] == f"ask:asked/{number}"])
+            for line, (of, number) in zip(kept("proposed"), key(out).items(), strict=False)]  # fmt: skip
+
+
 def test_recordings_are_those_of_the_key(out):
-    searches, replies, questions = (list(map(json.loads, kept(name))) for name in ("proposed", "replies", "questions"))
-    known, failing, calls, asked, taken = Counter(), Counter(), Counter(), 0, 0
-    moved = understood = 0
-    sizes = {"question": Counter(), "answer": Counter()}
-    for search, ((arm, space, order), number) in zip(searches, key(out).items(), strict=False):
+    known, failing, calls, asked, taken, moved = Counter(), Counter(), Counter(), 0, 0, 0
+    sizes = {"prompt": Counter(), "reply": Counter()}
+    for arm, space, order, search, replies in sessions(out):
         lines = {line["plan"]: line for line in lines_of(out, "reasons", space, order) if "plan" in line}
-        ours = [reply for reply in replies if reply["advisor"] == f"ask:asked/{number}"]
-        read = [line for line in questions if line["session"] == number]
         assert search["signature"] == lines_of(out, arm, space, order)[1]["signature"]
-        assert [call["prompt_hash"] for call in search["calls"]] == [reply["prompt_hash"] for reply in ours]
-        assert len(read) == len(ours)
-        calls[arm] += len(ours)
-        understood += arm == "reasons" and bool(re.search(r"\b48 ?Ki?B", read[0]["answer"]))
-        for call, reply, line in zip(search["calls"], ours, read, strict=True):
-            question = line["question"]
-            assert re.sub(r"## What was said of each failure.*?(?=## Legal)", "", question, flags=re.S) == reply["prompt"]
-            said = map(json.loads, re.findall(r'^    (".*")$', said_in(question), re.M))
-            assert any(why != "failed" for why in said) == (arm == "reasons")
+        assert [call["prompt_hash"] for call in search["calls"]] == [reply["prompt_hash"] for reply in replies]
+        calls[arm] += len(replies)
+        for call, reply in zip(search["calls"], replies, strict=True):
+            question = reply["prompt"]
+            assert all(why != "failed" for _, why, _ in told_in(question)) == (arm == "reasons")
             for part, size in sizes.items():
-                size[arm] += len(line[part].encode())
+                size[arm] += len(reply[part].encode())
             left = int(re.search(rf"(\d+) of {ATTEMPTS} attempts are left", question)[1])
             tried = {rule(lines[plan]["why"]) for plan in search["plans"][: ATTEMPTS - left] if "why" in lines[plan]}
             proposals = [item for item in call["audit"] if item["item"].startswith("proposals")]
-            accepted = [lines[item["reason"]] for item in proposals if item["accepted"]]
+            accepted = [item for item in proposals if item["accepted"]]
             assert accepted
-            if arm == "reasons":
-                schedule = dict(re.findall(r"(\w+)=(\S+)", question.split("## The schedule to change\n\n")[1].split("\n")[0]))
-                for item in proposals:
-                    fields = {name: str(value) for name, value in lines[item["reason"]]["fields"].items()}
-                    named = re.search(r'"field":"(\w+)"', item["said"])[1]
-                    others = [name for name in fields if fields[name] != schedule[name] and name != named]
-                    moved += "why" in lines[item["reason"]] and len(others) > 0
             asked, taken = asked + len(proposals), taken + len(accepted)
-            for plan in accepted:
-                failing[arm] += "why" in plan
-                known[arm] += "why" in plan and rule(plan["why"]) in tried
+            schedule = dict(re.findall(r"(\w+)=(\S+)", question.split("## The schedule to change\n\n")[1].split("\n")[0]))
+            for item in accepted:
+                plan = lines[item["reason"]]
+                if "why" not in plan:
+                    continue
+                failing[arm] += 1
+                known[arm] += rule(plan["why"]) in tried
+                named = re.search(r'"field":"(\w+)"', item["said"])[1]
+                changed = [name for name, value in plan["fields"].items() if str(value) != schedule[name] and name != named]
+                moved += arm == "reasons" and len(changed) > 0
     note = " ".join(NOTE.split())
-    assert len(searches) == 70 and f"answered {len(replies)} questions" in note
-    assert f"its {asked} proposals {taken} were taken" in note
+    assert len(kept("proposed")) == 70 and f"answered {len(kept('replies'))} questions" in note
+    assert f"Of its {asked} proposals {taken} were taken" in note
     assert f"With reasons {known['reasons']} of the {failing['reasons']} proposals that failed" in note
     assert f"With reasons withheld they were {known['withheld']} of {failing['withheld']}" in note
     assert f"With reasons {moved} of the {failing['reasons']} proposals that failed differ" in note
-    assert f"Of the ten sessions with reasons, {understood} name the 48 KiB in their first answer" in note
     for arm, *stated in rows("arm | calls | tokens of questions | of replies"):
         tokens = [f"{size[arm] / 4 / 10:.0f}" for size in sizes.values()]
         assert [short(calls[arm] / 10), *tokens] == stated
+
+
+def test_todays_questions_are_those_that_were_answered(out, tmp_path):
+    """Each session comes out again from its replies, which are looked up by the hash of a question."""
+    for arm, space, order, search, replies in sessions(out):
+        (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+        program("study", "propose", out / f"tables/{arm}-{space}-order-{order}.jsonl", "--sessions", 1, "--seed", order,
+                "--attempts", ATTEMPTS, "--calls", 6, "--proposals", 4, "--requests", "--advisor",
+                f"replay:{tmp_path}/replies.jsonl", "-q", "-o", tmp_path / f"{arm}-{space}-{order}.jsonl")  # fmt: skip
+        again = json.loads((tmp_path / f"{arm}-{space}-{order}.jsonl").read_text())
+        for call in (*again["calls"], *search["calls"]):
+            del call["seconds"]
+        assert again == search, (arm, space, order)
+
+
+def test_replies_name_the_causes_that_the_note_counts(out):
+    first, later = Counter(), Counter()  # sessions, by what their first and their later notes name
+    words = {"48 KiB": r"\b48 ?Ki?B|\b49152|\b0xc000", "rows=2": "rows=2|rows other than 2", "early=1": "early=1", "streaming": "streaming",
+             "no_allocate": "no_allocate"}  # fmt: skip
+    for arm, space, _, _, replies in sessions(out):
+        notes = [json.loads(reply["reply"])["note"] for reply in replies]
+        for word, pattern in words.items():
+            first[arm, space, word] += bool(re.search(pattern, notes[0], re.I))
+            later[arm, space, word] += any(re.search(pattern, note, re.I) for note in notes[1:])
+    qkv, gate = SPACES
+    note = " ".join(NOTE.split())
+    assert f"{first['reasons', qkv, '48 KiB'] + first['reasons', gate, '48 KiB']} of the ten sessions with reasons name the 48 KiB" in note
+    assert f"{later['reasons', qkv, 'rows=2']} of five with reasons and {later['withheld', qkv, 'rows=2']} of five without" in note
+    assert f"{later['reasons', gate, 'early=1']} of the five sessions with reasons put that down to `early=1`" in note
+    assert f"{later['reasons', gate, 'streaming']} name `cache=streaming` later" in note
+    assert f"{later['withheld', gate, 'no_allocate']} of the five without reasons named `cache=no_allocate`" in note
+
+
+def test_requests_are_those_of_the_note(out, counts):
+    made, asking, known = Counter(), {}, 0
+    for arm, space, order, search, _ in sessions(out):
+        for call in search["calls"]:
+            for request in call["requests"]:
+                made[arm, request["field"]] += 1
+                asking.setdefault((arm, request["field"]), set()).add((space, order))
+                asking.setdefault(arm, set()).add((space, order))
+                known += request["known"]
+    totals = {arm: sum(of for (whose, _), of in made.items() if whose == arm) for arm in ("reasons", "withheld")}
+    assert {arm: counts["requests"][arm]["made"] for arm in totals} == totals
+    listed = rows("field that is asked for | with reasons: requests | sessions | withheld: requests | sessions")
+    for field, *stated in listed:
+        pairs = [(made[arm, field.strip("`")], len(asking.get((arm, field.strip("`")), ()))) for arm in totals]
+        assert [str(number) for pair in pairs for number in pair] == stated, field
+    assert {field.strip("`") for field, *_ in listed} == {field for _, field in made}
+    note = " ".join(NOTE.split())
+    assert f"{totals['reasons']} requests in {len(asking['reasons'])} sessions with reasons" in note
+    assert f"{totals['withheld']} in {len(asking['withheld'])} with reasons withheld" in note
+    assert f"{known} of them were known" in note
+
+
+def test_both_runs_are_stated_beside_each_other(counts):
+    for against, both, of_first in rows("attempts, with reasons less | this run | the first run"):
+        assert both == interval(counts["differences"][against]["attempts"]["both"])
+        (first,) = re.findall(rf"^\| {against} \| (\S+ \[.*?\]) \| .* \|$", FIRST_NOTE.split("## Failures")[0], re.M)
+        assert of_first == first
 
 
 def test_recordings_give_what_users_read_first(counts):
