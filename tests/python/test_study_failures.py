@@ -2,6 +2,7 @@
 recorded, counted to the figures that documents state."""
 
 import gzip
+import hashlib
 import importlib.util
 import json
 import math
@@ -291,6 +292,7 @@ def test_recordings_are_those_of_the_key(out):
         calls[arm] += len(replies)
         for call, reply in zip(search["calls"], replies, strict=True):
             question = reply["prompt"]
+            assert hashlib.sha256(question.encode()).hexdigest() == reply["prompt_hash"]
             assert all(why != "failed" for _, why, _ in told_in(question)) == (arm == "reasons")
             for part, size in sizes.items():
                 size[arm] += len(reply[part].encode())
