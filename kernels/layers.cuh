@@ -21,6 +21,7 @@
 
 #include "kernels/attention_sums.cuh"
 #include "kernels/code_digits.cuh"
+#include "kernels/either.cuh"
 #include "kernels/layers_plan.h"
 #include "kernels/ptx.cuh"
 #include "kernels/tensor_map.cuh"
@@ -56,15 +57,6 @@ AC_DEVICE unsigned short load_early(const unsigned short* p) {
   return v;
 #endif
 }
-
-template <bool first, class A, class B>
-struct Either {
-  using type = A;
-};
-template <class A, class B>
-struct Either<false, A, B> {
-  using type = B;
-};
 
 template <LayersOp op, LayersPlan plan>
 struct Layers {
@@ -749,7 +741,7 @@ struct Layers {
     // Codes of a group's columns times the input.
     AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g) {
       constexpr int of_group = warp_columns / 32 / groups_of_panel;  // 32 columns each
-      using Sum = typename Either<has_digits, int, float>::type;
+      using Sum = typename Either<has_digits, int, float>::Type;
       Sum c[2][4] = {};  // two sums, so that one need not wait for the other
       AC_UNROLL
       for (int v = g * of_group; v < (g + 1) * of_group; ++v) {
@@ -782,7 +774,7 @@ struct Layers {
         return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
     }
   };
-  using Sums = typename Either<coded, CodeSums, PlainSums>::type;
+  using Sums = typename Either<coded, CodeSums, PlainSums>::Type;
 
   // Whether the hidden state matters to this block.
   AC_DEVICE static bool has_hidden() {

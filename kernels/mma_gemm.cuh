@@ -6,22 +6,13 @@
 // four warps at once (wgmma) read slots themselves; they run two slots behind the copies.
 #pragma once
 
+#include "kernels/either.cuh"
 #include "kernels/gemm_tile.cuh"
 #include "kernels/mma_gemm_plan.h"
 #include "kernels/mma_tile.cuh"
 #include "kernels/warpgroup.cuh"
 
 namespace ac::kernels {
-
-// NVRTC has no <type_traits>.
-template <bool first, class A, class B>
-struct Either {
-  using Type = A;
-};
-template <class A, class B>
-struct Either<false, A, B> {
-  using Type = B;
-};
 
 template <GemmOp op, MmaGemmPlan plan>
 struct MmaGemm {

@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numbers>
 #include <numeric>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/elements.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "reference/parallel.h"
 
 namespace ac::validate {
 namespace {
@@ -360,22 +363,42 @@ void make_cancelling(const Subject& subject, Elements& elements) {
 
 constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
+// A tensor as the scenario has it; `other` is drawn anew.
+std::vector<double> draw_tensor(const Subject& subject, const Scenario& s, std::size_t t,
+                                std::size_t other) {
+  const std::uint64_t seed = (t == other ? s.seed + 7919u : s.seed) * 1000003u + t;
+  std::vector<double> out = draw(subject.tensors[t], s, seed);
+  const bool has_one = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
+  if (has_one && t == s.hostile && !out.empty()) {
+    const std::size_t at = seed * 31 % out.size();
+    constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+    // Of codes, 0x7f or 0xff.
+    out[at] = s.pattern == Pattern::a_nan ? std::copysign(nan, at % 2 == 0 ? 1 : -1)
+                                          : std::numeric_limits<double>::infinity();
+  }
+  return out;
+}
+
+// Threads that draw tensors, where there are so many values that it takes long. Several trials are
+// judged at once.
+int threads_for(const Subject& subject) {
+  constexpr std::int64_t kMany = 10'000'000;
+  constexpr int kMost = 4;
+  std::int64_t values = 0;
+  for (const TensorSpec& spec : subject.tensors)
+    if (spec.is_read()) values += spec.count();
+  const int share = static_cast<int>(std::thread::hardware_concurrency()) / kMost;
+  return values < kMany ? 1 : std::clamp(share, 1, kMost);
+}
+
 Elements draw_all(const Subject& subject, const Scenario& s, std::size_t other) {
   Elements elements(subject.tensors.size());
-  for (std::size_t t = 0; t < elements.size(); ++t) {
-    const TensorSpec& spec = subject.tensors[t];
-    if (!spec.is_read()) continue;
-    const std::uint64_t seed = (t == other ? s.seed + 7919u : s.seed) * 1000003u + t;
-    elements[t] = draw(spec, s, seed);
-    const bool has_one = s.pattern == Pattern::a_nan || s.pattern == Pattern::an_infinity;
-    if (has_one && t == s.hostile && !elements[t].empty()) {
-      const std::size_t at = seed * 31 % elements[t].size();
-      constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-      // Of codes, 0x7f or 0xff.
-      elements[t][at] = s.pattern == Pattern::a_nan ? std::copysign(nan, at % 2 == 0 ? 1 : -1)
-                                                    : std::numeric_limits<double>::infinity();
-    }
-  }
+  const int threads = threads_for(subject);
+  std::atomic<std::size_t> next = 0;
+  parallel_for(threads, threads, 1, [&](std::int64_t, std::int64_t) {
+    for (std::size_t t = next++; t < elements.size(); t = next++)
+      if (subject.tensors[t].is_read()) elements[t] = draw_tensor(subject, s, t, other);
+  });
   if (s.pattern == Pattern::cancelling) make_cancelling(subject, elements);
   if (subject.constrain) subject.constrain(elements);
   return elements;
