@@ -415,8 +415,9 @@ struct Layers {
     constexpr int panel = (pair ? plan.pair_box_rows : plan.box_rows) * 128;
     const int row = lane() % 8, below = lane() / 8 % 2, right = lane() / 16;
     int place = warp() * panel + row * 128 + below * (pair ? plan.stage_bytes() / 2 : panel / 2) +
-                (right ^ row) * 16;                 // as maps swizzle
-    if constexpr (!coded) place = in_place(place);  // registers are few
+                (right ^ row) * 16;  // as maps swizzle
+    // Registers are few.
+    if constexpr (!coded) place = in_place(place);
     const unsigned char* const stage = ring.arrived();
     AC_UNROLL
     for (int i = 0; i < 4; ++i) load_matrices(w.of[i], stage + (place ^ i * 32));
@@ -434,10 +435,30 @@ struct Layers {
   AC_DEVICE unsigned char* input() const {
     return inputs + warp() * plan.most_steps(op) * input_bytes;
   }
-  // What a warp knows of its part of an input: the sum of squares, and the unit of digits.
+  // What a warp knows of its part of an input: the sum of squares, and the unit of codes' sums.
   struct Staged {
     float squares = 0, unit = 1, lower = 1;
   };
+
+  // ---- what a product is made of: kernels/layers_products.cuh
+
+  struct Columns;
+  struct PlainSums;
+  struct CodeSums;
+  using Sums = typename Either<coded, CodeSums, PlainSums>::Type;
+  template <int which>
+  struct FinishedScales;
+  template <int which>
+  struct GroupScales;
+  template <int which>
+  struct BlockScales;
+  struct NoScales;
+  template <int which>
+  AC_DEVICE static float load_scale(const LayerPointers& l, int tile, int row_of_tile, int column);
+  template <int which>
+  AC_DEVICE auto panel_scales(const State& state) const;
+  template <int which, class Stage>
+  AC_DEVICE float multiply_panels(State& state, Stage stage_input) const;
 
   // Whether a norm comes before the product: its sums of squares are the first row.
   static constexpr bool norms(int which) { return which == qkv || which == gate_up; }
@@ -457,324 +478,6 @@ struct Layers {
     meet(state);
     finish<which>(state.tag, scales_of_rows);
   }
-
-  // Weights come in batches of some tiles, or of some steps of one tile: the first is in registers
-  // before the input is there.
-  static constexpr int room = !coded ? 6 : in_nibbles ? 4 : 3;  // panels of a batch
-  template <int which, class Stage>
-  AC_DEVICE float multiply_panels(State& state, Stage stage_input) const {
-    using P = Product<which>;
-    constexpr int most = P::most_steps;
-    constexpr int batch = most <= room ? most : divide_up(most, divide_up(most, 4));
-    constexpr int together = most > room                   ? 1
-                             : room / most < P::most_tiles ? room / most
-                                                           : P::most_tiles;
-    const int tiles = P::tile_count(), steps = P::step_count();
-    const auto has_step = [&](int step) {
-      return (P::steps % P::parts == 0 && most % batch == 0) || step < steps;
-    };
-    Weights w[together][batch];
-    // A stage is freed once the next one is on its way to registers.
-    const auto take_from = [&](int tile, int step) {
-      const auto has = [&](int j) {
-        return tile + j / batch < tiles && has_step(step + j % batch);
-      };
-      AC_UNROLL
-      for (int j = 0; j <= together * batch; ++j) {
-        if (j < together * batch) {
-          Weights& to = w[j / batch][j % batch];
-          if (has(j))
-            take<which>(state.ring, to);
-          else
-            to = {};  // else registers keep what they had, and the compiler runs out of them
-        }
-        if (j > 0 && has(j - 1)) free_stage(w[(j - 1) / batch][(j - 1) % batch], state.nothing);
-      }
-    };
-    take_from(0, 0);
-    const auto scales_of_panels = panel_scales<which>(state);
-    const Staged staged = stage_input();
-    __syncwarp();
-    if (tiles == 0) return 0;
-    // Where a lane's first row has this warp's sums.
-    float* to = sums + sums_before<which>() + (lane() / 4 + norms(which)) * warps + warp();
-    const bool has_last =
-        P::k % step_columns == 0 || warp() * warp_columns < P::columns(P::first_step() + steps - 1);
-    Columns columns;
-    constexpr bool one_step = coded && most == 1;
-    if constexpr (one_step) columns.load(input());
-    const auto keep = [&](const Sums& of) {
-      const float2 rows = of.in_units(staged);
-      if (lane() % 4 == 0) to[0] = rows.x, to[8 * warps] = rows.y;
-      to += 16 * warps;
-    };
-    AC_UNROLL_BY(1)
-    for (int tile = 0; tile < tiles; tile += together) {
-      Sums all[together];
-      AC_UNROLL_BY(1)
-      for (int step = 0; step < most; step += batch) {
-        if (tile + step > 0) take_from(tile, step);
-        const auto has = [&](int i) {
-          return has_step(step + i) && (has_last || step + i < steps - 1);
-        };
-        const auto load_columns = [&](int i) {
-          if constexpr (!one_step) columns.load(input() + (step + i) * input_bytes);
-        };
-        const auto add = [&](int t, int i) {
-          const int panel = (tile + t) * steps + step + i;
-          all[t].add(w[t][i], columns, scales_of_panels.at(tile + t, step + i, panel));
-        };
-        // Tiles of codes share what is read of the input; others' sums come one after another, as
-        // they take more registers.
-        if constexpr (coded) {
-          AC_UNROLL
-          for (int i = 0; i < batch; ++i) {
-            if (!has(i)) continue;
-            load_columns(i);
-            AC_UNROLL
-            for (int t = 0; t < together; ++t)
-              if (tile + t < tiles) add(t, i);
-          }
-        } else {
-          AC_UNROLL
-          for (int t = 0; t < together; ++t) {
-            if (tile + t >= tiles) continue;
-            AC_UNROLL
-            for (int i = 0; i < batch; ++i)
-              if (has(i)) load_columns(i), add(t, i);
-            if (step + batch >= most) keep(all[t]);
-          }
-        }
-      }
-      AC_UNROLL
-      for (int t = 0; t < together; ++t)
-        if (coded && tile + t < tiles) keep(all[t]);
-    }
-    if constexpr (has_groups) {
-      publish_reads();  // of scales
-      __syncwarp();
-      if (lane() == 0) barrier_arrive(scales_read + which);
-    }
-    return staged.squares;
-  }
-
-  // A scale of some row of this block in a product, and of columns from one on.
-  template <int which>
-  AC_DEVICE static float load_scale(const LayerPointers& l, int tile, int row_of_tile, int column) {
-    constexpr bool pair = which == gate_up;
-    int row = (Product<which>::first_tile() + tile) * (pair ? 8 : 16) +
-              (pair ? row_of_tile % 8 : row_of_tile);
-    const void* from = which == o        ? l.o_scales
-                       : which == down   ? l.down_scales
-                       : !pair           ? l.q_scales
-                       : row_of_tile < 8 ? l.gate_scales
-                                         : l.up_scales;
-    if constexpr (which == qkv) {
-      if (row >= op.query_rows() + op.kv_rows())
-        from = l.v_scales, row -= op.query_rows() + op.kv_rows();
-      else if (row >= op.query_rows())
-        from = l.k_scales, row -= op.query_rows();
-    }
-    const int at = op.format.row_of_scales(row) * Product<which>::groups +
-                   (op.format.columns > 0 ? column / op.format.columns : 0);
-    if constexpr (sizeof(Scale) == 4)
-      return __uint_as_float(load_early(static_cast<const unsigned*>(from) + at));
-    else
-      return to_float(Scale{load_early(static_cast<const unsigned short*>(from) + at)});
-  }
-
-  // Scales of the rows that a lane finishes, in the order in which it does, if rows have scales.
-  template <int which>
-  struct FinishedScales {
-    using P = Product<which>;
-    static constexpr int most = has_row_scales ? divide_up(P::most_tiles, 2 * warps) : 0;
-    float of[most > 0 ? most : 1] = {};
-
-    AC_DEVICE void load(const LayerPointers& l) {
-      AC_UNROLL
-      for (int i = 0; i < most; ++i) {
-        const int tile = (i * warps + warp()) * 2 + lane() / 16;
-        of[i] = tile < P::tile_count() ? load_scale<which>(l, tile, lane() % 16, 0) : 0.f;
-      }
-    }
-    AC_DEVICE float operator[](int i) const {
-      if constexpr (most == 0) return 1;
-      return of[most == 1 ? 0 : i];
-    }
-  };
-
-  // Scales of what a warp multiplies, in groups: of a lane's rows, lane / 4 of a tile and the one 8
-  // rows below.
-  template <int which>
-  struct GroupScales {
-    using P = Product<which>;
-    static constexpr int groups = P::groups;
-    // Rows of gate come before those of up.
-    static constexpr int rows_of_tile = which == gate_up ? 8 : 16;
-    const Scale* const first;
-    const int below;
-
-    AC_DEVICE GroupScales(const Layers& of, const State& state)
-        : first(reinterpret_cast<const Scale*>(of.scales + scales_before<which>()) +
-                lane() / 4 * groups + (P::first_step() * warps + warp()) * groups_of_panel),
-          below((which == gate_up ? 8 * P::tile_count() : 8) * groups) {
-      if (P::tile_count() > 0) barrier_wait(of.scales_there + which, state.layer & 1);
-    }
-    struct At {
-      const Scale *first, *second;
-      AC_DEVICE float above(int group) const { return to_float(first[group]); }
-      AC_DEVICE float below(int group) const { return to_float(second[group]); }
-    };
-    AC_DEVICE At at(int tile, int step, int) const {
-      const Scale* const above =
-          first + tile * rows_of_tile * groups + step * warps * groups_of_panel;
-      return {above, above + below};
-    }
-  };
-  // In blocks, which have whole panels: lanes have those of panels, one after another.
-  template <int which>
-  struct BlockScales {
-    using P = Product<which>;
-    static constexpr int each = divide_up(P::most_tiles * P::most_steps, 32);
-    float of[each], of_up[which == gate_up ? each : 1];
-
-    AC_DEVICE BlockScales(const Layers& in, const State& state) {
-      const int steps = P::step_count(), panels = P::tile_count() * steps;
-      AC_UNROLL
-      for (int i = 0; i < each; ++i) {
-        const int panel = i * 32 + lane(), tile = panel / steps;
-        const int column = ((P::first_step() + panel % steps) * warps + warp()) * warp_columns;
-        const bool has = panel < panels && column < P::k;
-        of[i] = has ? in.template load_scale<which>(in.layer[state.layer], tile, 0, column) : 0.f;
-        if constexpr (which == gate_up)
-          of_up[i] =
-              has ? in.template load_scale<which>(in.layer[state.layer], tile, 8, column) : 0.f;
-      }
-    }
-    struct At {
-      float first, second;
-      AC_DEVICE float above(int) const { return first; }
-      AC_DEVICE float below(int) const { return second; }
-    };
-    AC_DEVICE At at(int, int, int panel) const {
-      float first = of[0], second = of_up[0];
-      AC_UNROLL
-      for (int i = 1; i < each; ++i)
-        if (panel / 32 == i) first = of[i], second = of_up[which == gate_up ? i : 0];
-      first = __shfl_sync(full_warp, first, panel % 32);
-      return {first, which == gate_up ? __shfl_sync(full_warp, second, panel % 32) : first};
-    }
-  };
-
-  // None: rows have one each, or one is of everything.
-  struct NoScales {
-    struct At {
-      AC_DEVICE float above(int) const { return 1; }
-      AC_DEVICE float below(int) const { return 1; }
-    };
-    AC_DEVICE At at(int, int, int) const { return {}; }
-  };
-  template <int which>
-  AC_DEVICE auto panel_scales(const State& state) const {
-    if constexpr (has_groups)
-      return GroupScales<which>(*this, state);
-    else if constexpr (has_blocks)
-      return BlockScales<which>(*this, state);
-    else
-      return NoScales();
-  }
-
-  // A warp's columns of an input, as tensor cores take them.
-  struct Columns {
-    // The first columns of tensor cores' right operand are the high digits and the low ones, or one
-    // is the input; nobody looks at the others.
-    static constexpr int vectors = has_digits ? warp_columns / 64 : warp_columns / 32;
-    uint4 of[vectors];
-
-    AC_DEVICE void load(const unsigned char* from) {
-      if constexpr (coded) {
-        from += (has_digits ? lane() / 4 % 2 * 64 : 0) + lane() % 4 * 16;
-        AC_UNROLL
-        for (int i = 0; i < vectors; ++i)
-          of[i] = *reinterpret_cast<const uint4*>(from + i * (has_digits ? 128 : 64));
-      } else {
-        AC_UNROLL
-        for (int i = 0; i < vectors; ++i) {
-          unsigned b[4];
-          load_matrices(b, from + i * 64 + lane() / 8 * 16);
-          of[i] = make_uint4(b[0], b[1], b[2], b[3]);
-        }
-      }
-    }
-  };
-
-  // Sums of a lane's two rows: lane / 4 of a tile, and the one 8 rows below.
-  struct PlainSums {
-    float c[2][4] = {};
-    template <class At>
-    AC_DEVICE void add(const Weights& w, const Columns& x, const At&) {
-      AC_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        mma_16x8x16<T>(c[0], w.of[2 * i], {x.of[i].x, x.of[i].y});
-        mma_16x8x16<T>(c[1], w.of[2 * i + 1], {x.of[i].z, x.of[i].w});
-      }
-    }
-    AC_DEVICE float2 in_units(const Staged&) const {
-      return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
-    }
-  };
-  // Each group's sums times its scales.
-  struct CodeSums {
-    float above = 0, below = 0;
-    template <class At>
-    AC_DEVICE void add(const Weights& w, const Columns& x, const At& scale) {
-      AC_UNROLL
-      for (int g = 0; g < groups_of_panel; ++g) {
-        const float2 group = sums_of_group(w, x, g);
-        above += scale.above(g) * group.x, below += scale.below(g) * group.y;
-      }
-    }
-    AC_DEVICE float2 in_units(const Staged& staged) const {
-      const float unit = staged.unit / (in_nibbles ? lifted_codes : 1);
-      return make_float2(above * unit * staged.lower, below * unit * staged.lower);
-    }
-    // Codes of a group's columns times the input.
-    AC_DEVICE static float2 sums_of_group(const Weights& w, const Columns& x, int g) {
-      constexpr int of_group = warp_columns / 32 / groups_of_panel;  // 32 columns each
-      using Sum = typename Either<has_digits, int, float>::Type;
-      Sum c[2][4] = {};  // two sums, so that one need not wait for the other
-      AC_UNROLL
-      for (int v = g * of_group; v < (g + 1) * of_group; ++v) {
-        if constexpr (has_digits) {
-          const uint4& both = x.of[v / 2];
-          unsigned a[4];
-          if constexpr (in_nibbles) {
-            const unsigned first = w.of[v / 2][v % 2 * 2], second = w.of[v / 2][v % 2 * 2 + 1];
-            a[0] = even_codes(first), a[1] = even_codes(second);
-            a[2] = odd_codes(first), a[3] = odd_codes(second);
-          } else {
-            AC_UNROLL
-            for (int i = 0; i < 4; ++i) a[i] = signed_bytes(w.of[v][i]);
-          }
-          mma_16x8x32(c[v % 2], a, {v % 2 == 0 ? both.x : both.z, v % 2 == 0 ? both.y : both.w});
-        } else {
-          AC_UNROLL
-          for (int i = 0; i < 2; ++i) {
-            const HalfPairs a = halves_of_e4m3(w.of[v][2 * i]),
-                            b = halves_of_e4m3(w.of[v][2 * i + 1]);
-            mma_16x8x16<f16>(c[i], {a.first, b.first, a.second, b.second},
-                             {i == 0 ? x.of[v].x : x.of[v].z, i == 0 ? x.of[v].y : x.of[v].w});
-          }
-        }
-      }
-      if constexpr (has_digits)
-        return make_float2(static_cast<float>((c[0][0] + c[1][0]) * 256 + c[0][1] + c[1][1]),
-                           static_cast<float>((c[0][2] + c[1][2]) * 256 + c[0][3] + c[1][3]));
-      else
-        return make_float2(c[0][0] + c[1][0], c[0][2] + c[1][2]);
-    }
-  };
-  using Sums = typename Either<coded, CodeSums, PlainSums>::Type;
 
   // Whether the hidden state matters to this block.
   AC_DEVICE static bool has_hidden() {
@@ -1086,6 +789,7 @@ struct Layers {
 }  // namespace ac::kernels
 
 #include "kernels/layers_attention.cuh"
+#include "kernels/layers_products.cuh"
 
 namespace ac::kernels {
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 #include <span>
 #include <string_view>
@@ -191,5 +192,10 @@ int main(int argc, char** argv) {
   for (const std::string_view argument : std::span(argv, argv + argc))
     if (argument.starts_with(ac::test::kFamily))
       ac::test::families.emplace(argument.substr(ac::test::kFamily.size()));
-  return doctest::Context(argc, argv).run();
+  // Who stops the tests sees how far they came.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  doctest::Context context;
+  context.setOption("duration", true);
+  context.applyCommandLine(argc, argv);
+  return context.run();
 }
