@@ -57,9 +57,7 @@ std::uint16_t bfloat_bits(float value) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
 }
 
-// E4M3 has no infinity: 0x7f and 0xff are NaN, and 448 is the largest number.
-constexpr double kMostE4m3 = 448;
-
+// E4M3 has no infinity: 0x7f and 0xff are NaN, and 0x7e is the largest number, 448.
 double e4m3_value(std::uint8_t code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
   const double magnitude = exponent == 15 && mantissa == 7 ? NAN
@@ -78,13 +76,8 @@ const std::array<double, kCodes>& e4m3_values() {
   return all;
 }
 
-// What is too large becomes the largest, as in PyTorch.
-double round_to_e4m3(double value) {
-  const double rounded = round_binary(value, 4, -6, kMostE4m3);
-  return std::isinf(rounded) ? std::copysign(kMostE4m3, value) : rounded;
-}
-
-// The code of round_to_e4m3(value): a trial draws so many that they are rounded in whole numbers.
+// The code of the nearest number; of what is too large, of the largest, as in PyTorch. A trial
+// draws so many that they are rounded in whole numbers.
 std::uint8_t nearest_e4m3(double value) {
   constexpr std::uint64_t kSign = 1ull << 63, kLeastNormal = std::bit_cast<std::uint64_t>(0x1p-6);
   constexpr int kDropped = 49;  // bits of a double's fraction, of which 3 stay
@@ -224,7 +217,7 @@ double round_to(DType dtype, double value) {
     case DType::boolean:
       return value != 0;
     case DType::f8e4m3:
-      return round_to_e4m3(value);
+      return e4m3_values()[nearest_e4m3(value)];
     case DType::f8e8m0:
       return round_to_e8m0(value);
   }
