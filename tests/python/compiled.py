@@ -1,5 +1,6 @@
 """Packages for the host device against the reference executor."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,6 +12,14 @@ PROGRAM = Path(os.environ.get("AGENTCOMPILE", ROOT / "build/release/agentcompile
 OPTIONS = ("--chunk", 8, "--max-context", 96, "--unmeasured", "--quiet")
 # How far logits may be from the truth, in their range, by element type: rounding only.
 CLOSE = {"f32": 1e-4, "f16": 4 / 1024, "bf16": 4 / 128}
+
+
+def module_of(path):
+    """A script of the repository, without running it."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def program(*arguments, expect=0, timeout=300, stdin=None, **environment):

@@ -1,7 +1,6 @@
 """The capture of every tiny model: complete (what the file says, run on its own, gives the model's
 logits), well formed, and for what cannot be captured an error that names it."""
 
-import importlib.util
 import json
 import math
 import os
@@ -17,7 +16,7 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from compiled import program
+from compiled import module_of, program
 from safetensors.torch import load_file, save_file
 from variants import LONG, first_of, varied
 
@@ -341,9 +340,7 @@ def test_a_check_that_fails_unexpectedly_is_an_error_in_words(tmp_path, monkeypa
 
 
 def test_the_page_of_captures_is_what_the_records_give():
-    spec = importlib.util.spec_from_file_location("families", ROOT / "bench/capture_families.py")
-    families = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(families)
+    families = module_of("bench/capture_families.py")
     kinds = ("captures", "ordinary-decoders", "ordinary-decoders-second")
     newest = (max((ROOT / "bench/results").glob(f"*-{kind}.jsonl")) for kind in kinds)
     assert families.page(*map(families.read, newest)) == (ROOT / "docs/results/captures.md").read_text()

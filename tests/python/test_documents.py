@@ -1,6 +1,5 @@
 """Documents that follow from something else: results from their records, links from what they point to."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -8,17 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from compiled import ROOT
+from compiled import ROOT, module_of
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/[mn]*/*.md")])
 
 
 @pytest.fixture(scope="module")
 def results():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "scripts/results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("scripts/results.py")
 
 
 def test_the_page_of_results_is_what_the_records_give():

@@ -3,7 +3,6 @@ recorded, counted to the figures that documents state."""
 
 import gzip
 import hashlib
-import importlib.util
 import json
 import math
 import re
@@ -13,7 +12,7 @@ from functools import partial
 
 import pytest
 import session_scripts
-from compiled import ROOT, program
+from compiled import ROOT, module_of, program
 from session_scripts import WAITS, first_changes
 
 PROTOCOL = (ROOT / "docs/study/protocol.md").read_text().split("## Sessions with planted failures")[1]
@@ -189,10 +188,7 @@ def counts(recorded):
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("study_failures", ROOT / "scripts/study_failures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("scripts/study_failures.py")
 
 
 def rows(heading) -> list[list[str]]:

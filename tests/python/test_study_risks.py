@@ -1,11 +1,10 @@
 """scripts/study_risks.py: what risk notes name against what became of it, and the figures that documents state."""
 
 import gzip
-import importlib.util
 import json
 
 import pytest
-from compiled import ROOT
+from compiled import ROOT, module_of
 
 NOTE = (ROOT / "docs/notes/2026-11-29-risk-notes.md").read_text()
 RESULTS = ROOT / "bench/results"
@@ -13,10 +12,7 @@ RESULTS = ROOT / "bench/results"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("study_risks", ROOT / "scripts/study_risks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("scripts/study_risks.py")
 
 
 @pytest.fixture(scope="module")
