@@ -38,8 +38,8 @@ struct RequestedValue {
   FieldRequest request;  // the first of equal ones
   std::size_t times = 1;
 };
-// Of the calls of a search, equal ones once. They are as ac::to_json() writes them; anything else
-// is a Json::exception.
+// Adds the requests of a search's calls, equal ones once. Calls that are not as ac::to_json()
+// writes them are a Json::exception.
 void add_requests(const Json& calls, std::vector<RequestedValue>& requests);
 
 // `provider`: null for proposals by chance. `name`: of files with questions. `other`: for

@@ -42,7 +42,7 @@ std::string alone(const std::string& arm) {
 
 // Of a difference, what is shown as 0.
 constexpr double kNothing = 5e-5;
-// Of a space, that are shown.
+// The report shows at most so many requests of a space.
 constexpr std::size_t kMostRequests = 100;
 
 // Whether tree search beats random order, of spaces that are steps.
@@ -111,8 +111,7 @@ std::string cell(const std::string& text) {
 void add_requests_made(const Replayed& replayed, std::string& out) {
   out +=
       "\n## Requests\n\nWhat people were asked to add to a space, in the advisor's words. It was "
-      "not "
-      "looked at further, and nothing of it was run.\n\n";
+      "not looked at further, and nothing of it was run.\n\n";
   std::string rows;
   for (std::size_t i = 0; i < replayed.cases.size(); ++i)
     for (std::size_t r = 0; r < replayed.requests[i].size(); ++r) {

@@ -67,7 +67,7 @@ class Workshop {
              std::vector<TimedPoint>& points);
 
  private:
-  // Of a kernel that did not build; null if all did.
+  // The log of a kernel that did not build, or null if all did.
   const std::string* log_of_failure(const Generated& made) const;
   void race(Batch& batch, const std::vector<Generated>& made,
             const std::vector<std::size_t>& racers, const Generated* fallback_made);
