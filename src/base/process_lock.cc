@@ -1,23 +1,33 @@
 #include "base/process_lock.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "base/error.h"
 
 namespace ac {
 namespace {
 
-// That a process wrote when it took the lock; 0: it has not done so yet.
-pid_t owner_in(int file) {
-  char text[24] = {};
-  const ssize_t got = pread(file, text, sizeof text - 1, 0);
-  return got > 0 ? static_cast<pid_t>(std::atol(text)) : 0;
+// A process writes its id after it takes the lock. Until then the file is empty, or it names an
+// owner that was killed; on a full disk it stays so.
+std::string owner_in(int file) {
+  for (int tries = 0; tries < 100; ++tries) {
+    char text[24] = {};
+    const ssize_t got = pread(file, text, sizeof text - 1, 0);
+    const auto id = static_cast<pid_t>(got > 0 ? std::atol(text) : 0);
+    if (id > 0 && (kill(id, 0) == 0 || errno == EPERM)) return fmt::format("process {}", id);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return "another process";
 }
 
 // Whoever releases a lock removes its file: one that was waited for may not be there any more.
@@ -29,7 +39,7 @@ bool is_still_there(int file, const std::filesystem::path& path) {
 
 }  // namespace
 
-ProcessLock::ProcessLock(std::filesystem::path file, const std::function<void(pid_t)>& on_wait)
+ProcessLock::ProcessLock(std::filesystem::path file, const OnWait& on_wait)
     : file_(std::move(file)) {
   std::error_code error;
   std::filesystem::create_directories(file_.parent_path(), error);

@@ -1,19 +1,21 @@
 // One process at a time may do what this lock is for. Its end, whatever ends it, releases the lock.
 #pragma once
 
-#include <sys/types.h>
-
 #include <filesystem>
 #include <functional>
+#include <string>
 
 namespace ac {
 
 class ProcessLock {
  public:
-  // Waits until nobody has it; `on_wait` hears once who has (0: unknown). The file holds the
-  // owner's process id, and is gone when nobody has the lock. Where it cannot be made, that is an
-  // error (job_failed).
-  explicit ProcessLock(std::filesystem::path file, const std::function<void(pid_t)>& on_wait = {});
+  // Hears who has the lock: "process 17", or "another process" where the owner's id is unknown.
+  using OnWait = std::function<void(const std::string& owner)>;
+
+  // Waits until nobody has the lock; `on_wait` is called once if there is a wait. The file holds
+  // the owner's process id, and is gone when nobody has the lock. Where it cannot be made, that is
+  // an error (job_failed).
+  explicit ProcessLock(std::filesystem::path file, const OnWait& on_wait = {});
   ~ProcessLock();
   ProcessLock(const ProcessLock&) = delete;
   ProcessLock& operator=(const ProcessLock&) = delete;

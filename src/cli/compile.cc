@@ -75,8 +75,8 @@ struct Compile {
   void compile_one() {
     std::optional<ProcessLock> lock;
     if (once) {
-      lock.emplace(output + ".lock", [&](pid_t owner) {
-        if (!quiet) print_stderr("process {} compiles it: waiting for that\n", owner);
+      lock.emplace(output + ".lock", [&](const std::string& owner) {
+        if (!quiet) print_stderr("{} compiles it: waiting for that\n", owner);
       });
       if (is_done() && !force) {
         if (!quiet) print_stderr("{} is there\n", output);

@@ -160,8 +160,8 @@ Model WeightsArgument::kept(const SourceArguments& source, bool quiet, Progress&
     return known;
   };
   if (std::optional<Model> known = find()) return *std::move(known);
-  const ProcessLock lock(folder.string() + ".lock", [&](pid_t owner) {
-    progress.note(fmt::format("process {} quantizes {}: waiting for that", owner, from.string()));
+  const ProcessLock lock(folder.string() + ".lock", [&](const std::string& owner) {
+    progress.note(fmt::format("{} quantizes {}: waiting for that", owner, from.string()));
   });
   if (std::optional<Model> known = find()) return *std::move(known);
   progress.note(fmt::format("quantizing the weights of {} to {}, which is done once: {}",

@@ -2,13 +2,17 @@
 #include "base/background.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "base/files.h"
@@ -87,22 +91,28 @@ TEST_CASE(
     "process lock: one at a time, who waits hears for whom, and the file goes with the last") {
   const TemporaryFolder folder;
   const auto file = folder.path() / "lock";
-  std::atomic<int> inside = 0, waited_for = 0;
-  bool alone = true;
+  const std::string us = fmt::format("process {}", getpid());
+  std::atomic<int> inside = 0, waits = 0;
+  bool alone = true, named = true;
+  std::mutex hearing;
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 8; ++i)
       threads.emplace_back([&, i] {
         // Some come when the file has gone with an owner for which others waited.
         std::this_thread::sleep_for(12ms * i);
-        const ProcessLock lock(file, [&](pid_t owner) { waited_for = owner; });
+        const ProcessLock lock(file, [&](const std::string& owner) {
+          const std::lock_guard guard(hearing);
+          named = named && owner == us, ++waits;
+        });
         alone = alone && ++inside == 1;
         std::this_thread::sleep_for(20ms);
         --inside;
       });
   }
   CHECK(alone);
-  CHECK(waited_for == getpid());
+  CHECK(waits > 0);
+  CHECK(named);
   CHECK(!std::filesystem::exists(file));
 }
 
@@ -123,9 +133,30 @@ TEST_CASE("process lock: that of a process that was killed is taken over") {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   CHECK(std::filesystem::exists(file));
-  const ProcessLock lock(file, [](pid_t) { FAIL_CHECK("nobody has it"); });
+  const ProcessLock lock(file, [](const std::string&) { FAIL_CHECK("nobody has it"); });
   CHECK(read_file(file, 100) == std::to_string(getpid()) + "\n");
   close(ready[0]), close(ready[1]);
+}
+
+TEST_CASE("process lock: an owner whose id the file does not tell is another process") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "lock";
+  const int owner = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  REQUIRE(flock(owner, LOCK_EX) == 0);
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  waitpid(dead, nullptr, 0);
+  std::string text;
+  SUBCASE("a full disk") {}
+  SUBCASE("that of an owner that was killed") { text = fmt::format("{}\n", dead); }
+  REQUIRE(write(owner, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  std::string heard;
+  std::jthread releases;
+  const ProcessLock lock(file, [&](const std::string& name) {
+    heard = name;
+    releases = std::jthread([&] { close(owner); });
+  });
+  CHECK(heard == "another process");
 }
 
 TEST_CASE("process lock: where it cannot be made is an error that names it") {
