@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "api/json_call.h"
 #include "base/error.h"
 
 namespace ac::api {
@@ -173,9 +174,9 @@ Json call_of(const std::string& id, const std::string& name, const Json& argumen
   Json object = arguments;
   if (arguments.is_string()) {
     const auto& text = arguments.get_ref<const std::string&>();
-    object = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
+    object = text.empty() ? Json::object() : json_in(text);
   }
-  if (!object.is_object()) refuse(where, "it is no JSON object");
+  if (!object.is_object()) refuse(where, "it is no JSON object of less than 64 levels");
   return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", object}}}};
 }
 

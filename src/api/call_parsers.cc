@@ -399,7 +399,7 @@ class Xml : public Parser {
 
   // A string where the tool wants one; else JSON if it is some.
   Json json_of(const std::string& parameter, const std::string& value) const {
-    const Json parsed = Json::parse(value, nullptr, false);
+    const Json parsed = json_in(value);
     if (parsed.is_discarded()) return value;
     for (const Json& tool : tools_) {
       const Json& function = tool.at("function");

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "base/json.h"
-
 namespace ac::api {
 namespace {
 
@@ -18,6 +16,16 @@ std::string string_of(const std::string& json) {
 }
 
 }  // namespace
+
+Json json_in(const std::string& text) {
+  bool deep = false;
+  const auto look = [&](int depth, Json::parse_event_t, Json&) {
+    deep |= depth >= JsonLimits{}.depth;
+    return !deep;
+  };
+  Json value = Json::parse(text, look, false);
+  return deep ? Json(Json::value_t::discarded) : value;
+}
 
 std::size_t JsonEnd::push(std::string_view text) {
   for (std::size_t i = 0; i < text.size() && !done_; ++i) {

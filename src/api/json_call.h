@@ -8,8 +8,12 @@
 #include <vector>
 
 #include "api/part.h"
+#include "base/json.h"
 
 namespace ac::api {
+
+// JSON that stands inside of a text. Discarded: it is none, or nested deeper than requests are.
+Json json_in(const std::string& text);
 
 // Where one JSON value ends. Whether it is valid, its reader sees.
 class JsonEnd {

@@ -2,6 +2,7 @@
 #include <map>
 
 #include "api/asking.h"
+#include "api/json_call.h"
 
 namespace ac::api {
 namespace {
@@ -15,7 +16,7 @@ class MessagesWriter : public Writer {
     if (!choice.text.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
     for (const Call& call : choice.calls) {
       Json use = tool_use(call);
-      const Json input = Json::parse(call.arguments, nullptr, false);
+      const Json input = json_in(call.arguments);
       // A model may write what is no JSON.
       use["input"] = input.is_object() ? input : Json{{"invalid_json", call.arguments}};
       content.push_back(use);

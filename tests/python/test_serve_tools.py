@@ -19,6 +19,7 @@ SCRIPTS = {
     "opened": ["One", " two", "</think>\n", "Three"],
     "both": ["<think>\n", "Which city", "?\n</think>\n\n", "<tool_call>\t", '{"name": "get_weather", "arguments": {"city": "Oslo"}}', "</tool_call>\t"],
     "broken": ["<tool_call>\r", "no JSON", " at all", "</tool_call>\r"],
+    "deep": ["<tool_call> \n", '{"name": "get_time", "arguments": {"a": ', "[" * 20_000, "]" * 20_000, "}} ", "</tool_call>"],
 }  # fmt: skip
 OPENAI_TOOLS = [
     {
@@ -159,6 +160,19 @@ def test_a_conversation_with_tools(client, server):
 def test_what_is_wrong_with_tools_is_named(server, fields, says):
     error = server.refused("/v1/chat/completions", **{"messages": say("plain"), "tools": OPENAI_TOOLS, **fields})
     assert says in error["message"], error
+
+
+def test_arguments_of_many_levels(server, claude):
+    """What copies them takes room on the stack for each level."""
+    for depth in (100, 1_000_000):
+        arguments = '{"a": ' + "[" * depth + "]" * depth + "}"
+        call = {"id": "1", "type": "function", "function": {"name": "get_time", "arguments": arguments}}
+        talk = [*say("plain"), {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "1", "content": "x"}]
+        assert "less than 64 levels" in server.refused("/v1/chat/completions", messages=talk)["message"]
+        call = {"type": "function_call", "call_id": "1", "name": "get_time", "arguments": arguments}
+        assert "less than 64 levels" in server.refused("/v1/responses", input=[*say("plain"), call])["message"]
+    (use,) = claude.messages.create(model="scripted", max_tokens=50, messages=say("deep"), tools=CLAUDE_TOOLS).content
+    assert use.name == "get_time" and use.input == {"invalid_json": "".join(SCRIPTS["deep"][1:4])[len('{"name": "get_time", "arguments": ') :] + "}"}
 
 
 def test_claude_messages(claude, server):
