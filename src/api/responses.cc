@@ -1,6 +1,7 @@
 // OpenAI's /v1/responses, with text and tools. The server keeps nothing: each request has the whole
 // conversation.
 #include <map>
+#include <utility>
 
 #include "api/asking.h"
 
@@ -190,7 +191,8 @@ class ResponseWriter : public Writer {
   std::string text_;  // of it
 };
 
-// Messages, calls and their results; calls that follow one another are one message's.
+// Messages, calls and their results; calls that follow one another are one message's. Reasoning
+// begins a message of its own.
 Json read_input(Fields& fields) {
   Json messages = Json::array();
   const auto instructions = fields.text("instructions");
@@ -202,19 +204,13 @@ Json read_input(Fields& fields) {
   }
   if (!input.is_array()) fields.wrong("input", "{} is neither a string nor a list", shown(input));
   std::map<std::string, std::string> called;  // names by the ids of calls
-  std::string reasoning;
+  bool thought = false;  // the last message is reasoning, and what follows it belongs to it
   for (std::size_t i = 0; i < input.size(); ++i) {
     const std::string where = fmt::format("input[{}]", i);
     Fields item(input[i], where);
     item.ignore({"id", "status"});
     const std::string type = item.text("type").value_or("message");
-    const auto assistant = [&]() -> Json& {
-      if (messages.empty() || messages.back()["role"] != "assistant")
-        messages.push_back({{"role", "assistant"}, {"content", ""}});
-      if (!reasoning.empty()) messages.back()["reasoning_content"] = reasoning;
-      reasoning.clear();
-      return messages.back();
-    };
+    const bool follows = std::exchange(thought, false);
     if (type == "message") {
       item.need("role");
       const std::string role = *item.word("role", {"system", "developer", "user", "assistant"});
@@ -224,14 +220,16 @@ Json read_input(Fields& fields) {
           if (part.is_object()) part.erase("annotations"), part.erase("logprobs");
       const std::string text =
           read_content(&content, item.name_of("content"), {"input_text", "output_text", "text"});
-      if (role == "assistant" && !reasoning.empty())
-        assistant()["content"] = text;
+      if (role == "assistant" && follows)
+        messages.back()["content"] = text;
       else
         messages.push_back({{"role", role == "developer" ? "system" : role}, {"content", text}});
     } else if (type == "function_call") {
       const std::string id = item.needed_text("call_id"), name = item.needed_text("name");
       called[id] = name;
-      assistant()["tool_calls"].push_back(
+      if (messages.empty() || messages.back()["role"] != "assistant")
+        messages.push_back({{"role", "assistant"}, {"content", ""}});
+      messages.back()["tool_calls"].push_back(
           call_of(id, name, item.need("arguments"), item.name_of("arguments")));
     } else if (type == "function_call_output") {
       const std::string id = item.needed_text("call_id");
@@ -242,7 +240,11 @@ Json read_input(Fields& fields) {
       messages.push_back(result);
     } else if (type == "reasoning") {
       item.ignore({"summary", "encrypted_content"});
-      reasoning = read_content(item.find("content"), item.name_of("content"), {"reasoning_text"});
+      const std::string text =
+          read_content(item.find("content"), item.name_of("content"), {"reasoning_text"});
+      thought = !text.empty();
+      if (thought)
+        messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", text}});
     } else {
       item.wrong("type", "{} is not supported", shown(Json(type)));
     }
@@ -309,23 +311,31 @@ Asking read_response(const Json& body, const ServedModel& model) {
     form.ignore({"verbosity"});
     form.refuse_rest();
   }
+  if (const Json* const include = fields.array("include"))
+    for (const Json& each : *include)
+      if (each == "message.output_text.logprobs")
+        fields.wrong("include", "/v1/chat/completions has logprobs, and this has none");
   fields.only("store", false, "this server keeps no answers");
   fields.only("background", false, "this server keeps no answers");
   fields.only("truncation", "disabled", "nothing is ever cut off a conversation");
   fields.ignore({"user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key",
-                 "prompt_cache_retention", "include", "stream_options"});
+                 "prompt_cache_retention", "stream_options"});
   fields.refuse_rest();
 
-  Json settings{{"instructions", body.value("instructions", Json())},
-                {"max_output_tokens", body.value("max_output_tokens", Json())},
-                {"metadata", body.value("metadata", Json::object())},
+  const auto given_or = [&](const char* name, const Json& otherwise) {
+    const Json* const given = fields.find(name);
+    return given != nullptr ? *given : otherwise;
+  };
+  Json settings{{"instructions", given_or("instructions", nullptr)},
+                {"max_output_tokens", given_or("max_output_tokens", nullptr)},
+                {"metadata", given_or("metadata", Json::object())},
                 {"parallel_tool_calls", !asking.one_call},
                 {"previous_response_id", nullptr},
                 {"store", false},
                 {"temperature", request.sampling.temperature},
                 {"top_p", request.sampling.top_p},
-                {"tool_choice", body.value("tool_choice", Json("auto"))},
-                {"tools", body.value("tools", Json::array())}};
+                {"tool_choice", given_or("tool_choice", "auto")},
+                {"tools", given_or("tools", Json::array())}};
   const ToolRules tool_rules = conversation.tool_rules;
   set_prompt(model, std::move(conversation), request, asking.parts);
   if (answer_form) set_rules(model, *answer_form, asking, request);

@@ -175,6 +175,10 @@ def test_arguments_of_many_levels(server, claude):
     assert use.name == "get_time" and use.input == {"invalid_json": "".join(SCRIPTS["deep"][1:4])[len('{"name": "get_time", "arguments": ') :] + "}"}
 
 
+def prompt_of(server, messages) -> int:
+    return server.post("/tokenize", messages=messages)["count"]
+
+
 def test_claude_messages(claude, server):
     got = claude.messages.create(model="scripted", max_tokens=50, messages=say("plain"), system="Be brief.")
     assert [block.text for block in got.content] == ["Good day, all."]
@@ -257,6 +261,36 @@ def test_responses(client):
     thought = client.responses.create(model="scripted", input="say think")
     assert [item.type for item in thought.output] == ["reasoning", "message"]
     assert thought.output[0].content[0].text == "Let me see." and thought.output_text == "It is 4."
+
+
+def test_each_item_of_a_response_is_in_the_prompt(server):
+    """Also where reasoning stands between two messages of the assistant, or behind the last one."""
+    thought = [{"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]} for text in ("One", "Two", "Three")]
+    call = {"type": "function_call", "call_id": "1", "name": "get_time", "arguments": "{}"}
+    items = [
+        *say("first"), thought[0], {"role": "assistant", "content": "I look."}, thought[1], {"role": "assistant", "content": "It is:"}, call,
+        {"type": "function_call_output", "call_id": "1", "output": "noon"}, thought[2], *say("plain"), {"role": "assistant", "content": "Yes."},
+        *say("plain"),
+    ]  # fmt: skip
+    same = [
+        *say("first"),
+        {"role": "assistant", "reasoning_content": "One", "content": "I look."},
+        {
+            "role": "assistant",
+            "reasoning_content": "Two",
+            "content": "It is:",
+            "tool_calls": [{"id": "1", "function": {"name": "get_time", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "noon"},
+        {"role": "assistant", "reasoning_content": "Three", "content": ""},
+        *say("plain"),
+        {"role": "assistant", "content": "Yes."},
+        *say("plain"),
+    ]
+    assert server.post("/v1/responses", input=items)["usage"]["input_tokens"] == prompt_of(server, same)
+    nothing = server.post("/v1/responses", input="say plain", tools=None, tool_choice=None, metadata=None)
+    assert (nothing["tools"], nothing["tool_choice"], nothing["metadata"]) == ([], "auto", {})
+    assert "has none" in server.refused("/v1/responses", input="x", include=["message.output_text.logprobs"])["message"]
 
 
 def test_responses_with_tools(client):
