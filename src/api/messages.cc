@@ -159,7 +159,8 @@ void read_message(Fields& fields, const std::string& where, Json& messages,
       message["tool_calls"].push_back(
           call_of(id, name, block.need("input"), block.name_of("input")));
     } else if (type == "thinking" && role == "assistant") {
-      message["reasoning_content"] = block.needed_text("thinking");
+      Json& all = message["reasoning_content"];
+      all = (all.is_null() ? "" : all.get<std::string>() + "\n") + block.needed_text("thinking");
       block.ignore({"signature"});
     } else if (type == "redacted_thinking") {
       block.ignore({"data"});
@@ -179,7 +180,7 @@ Json read_claude_tools(Fields& fields, ToolRules& rules) {
   for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
     Fields tool((*list)[i], fmt::format("tools[{}]", i));
     tool.only("type", "custom", "the server has no tools of its own");
-    tool.ignore({"cache_control"});
+    tool.ignore({"cache_control", "eager_input_streaming"});  // arguments come as they are written
     Json function{{"name", tool.needed_text("name")}};
     if (const auto description = tool.text("description")) function["description"] = *description;
     tool.need("input_schema");
@@ -204,10 +205,28 @@ Json read_claude_tools(Fields& fields, ToolRules& rules) {
   return chosen_tools(std::move(tools), choice, rules);
 }
 
+// What Claude Code sends: that all reasoning is kept, as it is in any case.
+void read_context_management(Fields& fields) {
+  const Json* const given = fields.object("context_management");
+  if (given == nullptr) return;
+  Fields management(*given, "context_management");
+  const Json* const edits = management.array("edits");
+  management.refuse_rest();
+  for (std::size_t i = 0; edits != nullptr && i < edits->size(); ++i) {
+    Fields edit((*edits)[i], fmt::format("context_management.edits[{}]", i));
+    edit.need("type");
+    edit.word("type", {"clear_thinking_20251015"});
+    edit.need("keep");
+    edit.only("keep", "all", "nothing is ever cut off a conversation");
+    edit.refuse_rest();
+  }
+}
+
 }  // namespace
 
 Chat read_messages_chat(Fields& fields) {
   Chat conversation;
+  read_context_management(fields);
   if (const Json* const system = fields.find("system")) {
     Json blocks = *system;
     if (blocks.is_array())

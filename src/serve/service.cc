@@ -450,6 +450,7 @@ Json Service::Impl::count_tokens(const Json& body, const ServedModel& model) {
   TextRequest request;
   AnswerParts::Options parts;
   set_prompt(model, read_messages_chat(fields), request, parts);
+  fields.ignore({"output_config", "cache_control"});
   fields.refuse_rest();
   return {{"input_tokens", request.ids.size()}};
 }

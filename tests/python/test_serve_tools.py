@@ -179,6 +179,64 @@ def prompt_of(server, messages) -> int:
     return server.post("/tokenize", messages=messages)["count"]
 
 
+def test_what_claude_code_sends(server):
+    cache = {"cache_control": {"type": "ephemeral"}}
+    use = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Rome"}}
+    keeps = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
+    body = {
+        "model": "scripted",
+        "system": [{"type": "text", "text": "You are", **cache}, {"type": "text", "text": "brief.", **cache}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "say", **cache}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "First", "signature": "x"},
+                    {"type": "text", "text": "I look."},
+                    {"type": "thinking", "thinking": "Second", "signature": "y"},
+                    {**use, **cache},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "sunny", **cache}], **cache},
+                    {"type": "text", "text": "now plain"},
+                ],
+            },
+        ],
+        "tools": [{**CLAUDE_TOOLS[0], "eager_input_streaming": True, **cache}],
+        "thinking": {"type": "adaptive"},
+        "context_management": keeps,
+        "output_config": {"effort": "high"},
+    }
+    counted = server.post("/v1/messages/count_tokens?beta=true", **body)["input_tokens"]
+    got = server.post("/v1/messages?beta=true", max_tokens=50, metadata={"user_id": "x"}, **body)
+    assert got["content"] == [{"type": "text", "text": "Good day, all."}]
+    assert got["usage"]["input_tokens"] + got["usage"]["cache_read_input_tokens"] == counted
+    same = [
+        {"role": "system", "content": "You are\nbrief."},
+        {"role": "user", "content": "say"},
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "reasoning_content": "First\nSecond",
+            "tool_calls": [{"id": "1", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}],
+        },
+        {"role": "tool", "content": "sunny", "tool_call_id": "1"},
+        {"role": "user", "content": "now plain"},
+    ]
+    del body["tools"]
+    assert server.post("/v1/messages/count_tokens", **body)["input_tokens"] == prompt_of(server, same)
+    for edit, says in (
+        ({"type": "clear_tool_uses_20250919"}, "clear_tool_uses_20250919"),
+        ({"type": "clear_thinking_20251015"}, "keep: it is missing"),
+        ({"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}}, "nothing is ever cut off"),
+    ):
+        status, _, text = server.request("POST", "/v1/messages", {**body, "max_tokens": 5, "context_management": {"edits": [edit]}})
+        assert status == 400 and says in text, text
+
+
 def test_claude_messages(claude, server):
     got = claude.messages.create(model="scripted", max_tokens=50, messages=say("plain"), system="Be brief.")
     assert [block.text for block in got.content] == ["Good day, all."]
