@@ -65,6 +65,19 @@ def test_one_of_several_models(server, chromium, tmp_path, tmp_path_factory):
         assert several.workers() != [worker]
 
 
+def test_a_new_chat_knows_nothing_of_the_answer_that_it_ends(server, chromium):
+    tab = chromium.open(server.url + "/", drawn="#form")
+    tab.run(
+        """new MutationObserver((_, watch) => {
+             const answer = document.querySelector('article.assistant > span:last-of-type');
+             if (answer?.textContent) watch.disconnect(), document.querySelector('#reset').click();
+           }).observe(document.querySelector('#talk'), { childList: true, subtree: true }), 0"""
+    )
+    tab.run("document.querySelector('#text').value = 'say plain', document.querySelector('#form').requestSubmit()")
+    tab.until("document.querySelector('#send').textContent === 'Send'")
+    assert tab.run("document.querySelectorAll('article').length") == 0 and tab.run("messages.length") == 0
+
+
 def ask_at(tab, temperature, text):
     tab.run(f"document.querySelector('#temperature').value = {temperature!r}")
     shown = ask(tab, text)
