@@ -192,7 +192,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse(int status, const std::string& message) {
     responding_ = ignores_ = true;
     keeps_ = false;
-    begin(which_, {.status = status}, shared_.refusal(status, message));
+    HttpHead head{.status = status};
+    if (status == 503) head.fields.emplace_back("Retry-After", kRetryAfter);
+    begin(which_, std::move(head), shared_.refusal(status, message));
     end(which_);
   }
 
@@ -325,6 +327,7 @@ void Session::handle() {
   request.method = text(message.method_string());
   request.path = text(message.target().substr(0, message.target().find('?')));
   request.content_type = text(message[http::field::content_type]);
+  request.content_encoding = text(message[http::field::content_encoding]);
   request.authorization = text(message[http::field::authorization]);
   request.api_key = text(message["x-api-key"]);
   request.client = client_;

@@ -15,8 +15,9 @@ namespace ac::serve {
 struct HttpRequest {
   std::string method, path;  // without a query
   std::string body;
-  std::string client;                                // its address
-  std::string content_type, authorization, api_key;  // headers; empty: not there
+  std::string client;  // its address
+  // Headers; empty: not there.
+  std::string content_type, content_encoding, authorization, api_key;
 };
 
 struct HttpHead {
@@ -36,6 +37,8 @@ class HttpResponse {
   virtual void end() = 0;
   virtual bool is_gone() const = 0;  // the client has left
 };
+
+constexpr const char* kRetryAfter = "2";  // seconds, of a 503
 
 struct HttpLimits {
   std::size_t header_bytes = 32 << 10, body_bytes = 8 << 20;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -21,13 +23,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr JsonLimits kRequestLimits{.bytes = 16u << 20, .depth = 64, .values = 1'000'000};
-constexpr const char* kRetryAfter = "2";  // seconds
 
 // Where an answer goes, and what is said of it in the log.
 struct Destination {
   std::shared_ptr<HttpResponse> response;
   std::string client, method, path;
-  bool is_known = false;  // the path is one of ours
+  bool is_known = false;        // the path is one of ours
+  const char* takes = nullptr;  // methods of that path, where another one was sent
   ErrorForm form = ErrorForm::openai;
   Clock::time_point since = Clock::now();
 };
@@ -38,6 +40,29 @@ bool same(std::string_view a, std::string_view b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     differences |= static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]);
   return differences == 0;
+}
+
+// Names in headers, in which case does not matter.
+bool same_name(std::string_view a, std::string_view b) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, small, small);
+}
+
+// A path as it is meant: a client may write "%2F" for a slash.
+std::string unescaped(std::string_view path) {
+  std::string plain;
+  for (std::size_t at = 0; at < path.size(); ++at) {
+    unsigned char byte = 0;
+    const char* const digits = path.data() + at + 1;
+    if (path[at] == '%' && path.size() - at > 2 &&
+        std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      plain += static_cast<char>(byte);
+      at += 2;
+    } else {
+      plain += path[at];
+    }
+  }
+  return plain;
 }
 
 }  // namespace
@@ -73,6 +98,7 @@ struct Service::Impl {
             const char* type = "application/json", const Reply* reply = nullptr) {
     HttpHead head{.status = status, .type = type};
     if (status == 503) head.fields.emplace_back("Retry-After", kRetryAfter);
+    if (to.takes != nullptr) head.fields.emplace_back("Allow", to.takes);
     if (status == 401) head.fields.emplace_back("WWW-Authenticate", "Bearer");
     log(to, status, reply);
     to.response->send(std::move(head), std::move(body));
@@ -250,7 +276,7 @@ void Service::Impl::authorise(const HttpRequest& request) const {
   if (options.keys.empty()) return;
   constexpr std::string_view kBearer = "Bearer ";
   std::string_view key = request.api_key;
-  if (request.authorization.starts_with(kBearer))
+  if (same_name(request.authorization.substr(0, kBearer.size()), kBearer))
     key = std::string_view(request.authorization).substr(kBearer.size());
   bool known = false;
   for (const std::string& each : options.keys) known |= same(each, key);
@@ -264,10 +290,14 @@ void Service::Impl::authorise(const HttpRequest& request) const {
 
 Json Service::Impl::body_of(const HttpRequest& request) const {
   // A page of another origin can send other types without asking.
-  const std::string type = request.content_type.substr(0, request.content_type.find(';'));
-  if (type != "application/json" && type != "application/json ")
+  std::string type = request.content_type.substr(0, request.content_type.find(';'));
+  type.erase(type.find_last_not_of(" \t") + 1);
+  if (!same_name(type, "application/json"))
     throw Refusal{415, "the Content-Type is " + (type.empty() ? "missing" : quote(type)) +
                            ": send application/json"};
+  if (const std::string& coding = request.content_encoding;
+      !coding.empty() && !same_name(coding, "identity"))
+    throw Refusal{415, "the Content-Encoding is " + quote(coding) + ": send the body as it is"};
   return read_body(request.body, kRequestLimits);
 }
 
@@ -314,7 +344,7 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
   if (request.path.starts_with("/v1/messages")) to.form = ErrorForm::anthropic;
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   for (const ServedModel& model : models)
-    if (request.path == "/v1/models/" + model.name && method == "GET") {
+    if (unescaped(request.path) == "/v1/models/" + model.name && method == "GET") {
       authorise(request);
       return send(to, shown(model));
     }
@@ -322,9 +352,11 @@ void Service::Impl::route(const HttpRequest& request, Destination& to) {
     if (request.path != route.path) continue;
     to.is_known = true;
     if (!route.is_open) authorise(request);
-    if (method != route.method)
+    if (method != route.method) {
+      to.takes = route.method == std::string_view("GET") ? "GET, HEAD" : route.method;
       throw Refusal{405, fmt::format("{} takes {}, and no {}", route.path, route.method,
                                      quote(request.method))};
+    }
     return route.serve();
   }
   authorise(request);

@@ -208,7 +208,13 @@ def test_only_json_is_taken(server):
         status, _, got = server.request("POST", "/v1/completions", GOOD, {"Content-Type": kind})
         assert status == 415 and "application/json" in got
     assert server.request("POST", "/v1/completions", GOOD, {"Content-Type": "application/json; charset=utf-8"})[0] == 200
-    assert server.request("OPTIONS", "/v1/completions")[0] == 405
+    assert server.request("POST", "/v1/completions", GOOD, {"Content-Type": "Application/JSON ; charset=utf-8"})[0] == 200
+    for coding, expected in (("gzip", 415), ("identity", 200)):
+        status, _, got = server.request("POST", "/v1/completions", GOOD, {"Content-Encoding": coding})
+        assert status == expected and (status == 200 or "gzip" in got), got
+    for method, path, allowed in (("OPTIONS", "/v1/completions", "POST"), ("POST", "/v1/models", "GET, HEAD")):
+        status, headers, _ = server.request(method, path)
+        assert (status, headers["Allow"]) == (405, allowed)
 
 
 def test_connections_go_on(server):
@@ -265,7 +271,7 @@ def test_memory_stays_as_it_is(server):
 def test_keys(package, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("first-key\n\n  second-key \n")
-    with Server(package, "--api-key-file", keys, "--alias", "tiny") as server:
+    with Server(package, "--api-key-file", keys, "--alias", "a/tiny one") as server:
         assert server.request("GET", "/health")[0] == 200
         for key in ("", "first", "first-key2", "first-kez", "é"):
             status, headers, body = server.request("GET", "/v1/models", headers={"Authorization": f"Bearer {key}".encode()})
@@ -274,9 +280,11 @@ def test_keys(package, tmp_path):
         assert server.request("GET", "/v1/models")[0] == 401
         assert server.request("GET", "/metrics")[0] == 401
         assert server.request("POST", "/v1/nothing")[0] == 401
-        assert server.request("GET", "/v1/models", headers={"x-api-key": "second-key"})[0] == 200
+        for header in ({"x-api-key": "second-key"}, {"Authorization": "bearer second-key"}):
+            assert server.request("GET", "/v1/models/a/tiny%20one", headers=header)[0] == 200
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="second-key", max_retries=0)
-        assert client.completions.create(model="tiny", **GOOD).choices[0].text
+        assert client.completions.create(model="a/tiny one", **GOOD).choices[0].text
+        assert client.models.retrieve("a/tiny one").id == client.models.list().data[0].id == "a/tiny one"
         with pytest.raises(openai.AuthenticationError, match="wrong"):
             client.with_options(api_key="third-key").models.list()
     assert not any("key" in line for line in server.lines if "api-key-file" not in line)
