@@ -397,6 +397,20 @@ class Xml : public Parser {
     if (at_ == At::outside || at_ == At::function) text_.push(unread_.all(), out);
   }
 
+  // Whether a schema says that a value may be of a type.
+  static bool takes(const Json& schema, const std::string& type) {
+    if (!schema.is_object()) return false;
+    const auto any_of = [&](const char* name, const auto& is) {
+      const auto found = schema.find(name);
+      return found != schema.end() && found->is_array() && std::ranges::any_of(*found, is);
+    };
+    if (const auto only = schema.find("type"); only != schema.end() && only->is_string())
+      return *only == type;
+    const auto branch = [&](const Json& each) { return takes(each, type); };
+    return any_of("type", [&](const Json& each) { return each == type; }) ||
+           any_of("enum", [&](const Json& each) { return each.type_name() == type; }) ||
+           any_of("anyOf", branch) || any_of("oneOf", branch);
+  }
   // A string where the tool wants one; else JSON if it is some.
   Json json_of(const std::string& parameter, const std::string& value) const {
     const Json parsed = json_in(value);
@@ -404,9 +418,11 @@ class Xml : public Parser {
     for (const Json& tool : tools_) {
       const Json& function = tool.at("function");
       if (function.at("name") != *name_) continue;
-      const auto path =
-          Json::json_pointer("/parameters/properties") / parameter / std::string("type");
-      if (function.contains(path) && function[path] == "string") return value;
+      const auto path = Json::json_pointer("/parameters/properties") / parameter;
+      if (!function.contains(path) || !takes(function[path], "string")) continue;
+      const bool fits = takes(function[path], parsed.type_name()) ||
+                        (parsed.is_number_integer() && takes(function[path], "integer"));
+      if (parsed.is_string() || !fits) return value;
     }
     return parsed;
   }

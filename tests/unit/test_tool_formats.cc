@@ -1,5 +1,6 @@
 // The parts of answers in the forms that models were trained on, however the text comes in pieces.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <random>
 
@@ -13,7 +14,10 @@ using Kind = Part::Kind;
 const Json& tools() {
   static const Json tools = Json::parse(R"([
     {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
-      "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}},
+      "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
+        "street": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "code": {"type": ["null", "string"]},
+        "floor": {"enum": ["1", "2"]}, "level": {"type": ["string", "integer"]}}}}},
     {"type": "function", "function": {"name": "get_time", "parameters": {}}}])");
   return tools;
 }
@@ -160,6 +164,21 @@ TEST_CASE("calls: xml") {
               "<tool_call>\n<function=get_weather>\n<parameter=city>\n75\n</parameter>\n"
               "<parameter=days>\nsoon\n</parameter>\n</function>",
               {call("get_weather"), arguments(R"({"city": "75", "days": "soon"})")});
+  // Also where it takes something else, too.
+  std::string call_of_many = "<tool_call>\n<function=get_weather>\n";
+  for (const auto& [name, value] :
+       {std::pair{"street", "75"}, std::pair{"code", "null"}, std::pair{"code", "true"},
+        std::pair{"floor", "1"}, std::pair{"level", "7"}, std::pair{"level", "7.5"}})
+    call_of_many += fmt::format("<parameter={}>\n{}\n</parameter>\n", name, value);
+  check_parts(format, call_of_many + "</function>",
+              {call("get_weather"),
+               arguments(R"({"street": "75", "code": null, "code": "true", "floor": "1", )"
+                         R"("level": 7, "level": "7.5"})")});
+  // Nothing is copied that has more levels than there is room for on the stack.
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  CHECK(parse({.format = format, .tools = tools()},
+              "<tool_call><function=f><parameter=a>" + deep + "</parameter></function>", nullptr) ==
+        std::vector{call("f"), Part{Kind::arguments, "{\"a\": \"" + deep + "\"}"}});
   // Arguments are JSON, whatever bytes come.
   check_parts(format, "<tool_call><function=f><parameter=a\x83>\x83</parameter></function>",
               {call("f"), arguments("{\"a\uFFFD\": \"\uFFFD\"}")});
