@@ -21,6 +21,7 @@ class ResponseWriter : public Writer {
       items.push_back(message_item(id_of(reply, "msg_"), choice.text, "completed"));
     for (const Call& call : choice.calls)
       items.push_back(call_item(call, call.arguments, "completed"));
+    if (!items.empty() && items.back().contains("status")) items.back()["status"] = status(reply);
     return response(reply, items);
   }
 
@@ -77,6 +78,10 @@ class ResponseWriter : public Writer {
   }
 
  private:
+  static const char* status(const Reply& reply) {
+    const std::string& finish = reply.choices[0].finish;
+    return finish.empty() ? "in_progress" : finish == "length" ? "incomplete" : "completed";
+  }
   static std::string id_of(const Reply& reply, const char* prefix) {
     return prefix + reply.id.substr(reply.id.find('_') + 1);
   }
@@ -108,9 +113,7 @@ class ResponseWriter : public Writer {
     Json body{{"id", reply.id},
               {"object", "response"},
               {"created_at", reply.created},
-              {"status", choice.finish.empty() ? "in_progress"
-                         : cut                 ? "incomplete"
-                                               : "completed"},
+              {"status", status(reply)},
               {"error", nullptr},
               {"incomplete_details", cut ? Json{{"reason", "max_output_tokens"}} : Json()},
               {"model", reply.model},
@@ -147,6 +150,7 @@ class ResponseWriter : public Writer {
   }
   std::string close(const Reply& reply) {
     if (item_.is_null()) return {};
+    const char* const ended = reply.choices[0].finish == "length" ? "incomplete" : "completed";
     std::string events;
     Json done;
     const auto end_part = [&](const char* type, const Json& content) {
@@ -162,7 +166,7 @@ class ResponseWriter : public Writer {
       events += in_item({{"type", "response.content_part.done"},
                          {"content_index", 0},
                          {"part", text_part(text_)}});
-      done = message_item(item_["id"], text_, "completed");
+      done = message_item(item_["id"], text_, ended);
     } else if (kind_ == Part::Kind::reasoning) {
       end_part("response.reasoning_text.done", {{"type", "reasoning_text"}, {"text", text_}});
       done = reasoning_item(item_["id"], text_);
@@ -172,14 +176,13 @@ class ResponseWriter : public Writer {
                         {"arguments", text_}});
       done = item_;
       done["arguments"] = text_;
-      done["status"] = "completed";
+      done["status"] = ended;
     }
     events += named(
         {{"type", "response.output_item.done"}, {"output_index", items_.size()}, {"item", done}});
     items_.push_back(done);
     item_ = nullptr;
     kind_.reset();
-    (void)reply;
     return events;
   }
 

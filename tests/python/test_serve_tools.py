@@ -308,14 +308,17 @@ def test_what_is_wrong_with_claude_messages_is_named(server, fields, says):
 
 def test_responses(client):
     got = client.responses.create(model="scripted", input="say plain", instructions="Be brief.")
-    assert got.output_text == "Good day, all." and got.status == "completed"
+    assert got.output_text == "Good day, all." and got.status == got.output[0].status == "completed"
     assert got.usage.output_tokens == len(SCRIPTS["plain"]) + 1
     with client.responses.stream(model="scripted", input=say("plain")) as stream:
         kinds = [event.type for event in stream]
         assert stream.get_final_response().output_text == "Good day, all."
     assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.completed"
     cut = client.responses.create(model="scripted", input="say plain", max_output_tokens=2)
-    assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens"
+    assert cut.status == cut.output[0].status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens"
+    with client.responses.stream(model="scripted", input="say plain", max_output_tokens=2) as stream:
+        (ended,) = [event.item.status for event in stream if event.type == "response.output_item.done"]
+    assert ended == "incomplete"
     thought = client.responses.create(model="scripted", input="say think")
     assert [item.type for item in thought.output] == ["reasoning", "message"]
     assert thought.output[0].content[0].text == "Let me see." and thought.output_text == "It is 4."
