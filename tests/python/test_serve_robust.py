@@ -242,6 +242,15 @@ def test_many_slow_clients(server, good):
         assert server.post("/v1/completions", **GOOD)["choices"][0]["text"] == good
 
 
+def test_more_clients_than_there_may_be_are_told_when_to_come_again(server):
+    with contextlib.ExitStack() as stack:
+        for _ in range(256):
+            stack.enter_context(contextlib.closing(server.socket()))
+        refused = server.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert refused.startswith(b"HTTP/1.1 503") and b"\r\nRetry-After: 2\r\n" in refused
+    until(lambda: server.request("GET", "/health")[0] == 200)
+
+
 def test_many_at_once_are_answered_in_turn(server, good):
     got = []
 
