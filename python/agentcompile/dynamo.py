@@ -1,8 +1,8 @@
 """torch.compile(model, backend="agentcompile"): the forward of a model of transformers, by AgentCompile's step.
 
-It gives what `model(input_ids, use_cache=False).logits` gives, by the weights as they were at the first call, which
-compiles the model and compares the logits with PyTorch's. Tokens that a call shares with the one before it are not
-run again. What cannot be run is an error; nothing is left to PyTorch."""
+It gives what `model(input_ids, use_cache=False).logits` gives. The first call, and the first one after the weights have
+changed, compiles the model and compares the logits with PyTorch's. Tokens that a call shares with the one before it are
+not run again. What cannot be run is an error; nothing is left to PyTorch."""
 
 from __future__ import annotations
 
@@ -25,14 +25,18 @@ CLOSE = {torch.float32: 1e-3, torch.float16: 8 / 1024, torch.bfloat16: 8 / 128}
 def backend(graph: torch.fx.GraphModule, inputs, *, options: dict | None = None, **_):
     """Dynamo's entry. `options`: "device", as of LLM, and "max_context"."""
     forward = Forward(graph, inputs)
-    found: list[Runner] = []
+    runner = of = None
 
     def run(*given):
+        nonlocal runner, of
         if torch.is_grad_enabled():
             raise _cannot("gradients are wanted")
-        if not found:
-            found.append(_runner_of(forward, given, options or {}))
-        return (forward.result(given, found[0]),)
+        weights = [value for value in given if isinstance(value, torch.nn.Parameter)]
+        now = options or {}, [_state(each) for each in weights]
+        if of != now:
+            runner = of = None  # there may be no room for two
+            runner, of = _runner_of(forward, given, weights, *now), now
+        return (forward.result(given, runner),)
 
     return run
 
@@ -104,19 +108,29 @@ class Runner:
         return rows
 
 
-_runners: weakref.WeakKeyDictionary[torch.nn.Module, Runner] = weakref.WeakKeyDictionary()
+def _state(weight: torch.Tensor) -> tuple:
+    """Another one after the weight has changed."""
+    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
-def _runner_of(forward: Forward, given, options: dict) -> Runner:
-    model = _owner([value for value in given if isinstance(value, torch.nn.Parameter)])
-    if model not in _runners:
+# By model: what for, and the runner.
+_runners: weakref.WeakKeyDictionary[torch.nn.Module, tuple] = weakref.WeakKeyDictionary()
+
+
+def _runner_of(forward: Forward, given, weights: list, options: dict, states: list) -> Runner:
+    model = _owner(weights)
+    wanted = options, dict(zip(map(id, weights), states))
+    known, runner = _runners.get(model, (None, None))
+    if known != wanted:
+        del runner
+        _runners.pop(model, None)
         runner = Runner(model, **options)
         ours, theirs = forward.result(given, runner), forward.graph(*given)[0]
         error = ((ours - theirs).abs().max() / (theirs.max() - theirs.min())).item()
         if not error < CLOSE[forward.dtype]:
             raise JobFailed(f"the logits are {error:.2g} of their range away from PyTorch's")
-        _runners[model] = runner
-    return _runners[model]
+        _runners[model] = wanted, runner
+    return runner
 
 
 def _owner(weights: list) -> torch.nn.Module:

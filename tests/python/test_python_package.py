@@ -329,12 +329,15 @@ def test_the_program_ends_while_an_answer_is_made(site, package):
 
 
 def test_torch_compile(site):
-    """The logits are PyTorch's, also of what goes on; what cannot be run is refused."""
+    """The logits are PyTorch's, also of what goes on and after the weights have changed; what cannot be run is refused."""
     code = """
         import json, sys, transformers
         errors = [((logits - (theirs := model(ids).logits)).abs().max() / (theirs.max() - theirs.min())).item()]
         with torch.no_grad():
-            for ids in ([5, 6, 7, 8], [5, 6, 7, 8, 9, 10], [5, 6, 1], [3]):
+            for ids in ([5, 6, 7, 8], [5, 6, 7, 8, 9, 10], [5, 6, 1], [3], "other weights"):
+                if ids == "other weights":
+                    ids = [3]
+                    model.get_input_embeddings().weight.mul_(torch.linspace(0.5, 2, model.config.hidden_size))
                 ids = torch.tensor([ids])
                 ours, theirs = compiled(ids, use_cache=False).logits, model(ids).logits
                 assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
@@ -364,7 +367,7 @@ def test_torch_compile(site):
     example = python_blocks()[-1].replace("Qwen/Qwen3-0.6B", str(ROOT / "examples/demo_draft"))
     example = example.replace('"max_context": 256', '"device": "host", "max_context": 32').replace(")\nids", ", dtype=torch.float32)\nids")
     errors, refusals = python(site, example + textwrap.dedent(code))
-    assert len(errors) == 5 and max(errors) < 1e-4
+    assert len(errors) == 6 and max(errors) < 1e-4
     words = ["gradients", "2 sequences", "and not logits alone", "no model of transformers", "one input of token ids", "max-context"]
     assert len(refusals) == len(words)
     for refusal, word in zip(refusals, words):
