@@ -1,6 +1,7 @@
 // OpenAI's /v1/completions: the model goes on with a text.
 #include "api/asking.h"
 #include "ask/packed_ids.h"
+#include "text/unicode.h"
 
 namespace ac::api {
 namespace {
@@ -82,7 +83,7 @@ class CompletionWriter : public Writer {
         likeliest.emplace(text_of(token), logprob);  // of equal texts, the likelier one
       top.push_back(likeliest);
       offsets.push_back(offset);
-      offset += text.size();
+      offset += text::count_characters(text);
     }
     return {{"tokens", tokens},
             {"token_logprobs", own},

@@ -209,6 +209,10 @@ def test_logprobs_are_those_of_transformers(pair, server, client):
     assert len(old["tokens"]) == len(old["token_logprobs"]) == len(old["text_offset"]) == 3
     for own, top in zip(old["token_logprobs"], old["top_logprobs"]):
         assert max(top.values()) == own and len(top) <= 2
+    # Offsets count characters, as texts of clients do.
+    wide = completed(server, structured_outputs={"choice": ["да не 日本 x"]}, max_tokens=40, logprobs=0)["choices"][0]["logprobs"]
+    lengths = [len(token) for token in wide["tokens"]]
+    assert wide["text_offset"] == [sum(lengths[:i]) for i in range(len(lengths))] and len("".join(wide["tokens"]).encode()) > sum(lengths)
     greedy = completed(server, max_tokens=3)["choices"][0]
     assert greedy["logprobs"] is None
 
