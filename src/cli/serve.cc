@@ -37,6 +37,7 @@ struct Serve {
   void run() const {
     if (text.model.name().empty() == models.empty())
       wrong_usage("name a MODEL, or a folder by --models");
+    if (host.empty()) wrong_usage("--host is empty: name an address; 0.0.0.0 is all of them");
     const serve::ServiceOptions options{
         .keys = keys(), .logs = !text.engine.quiet, .most_waiting = queue};
     const std::deque<Model> all = models.empty() ? only_model() : models_in_folder();

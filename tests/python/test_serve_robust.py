@@ -350,6 +350,7 @@ def test_what_cannot_be_served_is_said(package, server, tmp_path):
     said = program("serve", package, "--port", server.port, expect=1).stderr
     assert f"cannot listen at 127.0.0.1 port {server.port}" in said and "in use" in said
     assert "no.such.host" in program("serve", package, "--host", "no.such.host.invalid", expect=1).stderr
+    assert "--host is empty" in program("serve", package, "--host", "", expect=2).stderr
     assert "absent" in program("serve", tmp_path / "absent", expect=3).stderr
     assert "--port" in program("serve", package, "--port", 70000, expect=2).stderr
     assert PROGRAM.exists()
