@@ -38,7 +38,7 @@ from .program import PROGRAM, environment
 # Options of `agentcompile serve` that build_app() takes, with _ for -: those with a value, and those without.
 VALUES = {
     "alias", "api_key_file", "cache_device_memory", "cache_dir", "cache_disk", "cache_memory", "cache_step", "chat_template",
-    "checkpoint", "dtype", "kv", "max_context", "max_new_tokens", "min_p", "queue", "random_weights", "seed", "temp",
+    "checkpoint", "dtype", "kv", "max_context", "max_new_tokens", "min_p", "queue", "random_weights", "seed", "slots", "temp",
     "template_arg", "tokenizer", "tool_format", "top_k", "top_p", "weights",
 }  # fmt: skip
 FLAGS = {"download", "full"}
@@ -89,7 +89,7 @@ def beginning_of(body: bytes) -> str:
     """What conversations that go on have in common, and others do not: tools, the system's text, the first question."""
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     if not isinstance(fields, dict):
         return ""
@@ -357,7 +357,7 @@ def build_app(args: Mapping[str, Any]) -> serve.Application:
     model: what `agentcompile serve` takes.
     replicas: how many engines; 1 if not given.
     gpus, cpus: what each takes of its machine; 1 GPU and 1 CPU if not given. gpus=0: it runs on the CPU.
-    at_once: requests that an engine is given before it has answered, of which it answers one at a time; 4.
+    at_once: requests that an engine is given before it has answered, of which it answers as many at a time as it has slots; 4.
     waiting: further requests that may wait for an engine; 64. More are refused.
     patience: seconds after which a request is refused that no engine has begun to answer, or, if it is no stream, has
         answered; 600.

@@ -316,7 +316,7 @@ print(json.dumps([
     error_of(**dict(word.split("=") for word in sys.argv[1].split())), sorted(FLAGS | VALUES),
     [error_of(), error_of(model="m", replicas="0"), error_of(model="m", gpus="some"), error_of(model="m", hots="a"), error_of(model="m", full="1")],
     [one == asked("s", "a", "b", "c"), one == asked("s", "b"), one == asked("t", "a"), one == asked("s", "a", tools=[{}])],
-    beginning_of(b"{"), beginning_of(b"[1]"), beginning_of(b"{}"), beginning_of(b'{"prompt": [1, 2]}') == beginning_of(b'{"prompt": [1, 3]}'),
+    beginning_of(b"{"), beginning_of(b"[" * 100_000), beginning_of(b"[1]"), beginning_of(b"{}"), beginning_of(b'{"prompt": [1, 2]}') == beginning_of(b'{"prompt": [1, 3]}'),
     beginning_of(json.dumps({"prompt": "a" * 4000}).encode()) == beginning_of(json.dumps({"prompt": "a" * 5000}).encode()),
 ]))
 """
@@ -329,4 +329,4 @@ print(json.dumps([
     for error, words in zip(refused, ("model is missing", "replicas is 0", "gpus is some", "hots is no argument", "neither true nor false")):
         assert error[0] == "WrongUsage" and words in error[1]
     assert same == [True, False, False, False]
-    assert rest == ["", "", "", False, True]
+    assert rest == ["", "", "", "", False, True]
